@@ -1,0 +1,159 @@
+//! Addresses of endpoints: typed inside, bytes at the C boundary, `scheme://` strings for people.
+
+use crate::kinds::AddrFormat;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+/// Bytes of a `struct sockaddr_in`.
+pub const SOCKADDR_IN_LEN: usize = 16;
+/// Bytes of a `struct sockaddr_in6`.
+pub const SOCKADDR_IN6_LEN: usize = 28;
+/// The longest address that any provider hands out, in bytes.
+pub const MAX_LEN: usize = 64;
+
+/// The address of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Addr {
+    /// An IPv4 or IPv6 address with its port.
+    Inet(SocketAddr),
+}
+
+impl Addr {
+    /// The address with port 0 on every interface.
+    pub const ANY: Self = Self::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+
+    /// The format in which [`Self::write_to`] lays it out.
+    pub const fn format(&self) -> AddrFormat {
+        match self {
+            Self::Inet(SocketAddr::V4(_)) => AddrFormat::SOCKADDR_IN,
+            Self::Inet(SocketAddr::V6(_)) => AddrFormat::SOCKADDR_IN6,
+        }
+    }
+
+    /// How many bytes it takes at the C boundary.
+    pub const fn encoded_len(&self) -> usize {
+        match self {
+            Self::Inet(SocketAddr::V4(_)) => SOCKADDR_IN_LEN,
+            Self::Inet(SocketAddr::V6(_)) => SOCKADDR_IN6_LEN,
+        }
+    }
+
+    /// Its bytes at the C boundary: a `sockaddr_in` or a `sockaddr_in6`, and how many there are.
+    pub fn encode(&self) -> ([u8; MAX_LEN], usize) {
+        let mut out = [0; MAX_LEN];
+        match self {
+            Self::Inet(SocketAddr::V4(v4)) => {
+                out[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+                out[2..4].copy_from_slice(&v4.port().to_be_bytes());
+                out[4..8].copy_from_slice(&v4.ip().octets());
+            }
+            Self::Inet(SocketAddr::V6(v6)) => {
+                out[..2].copy_from_slice(&AF_INET6.to_ne_bytes());
+                out[2..4].copy_from_slice(&v6.port().to_be_bytes());
+                out[4..8].copy_from_slice(&v6.flowinfo().to_ne_bytes());
+                out[8..24].copy_from_slice(&v6.ip().octets());
+                out[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+            }
+        }
+        (out, self.encoded_len())
+    }
+
+    /// Reads a `sockaddr_in` or `sockaddr_in6`. `None` if it is too short or of another family.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+        let array = |from: usize| -> Option<[u8; 4]> { bytes.get(from..from + 4)?.try_into().ok() };
+        let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+        match family {
+            AF_INET if bytes.len() >= 8 => Some(Self::Inet(SocketAddrV4::new(Ipv4Addr::from(array(4)?), port).into())),
+            AF_INET6 if bytes.len() >= SOCKADDR_IN6_LEN => {
+                let octets: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+                let flow = u32::from_ne_bytes(array(4)?);
+                let scope = u32::from_ne_bytes(array(24)?);
+                Some(Self::Inet(SocketAddrV6::new(Ipv6Addr::from(octets), port, flow, scope).into()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same endpoint whatever was said of flow labels: what addresses are compared and looked up by.
+    pub fn canonical(self) -> Self {
+        match self {
+            Self::Inet(SocketAddr::V6(mut v6)) => {
+                if let Some(v4) = v6.ip().to_ipv4_mapped() {
+                    return Self::Inet(SocketAddrV4::new(v4, v6.port()).into());
+                }
+                v6.set_flowinfo(0);
+                Self::Inet(v6.into())
+            }
+            v4 => v4,
+        }
+    }
+
+    /// The IP address with its port.
+    pub const fn socket(&self) -> SocketAddr {
+        match self {
+            Self::Inet(socket) => *socket,
+        }
+    }
+
+    /// True if nobody can connect to it as it stands: any interface, or no port.
+    pub fn is_incomplete(&self) -> bool {
+        let socket = self.socket();
+        socket.ip().is_unspecified() || socket.port() == 0
+    }
+}
+
+impl From<SocketAddr> for Addr {
+    fn from(socket: SocketAddr) -> Self {
+        Self::Inet(socket)
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet(SocketAddr::V4(v4)) => write!(f, "fi_sockaddr_in://{v4}"),
+            Self::Inet(SocketAddr::V6(v6)) => write!(f, "fi_sockaddr_in6://[{}]:{}", v6.ip(), v6.port()),
+        }
+    }
+}
+
+impl fmt::Debug for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.socket())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_back() {
+        for text in ["127.0.0.1:7471", "[fe80::1%3]:9", "[::1]:65535"] {
+            let addr = Addr::from(text.parse::<SocketAddr>().unwrap());
+            let (bytes, len) = addr.encode();
+            assert_eq!(Addr::decode(&bytes[..len]), Some(addr));
+            for short in 0..8 {
+                assert_eq!(Addr::decode(&bytes[..short]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn strings_carry_their_scheme() {
+        let addr = Addr::from("1.2.3.4:5".parse::<SocketAddr>().unwrap());
+        assert_eq!(addr.to_string(), "fi_sockaddr_in://1.2.3.4:5");
+        let addr = Addr::from("[::1]:5".parse::<SocketAddr>().unwrap());
+        assert_eq!(addr.to_string(), "fi_sockaddr_in6://[::1]:5");
+    }
+
+    #[test]
+    fn mapped_addresses_are_the_same_endpoint() {
+        let mapped = Addr::from("[::ffff:1.2.3.4]:5".parse::<SocketAddr>().unwrap());
+        let plain = Addr::from("1.2.3.4:5".parse::<SocketAddr>().unwrap());
+        assert_eq!(mapped.canonical(), plain);
+    }
+}

@@ -1,0 +1,132 @@
+//! What a finished operation leaves in a completion queue (fi_cq(3)).
+
+use crate::caps::OpFlags;
+use crate::errno::Errno;
+
+/// A handle of an address vector, `fi_addr_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FiAddr(pub u64);
+
+impl FiAddr {
+    /// No address, or any (`FI_ADDR_NOTAVAIL`, `FI_ADDR_UNSPEC`).
+    pub const UNSPEC: Self = Self(u64::MAX);
+
+    /// The index into a table, if it is one.
+    pub fn index(self) -> Option<usize> {
+        if self == Self::UNSPEC { None } else { usize::try_from(self.0).ok() }
+    }
+}
+
+/// A successful operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The context that the application gave.
+    pub context: usize,
+    /// What kind of operation it was and what is valid in here.
+    pub flags: OpFlags,
+    /// Bytes of the message.
+    pub len: usize,
+    /// Where it is, for multi-receive buffers.
+    pub buf: usize,
+    /// Completion data of the peer.
+    pub data: u64,
+    /// Tag.
+    pub tag: u64,
+    /// The sender, as far as the address vector knows it.
+    pub src: FiAddr,
+}
+
+/// Why an operation failed, in the provider's words: `prov_errno` of an error entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Cause {
+    /// The connection could not be made.
+    Connect = 1,
+    /// The connection could not be made in time.
+    ConnectDeadline = 2,
+    /// The peer refused the connection.
+    Rejected = 3,
+    /// The connection broke.
+    Broken = 4,
+    /// The peer closed its endpoint.
+    PeerClosed = 5,
+    /// The peer is another endpoint now than the one that the operation was for.
+    PeerRestarted = 6,
+    /// The peer broke the protocol.
+    Violation = 7,
+    /// The receive buffer was too small.
+    Truncated = 8,
+    /// The application cancelled the operation.
+    Cancelled = 9,
+    /// The endpoint was closed or shut down.
+    LocalClosed = 10,
+    /// The peer's host does not acknowledge.
+    Silent = 11,
+    /// The address vector has no such entry.
+    NoAddress = 12,
+    /// The peer could not take the message any more.
+    PeerDropped = 13,
+}
+
+impl Cause {
+    /// All causes.
+    pub const ALL: [Self; 13] = [
+        Self::Connect,
+        Self::ConnectDeadline,
+        Self::Rejected,
+        Self::Broken,
+        Self::PeerClosed,
+        Self::PeerRestarted,
+        Self::Violation,
+        Self::Truncated,
+        Self::Cancelled,
+        Self::LocalClosed,
+        Self::Silent,
+        Self::NoAddress,
+        Self::PeerDropped,
+    ];
+
+    /// The number for `prov_errno`.
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+
+    /// The cause with that number.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|cause| cause.code() == code)
+    }
+
+    /// A text for the number alone.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Connect => "the connection could not be made",
+            Self::ConnectDeadline => "the connection was not made within its deadline",
+            Self::Rejected => "the peer refused the connection",
+            Self::Broken => "the connection broke",
+            Self::PeerClosed => "the peer closed its endpoint",
+            Self::PeerRestarted => "the peer was restarted",
+            Self::Violation => "the peer broke the protocol",
+            Self::Truncated => "the message is longer than the receive buffer",
+            Self::Cancelled => "the application cancelled the operation",
+            Self::LocalClosed => "the endpoint was shut down",
+            Self::Silent => "the peer's host does not acknowledge",
+            Self::NoAddress => "the address vector has no such entry",
+            Self::PeerDropped => "the peer could not take the message",
+        }
+    }
+}
+
+/// A failed operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What is known of the operation.
+    pub completion: Completion,
+    /// The error.
+    pub errno: Errno,
+    /// Bytes that were cut off.
+    pub olen: usize,
+    /// Why.
+    pub cause: Cause,
+    /// Why, in a sentence: "connect to 127.0.0.1:7471: refused".
+    pub text: std::sync::Arc<str>,
+}

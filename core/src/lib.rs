@@ -1,0 +1,27 @@
+//! The vocabulary that every other crate speaks: errors, bit sets, attributes, addresses, completions.
+//! Values only: no I/O, no clock, no lock.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod caps;
+pub mod completion;
+pub mod errno;
+pub mod error;
+pub mod info;
+pub mod kinds;
+pub mod log;
+pub mod negotiate;
+pub mod param;
+pub mod time;
+pub mod wait;
+
+pub use addr::Addr;
+pub use caps::{BindFlags, Caps, Mode, MrMode, MsgOrder, OpFlags};
+pub use completion::{Cause, Completion, Failure, FiAddr};
+pub use errno::Errno;
+pub use error::Error;
+pub use info::{Hints, Info};
+pub use kinds::{
+    AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, Version, WaitObject,
+};
+pub use time::{Clock, Instant};

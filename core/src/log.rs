@@ -1,0 +1,66 @@
+//! Log messages as values: the library's layers report, the shell (C or Rust) decides where the text goes.
+
+use std::sync::OnceLock;
+
+/// How important a message is. The order is that of FI_LOG_LEVEL: each level includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something is wrong or was refused.
+    Warn,
+    /// Operations one by one.
+    Trace,
+    /// Objects and connections.
+    Info,
+    /// Everything.
+    Debug,
+}
+
+/// The part of the library that speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subsystem {
+    /// The library as such.
+    Core,
+    /// Fabrics.
+    Fabric,
+    /// Domains.
+    Domain,
+    /// Endpoints: connecting and closing.
+    EpCtrl,
+    /// Endpoints: data.
+    EpData,
+    /// Address vectors.
+    Av,
+    /// Completion queues.
+    Cq,
+    /// Event queues.
+    Eq,
+    /// Memory regions.
+    Mr,
+    /// Counters.
+    Cntr,
+}
+
+/// Who takes messages.
+pub trait Sink: Send + Sync {
+    /// Whether a message of that kind would be printed.
+    fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool;
+    /// Takes a message.
+    fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str);
+}
+
+static SINK: OnceLock<Box<dyn Sink>> = OnceLock::new();
+
+/// Installs who takes messages. The first one stays.
+pub fn install(sink: Box<dyn Sink>) {
+    // A second installation is harmless: both copies of a library in a process would log alike.
+    drop(SINK.set(sink));
+}
+
+/// Reports a message; the text is made only if somebody wants it. Not for the data path.
+pub fn log(provider: &str, level: Level, subsystem: Subsystem, text: impl FnOnce() -> String) {
+    if let Some(sink) = SINK.get()
+        && sink.enabled(provider, level, subsystem)
+    {
+        sink.log(provider, level, subsystem, &text());
+    }
+}

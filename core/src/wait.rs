@@ -1,0 +1,28 @@
+//! What a queue needs from the system to find, without asking each, the endpoints with news, and to sleep.
+
+use crate::error::Result;
+use crate::time::Instant;
+use core::time::Duration;
+
+/// A file descriptor, borrowed.
+pub type Descriptor = i32;
+
+/// A set of descriptors with news, a bell and an alarm.
+pub trait Port: Send + Sync + core::fmt::Debug {
+    /// Watches `fd` for input; `key` comes back from [`Self::ready`].
+    fn add(&self, fd: Descriptor, key: u64) -> Result<()>;
+    /// No longer watches `fd`.
+    fn remove(&self, fd: Descriptor);
+    /// Appends the keys of the descriptors with news; waits up to `timeout` for the first (`None`: without end).
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>);
+    /// Makes the port's descriptor readable until [`Self::quiet`].
+    fn ring(&self);
+    /// Takes back a [`Self::ring`] and an alarm that went off.
+    fn quiet(&self);
+    /// Makes the port's descriptor readable at `when`.
+    fn alarm(&self, when: Option<Instant>);
+    /// The descriptor that is readable when there is news.
+    fn descriptor(&self) -> Descriptor;
+    /// The present.
+    fn now(&self) -> Instant;
+}

@@ -1,0 +1,257 @@
+//! Buffers that an application lent, or that we own, as bytes to copy from and to.
+//! Invariant: every [`Span`] was vouched for by whoever made it ([`Span::new`]), for as long as the buffer exists.
+//! References to the bytes are never formed: the application may look at its memory while the library fills it,
+//! so all access is by raw copies and by system calls.
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::ptr;
+
+/// A piece of memory that the application promised to leave alone.
+#[derive(Debug)]
+pub struct Span {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a span is an address and a length; `Span::new` obliges its caller to keep the memory valid whichever
+// thread works on it, and only one buffer owns the span.
+unsafe impl Send for Span {}
+
+impl Span {
+    /// The `len` bytes at `base`. `base` may be anything if `len` is 0.
+    ///
+    /// # Safety
+    /// Until the buffer made of it is dropped or handed back, the memory must be readable, for a receive writable,
+    /// and the application must not rely on its content (receive) or change it (send).
+    pub const unsafe fn new(base: *mut u8, len: usize) -> Self {
+        Self { base, len }
+    }
+}
+
+/// Bytes to send from, or to receive into.
+#[derive(Debug)]
+pub enum Buffer {
+    /// One piece of the application's memory.
+    One(Span),
+    /// Several pieces, and how many bytes they have together.
+    Many(Box<[Span]>, usize),
+    /// Memory of ours.
+    Owned(Vec<u8>),
+}
+
+/// A piece of memory to read, laid out like a `struct iovec`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Chunk<'a> {
+    base: *const u8,
+    len: usize,
+    life: PhantomData<&'a [u8]>,
+}
+
+/// A piece of memory to write, laid out like a `struct iovec`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ChunkMut<'a> {
+    base: *mut u8,
+    len: usize,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Chunk<'a> {
+    /// The bytes of a slice.
+    pub const fn of(bytes: &'a [u8]) -> Self {
+        Self { base: bytes.as_ptr(), len: bytes.len(), life: PhantomData }
+    }
+
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends the bytes to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.len);
+        let at = out.len();
+        // SAFETY: `reserve` made room for `len` bytes behind `at`.
+        let end = unsafe { out.as_mut_ptr().add(at) };
+        // SAFETY: the chunk's bytes are readable by `Span::new` or by its slice, the room is ours and fresh.
+        unsafe { ptr::copy_nonoverlapping(self.base, end, self.len) };
+        // SAFETY: those bytes were just written.
+        unsafe { out.set_len(at + self.len) };
+    }
+}
+
+impl<'a> ChunkMut<'a> {
+    /// The bytes of a slice.
+    pub const fn of(bytes: &'a mut [u8]) -> Self {
+        Self { base: bytes.as_mut_ptr(), len: bytes.len(), life: PhantomData }
+    }
+
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `bytes` to the front; how many fitted.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let count = bytes.len().min(self.len);
+        // SAFETY: the chunk has `len >= count` writable bytes by `Span::new` or by its slice; `copy` allows that a
+        // caller's slice overlaps them.
+        unsafe { ptr::copy(bytes.as_ptr(), self.base, count) };
+        count
+    }
+}
+
+impl Buffer {
+    /// No bytes.
+    pub const fn empty() -> Self {
+        // SAFETY: a span of no bytes is never dereferenced.
+        Self::One(unsafe { Span::new(ptr::null_mut(), 0) })
+    }
+
+    /// Several pieces as one buffer.
+    pub fn gather(spans: impl IntoIterator<Item = Span>) -> Self {
+        let mut spans: Vec<Span> = spans.into_iter().collect();
+        if spans.len() == 1
+            && let Some(span) = spans.pop()
+        {
+            return Self::One(span);
+        }
+        let len = spans.iter().map(|span| span.len).sum();
+        Self::Many(spans.into_boxed_slice(), len)
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::One(span) => span.len,
+            Self::Many(_, len) => *len,
+            Self::Owned(bytes) => bytes.len(),
+        }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The address of the first byte, for alignment and for completions.
+    pub fn address(&self) -> usize {
+        match self {
+            Self::One(span) => span.base.addr(),
+            Self::Many(spans, _) => spans.first().map_or(0, |span| span.base.addr()),
+            Self::Owned(bytes) => bytes.as_ptr().addr(),
+        }
+    }
+
+    /// Calls `take` with the pieces of the `len` bytes from `from` on, in order.
+    pub fn for_each<'a>(&'a self, from: usize, len: usize, mut take: impl FnMut(Chunk<'a>)) {
+        self.pieces(from, len, |base, len| take(Chunk { base, len, life: PhantomData }));
+    }
+
+    /// Calls `take` with the pieces of the `len` bytes from `from` on, to be written.
+    pub fn for_each_mut<'a>(&'a mut self, from: usize, len: usize, mut take: impl FnMut(ChunkMut<'a>)) {
+        self.pieces(from, len, |base, len| take(ChunkMut { base, len, life: PhantomData }));
+    }
+
+    fn pieces(&self, mut from: usize, mut len: usize, mut take: impl FnMut(*mut u8, usize)) {
+        let mut piece = |base: *mut u8, size: usize| {
+            if from >= size {
+                from -= size;
+                return;
+            }
+            let count = (size - from).min(len);
+            if count > 0 {
+                take(base.wrapping_add(from), count);
+            }
+            len -= count;
+            from = 0;
+        };
+        match self {
+            Self::One(span) => piece(span.base, span.len),
+            Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
+            Self::Owned(bytes) => piece(bytes.as_ptr().cast_mut(), bytes.len()),
+        }
+    }
+
+    /// Copies `bytes` to offset `at`; how many fitted.
+    #[inline]
+    pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
+        if let Self::One(span) = self {
+            let count = bytes.len().min(span.len.saturating_sub(at));
+            // SAFETY: `count` bytes from `at` lie within the span.
+            let target = unsafe { span.base.add(at.min(span.len)) };
+            // SAFETY: they are writable by `Span::new`; `copy` allows overlap with the source.
+            unsafe { ptr::copy(bytes.as_ptr(), target, count) };
+            return count;
+        }
+        let mut done = 0;
+        self.for_each_mut(at, bytes.len(), |mut chunk| done += chunk.write(&bytes[done..]));
+        done
+    }
+
+    /// Appends `len` bytes from offset `from` on to `out`.
+    pub fn append_to(&self, from: usize, len: usize, out: &mut Vec<u8>) {
+        self.for_each(from, len, |chunk| chunk.append_to(out));
+    }
+
+    /// A copy of the bytes that we own.
+    pub fn to_owned_copy(&self) -> Self {
+        let mut out = Vec::with_capacity(self.len());
+        self.append_to(0, self.len(), &mut out);
+        Self::Owned(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lend(bytes: &mut [u8]) -> Span {
+        // SAFETY: the tests keep the array until the buffer is gone, and look at it only then.
+        unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    #[test]
+    fn bytes_are_scattered_and_gathered() {
+        let (mut a, mut b) = ([0u8; 3], [0u8; 4]);
+        let mut buffer = Buffer::gather([lend(&mut a), lend(&mut b)]);
+        assert_eq!(buffer.len(), 7);
+        assert_eq!(buffer.write_at(2, b"xyz"), 3);
+        assert_eq!(buffer.write_at(5, b"long"), 2);
+        let mut out = Vec::new();
+        buffer.append_to(1, 5, &mut out);
+        assert_eq!(out, b"\0xyzl");
+        drop(buffer);
+        assert_eq!((&a, &b), (b"\0\0x", b"yzlo"));
+    }
+
+    #[test]
+    fn a_single_span_refuses_what_does_not_fit() {
+        let mut a = [0u8; 4];
+        let mut buffer = Buffer::One(lend(&mut a));
+        assert_eq!(buffer.write_at(0, b"123456"), 4);
+        assert_eq!(buffer.write_at(4, b"1"), 0);
+        assert_eq!(buffer.write_at(9, b"1"), 0);
+        drop(buffer);
+        assert_eq!(&a, b"1234");
+    }
+
+    #[test]
+    fn nothing_is_copied_from_an_empty_buffer() {
+        let mut out = Vec::new();
+        Buffer::empty().append_to(0, 10, &mut out);
+        assert!(out.is_empty() && Buffer::empty().is_empty());
+    }
+}

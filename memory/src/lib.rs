@@ -1,0 +1,9 @@
+//! The only code that touches an application's bytes. Above it, buffers are values that can be moved, measured and
+//! filled, but not dereferenced.
+#![deny(unsafe_code)]
+
+mod buffer;
+mod ticket;
+
+pub use buffer::{Buffer, Chunk, ChunkMut, Span};
+pub use ticket::{Lent, Ticket};

@@ -1,0 +1,173 @@
+//! Network interfaces: their addresses, and what the kernel's files say of the hardware.
+#![allow(unsafe_code)]
+
+use ofi_core::info::{LinkState, Nic};
+use socket2::{Domain, Socket, Type};
+use std::ffi::CStr;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The interface's name.
+    pub name: String,
+    /// The address; port 0, and for link-local IPv6 the scope.
+    pub addr: SocketAddr,
+    /// Bits of the network's part.
+    pub prefix: u32,
+    /// Up, with a carrier.
+    pub running: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// A tunnel to one other host.
+    pub point_to_point: bool,
+    /// A bridge, a container's pair or another interface without hardware of its own.
+    pub virtual_device: bool,
+    /// Megabits a second, 0 if not known.
+    pub speed: u32,
+}
+
+impl Interface {
+    /// The network, as in "10.0.0.0/8".
+    pub fn network(&self) -> String {
+        let network = match self.addr.ip() {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(32 - self.prefix.min(32)).unwrap_or(0);
+                IpAddr::from((ip.to_bits() & mask).to_be_bytes())
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(128 - self.prefix.min(128)).unwrap_or(0);
+                IpAddr::from((ip.to_bits() & mask).to_be_bytes())
+            }
+        };
+        format!("{network}/{}", self.prefix)
+    }
+}
+
+fn flag(flags: u32, bit: i32) -> bool {
+    flags & bit.cast_unsigned() != 0
+}
+
+/// The addresses of the interfaces that are up, in the kernel's order.
+pub fn interfaces() -> Vec<Interface> {
+    let mut list = core::ptr::null_mut();
+    // SAFETY: `list` is a place for the result.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: the list is valid until it is freed below.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        let flags = entry.ifa_flags;
+        if !flag(flags, libc::IFF_UP) {
+            continue;
+        }
+        let (Some(addr), mask) = (socket_addr(entry.ifa_addr), socket_addr(entry.ifa_netmask)) else { continue };
+        // SAFETY: the kernel gives each entry a name that ends with NUL.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        let prefix = match mask.map(|mask| mask.ip()) {
+            Some(IpAddr::V4(mask)) => mask.to_bits().count_ones(),
+            Some(IpAddr::V6(mask)) => mask.to_bits().count_ones(),
+            None => 0,
+        };
+        let sys = |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
+        let speed = sys("speed").and_then(|text| text.trim().parse::<i64>().ok()).and_then(|v| u32::try_from(v).ok());
+        let hardware = fs::metadata(format!("/sys/class/net/{name}/device")).is_ok();
+        out.push(Interface {
+            addr,
+            prefix,
+            running: flag(flags, libc::IFF_RUNNING),
+            loopback: flag(flags, libc::IFF_LOOPBACK),
+            point_to_point: flag(flags, libc::IFF_POINTOPOINT),
+            virtual_device: !hardware && !flag(flags, libc::IFF_LOOPBACK),
+            speed: speed.unwrap_or(0),
+            name,
+        });
+    }
+    // SAFETY: the list came from getifaddrs and is freed once.
+    unsafe { libc::freeifaddrs(list) };
+    out
+}
+
+fn socket_addr(addr: *const libc::sockaddr) -> Option<SocketAddr> {
+    if addr.is_null() {
+        return None;
+    }
+    // SAFETY: a non-null address in the list has at least its family.
+    let family = i32::from(unsafe { (*addr).sa_family });
+    let len = match family {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return None,
+    };
+    // SAFETY: an address of that family has that many bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    ofi_core::Addr::decode(bytes).map(|addr| addr.socket())
+}
+
+/// The address that the kernel's routing would send from to reach `dest`. Nothing is sent.
+pub fn source_for(dest: IpAddr) -> Option<IpAddr> {
+    let dest = SocketAddr::new(dest, 9);
+    let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None).ok()?;
+    socket.connect(&dest.into()).ok()?;
+    Some(socket.local_addr().ok()?.as_socket()?.ip())
+}
+
+/// What the kernel's files say of the hardware behind an interface; `None` if there is none.
+pub fn nic(name: &str) -> Option<Nic> {
+    let root = format!("/sys/class/net/{name}");
+    let device = fs::canonicalize(format!("{root}/device")).ok()?;
+    let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let link = |path: String| fs::read_link(path).ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
+    let pci = device.file_name().and_then(|name| parse_pci(&name.to_string_lossy()));
+    let state = match read(format!("{root}/operstate")).as_deref() {
+        Some("up") => LinkState::Up,
+        Some("down") => LinkState::Down,
+        _ => LinkState::Unknown,
+    };
+    let megabits = read(format!("{root}/speed")).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+    Some(Nic {
+        name: Some(name.to_owned()),
+        device_id: read(format!("{}/device", device.display())),
+        vendor_id: read(format!("{}/vendor", device.display())),
+        driver: link(format!("{root}/device/driver")),
+        pci,
+        address: read(format!("{root}/address")),
+        mtu: read(format!("{root}/mtu")).and_then(|text| text.parse().ok()).unwrap_or(0),
+        speed: u64::try_from(megabits).unwrap_or(0) * 1_000_000,
+        state,
+        network: Some("Ethernet".to_owned()),
+    })
+}
+
+/// "0000:3b:00.1" as numbers.
+fn parse_pci(text: &str) -> Option<(u16, u8, u8, u8)> {
+    let (domain, rest) = text.split_once(':')?;
+    let (bus, rest) = rest.split_once(':')?;
+    let (device, function) = rest.split_once('.')?;
+    let byte = |text| u8::from_str_radix(text, 16).ok();
+    Some((u16::from_str_radix(domain, 16).ok()?, byte(bus)?, byte(device)?, byte(function)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there_and_routes_to_itself() {
+        let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
+        assert_eq!(lo.network(), "127.0.0.0/8");
+        assert_eq!(source_for(lo.addr.ip()), Some(lo.addr.ip()));
+        assert_eq!(nic(&lo.name), None);
+    }
+
+    #[test]
+    fn pci_names_are_parsed() {
+        assert_eq!(parse_pci("0000:3b:00.1"), Some((0, 0x3b, 0, 1)));
+        assert_eq!(parse_pci("virtio0"), None);
+    }
+}

@@ -1,0 +1,297 @@
+//! Non-blocking TCP sockets. Set-up through `socket2`, data through the system calls themselves, because they take
+//! buffers that are not slices.
+#![allow(unsafe_code)]
+
+use ofi_memory::{Chunk, ChunkMut};
+use socket2::{Domain, SockAddr, Socket as Raw, TcpKeepalive, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+
+/// A non-blocking socket, closed when dropped and in programs that are executed.
+#[derive(Debug)]
+pub struct Socket(Raw);
+
+const _: () = assert!(size_of::<Chunk<'_>>() == size_of::<libc::iovec>());
+const _: () = assert!(size_of::<ChunkMut<'_>>() == size_of::<libc::iovec>());
+
+/// How well the peer's host answers, from TCP_INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Health {
+    /// Retransmissions or probes without an answer, in a row.
+    pub unanswered: u32,
+    /// Since the last acknowledgement.
+    pub since_ack: Duration,
+}
+
+/// Keepalive: first probe after 5 s without traffic, then every 5 s, dead after three: 20 s.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(5)).with_retries(3);
+
+impl Socket {
+    fn stream(addr: &SocketAddr) -> io::Result<Raw> {
+        Raw::new(Domain::for_address(*addr), Type::STREAM.nonblocking().cloexec(), None)
+    }
+
+    /// Listens at `addr`; port 0 lets the system choose.
+    pub fn listen(addr: SocketAddr, backlog: i32) -> io::Result<Self> {
+        let socket = Self::stream(&addr)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(backlog)?;
+        Ok(Self(socket))
+    }
+
+    /// Begins to connect to `to`, from `from` if given. The outcome shows when the socket becomes writable.
+    pub fn connect(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<Self> {
+        let socket = Self::stream(&to)?;
+        Self::prepare(&socket, &to)?;
+        if let Some(mut from) = from {
+            // The port comes with connect(2), so that a port may serve connections to several peers.
+            set_option(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+            from.set_port(0);
+            socket.bind(&from.into())?;
+        }
+        match socket.connect(&SockAddr::from(to)) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(Self(socket)),
+        }
+    }
+
+    fn prepare(socket: &Raw, peer: &SocketAddr) -> io::Result<()> {
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        if is_this_host(peer, socket) {
+            // A pacing congestion control costs half of the bandwidth within a host. Not having reno is no error.
+            if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
+                drop(socket.set_tcp_congestion(b"reno"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection that somebody made to this listening socket; `None` if there is none waiting.
+    pub fn accept(&self) -> io::Result<Option<(Self, SocketAddr)>> {
+        match self.0.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+            Ok((socket, peer)) => {
+                let peer = peer.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
+                Self::prepare(&socket, &peer)?;
+                Ok(Some((Self(socket), peer)))
+            }
+            // The peer gave up before we looked: as if it had never come.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECONNABORTED | libc::EINTR)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What became of connecting: `None` while it goes on.
+    pub fn connected(&self) -> Option<io::Result<()>> {
+        match self.0.take_error() {
+            Ok(Some(error)) | Err(error) => Some(Err(error)),
+            Ok(None) => match self.0.peer_addr() {
+                Ok(_) => Some(Ok(())),
+                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => None,
+                Err(error) => Some(Err(error)),
+            },
+        }
+    }
+
+    /// This side's address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.peer_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    }
+
+    /// Sends from the chunks; how many bytes went.
+    pub fn send(&self, chunks: &[Chunk<'_>]) -> io::Result<usize> {
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_iov = chunks.as_ptr().cast_mut().cast();
+        message.msg_iovlen = chunks.len();
+        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is readable as long as they live.
+        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        length(sent)
+    }
+
+    /// Sends from one slice; how many bytes went.
+    pub fn send_slice(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the slice is readable.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        length(sent)
+    }
+
+    /// Receives into the chunks; how many bytes came, 0 at the end of the stream.
+    pub fn recv(&self, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_iov = chunks.as_mut_ptr().cast();
+        message.msg_iovlen = chunks.len();
+        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is writable as long as they live.
+        let got = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
+        length(got)
+    }
+
+    /// Receives into one slice; how many bytes came, 0 at the end of the stream.
+    pub fn recv_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the slice is writable.
+        let got = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+        length(got)
+    }
+
+    /// Sends nothing after what was sent.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        self.0.shutdown(std::net::Shutdown::Write)
+    }
+
+    /// Bytes that the peer's host has not acknowledged.
+    pub fn unacknowledged(&self) -> io::Result<usize> {
+        let mut count: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ writes an int.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
+    }
+
+    /// How well the peer's host answers.
+    pub fn health(&self) -> io::Result<Health> {
+        // SAFETY: all-zero is a valid tcp_info.
+        let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
+        let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+        // SAFETY: the kernel writes at most `len` bytes into `info`.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                core::ptr::from_mut(&mut info).cast(),
+                &mut len,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Health {
+            unanswered: u32::from(info.tcpi_retransmits).max(u32::from(info.tcpi_probes)),
+            since_ack: Duration::from_millis(u64::from(info.tcpi_last_ack_recv)),
+        })
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+fn length(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+fn set_option(socket: &Raw, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the option takes an int.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            core::ptr::from_ref(&value).cast(),
+            libc::socklen_t::try_from(size_of::<i32>()).unwrap_or(0),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether the peer is on this host: loopback, or the address that the socket would use to reach it.
+fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
+    if peer.ip().is_loopback() {
+        return true;
+    }
+    let local = socket.local_addr().ok().and_then(|addr| addr.as_socket());
+    match local {
+        Some(local) if !local.ip().is_unspecified() => local.ip() == peer.ip(),
+        _ => crate::netif::source_for(peer.ip()).is_some_and(|source| source == peer.ip()),
+    }
+}
+
+/// Raises the number of descriptors that this process may have to what the system lets it.
+pub fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 && limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max.min(1 << 20);
+        // SAFETY: `limit` is read only. Failing leaves the old limit, which is no worse than before.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Socket, Socket) {
+        let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let client = Socket::connect(listener.local_addr().unwrap(), None).unwrap();
+        let server = loop {
+            if let Some((server, _)) = listener.accept().unwrap() {
+                break server;
+            }
+        };
+        assert!(client.connected().unwrap().is_ok());
+        (client, server)
+    }
+
+    #[test]
+    fn bytes_travel_and_are_acknowledged() {
+        let (client, server) = pair();
+        assert_eq!(client.send(&[Chunk::of(b"one"), Chunk::of(b"two")]).unwrap(), 6);
+        let mut got = [0u8; 16];
+        let count = loop {
+            match server.recv(&mut [ChunkMut::of(&mut got)]) {
+                Ok(count) => break count,
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EAGAIN)),
+            }
+        };
+        assert_eq!(&got[..count], b"onetwo");
+        while client.unacknowledged().unwrap() > 0 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(client.health().unwrap().unanswered, 0);
+    }
+
+    #[test]
+    fn what_the_peers_host_acknowledged_is_readable_after_a_reset() {
+        let (client, server) = pair();
+        server.send_slice(b"never read").unwrap();
+        client.send_slice(b"accepted").unwrap();
+        while client.unacknowledged().unwrap() > 0 {
+            std::hint::spin_loop();
+        }
+        drop(client);
+        let mut got = [0u8; 16];
+        assert_eq!(server.recv_slice(&mut got).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_closed_port_refuses() {
+        let addr = {
+            let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+            listener.local_addr().unwrap()
+        };
+        let outcome = match Socket::connect(addr, None) {
+            Err(error) => error,
+            Ok(socket) => loop {
+                if let Some(outcome) = socket.connected() {
+                    break outcome.unwrap_err();
+                }
+            },
+        };
+        assert_eq!(outcome.raw_os_error(), Some(libc::ECONNREFUSED));
+    }
+}

@@ -1,0 +1,53 @@
+//! How many children an object has: what fi_close(3) answers with -FI_EBUSY from.
+
+use crate::primitive::{Arc, AtomicUsize, Ordering};
+
+/// A parent's count of children.
+#[derive(Debug, Default)]
+pub struct Children(Arc<AtomicUsize>);
+
+/// Keeps a parent busy for as long as it lives.
+#[derive(Debug)]
+pub struct Child(Arc<AtomicUsize>);
+
+impl Children {
+    /// No children.
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicUsize::new(0)))
+    }
+
+    /// One more child.
+    pub fn add(&self) -> Child {
+        // Relaxed: the count orders nothing; a close that races with an open is the application's own race.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Child(self.0.clone())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        // Acquire pairs with the Release in `Child::drop`: what the child did is over when it is not counted any more.
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `Children::count`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_counted() {
+        let children = Children::new();
+        let (a, b) = (children.add(), children.add());
+        assert_eq!(children.count(), 2);
+        drop(a);
+        drop(b);
+        assert_eq!(children.count(), 0);
+    }
+}

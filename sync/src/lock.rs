@@ -1,0 +1,149 @@
+//! Two kinds of locking behind one trait, so that an endpoint is compiled once for each and pays for no other.
+//! [`Park`]: a real lock. [`Unlocked`]: none, for FI_THREAD_DOMAIN with manual progress, made only from a promise.
+#![allow(unsafe_code)]
+
+use core::cell::Cell;
+#[allow(clippy::disallowed_types, reason = "this module is the replacement")]
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A kind of locking.
+pub trait LockKind: Copy + Send + Sync + 'static {
+    /// A value behind this kind of lock.
+    type Cell<T: Send>: Send + Sync;
+    /// Access to the value.
+    type Guard<'a, T: Send + 'a>: DerefMut<Target = T>;
+
+    /// Puts a value behind the lock. The kind itself is the proof that it may be used.
+    fn cell<T: Send>(self, value: T) -> Self::Cell<T>;
+    /// Takes the lock.
+    fn lock<T: Send>(cell: &Self::Cell<T>) -> Self::Guard<'_, T>;
+}
+
+/// A lock that parks: any call from any thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Park;
+
+impl LockKind for Park {
+    type Cell<T: Send> = Mutex<T>;
+    type Guard<'a, T: Send + 'a> = MutexGuard<'a, T>;
+
+    fn cell<T: Send>(self, value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    #[inline]
+    fn lock<T: Send>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
+        // A panic under the lock aborts release builds; in tests the data is still worth looking at.
+        cell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// No lock at all.
+#[derive(Clone, Copy, Debug)]
+pub struct Unlocked(());
+
+impl Unlocked {
+    /// The right to do without locks.
+    ///
+    /// # Safety
+    /// Whoever makes objects with it must see to it that no two threads are inside calls on objects of one domain
+    /// at the same time (FI_THREAD_DOMAIN, fi_domain(3)).
+    pub const unsafe fn promised() -> Self {
+        Self(())
+    }
+}
+
+/// A value that only one thread at a time uses, as promised by [`Unlocked::promised`].
+#[allow(clippy::disallowed_types, reason = "this module is the replacement")]
+pub struct UnlockedCell<T> {
+    taken: Cell<bool>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `Unlocked::promised` obliges the application never to be in two calls of one domain at once, so the cell is
+// reached by one thread at a time, and `T: Send` lets the value move between those threads.
+unsafe impl<T: Send> Sync for UnlockedCell<T> {}
+
+impl<T> fmt::Debug for UnlockedCell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnlockedCell").field("taken", &self.taken.get()).finish_non_exhaustive()
+    }
+}
+
+/// Access to the value of an [`UnlockedCell`].
+pub struct UnlockedGuard<'a, T>(&'a UnlockedCell<T>);
+
+impl<T> fmt::Debug for UnlockedGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnlockedGuard")
+    }
+}
+
+impl LockKind for Unlocked {
+    type Cell<T: Send> = UnlockedCell<T>;
+    type Guard<'a, T: Send + 'a> = UnlockedGuard<'a, T>;
+
+    #[allow(clippy::disallowed_types, reason = "this module is the replacement")]
+    fn cell<T: Send>(self, value: T) -> UnlockedCell<T> {
+        UnlockedCell { taken: Cell::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    fn lock<T: Send>(cell: &UnlockedCell<T>) -> UnlockedGuard<'_, T> {
+        // Catches re-entrance by the same thread, and most broken promises, for the price of a predicted branch.
+        assert!(!cell.taken.replace(true), "two calls at once on an object of a FI_THREAD_DOMAIN domain");
+        UnlockedGuard(cell)
+    }
+}
+
+impl<T> Deref for UnlockedGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `taken` was set when this guard was made, so no other guard exists.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for UnlockedGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: `taken` was set when this guard was made, so no other guard exists.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for UnlockedGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.taken.set(false);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_guard_a_value() {
+        let cell = Park.cell(1);
+        *Park::lock(&cell) += 1;
+        assert_eq!(*Park::lock(&cell), 2);
+        // SAFETY: this test is one thread.
+        let cell = unsafe { Unlocked::promised() }.cell(1);
+        *Unlocked::lock(&cell) += 1;
+        assert_eq!(*Unlocked::lock(&cell), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "two calls at once")]
+    fn re_entrance_is_caught() {
+        // SAFETY: this test is one thread.
+        let cell = unsafe { Unlocked::promised() }.cell(1);
+        let _first = Unlocked::lock(&cell);
+        let _second = Unlocked::lock(&cell);
+    }
+}
