@@ -30,7 +30,7 @@ impl Doorbell {
     pub fn arm(&self) {
         // Leaves RUNG alone: the descriptor is still to be drained, the sleep will end at once.
         // Relaxed: the fences order it.
-        drop(self.0.compare_exchange(IDLE, ARMED, Ordering::Relaxed, Ordering::Relaxed));
+        let _ = self.0.compare_exchange(IDLE, ARMED, Ordering::Relaxed, Ordering::Relaxed);
         // Pairs with the fence in `ring`: either the load there sees ARMED, or the look that follows sees the change.
         fence(Ordering::SeqCst);
     }

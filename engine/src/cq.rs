@@ -1,0 +1,210 @@
+//! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size is a hint.
+//! Reading it moves on the endpoints that are bound to it.
+
+use crate::group::{Group, Member};
+use crate::transport::Flush;
+use crate::waiting::{Sleep, Spin};
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::wait::Port;
+use ofi_core::{Cause, Completion, Errno, Failure};
+use ofi_sync::busy::Children;
+use ofi_sync::doorbell::Doorbell;
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// An entry: a completion, or an error that hides what is behind it until it is read.
+#[derive(Debug)]
+enum Entry {
+    Done(Completion),
+    Failed(Box<Failure>),
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+}
+
+/// A completion queue.
+pub struct CompletionQueue<K: LockKind> {
+    queue: K::Cell<Queue>,
+    group: Group<K>,
+    bell: Doorbell,
+    signalled: AtomicBool,
+    waitable: bool,
+    spin: Spin,
+    last_error: Mutex<Option<(i32, Arc<str>)>>,
+    /// The endpoints that are bound to it.
+    pub users: Children,
+}
+
+impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl<K: LockKind> CompletionQueue<K> {
+    /// An empty queue with room for `size` entries; it grows. `waitable`: blocking reads are allowed.
+    pub fn new(kind: K, size: usize, port: Arc<dyn Port>, waitable: bool) -> Self {
+        let entries = VecDeque::with_capacity(size.clamp(64, 4096));
+        Self {
+            queue: kind.cell(Queue { entries }),
+            group: Group::new(kind, port),
+            bell: Doorbell::new(),
+            signalled: AtomicBool::new(false),
+            waitable,
+            spin: Spin::default(),
+            last_error: Mutex::new(None),
+            users: Children::new(),
+        }
+    }
+
+    /// Adds a completion.
+    #[inline]
+    pub fn push(&self, completion: Completion) {
+        K::lock(&self.queue).entries.push_back(Entry::Done(completion));
+        if self.waitable {
+            self.wake();
+        }
+    }
+
+    /// Adds an error.
+    #[cold]
+    pub fn push_failure(&self, failure: Failure) {
+        K::lock(&self.queue).entries.push_back(Entry::Failed(Box::new(failure)));
+        if self.waitable {
+            self.wake();
+        }
+    }
+
+    #[inline]
+    fn wake(&self) {
+        // The entry was added under the lock that a sleeper takes to look.
+        if self.bell.ring_after_lock() {
+            self.group.port().ring();
+        }
+    }
+
+    /// Gives up to `count` entries to `take`, oldest first. `AVAIL` if an error is the oldest, `AGAIN` if there is
+    /// nothing. Zero entries drive progress.
+    #[inline]
+    pub fn read(&self, count: usize, take: impl FnMut(&Completion)) -> Result<usize, Errno> {
+        // What is there is given first; progress still gets its turn, so that what is held back leaves.
+        if K::lock(&self.queue).entries.is_empty() {
+            self.group.progress();
+        } else {
+            self.group.flush(Flush::ByRule);
+        }
+        self.pop(count, take)
+    }
+
+    fn pop(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
+        let mut queue = K::lock(&self.queue);
+        let mut done = 0;
+        match queue.entries.front() {
+            None => return Err(Errno::AGAIN),
+            Some(Entry::Failed(_)) => return Err(Errno::EAVAIL),
+            Some(Entry::Done(_)) => {}
+        }
+        while done < count {
+            let Some(Entry::Done(completion)) = queue.entries.front() else { break };
+            take(completion);
+            queue.entries.pop_front();
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// The error that is the oldest entry, removed; `AGAIN` if the oldest is none.
+    pub fn read_error(&self) -> Result<Failure, Errno> {
+        let mut queue = K::lock(&self.queue);
+        if queue.entries.is_empty() {
+            drop(queue);
+            self.group.progress();
+            queue = K::lock(&self.queue);
+        }
+        match queue.entries.pop_front() {
+            Some(Entry::Failed(failure)) => {
+                drop(queue);
+                let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+                *last = Some((failure.cause.code(), failure.text.clone()));
+                Ok(*failure)
+            }
+            Some(done) => {
+                queue.entries.push_front(done);
+                Err(Errno::AGAIN)
+            }
+            None => Err(Errno::AGAIN),
+        }
+    }
+
+    /// What a provider's error number means: the last error's own words if it is that one.
+    pub fn strerror(&self, code: i32) -> String {
+        let last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((last, text)) if *last == code => text.to_string(),
+            _ => Cause::from_code(code).map_or_else(|| "no provider error".to_owned(), |cause| cause.text().to_owned()),
+        }
+    }
+
+    /// Blocks until there are `threshold` entries, an error, a signal, or the timeout (`None`: without end). Returning
+    /// says nothing about what there is.
+    pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<(), Errno> {
+        if !self.waitable {
+            return Err(Errno::ENOSYS);
+        }
+        let ready = || self.has(threshold) || self.take_signal();
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.until(ready, timeout);
+        Ok(())
+    }
+
+    fn has(&self, threshold: usize) -> bool {
+        let queue = K::lock(&self.queue);
+        queue.entries.len() >= threshold.max(1) || matches!(queue.entries.front(), Some(Entry::Failed(_)))
+    }
+
+    fn take_signal(&self) -> bool {
+        // Acquire pairs with the Release in `signal`.
+        self.signalled.load(Ordering::Relaxed) && self.signalled.swap(false, Ordering::Acquire)
+    }
+
+    /// Wakes whoever waits, or the next who would.
+    pub fn signal(&self) -> Result<(), Errno> {
+        if !self.waitable {
+            return Err(Errno::ENOSYS);
+        }
+        // Release pairs with the Acquire in `take_signal`.
+        self.signalled.store(true, Ordering::Release);
+        if self.bell.ring() {
+            self.group.port().ring();
+        }
+        Ok(())
+    }
+
+    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is something to read.
+    pub fn try_wait(&self) -> Result<(), Errno> {
+        let ready = || self.has(1) || self.take_signal();
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.prepare(ready)
+    }
+
+    /// The descriptor that is readable when there is news, for a queue that can be waited on.
+    pub fn descriptor(&self) -> Option<i32> {
+        self.waitable.then(|| self.group.port().descriptor())
+    }
+
+    /// Makes an endpoint progress whenever this queue is read.
+    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+        self.group.join(member)
+    }
+
+    /// The endpoint no longer progresses with this queue.
+    pub fn leave(&self, key: usize) {
+        self.group.leave(key);
+    }
+}

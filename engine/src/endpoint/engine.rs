@@ -1,0 +1,409 @@
+//! The tables with their invariants: peers are found by address and by handle, operations complete once, credit is
+//! given back. What arrives is in `arrive.rs`, what is posted in `post.rs`, how links begin and end in `links.rs`.
+
+use super::state::{
+    Body, Config, Link, MSG, Outgoing, Peer, PeerId, PeerState, Receive, ReceiveStage, TAGGED, Target, Unexpected,
+};
+use crate::av::AddressVector;
+use crate::eq::{Event, EventKind, EventQueue, Owner};
+use crate::frame::Label;
+use crate::hash::HashMap;
+use crate::matching::Matcher;
+use crate::transport::{Down, LinkId};
+use ofi_core::{Addr, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
+use ofi_sync::lock::LockKind;
+use slab::Slab;
+use std::sync::Arc;
+
+/// What an endpoint may be asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Not enabled.
+    New,
+    /// Enabled.
+    Enabled,
+    /// A connection that has ended.
+    Ended,
+    /// Being closed.
+    Closing,
+}
+
+#[derive(Debug)]
+pub(super) struct Engine<K: LockKind> {
+    pub(super) config: Config,
+    pub(super) phase: Phase,
+    pub(super) links: Vec<Option<Box<Link>>>,
+    pub(super) link_count: usize,
+    pub(super) peers: Slab<Peer>,
+    pub(super) by_addr: HashMap<Addr, PeerId>,
+    /// Peers by handle; `usize::MAX` where none is known yet.
+    pub(super) by_handle: Vec<PeerId>,
+    pub(super) av: Option<Arc<AddressVector>>,
+    pub(super) av_epoch: u64,
+    pub(super) lanes: [Matcher; 2],
+    pub(super) receives: Slab<Receive>,
+    pub(super) unexpected: Slab<Unexpected>,
+    pub(super) sends: Slab<Outgoing>,
+    pub(super) seq: u64,
+    pub(super) tx: Option<Target<K>>,
+    pub(super) rx: Option<Target<K>>,
+    pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
+    /// Links with control frames, credit or streams to send.
+    pub(super) todo: Vec<LinkId>,
+    /// Links that the transport is to drop.
+    pub(super) abandoned: Vec<LinkId>,
+    /// Empty buffers of small unexpected messages, to be used again.
+    pub(super) spare: Vec<Vec<u8>>,
+}
+
+/// Spare buffers kept, and how large one may be.
+const SPARE_COUNT: usize = 256;
+const SPARE_SIZE: usize = 4096;
+pub(super) const NO_PEER: PeerId = usize::MAX;
+
+impl<K: LockKind> Engine<K> {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            config,
+            phase: Phase::New,
+            links: Vec::new(),
+            link_count: 0,
+            peers: Slab::new(),
+            by_addr: HashMap::default(),
+            by_handle: Vec::new(),
+            av: None,
+            av_epoch: 0,
+            lanes: [Matcher::default(), Matcher::default()],
+            receives: Slab::new(),
+            unexpected: Slab::new(),
+            sends: Slab::new(),
+            seq: 0,
+            tx: None,
+            rx: None,
+            eq: None,
+            todo: Vec::new(),
+            abandoned: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    pub(super) fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    #[inline]
+    pub(super) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id.index())?.as_deref_mut()
+    }
+
+    pub(super) fn add_link(&mut self, id: LinkId, link: Link) {
+        if self.links.len() <= id.index() {
+            self.links.resize_with(id.index() + 1, || None);
+        }
+        self.links[id.index()] = Some(Box::new(link));
+        self.link_count += 1;
+    }
+
+    pub(super) fn remove_link(&mut self, id: LinkId) -> Option<Box<Link>> {
+        let link = self.links.get_mut(id.index())?.take()?;
+        self.link_count -= 1;
+        Some(link)
+    }
+
+    /// Puts a link on the list of those with something to send.
+    #[inline]
+    pub(super) fn list(&mut self, id: LinkId) {
+        if let Some(Some(link)) = self.links.get_mut(id.index())
+            && !link.listed
+        {
+            link.listed = true;
+            self.todo.push(id);
+        }
+    }
+
+    /// The peer of a handle, known or made.
+    #[inline]
+    pub(super) fn peer_of(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+        if matches!(self.config.speaker, crate::hello::Speaker::Msg) {
+            return Ok(0);
+        }
+        self.check_av();
+        let index = handle.index().ok_or(Errno::EINVAL)?;
+        match self.by_handle.get(index) {
+            Some(&peer) if peer != NO_PEER => Ok(peer),
+            _ => self.find_peer(handle, index),
+        }
+    }
+
+    #[cold]
+    fn find_peer(&mut self, handle: FiAddr, index: usize) -> Result<PeerId, Errno> {
+        let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
+        let addr = av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
+        let peer = match self.by_addr.get(&addr) {
+            Some(&peer) => peer,
+            None => self.add_peer(Some(addr)),
+        };
+        self.peers[peer].handle = handle;
+        if self.by_handle.len() <= index {
+            self.by_handle.resize(index + 1, NO_PEER);
+        }
+        self.by_handle[index] = peer;
+        Ok(peer)
+    }
+
+    /// A new peer, by its canonical address if it has one.
+    pub(super) fn add_peer(&mut self, addr: Option<Addr>) -> PeerId {
+        let handle = match (&addr, &self.av) {
+            (Some(addr), Some(av)) => av.find(addr),
+            _ => FiAddr::UNSPEC,
+        };
+        let peer = Peer { addr, handle, state: PeerState::Idle, waiting: std::collections::VecDeque::new() };
+        let id = self.peers.insert(peer);
+        if let Some(addr) = addr {
+            self.by_addr.insert(addr, id);
+        }
+        id
+    }
+
+    /// Forgets a peer with which nothing is under way.
+    pub(super) fn release_peer(&mut self, id: PeerId) {
+        let Some(peer) = self.peers.get(id) else { return };
+        let connected = matches!(self.config.speaker, crate::hello::Speaker::Msg);
+        if connected || peer.state != PeerState::Idle || !peer.waiting.is_empty() {
+            return;
+        }
+        if self.links.iter().flatten().any(|link| link.peer == id) {
+            return;
+        }
+        let peer = self.peers.remove(id);
+        if let Some(addr) = peer.addr {
+            self.by_addr.remove(&addr);
+        }
+        if let Some(slot) = peer.handle.index().and_then(|index| self.by_handle.get_mut(index))
+            && *slot == id
+        {
+            *slot = NO_PEER;
+        }
+    }
+
+    /// Learns what changed in the address vector.
+    #[inline]
+    pub(super) fn check_av(&mut self) {
+        if let Some(av) = &self.av
+            && av.epoch() != self.av_epoch
+        {
+            self.learn_av();
+        }
+    }
+
+    #[cold]
+    fn learn_av(&mut self) {
+        let Some(av) = self.av.clone() else { return };
+        self.av_epoch = av.epoch();
+        self.by_handle.fill(NO_PEER);
+        for (id, peer) in &mut self.peers {
+            peer.handle = peer.addr.as_ref().map_or(FiAddr::UNSPEC, |addr| av.find(addr));
+            if let Some(index) = peer.handle.index() {
+                if self.by_handle.len() <= index {
+                    self.by_handle.resize(index + 1, NO_PEER);
+                }
+                self.by_handle[index] = id;
+            }
+        }
+        let Self { lanes, unexpected, .. } = self;
+        let mut renamed = false;
+        for lane in lanes.iter_mut() {
+            lane.rename(|key, old| {
+                let Some(message) = unexpected.get_mut(key as usize) else { return old };
+                if old == FiAddr::UNSPEC
+                    && let Some(addr) = &message.addr
+                {
+                    message.src = av.find(addr);
+                    renamed |= message.src != old;
+                }
+                message.src
+            });
+        }
+        if renamed {
+            for lane in [MSG, TAGGED] {
+                while let Some((message, receive)) = self.lanes[lane].take_pair() {
+                    self.give(receive, message);
+                }
+            }
+        }
+    }
+
+    /// Reports a successful send.
+    #[inline]
+    pub(super) fn report_send(&mut self, completion: Completion) {
+        if let Some(tx) = &self.tx {
+            tx.cq.push(completion);
+        }
+    }
+
+    /// Ends a send that succeeded.
+    pub(super) fn finish_send(&mut self, key: u32) {
+        let Some(send) = self.sends.try_remove(key as usize) else { return };
+        let silent = send.lent.ticket.is_silent();
+        let completion = send.lent.finish();
+        if !silent {
+            self.report_send(completion);
+        }
+    }
+
+    /// Ends a send that failed.
+    #[cold]
+    pub(super) fn fail_send(&mut self, key: u32, why: &Down) {
+        let Some(send) = self.sends.try_remove(key as usize) else { return };
+        let handle = self.peers.get(send.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
+        let mut completion = send.lent.finish();
+        completion.tag = send.label.tag.unwrap_or(0);
+        completion.data = send.label.data.unwrap_or(0);
+        completion.len = send.len;
+        completion.src = handle;
+        if let Some(tx) = &self.tx {
+            tx.cq.push_failure(failure(completion, why, 0));
+        }
+    }
+
+    /// Ends a receive with a message of `total` bytes of which `placed` are in the buffer.
+    #[inline]
+    pub(super) fn finish_receive(&mut self, receive: Receive, label: Label, placed: usize, total: u64, src: FiAddr) {
+        let silent = receive.ticket.is_silent();
+        let mut completion = receive.ticket.finish();
+        completion.len = placed;
+        completion.src = src;
+        completion.tag = label.tag.unwrap_or(0);
+        if let Some(data) = label.data {
+            completion.data = data;
+            completion.flags |= OpFlags::REMOTE_CQ_DATA;
+        }
+        let Some(rx) = &self.rx else { return };
+        if total > placed as u64 {
+            let cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
+            let text = format!("a message of {total} bytes came to a receive of {placed}");
+            let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
+            rx.cq.push_failure(failure(completion, &why, cut));
+        } else if !silent {
+            rx.cq.push(completion);
+        }
+    }
+
+    /// Ends a receive that failed.
+    #[cold]
+    pub(super) fn fail_receive(&mut self, receive: Receive, why: &Down) {
+        let mut completion = receive.ticket.finish();
+        if let ReceiveStage::Pulling { label, at, src, .. } = receive.stage {
+            completion.tag = label.tag.unwrap_or(0);
+            completion.data = label.data.unwrap_or(0);
+            completion.len = at;
+            completion.src = src;
+        }
+        if let Some(rx) = &self.rx {
+            rx.cq.push_failure(failure(completion, why, 0));
+        }
+    }
+
+    /// A message of a link has been consumed: its credit goes back.
+    #[inline]
+    pub(super) fn give_back(&mut self, link: Option<LinkId>, cost: u64) {
+        let Some(id) = link else { return };
+        if let Some(link) = self.link(id)
+            && link.consumed(cost)
+        {
+            link.grant();
+            self.list(id);
+        }
+    }
+
+    /// A buffer for an unexpected message.
+    pub(super) fn spare(&mut self, len: usize) -> Vec<u8> {
+        match self.spare.pop() {
+            Some(spare) if len <= SPARE_SIZE => spare,
+            Some(spare) => {
+                self.spare.push(spare);
+                Vec::with_capacity(len)
+            }
+            None => Vec::with_capacity(len.max(256)),
+        }
+    }
+
+    /// Keeps an empty buffer for the next unexpected message.
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_COUNT && buffer.capacity() <= SPARE_SIZE {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Tells the event queue.
+    pub(super) fn event(&self, kind: EventKind) {
+        if let Some((eq, owner)) = &self.eq {
+            eq.push(Event { owner: *owner, kind });
+        }
+    }
+
+    /// Ends the oldest operation with that context that can still be ended. False if there is none.
+    pub(super) fn cancel(&mut self, context: usize) -> bool {
+        let posted = self.lanes.iter().flat_map(Matcher::posted).filter_map(|key| {
+            let receive = self.receives.get(key as usize)?;
+            (receive.ticket.context() == context).then_some((receive.seq, true, key))
+        });
+        let waiting = self.sends.iter().filter_map(|(key, send)| {
+            let cancellable = matches!(send.stage, super::state::SendStage::Waiting);
+            let key = u32::try_from(key).ok()?;
+            (cancellable && send.lent.ticket.context() == context).then_some((send.seq, false, key))
+        });
+        let Some((_, is_receive, key)) = posted.chain(waiting).min() else { return false };
+        let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
+        if is_receive {
+            if let Some(receive) = self.receives.try_remove(key as usize) {
+                self.lanes[receive.lane].withdraw(key);
+                self.fail_receive(receive, &why);
+            }
+        } else {
+            if let Some(peer) = self.sends.get(key as usize).and_then(|send| self.peers.get_mut(send.peer)) {
+                peer.waiting.retain(|waiting| *waiting != key);
+            }
+            self.fail_send(key, &why);
+        }
+        true
+    }
+
+    /// Ends everything without completions. Only for closing.
+    pub(super) fn discard_all(&mut self) {
+        self.discard_receives();
+        for send in self.sends.drain() {
+            send.lent.discard();
+        }
+        for (_, peer) in &mut self.peers {
+            peer.waiting.clear();
+        }
+    }
+
+    /// Ends receives and unexpected messages without completions. Only for closing.
+    pub(super) fn discard_receives(&mut self) {
+        self.lanes = [Matcher::default(), Matcher::default()];
+        for receive in self.receives.drain() {
+            receive.ticket.discard();
+        }
+        for message in self.unexpected.drain() {
+            if let Body::Here(buffer) = message.body {
+                drop(buffer);
+            }
+        }
+    }
+}
+
+impl<K: LockKind> Drop for Engine<K> {
+    fn drop(&mut self) {
+        self.discard_all();
+    }
+}
+
+/// An error entry.
+#[cold]
+pub(super) fn failure(completion: Completion, why: &Down, olen: usize) -> Failure {
+    Failure { completion, errno: why.errno, olen, cause: why.cause, text: why.text.clone() }
+}

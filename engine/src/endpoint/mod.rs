@@ -1,0 +1,379 @@
+//! An endpoint: the engine's tables and a transport behind one lock (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3)).
+//! Connectionless and connected endpoints are the same machine; a connected one has one peer.
+
+mod arrive;
+mod engine;
+mod links;
+mod post;
+mod state;
+
+use crate::av::AddressVector;
+use crate::cq::CompletionQueue;
+use crate::eq::{EventQueue, Owner};
+use crate::group::{Heat, Member, Visit};
+use crate::hello::{MAX_USER_DATA, Speaker};
+use crate::op::{RecvOp, SendOp};
+use crate::transport::{Asked, Flush, Transport};
+use core::fmt;
+use engine::{Engine, Phase};
+use ofi_core::error::Result;
+use ofi_core::log::{self, Level, Subsystem};
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, BindFlags, Caps, Errno, Error, Instant};
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use state::Target;
+pub use state::{CLOSE_DEADLINE, Config, OVERHEAD};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Makes the transport when it is needed: at an address, or at one that the system chooses.
+pub type Opener<T> = Box<dyn FnMut(Option<Addr>) -> Result<T> + Send>;
+
+struct Inner<T: Transport, K: LockKind> {
+    transport: Option<T>,
+    engine: Engine<K>,
+    opener: Opener<T>,
+    source: Option<Addr>,
+}
+
+/// An endpoint.
+pub struct Endpoint<T: Transport, K: LockKind> {
+    inner: K::Cell<Inner<T, K>>,
+    heat: Heat,
+    joined: AtomicBool,
+    bindings: Mutex<Vec<Binding>>,
+}
+
+/// How to take back what was bound.
+type Binding = Box<dyn FnOnce() + Send>;
+
+impl<T: Transport, K: LockKind> fmt::Debug for Endpoint<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("heat", &self.heat).finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport, K: LockKind> Inner<T, K> {
+    fn open(&mut self) -> Result<&mut T> {
+        if self.transport.is_none() {
+            self.transport = Some((self.opener)(self.source)?);
+        }
+        self.transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))
+    }
+
+    fn poll(&mut self) -> bool {
+        let Self { transport: Some(transport), engine, .. } = self else { return false };
+        let mut any = transport.poll(engine);
+        engine.tick(transport);
+        // What arrived may be answered at once, and an answer may let more arrive; bounded, so that nobody starves.
+        for _ in 0..4 {
+            if engine.todo.is_empty() && engine.abandoned.is_empty() {
+                break;
+            }
+            engine.settle(transport);
+            any = true;
+            transport.flush(Flush::ByRule, engine);
+        }
+        any
+    }
+}
+
+impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    /// An endpoint that is not enabled. `source` is the address that it was asked to have.
+    pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>) -> Arc<Self> {
+        let inner = Inner { transport: None, engine: Engine::new(config), opener, source };
+        Arc::new(Self {
+            inner: kind.cell(inner),
+            heat: Heat::default(),
+            joined: AtomicBool::new(false),
+            bindings: Mutex::default(),
+        })
+    }
+
+    /// Binds a completion queue. A second one for a direction is refused.
+    pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
+        let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::SELECTIVE_COMPLETION;
+        if !known.contains(flags) {
+            return Err(Error::new(Errno::EBADFLAGS, "bind a completion queue"));
+        }
+        let selective = flags.contains(BindFlags::SELECTIVE_COMPLETION);
+        let mut inner = K::lock(&self.inner);
+        let engine = &mut inner.engine;
+        if flags.contains(BindFlags::TRANSMIT) && engine.tx.is_some()
+            || flags.contains(BindFlags::RECV) && engine.rx.is_some()
+        {
+            return Err(Error::new(Errno::EINVAL, "bind a second completion queue for the same direction"));
+        }
+        if flags.contains(BindFlags::TRANSMIT) {
+            engine.tx = Some(Target { cq: cq.clone(), selective });
+        }
+        if flags.contains(BindFlags::RECV) {
+            engine.rx = Some(Target { cq: cq.clone(), selective });
+        }
+        drop(inner);
+        let user = cq.users.add();
+        self.on_close(move || drop(user));
+        Ok(())
+    }
+
+    /// Binds an address vector. A second one is refused.
+    pub fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
+        let mut inner = K::lock(&self.inner);
+        let engine = &mut inner.engine;
+        if engine.av.is_some() {
+            return Err(Error::new(Errno::EINVAL, "bind a second address vector"));
+        }
+        engine.av_epoch = av.epoch();
+        engine.av = Some(av.clone());
+        engine.reset_handles();
+        drop(inner);
+        let user = av.users.add();
+        self.on_close(move || drop(user));
+        Ok(())
+    }
+
+    /// Binds an event queue; events name the endpoint by `owner`. Another one replaces the first.
+    pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) {
+        K::lock(&self.inner).engine.eq = Some((eq.clone(), owner));
+        let user = eq.users.add();
+        let queue = eq.clone();
+        self.on_close(move || {
+            queue.forget(owner);
+            drop(user);
+        });
+    }
+
+    fn on_close(&self, undo: impl FnOnce() + Send + 'static) {
+        self.bindings.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
+    }
+
+    /// Enables it (fi_enable(3)). Enabling twice is harmless.
+    pub fn enable(self: &Arc<Self>) -> Result<()> {
+        let mut inner = K::lock(&self.inner);
+        if inner.engine.phase != Phase::New || inner.transport.is_some() && self.is_joined() {
+            return Ok(());
+        }
+        let caps = inner.engine.config.caps;
+        let missing = |errno, what| Err(Error::new(errno, format!("enable an endpoint without {what}")));
+        if inner.engine.tx.is_none() && caps.contains(Caps::SEND) {
+            return missing(Errno::ENOCQ, "a completion queue for transmitting");
+        }
+        if inner.engine.rx.is_none() && caps.contains(Caps::RECV) {
+            return missing(Errno::ENOCQ, "a completion queue for receiving");
+        }
+        let connectionless = matches!(inner.engine.config.speaker, Speaker::Rdm);
+        if connectionless && inner.engine.av.is_none() {
+            return missing(Errno::ENOAV, "an address vector");
+        }
+        if !connectionless && inner.engine.eq.is_none() {
+            return missing(Errno::ENOEQ, "an event queue");
+        }
+        inner.open()?;
+        if connectionless {
+            inner.engine.phase = Phase::Enabled;
+        }
+        let queues = (inner.engine.tx.clone(), inner.engine.rx.clone(), inner.engine.eq.clone());
+        drop(inner);
+        self.join(queues)
+    }
+
+    fn is_joined(&self) -> bool {
+        // Relaxed: set and read by control calls, which the application orders.
+        self.joined.load(Ordering::Relaxed)
+    }
+
+    #[allow(clippy::type_complexity, reason = "the three queues of an endpoint, once")]
+    fn join(
+        self: &Arc<Self>,
+        (tx, rx, eq): (Option<Target<K>>, Option<Target<K>>, Option<(Arc<EventQueue>, Owner)>),
+    ) -> Result<()> {
+        self.joined.store(true, Ordering::Relaxed);
+        let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
+        for target in [tx, rx].into_iter().flatten() {
+            if !queues.iter().any(|cq| Arc::ptr_eq(cq, &target.cq)) {
+                queues.push(target.cq);
+            }
+        }
+        for cq in queues {
+            let key = cq.join(self.clone())?;
+            self.on_close(move || cq.leave(key));
+        }
+        if let Some((eq, _)) = eq {
+            let key = eq.join(self.clone())?;
+            self.on_close(move || eq.leave(key));
+        }
+        Ok(())
+    }
+
+    /// The address under which others reach it (fi_getname(3)).
+    pub fn local_addr(&self) -> Result<Addr> {
+        Ok(K::lock(&self.inner).open()?.local_addr())
+    }
+
+    /// Chooses the address, before it is in use (fi_setname(3)).
+    pub fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        let mut inner = K::lock(&self.inner);
+        if inner.transport.is_some() {
+            return Err(Error::new(Errno::EOPBADSTATE, "name an endpoint that has its address"));
+        }
+        inner.source = Some(addr);
+        Ok(())
+    }
+
+    /// The peer of a connected endpoint (fi_getpeer(3)).
+    pub fn peer_addr(&self) -> Result<Addr> {
+        let peer = K::lock(&self.inner).engine.connected_peer();
+        peer.ok_or_else(|| Error::new(Errno::ENOTCONN, "look up the peer of an endpoint that has none"))
+    }
+
+    /// Connects (fi_connect(3)). The outcome is an event.
+    pub fn connect(self: &Arc<Self>, to: Addr, data: &[u8]) -> Result<()> {
+        self.begin_connection(data)?;
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport, engine, .. } = &mut *inner;
+        let transport = transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))?;
+        let peer = engine.add_peer(Some(to));
+        engine.connect(transport, peer, data.to_vec())?;
+        drop(inner);
+        self.heat.announce();
+        Ok(())
+    }
+
+    /// Accepts a connection that a passive endpoint was asked for (fi_accept(3)).
+    pub fn accept(self: &Arc<Self>, asked: Asked<T::Request>, data: &[u8]) -> Result<()> {
+        self.begin_connection(data)?;
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport, engine, .. } = &mut *inner;
+        let transport = transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))?;
+        engine.accept(transport, asked, data.to_vec())?;
+        drop(inner);
+        self.heat.announce();
+        Ok(())
+    }
+
+    fn begin_connection(self: &Arc<Self>, data: &[u8]) -> Result<()> {
+        if data.len() > MAX_USER_DATA {
+            return Err(Error::new(Errno::EINVAL, format!("connection data of more than {MAX_USER_DATA} bytes")));
+        }
+        self.enable()?;
+        let inner = K::lock(&self.inner);
+        if !matches!(inner.engine.config.speaker, Speaker::Msg) {
+            return Err(Error::new(Errno::ENOSYS, "connect an endpoint that is not of type FI_EP_MSG"));
+        }
+        if inner.engine.phase != Phase::New || !inner.engine.peers.is_empty() {
+            return Err(Error::new(Errno::EOPBADSTATE, "connect an endpoint twice"));
+        }
+        Ok(())
+    }
+
+    /// Ends the connection in order (fi_shutdown(3)).
+    pub fn shut_down(&self) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::ENOTCONN) };
+        engine.shut_down(transport)?;
+        transport.flush(Flush::All, engine);
+        Ok(())
+    }
+
+    /// Sends a message.
+    #[inline]
+    pub fn send(&self, op: SendOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = engine.send(transport, op);
+        drop(inner);
+        self.heat.announce();
+        result
+    }
+
+    /// Posts a receive.
+    #[inline]
+    pub fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let inner = &mut *inner;
+        if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
+            // Receives may be posted before connecting, so before there is anything to connect with.
+            inner.open().map_err(|error| error.errno())?;
+        }
+        let Inner { transport: Some(transport), engine, .. } = inner else { return Err(Errno::EOPBADSTATE) };
+        engine.receive(transport, op)
+    }
+
+    /// Cancels the oldest operation with that context that can be cancelled (fi_cancel(3)).
+    pub fn cancel(&self, context: usize) {
+        K::lock(&self.inner).engine.cancel(context);
+    }
+
+    /// Closes it (fi_close(3)): what was accepted for inject or transmit is sent, what the peers' hosts have
+    /// acknowledged by the deadline is kept, the rest is discarded. Afterwards no buffer is touched.
+    pub fn close(&self) {
+        let bindings = core::mem::take(&mut *self.bindings.lock().unwrap_or_else(PoisonError::into_inner));
+        for undo in bindings.into_iter().rev() {
+            undo();
+        }
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport, engine, .. } = &mut *inner;
+        if let Some(transport) = transport {
+            Self::drain(transport, engine);
+        }
+        engine.discard_all();
+        *transport = None;
+    }
+
+    fn drain(transport: &mut T, engine: &mut Engine<K>) {
+        engine.begin_close();
+        let mut end = None;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            transport.poll(engine);
+            engine.settle(transport);
+            let over = engine.step_close(transport);
+            transport.flush(Flush::All, engine);
+            if over && engine.step_close(transport) {
+                return;
+            }
+            let now = transport.now();
+            let end = *end.get_or_insert(now + CLOSE_DEADLINE);
+            if now >= end {
+                let left = engine.unfinished();
+                log::log(engine.config.provider, Level::Warn, Subsystem::EpCtrl, || {
+                    format!("closing took longer than {CLOSE_DEADLINE:?}: {left} operations and links were cut off")
+                });
+                return;
+            }
+            transport.wait(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+}
+
+impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
+    fn visit(&self) -> Visit {
+        let mut inner = K::lock(&self.inner);
+        let active = inner.poll();
+        let busy = inner.transport.as_ref().is_some_and(Transport::is_busy);
+        Visit { active, busy }
+    }
+
+    fn flush(&self, how: Flush) {
+        let mut inner = K::lock(&self.inner);
+        if let Inner { transport: Some(transport), engine, .. } = &mut *inner {
+            transport.flush(how, engine);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let inner = K::lock(&self.inner);
+        let theirs = inner.transport.as_ref().and_then(Transport::next_deadline);
+        [theirs, inner.engine.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        K::lock(&self.inner).transport.as_ref().and_then(Transport::descriptor)
+    }
+
+    fn heat(&self) -> &Heat {
+        &self.heat
+    }
+}

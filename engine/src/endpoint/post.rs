@@ -1,0 +1,245 @@
+//! What the application posts, and what leaves for peers: sends within credit go out at once, the rest waits in order.
+
+use super::arrive::key;
+use super::engine::{Engine, Phase};
+use super::state::{Outgoing, OVERHEAD, PeerId, PeerState, Receive, ReceiveStage, SendStage};
+use crate::frame::{AckWanted, Frame, Label, MAX_PAYLOAD};
+use crate::matching::Pattern;
+use crate::op::{RecvOp, SendOp};
+use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
+use ofi_core::{Caps, Errno, FiAddr, OpFlags};
+use ofi_memory::{Lent, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// Completion levels that are known.
+const UNSUPPORTED: OpFlags = OpFlags::COMMIT_COMPLETE
+    .union(OpFlags::TRIGGER)
+    .union(OpFlags::FENCE)
+    .union(OpFlags::MULTICAST)
+    .union(OpFlags::AUTH_KEY);
+
+impl<K: LockKind> Engine<K> {
+    fn accepts(&self) -> Result<(), Errno> {
+        match self.phase {
+            Phase::Enabled => Ok(()),
+            Phase::New | Phase::Closing => Err(Errno::EOPBADSTATE),
+            Phase::Ended => Err(Errno::ENOTCONN),
+        }
+    }
+
+    #[inline]
+    pub(super) fn send<T: Transport>(&mut self, transport: &mut T, op: SendOp) -> Result<(), Errno> {
+        self.accepts()?;
+        let target = self.tx.as_ref().ok_or(Errno::ENOCQ)?;
+        if op.flags.intersects(UNSUPPORTED) {
+            return Err(Errno::EBADFLAGS);
+        }
+        let len = op.buffer.len();
+        let inject = op.quiet || op.flags.contains(OpFlags::INJECT);
+        if inject && len > self.config.inject_size {
+            return Err(Errno::EMSGSIZE);
+        }
+        if self.sends.len() >= self.config.tx_size {
+            return Err(Errno::AGAIN);
+        }
+        let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let ack = if op.quiet {
+            AckWanted::No
+        } else if op.flags.contains(OpFlags::MATCH_COMPLETE) {
+            AckWanted::Match
+        } else if op.flags.contains(OpFlags::DELIVERY_COMPLETE) {
+            AckWanted::Delivery
+        } else {
+            AckWanted::No
+        };
+        let urgency =
+            if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
+        let label = Label { tag: op.tag, data: op.data, ack };
+        let peer = self.peer_of(op.dest)?;
+        let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
+        // A connected endpoint has its peer from connecting on.
+        let entry = self.peers.get(peer).ok_or(Errno::EOPBADSTATE)?;
+        let connected = matches!(self.config.speaker, crate::hello::Speaker::Msg);
+        if connected && !matches!(entry.state, PeerState::Open(_)) {
+            return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
+        }
+        let ticket = Ticket::new(op.context, kind.union(OpFlags::SEND), silent);
+        if let PeerState::Open(id) = entry.state
+            && entry.waiting.is_empty()
+            && let Some(Some(link)) = self.links.get_mut(id.index())
+            && len <= link.out.eager as usize
+            && link.affords(len as u64 + OVERHEAD)
+        {
+            link.spend(len as u64 + OVERHEAD);
+            let number = key(self.sends.vacant_key());
+            let header = Frame::Eager { id: number, label }.encode();
+            let mut buffer = Some(op.buffer);
+            let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
+            let outcome = transport.submit(id, &header, Some(payload), urgency);
+            if outcome == Submitted::Done && ack == AckWanted::No {
+                let completion = ticket.finish();
+                if !silent {
+                    self.report_send(completion);
+                }
+                return Ok(());
+            }
+            let stage = match outcome {
+                Submitted::Done => SendStage::Sent { link: id },
+                Submitted::Kept => SendStage::Sending { link: id, acked: false },
+                Submitted::Broken => SendStage::Doomed { link: id },
+            };
+            let lent = Lent { ticket, buffer };
+            let seq = self.next_seq();
+            self.sends.insert(Outgoing { lent, peer, stage, label, len, seq, inject });
+            return Ok(());
+        }
+        let buffer = if inject { op.buffer.to_owned_copy() } else { op.buffer };
+        let seq = self.next_seq();
+        let lent = Lent::new(ticket, buffer);
+        let number = self.sends.insert(Outgoing { lent, peer, stage: SendStage::Waiting, label, len, seq, inject });
+        self.peers[peer].waiting.push_back(key(number));
+        self.move_on(transport, peer);
+        Ok(())
+    }
+
+    /// Does what a peer's waiting sends need next: connect, or send.
+    fn move_on<T: Transport>(&mut self, transport: &mut T, peer: PeerId) {
+        match self.peers[peer].state {
+            PeerState::Idle => self.begin_connect(transport, peer),
+            PeerState::Open(id) => self.pump(transport, id),
+            PeerState::Connecting(_) | PeerState::Yielding(_) => {}
+        }
+    }
+
+    /// Sends what waits on a link: control frames, waiting messages within credit, the next segments.
+    pub(super) fn pump<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+        while let Some(frame) = self.link(id).and_then(|link| link.control.pop_front()) {
+            let urgency = if matches!(frame, Frame::Pull { .. }) { Urgency::Posted } else { Urgency::Control };
+            if transport.submit(id, &frame.encode(), None, urgency) == Submitted::Broken {
+                return;
+            }
+        }
+        self.pump_waiting(transport, id);
+        self.pump_streams(transport, id);
+    }
+
+    fn pump_waiting<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+        loop {
+            let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
+            let Some(peer) = self.peers.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else { return };
+            let Some(&number) = peer.waiting.front() else { return };
+            let Some(send) = self.sends.get_mut(number as usize) else {
+                peer.waiting.pop_front();
+                continue;
+            };
+            let eager = send.len <= link.out.eager as usize;
+            let cost = if eager { send.len as u64 + OVERHEAD } else { OVERHEAD };
+            if !link.affords(cost) {
+                return;
+            }
+            link.spend(cost);
+            peer.waiting.pop_front();
+            if !eager {
+                let header = Frame::Request { id: number, len: send.len as u64, label: send.label }.encode();
+                send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
+                    Submitted::Broken => SendStage::Doomed { link: id },
+                    Submitted::Done | Submitted::Kept => SendStage::Requested { link: id },
+                };
+                continue;
+            }
+            let header = Frame::Eager { id: number, label: send.label }.encode();
+            let token = Token(number);
+            let payload =
+                Payload { buffer: &mut send.lent.buffer, from: 0, len: send.len, token, inject: false };
+            match transport.submit(id, &header, Some(payload), Urgency::Posted) {
+                Submitted::Done if send.label.ack == AckWanted::No => self.finish_send(number),
+                Submitted::Done => send.stage = SendStage::Sent { link: id },
+                Submitted::Kept => send.stage = SendStage::Sending { link: id, acked: false },
+                Submitted::Broken => send.stage = SendStage::Doomed { link: id },
+            }
+        }
+    }
+
+    fn pump_streams<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+        loop {
+            let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
+            let Some(number) = link.streams.pop_front() else { return };
+            let Some(send) = self.sends.get_mut(number as usize) else { continue };
+            let SendStage::Streaming { link: _, token, at, end, .. } = send.stage else { continue };
+            let len = (end - at).min(MAX_PAYLOAD);
+            let header = Frame::Segment { token }.encode();
+            let payload =
+                Payload { buffer: &mut send.lent.buffer, from: at, len, token: Token(number), inject: false };
+            match transport.submit(id, &header, Some(payload), Urgency::Posted) {
+                Submitted::Done => {
+                    send.stage = SendStage::Streaming { link: id, token, at: at + len, end, flying: 0 };
+                    if at + len == end {
+                        self.stream_is_sent(number, id);
+                    } else if let Some(link) = self.link(id) {
+                        link.streams.push_back(number);
+                    }
+                }
+                Submitted::Kept => {
+                    send.stage = SendStage::Streaming { link: id, token, at, end, flying: len };
+                    // One segment of a link at a time is with the transport, so that control frames pass between.
+                    return;
+                }
+                Submitted::Broken => {
+                    send.stage = SendStage::Doomed { link: id };
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries out what arrivals and posts left to do.
+    pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
+        while let Some(id) = self.abandoned.pop() {
+            transport.abandon(id, self);
+        }
+        while let Some(id) = self.todo.pop() {
+            if let Some(link) = self.link(id) {
+                link.listed = false;
+                self.pump(transport, id);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
+        match self.phase {
+            Phase::New if matches!(self.config.speaker, crate::hello::Speaker::Msg) => {}
+            _ => self.accepts()?,
+        }
+        let selective = self.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        if op.flags.intersects(OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD | OpFlags::MULTI_RECV) {
+            return Err(Errno::ENOSYS);
+        }
+        if op.flags.contains(OpFlags::AUTH_KEY) {
+            return Err(Errno::EBADFLAGS);
+        }
+        if self.receives.len() >= self.config.rx_size {
+            return Err(Errno::AGAIN);
+        }
+        self.check_av();
+        let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
+        let src = if self.config.caps.contains(Caps::DIRECTED_RECV) { op.src } else { FiAddr::UNSPEC };
+        let (lane, tag, ignore, kind) = match op.tag {
+            Some((tag, ignore)) => (super::state::TAGGED, tag, ignore, OpFlags::TAGGED),
+            None => (super::state::MSG, 0, u64::MAX, OpFlags::MSG),
+        };
+        let pattern = Pattern { tag, ignore, src };
+        let ticket = Ticket::new(op.context, kind.union(OpFlags::RECV), silent);
+        let seq = self.next_seq();
+        let receive = Receive { ticket, buffer: Some(op.buffer), stage: ReceiveStage::Posted, lane, seq };
+        let number = key(self.receives.insert(receive));
+        match self.lanes[lane].take_unexpected(&pattern) {
+            Some(message) => {
+                self.give(number, message);
+                self.settle(transport);
+            }
+            None => self.lanes[lane].post(pattern, number),
+        }
+        Ok(())
+    }
+}

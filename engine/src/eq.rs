@@ -1,0 +1,211 @@
+//! Event queue (fi_eq(3)): what happens to objects rather than to operations.
+//! An event carries its object as an opaque number that the shell chose when it opened the object.
+
+use crate::group::{Group, Member};
+use crate::transport::Asked;
+use crate::waiting::{Sleep, Spin};
+use core::any::Any;
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::wait::Port;
+use ofi_core::{Cause, Errno, Info};
+use ofi_sync::busy::Children;
+use ofi_sync::doorbell::Doorbell;
+use ofi_sync::lock::{LockKind, Park};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// An object that events are about, by the shell's number for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(pub usize);
+
+/// A request for a connection, until it is accepted or refused.
+pub struct ConnectionRequest {
+    /// What the transport needs, as an [`Asked`] of the passive endpoint's transport.
+    pub asked: Box<dyn Any + Send>,
+    /// The passive endpoint's info with the peer's address in it.
+    pub info: Info,
+    /// The peer's connection data.
+    pub data: Vec<u8>,
+}
+
+impl fmt::Debug for ConnectionRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionRequest").field("data", &self.data).finish_non_exhaustive()
+    }
+}
+
+impl ConnectionRequest {
+    /// What the transport needs, if it is of that transport.
+    pub fn into_asked<R: Send + 'static>(self) -> Option<Asked<R>> {
+        self.asked.downcast::<Asked<R>>().ok().map(|asked| *asked)
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum EventKind {
+    /// Somebody asks for a connection.
+    ConnectionRequest(Box<ConnectionRequest>),
+    /// The connection is there; with the accepting side's data.
+    Connected(Vec<u8>),
+    /// The connection has ended.
+    Shutdown,
+    /// Something failed.
+    Failed {
+        /// The error.
+        errno: Errno,
+        /// Why.
+        cause: Cause,
+        /// Why, in a sentence.
+        text: Arc<str>,
+        /// Data of the peer that refused.
+        data: Vec<u8>,
+    },
+    /// Written by the application: its number and its bytes.
+    User(u32, Vec<u8>),
+}
+
+/// An event.
+#[derive(Debug)]
+pub struct Event {
+    /// The object that it is about.
+    pub owner: Owner,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+impl Event {
+    const fn is_failure(&self) -> bool {
+        matches!(self.kind, EventKind::Failed { .. })
+    }
+}
+
+/// What a read found.
+#[derive(Debug)]
+pub enum Found {
+    /// The oldest event.
+    Event(Event),
+    /// The oldest event is an error: read it as such.
+    Error,
+    /// Nothing.
+    Nothing,
+}
+
+/// An event queue.
+pub struct EventQueue {
+    queue: Mutex<VecDeque<Event>>,
+    group: Group<Park>,
+    bell: Doorbell,
+    spin: Spin,
+    last_error: Mutex<Option<(i32, Arc<str>)>>,
+    /// The objects that are bound to it.
+    pub users: Children,
+}
+
+impl fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventQueue").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl EventQueue {
+    /// An empty queue over a port that can sleep.
+    pub fn new(port: Arc<dyn Port>) -> Self {
+        Self {
+            queue: Mutex::default(),
+            group: Group::new(Park, port),
+            bell: Doorbell::new(),
+            spin: Spin::default(),
+            last_error: Mutex::new(None),
+            users: Children::new(),
+        }
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+        Park::lock(&self.queue)
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: Event) {
+        self.queue().push_back(event);
+        if self.bell.ring_after_lock() {
+            self.group.port().ring();
+        }
+    }
+
+    /// The oldest event, removed unless it is an error or `peek` is wanted by `keep`. `keep` sees the event first.
+    pub fn read(&self, keep: impl FnOnce(&Event) -> bool) -> Found {
+        if self.queue().is_empty() {
+            self.group.progress();
+        }
+        let mut queue = self.queue();
+        match queue.pop_front() {
+            None => Found::Nothing,
+            Some(event) if event.is_failure() => {
+                queue.push_front(event);
+                Found::Error
+            }
+            Some(event) => {
+                if keep(&event) {
+                    queue.push_front(event);
+                    return Found::Nothing;
+                }
+                Found::Event(event)
+            }
+        }
+    }
+
+    /// The error that is the oldest event, removed.
+    pub fn read_error(&self) -> Option<Event> {
+        let mut queue = self.queue();
+        if !queue.front()?.is_failure() {
+            return None;
+        }
+        let event = queue.pop_front()?;
+        if let EventKind::Failed { cause, text, .. } = &event.kind {
+            *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some((cause.code(), text.clone()));
+        }
+        Some(event)
+    }
+
+    /// What a provider's error number means.
+    pub fn strerror(&self, code: i32) -> String {
+        let last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((last, text)) if *last == code => text.to_string(),
+            _ => Cause::from_code(code).map_or_else(|| "no provider error".to_owned(), |cause| cause.text().to_owned()),
+        }
+    }
+
+    /// Blocks until there is an event or the timeout is over (`None`: without end).
+    pub fn wait(&self, timeout: Option<Duration>) {
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.until(|| !self.queue().is_empty(), timeout);
+    }
+
+    /// Whether a caller may block on the descriptor now (fi_trywait(3)).
+    pub fn try_wait(&self) -> Result<(), Errno> {
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.prepare(|| !self.queue().is_empty())
+    }
+
+    /// The descriptor that is readable when there is news.
+    pub fn descriptor(&self) -> i32 {
+        self.group.port().descriptor()
+    }
+
+    /// Drops the events of an object that is being closed.
+    pub fn forget(&self, owner: Owner) {
+        self.queue().retain(|event| event.owner != owner);
+    }
+
+    /// Makes an object progress whenever this queue is read.
+    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+        self.group.join(member)
+    }
+
+    /// The object no longer progresses with this queue.
+    pub fn leave(&self, key: usize) {
+        self.group.leave(key);
+    }
+}

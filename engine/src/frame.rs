@@ -1,0 +1,306 @@
+//! The wire format of an open link, version 1: what two engines say to each other, whatever carries it.
+//! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows their lengths.
+//! [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is indexed unchecked.
+//!
+//! ```text
+//! all      kind u8 · flags u8 · 0 u16 · id u32
+//! Eager    … [tag u64] [data u64]            payload: the message
+//! Request  … len u64 [tag u64] [data u64]    the message waits at the sender until it is pulled
+//! Pull     … token u32 · 0 u32 · len u64     id: the sender's; token: where the receiver wants it
+//! Segment  …                                 id: the receiver's token; payload: the next bytes
+//! Credit   … bytes u64                       id: messages
+//! Ack      …                                 id: the sender's
+//! Bye      …
+//! ```
+
+use arrayvec::ArrayVec;
+
+/// Version of this format, exchanged in the hello.
+pub const VERSION: u16 = 1;
+/// The longest header, in bytes.
+pub const MAX_HEADER: usize = 32;
+/// The longest payload of a frame, in bytes; longer messages go in segments.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// A header on its way out.
+pub type Header = ArrayVec<u8, MAX_HEADER>;
+
+/// What a peer did wrong. It costs that peer its link, and nobody else anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation(pub &'static str);
+
+/// Where the sender wants to hear of a message again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckWanted {
+    /// Nowhere.
+    No,
+    /// When a receive took it.
+    Match,
+    /// When it is in place.
+    Delivery,
+}
+
+/// What says what a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The tag, if it is a tagged message.
+    pub tag: Option<u64>,
+    /// Completion data.
+    pub data: Option<u64>,
+    /// Which acknowledgement the sender waits for.
+    pub ack: AckWanted,
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A message with its payload.
+    Eager {
+        /// The sender's number for it, if it wants an acknowledgement.
+        id: u32,
+        /// What it is.
+        label: Label,
+    },
+    /// A message that waits at the sender.
+    Request {
+        /// The sender's number for it.
+        id: u32,
+        /// Its length in bytes.
+        len: u64,
+        /// What it is.
+        label: Label,
+    },
+    /// The answer to a request: send `len` bytes of it.
+    Pull {
+        /// The sender's number.
+        id: u32,
+        /// The receiver's number.
+        token: u32,
+        /// How many bytes the receiver takes.
+        len: u64,
+    },
+    /// The next bytes of a pulled message.
+    Segment {
+        /// The receiver's number.
+        token: u32,
+    },
+    /// More may be sent.
+    Credit {
+        /// Messages.
+        messages: u32,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A message that wanted an acknowledgement got it.
+    Ack {
+        /// The sender's number.
+        id: u32,
+    },
+    /// The endpoint closes; nothing follows.
+    Bye,
+}
+
+const EAGER: u8 = 1;
+const REQUEST: u8 = 2;
+const PULL: u8 = 3;
+const SEGMENT: u8 = 4;
+const CREDIT: u8 = 5;
+const ACK: u8 = 6;
+const BYE: u8 = 7;
+
+const TAGGED: u8 = 1;
+const WITH_DATA: u8 = 2;
+const ACK_DELIVERY: u8 = 4;
+const ACK_MATCH: u8 = 8;
+const LABEL_FLAGS: u8 = TAGGED | WITH_DATA | ACK_DELIVERY | ACK_MATCH;
+
+impl Label {
+    const fn flags(self) -> u8 {
+        let tagged = if self.tag.is_some() { TAGGED } else { 0 };
+        let with_data = if self.data.is_some() { WITH_DATA } else { 0 };
+        let ack = match self.ack {
+            AckWanted::No => 0,
+            AckWanted::Match => ACK_MATCH,
+            AckWanted::Delivery => ACK_DELIVERY,
+        };
+        tagged | with_data | ack
+    }
+}
+
+/// The rest of a header that is being parsed.
+struct Rest<'a>(&'a [u8]);
+
+impl Rest<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Violation> {
+        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Violation("a frame's header is too short"))?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    fn u32(&mut self) -> Result<u32, Violation> {
+        Ok(u32::from_le_bytes(self.take()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Violation> {
+        Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn label(&mut self, flags: u8) -> Result<Label, Violation> {
+        if flags & !LABEL_FLAGS != 0 {
+            return Err(Violation("a message has unknown flags"));
+        }
+        let ack = match flags & (ACK_DELIVERY | ACK_MATCH) {
+            0 => AckWanted::No,
+            ACK_DELIVERY => AckWanted::Delivery,
+            ACK_MATCH => AckWanted::Match,
+            _ => return Err(Violation("a message wants two acknowledgements")),
+        };
+        let tag = if flags & TAGGED != 0 { Some(self.u64()?) } else { None };
+        let data = if flags & WITH_DATA != 0 { Some(self.u64()?) } else { None };
+        Ok(Label { tag, data, ack })
+    }
+}
+
+impl Frame {
+    /// The header's bytes.
+    #[inline]
+    pub fn encode(&self) -> Header {
+        let mut out = Header::new();
+        let mut start = |kind: u8, flags: u8, id: u32| {
+            let mut first = [kind, flags, 0, 0, 0, 0, 0, 0];
+            first[4..].copy_from_slice(&id.to_le_bytes());
+            push(&mut out, &first);
+        };
+        match *self {
+            Self::Eager { id, label } => {
+                start(EAGER, label.flags(), id);
+                push_label(&mut out, label);
+            }
+            Self::Request { id, len, label } => {
+                start(REQUEST, label.flags(), id);
+                push(&mut out, &len.to_le_bytes());
+                push_label(&mut out, label);
+            }
+            Self::Pull { id, token, len } => {
+                start(PULL, 0, id);
+                push(&mut out, &u64::from(token).to_le_bytes());
+                push(&mut out, &len.to_le_bytes());
+            }
+            Self::Segment { token } => start(SEGMENT, 0, token),
+            Self::Credit { messages, bytes } => {
+                start(CREDIT, 0, messages);
+                push(&mut out, &bytes.to_le_bytes());
+            }
+            Self::Ack { id } => start(ACK, 0, id),
+            Self::Bye => start(BYE, 0, 0),
+        }
+        out
+    }
+
+    /// The frame that a header stands for.
+    #[inline]
+    pub fn parse(header: &[u8]) -> Result<Self, Violation> {
+        let mut rest = Rest(header);
+        let [kind, flags, zero_low, zero_high] = rest.take()?;
+        if zero_low | zero_high != 0 {
+            return Err(Violation("a frame's reserved bytes are set"));
+        }
+        let id = rest.u32()?;
+        if flags != 0 && kind != EAGER && kind != REQUEST {
+            return Err(Violation("a control frame has flags"));
+        }
+        let frame = match kind {
+            EAGER => Self::Eager { id, label: rest.label(flags)? },
+            REQUEST => {
+                let len = rest.u64()?;
+                Self::Request { id, len, label: rest.label(flags)? }
+            }
+            PULL => {
+                let token = rest.u32()?;
+                if rest.u32()? != 0 {
+                    return Err(Violation("a frame's reserved bytes are set"));
+                }
+                Self::Pull { id, token, len: rest.u64()? }
+            }
+            SEGMENT => Self::Segment { token: id },
+            CREDIT => Self::Credit { messages: id, bytes: rest.u64()? },
+            ACK => Self::Ack { id },
+            BYE => Self::Bye,
+            _ => return Err(Violation("a frame of unknown kind")),
+        };
+        if rest.0.is_empty() { Ok(frame) } else { Err(Violation("a frame's header is too long")) }
+    }
+}
+
+#[inline]
+fn push(out: &mut Header, bytes: &[u8]) {
+    // The longest header is a request with tag and data: 8 + 8 + 8 + 8 = MAX_HEADER.
+    out.try_extend_from_slice(bytes).expect("a header fits into MAX_HEADER");
+}
+
+#[inline]
+fn push_label(out: &mut Header, label: Label) {
+    if let Some(tag) = label.tag {
+        push(out, &tag.to_le_bytes());
+    }
+    if let Some(data) = label.data {
+        push(out, &data.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn label() -> impl Strategy<Value = Label> {
+        let ack = prop_oneof![Just(AckWanted::No), Just(AckWanted::Match), Just(AckWanted::Delivery)];
+        (any::<Option<u64>>(), any::<Option<u64>>(), ack).prop_map(|(tag, data, ack)| Label { tag, data, ack })
+    }
+
+    fn frame() -> impl Strategy<Value = Frame> {
+        prop_oneof![
+            (any::<u32>(), label()).prop_map(|(id, label)| Frame::Eager { id, label }),
+            (any::<u32>(), any::<u64>(), label()).prop_map(|(id, len, label)| Frame::Request { id, len, label }),
+            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(id, token, len)| Frame::Pull { id, token, len }),
+            any::<u32>().prop_map(|token| Frame::Segment { token }),
+            (any::<u32>(), any::<u64>()).prop_map(|(messages, bytes)| Frame::Credit { messages, bytes }),
+            any::<u32>().prop_map(|id| Frame::Ack { id }),
+            Just(Frame::Bye),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_the_wire(frame in frame()) {
+            prop_assert_eq!(Frame::parse(&frame.encode()), Ok(frame));
+        }
+
+        #[test]
+        fn any_bytes_give_a_frame_or_a_violation(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(frame) = Frame::parse(&bytes) {
+                prop_assert_eq!(frame.encode().to_vec(), bytes);
+            }
+        }
+
+        #[test]
+        fn near_frames_give_a_frame_or_a_violation(
+            frame in frame(), at in 0usize..40, byte in any::<u8>(), cut in 0usize..40,
+        ) {
+            let mut bytes = frame.encode().to_vec();
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            bytes.truncate(cut);
+            if let Ok(frame) = Frame::parse(&bytes) {
+                prop_assert_eq!(frame.encode().to_vec(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_tagged_message_has_a_header_of_sixteen_bytes() {
+        let label = Label { tag: Some(1), data: None, ack: AckWanted::No };
+        assert_eq!(Frame::Eager { id: 0, label }.encode().len(), 16);
+    }
+}

@@ -1,0 +1,247 @@
+//! Progress in proportion to what is active: a queue's members, of which only the hot ones are visited.
+//! A member is hot while it has traffic, output or something due. A cold one is found by the port when its descriptor
+//! has news, which costs one system call whatever the number of members.
+//! Lock order: group, then endpoint, then queue. The inbox is a leaf.
+
+use crate::transport::Flush;
+use ofi_core::error::Result;
+use ofi_core::wait::{Descriptor, Port};
+use ofi_core::Instant;
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use slab::Slab;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Visits without traffic after which a member cools down.
+const PATIENCE: u16 = 128;
+/// Passes over the hot members between looks at the port.
+const LOOK_EVERY: u16 = 16;
+
+/// What a member says after a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Something happened.
+    pub active: bool,
+    /// It must be visited again even if its descriptor is silent.
+    pub busy: bool,
+}
+
+/// What makes progress: an endpoint or a passive endpoint.
+pub trait Member: Send + Sync {
+    /// Moves everything on.
+    fn visit(&self) -> Visit;
+    /// Sends what is being held back.
+    fn flush(&self, how: Flush);
+    /// When something is due.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// What becomes readable when there is news.
+    fn descriptor(&self) -> Option<Descriptor>;
+    /// Where it announces that it became hot.
+    fn heat(&self) -> &Heat;
+}
+
+/// A member's temperature, and the groups that want to know when it rises.
+#[derive(Debug, Default)]
+pub struct Heat {
+    announced: AtomicBool,
+    groups: Mutex<Vec<(Arc<Inbox>, usize)>>,
+}
+
+/// Members that became hot since the last pass.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    full: AtomicBool,
+    keys: Mutex<Vec<usize>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heat {
+    /// The member has something to do: its groups will visit it. Costs a load if they know.
+    #[inline]
+    pub fn announce(&self) {
+        // Relaxed: a group that clears the flag visits the member after that, and so finds what it has to do.
+        if !self.announced.load(Ordering::Relaxed) {
+            self.announce_now();
+        }
+    }
+
+    #[cold]
+    fn announce_now(&self) {
+        self.announced.store(true, Ordering::SeqCst);
+        for (inbox, key) in locked(&self.groups).iter() {
+            locked(&inbox.keys).push(*key);
+            // Release pairs with the Acquire in `Group::collect`.
+            inbox.full.store(true, Ordering::Release);
+        }
+    }
+
+    /// The next announcement is to be heard again.
+    fn forget(&self) {
+        self.announced.store(false, Ordering::SeqCst);
+    }
+}
+
+struct Hot {
+    key: usize,
+    idle: u16,
+}
+
+struct State {
+    members: Slab<Arc<dyn Member>>,
+    hot: Vec<Hot>,
+    passes: u16,
+    news: Vec<u64>,
+}
+
+/// The members of a queue.
+pub struct Group<K: LockKind> {
+    state: K::Cell<State>,
+    inbox: Arc<Inbox>,
+    port: Arc<dyn Port>,
+}
+
+impl<K: LockKind> fmt::Debug for Group<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl<K: LockKind> Group<K> {
+    /// A group without members that looks for news at `port`.
+    pub fn new(kind: K, port: Arc<dyn Port>) -> Self {
+        let state = State { members: Slab::new(), hot: Vec::new(), passes: 0, news: Vec::new() };
+        Self { state: kind.cell(state), inbox: Arc::default(), port }
+    }
+
+    /// The port.
+    pub fn port(&self) -> &dyn Port {
+        &*self.port
+    }
+
+    /// Adds a member; the key removes it again.
+    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+        let mut state = K::lock(&self.state);
+        let entry = state.members.vacant_entry();
+        let key = entry.key();
+        if let Some(fd) = member.descriptor() {
+            self.port.add(fd, key as u64)?;
+        }
+        locked(&member.heat().groups).push((self.inbox.clone(), key));
+        entry.insert(member);
+        state.hot.push(Hot { key, idle: 0 });
+        Ok(key)
+    }
+
+    /// Removes a member.
+    pub fn leave(&self, key: usize) {
+        let mut state = K::lock(&self.state);
+        if let Some(member) = state.members.try_remove(key) {
+            if let Some(fd) = member.descriptor() {
+                self.port.remove(fd);
+            }
+            locked(&member.heat().groups).retain(|(inbox, _)| !Arc::ptr_eq(inbox, &self.inbox));
+            state.hot.retain(|hot| hot.key != key);
+        }
+    }
+
+    fn collect(&self, state: &mut State) {
+        // Acquire pairs with the Release in `Heat::announce_now`.
+        if self.inbox.full.load(Ordering::Acquire) {
+            self.inbox.full.store(false, Ordering::Relaxed);
+            for key in locked(&self.inbox.keys).drain(..) {
+                state.warm(key);
+            }
+        }
+    }
+
+    /// One pass: visits the hot members, and at times looks for news of the others. True if anything happened.
+    pub fn progress(&self) -> bool {
+        let mut state = K::lock(&self.state);
+        self.collect(&mut state);
+        state.passes = state.passes.wrapping_add(1);
+        if state.hot.is_empty() || state.passes % LOOK_EVERY == 0 {
+            self.look(&mut state, Some(Duration::ZERO));
+        }
+        state.visit_hot()
+    }
+
+    fn look(&self, state: &mut State, timeout: Option<Duration>) {
+        let mut news = core::mem::take(&mut state.news);
+        self.port.ready(timeout, &mut news);
+        for key in news.drain(..) {
+            if let Ok(key) = usize::try_from(key) {
+                state.warm(key);
+            }
+        }
+        state.news = news;
+    }
+
+    /// Sends what members hold back: what their rule says, or everything before the caller sleeps.
+    pub fn flush(&self, how: Flush) {
+        let mut state = K::lock(&self.state);
+        self.collect(&mut state);
+        let State { members, hot, .. } = &mut *state;
+        for hot in hot.iter() {
+            if let Some(member) = members.get(hot.key) {
+                member.flush(how);
+            }
+        }
+    }
+
+    /// When the first member has something due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let mut state = K::lock(&self.state);
+        self.collect(&mut state);
+        state.hot.iter().filter_map(|hot| state.members.get(hot.key)?.next_deadline()).min()
+    }
+
+    /// Calls `each` with every member.
+    pub fn for_each(&self, mut each: impl FnMut(&dyn Member)) {
+        let state = K::lock(&self.state);
+        state.members.iter().for_each(|(_, member)| each(&**member));
+    }
+}
+
+impl State {
+    fn warm(&mut self, key: usize) {
+        match self.hot.iter_mut().find(|hot| hot.key == key) {
+            Some(hot) => hot.idle = 0,
+            None if self.members.contains(key) => self.hot.push(Hot { key, idle: 0 }),
+            None => {}
+        }
+    }
+
+    fn visit_hot(&mut self) -> bool {
+        let mut any = false;
+        let mut at = 0;
+        while let Some(hot) = self.hot.get_mut(at) {
+            let Some(member) = self.members.get(hot.key) else {
+                self.hot.swap_remove(at);
+                continue;
+            };
+            let visit = member.visit();
+            any |= visit.active;
+            hot.idle = if visit.active || visit.busy { 0 } else { hot.idle + 1 };
+            if hot.idle >= PATIENCE {
+                member.heat().forget();
+                // What was announced before the flag was cleared is found by one more visit.
+                let last = member.visit();
+                if last.active || last.busy {
+                    hot.idle = 0;
+                    member.heat().announce();
+                    any |= last.active;
+                } else {
+                    self.hot.swap_remove(at);
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        any
+    }
+}

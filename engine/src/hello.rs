@@ -1,0 +1,206 @@
+//! The first words on a link: who is there, what each side may send, and the application's connection data.
+//! A peer that speaks anything else is refused with a reason, on both sides.
+//!
+//! ```text
+//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · bytes u64 · messages u32 · eager u32
+//!         · address length u8 · address · data length u16 · data
+//! ```
+
+use crate::frame::{VERSION, Violation};
+use ofi_core::Addr;
+
+const MAGIC: [u8; 4] = *b"OFI\n";
+/// Most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
+pub const MAX_USER_DATA: usize = 256;
+/// The longest hello, in bytes.
+pub const MAX_LEN: usize = 40 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+
+/// What a greeting is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Greeting {
+    /// Asks for a link.
+    Ask,
+    /// Gives it.
+    Accept,
+    /// Refuses it, because the application said so.
+    Reject,
+    /// Refuses it, because the other direction's connection is the one to use.
+    Crossing,
+    /// Refuses it: another version or another kind of endpoint.
+    Mismatch,
+}
+
+/// The kind of endpoint that speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaker {
+    /// Connectionless.
+    Rdm,
+    /// Connected.
+    Msg,
+}
+
+/// What each side grants the other to begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Bytes of messages and their overhead.
+    pub bytes: u64,
+    /// Messages.
+    pub messages: u32,
+    /// The longest message that may come without being asked for, in bytes.
+    pub eager: u32,
+}
+
+/// A greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// What it is for.
+    pub greeting: Greeting,
+    /// Who speaks.
+    pub speaker: Speaker,
+    /// Random number of the endpoint: a restarted peer has another.
+    pub nonce: [u8; 16],
+    /// What the speaker's peer may send.
+    pub grant: Grant,
+    /// The speaker's address, where others can connect to it.
+    pub name: Option<Addr>,
+    /// The application's data.
+    pub data: Vec<u8>,
+}
+
+impl Hello {
+    /// Its bytes. Data beyond [`MAX_USER_DATA`] is cut, as fi_cm(3) says.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(MAX_LEN);
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.push(match self.greeting {
+            Greeting::Ask => 1,
+            Greeting::Accept => 2,
+            Greeting::Reject => 3,
+            Greeting::Crossing => 4,
+            Greeting::Mismatch => 5,
+        });
+        out.push(match self.speaker {
+            Speaker::Rdm => 1,
+            Speaker::Msg => 2,
+        });
+        out.extend(self.nonce);
+        out.extend(self.grant.bytes.to_le_bytes());
+        out.extend(self.grant.messages.to_le_bytes());
+        out.extend(self.grant.eager.to_le_bytes());
+        match &self.name {
+            Some(addr) => {
+                let (bytes, len) = addr.encode();
+                out.push(u8::try_from(len).unwrap_or(0));
+                out.extend(&bytes[..len]);
+            }
+            None => out.push(0),
+        }
+        let data = &self.data[..self.data.len().min(MAX_USER_DATA)];
+        out.extend(u16::try_from(data.len()).unwrap_or(0).to_le_bytes());
+        out.extend(data);
+        out
+    }
+
+    /// The greeting that the bytes stand for.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Violation> {
+        const SHORT: Violation = Violation("a hello is too short");
+        let mut rest = bytes;
+        let mut take = |count: usize| -> Result<&[u8], Violation> {
+            let (head, tail) = rest.split_at_checked(count).ok_or(SHORT)?;
+            rest = tail;
+            Ok(head)
+        };
+        if take(4)? != MAGIC {
+            return Err(Violation("the peer does not speak this protocol"));
+        }
+        let version = u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?);
+        if version != VERSION {
+            return Err(Violation("the peer speaks another version of the protocol"));
+        }
+        let greeting = match take(1)? {
+            [1] => Greeting::Ask,
+            [2] => Greeting::Accept,
+            [3] => Greeting::Reject,
+            [4] => Greeting::Crossing,
+            [5] => Greeting::Mismatch,
+            _ => return Err(Violation("a hello of unknown kind")),
+        };
+        let speaker = match take(1)? {
+            [1] => Speaker::Rdm,
+            [2] => Speaker::Msg,
+            _ => return Err(Violation("a hello of an unknown kind of endpoint")),
+        };
+        let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
+        let grant = Grant {
+            bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
+            messages: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
+            eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
+        };
+        let name_len = usize::from(*take(1)?.first().ok_or(SHORT)?);
+        let name = match take(name_len)? {
+            [] => None,
+            name => Some(Addr::decode(name).ok_or(Violation("a hello with an address that is none"))?),
+        };
+        let data_len = usize::from(u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?));
+        if data_len > MAX_USER_DATA {
+            return Err(Violation("a hello with too much data"));
+        }
+        let data = take(data_len)?.to_vec();
+        if rest.is_empty() {
+            Ok(Self { greeting, speaker, nonce, grant, name, data })
+        } else {
+            Err(Violation("a hello is too long"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello(data: Vec<u8>) -> Hello {
+        Hello {
+            greeting: Greeting::Ask,
+            speaker: Speaker::Rdm,
+            nonce: [7; 16],
+            grant: Grant { bytes: 1, messages: 2, eager: 3 },
+            name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
+            data,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hellos_survive_the_wire(data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA)) {
+            let hello = hello(data);
+            let bytes = hello.encode();
+            prop_assert!(bytes.len() <= MAX_LEN);
+            prop_assert_eq!(Hello::parse(&bytes), Ok(hello));
+        }
+
+        #[test]
+        fn any_bytes_give_a_hello_or_a_violation(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..400), ours in any::<bool>(),
+        ) {
+            if ours {
+                let head = hello(vec![]).encode();
+                let count = bytes.len().min(8);
+                bytes[..count].copy_from_slice(&head[..count]);
+            }
+            drop(Hello::parse(&bytes));
+        }
+    }
+
+    #[test]
+    fn data_beyond_the_limit_is_cut() {
+        let parsed = Hello::parse(&hello(vec![1; 300]).encode()).unwrap();
+        assert_eq!(parsed.data.len(), MAX_USER_DATA);
+    }
+
+    #[test]
+    fn other_protocols_are_refused_with_a_reason() {
+        assert_eq!(Hello::parse(&[0; 64]), Err(Violation("the peer does not speak this protocol")));
+    }
+}

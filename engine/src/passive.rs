@@ -1,0 +1,190 @@
+//! A passive endpoint: what listens for connections (fi_listen(3)).
+
+use crate::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
+use crate::group::{Heat, Member, Visit};
+use crate::hello::{Grant, Greeting, Hello, MAX_USER_DATA, Speaker};
+use crate::transport::{Asked, Flush, Listener};
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Errno, Error, Info, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Makes the listener when it is needed.
+pub type ListenerOpener<L> = Box<dyn FnMut(Option<Addr>) -> Result<L> + Send>;
+
+struct Inner<L: Listener> {
+    listener: Option<L>,
+    opener: ListenerOpener<L>,
+    source: Option<Addr>,
+    eq: Option<(Arc<EventQueue>, Owner)>,
+    leave: Option<Box<dyn FnOnce() + Send>>,
+    listening: bool,
+}
+
+/// A passive endpoint.
+pub struct PassiveEndpoint<L: Listener> {
+    inner: Mutex<Inner<L>>,
+    info: Info,
+    nonce: [u8; 16],
+    heat: Heat,
+}
+
+impl<L: Listener> fmt::Debug for PassiveEndpoint<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PassiveEndpoint").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl<L: Listener> PassiveEndpoint<L> {
+    /// A passive endpoint that does not listen yet.
+    pub fn new(info: Info, nonce: [u8; 16], opener: ListenerOpener<L>) -> Arc<Self> {
+        let source = info.src_addr;
+        let inner = Inner { listener: None, opener, source, eq: None, leave: None, listening: false };
+        Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<L>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Binds the event queue that hears of requests.
+    pub fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        let mut inner = self.lock();
+        if inner.listening {
+            return Err(Error::new(Errno::EOPBADSTATE, "bind an event queue to a passive endpoint that listens"));
+        }
+        inner.eq = Some((eq.clone(), owner));
+        Ok(())
+    }
+
+    /// Chooses the address, before it is in use (fi_setname(3)).
+    pub fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        let mut inner = self.lock();
+        if inner.listener.is_some() {
+            return Err(Error::new(Errno::EOPBADSTATE, "name a passive endpoint that has its address"));
+        }
+        inner.source = Some(addr);
+        Ok(())
+    }
+
+    /// The address that it listens at (fi_getname(3)).
+    pub fn local_addr(&self) -> Result<Addr> {
+        let mut inner = self.lock();
+        Ok(inner.open()?.local_addr())
+    }
+
+    /// Begins to listen (fi_listen(3)). Listening twice is harmless.
+    pub fn listen(self: &Arc<Self>) -> Result<()> {
+        let mut inner = self.lock();
+        if inner.listening {
+            return Ok(());
+        }
+        let Some((eq, _)) = inner.eq.clone() else {
+            return Err(Error::new(Errno::ENOEQ, "listen without an event queue"));
+        };
+        inner.open()?;
+        inner.listening = true;
+        drop(inner);
+        let key = eq.join(self.clone())?;
+        let user = eq.users.add();
+        self.lock().leave = Some(Box::new(move || {
+            eq.leave(key);
+            drop(user);
+        }));
+        Ok(())
+    }
+
+    /// Says no to a request (fi_reject(3)). Data beyond [`MAX_USER_DATA`] is cut.
+    pub fn refuse(&self, asked: Asked<L::Request>, data: &[u8]) -> Result<()> {
+        let hello = self.hello(Greeting::Reject, &data[..data.len().min(MAX_USER_DATA)]);
+        let mut inner = self.lock();
+        inner.open()?.refuse(asked.request, &hello);
+        drop(inner);
+        self.heat.announce();
+        Ok(())
+    }
+
+    fn hello(&self, greeting: Greeting, data: &[u8]) -> Vec<u8> {
+        let grant = Grant { bytes: 0, messages: 0, eager: 0 };
+        let data = data.to_vec();
+        Hello { greeting, speaker: Speaker::Msg, nonce: self.nonce, grant, name: None, data }.encode()
+    }
+
+    /// Stops listening. Requests that nobody answered are refused by the end of their connection.
+    pub fn close(&self) {
+        let mut inner = self.lock();
+        let leave = inner.leave.take();
+        let eq = inner.eq.take();
+        drop(inner);
+        if let Some(leave) = leave {
+            leave();
+        }
+        if let Some((eq, owner)) = eq {
+            eq.forget(owner);
+        }
+        self.lock().listener = None;
+    }
+
+    /// The info that it was made from.
+    pub const fn info(&self) -> &Info {
+        &self.info
+    }
+}
+
+impl<L: Listener> Inner<L> {
+    fn open(&mut self) -> Result<&mut L> {
+        if self.listener.is_none() {
+            self.listener = Some((self.opener)(self.source)?);
+        }
+        self.listener.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the listener"))
+    }
+}
+
+impl<L: Listener> Member for PassiveEndpoint<L> {
+    fn visit(&self) -> Visit {
+        let mut inner = self.lock();
+        let eq = inner.eq.clone();
+        let (Some(listener), Some((eq, owner))) = (inner.listener.as_mut(), eq) else {
+            return Visit { active: false, busy: false };
+        };
+        let mut asked = Vec::new();
+        let active = listener.poll(&mut asked);
+        for request in asked {
+            let hello = Hello::parse(&request.hello);
+            match hello {
+                Ok(hello) if hello.greeting == Greeting::Ask && hello.speaker == Speaker::Msg => {
+                    let mut info = self.info.clone();
+                    info.src_addr = Some(request.to);
+                    info.dest_addr = Some(request.from);
+                    let data = hello.data;
+                    let request = ConnectionRequest { asked: Box::new(request), info, data };
+                    eq.push(Event { owner, kind: EventKind::ConnectionRequest(Box::new(request)) });
+                }
+                Ok(_) => {
+                    let why = b"this endpoint is of another kind";
+                    listener.refuse(request.request, &self.hello(Greeting::Mismatch, why));
+                }
+                Err(violation) => {
+                    listener.refuse(request.request, &self.hello(Greeting::Mismatch, violation.0.as_bytes()));
+                }
+            }
+        }
+        let busy = listener.next_deadline().is_some();
+        Visit { active, busy }
+    }
+
+    fn flush(&self, _how: Flush) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.lock().listener.as_ref().and_then(Listener::next_deadline)
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        self.lock().listener.as_ref().and_then(Listener::descriptor)
+    }
+
+    fn heat(&self) -> &Heat {
+        &self.heat
+    }
+}

@@ -1,0 +1,240 @@
+//! The contract between the engine and what carries its frames.
+//! A transport gives links that deliver frames in order, exactly once, or break with a reason. It is told where
+//! payload goes before it reads it. Calls go down, events come back through a [`Sink`]; the engine never calls the
+//! transport from inside one.
+
+use crate::frame::Violation;
+use ofi_core::error::Result;
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Cause, Errno, Instant};
+use ofi_memory::Buffer;
+use core::time::Duration;
+use std::sync::Arc;
+
+/// A link, by the transport's number for it. Numbers are small and used again after [`Sink::down`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u32);
+
+impl LinkId {
+    /// As an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The engine's number for a payload that it lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub u32);
+
+/// How soon a frame should leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// The application posted it: within the transport's rule for bursts.
+    Posted,
+    /// The application posted it and said that more follows (FI_MORE).
+    MoreFollows,
+    /// The engine's own word: with the end of the current poll.
+    Control,
+}
+
+/// What became of a submitted frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Submitted {
+    /// The bytes have been taken; the payload is free.
+    Done,
+    /// The transport kept the payload; [`Sink::sent`] or [`Sink::returned`] will give it back.
+    Kept,
+    /// The link is broken; [`Sink::down`] will follow, the payload was not kept.
+    Broken,
+}
+
+/// Part of a buffer that travels as a payload.
+#[derive(Debug)]
+pub struct Payload<'a> {
+    /// The buffer. The transport takes it out if it keeps it.
+    pub buffer: &'a mut Option<Buffer>,
+    /// The first byte.
+    pub from: usize,
+    /// How many.
+    pub len: usize,
+    /// The engine's number for it.
+    pub token: Token,
+    /// The application has the buffer back when the call returns: what cannot be sent now is copied, not kept.
+    pub inject: bool,
+}
+
+/// How much of what is being held back leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// What the transport's rule for bursts says.
+    ByRule,
+    /// Everything: the caller is about to sleep.
+    All,
+}
+
+/// The payload of an arriving frame.
+#[derive(Clone, Copy, Debug)]
+pub enum Arriving<'a> {
+    /// It is all there.
+    Here(&'a [u8]),
+    /// So many bytes will follow.
+    Coming(usize),
+}
+
+impl Arriving<'_> {
+    /// How many bytes it has.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Here(bytes) => bytes.len(),
+            Self::Coming(len) => *len,
+        }
+    }
+
+    /// True if there is no payload.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where an arriving payload goes.
+#[derive(Debug)]
+pub struct Landing {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// Where in it the payload begins.
+    pub at: usize,
+    /// How many of its bytes to place; the rest is dropped.
+    pub take: usize,
+}
+
+/// The engine's answer to an arriving frame.
+#[derive(Debug)]
+pub enum Place {
+    /// It has what it needs; a payload that is still coming is to be dropped.
+    Done,
+    /// The payload goes there; [`Sink::placed`] gives the buffer back. Only for a payload that is coming.
+    Into(Landing),
+}
+
+/// The engine's answer to somebody who asks for a link.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Yes, with this hello.
+    Accept(Vec<u8>),
+    /// No, with this hello.
+    Refuse(Vec<u8>),
+}
+
+/// Why a link is no more.
+#[derive(Clone, Debug)]
+pub struct Down {
+    /// Why.
+    pub cause: Cause,
+    /// The error number for operations that it takes along.
+    pub errno: Errno,
+    /// Why, in a sentence.
+    pub text: Arc<str>,
+}
+
+impl Down {
+    /// A reason.
+    #[cold]
+    pub fn new(cause: Cause, errno: Errno, text: impl Into<Arc<str>>) -> Self {
+        Self { cause, errno, text: text.into() }
+    }
+}
+
+/// Who hears what happens on links.
+pub trait Sink {
+    /// Somebody asks for a link. On [`Verdict::Accept`] it is open at once.
+    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr) -> Verdict;
+    /// The peer answered the hello of [`Transport::connect`].
+    fn answered(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
+    /// A frame arrived; says where its payload goes.
+    fn frame(&mut self, link: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation>;
+    /// The payload that was coming is in place.
+    fn placed(&mut self, link: LinkId, landing: Landing) -> Result<(), Violation>;
+    /// A kept payload has been taken by the medium.
+    fn sent(&mut self, link: LinkId, token: Token, buffer: Buffer);
+    /// A kept payload was not sent: the link goes down.
+    fn returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
+    /// The payload that was coming will not: the link goes down.
+    fn unplaced(&mut self, link: LinkId, landing: Landing);
+    /// The link is no more; its number may be used again.
+    fn down(&mut self, link: LinkId, reason: Down);
+}
+
+/// How far a link's orderly end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// Not all of it has been acknowledged by the peer's host.
+    Pending,
+    /// Everything has been acknowledged, or the peer ended too.
+    Done,
+}
+
+/// What carries frames.
+pub trait Transport: Send + Sized + 'static {
+    /// A connection that somebody asked a [`Listener`] for.
+    type Request: Send + 'static;
+
+    /// The address under which others reach this endpoint.
+    fn local_addr(&self) -> Addr;
+    /// The address at the other end of a link.
+    fn remote_addr(&self, link: LinkId) -> Option<Addr>;
+    /// Begins to connect. An error is one of this host; the peer's come by [`Sink::down`].
+    fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
+    /// Takes over a connection that was asked for, and says yes to it.
+    fn adopt(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
+    /// Sends a frame, or keeps it until it can.
+    fn submit(&mut self, link: LinkId, header: &[u8], payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
+    /// Moves everything on. True if anything happened.
+    fn poll(&mut self, sink: &mut impl Sink) -> bool;
+    /// Sends what is being held back.
+    fn flush(&mut self, how: Flush, sink: &mut impl Sink);
+    /// Sleeps until there is news or the timeout is over. Only for closing an endpoint.
+    fn wait(&mut self, timeout: Duration);
+    /// Ends a link in order: what was submitted leaves, then the end.
+    fn finish(&mut self, link: LinkId) -> Finish;
+    /// Ends a link now. Kept payloads come back by [`Sink::returned`]; [`Sink::down`] is not called.
+    fn abandon(&mut self, link: LinkId, sink: &mut impl Sink);
+    /// When something is due, if anything is.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// True if it must be polled although its descriptor is silent.
+    fn is_busy(&self) -> bool;
+    /// What becomes readable when there is news.
+    fn descriptor(&self) -> Option<Descriptor>;
+    /// The present.
+    fn now(&self) -> Instant;
+}
+
+/// A connection that somebody asks for.
+#[derive(Debug)]
+pub struct Asked<R> {
+    /// What to give to [`Transport::adopt`] or [`Listener::refuse`].
+    pub request: R,
+    /// What the peer said.
+    pub hello: Vec<u8>,
+    /// The peer's address.
+    pub from: Addr,
+    /// The address that it connected to.
+    pub to: Addr,
+}
+
+/// What waits for connections.
+pub trait Listener: Send + 'static {
+    /// A connection that somebody asked for.
+    type Request: Send + 'static;
+
+    /// The address that it listens at.
+    fn local_addr(&self) -> Addr;
+    /// Appends new requests. True if anything happened.
+    fn poll(&mut self, asked: &mut Vec<Asked<Self::Request>>) -> bool;
+    /// Says no to a request.
+    fn refuse(&mut self, request: Self::Request, hello: &[u8]);
+    /// When something is due, if anything is.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// What becomes readable when there is news.
+    fn descriptor(&self) -> Option<Descriptor>;
+}

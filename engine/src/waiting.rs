@@ -1,0 +1,123 @@
+//! Blocking on a queue: spin while that pays, then sleep on the port without missing what comes.
+
+use crate::group::Group;
+use crate::transport::Flush;
+use ofi_core::{Errno, Instant};
+use ofi_sync::doorbell::Doorbell;
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long to spin before sleeping, if recent waits were shorter than that.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Whether spinning has paid lately.
+#[derive(Debug, Default)]
+pub(crate) struct Spin {
+    /// Waits in a row that were too long for spinning.
+    long: AtomicU32,
+}
+
+impl Spin {
+    fn pays(&self) -> bool {
+        // Relaxed: a guess. Every eighth wait tries again.
+        let long = self.long.load(Ordering::Relaxed);
+        long < 3 || long % 8 == 0
+    }
+
+    fn learn(&self, short: bool) {
+        let long = if short { 0 } else { self.long.load(Ordering::Relaxed).saturating_add(1) };
+        self.long.store(long, Ordering::Relaxed);
+    }
+}
+
+/// What a sleeper needs.
+#[derive(Debug)]
+pub(crate) struct Sleep<'a, K: LockKind> {
+    pub(crate) group: &'a Group<K>,
+    pub(crate) bell: &'a Doorbell,
+    pub(crate) spin: &'a Spin,
+}
+
+impl<K: LockKind> Sleep<'_, K> {
+    /// Returns when `ready`, or when the timeout is over.
+    pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
+        self.end_sleep();
+        self.group.progress();
+        if ready() || timeout == Some(Duration::ZERO) {
+            return;
+        }
+        let port = self.group.port();
+        let start = port.now();
+        let end = timeout.map(|timeout| start + timeout);
+        if self.spin.pays() {
+            loop {
+                for _ in 0..8 {
+                    self.group.progress();
+                    if ready() {
+                        self.spin.learn(true);
+                        return;
+                    }
+                }
+                let now = port.now();
+                if now.since(start) >= SPIN || end.is_some_and(|end| now >= end) {
+                    break;
+                }
+            }
+        }
+        loop {
+            match self.prepare(&ready) {
+                Ok(()) => {}
+                Err(_) if ready() => break,
+                // Something moved: look again before sleeping.
+                Err(_) => {
+                    if expired(end, port.now()) {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let now = port.now();
+            if expired(end, now) {
+                break;
+            }
+            let mut keys = Vec::new();
+            port.ready(end.map(|end| end.since(now)), &mut keys);
+            self.end_sleep();
+            self.group.progress();
+            if ready() {
+                break;
+            }
+        }
+        self.end_sleep();
+        self.spin.learn(port.now().since(start) < SPIN);
+    }
+
+    fn end_sleep(&self) {
+        if self.bell.disarm() {
+            self.group.port().quiet();
+        }
+    }
+
+    /// Announces a sleep on the port's descriptor. `AGAIN` if there is something to do first.
+    pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
+        self.end_sleep();
+        if self.group.progress() {
+            // What arrived may have more behind it that no descriptor will tell of.
+            self.group.flush(Flush::All);
+            return Err(Errno::AGAIN);
+        }
+        self.group.flush(Flush::All);
+        self.bell.arm();
+        if ready() {
+            self.end_sleep();
+            return Err(Errno::AGAIN);
+        }
+        self.group.port().alarm(self.group.next_deadline());
+        Ok(())
+    }
+}
+
+fn expired(end: Option<Instant>, now: Instant) -> bool {
+    end.is_some_and(|end| now >= end)
+}

@@ -1,0 +1,124 @@
+//! What the provider offers, stated once.
+
+use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use ofi_core::{
+    AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
+    Version,
+};
+
+/// The largest message of an inject call, in bytes.
+pub const INJECT_SIZE: usize = 4096;
+/// Operations that may be outstanding, unless asked for more.
+const DEFAULT_SIZE: usize = 1024;
+/// Operations that may be outstanding at most.
+const MOST: usize = 1 << 20;
+/// Elements of a vector.
+const IOV_LIMIT: usize = 8;
+/// Version of the wire protocol.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// An offer: what it can do at most, and how many operations it has room for unless asked for more.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The limits.
+    pub most: Info,
+    /// `tx_attr->size` and `rx_attr->size` if the hints do not say.
+    pub default_size: usize,
+}
+
+fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
+    let connectionless = kind == EndpointType::RDM;
+    let directed = if connectionless { Caps::DIRECTED_RECV | Caps::SOURCE } else { Caps::empty() };
+    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
+    let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | directed;
+    let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let levels = OpFlags::COMPLETION
+        | OpFlags::INJECT
+        | OpFlags::INJECT_COMPLETE
+        | OpFlags::TRANSMIT_COMPLETE
+        | OpFlags::DELIVERY_COMPLETE
+        | OpFlags::MATCH_COMPLETE
+        | OpFlags::MORE;
+    let most = Info {
+        caps: tx_caps | rx_caps | domain_caps,
+        mode: Mode::empty(),
+        addr_format: AddrFormat::SOCKADDR_IN,
+        src_addr: None,
+        dest_addr: None,
+        tx: TxAttr {
+            caps: tx_caps,
+            mode: Mode::empty(),
+            op_flags: levels,
+            msg_order: MsgOrder::SAS,
+            comp_order: 0,
+            inject_size: INJECT_SIZE,
+            size: MOST,
+            iov_limit: IOV_LIMIT,
+            rma_iov_limit: 0,
+            tclass: 0,
+        },
+        rx: RxAttr {
+            caps: rx_caps,
+            mode: Mode::empty(),
+            op_flags: OpFlags::COMPLETION,
+            msg_order: MsgOrder::SAS,
+            comp_order: 0,
+            total_buffered_recv: 0,
+            size: MOST,
+            iov_limit: IOV_LIMIT,
+        },
+        ep: EpAttr {
+            kind,
+            protocol,
+            protocol_version: PROTOCOL_VERSION,
+            max_msg_size: usize::MAX,
+            mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..EpAttr::default()
+        },
+        domain: DomainAttr {
+            threading: Threading::SAFE,
+            control_progress: ProgressModel::MANUAL,
+            progress: ProgressModel::MANUAL,
+            resource_mgmt: ResourceMgmt::ENABLED,
+            av_type: AvType::UNSPEC,
+            mr_key_size: 8,
+            cq_data_size: 8,
+            cq_cnt: 1 << 16,
+            ep_cnt: 1 << 15,
+            tx_ctx_cnt: 1 << 15,
+            rx_ctx_cnt: 1 << 15,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            caps: domain_caps,
+            max_err_data: 0,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+            ..DomainAttr::default()
+        },
+        fabric: FabricAttr {
+            name: None,
+            prov_name: Some(name.to_owned()),
+            prov_version: Version::new(206, 0).0,
+            api_version: Version::API,
+        },
+        nic: None,
+    };
+    Offer { most, default_size: DEFAULT_SIZE }
+}
+
+/// Connectionless endpoints under the provider's own name.
+pub fn rdm() -> Offer {
+    base(EndpointType::RDM, Protocol::XNET, "tcp")
+}
+
+/// The same under the layered name that programs ask for by string.
+pub fn rdm_layered() -> Offer {
+    base(EndpointType::RDM, Protocol::RXM, "tcp;ofi_rxm")
+}
+
+/// Connected endpoints.
+pub fn msg() -> Offer {
+    base(EndpointType::MSG, Protocol::SOCK_TCP, "tcp")
+}

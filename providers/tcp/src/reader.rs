@@ -1,0 +1,312 @@
+//! A byte stream into records: the receiving half of a connection, without its socket.
+//! Small records are collected until they are whole; the payload of a large one is placed piece by piece.
+//! Invariant: what is collected never exceeds [`SMALL`] or a greeting.
+//!
+//! ```text
+//! record   header length u8 · padding u8 · number u16 · payload length u32 · header · padding · payload
+//! greeting 255 · 0 · number u16 · length u32 · hello
+//! ```
+
+use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::hello;
+use ofi_engine::transport::{Arriving, Landing};
+
+/// Bytes in front of a record's header.
+pub const PREFIX: usize = 8;
+/// The header length that marks a greeting.
+pub const GREETING: u8 = 255;
+/// Most bytes of padding.
+pub const MAX_PAD: usize = 63;
+/// Records up to this size are collected; larger ones are placed as they come.
+const SMALL: usize = 2048;
+
+/// What the stream brought.
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// Nothing more for now.
+    Nothing,
+    /// A hello.
+    Greeting(&'a [u8]),
+    /// A frame. If its payload is coming, [`Reader::place`] says where it goes.
+    Frame(&'a [u8], Arriving<'a>),
+    /// The payload that was coming is in place.
+    Placed(Landing),
+}
+
+/// What a prefix says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Prefix {
+    greeting: bool,
+    header: usize,
+    pad: usize,
+    number: u16,
+    payload: usize,
+}
+
+impl Prefix {
+    fn parse(bytes: [u8; PREFIX]) -> Result<Self, Violation> {
+        let [header, pad, n0, n1, p0, p1, p2, p3] = bytes;
+        let greeting = header == GREETING;
+        let number = u16::from_le_bytes([n0, n1]);
+        let payload = usize::try_from(u32::from_le_bytes([p0, p1, p2, p3])).unwrap_or(usize::MAX);
+        let header = if greeting { 0 } else { usize::from(header) };
+        let pad = usize::from(pad);
+        if header > MAX_HEADER || pad > MAX_PAD || greeting && pad != 0 || !greeting && header == 0 {
+            return Err(Violation("a record's header has an impossible size"));
+        }
+        if payload > if greeting { hello::MAX_LEN } else { MAX_PAYLOAD } {
+            return Err(Violation("a record is too long"));
+        }
+        Ok(Self { greeting, header, pad, number, payload })
+    }
+
+    /// Bytes before the payload.
+    const fn head(&self) -> usize {
+        PREFIX + self.header + self.pad
+    }
+
+    const fn total(&self) -> usize {
+        self.head() + self.payload
+    }
+
+    /// How many bytes must be there before the record is looked at.
+    const fn needed(&self) -> usize {
+        if self.greeting || self.total() <= SMALL { self.total() } else { self.head() }
+    }
+}
+
+/// A payload that is coming.
+#[derive(Debug)]
+struct Body {
+    landing: Option<Landing>,
+    /// Bytes placed so far.
+    done: usize,
+    /// Bytes still to come, those that are dropped included.
+    left: usize,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug, Default)]
+pub struct Reader {
+    partial: Vec<u8>,
+    /// `partial` was handed out as a record and is to be emptied.
+    spent: bool,
+    body: Option<Body>,
+    number: u16,
+}
+
+impl Reader {
+    /// The next thing in `input`, and how many of its bytes were used.
+    #[inline]
+    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<(Record<'a>, usize), Violation> {
+        if self.spent {
+            self.partial.clear();
+            self.spent = false;
+        }
+        if self.body.is_some() {
+            return Ok(self.fill_body(input));
+        }
+        if !self.partial.is_empty() {
+            return self.next_collected(input);
+        }
+        let Some(prefix) = input.first_chunk::<PREFIX>() else {
+            return Ok((Record::Nothing, self.collect(input, PREFIX)));
+        };
+        let prefix = Prefix::parse(*prefix)?;
+        if input.len() < prefix.needed() {
+            return Ok((Record::Nothing, self.collect(input, prefix.needed())));
+        }
+        self.count(prefix)?;
+        let (record, rest) = Self::split(prefix, input)?;
+        Ok((record, input.len() - rest.len()))
+    }
+
+    /// A record that began in an earlier piece of the stream.
+    #[cold]
+    fn next_collected<'a>(&'a mut self, input: &'a [u8]) -> Result<(Record<'a>, usize), Violation> {
+        let mut used = self.collect(input, PREFIX);
+        let Some(prefix) = self.partial.first_chunk::<PREFIX>() else { return Ok((Record::Nothing, used)) };
+        let prefix = Prefix::parse(*prefix)?;
+        used += self.collect(&input[used..], prefix.needed());
+        if self.partial.len() < prefix.needed() {
+            return Ok((Record::Nothing, used));
+        }
+        self.count(prefix)?;
+        self.spent = true;
+        Self::split(prefix, &self.partial).map(|(record, _)| (record, used))
+    }
+
+    /// Collects bytes up to `target` in all; how many were taken.
+    fn collect(&mut self, input: &[u8], target: usize) -> usize {
+        let missing = target.saturating_sub(self.partial.len()).min(input.len());
+        self.partial.extend_from_slice(&input[..missing]);
+        missing
+    }
+
+    fn count(&mut self, prefix: Prefix) -> Result<(), Violation> {
+        if prefix.number != self.number {
+            return Err(Violation("a record is missing or came twice"));
+        }
+        self.number = self.number.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The record at the front of `bytes`, of which at least the needed ones are there, and what follows it.
+    fn split(prefix: Prefix, bytes: &[u8]) -> Result<(Record<'_>, &[u8]), Violation> {
+        const SHORT: Violation = Violation("a record is shorter than it says");
+        let header = bytes.get(PREFIX..PREFIX + prefix.header).ok_or(SHORT)?;
+        let rest = bytes.get(prefix.head()..).ok_or(SHORT)?;
+        Ok(match rest.split_at_checked(prefix.payload) {
+            Some((payload, rest)) if prefix.greeting => (Record::Greeting(payload), rest),
+            Some((payload, rest)) => (Record::Frame(header, Arriving::Here(payload)), rest),
+            None => (Record::Frame(header, Arriving::Coming(prefix.payload)), rest),
+        })
+    }
+
+    /// Says where the payload goes that is coming: `len` bytes, to a landing or nowhere.
+    pub fn place(&mut self, landing: Option<Landing>, len: usize) {
+        self.body = Some(Body { landing, done: 0, left: len });
+    }
+
+    fn fill_body(&mut self, input: &[u8]) -> (Record<'static>, usize) {
+        let Some(body) = &mut self.body else { return (Record::Nothing, 0) };
+        let count = body.left.min(input.len());
+        let bytes = &input[..count];
+        if let Some(landing) = &mut body.landing {
+            let placed = bytes.len().min(landing.take - body.done);
+            landing.buffer.write_at(landing.at + body.done, &bytes[..placed]);
+            body.done += placed;
+        }
+        body.left -= count;
+        (self.end_body(), count)
+    }
+
+    fn end_body(&mut self) -> Record<'static> {
+        if self.body.as_ref().is_some_and(|body| body.left > 0) {
+            return Record::Nothing;
+        }
+        match self.body.take() {
+            // A payload that was dropped ends silently; the caller goes on.
+            Some(Body { landing: None, .. }) | None => Record::Nothing,
+            Some(Body { landing: Some(landing), .. }) => Record::Placed(landing),
+        }
+    }
+
+    /// Where a long rest of a payload can be received without a copy, and how many bytes of it.
+    pub fn direct(&mut self) -> Option<(&mut Landing, usize, usize)> {
+        let body = self.body.as_mut()?;
+        let landing = body.landing.as_mut()?;
+        let room = landing.take - body.done;
+        (room > 0).then_some((landing, body.done, room))
+    }
+
+    /// So many bytes were received where [`Self::direct`] said.
+    pub fn direct_done(&mut self, count: usize) -> Record<'static> {
+        if let Some(body) = &mut self.body {
+            body.done += count;
+            body.left -= count;
+        }
+        self.end_body()
+    }
+
+    /// True if bytes of a record have come that is not whole.
+    pub fn is_mid_record(&self) -> bool {
+        self.body.is_some() || !self.partial.is_empty() && !self.spent
+    }
+
+    /// The landing of a payload that will not come.
+    pub fn abandon(&mut self) -> Option<Landing> {
+        self.body.take().and_then(|body| body.landing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ofi_memory::Buffer;
+    use proptest::prelude::*;
+
+    fn record(number: u16, header: &[u8], pad: usize, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![u8::try_from(header.len()).unwrap(), u8::try_from(pad).unwrap()];
+        out.extend(number.to_le_bytes());
+        out.extend(u32::try_from(payload.len()).unwrap().to_le_bytes());
+        out.extend(header);
+        out.extend(std::iter::repeat_n(0, pad));
+        out.extend(payload);
+        out
+    }
+
+    /// Reads a stream cut into pieces, placing every payload that is coming; the frames as (header, payload).
+    fn read(stream: &[u8], cuts: &[usize]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Violation> {
+        let mut reader = Reader::default();
+        let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut rest = stream;
+        let mut cuts = cuts.iter().copied().cycle();
+        while !rest.is_empty() {
+            let (mut piece, tail) = rest.split_at(cuts.next().unwrap_or(1).clamp(1, rest.len()));
+            rest = tail;
+            loop {
+                let mut coming = None;
+                let (record, used) = reader.next(piece)?;
+                match record {
+                    Record::Nothing if piece.len() == used => break,
+                    Record::Nothing => assert!(used > 0, "no headway"),
+                    Record::Greeting(bytes) => out.push((vec![], bytes.to_vec())),
+                    Record::Frame(header, Arriving::Here(bytes)) => out.push((header.to_vec(), bytes.to_vec())),
+                    Record::Frame(header, Arriving::Coming(len)) => coming = Some((header.to_vec(), len)),
+                    Record::Placed(landing) => {
+                        let Buffer::Owned(bytes) = landing.buffer else { unreachable!() };
+                        out.last_mut().unwrap().1 = bytes;
+                    }
+                }
+                piece = &piece[used..];
+                if let Some((header, len)) = coming {
+                    out.push((header, vec![]));
+                    reader.place(Some(Landing { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }), len);
+                }
+            }
+            assert!(reader.partial.len() <= SMALL.max(hello::MAX_LEN + PREFIX));
+        }
+        Ok(out)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn records_survive_any_cut(
+            records in proptest::collection::vec((1usize..=MAX_HEADER, 0usize..=MAX_PAD, 0usize..5000), 1..12),
+            cuts in proptest::collection::vec(1usize..4000, 1..8),
+        ) {
+            let mut stream = Vec::new();
+            let mut expected = Vec::new();
+            for (number, (header, pad, payload)) in (0u16..).zip(records) {
+                let byte = number.to_le_bytes()[0];
+                let (header, payload) = (vec![byte; header], vec![byte ^ 0x55; payload]);
+                stream.extend(record(number, &header, pad, &payload));
+                expected.push((header, payload));
+            }
+            prop_assert_eq!(read(&stream, &cuts), Ok(expected));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..3000), cuts in proptest::collection::vec(1usize..300, 1..8),
+        ) {
+            drop(read(&bytes, &cuts));
+        }
+    }
+
+    #[test]
+    fn a_gap_is_noticed() {
+        let mut stream = record(0, b"a", 0, b"");
+        stream.extend(record(2, b"b", 0, b""));
+        assert_eq!(read(&stream, &[1000]), Err(Violation("a record is missing or came twice")));
+    }
+
+    #[test]
+    fn a_huge_length_is_refused_before_anything_is_kept() {
+        let mut stream = record(0, b"a", 0, b"");
+        stream[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(read(&stream, &[3]), Err(Violation("a record is too long")));
+    }
+}

@@ -1,0 +1,324 @@
+//! Records into a byte stream: the sending half of a connection, without its socket.
+//! Small bytes are gathered in one buffer, large payloads stay where they are; both leave in order.
+//!
+//! The rule for bursts (see `README.md`): at least [`BURST`] messages of a burst leave before their call returns; later
+//! ones are held until progress is made, more is posted [`HOLD`] after the last send, or [`FULL`] bytes are held.
+
+use crate::reader::{GREETING, PREFIX};
+use ofi_core::Instant;
+use ofi_engine::transport::Token;
+use ofi_memory::{Buffer, Chunk};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Messages of a burst that are not held.
+pub const BURST: u8 = 4;
+/// How long after the last send a message may still be held.
+pub const HOLD: Duration = Duration::from_micros(4);
+/// Held bytes that are sent at once.
+pub const FULL: usize = 512 << 10;
+/// Payloads up to this size are copied behind their header.
+pub const COPY: usize = 1024;
+/// Payloads from this size on are padded so that they land aligned.
+const ALIGN_FROM: usize = 1024;
+/// Calls that make progress while messages are held, before they leave anyway.
+const PATIENCE: u8 = 16;
+/// Most pieces that one send takes.
+const MOST_CHUNKS: usize = 64;
+
+/// Something that waits to be sent.
+#[derive(Debug)]
+enum Piece {
+    /// So many of the gathered bytes.
+    Bytes(usize),
+    /// A payload in its own buffer.
+    Lent { buffer: Buffer, from: usize, len: usize, token: Token },
+}
+
+/// The sending half of a connection.
+#[derive(Debug, Default)]
+pub struct Writer {
+    gathered: Vec<u8>,
+    /// How many of `gathered` have been sent.
+    sent: usize,
+    pieces: VecDeque<Piece>,
+    /// Bytes that wait.
+    held: usize,
+    /// The position of the next byte in the stream.
+    position: u64,
+    number: u16,
+    /// Messages of the current burst that were not held.
+    burst: u8,
+    /// Something was posted since the last call that makes progress.
+    posted: bool,
+    /// Calls that made progress since the first message was held.
+    passes: u8,
+    /// Control frames wait: everything leaves with the next flush.
+    pub urgent: bool,
+    last_send: Instant,
+}
+
+/// What a record is made of besides its payload.
+#[derive(Debug)]
+pub struct Head {
+    bytes: [u8; PREFIX + 32 + 63],
+    len: usize,
+}
+
+impl Head {
+    /// The bytes in front of the payload.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Writer {
+    /// The head of the next record, whose payload of `len` bytes lies at `address`.
+    #[inline]
+    pub fn head(&mut self, header: &[u8], len: usize, address: usize) -> Head {
+        let bare = PREFIX + header.len();
+        let pad = if len > ALIGN_FROM {
+            let at = usize::try_from(self.position % 64).unwrap_or(0) + bare;
+            address.wrapping_sub(at) % 64
+        } else {
+            0
+        };
+        let mut head = Head { bytes: [0; PREFIX + 32 + 63], len: bare + pad };
+        head.bytes[0] = u8::try_from(header.len()).unwrap_or(0);
+        head.bytes[1] = u8::try_from(pad).unwrap_or(0);
+        head.bytes[2..4].copy_from_slice(&self.number.to_le_bytes());
+        head.bytes[4..8].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+        head.bytes[PREFIX..bare].copy_from_slice(header);
+        self.number = self.number.wrapping_add(1);
+        self.position += (head.len + len) as u64;
+        head
+    }
+
+    /// Queues a greeting.
+    pub fn greet(&mut self, hello: &[u8]) {
+        let mut prefix = [GREETING, 0, 0, 0, 0, 0, 0, 0];
+        prefix[2..4].copy_from_slice(&self.number.to_le_bytes());
+        prefix[4..8].copy_from_slice(&u32::try_from(hello.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.number = self.number.wrapping_add(1);
+        self.position += (PREFIX + hello.len()) as u64;
+        self.push_bytes(&prefix);
+        self.push_bytes(hello);
+        self.urgent = true;
+    }
+
+    /// Queues bytes.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.gathered.extend_from_slice(bytes);
+        self.grow(bytes.len());
+    }
+
+    /// Queues a copy of part of a buffer.
+    pub fn push_copy(&mut self, buffer: &Buffer, from: usize, len: usize) {
+        if len == 0 {
+            return;
+        }
+        buffer.append_to(from, len, &mut self.gathered);
+        self.grow(len);
+    }
+
+    fn grow(&mut self, count: usize) {
+        match self.pieces.back_mut() {
+            Some(Piece::Bytes(bytes)) => *bytes += count,
+            _ => self.pieces.push_back(Piece::Bytes(count)),
+        }
+        self.held += count;
+    }
+
+    /// Queues part of a buffer that stays where it is.
+    pub fn push_lent(&mut self, buffer: Buffer, from: usize, len: usize, token: Token) {
+        self.pieces.push_back(Piece::Lent { buffer, from, len, token });
+        self.held += len;
+    }
+
+    /// True if nothing waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether a message that is being posted leaves now, if nothing waits. `now` is asked only when it decides.
+    #[inline]
+    pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.posted = true;
+        if self.burst < BURST {
+            self.burst += 1;
+            return true;
+        }
+        now().since(self.last_send) > HOLD
+    }
+
+    /// Whether what waits leaves now that more has been posted behind it.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.held >= FULL || now.since(self.last_send) > HOLD
+    }
+
+    /// Something was sent.
+    #[inline]
+    pub const fn sent_at(&mut self, now: Instant) {
+        self.last_send = now;
+    }
+
+    /// A call that makes progress: true if what waits leaves with it.
+    pub fn pass(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        let posted = core::mem::take(&mut self.posted);
+        if !posted {
+            self.burst = 0;
+        }
+        if self.is_empty() {
+            return false;
+        }
+        self.passes += 1;
+        self.urgent || !posted || self.passes >= PATIENCE || self.is_due(now())
+    }
+
+    /// True if the burst is over and nothing waits: there is nothing to watch.
+    pub fn is_quiet(&self) -> bool {
+        self.is_empty() && !self.posted && self.burst == 0
+    }
+
+    /// The pieces to send next.
+    pub fn with_chunks<R>(&self, send: impl FnOnce(&[Chunk<'_>]) -> R) -> R {
+        let empty = Chunk::of(&[]);
+        let mut chunks = [empty; MOST_CHUNKS];
+        let mut count = 0;
+        let mut at = self.sent;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Bytes(bytes) => {
+                    if let Some(slot) = chunks.get_mut(count) {
+                        *slot = Chunk::of(&self.gathered[at..at + bytes]);
+                        count += 1;
+                    }
+                    at += bytes;
+                }
+                // What does not fit leaves with a later call: advancing counts bytes, not pieces.
+                Piece::Lent { buffer, from, len, .. } => buffer.for_each(*from, *len, |chunk| {
+                    if let Some(slot) = chunks.get_mut(count) {
+                        *slot = chunk;
+                        count += 1;
+                    }
+                }),
+            }
+            if count == MOST_CHUNKS {
+                break;
+            }
+        }
+        send(&chunks[..count])
+    }
+
+    /// So many bytes have been sent; `done` gets the payloads that are through.
+    pub fn advance(&mut self, mut count: usize, mut done: impl FnMut(Token, Buffer)) {
+        self.held -= count;
+        while count > 0 {
+            match self.pieces.pop_front() {
+                Some(Piece::Bytes(bytes)) => {
+                    let used = bytes.min(count);
+                    self.sent += used;
+                    count -= used;
+                    if used < bytes {
+                        self.pieces.push_front(Piece::Bytes(bytes - used));
+                    }
+                }
+                Some(Piece::Lent { buffer, from, len, token }) => {
+                    let used = len.min(count);
+                    count -= used;
+                    if used < len {
+                        self.pieces.push_front(Piece::Lent { buffer, from: from + used, len: len - used, token });
+                    } else {
+                        done(token, buffer);
+                    }
+                }
+                None => break,
+            }
+        }
+        if self.pieces.is_empty() {
+            self.gathered.clear();
+            self.sent = 0;
+            self.passes = 0;
+            self.urgent = false;
+        } else if self.sent >= 1 << 16 {
+            self.gathered.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Gives back the payloads that will not be sent.
+    pub fn abandon(&mut self, mut back: impl FnMut(Token, Buffer)) {
+        for piece in self.pieces.drain(..) {
+            if let Piece::Lent { buffer, token, .. } = piece {
+                back(token, buffer);
+            }
+        }
+        self.held = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_nanos(1_000_000 + micros * 1000)
+    }
+
+    #[test]
+    fn the_first_four_of_a_burst_leave_at_once() {
+        let mut writer = Writer::default();
+        writer.sent_at(at(0));
+        let sent = (0..6).map(|_| writer.may_send(|| at(1))).collect::<Vec<_>>();
+        assert_eq!(sent, [true, true, true, true, false, false]);
+        assert!(writer.may_send(|| at(10)), "after a pause nothing is held");
+    }
+
+    #[test]
+    fn progress_without_posts_ends_the_burst_and_the_holding() {
+        let mut writer = Writer::default();
+        writer.sent_at(at(0));
+        while writer.may_send(|| at(1)) {}
+        writer.push_bytes(b"held");
+        assert!(!writer.pass(|| at(1)), "something was posted since the last pass");
+        assert!(writer.pass(|| at(1)));
+        let mut out = Vec::new();
+        writer.with_chunks(|chunks| chunks.iter().for_each(|chunk| chunk.append_to(&mut out)));
+        assert_eq!(out, b"held");
+        writer.advance(4, |_, _| ());
+        assert!(writer.is_quiet());
+    }
+
+    #[test]
+    fn pieces_leave_in_order_whatever_is_taken_at_a_time() {
+        let mut writer = Writer::default();
+        writer.push_bytes(b"abc");
+        writer.push_lent(Buffer::Owned(b"0123456789".to_vec()), 2, 5, Token(7));
+        writer.push_bytes(b"xyz");
+        let (mut out, mut done) = (Vec::new(), Vec::new());
+        while !writer.is_empty() {
+            let mut all = Vec::new();
+            writer.with_chunks(|chunks| chunks.iter().for_each(|chunk| chunk.append_to(&mut all)));
+            out.extend_from_slice(&all[..all.len().min(2)]);
+            writer.advance(all.len().min(2), |token, _| done.push(token));
+        }
+        assert_eq!(out, b"abc23456xyz");
+        assert_eq!(done, [Token(7)]);
+    }
+
+    #[test]
+    fn large_payloads_land_aligned() {
+        let mut writer = Writer::default();
+        writer.greet(b"some bytes before");
+        for address in [0usize, 40, 63] {
+            let before = writer.position;
+            let head = writer.head(&[1; 16], 5000, address);
+            let lands = usize::try_from(before).unwrap() + head.bytes().len();
+            assert_eq!(lands % 64, address % 64);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! fi_getinfo(3) as a function from a query to infos, or to the reasons why there are none.
+
+use crate::filter::{PROVIDER, asked_for, selected};
+use crate::inet::{self, Endpoints};
+use crate::provider::providers;
+use core::fmt;
+use ofi_core::error::{Error, Result};
+use ofi_core::info::{Hints, Info};
+use ofi_core::log::{self, Level, Subsystem};
+use ofi_core::negotiate::{Reason, format_covers, negotiate};
+use ofi_core::{Addr, Caps, Errno, Version};
+use ofi_tcp::offer::Offer;
+
+/// What an application asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// The interface version that it was written for; 0 counts as 1.0.
+    pub version: Version,
+    /// A host name, an address, or an address string.
+    pub node: Option<String>,
+    /// A service name or a port number.
+    pub service: Option<String>,
+    /// Node and service are this side's.
+    pub source: bool,
+    /// The node is an address: no name server is asked.
+    pub numeric: bool,
+    /// Only the names and versions of providers are wanted.
+    pub names_only: bool,
+    /// What it wants.
+    pub hints: Option<Hints>,
+}
+
+/// Why one provider has nothing to offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The provider.
+    pub provider: String,
+    /// Its kind of endpoint.
+    pub endpoint: &'static str,
+    /// The field that keeps it from matching.
+    pub reason: Reason,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.provider, self.endpoint, self.reason)
+    }
+}
+
+/// Why nothing matched: a reason for each provider.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals(pub Vec<Refusal>);
+
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no provider matches:")?;
+        self.0.iter().try_for_each(|refusal| write!(f, "\n  {refusal}"))
+    }
+}
+
+/// The ways to communicate that the query allows, best first. An empty list comes with the reasons for it, which are
+/// also logged as one block at level warn.
+pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
+    if query.version > Version::API {
+        let asked = query.version;
+        return Err(Error::new(Errno::ENOSYS, format!("interface version {asked} is newer than {}", Version::API)));
+    }
+    let api = if query.version.0 == 0 { Version::new(1, 0) } else { query.version };
+    if query.names_only {
+        return Ok((names(api), Refusals::default()));
+    }
+    let hints = query.hints.clone().unwrap_or_default();
+    let filter = PROVIDER.text();
+    let (mut found, mut refusals) = (Vec::new(), Refusals::default());
+    for offer in providers() {
+        match matching(query, &hints, &offer, filter.as_deref(), api) {
+            Ok(infos) => found.extend(infos),
+            Err(reason) => refusals.0.push(Refusal {
+                provider: offer.most.fabric.prov_name.clone().unwrap_or_default(),
+                endpoint: offer.most.ep.kind.name().unwrap_or("?"),
+                reason,
+            }),
+        }
+    }
+    if found.is_empty() {
+        log::log("", Level::Warn, Subsystem::Core, || refusals.to_string());
+    }
+    Ok((found, refusals))
+}
+
+fn names(api: Version) -> Vec<Info> {
+    let mut out: Vec<Info> = Vec::new();
+    for offer in providers() {
+        let fabric = offer.most.fabric;
+        // A provider is listed once, under the names of its layers.
+        for name in fabric.prov_name.as_deref().unwrap_or("").split(';') {
+            if !out.iter().any(|info| info.fabric.prov_name.as_deref() == Some(name)) {
+                let mut info = Info::default();
+                info.fabric.prov_name = Some(name.to_owned());
+                info.fabric.prov_version = fabric.prov_version;
+                info.fabric.api_version = api;
+                out.push(info);
+            }
+        }
+    }
+    out
+}
+
+fn matching(
+    query: &Query,
+    hints: &Hints,
+    offer: &Offer,
+    filter: Option<&str>,
+    api: Version,
+) -> Result<Vec<Info>, Reason> {
+    let most = &offer.most;
+    let name = most.fabric.prov_name.as_deref().unwrap_or("");
+    let wanted = hints.fabric.as_ref().and_then(|fabric| fabric.prov_name.as_deref());
+    if !asked_for(wanted, name) {
+        return Err(Reason::new("fabric_attr->prov_name", wanted.unwrap_or(""), name));
+    }
+    if !selected(filter, name) {
+        return Err(Reason::new("FI_PROVIDER", filter.unwrap_or(""), name));
+    }
+    let ends = endpoints(query, hints)?;
+    let iface = ofi_tcp::IFACE.text();
+    let infos = inet::expand(most, ends, hints.caps, iface.as_deref());
+    let mut first = None;
+    let mut out = Vec::new();
+    for info in infos {
+        match negotiate(&info, hints, api) {
+            Ok(info) => out.push(finish(info, hints, offer, query)),
+            Err(reason) => {
+                // The best interface's reason says most; the others often differ only in their format.
+                first.get_or_insert(reason);
+            }
+        }
+    }
+    if out.is_empty() {
+        return Err(first.unwrap_or_else(|| match ends.dest {
+            Some(dest) => Reason::new("dest_addr", dest, "no route"),
+            None => Reason::new("interface", iface.as_deref().unwrap_or("any"), "none that is up"),
+        }));
+    }
+    Ok(out)
+}
+
+/// What node, service and hints say of addresses.
+fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
+    let (node, service) = (query.node.as_deref(), query.service.as_deref());
+    if query.source && node.is_none() && service.is_none() {
+        return Err(Reason::new("node and service", "FI_SOURCE", "neither given"));
+    }
+    let found = inet::lookup(node, service, query.source, query.numeric, hints.addr_format)
+        .map_err(|error| Reason::new("node and service", error.doing(), error.errno()))?;
+    let usable = |addr: Option<Addr>, field| match addr {
+        Some(addr) if !format_covers(hints.addr_format, addr.format()) => {
+            Err(Reason::new(field, hints.addr_format, addr))
+        }
+        addr => Ok(addr),
+    };
+    let ends = if query.source {
+        Endpoints { src: found, dest: hints.dest_addr }
+    } else {
+        Endpoints { src: hints.src_addr, dest: found.or(hints.dest_addr) }
+    };
+    usable(ends.src, "src_addr")?;
+    usable(ends.dest, "dest_addr")?;
+    Ok(ends)
+}
+
+/// The last touches: sizes that nobody asked for, versions, names of objects.
+fn finish(mut info: Info, hints: &Hints, offer: &Offer, query: &Query) -> Info {
+    if hints.tx.as_ref().is_none_or(|tx| tx.size == 0) {
+        info.tx.size = offer.default_size;
+    }
+    if hints.rx.as_ref().is_none_or(|rx| rx.size == 0) {
+        info.rx.size = offer.default_size;
+    }
+    if hints.tx.is_none() {
+        info.tx.op_flags = ofi_core::OpFlags::empty();
+    }
+    if hints.rx.is_none() {
+        info.rx.op_flags = ofi_core::OpFlags::empty();
+    }
+    if query.hints.is_none() || hints.caps.is_empty() {
+        info.caps |= offer.most.caps & Caps::SECONDARY & info.caps;
+    }
+    info.fabric.api_version = query.version;
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ofi_core::info::{EpAttr, FabricAttr};
+    use ofi_core::{AddrFormat, EndpointType};
+
+    fn ask(change: impl FnOnce(&mut Query)) -> (Vec<Info>, Refusals) {
+        let mut query = Query { version: Version::API, ..Query::default() };
+        change(&mut query);
+        discover(&query).unwrap()
+    }
+
+    fn kinds(infos: &[Info]) -> Vec<EndpointType> {
+        let mut out: Vec<EndpointType> = infos.iter().map(|info| info.ep.kind).collect();
+        out.dedup();
+        out
+    }
+
+    #[test]
+    fn connectionless_comes_before_connected() {
+        let (infos, _) = ask(|_| ());
+        assert_eq!(kinds(&infos), [EndpointType::RDM, EndpointType::MSG]);
+        assert_eq!(infos[0].fabric.prov_name.as_deref(), Some("tcp"));
+    }
+
+    #[test]
+    fn what_comes_back_gives_itself() {
+        let (infos, _) = ask(|_| ());
+        for info in infos {
+            let (again, why) = ask(|query| query.hints = Some(Hints::from(info.clone())));
+            assert!(again.contains(&info), "{info:#?}\n{why}\n{again:#?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_result_says_why_for_each_provider() {
+        let (infos, why) = ask(|query| {
+            query.hints = Some(Hints { caps: Caps::RMA, ..Hints::default() });
+        });
+        assert!(infos.is_empty());
+        assert_eq!(why.0.len(), providers().len());
+        assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: asked for FI_RMA"), "{why}");
+    }
+
+    #[test]
+    fn a_node_is_the_destination_and_with_source_the_source() {
+        let (infos, _) = ask(|query| {
+            query.node = Some("127.0.0.1".into());
+            query.service = Some("7471".into());
+        });
+        assert!(infos.iter().all(|info| info.dest_addr.unwrap().socket().port() == 7471));
+        let (infos, _) = ask(|query| {
+            query.node = Some("127.0.0.1".into());
+            query.service = Some("7471".into());
+            query.source = true;
+        });
+        assert!(infos.iter().all(|info| info.src_addr.unwrap().socket().port() == 7471 && info.dest_addr.is_none()));
+        assert_eq!(infos[0].domain.name.as_deref(), Some("lo"));
+    }
+
+    #[test]
+    fn hints_for_kind_provider_and_format_are_obeyed() {
+        let (infos, _) = ask(|query| {
+            let ep = EpAttr { kind: EndpointType::MSG, ..EpAttr::default() };
+            query.hints = Some(Hints { ep: Some(ep), addr_format: AddrFormat::SOCKADDR_IN, ..Hints::default() });
+        });
+        assert!(!infos.is_empty());
+        assert!(infos.iter().all(|i| i.ep.kind == EndpointType::MSG && i.addr_format == AddrFormat::SOCKADDR_IN));
+        let (infos, _) = ask(|query| {
+            let fabric = FabricAttr { prov_name: Some("tcp;ofi_rxm".into()), ..FabricAttr::default() };
+            query.hints = Some(Hints { fabric: Some(fabric), ..Hints::default() });
+        });
+        assert!(!infos.is_empty());
+        assert!(infos.iter().all(|info| info.fabric.prov_name.as_deref() == Some("tcp;ofi_rxm")));
+    }
+
+    #[test]
+    fn a_newer_interface_is_refused() {
+        let query = Query { version: Version::new(2, 7), ..Query::default() };
+        assert_eq!(discover(&query).unwrap_err().errno(), Errno::ENOSYS);
+    }
+}

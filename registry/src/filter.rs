@@ -1,0 +1,89 @@
+//! Which providers an application or the environment selects by name (fabric(7), FI_PROVIDER).
+
+use ofi_core::param::{Param, ParamKind};
+
+/// The providers to use.
+pub const PROVIDER: Param = Param {
+    name: "FI_PROVIDER",
+    kind: ParamKind::String,
+    help: "Use only the providers in this comma-separated list; with ^ in front, all others (default: all)",
+};
+
+/// Whether FI_PROVIDER lets a provider of that full name through: its name, or the core of a layered name, is listed.
+pub fn selected(list: Option<&str>, name: &str) -> bool {
+    let Some(list) = list else { return true };
+    let (negated, list) = match list.strip_prefix('^') {
+        Some(rest) => (true, rest),
+        None => (false, list),
+    };
+    let listed = list.split(',').any(|entry| {
+        let entry = entry.trim();
+        !entry.is_empty() && covers(entry, name, negated)
+    });
+    listed != negated
+}
+
+/// A listed name covers itself and what is layered over it; when it excludes, also what has it as a layer.
+fn covers(entry: &str, name: &str, negated: bool) -> bool {
+    if name.eq_ignore_ascii_case(entry) {
+        return true;
+    }
+    let layers: Vec<&str> = name.split(';').collect();
+    if negated {
+        return layers.iter().any(|layer| layer.eq_ignore_ascii_case(entry));
+    }
+    layers.first().is_some_and(|core| core.eq_ignore_ascii_case(entry))
+}
+
+/// Whether a provider of that full name is what `prov_name` in the hints asks for. Layers may come in either order;
+/// a core name alone also means what is layered over it, a layer's name alone what has it; `^name` excludes.
+pub fn asked_for(wanted: Option<&str>, name: &str) -> bool {
+    let Some(wanted) = wanted else { return true };
+    let layers: Vec<&str> = name.split(';').collect();
+    let has = |part: &str| layers.iter().any(|layer| layer.eq_ignore_ascii_case(part));
+    let (excluded, named): (Vec<&str>, Vec<&str>) = wanted.split(';').partition(|part| part.starts_with('^'));
+    if excluded.iter().any(|part| has(&part[1..])) {
+        return false;
+    }
+    match named.as_slice() {
+        [] => true,
+        [one] => has(one),
+        several => several.len() == layers.len() && several.iter().all(|part| has(part)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_lists_of_the_environment() {
+        let all = ["tcp", "tcp;ofi_rxm"];
+        let pick = |list| all.into_iter().filter(|name| selected(Some(list), name)).collect::<Vec<_>>();
+        assert_eq!(pick("tcp"), ["tcp", "tcp;ofi_rxm"]);
+        assert_eq!(pick("TCP"), ["tcp", "tcp;ofi_rxm"]);
+        assert_eq!(pick("tcp;ofi_rxm"), ["tcp;ofi_rxm"]);
+        assert!(pick("ofi_rxm").is_empty());
+        assert!(pick("ofi_rxm;tcp").is_empty());
+        assert!(pick("^tcp").is_empty());
+        assert_eq!(pick("^ofi_rxm"), ["tcp"]);
+        assert!(pick("").is_empty());
+        assert_eq!(pick("^"), all);
+        assert!(pick("nothing").is_empty());
+        assert_eq!(pick("udp,tcp"), all);
+        assert!(selected(None, "tcp"));
+    }
+
+    #[test]
+    fn names_in_hints() {
+        assert!(asked_for(Some("tcp"), "tcp"));
+        assert!(asked_for(Some("tcp"), "tcp;ofi_rxm"));
+        assert!(asked_for(Some("ofi_rxm;tcp"), "tcp;ofi_rxm"));
+        assert!(!asked_for(Some("tcp;ofi_rxm"), "tcp"));
+        assert!(asked_for(Some("ofi_rxm"), "tcp;ofi_rxm"));
+        assert!(!asked_for(Some("^ofi_rxm"), "tcp;ofi_rxm"));
+        assert!(asked_for(Some("^ofi_rxm"), "tcp"));
+        assert!(asked_for(Some("tcp;^ofi_rxm"), "tcp"));
+        assert!(!asked_for(Some("udp"), "tcp"));
+    }
+}

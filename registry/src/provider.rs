@@ -1,0 +1,88 @@
+//! A provider as the shells see it: a transport and its offers. Concrete types reach a shell by a visitor, so that no
+//! virtual call creeps between a posted message and the transport.
+
+use ofi_core::error::{Error, Result};
+use ofi_core::{Addr, AddrFormat, Errno, Info, ProgressModel, Threading};
+use ofi_engine::transport::{Listener, Transport};
+use ofi_sync::lock::{LockKind, Park, Unlocked};
+use ofi_tcp::offer::Offer;
+
+/// A provider.
+pub trait Provider: Copy + Send + Sync + 'static {
+    /// What carries its frames.
+    type Transport: Transport<Request = <Self::Listener as Listener>::Request>;
+    /// What listens for its connected endpoints.
+    type Listener: Listener;
+
+    /// The name of its core, as in `prov_name`.
+    fn name(self) -> &'static str;
+    /// Opens the transport of a connectionless endpoint.
+    fn open_rdm(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Transport>;
+    /// Opens the transport of a connected endpoint.
+    fn open_msg(self, addr: Option<Addr>) -> Result<Self::Transport>;
+    /// Opens a listener.
+    fn open_listener(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Listener>;
+}
+
+/// The tcp provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp;
+
+impl Provider for Tcp {
+    type Transport = ofi_tcp::Tcp;
+    type Listener = ofi_tcp::TcpListener;
+
+    fn name(self) -> &'static str {
+        "tcp"
+    }
+
+    fn open_rdm(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_tcp::Tcp> {
+        ofi_tcp::open_rdm(addr, format)
+    }
+
+    fn open_msg(self, addr: Option<Addr>) -> Result<ofi_tcp::Tcp> {
+        ofi_tcp::open_msg(addr)
+    }
+
+    fn open_listener(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_tcp::TcpListener> {
+        ofi_tcp::open_listener(addr, format)
+    }
+}
+
+/// The offers of all providers in order of preference.
+pub fn providers() -> Vec<Offer> {
+    use ofi_tcp::offer;
+    vec![offer::rdm(), offer::rdm_layered(), offer::msg()]
+}
+
+/// Whether there is a provider of that name; of a layered name the last part counts.
+pub fn has_provider(name: &str) -> bool {
+    let last = name.rsplit(';').next().unwrap_or(name);
+    let names = |offer: &Offer| {
+        let name = offer.most.fabric.prov_name.clone().unwrap_or_default();
+        name.split(';').any(|part| part.eq_ignore_ascii_case(last))
+    };
+    providers().iter().any(names)
+}
+
+/// Receives the concrete types of a domain.
+pub trait DomainVisitor {
+    /// What it makes of them.
+    type Output;
+    /// The domain's provider and its kind of locking.
+    fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
+}
+
+/// Opens what `info` names, with the locking that its threading and progress call for. `unlocked` is given by a shell
+/// whose caller promised FI_THREAD_DOMAIN.
+pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: V) -> Result<V::Output> {
+    let name = info.fabric.prov_name.as_deref().unwrap_or("");
+    if !has_provider(name) {
+        return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
+    }
+    let promised = info.domain.threading == Threading::DOMAIN && info.domain.progress != ProgressModel::AUTO;
+    Ok(match unlocked.filter(|_| promised) {
+        Some(kind) => visitor.visit(Tcp, kind),
+        None => visitor.visit(Tcp, Park),
+    })
+}
