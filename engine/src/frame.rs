@@ -225,7 +225,8 @@ impl Frame {
             SEGMENT => Self::Segment { token: id },
             CREDIT => Self::Credit { messages: id, bytes: rest.u64()? },
             ACK => Self::Ack { id },
-            BYE => Self::Bye,
+            BYE if id == 0 => Self::Bye,
+            BYE => return Err(Violation("a frame's reserved bytes are set")),
             _ => return Err(Violation("a frame of unknown kind")),
         };
         if rest.0.is_empty() { Ok(frame) } else { Err(Violation("a frame's header is too long")) }

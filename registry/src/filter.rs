@@ -37,7 +37,7 @@ fn covers(entry: &str, name: &str, negated: bool) -> bool {
 
 /// Whether a provider of that full name is what `prov_name` in the hints asks for. Layers may come in either order;
 /// a core name alone also means what is layered over it, a layer's name alone what has it; `^name` excludes.
-pub fn asked_for(wanted: Option<&str>, name: &str) -> bool {
+pub(crate) fn asked_for(wanted: Option<&str>, name: &str) -> bool {
     let Some(wanted) = wanted else { return true };
     let layers: Vec<&str> = name.split(';').collect();
     let has = |part: &str| layers.iter().any(|layer| layer.eq_ignore_ascii_case(part));

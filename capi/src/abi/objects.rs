@@ -1,0 +1,175 @@
+//! Objects and their tables of functions, in slot order. Every slot is a function: the inline calls of old headers
+//! call without looking.
+
+use super::data::{
+    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg, fi_msg_tagged, iovec,
+};
+use super::fabric::{fi_info, fid};
+use core::ffi::{c_char, c_int, c_void};
+
+/// A slot whose arguments do not matter because it answers -FI_ENOSYS: caller-cleaned calling conventions let it be
+/// called with any. The value is returned in a register that is as wide as `ssize_t`.
+pub(crate) type Absent = unsafe extern "C" fn() -> isize;
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident { $($slot:ident: $kind:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[repr(C)]
+        pub(crate) struct $name {
+            pub(crate) size: usize,
+            $(pub(crate) $slot: $kind,)*
+        }
+    )*};
+}
+
+pub(crate) type Buf = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+pub(crate) type CBuf =
+    unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+pub(crate) type Vec_ =
+    unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
+
+
+tables! {
+    fi_ops_fabric {
+        domain: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, *mut c_void) -> c_int,
+        passive_ep: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_pep, *mut c_void) -> c_int,
+        eq_open: unsafe extern "C" fn(*mut fid_fabric, *mut fi_eq_attr, *mut *mut fid_eq, *mut c_void) -> c_int,
+        wait_open: Absent,
+        trywait: unsafe extern "C" fn(*mut fid_fabric, *mut *mut fid, c_int) -> c_int,
+        domain2: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, u64, *mut c_void) -> c_int,
+    }
+    fi_ops_domain {
+        av_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_av_attr, *mut *mut fid_av, *mut c_void) -> c_int,
+        cq_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cq_attr, *mut *mut fid_cq, *mut c_void) -> c_int,
+        endpoint: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, *mut c_void) -> c_int,
+        scalable_ep: Absent,
+        cntr_open: Absent,
+        poll_open: Absent,
+        stx_ctx: Absent,
+        srx_ctx: Absent,
+        query_atomic: Absent,
+        query_collective: Absent,
+        endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,
+        xpu_ctx: Absent,
+    }
+    fi_ops_mr { reg: Absent, regv: Absent, regattr: Absent, }
+    fi_ops_av {
+        insert: unsafe extern "C" fn(*mut fid_av, *const c_void, usize, *mut fi_addr_t, u64, *mut c_void) -> c_int,
+        insertsvc: unsafe extern "C" fn(
+            *mut fid_av, *const c_char, *const c_char, *mut fi_addr_t, u64, *mut c_void) -> c_int,
+        insertsym: Absent,
+        remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
+        lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
+        straddr: unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
+        av_set: Absent,
+        insert_auth_key: Absent,
+        lookup_auth_key: Absent,
+        set_user_id: Absent,
+        lookup2: Absent,
+    }
+    fi_ops_ep {
+        cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
+        getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
+        setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, usize) -> c_int,
+        tx_ctx: Absent,
+        rx_ctx: Absent,
+        rx_size_left: Absent,
+        tx_size_left: Absent,
+        export_xpu: Absent,
+    }
+    fi_ops_cm {
+        setname: unsafe extern "C" fn(*mut fid, *mut c_void, usize) -> c_int,
+        getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut usize) -> c_int,
+        getpeer: unsafe extern "C" fn(*mut fid_ep, *mut c_void, *mut usize) -> c_int,
+        connect: unsafe extern "C" fn(*mut fid_ep, *const c_void, *const c_void, usize) -> c_int,
+        listen: unsafe extern "C" fn(*mut fid_pep) -> c_int,
+        accept: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize) -> c_int,
+        reject: unsafe extern "C" fn(*mut fid_pep, *mut fid, *const c_void, usize) -> c_int,
+        shutdown: unsafe extern "C" fn(*mut fid_ep, u64) -> c_int,
+        join: Absent,
+    }
+    fi_ops_msg {
+        recv: Buf,
+        recvv: Vec_,
+        recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
+        send: CBuf,
+        sendv: Vec_,
+        sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
+        inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
+        senddata: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, *mut c_void) -> isize,
+        injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> isize,
+    }
+    fi_ops_tagged {
+        recv: unsafe extern "C" fn(
+            *mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize,
+        recvv: unsafe extern "C" fn(
+            *mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> isize,
+        recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize,
+        send: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, *mut c_void) -> isize,
+        sendv: unsafe extern "C" fn(
+            *mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, *mut c_void) -> isize,
+        sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize,
+        inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64) -> isize,
+        senddata: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, u64, *mut c_void) -> isize,
+        injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> isize,
+    }
+    fi_ops_rma {
+        read: Absent, readv: Absent, readmsg: Absent, write: Absent, writev: Absent, writemsg: Absent,
+        inject: Absent, writedata: Absent, injectdata: Absent,
+    }
+    fi_ops_atomic {
+        write: Absent, writev: Absent, writemsg: Absent, inject: Absent, readwrite: Absent, readwritev: Absent,
+        readwritemsg: Absent, compwrite: Absent, compwritev: Absent, compwritemsg: Absent, writevalid: Absent,
+        readwritevalid: Absent, compwritevalid: Absent,
+    }
+    fi_ops_collective {
+        barrier: Absent, broadcast: Absent, alltoall: Absent, allreduce: Absent, allgather: Absent,
+        reduce_scatter: Absent, reduce: Absent, scatter: Absent, gather: Absent, msg: Absent, barrier2: Absent,
+    }
+    fi_ops_eq {
+        read: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, u64) -> isize,
+        readerr: unsafe extern "C" fn(*mut fid_eq, *mut fi_eq_err_entry, u64) -> isize,
+        write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> isize,
+        sread: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
+        strerror: unsafe extern "C" fn(*mut fid_eq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+    }
+    fi_ops_cq {
+        read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
+        readfrom: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> isize,
+        readerr: unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> isize,
+        sread: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> isize,
+        sreadfrom: unsafe extern "C" fn(
+            *mut fid_cq, *mut c_void, usize, *mut fi_addr_t, *const c_void, c_int) -> isize,
+        signal: unsafe extern "C" fn(*mut fid_cq) -> c_int,
+        strerror: unsafe extern "C" fn(*mut fid_cq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
+        export_xpu: Absent,
+    }
+}
+
+macro_rules! objects {
+    ($($name:ident { $($field:ident: $kind:ty,)* })*) => {$(
+        #[derive(Debug)]
+        #[repr(C)]
+        pub(crate) struct $name {
+            pub(crate) fid: fid,
+            $(pub(crate) $field: $kind,)*
+        }
+    )*};
+}
+
+objects! {
+    fid_fabric { ops: *const fi_ops_fabric, api_version: u32, }
+    fid_domain { ops: *const fi_ops_domain, mr: *const fi_ops_mr, }
+    fid_ep {
+        ops: *const fi_ops_ep, cm: *const fi_ops_cm, msg: *const fi_ops_msg, rma: *const fi_ops_rma,
+        tagged: *const fi_ops_tagged, atomic: *const fi_ops_atomic, collective: *const fi_ops_collective,
+    }
+    fid_pep { ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
+    fid_av { ops: *const fi_ops_av, }
+    fid_eq { ops: *const fi_ops_eq, }
+    fid_cq { ops: *const fi_ops_cq, }
+}

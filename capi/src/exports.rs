@@ -1,0 +1,221 @@
+//! The seventeen names that programs link against, in all versions up to FABRIC_1.9.
+//! The functions themselves are invisible; stubs in assembly carry the versioned names, because a name without a
+//! version must not appear.
+
+use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
+use crate::guard::{put, put_text, refuse, text};
+use crate::{compat, convert, logging, param, tostr};
+use core::cell::RefCell;
+use core::ffi::{c_char, c_int, c_void};
+use ofi_core::{Errno, Version};
+use ofi_registry::Query;
+use std::ffi::CString;
+
+macro_rules! export {
+    ($($target:path => $($name:literal $at:literal $node:literal),+;)*) => {$($(
+        core::arch::global_asm!(
+            concat!(".globl ofi.", $name, ".", $node),
+            concat!(".type ofi.", $name, ".", $node, ",@function"),
+            concat!("ofi.", $name, ".", $node, ":"),
+            "jmp {target}",
+            concat!(".symver ofi.", $name, ".", $node, ", ", $name, $at, "FABRIC_", $node, ", remove"),
+            target = sym $target,
+        );
+    )+)*};
+}
+
+export! {
+    fi_getinfo => "fi_getinfo" "@@" "1.9";
+    compat::getinfo_1_8 => "fi_getinfo" "@" "1.8";
+    compat::getinfo_1_7 => "fi_getinfo" "@" "1.7";
+    compat::getinfo_1_3 => "fi_getinfo" "@" "1.3";
+    compat::getinfo_1_2 => "fi_getinfo" "@" "1.2";
+    compat::getinfo_1_1 => "fi_getinfo" "@" "1.1";
+    compat::getinfo_1_0 => "fi_getinfo" "@" "1.0";
+    fi_freeinfo => "fi_freeinfo" "@@" "1.9", "fi_freeinfo" "@" "1.8", "fi_freeinfo" "@" "1.7", "fi_freeinfo" "@" "1.3",
+        "fi_freeinfo" "@" "1.2", "fi_freeinfo" "@" "1.1", "fi_freeinfo" "@" "1.0";
+    fi_dupinfo => "fi_dupinfo" "@@" "1.9";
+    compat::dupinfo_1_8 => "fi_dupinfo" "@" "1.8";
+    compat::dupinfo_1_7 => "fi_dupinfo" "@" "1.7";
+    compat::dupinfo_1_3 => "fi_dupinfo" "@" "1.3";
+    compat::dupinfo_1_2 => "fi_dupinfo" "@" "1.2";
+    compat::dupinfo_1_1 => "fi_dupinfo" "@" "1.1";
+    compat::dupinfo_1_0 => "fi_dupinfo" "@" "1.0";
+    fi_fabric => "fi_fabric" "@@" "1.1";
+    compat::fabric_1_0 => "fi_fabric" "@" "1.0";
+    fi_fabric2 => "fi_fabric2" "@@" "1.8";
+    fi_version => "fi_version" "@@" "1.0";
+    fi_strerror => "fi_strerror" "@@" "1.0";
+    tostr::fi_tostr => "fi_tostr" "@@" "1.0";
+    tostr::fi_tostr_r => "fi_tostr_r" "@@" "1.4";
+    fi_open => "fi_open" "@@" "1.5";
+    logging::fi_log_enabled => "fi_log_enabled" "@@" "1.0";
+    logging::fi_log_ready => "fi_log_ready" "@@" "1.6";
+    logging::fi_log => "fi_log" "@@" "1.0";
+    param::fi_param_define => "fi_param_define" "@@" "1.0";
+    param::fi_param_get => "fi_param_get" "@@" "1.0";
+    param::fi_getparams => "fi_getparams" "@@" "1.0";
+    param::fi_freeparams => "fi_freeparams" "@@" "1.0";
+}
+
+/// fi_getinfo(3).
+pub(crate) unsafe extern "C" fn fi_getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    logging::init();
+    // SAFETY: null or ends with NUL by fi_getinfo(3).
+    let node = unsafe { text(node) };
+    // SAFETY: null or ends with NUL by fi_getinfo(3).
+    let service = unsafe { text(service) };
+    // SAFETY: null or a valid info by fi_getinfo(3).
+    let hints = unsafe { hints.as_ref() }.map(|hints| {
+        // SAFETY: a valid info has valid members.
+        unsafe { convert::hints(hints) }
+    });
+    let query = Query {
+        version: Version(version),
+        node,
+        service,
+        source: flags & FI_SOURCE != 0,
+        numeric: flags & FI_NUMERICHOST != 0,
+        names_only: flags == FI_PROV_ATTR_ONLY,
+        hints,
+    };
+    let found = match ofi_registry::discover(&query) {
+        Ok((found, _)) => found,
+        Err(error) => return refuse(&error),
+    };
+    let list = convert::list_to_c(&found);
+    // SAFETY: null or valid by fi_getinfo(3).
+    match unsafe { put(info, list) } {
+        Ok(()) if list.is_null() => Errno::ENODATA.negative(),
+        Ok(()) => 0,
+        Err(errno) => {
+            // SAFETY: the list was made above and nobody else knows it.
+            unsafe { convert::free_list(list) };
+            errno.negative()
+        }
+    }
+}
+
+/// fi_getinfo(3).
+pub(crate) unsafe extern "C" fn fi_freeinfo(info: *mut fi_info) {
+    // SAFETY: null or a list from this library (fi_getinfo(3)).
+    unsafe { convert::free_list(info) };
+}
+
+/// fi_getinfo(3).
+pub(crate) unsafe extern "C" fn fi_dupinfo(info: *const fi_info) -> *mut fi_info {
+    // SAFETY: null or a valid info (fi_getinfo(3)).
+    unsafe { convert::duplicate(info) }
+}
+
+/// fi_fabric(3).
+pub(crate) unsafe extern "C" fn fi_fabric(
+    attr: *mut fi_fabric_attr,
+    fabric: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    logging::init();
+    // SAFETY: null or valid by fi_fabric(3).
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: null or ends with NUL by fi_fabric(3).
+    let provider = unsafe { text(attr.prov_name) };
+    let (Some(provider), false) = (provider, attr.name.is_null()) else { return Errno::EINVAL.negative() };
+    if !ofi_registry::has_provider(&provider) {
+        return Errno::ENODEV.negative();
+    }
+    if fabric.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    let opened = crate::ops::fabric::open(provider, Version(attr.api_version), context);
+    // SAFETY: not null, so valid by fi_fabric(3).
+    unsafe { put(fabric, opened) }.map_or_else(Errno::negative, |()| 0)
+}
+
+/// fi_fabric(3).
+pub(crate) unsafe extern "C" fn fi_fabric2(
+    info: *mut fi_info,
+    fabric: *mut *mut fid_fabric,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: null or valid by fi_fabric2(3).
+    match unsafe { info.as_ref() } {
+        // SAFETY: the arguments are those of that function.
+        Some(info) if flags == 0 => unsafe { fi_fabric(info.fabric_attr, fabric, context) },
+        _ => Errno::EINVAL.negative(),
+    }
+}
+
+/// fi_version(3).
+pub(crate) unsafe extern "C" fn fi_version() -> u32 {
+    Version::API.0
+}
+
+/// fi_open(3): named objects of the library. None yet.
+pub(crate) unsafe extern "C" fn fi_open(
+    version: u32,
+    name: *const c_char,
+    _attr: *mut c_void,
+    attr_len: usize,
+    flags: u64,
+    _fid: *mut fid_t,
+    _context: *mut c_void,
+) -> c_int {
+    // SAFETY: null or ends with NUL by fi_open(3).
+    let Some(name) = (unsafe { text(name) }) else { return Errno::EINVAL.negative() };
+    let known = ["mr_cache", "logging"].iter().any(|known| name.eq_ignore_ascii_case(known));
+    if known && (Version(version) < Version::new(1, 13) || attr_len != 0) {
+        Errno::EINVAL.negative()
+    } else if known && flags != 0 {
+        Errno::EBADFLAGS.negative()
+    } else {
+        Errno::ENOSYS.negative()
+    }
+}
+
+/// fi_strerror(3).
+pub(crate) unsafe extern "C" fn fi_strerror(errnum: c_int) -> *const c_char {
+    let errnum = errnum.checked_abs().unwrap_or(c_int::MAX);
+    if errnum < Errno::EOTHER.raw() {
+        // SAFETY: strerror takes any number.
+        return unsafe { libc::strerror(errnum) };
+    }
+    static_text(Errno::from_raw(errnum).text().or_else(|| Errno::EOTHER.text()).unwrap_or_default())
+}
+
+/// The text as a C string that is never freed.
+fn static_text(text: &'static str) -> *const c_char {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
+    static TEXTS: Mutex<BTreeMap<&'static str, CString>> = Mutex::new(BTreeMap::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = texts.entry(text).or_insert_with(|| CString::new(text).unwrap_or_default());
+    // The map only grows, and a CString's bytes do not move with it.
+    entry.as_ptr()
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps a text until this thread's next call.
+pub(crate) fn keep(text: String) -> *const c_char {
+    LAST.with(|last| {
+        let mut last = last.borrow_mut();
+        *last = CString::new(text).unwrap_or_default();
+        last.as_ptr()
+    })
+}
+
+/// Copies text for a caller that passed a buffer.
+pub(crate) fn copy_text(text: &str, buf: *mut c_char, len: usize) {
+    // SAFETY: callers pass a buffer of `len` bytes, or null.
+    unsafe { put_text(text, buf, len) };
+}

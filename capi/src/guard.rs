@@ -1,0 +1,119 @@
+//! Small tools of the boundary: results as C returns them, pointers as values.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use ofi_core::log::{self, Level, Subsystem};
+use ofi_core::{Addr, Errno, Error};
+
+/// What a control call returns: 0 or a negative error number. The reason is logged.
+pub(crate) fn status(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => refuse(&error),
+    }
+}
+
+/// The number of an error whose reason is logged.
+#[cold]
+pub(crate) fn refuse(error: &Error) -> c_int {
+    log::log("", Level::Warn, Subsystem::Core, || error.to_string());
+    error.errno().negative()
+}
+
+/// What a data call returns.
+#[inline]
+pub(crate) fn posted(result: Result<(), Errno>) -> isize {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => errno.negative() as isize,
+    }
+}
+
+/// The text of a C string; `None` for null.
+///
+/// # Safety
+/// `text` is null or ends with NUL.
+pub(crate) unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so it ends with NUL by this function's contract.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// The bytes at `data`, as a copy.
+///
+/// # Safety
+/// `data` is null or has `len` readable bytes.
+pub(crate) unsafe fn bytes(data: *const c_void, len: usize) -> Vec<u8> {
+    if data.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: not null, so `len` bytes are readable by this function's contract.
+    unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
+}
+
+/// The socket address at `addr`, whose length its family tells.
+///
+/// # Safety
+/// `addr` is null or points to a socket address of the length of its family.
+pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
+    if addr.is_null() {
+        return None;
+    }
+    // SAFETY: a socket address has at least its family.
+    let family = unsafe { addr.cast::<u16>().read_unaligned() };
+    let len = match i32::from(family) {
+        libc::AF_INET => ofi_core::addr::SOCKADDR_IN_LEN,
+        libc::AF_INET6 => ofi_core::addr::SOCKADDR_IN6_LEN,
+        _ => return None,
+    };
+    // SAFETY: an address of that family has that many bytes by this function's contract.
+    let bytes = unsafe { core::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    Addr::decode(bytes)
+}
+
+/// Copies an address out as fi_getname(3) does: as much as fits, the full length, and -FI_ETOOSMALL if it did not.
+///
+/// # Safety
+/// `len` is null or valid; `out` is null or has `*len` writable bytes.
+pub(crate) unsafe fn put_addr(addr: &Addr, out: *mut c_void, len: *mut usize) -> c_int {
+    let (bytes, full) = addr.encode();
+    // SAFETY: null or valid by this function's contract.
+    let Some(len) = (unsafe { len.as_mut() }) else { return Errno::EINVAL.negative() };
+    let room = if out.is_null() { 0 } else { *len };
+    let count = room.min(full);
+    if count > 0 {
+        // SAFETY: `out` has `*len >= count` writable bytes.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast::<u8>(), count) };
+    }
+    *len = full;
+    if room < full { Errno::ETOOSMALL.negative() } else { 0 }
+}
+
+/// Writes a value where C wants it.
+///
+/// # Safety
+/// `out` is null or valid for writing a `T`.
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
+    if out.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: not null, so valid by this function's contract; the old bytes are C's and need no drop.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Copies text into a C buffer, cut to fit and ended with NUL.
+///
+/// # Safety
+/// `buf` is null or has `len` writable bytes.
+pub(crate) unsafe fn put_text(text: &str, buf: *mut c_char, len: usize) {
+    if buf.is_null() || len == 0 {
+        return;
+    }
+    let count = text.len().min(len - 1);
+    // SAFETY: `count < len` bytes are writable.
+    unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast::<u8>(), count) };
+    // SAFETY: index `count` is within the `len` bytes.
+    unsafe { buf.add(count).write(0) };
+}

@@ -1,0 +1,13 @@
+//! `libfabric.so.1`: the engine behind the C interface of libfabric 2.6.
+//! Every pointer from C is turned into a value here, at the edge; nothing below knows that C exists.
+
+mod abi;
+mod compat;
+mod convert;
+mod exports;
+mod guard;
+mod logging;
+mod object;
+mod ops;
+mod param;
+mod tostr;

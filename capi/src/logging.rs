@@ -1,0 +1,223 @@
+//! Where log messages go (fi_provider(7), "LOGGING INTERFACE"): nowhere unless FI_LOG_LEVEL is set, then to stderr, a
+//! line each, in the format that people's scripts know.
+
+use crate::abi::fi_provider;
+use crate::guard::text;
+use core::ffi::{c_char, c_int, c_void};
+use ofi_core::log::{self, Level, Sink, Subsystem};
+use std::io::Write;
+use std::sync::{Once, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
+const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
+
+/// What the environment wants to see.
+#[derive(Debug)]
+struct Filter {
+    level: Option<usize>,
+    subsystems: Option<Vec<String>>,
+    providers: Option<Vec<String>>,
+    negated: bool,
+    interval_ms: u64,
+}
+
+impl Filter {
+    fn from_environment() -> Self {
+        let var = |name| std::env::var(name).ok();
+        let list = |text: &str| text.split(',').map(|part| part.trim().to_ascii_lowercase()).collect::<Vec<_>>();
+        let providers = var("FI_LOG_PROV");
+        let negated = providers.as_deref().is_some_and(|text| text.starts_with('^'));
+        Self {
+            // An unknown word means the first level, as it always did.
+            level: var("FI_LOG_LEVEL").map(|level| level_index(&level)),
+            subsystems: var("FI_LOG_SUBSYS").map(|text| list(&text)),
+            providers: providers.map(|text| list(text.trim_start_matches('^'))),
+            negated,
+            interval_ms: var("FI_LOG_INTERVAL").and_then(|text| text.parse().ok()).unwrap_or(2000),
+        }
+    }
+
+    fn wants(&self, provider: &str, level: usize, subsystem: usize) -> bool {
+        let (Some(most), Some(name)) = (self.level, SUBSYSTEMS.get(subsystem)) else { return false };
+        let wanted = |list: &Option<Vec<String>>, name: &str| {
+            list.as_ref().is_none_or(|list| list.iter().any(|entry| entry.eq_ignore_ascii_case(name)))
+        };
+        let by_provider = provider.is_empty() || wanted(&self.providers, provider) != self.negated;
+        level <= most && wanted(&self.subsystems, name) && by_provider
+    }
+}
+
+fn level_index(name: &str) -> usize {
+    LEVELS.iter().position(|level| level.eq_ignore_ascii_case(name)).unwrap_or(0)
+}
+
+fn filter() -> &'static Filter {
+    static FILTER: OnceLock<Filter> = OnceLock::new();
+    FILTER.get_or_init(Filter::from_environment)
+}
+
+const fn level_number(level: Level) -> usize {
+    match level {
+        Level::Warn => 0,
+        Level::Trace => 1,
+        Level::Info => 2,
+        Level::Debug => 3,
+    }
+}
+
+const fn subsystem_number(subsystem: Subsystem) -> usize {
+    match subsystem {
+        Subsystem::Core => 0,
+        Subsystem::Fabric => 1,
+        Subsystem::Domain => 2,
+        Subsystem::EpCtrl => 3,
+        Subsystem::EpData => 4,
+        Subsystem::Av => 5,
+        Subsystem::Cq => 6,
+        Subsystem::Eq => 7,
+        Subsystem::Mr => 8,
+        Subsystem::Cntr => 9,
+    }
+}
+
+struct Stderr;
+
+impl Sink for Stderr {
+    fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool {
+        filter().wants(provider, level_number(level), subsystem_number(subsystem))
+    }
+
+    fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str) {
+        let provider = if provider.is_empty() { "core" } else { provider };
+        print(provider, level_number(level), subsystem_number(subsystem), "ofi", 0, text);
+    }
+}
+
+/// Installs this library's log. Called by everything that can be called first.
+pub(crate) fn init() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| log::install(Box::new(Stderr)));
+}
+
+fn print(provider: &str, level: usize, subsystem: usize, function: &str, line: c_int, text: &str) {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (level, subsystem) = (LEVELS.get(level).unwrap_or(&"?"), SUBSYSTEMS.get(subsystem).unwrap_or(&"?"));
+    let pid = std::process::id();
+    let text = text.trim_end();
+    let line = format!("libfabric:{pid}:{seconds}::{provider}:{subsystem}:{function}():{line}<{level}> {text}\n");
+    // A log that cannot be written has nowhere to say so.
+    drop(std::io::stderr().write_all(line.as_bytes()));
+}
+
+/// The provider's name; empty for the library itself.
+///
+/// # Safety
+/// `provider` is null or valid with a name.
+unsafe fn name_of(provider: *const fi_provider) -> String {
+    // SAFETY: null or valid by this function's contract.
+    let provider = unsafe { provider.as_ref() };
+    // SAFETY: a provider's name ends with NUL.
+    provider.and_then(|provider| unsafe { text(provider.name) }).unwrap_or_default()
+}
+
+/// fi_provider(3).
+pub(crate) unsafe extern "C" fn fi_log_enabled(provider: *const fi_provider, level: c_int, subsystem: c_int) -> c_int {
+    let (Ok(level), Ok(subsystem)) = (usize::try_from(level), usize::try_from(subsystem)) else { return 0 };
+    // SAFETY: null or valid by fi_provider(3).
+    let name = unsafe { name_of(provider) };
+    c_int::from(filter().wants(&name, level, subsystem))
+}
+
+/// fi_provider(3).
+pub(crate) unsafe extern "C" fn fi_log_ready(
+    provider: *const fi_provider,
+    level: c_int,
+    subsystem: c_int,
+    showtime: *mut u64,
+) -> c_int {
+    // SAFETY: the arguments are those of that function.
+    if unsafe { fi_log_enabled(provider, level, subsystem) } == 0 {
+        return 0;
+    }
+    // SAFETY: null or valid by fi_provider(3).
+    let Some(showtime) = (unsafe { showtime.as_mut() }) else { return 0 };
+    let now = ofi_os::clock::now().nanos() / 1_000_000;
+    if now < *showtime {
+        return 0;
+    }
+    *showtime = now + filter().interval_ms;
+    1
+}
+
+/// fi_provider(3): a variadic function. The compiler has none in stable Rust, so this one lays the arguments out as the
+/// x86-64 calling convention says and passes them on as a `va_list`.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn fi_log() {
+    core::arch::naked_asm!(
+        "sub rsp, 216",
+        "test al, al",
+        "je 2f",
+        "movups [rsp + 88], xmm0",
+        "movups [rsp + 104], xmm1",
+        "movups [rsp + 120], xmm2",
+        "movups [rsp + 136], xmm3",
+        "movups [rsp + 152], xmm4",
+        "movups [rsp + 168], xmm5",
+        "movups [rsp + 184], xmm6",
+        "movups [rsp + 200], xmm7",
+        "2:",
+        // The va_list at rsp + 16: six named arguments fill all registers for integers.
+        "mov dword ptr [rsp + 16], 48",
+        "mov dword ptr [rsp + 20], 48",
+        "lea rax, [rsp + 224]",
+        "mov [rsp + 24], rax",
+        "lea rax, [rsp + 40]",
+        "mov [rsp + 32], rax",
+        "lea rax, [rsp + 16]",
+        "mov [rsp], rax",
+        "call {log}",
+        "add rsp, 216",
+        "ret",
+        log = sym log_formatted,
+    )
+}
+
+unsafe extern "C" {
+    fn vsnprintf(buf: *mut c_char, size: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
+}
+
+/// The text of a format and its arguments, cut at 1023 bytes.
+///
+/// # Safety
+/// `format` ends with NUL, and `arguments` is a `va_list` with what it asks for.
+pub(crate) unsafe fn formatted(format: *const c_char, arguments: *mut c_void) -> String {
+    let mut buffer = [0u8; 1024];
+    // SAFETY: the buffer has its size, the rest is this function's contract.
+    let len = unsafe { vsnprintf(buffer.as_mut_ptr().cast(), buffer.len(), format, arguments) };
+    let len = usize::try_from(len).unwrap_or(0).min(buffer.len() - 1);
+    String::from_utf8_lossy(&buffer[..len]).into_owned()
+}
+
+unsafe extern "C" fn log_formatted(
+    provider: *const fi_provider,
+    level: c_int,
+    subsystem: c_int,
+    function: *const c_char,
+    line: c_int,
+    format: *const c_char,
+    arguments: *mut c_void,
+) {
+    let (Ok(level), Ok(subsystem)) = (usize::try_from(level), usize::try_from(subsystem)) else { return };
+    if format.is_null() {
+        return;
+    }
+    // SAFETY: null or valid by fi_provider(3).
+    let name = unsafe { name_of(provider) };
+    // SAFETY: null or ends with NUL by fi_provider(3).
+    let function = unsafe { text(function) }.unwrap_or_default();
+    // SAFETY: not null, and the caller's arguments go with it.
+    let text = unsafe { formatted(format, arguments) };
+    let name = if name.is_empty() { "core" } else { &name };
+    print(name, level, subsystem, &function, line, &text);
+}

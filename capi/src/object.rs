@@ -1,0 +1,233 @@
+//! Objects as C sees them, and every cast from what C passes back.
+//! An object is a `repr(C)` struct that begins with its public part. It is one of ours if its class and its table of
+//! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
+
+use crate::abi::{
+    FI_CLASS_AV, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_CLASS_PEP,
+    fi_ops, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_pep,
+};
+use core::any::Any;
+use core::ffi::c_void;
+use ofi_core::error::Result;
+use ofi_core::{Addr, AddrFormat, BindFlags, Errno, Info, Version};
+use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::{AddressVector, EventQueue};
+use ofi_sync::busy::{Child, Children};
+use ofi_sync::primitive::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+/// A kind of object.
+///
+/// # Safety
+/// The type is `repr(C)` and begins with a [`fid`] whose class is [`Self::CLASS`] and whose operations are
+/// [`Self::OPS`], and is made by [`install`] alone.
+pub(crate) unsafe trait Object {
+    /// The class in the public part.
+    const CLASS: usize;
+    /// The table of general operations.
+    const OPS: &'static fi_ops;
+}
+
+/// The public header of an object that is being made.
+pub(crate) fn header<O: Object>(context: *mut c_void) -> fid {
+    fid { fclass: O::CLASS, context, ops: ops_of::<O>() }
+}
+
+fn ops_of<O: Object>() -> *const fi_ops {
+    core::ptr::from_ref(O::OPS)
+}
+
+/// Hands an object to C.
+pub(crate) fn install<O: Object>(object: O) -> *mut O {
+    Box::into_raw(Box::new(object))
+}
+
+/// The object that C passes back. `EINVAL` for null and for whatever is not ours.
+///
+/// # Safety
+/// `object` is null, or points to a `struct fid` of a living object, ours or another library's, that stays alive for
+/// `'a` (fi_close(3) forbids calls on a closed object).
+pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Result<&'a O, Errno> {
+    // SAFETY: the caller passes null or a living object.
+    let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
+    if header.fclass != O::CLASS || header.ops != ops_of::<O>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
+    Ok(unsafe { &*object.cast::<O>() })
+}
+
+/// Takes an object back from C for good.
+///
+/// # Safety
+/// As for [`borrow`], and the caller does not use the object again.
+pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
+    // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
+    unsafe { Box::from_raw(object.cast::<O>()) }
+}
+
+/// A fabric.
+#[repr(C)]
+pub(crate) struct FabricObj {
+    pub(crate) c: fid_fabric,
+    pub(crate) provider: String,
+    pub(crate) children: Children,
+}
+
+/// A domain.
+#[repr(C)]
+pub(crate) struct DomainObj {
+    pub(crate) c: fid_domain,
+    pub(crate) control: Box<dyn DomainControl>,
+    pub(crate) api: Version,
+    pub(crate) format: AddrFormat,
+    pub(crate) av_type: u32,
+    pub(crate) children: Children,
+    pub(crate) parent: Child,
+}
+
+/// An endpoint.
+#[repr(C)]
+pub(crate) struct EpObj {
+    pub(crate) c: fid_ep,
+    /// The `Endpoint<T, K>` for which the message tables were made.
+    pub(crate) hot: *const c_void,
+    pub(crate) tx_flags: AtomicU64,
+    pub(crate) rx_flags: AtomicU64,
+    pub(crate) control: Box<dyn EpControl>,
+    pub(crate) connected: bool,
+    /// The request that this endpoint will accept.
+    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+/// A passive endpoint.
+#[repr(C)]
+pub(crate) struct PepObj {
+    pub(crate) c: fid_pep,
+    pub(crate) control: Box<dyn PepControl>,
+    pub(crate) parent: Child,
+}
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct CqObj {
+    pub(crate) c: fid_cq,
+    /// The `CompletionQueue<K>` for which the table was made.
+    pub(crate) hot: *const c_void,
+    pub(crate) control: Box<dyn CqControl>,
+    /// Bytes of an entry.
+    pub(crate) entry: usize,
+    pub(crate) wait_obj: u32,
+    pub(crate) threshold: bool,
+    pub(crate) api: Version,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+/// An address vector.
+#[repr(C)]
+pub(crate) struct AvObj {
+    pub(crate) c: fid_av,
+    pub(crate) av: Arc<AddressVector>,
+    pub(crate) format: AddrFormat,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+/// An event queue.
+#[repr(C)]
+pub(crate) struct EqObj {
+    pub(crate) c: fid_eq,
+    pub(crate) eq: Arc<EventQueue>,
+    pub(crate) wait_obj: u32,
+    pub(crate) api: Version,
+    /// What the last error entry pointed to.
+    pub(crate) error_data: Mutex<Vec<u8>>,
+    pub(crate) parent: Child,
+}
+
+/// A request for a connection: `info->handle` of an FI_CONNREQ event.
+#[repr(C)]
+pub(crate) struct ConnReqObj {
+    pub(crate) fid: fid,
+    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+}
+
+macro_rules! kinds {
+    ($($kind:ty, $class:expr, $ops:path;)*) => {$(
+        // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.
+        unsafe impl Object for $kind {
+            const CLASS: usize = $class;
+            const OPS: &'static fi_ops = &$ops;
+        }
+    )*};
+}
+
+kinds! {
+    FabricObj, FI_CLASS_FABRIC, crate::ops::fabric::FID_OPS;
+    DomainObj, FI_CLASS_DOMAIN, crate::ops::domain::FID_OPS;
+    EpObj, FI_CLASS_EP, crate::ops::endpoint::FID_OPS;
+    PepObj, FI_CLASS_PEP, crate::ops::passive::FID_OPS;
+    CqObj, FI_CLASS_CQ, crate::ops::cq::FID_OPS;
+    AvObj, FI_CLASS_AV, crate::ops::av::FID_OPS;
+    EqObj, FI_CLASS_EQ, crate::ops::eq::FID_OPS;
+    ConnReqObj, FI_CLASS_CONNREQ, crate::ops::eq::REQUEST_FID_OPS;
+}
+
+/// What a domain does whatever its provider and locking.
+pub(crate) trait DomainControl: Send + Sync {
+    fn endpoint(&self, info: &Info) -> Result<Opened>;
+    fn cq(&self, size: usize, waitable: bool) -> Result<OpenedCq>;
+}
+
+/// An endpoint's parts: its engine, erased and as the message tables need it.
+pub(crate) struct Opened {
+    pub(crate) hot: *const c_void,
+    pub(crate) control: Box<dyn EpControl>,
+    pub(crate) msg: &'static crate::abi::fi_ops_msg,
+    pub(crate) tagged: &'static crate::abi::fi_ops_tagged,
+}
+
+/// A completion queue's parts.
+pub(crate) struct OpenedCq {
+    pub(crate) hot: *const c_void,
+    pub(crate) control: Box<dyn CqControl>,
+    pub(crate) ops: &'static crate::abi::fi_ops_cq,
+}
+
+/// What an endpoint does off the data path, whatever its provider and locking.
+pub(crate) trait EpControl: Send + Sync {
+    fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()>;
+    fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()>;
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner);
+    fn enable(&self) -> Result<()>;
+    fn cancel(&self, context: usize);
+    fn local_addr(&self) -> Result<Addr>;
+    fn set_local_addr(&self, addr: Addr) -> Result<()>;
+    fn peer_addr(&self) -> Result<Addr>;
+    fn connect(&self, to: Addr, data: &[u8]) -> Result<()>;
+    fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
+    fn shut_down(&self) -> core::result::Result<(), Errno>;
+    fn close(&self);
+}
+
+/// What a passive endpoint does.
+pub(crate) trait PepControl: Send + Sync {
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
+    fn local_addr(&self) -> Result<Addr>;
+    fn set_local_addr(&self, addr: Addr) -> Result<()>;
+    fn listen(&self) -> Result<()>;
+    fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
+    fn close(&self);
+}
+
+/// What a completion queue does off the data path.
+pub(crate) trait CqControl: Send + Sync {
+    fn as_any(&self) -> &dyn Any;
+    fn descriptor(&self) -> Option<i32>;
+    fn try_wait(&self) -> core::result::Result<(), Errno>;
+    fn in_use(&self) -> bool;
+    fn signal(&self) -> core::result::Result<(), Errno>;
+}

@@ -1,0 +1,115 @@
+//! What is not there answers -FI_ENOSYS: whole tables of it, and the general operations that objects share.
+
+use crate::abi::{
+    Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_pep,
+
+};
+use core::ffi::{c_char, c_int, c_void};
+use ofi_core::Errno;
+
+const ENOSYS: c_int = Errno::ENOSYS.negative();
+
+/// Any slot: the value is in the register of an `int` and of an `ssize_t` alike.
+pub(crate) unsafe extern "C" fn absent() -> isize {
+    Errno::ENOSYS.negative() as isize
+}
+
+const NO: Absent = absent;
+
+pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
+    size: size_of::<fi_ops_rma>(),
+    read: NO,
+    readv: NO,
+    readmsg: NO,
+    write: NO,
+    writev: NO,
+    writemsg: NO,
+    inject: NO,
+    writedata: NO,
+    injectdata: NO,
+};
+
+pub(crate) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+    size: size_of::<fi_ops_atomic>(),
+    write: NO,
+    writev: NO,
+    writemsg: NO,
+    inject: NO,
+    readwrite: NO,
+    readwritev: NO,
+    readwritemsg: NO,
+    compwrite: NO,
+    compwritev: NO,
+    compwritemsg: NO,
+    writevalid: NO,
+    readwritevalid: NO,
+    compwritevalid: NO,
+};
+
+pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
+    size: size_of::<fi_ops_collective>(),
+    barrier: NO,
+    broadcast: NO,
+    alltoall: NO,
+    allreduce: NO,
+    allgather: NO,
+    reduce_scatter: NO,
+    reduce: NO,
+    scatter: NO,
+    gather: NO,
+    msg: NO,
+    barrier2: NO,
+};
+
+pub(crate) static MR: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg: NO, regv: NO, regattr: NO };
+
+pub(crate) unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn ops_open(
+    _: *mut fid,
+    _: *const c_char,
+    _: u64,
+    _: *mut *mut c_void,
+    _: *mut c_void,
+) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn ops_set(_: *mut fid, _: *const c_char, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn listen(_: *mut fid_pep) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn reject(_: *mut fid_pep, _: *mut fid, _: *const c_void, _: usize) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn connect(_: *mut fid_ep, _: *const c_void, _: *const c_void, _: usize) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn accept(_: *mut fid_ep, _: *const c_void, _: usize) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn getpeer(_: *mut fid_ep, _: *mut c_void, _: *mut usize) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn shutdown(_: *mut fid_ep, _: u64) -> c_int {
+    ENOSYS
+}
+

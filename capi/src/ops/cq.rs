@@ -1,0 +1,305 @@
+//! Completion queues (fi_cq(3)). Entries of all formats are prefixes of the largest, so writing one is one copy.
+
+use super::absent;
+use crate::abi::{
+    FI_AFFINITY, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops,
+    fi_ops_cq, fid, fid_cq,
+};
+use crate::guard::{put, put_text};
+use crate::object::{self, CqObj, DomainObj};
+use core::ffi::{c_char, c_int, c_void};
+use core::marker::PhantomData;
+use ofi_core::error::{Error, Result};
+use ofi_core::{Completion, CqFormat, Errno, Version, WaitObject};
+use ofi_engine::CompletionQueue;
+use ofi_sync::lock::LockKind;
+use std::time::Duration;
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+/// The table for one kind of locking.
+pub(crate) struct Table<K>(PhantomData<K>);
+
+impl<K: LockKind> Table<K> {
+    pub(crate) const OPS: &'static fi_ops_cq = &fi_ops_cq {
+        size: size_of::<fi_ops_cq>(),
+        read: read::<K>,
+        readfrom: readfrom::<K>,
+        readerr: readerr::<K>,
+        sread: sread::<K>,
+        sreadfrom: sreadfrom::<K>,
+        signal: signal::<K>,
+        strerror: strerror::<K>,
+        export_xpu: absent::absent,
+    };
+}
+
+/// Opens a completion queue.
+pub(crate) fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) -> Result<*mut fid_cq> {
+    let refuse = |errno, what: String| Err(Error::new(errno, format!("open a completion queue with {what}")));
+    if attr.flags & !FI_AFFINITY != 0 {
+        return refuse(Errno::EINVAL, format!("flags {:#x}", attr.flags));
+    }
+    if attr.wait_cond > 1 {
+        return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
+    }
+    let waitable = match WaitObject(attr.wait_obj) {
+        WaitObject::NONE => false,
+        WaitObject::UNSPEC | WaitObject::FD => true,
+        other if other.name().is_some() => return refuse(Errno::ENOSYS, format!("wait object {other}")),
+        other => return refuse(Errno::EINVAL, format!("wait object {}", other.0)),
+    };
+    let entry = match CqFormat(attr.format) {
+        CqFormat::UNSPEC | CqFormat::CONTEXT => 8,
+        CqFormat::MSG => 24,
+        CqFormat::DATA => 40,
+        CqFormat::TAGGED => 48,
+        other => return refuse(Errno::EINVAL, format!("format {}", other.0)),
+    };
+    let opened = domain.control.cq(attr.size, waitable)?;
+    let c = fid_cq { fid: object::header::<CqObj>(context), ops: opened.ops };
+    let object = CqObj {
+        c,
+        hot: opened.hot,
+        control: opened.control,
+        entry,
+        wait_obj: attr.wait_obj,
+        threshold: waitable && attr.wait_cond == 1,
+        api: domain.api,
+        domain,
+        parent: domain.children.add(),
+    };
+    Ok(object::install(object).cast())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let cq = match unsafe { object::borrow::<CqObj>(fid) } {
+        Ok(cq) => cq,
+        Err(errno) => return errno.negative(),
+    };
+    if cq.control.in_use() {
+        return Errno::EBUSY.negative();
+    }
+    // SAFETY: no endpoint refers to it, and fi_close(3) forbids its use from now on.
+    drop(unsafe { object::reclaim::<CqObj>(fid) });
+    0
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let cq = match unsafe { object::borrow::<CqObj>(fid) } {
+        Ok(cq) => cq,
+        Err(errno) => return errno.negative(),
+    };
+    let Some(descriptor) = cq.control.descriptor() else {
+        return match command {
+            FI_GETWAIT | FI_GETWAITOBJ => Errno::ENODATA.negative(),
+            _ => Errno::ENOSYS.negative(),
+        };
+    };
+    // SAFETY: fi_cq(3) passes an int for these commands, or null.
+    unsafe { wait_object(command, arg, descriptor, cq.wait_obj) }
+}
+
+/// Answers FI_GETWAIT and FI_GETWAITOBJ.
+///
+/// # Safety
+/// `arg` is null or an int.
+pub(super) unsafe fn wait_object(command: c_int, arg: *mut c_void, descriptor: i32, kind: u32) -> c_int {
+    let value = match command {
+        FI_GETWAIT => descriptor,
+        // What a queue of unspecified kind waits on is a descriptor.
+        FI_GETWAITOBJ if kind == WaitObject::UNSPEC.0 => WaitObject::FD.0.cast_signed(),
+        FI_GETWAITOBJ => kind.cast_signed(),
+        _ => return Errno::ENOSYS.negative(),
+    };
+    // SAFETY: null or an int by this function's contract.
+    unsafe { put(arg.cast::<c_int>(), value) }.map_or_else(Errno::negative, |()| 0)
+}
+
+/// The object and its engine.
+///
+/// # Safety
+/// `cq` is a living completion queue of ours whose table is `Table<K>`.
+#[inline]
+unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQueue<K>) {
+    // SAFETY: the table that holds this thunk is installed only in a `CqObj`, and fi_close(3) forbids calls after it.
+    let object = unsafe { &*cq.cast::<CqObj>() };
+    // SAFETY: `hot` was made from a `CompletionQueue<K>` together with this table, and lives as long as the object.
+    let queue = unsafe { &*object.hot.cast::<CompletionQueue<K>>() };
+    (object, queue)
+}
+
+/// Copies entries out.
+///
+/// # Safety
+/// `buf` has room for `count` entries of the queue's format, `src` for `count` addresses or is null.
+#[inline]
+unsafe fn read_into<K: LockKind>(
+    object: &CqObj,
+    queue: &CompletionQueue<K>,
+    buf: *mut c_void,
+    count: usize,
+    src: *mut fi_addr_t,
+) -> isize {
+    let size = object.entry;
+    let mut index = 0;
+    let count = if buf.is_null() { 0 } else { count };
+    let result = queue.read(count, |completion| {
+        let Completion { context, flags, len, buf: at, data, tag, src: from } = *completion;
+        let entry = fi_cq_tagged_entry {
+            op_context: core::ptr::with_exposed_provenance_mut(context),
+            flags: flags.bits(),
+            len,
+            buf: core::ptr::with_exposed_provenance_mut(at),
+            data,
+            tag,
+        };
+        let place = buf.cast::<u8>().wrapping_add(index * size);
+        // SAFETY: entry `index < count` has room, and every format is a prefix of the tagged one.
+        unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&entry).cast::<u8>(), place, size) };
+        if !src.is_null() {
+            // SAFETY: `src` has room for `count` addresses.
+            unsafe { src.add(index).write(from.0) };
+        }
+        index += 1;
+    });
+    match result {
+        Ok(count) => count.cast_signed(),
+        Err(errno) => errno.negative() as isize,
+    }
+}
+
+unsafe extern "C" fn read<K: LockKind>(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (object, queue) = unsafe { parts::<K>(cq) };
+    // SAFETY: fi_cq_read(3) passes room for `count` entries.
+    unsafe { read_into(object, queue, buf, count, core::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom<K: LockKind>(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src: *mut fi_addr_t,
+) -> isize {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (object, queue) = unsafe { parts::<K>(cq) };
+    // SAFETY: fi_cq_readfrom(3) passes room for `count` entries and addresses.
+    unsafe { read_into(object, queue, buf, count, src) }
+}
+
+unsafe extern "C" fn sread<K: LockKind>(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the arguments are those of this function.
+    unsafe { sreadfrom::<K>(cq, buf, count, core::ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom<K: LockKind>(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src: *mut fi_addr_t,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (object, queue) = unsafe { parts::<K>(cq) };
+    if object.control.descriptor().is_none() {
+        return Errno::ENOSYS.negative() as isize;
+    }
+    // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.
+    let first = unsafe { read_into(object, queue, buf, count, src) };
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let threshold = if object.threshold && !cond.is_null() {
+        // SAFETY: with FI_CQ_COND_THRESHOLD the condition is a size_t (fi_cq(3)).
+        unsafe { cond.cast::<usize>().read_unaligned() }.clamp(1, count.max(1))
+    } else {
+        1
+    };
+    if first != Errno::AGAIN.negative() as isize || timeout == Some(Duration::ZERO) {
+        return first;
+    }
+    if let Err(errno) = queue.wait(threshold, timeout) {
+        return errno.negative() as isize;
+    }
+    // SAFETY: as above.
+    unsafe { read_into(object, queue, buf, count, src) }
+}
+
+unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err_entry, _flags: u64) -> isize {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (object, queue) = unsafe { parts::<K>(cq) };
+    if entry.is_null() {
+        return Errno::EINVAL.negative() as isize;
+    }
+    let failure = match queue.read_error() {
+        Ok(failure) => failure,
+        Err(errno) => return errno.negative() as isize,
+    };
+    let Completion { context, flags, len, buf, data, tag, src } = failure.completion;
+    let mut filled = fi_cq_err_entry {
+        op_context: core::ptr::with_exposed_provenance_mut(context),
+        flags: flags.bits(),
+        len,
+        buf: core::ptr::with_exposed_provenance_mut(buf),
+        data,
+        tag,
+        olen: failure.olen,
+        err: failure.errno.raw(),
+        prov_errno: failure.cause.code(),
+        err_data: core::ptr::null_mut(),
+        err_data_size: 0,
+        src_addr: src.0,
+    };
+    let size = if object.api < Version::new(1, 5) {
+        72
+    } else if object.api < Version::new(1, 20) {
+        80
+    } else {
+        size_of::<fi_cq_err_entry>()
+    };
+    if object.api >= Version::new(1, 5) {
+        // The caller's buffer stays the caller's; we have no data beyond the number and its text.
+        // SAFETY: the entry of such a caller has this field.
+        filled.err_data = unsafe { (*entry).err_data };
+    }
+    // SAFETY: a caller of that interface version passes an entry of at least `size` bytes (fi_cq(3)).
+    unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&filled).cast::<u8>(), entry.cast::<u8>(), size) };
+    1
+}
+
+unsafe extern "C" fn signal<K: LockKind>(cq: *mut fid_cq) -> c_int {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (object, _) = unsafe { parts::<K>(cq) };
+    object.control.signal().map_or_else(Errno::negative, |()| 0)
+}
+
+unsafe extern "C" fn strerror<K: LockKind>(
+    cq: *mut fid_cq,
+    code: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: C calls this thunk through the table of the queue that it passes.
+    let (_, queue) = unsafe { parts::<K>(cq) };
+    let text = queue.strerror(code);
+    // SAFETY: fi_cq_strerror(3) passes `len` bytes, or null.
+    unsafe { put_text(&text, buf, len) };
+    if buf.is_null() || len == 0 { crate::exports::keep(text) } else { buf }
+}

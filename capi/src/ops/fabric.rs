@@ -1,0 +1,164 @@
+//! Fabrics (fi_fabric(3)): they open domains, passive endpoints and event queues.
+
+use super::absent;
+use crate::abi::{
+    FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric, fid_pep,
+};
+use crate::convert;
+use crate::guard::{put, refuse};
+use crate::object::{self, CqObj, EqObj, FabricObj};
+use crate::ops::{domain, eq, passive};
+use core::ffi::{c_int, c_void};
+use ofi_core::{Errno, Version};
+use ofi_sync::busy::Children;
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control: absent::control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+static OPS: fi_ops_fabric = fi_ops_fabric {
+    size: size_of::<fi_ops_fabric>(),
+    domain: open_domain,
+    passive_ep: open_passive,
+    eq_open,
+    wait_open: absent::absent,
+    trywait,
+    domain2: open_domain2,
+};
+
+/// Opens a fabric of a provider that exists.
+pub(crate) fn open(provider: String, api: Version, context: *mut c_void) -> *mut fid_fabric {
+    let c = fid_fabric { fid: object::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
+    object::install(FabricObj { c, provider, children: Children::new() }).cast()
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let fabric = match unsafe { object::borrow::<FabricObj>(fid) } {
+        Ok(fabric) => fabric,
+        Err(errno) => return errno.negative(),
+    };
+    if fabric.children.count() > 0 {
+        return Errno::EBUSY.negative();
+    }
+    // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
+    drop(unsafe { object::reclaim::<FabricObj>(fid) });
+    0
+}
+
+unsafe extern "C" fn open_domain(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the arguments are those of this function.
+    unsafe { open_domain2(fabric, info, out, 0, context) }
+}
+
+unsafe extern "C" fn open_domain2(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: C passes the fabric that holds this table.
+    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
+        Ok(fabric) => fabric,
+        Err(errno) => return errno.negative(),
+    };
+    if flags & !FI_PEER != 0 || flags & FI_PEER != 0 || out.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or a valid info by fi_domain(3).
+    let Some(info) = (unsafe { info.as_ref() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: the info is valid, so are its parts.
+    let info = unsafe { convert::info(info, &fabric.provider) };
+    match domain::open(fabric, &info, context) {
+        // SAFETY: `out` is not null, so valid by fi_domain(3).
+        Ok(domain) => match unsafe { put(out, domain) } {
+            Ok(()) => 0,
+            Err(errno) => errno.negative(),
+        },
+        Err(error) => refuse(&error),
+    }
+}
+
+unsafe extern "C" fn open_passive(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_pep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: C passes the fabric that holds this table.
+    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
+        Ok(fabric) => fabric,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: null or a valid info by fi_passive_ep(3).
+    let (Some(info), false) = (unsafe { info.as_ref() }, out.is_null()) else { return Errno::EINVAL.negative() };
+    // SAFETY: the info is valid, so are its parts.
+    let info = unsafe { convert::info(info, &fabric.provider) };
+    match passive::open(fabric, info, context) {
+        // SAFETY: `out` is not null, so valid by fi_passive_ep(3).
+        Ok(pep) => match unsafe { put(out, pep) } {
+            Ok(()) => 0,
+            Err(errno) => errno.negative(),
+        },
+        Err(error) => refuse(&error),
+    }
+}
+
+unsafe extern "C" fn eq_open(
+    fabric: *mut fid_fabric,
+    attr: *mut fi_eq_attr,
+    out: *mut *mut fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: C passes the fabric that holds this table.
+    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
+        Ok(fabric) => fabric,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: null or valid attributes by fi_eq_open(3).
+    let attr = unsafe { attr.as_ref() };
+    match eq::open(fabric, attr, context) {
+        // SAFETY: null or valid by fi_eq_open(3).
+        Ok(eq) => match unsafe { put(out, eq) } {
+            Ok(()) => 0,
+            Err(errno) => errno.negative(),
+        },
+        Err(error) => refuse(&error),
+    }
+}
+
+unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
+    let Ok(count) = usize::try_from(count) else { return Errno::EINVAL.negative() };
+    if count > 0 && fids.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    for index in 0..count {
+        // SAFETY: fi_trywait(3) passes `count` objects.
+        let fid = unsafe { *fids.add(index) };
+        // SAFETY: an object of ours or of another library.
+        let cq = unsafe { object::borrow::<CqObj>(fid) };
+        // SAFETY: an object of ours or of another library.
+        let eq = unsafe { object::borrow::<EqObj>(fid) };
+        let result = match (cq, eq) {
+            (Ok(cq), _) => cq.control.try_wait(),
+            (_, Ok(eq)) => eq.eq.try_wait(),
+            _ => Err(Errno::EINVAL),
+        };
+        if let Err(errno) = result {
+            return errno.negative();
+        }
+    }
+    0
+}

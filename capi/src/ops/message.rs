@@ -1,0 +1,291 @@
+//! The send and receive families (fi_msg(3), fi_tagged(3)): twenty calls onto two descriptors, compiled once for each
+//! kind of endpoint.
+
+use crate::abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
+use crate::guard::posted;
+use crate::object::EpObj;
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_engine::Endpoint;
+use ofi_engine::op::{RecvOp, SendOp};
+use ofi_engine::transport::Transport;
+use ofi_memory::{Buffer, Span};
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::Ordering;
+
+/// The most elements of a vector.
+const IOV_LIMIT: usize = 8;
+
+/// The tables for one kind of endpoint.
+pub(crate) struct Tables<T, K>(PhantomData<(T, K)>);
+
+impl<T: Transport, K: LockKind> Tables<T, K> {
+    pub(crate) const MSG: &'static fi_ops_msg = &fi_ops_msg {
+        size: size_of::<fi_ops_msg>(),
+        recv: recv::<T, K>,
+        recvv: recvv::<T, K>,
+        recvmsg: recvmsg::<T, K>,
+        send: send::<T, K>,
+        sendv: sendv::<T, K>,
+        sendmsg: sendmsg::<T, K>,
+        inject: inject::<T, K>,
+        senddata: senddata::<T, K>,
+        injectdata: injectdata::<T, K>,
+    };
+    pub(crate) const TAGGED: &'static fi_ops_tagged = &fi_ops_tagged {
+        size: size_of::<fi_ops_tagged>(),
+        recv: trecv::<T, K>,
+        recvv: trecvv::<T, K>,
+        recvmsg: trecvmsg::<T, K>,
+        send: tsend::<T, K>,
+        sendv: tsendv::<T, K>,
+        sendmsg: tsendmsg::<T, K>,
+        inject: tinject::<T, K>,
+        senddata: tsenddata::<T, K>,
+        injectdata: tinjectdata::<T, K>,
+    };
+}
+
+/// The object and its engine.
+///
+/// # Safety
+/// `ep` is a living endpoint of ours whose message tables are `Tables<T, K>`.
+#[inline]
+unsafe fn parts<'a, T: Transport, K: LockKind>(ep: *mut fid_ep) -> (&'a EpObj, &'a Endpoint<T, K>) {
+    // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
+    let object = unsafe { &*ep.cast::<EpObj>() };
+    // SAFETY: `hot` was made from an `Endpoint<T, K>` together with this table, and lives as long as the object.
+    let engine = unsafe { &*object.hot.cast::<Endpoint<T, K>>() };
+    (object, engine)
+}
+
+/// A buffer of one piece.
+///
+/// # Safety
+/// As for [`Span::new`].
+#[inline]
+unsafe fn one(base: *const c_void, len: usize) -> Buffer {
+    // SAFETY: the application keeps the buffer valid until the completion (fi_msg(3)), or, for an inject call, until
+    // the call returns, after which the engine has its own copy.
+    Buffer::One(unsafe { Span::new(base.cast_mut().cast(), len) })
+}
+
+/// A buffer of several pieces.
+///
+/// # Safety
+/// `iov` is null or has `count` elements, each as for [`Span::new`].
+unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Errno> {
+    if count > IOV_LIMIT || count > 0 && iov.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    if count == 0 {
+        return Ok(Buffer::empty());
+    }
+    // SAFETY: not null, so `count` elements are there.
+    let pieces = unsafe { core::slice::from_raw_parts(iov, count) };
+    if let [piece] = pieces {
+        // SAFETY: the application keeps each piece valid until the completion.
+        return Ok(unsafe { one(piece.iov_base, piece.iov_len) });
+    }
+    // SAFETY: the application keeps each piece valid until the completion.
+    Ok(Buffer::gather(pieces.iter().map(|piece| unsafe { Span::new(piece.iov_base.cast(), piece.iov_len) })))
+}
+
+impl EpObj {
+    #[inline]
+    fn tx_defaults(&self) -> OpFlags {
+        // Relaxed: changed by control calls, which the application orders before the calls that they are for.
+        OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn rx_defaults(&self) -> OpFlags {
+        OpFlags::from_bits_retain(self.rx_flags.load(Ordering::Relaxed))
+    }
+
+    /// The flags of a call that has its own: they replace the defaults but for the level of completion.
+    fn tx_call(&self, flags: u64) -> OpFlags {
+        const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE
+            .union(OpFlags::TRANSMIT_COMPLETE)
+            .union(OpFlags::DELIVERY_COMPLETE)
+            .union(OpFlags::MATCH_COMPLETE);
+        let flags = OpFlags::from_bits_retain(flags);
+        if flags.intersects(LEVELS) { flags } else { flags | (self.tx_defaults() & LEVELS) }
+    }
+}
+
+/// What differs between the sends.
+struct Sending {
+    tag: Option<u64>,
+    data: Option<u64>,
+    quiet: bool,
+}
+
+const PLAIN: Sending = Sending { tag: None, data: None, quiet: false };
+
+#[inline]
+fn submit<T: Transport, K: LockKind>(
+    engine: &Endpoint<T, K>,
+    buffer: Buffer,
+    dest: fi_addr_t,
+    context: *mut c_void,
+    flags: OpFlags,
+    kind: Sending,
+) -> isize {
+    let Sending { tag, data, quiet } = kind;
+    posted(engine.send(SendOp { dest: FiAddr(dest), buffer, context: context.addr(), tag, data, flags, quiet }))
+}
+
+macro_rules! thunks {
+    ($($(#[$doc:meta])* $name:ident($object:ident, $engine:ident; $($arg:ident: $kind:ty),*) $body:block)*) => {$(
+        $(#[$doc])*
+        unsafe extern "C" fn $name<T: Transport, K: LockKind>(ep: *mut fid_ep, $($arg: $kind),*) -> isize {
+            // SAFETY: C calls this thunk through the table of the endpoint that it passes.
+            let ($object, $engine) = unsafe { parts::<T, K>(ep) };
+            $body
+        }
+    )*};
+}
+
+thunks! {
+    send(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, dest: fi_addr_t, context: *mut c_void) {
+        // SAFETY: fi_send(3) lends the buffer until the completion.
+        submit(engine, unsafe { one(buf, len) }, dest, context, object.tx_defaults(), PLAIN)
+    }
+    sendv(object, engine; iov: *const iovec, _desc: *mut *mut c_void, count: usize, dest: fi_addr_t, context: *mut c_void) {
+        // SAFETY: fi_sendv(3) lends the buffers until the completion.
+        match unsafe { many(iov, count) } {
+            Ok(buffer) => submit(engine, buffer, dest, context, object.tx_defaults(), PLAIN),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    sendmsg(object, engine; msg: *const fi_msg, flags: u64) {
+        // SAFETY: null or a valid message by fi_sendmsg(3).
+        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
+        let flags = object.tx_call(flags);
+        let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
+        // SAFETY: fi_sendmsg(3) lends the buffers until the completion.
+        match unsafe { many(msg.msg_iov, msg.iov_count) } {
+            Ok(buffer) => submit(engine, buffer, msg.addr, msg.context, flags, Sending { data, ..PLAIN }),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    inject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t) {
+        let _ = object;
+        let kind = Sending { quiet: true, ..PLAIN };
+        // SAFETY: fi_inject(3) lends the buffer for the call.
+        submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
+    }
+    senddata(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, dest: fi_addr_t, context: *mut c_void) {
+        let kind = Sending { data: Some(data), ..PLAIN };
+        // SAFETY: fi_senddata(3) lends the buffer until the completion.
+        submit(engine, unsafe { one(buf, len) }, dest, context, object.tx_defaults(), kind)
+    }
+    injectdata(object, engine; buf: *const c_void, len: usize, data: u64, dest: fi_addr_t) {
+        let _ = object;
+        let kind = Sending { data: Some(data), quiet: true, ..PLAIN };
+        // SAFETY: fi_injectdata(3) lends the buffer for the call.
+        submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
+    }
+    tsend(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, dest: fi_addr_t, tag: u64, context: *mut c_void) {
+        let kind = Sending { tag: Some(tag), ..PLAIN };
+        // SAFETY: fi_tsend(3) lends the buffer until the completion.
+        submit(engine, unsafe { one(buf, len) }, dest, context, object.tx_defaults(), kind)
+    }
+    tsendv(object, engine; iov: *const iovec, _desc: *mut *mut c_void, count: usize, dest: fi_addr_t, tag: u64, context: *mut c_void) {
+        // SAFETY: fi_tsendv(3) lends the buffers until the completion.
+        match unsafe { many(iov, count) } {
+            Ok(buffer) => {
+                submit(engine, buffer, dest, context, object.tx_defaults(), Sending { tag: Some(tag), ..PLAIN })
+            }
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    tsendmsg(object, engine; msg: *const fi_msg_tagged, flags: u64) {
+        // SAFETY: null or a valid message by fi_tsendmsg(3).
+        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
+        let flags = object.tx_call(flags);
+        let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
+        let kind = Sending { tag: Some(msg.tag), data, quiet: false };
+        // SAFETY: fi_tsendmsg(3) lends the buffers until the completion.
+        match unsafe { many(msg.msg_iov, msg.iov_count) } {
+            Ok(buffer) => submit(engine, buffer, msg.addr, msg.context, flags, kind),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    tinject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) {
+        let _ = object;
+        let kind = Sending { tag: Some(tag), data: None, quiet: true };
+        // SAFETY: fi_tinject(3) lends the buffer for the call.
+        submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
+    }
+    tsenddata(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, dest: fi_addr_t, tag: u64, context: *mut c_void) {
+        let kind = Sending { tag: Some(tag), data: Some(data), quiet: false };
+        // SAFETY: fi_tsenddata(3) lends the buffer until the completion.
+        submit(engine, unsafe { one(buf, len) }, dest, context, object.tx_defaults(), kind)
+    }
+    tinjectdata(object, engine; buf: *const c_void, len: usize, data: u64, dest: fi_addr_t, tag: u64) {
+        let _ = object;
+        let kind = Sending { tag: Some(tag), data: Some(data), quiet: true };
+        // SAFETY: fi_tinjectdata(3) lends the buffer for the call.
+        submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
+    }
+    recv(object, engine; buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, context: *mut c_void) {
+        // SAFETY: fi_recv(3) lends the buffer until the completion.
+        let buffer = unsafe { one(buf, len) };
+        receive(engine, buffer, src, None, context, object.rx_defaults())
+    }
+    recvv(object, engine; iov: *const iovec, _desc: *mut *mut c_void, count: usize, src: fi_addr_t, context: *mut c_void) {
+        // SAFETY: fi_recvv(3) lends the buffers until the completion.
+        match unsafe { many(iov, count) } {
+            Ok(buffer) => receive(engine, buffer, src, None, context, object.rx_defaults()),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    recvmsg(object, engine; msg: *const fi_msg, flags: u64) {
+        let _ = object;
+        // SAFETY: null or a valid message by fi_recvmsg(3).
+        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
+        // SAFETY: fi_recvmsg(3) lends the buffers until the completion.
+        match unsafe { many(msg.msg_iov, msg.iov_count) } {
+            Ok(buffer) => receive(engine, buffer, msg.addr, None, msg.context, OpFlags::from_bits_retain(flags)),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    trecv(object, engine; buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) {
+        // SAFETY: fi_trecv(3) lends the buffer until the completion.
+        let buffer = unsafe { one(buf, len) };
+        receive(engine, buffer, src, Some((tag, ignore)), context, object.rx_defaults())
+    }
+    trecvv(object, engine; iov: *const iovec, _desc: *mut *mut c_void, count: usize, src: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) {
+        // SAFETY: fi_trecvv(3) lends the buffers until the completion.
+        match unsafe { many(iov, count) } {
+            Ok(buffer) => receive(engine, buffer, src, Some((tag, ignore)), context, object.rx_defaults()),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+    trecvmsg(object, engine; msg: *const fi_msg_tagged, flags: u64) {
+        let _ = object;
+        // SAFETY: null or a valid message by fi_trecvmsg(3).
+        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
+        let pattern = Some((msg.tag, msg.ignore));
+        // SAFETY: fi_trecvmsg(3) lends the buffers until the completion.
+        match unsafe { many(msg.msg_iov, msg.iov_count) } {
+            Ok(buffer) => receive(engine, buffer, msg.addr, pattern, msg.context, OpFlags::from_bits_retain(flags)),
+            Err(errno) => posted(Err(errno)),
+        }
+    }
+}
+
+#[inline]
+fn receive<T: Transport, K: LockKind>(
+    engine: &Endpoint<T, K>,
+    buffer: Buffer,
+    src: fi_addr_t,
+    tag: Option<(u64, u64)>,
+    context: *mut c_void,
+    flags: OpFlags,
+) -> isize {
+    posted(engine.receive(RecvOp { src: FiAddr(src), buffer, context: context.addr(), tag, flags }))
+}

@@ -1,0 +1,12 @@
+//! The tables of functions behind each object, and the generic thunks that fill them.
+
+pub(crate) mod absent;
+pub(crate) mod av;
+pub(crate) mod cm;
+pub(crate) mod cq;
+pub(crate) mod domain;
+pub(crate) mod endpoint;
+pub(crate) mod eq;
+pub(crate) mod fabric;
+pub(crate) mod message;
+pub(crate) mod passive;

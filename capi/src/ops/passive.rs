@@ -1,0 +1,163 @@
+//! Passive endpoints (fi_passive_ep(3), fi_listen(3)).
+
+use super::{absent, cm, endpoint};
+use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
+use crate::guard::{bytes, status};
+use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj};
+use core::ffi::{c_int, c_void};
+use ofi_core::error::{Error, Result};
+use ofi_core::{Addr, EndpointType, Errno, Info};
+use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::transport::Listener;
+use ofi_engine::{EventQueue, PassiveEndpoint};
+use ofi_registry::{DomainVisitor, Provider};
+use ofi_sync::lock::LockKind;
+use std::sync::{Arc, PoisonError};
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind,
+    control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt: endpoint::getopt,
+    setopt: endpoint::setopt,
+    tx_ctx: absent::absent,
+    rx_ctx: absent::absent,
+    rx_size_left: absent::absent,
+    tx_size_left: absent::absent,
+    export_xpu: absent::absent,
+};
+
+static CM: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname: cm::setname,
+    getname: cm::getname,
+    getpeer: absent::getpeer,
+    connect: absent::connect,
+    listen,
+    accept: absent::accept,
+    reject,
+    shutdown: absent::shutdown,
+    join: absent::absent,
+};
+
+/// Opens a passive endpoint.
+pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Result<*mut fid_pep> {
+    if !matches!(info.ep.kind, EndpointType::MSG | EndpointType::UNSPEC) {
+        return Err(Error::new(Errno::EINVAL, format!("open a passive endpoint of type {}", info.ep.kind)));
+    }
+    let control = ofi_registry::open(&info.clone(), None, Open(info))?;
+    let c = fid_pep { fid: object::header::<PepObj>(context), ops: &OPS, cm: &CM };
+    Ok(object::install(PepObj { c, control, parent: fabric.children.add() }).cast())
+}
+
+struct Open(Info);
+
+impl DomainVisitor for Open {
+    type Output = Box<dyn PepControl>;
+    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        let format = self.0.addr_format;
+        let opener = Box::new(move |addr| provider.open_listener(addr, format));
+        Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener)))
+    }
+}
+
+struct Held<L: Listener>(Arc<PassiveEndpoint<L>>);
+
+impl<L: Listener> PepControl for Held<L> {
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        self.0.bind_eq(eq, owner)
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.0.set_local_addr(addr)
+    }
+    fn listen(&self) -> Result<()> {
+        self.0.listen()
+    }
+    fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
+        let asked = request
+            .into_asked::<L::Request>()
+            .ok_or_else(|| Error::new(Errno::EINVAL, "reject a request of another provider"))?;
+        self.0.refuse(asked, data)
+    }
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let pep = match unsafe { object::borrow::<PepObj>(fid) } {
+        Ok(pep) => pep,
+        Err(errno) => return errno.negative(),
+    };
+    pep.control.close();
+    // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
+    drop(unsafe { object::reclaim::<PepObj>(fid) });
+    0
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let pep = match unsafe { object::borrow::<PepObj>(fid) } {
+        Ok(pep) => pep,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: fi_pep_bind(3) passes an object, ours or another library's.
+    match unsafe { object::borrow::<EqObj>(other) } {
+        Ok(_) if flags != 0 => Errno::EBADFLAGS.negative(),
+        Ok(eq) => status(pep.control.bind_eq(&eq.eq, Owner(fid.addr()))),
+        Err(errno) => errno.negative(),
+    }
+}
+
+unsafe extern "C" fn control(_fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    match command {
+        // The system's own limit is asked for; a smaller wish changes nothing that a program could see.
+        FI_BACKLOG if !arg.is_null() => 0,
+        FI_BACKLOG => Errno::EINVAL.negative(),
+        _ => Errno::ENOSYS.negative(),
+    }
+}
+
+unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
+    Errno::ENOSYS.negative() as isize
+}
+
+unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
+    // SAFETY: C passes the passive endpoint that holds this table.
+    match unsafe { object::borrow::<PepObj>(pep.cast()) } {
+        Ok(pep) => status(pep.control.listen()),
+        Err(errno) => errno.negative(),
+    }
+}
+
+unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c_void, len: usize) -> c_int {
+    // SAFETY: C passes the passive endpoint that holds this table.
+    let pep = match unsafe { object::borrow::<PepObj>(pep.cast()) } {
+        Ok(pep) => pep,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: fi_reject(3) passes the handle of a request, or what is none.
+    let request = match unsafe { object::borrow::<ConnReqObj>(handle) } {
+        Ok(request) => request.request.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        Err(errno) => return errno.negative(),
+    };
+    let Some(request) = request else { return Errno::EINVAL.negative() };
+    // SAFETY: the request is used up, and fi_reject(3) ends the life of its handle.
+    drop(unsafe { object::reclaim::<ConnReqObj>(handle) });
+    // SAFETY: fi_reject(3) passes `len` bytes of data, or null.
+    let data = unsafe { bytes(param, len) };
+    status(pep.control.refuse(request, &data))
+}

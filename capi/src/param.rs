@@ -1,0 +1,205 @@
+//! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
+
+use crate::abi::{fi_param, fi_provider};
+use crate::guard::text;
+use crate::logging::formatted;
+use core::ffi::{c_char, c_int, c_void};
+use ofi_core::Errno;
+use ofi_core::param::{ParamKind, parse_bool};
+use std::ffi::CString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+struct Defined {
+    /// As in the environment.
+    name: String,
+    kind: u32,
+    help: String,
+}
+
+fn defined() -> MutexGuard<'static, Vec<Defined>> {
+    static DEFINED: Mutex<Vec<Defined>> = Mutex::new(Vec::new());
+    let mut list = DEFINED.lock().unwrap_or_else(PoisonError::into_inner);
+    if list.is_empty() {
+        list.extend(ofi_registry::params().into_iter().map(|param| Defined {
+            name: param.name.to_owned(),
+            kind: match param.kind {
+                ParamKind::String => 0,
+                ParamKind::Int => 1,
+                ParamKind::Bool => 2,
+                ParamKind::Size => 3,
+            },
+            help: param.help.to_owned(),
+        }));
+    }
+    list
+}
+
+/// The name in the environment: FI_NAME, or FI_PROVIDER_NAME.
+fn variable(provider: Option<&str>, name: &str) -> String {
+    match provider {
+        Some(provider) => format!("FI_{provider}_{name}").to_ascii_uppercase(),
+        None => format!("FI_{name}").to_ascii_uppercase(),
+    }
+}
+
+/// The provider's name; `None` for the library itself.
+///
+/// # Safety
+/// `provider` is null or valid with a name.
+unsafe fn name_of(provider: *const fi_provider) -> Option<String> {
+    // SAFETY: null or valid by this function's contract.
+    let provider = unsafe { provider.as_ref() }?;
+    // SAFETY: a provider's name ends with NUL.
+    unsafe { text(provider.name) }
+}
+
+/// fi_provider(3): variadic, see [`crate::logging::fi_log`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn fi_param_define() {
+    core::arch::naked_asm!(
+        "sub rsp, 216",
+        "mov [rsp + 72], r8",
+        "mov [rsp + 80], r9",
+        "test al, al",
+        "je 2f",
+        "movups [rsp + 88], xmm0",
+        "movups [rsp + 104], xmm1",
+        "movups [rsp + 120], xmm2",
+        "movups [rsp + 136], xmm3",
+        "movups [rsp + 152], xmm4",
+        "movups [rsp + 168], xmm5",
+        "movups [rsp + 184], xmm6",
+        "movups [rsp + 200], xmm7",
+        "2:",
+        // The va_list at rsp + 16: four named arguments, two registers for integers are left.
+        "mov dword ptr [rsp + 16], 32",
+        "mov dword ptr [rsp + 20], 48",
+        "lea rax, [rsp + 224]",
+        "mov [rsp + 24], rax",
+        "lea rax, [rsp + 40]",
+        "mov [rsp + 32], rax",
+        "lea r8, [rsp + 16]",
+        "call {define}",
+        "add rsp, 216",
+        "ret",
+        define = sym define_formatted,
+    )
+}
+
+unsafe extern "C" fn define_formatted(
+    provider: *const fi_provider,
+    name: *const c_char,
+    kind: c_int,
+    help: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    // SAFETY: null or ends with NUL by fi_provider(3).
+    let (Some(name), false) = (unsafe { text(name) }, help.is_null()) else { return Errno::EINVAL.negative() };
+    // SAFETY: not null, and the caller's arguments go with it.
+    let help = unsafe { formatted(help, arguments) };
+    let Ok(kind) = u32::try_from(kind) else { return Errno::EINVAL.negative() };
+    if help.is_empty() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or valid by fi_provider(3).
+    let provider = unsafe { name_of(provider) };
+    let help = match &provider {
+        Some(provider) => format!("{provider}: {help}"),
+        None => help,
+    };
+    let name = variable(provider.as_deref(), &name);
+    defined().push(Defined { name, kind, help });
+    0
+}
+
+/// fi_provider(3).
+pub(crate) unsafe extern "C" fn fi_param_get(
+    provider: *mut fi_provider,
+    name: *const c_char,
+    value: *mut c_void,
+) -> c_int {
+    // SAFETY: null or ends with NUL by fi_provider(3).
+    let (Some(name), false) = (unsafe { text(name) }, value.is_null()) else { return Errno::EINVAL.negative() };
+    // SAFETY: null or valid by fi_provider(3).
+    let provider = unsafe { name_of(provider) };
+    let name = variable(provider.as_deref(), &name);
+    let Some(kind) = defined().iter().find(|param| param.name == name).map(|param| param.kind) else {
+        return Errno::ENOENT.negative();
+    };
+    let Ok(c_name) = CString::new(name) else { return Errno::EINVAL.negative() };
+    // SAFETY: the name ends with NUL.
+    let found = unsafe { libc::getenv(c_name.as_ptr()) };
+    // SAFETY: null, or the environment's string.
+    let Some(set) = (unsafe { text(found) }) else { return Errno::ENODATA.negative() };
+    // SAFETY: base 0 reads what C writes; the string ends with NUL.
+    let number = || unsafe { libc::strtol(found, core::ptr::null_mut(), 0) };
+    match kind {
+        // SAFETY: a string parameter has a place for a pointer.
+        0 => unsafe { value.cast::<*const c_char>().write(found) },
+        1 => {
+            let number = c_int::try_from(number()).unwrap_or(0);
+            // SAFETY: an int parameter has a place for an int.
+            unsafe { value.cast::<c_int>().write(number) };
+        }
+        2 => match parse_bool(&set) {
+            // SAFETY: a truth value has a place for an int.
+            Some(set) => unsafe { value.cast::<c_int>().write(c_int::from(set)) },
+            None => return Errno::EINVAL.negative(),
+        },
+        _ => {
+            let number = usize::try_from(number()).unwrap_or(0);
+            // SAFETY: a size parameter has a place for a size_t.
+            unsafe { value.cast::<usize>().write(number) };
+        }
+    }
+    0
+}
+
+fn duplicate(text: &str) -> *const c_char {
+    let text = CString::new(text).unwrap_or_default();
+    // SAFETY: the text ends with NUL.
+    unsafe { libc::strdup(text.as_ptr()) }
+}
+
+/// fi_getparams(3).
+pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int {
+    if params.is_null() || count.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    let list = defined();
+    // SAFETY: calloc takes any sizes.
+    let array = unsafe { libc::calloc(list.len() + 1, size_of::<fi_param>()) }.cast::<fi_param>();
+    if array.is_null() {
+        return Errno::ENOMEM.negative();
+    }
+    for (index, param) in list.iter().enumerate() {
+        let value = std::env::var(&param.name).map_or(core::ptr::null(), |value| duplicate(&value));
+        let entry =
+            fi_param { name: duplicate(&param.name), r#type: param.kind, help_string: duplicate(&param.help), value };
+        // SAFETY: `index` is within the array.
+        unsafe { array.add(index).write(entry) };
+    }
+    // SAFETY: not null.
+    unsafe { count.write(c_int::try_from(list.len()).unwrap_or(c_int::MAX)) };
+    // SAFETY: not null.
+    unsafe { params.write(array) };
+    0
+}
+
+/// fi_getparams(3).
+pub(crate) unsafe extern "C" fn fi_freeparams(params: *mut fi_param) {
+    let mut next = params;
+    // SAFETY: null, or an array from `fi_getparams`, which ends with a name that is null.
+    while let Some(param) = unsafe { next.as_ref() } {
+        if param.name.is_null() {
+            break;
+        }
+        for text in [param.name, param.help_string, param.value] {
+            // SAFETY: null or from `strdup`.
+            unsafe { libc::free(text.cast_mut().cast()) };
+        }
+        next = next.wrapping_add(1);
+    }
+    // SAFETY: null or from `calloc`.
+    unsafe { libc::free(params.cast()) };
+}
