@@ -89,8 +89,9 @@ impl<K: LockKind> Sink for Engine<K> {
                     self.stream_is_sent(token.0, link);
                 } else if let Some(link_state) = self.link(link) {
                     link_state.streams.push_back(token.0);
-                    self.list(link);
                 }
+                // This stream's next segment, or the next stream's.
+                self.list(link);
             }
             SendStage::Waiting | SendStage::Requested { .. } | SendStage::Sent { .. } | SendStage::Doomed { .. } => {}
         }

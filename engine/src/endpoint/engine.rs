@@ -371,6 +371,38 @@ impl<K: LockKind> Engine<K> {
         true
     }
 
+    /// What is under way and what it waits for.
+    pub(super) fn describe(&self) -> String {
+        use core::fmt::Write;
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        for (_, peer) in &self.peers {
+            let _ = writeln!(out, "peer {:?}: {:?}, {} sends wait", peer.addr, peer.state, peer.waiting.len());
+        }
+        for (id, link) in self.links.iter().enumerate().filter_map(|(id, link)| Some((id, link.as_ref()?))) {
+            let _ = writeln!(
+                out,
+                "link {id}: may send {:?}, may receive {:?}, owes {} bytes, {} control frames, coming {:?}, streams {:?}",
+                link.out,
+                link.incoming,
+                link.owed_bytes,
+                link.control.len(),
+                link.coming,
+                link.streams
+            );
+        }
+        for (key, send) in &self.sends {
+            let _ = writeln!(out, "send {key} of {} bytes, {:?}: {:?}", send.len, send.label, send.stage);
+        }
+        for (key, receive) in &self.receives {
+            let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
+        }
+        for (key, message) in &self.unexpected {
+            let _ = writeln!(out, "unexpected {key} of {} bytes, {:?} from {:?}", message.len, message.label, message.src);
+        }
+        out
+    }
+
     /// Ends everything without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
         self.discard_receives();

@@ -2,7 +2,7 @@
 
 use super::engine::{Engine, NO_PEER, Phase, failure};
 use super::state::{
-    Body, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD_DEADLINE, grant_for,
+    Body, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD, grant_for,
 };
 use crate::eq::EventKind;
 use crate::frame::Frame;
@@ -365,18 +365,20 @@ impl<K: LockKind> Engine<K> {
         for (id, peer) in &mut self.peers {
             if let PeerState::Yielding(until) = &mut peer.state {
                 if until.nanos() == u64::MAX {
-                    *until = now + YIELD_DEADLINE;
+                    *until = now + YIELD;
                 } else if now >= *until {
                     late.push(id);
                 }
             }
         }
         for peer in late {
-            // The peer said that it would connect and did not: it was lost in between.
+            // The peer said that it would connect and did not: it was lost in between. Ours has its own deadline.
             self.peers[peer].state = PeerState::Idle;
-            let text = "the peer's own connection, which was to be used, did not come";
-            self.fail_waiting(peer, &Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text));
-            self.release_peer(peer);
+            if self.peers[peer].waiting.is_empty() {
+                self.release_peer(peer);
+            } else {
+                self.begin_connect(transport, peer);
+            }
         }
     }
 

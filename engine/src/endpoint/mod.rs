@@ -305,6 +305,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         K::lock(&self.inner).engine.cancel(context);
     }
 
+    /// What is under way and what it waits for, for people who look for the cause of a hang.
+    pub fn describe(&self) -> String {
+        K::lock(&self.inner).engine.describe()
+    }
+
     /// Closes it (fi_close(3)): what was accepted for inject or transmit is sent, what the peers' hosts have
     /// acknowledged by the deadline is kept, the rest is discarded. Afterwards no buffer is touched.
     pub fn close(&self) {

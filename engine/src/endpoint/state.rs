@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// What every message costs of a link's credit besides its bytes: the entry that holds it while nobody wants it.
 pub const OVERHEAD: u64 = 128;
-/// How long a peer that is to connect to us instead of us to it may take.
-pub(super) const YIELD_DEADLINE: Duration = Duration::from_secs(10);
+/// How long to wait for the connection of a peer that connects to us instead of us to it, before we try again.
+pub(super) const YIELD: Duration = Duration::from_secs(1);
 /// How long closing may take.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 

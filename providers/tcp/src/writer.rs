@@ -175,7 +175,7 @@ impl Writer {
         if self.is_empty() {
             return false;
         }
-        self.passes += 1;
+        self.passes = self.passes.saturating_add(1);
         self.urgent || !posted || self.passes >= PATIENCE || self.is_due(now())
     }
 
