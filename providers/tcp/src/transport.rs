@@ -662,14 +662,13 @@ impl<N: Net> Transport for TcpTransport<N> {
         };
         let head = conn.writer.head(header, len, address);
         let mut sent = 0;
-        let open = conn.writer.is_empty();
         let leaves = match urgency {
             Urgency::Control => {
                 conn.writer.urgent = true;
                 false
             }
             Urgency::MoreFollows => false,
-            Urgency::Posted => open && (conn.writer.may_send(|| net.now()) || !settings.hold),
+            Urgency::Posted => conn.writer.may_send(|| net.now()) || !settings.hold && conn.writer.is_empty(),
         };
         if leaves {
             let outcome = match &payload {

@@ -144,10 +144,13 @@ impl Writer {
         self.pieces.is_empty()
     }
 
-    /// Whether a message that is being posted leaves now, if nothing waits. `now` is asked only when it decides.
+    /// Whether a message that is being posted leaves now. `now` is asked only when it decides.
     #[inline]
     pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.posted = true;
+        if !self.is_empty() {
+            return false;
+        }
         if self.burst < BURST {
             self.burst += 1;
             return true;

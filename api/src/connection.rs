@@ -1,0 +1,139 @@
+//! Listening, and the events of connected endpoints.
+
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::{Addr, Errno, Error, Info};
+use ofi_engine::eq::{ConnectionRequest, EventKind, Found, Owner};
+use ofi_engine::{EventQueue as Queue, PassiveEndpoint};
+use ofi_os::wait_fd::WaitPort;
+use ofi_registry::{DomainVisitor, Provider};
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A queue of events.
+#[derive(Clone, Debug)]
+pub struct EventQueue(pub(crate) Arc<Queue>);
+
+/// Somebody who asks for a connection.
+#[derive(Debug)]
+pub struct Request(pub(crate) ConnectionRequest);
+
+impl Request {
+    /// The info with which to open the endpoint that accepts.
+    pub fn info(&self) -> Info {
+        let mut info = self.0.info.clone();
+        // The connection has this side's address already.
+        info.src_addr = None;
+        info
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Somebody asks for a connection.
+    Request(Request),
+    /// The connection is there.
+    Connected,
+    /// The connection has ended.
+    Shutdown,
+}
+
+impl EventQueue {
+    /// An empty queue.
+    pub fn new() -> Result<Self> {
+        Ok(Self(Arc::new(Queue::new(Arc::new(WaitPort::new(true)?)))))
+    }
+
+    /// The next event; `None` when the timeout is over.
+    ///
+    /// # Errors
+    /// What an object reports as failed, such as a connection that was refused.
+    pub fn next(&self, timeout: Duration) -> Result<Option<Event>> {
+        for waited in [false, true] {
+            if waited {
+                self.0.wait(Some(timeout));
+            }
+            match self.0.read(|_| false) {
+                Found::Nothing => {}
+                Found::Error => {
+                    let Some(EventKind::Failed { errno, text, .. }) = self.0.read_error().map(|event| event.kind) else {
+                        continue;
+                    };
+                    return Err(Error::new(errno, text.to_string()));
+                }
+                Found::Event(event) => {
+                    return Ok(Some(match event.kind {
+                        EventKind::ConnectionRequest(request) => Event::Request(Request(*request)),
+                        EventKind::Connected(_) => Event::Connected,
+                        EventKind::Shutdown => Event::Shutdown,
+                        EventKind::User(..) | EventKind::Failed { .. } => return Err(Errno::EOTHER.into()),
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What listens for connections. Requests are events.
+pub struct Listener(Box<dyn Erased>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
+    }
+}
+
+trait Erased: Send {
+    fn listen(&self, eq: &Arc<Queue>) -> Result<()>;
+    fn local_addr(&self) -> Result<Addr>;
+    fn close(&self);
+}
+
+struct Held<L: ofi_engine::transport::Listener>(Arc<PassiveEndpoint<L>>);
+
+impl<L: ofi_engine::transport::Listener> Erased for Held<L> {
+    fn listen(&self, eq: &Arc<Queue>) -> Result<()> {
+        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()))?;
+        self.0.listen()
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+struct Open(Info);
+
+impl DomainVisitor for Open {
+    type Output = Box<dyn Erased>;
+    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        let format = self.0.addr_format;
+        let opener = Box::new(move |addr| provider.open_listener(addr, format));
+        Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener)))
+    }
+}
+
+impl Listener {
+    /// Listens at the source address of `info`.
+    pub fn listen(info: &Info, events: &EventQueue) -> Result<Self> {
+        let listener = Self(ofi_registry::open(info, None, Open(info.clone()))?);
+        listener.0.listen(&events.0)?;
+        Ok(listener)
+    }
+
+    /// The address that it listens at.
+    pub fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

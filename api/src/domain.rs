@@ -1,0 +1,216 @@
+//! Domains, endpoints and completion queues.
+
+use crate::buf::{Done, Failed, Flights};
+use crate::connection::{EventQueue, Request};
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags};
+use ofi_engine::endpoint::{Config, Opener};
+use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::hello::Speaker;
+use ofi_engine::op::{RecvOp, SendOp};
+use ofi_engine::transport::Transport;
+use ofi_engine::{AddressVector, CompletionQueue as Queue, Endpoint as Engine};
+use ofi_os::wait_fd::WaitPort;
+use ofi_registry::{DomainVisitor, Provider};
+use ofi_sync::lock::{LockKind, Park};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where endpoints are opened.
+#[derive(Clone)]
+pub struct Domain {
+    open: Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>,
+    flights: Flights,
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain").finish_non_exhaustive()
+    }
+}
+
+/// An endpoint of any provider.
+pub(crate) trait Erased: Send + Sync {
+    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()>;
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>);
+    fn enable(&self) -> Result<()>;
+    fn local_addr(&self) -> Result<Addr>;
+    fn connect(&self, to: Addr) -> Result<()>;
+    fn accept(&self, request: ConnectionRequest) -> Result<()>;
+    fn send(&self, op: SendOp) -> Result<(), Errno>;
+    fn receive(&self, op: RecvOp) -> Result<(), Errno>;
+    fn close(&self);
+}
+
+struct Held<T: Transport>(Arc<Engine<T, Park>>);
+
+impl<T: Transport> Erased for Held<T> {
+    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
+        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
+        self.0.bind_av(av)
+    }
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) {
+        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()));
+    }
+    fn enable(&self) -> Result<()> {
+        self.0.enable()
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+    fn connect(&self, to: Addr) -> Result<()> {
+        self.0.connect(to, &[])
+    }
+    fn accept(&self, request: ConnectionRequest) -> Result<()> {
+        let asked = request.into_asked::<T::Request>().ok_or(Errno::EINVAL)?;
+        self.0.accept(asked, &[])
+    }
+    fn send(&self, op: SendOp) -> Result<(), Errno> {
+        self.0.send(op)
+    }
+    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        self.0.receive(op)
+    }
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+struct Open;
+
+impl DomainVisitor for Open {
+    type Output = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        Arc::new(move |info| {
+            let format = info.addr_format;
+            let (speaker, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
+                (Speaker::Msg, Box::new(move |addr| provider.open_msg(addr)))
+            } else {
+                (Speaker::Rdm, Box::new(move |addr| provider.open_rdm(addr, format)))
+            };
+            let config = Config {
+                speaker,
+                caps: info.caps,
+                tx_size: info.tx.size,
+                rx_size: info.rx.size,
+                inject_size: info.tx.inject_size,
+                nonce: ofi_os::random(),
+                provider: provider.name(),
+            };
+            Arc::new(Held(Engine::new(Park, config, info.src_addr, opener)))
+        })
+    }
+}
+
+impl Domain {
+    /// Opens the domain that an info names.
+    ///
+    /// # Errors
+    /// ENODEV if there is no such provider.
+    pub fn open(info: &Info) -> Result<Self> {
+        Ok(Self { open: ofi_registry::open(info, None, Open)?, flights: Flights::default() })
+    }
+
+    /// A completion queue with room for `size` entries; it grows.
+    pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
+        let port = Arc::new(WaitPort::new(true)?);
+        Ok(CompletionQueue { queue: Arc::new(Queue::new(Park, size, port, true)), flights: self.flights.clone() })
+    }
+
+    /// An endpoint whose operations complete into `cq`. Connected ones report to `events`; connectionless ones are
+    /// ready at once.
+    pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
+        let engine = (self.open)(info);
+        let av = Arc::new(AddressVector::new(0));
+        engine.bind(&cq.queue, &av)?;
+        if let Some(events) = events {
+            engine.bind_eq(&events.0);
+        }
+        engine.enable()?;
+        Ok(Endpoint { engine, av, flights: self.flights.clone() })
+    }
+}
+
+/// A completion queue.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    queue: Arc<Queue<Park>>,
+    flights: Flights,
+}
+
+impl CompletionQueue {
+    /// The oldest finished operation, if there is one. Moves on the endpoints of the queue.
+    pub fn poll(&self) -> Option<Result<Done, Box<Failed>>> {
+        let mut found = None;
+        match self.queue.read(1, |completion| found = Some(*completion)) {
+            Ok(_) => found.map(|completion| Ok(Done { buf: self.flights.arrive(completion.context), completion })),
+            Err(Errno::EAVAIL) => {
+                let failure = self.queue.read_error().ok()?;
+                let buf = self.flights.arrive(failure.completion.context);
+                Some(Err(Box::new(Failed { buf, failure })))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Sleeps until there is something to read or the timeout is over.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
+        self.queue.wait(1, timeout)
+    }
+}
+
+/// An endpoint. Closed when dropped: what was accepted is sent first.
+pub struct Endpoint {
+    engine: Arc<dyn Erased>,
+    av: Arc<AddressVector>,
+    flights: Flights,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("av", &self.av).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.engine.close();
+    }
+}
+
+impl Endpoint {
+    /// The address under which others reach it.
+    pub fn local_addr(&self) -> Result<Addr> {
+        self.engine.local_addr()
+    }
+
+    /// The handle of a peer's address.
+    pub fn peer(&self, addr: Addr) -> FiAddr {
+        self.av.insert(addr)
+    }
+
+    /// Connects; the outcome is an event.
+    pub fn connect(&self, to: Addr) -> Result<()> {
+        self.engine.connect(to)
+    }
+
+    /// Accepts a connection; that it is there is an event.
+    pub fn accept(&self, request: Request) -> Result<()> {
+        self.engine.accept(request.0)
+    }
+
+    /// Sends a message. The buffer comes back with the completion, or with `AGAIN` at once.
+    pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
+        let (context, buffer) = self.flights.depart(buf);
+        let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), quiet: false };
+        self.engine.send(op).map_err(|errno| (errno, self.flights.arrive(context)))
+    }
+
+    /// Posts a buffer to receive into: all of its length is used. It comes back with the completion.
+    pub fn receive(&self, tag: Option<(u64, u64)>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
+        let (context, buffer) = self.flights.depart(buf);
+        let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };
+        self.engine.receive(op).map_err(|errno| (errno, self.flights.arrive(context)))
+    }
+}

@@ -1,0 +1,23 @@
+//! The fabric library for Rust programs: the engine that `libfabric.so.1` exposes to C, with owned buffers.
+//! A buffer is moved in with an operation and comes back with its completion, so nothing can be freed too early.
+//!
+//! The shape of this interface is not final: it is what the project's own tools need.
+//!
+//! ```
+//! let (infos, refusals) = ofi::discover(&ofi::Query { version: ofi::Version::API, ..ofi::Query::default() })?;
+//! assert!(!infos.is_empty(), "{refusals}");
+//! # Ok::<(), ofi::Error>(())
+//! ```
+#![deny(unsafe_code)]
+
+mod buf;
+mod connection;
+mod domain;
+
+pub use buf::{Done, Failed};
+pub use connection::{Event, EventQueue, Listener, Request};
+pub use domain::{CompletionQueue, Domain, Endpoint};
+pub use ofi_core::error::Result;
+pub use ofi_core::info::{Hints, Info};
+pub use ofi_core::{Addr, Caps, Cause, EndpointType, Errno, Error, FiAddr, OpFlags, Version};
+pub use ofi_registry::{Query, Refusal, Refusals, discover};

@@ -1,0 +1,291 @@
+//! Two processes that exchange messages: the one that measures, and the one that echoes.
+
+use ofi::{
+    CompletionQueue, Domain, Endpoint, EndpointType, Errno, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query,
+    Version,
+};
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long either side waits for the other before it gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Messages that are under way at once while bandwidth is measured.
+const WINDOW: usize = 32;
+
+/// What the echoing process is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EchoOptions {
+    /// The provider's full name
+    #[arg(long)]
+    provider: String,
+    /// rdm or msg
+    #[arg(long)]
+    endpoint: String,
+    /// Message sizes, round trips and streamed messages of each: size:trips:stream,…
+    #[arg(long)]
+    plan: String,
+}
+
+/// What is exchanged with messages of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) size: usize,
+    pub(crate) trips: usize,
+    pub(crate) stream: usize,
+}
+
+/// A plan as an argument.
+pub(crate) fn plan_text(plan: &[Step]) -> String {
+    plan.iter().map(|step| format!("{}:{}:{}", step.size, step.trips, step.stream)).collect::<Vec<_>>().join(",")
+}
+
+fn parse_plan(text: &str) -> Option<Vec<Step>> {
+    text.split(',')
+        .map(|step| {
+            let mut parts = step.split(':').map(|part| part.parse::<usize>().ok());
+            Some(Step { size: parts.next()??, trips: parts.next()??, stream: parts.next()?? })
+        })
+        .collect()
+}
+
+/// Results for one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) size: usize,
+    /// Half round trips, microseconds.
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    /// Megabytes a second.
+    pub(crate) bandwidth: f64,
+}
+
+/// One side of a pair.
+pub(crate) struct Side {
+    ep: Endpoint,
+    cq: CompletionQueue,
+    peer: FiAddr,
+    /// Receives that have been posted.
+    posted: usize,
+    /// Sends that have not completed.
+    sending: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+fn trouble(text: impl Into<String>) -> Error {
+    Error::new(Errno::EOTHER, text.into())
+}
+
+/// The offer of that provider and kind, over loopback.
+fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
+    let mut hints = Hints::default();
+    let mut ep = ofi::Info::default().ep;
+    ep.kind = if endpoint == "msg" { EndpointType::MSG } else { EndpointType::RDM };
+    hints.ep = Some(ep);
+    let mut fabric = ofi::Info::default().fabric;
+    fabric.prov_name = Some(provider.to_owned());
+    hints.fabric = Some(fabric);
+    let node = Some("127.0.0.1".to_owned());
+    let query =
+        Query { version: Version::API, node, source: true, hints: Some(hints), ..Query::default() };
+    let (infos, refusals) = ofi::discover(&query)?;
+    let exact = |info: &Info| info.fabric.prov_name.as_deref() == Some(provider);
+    infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a tool reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The echoing process: says its address on standard output, hears the peer's on standard input, follows the plan.
+pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
+    let plan = parse_plan(&options.plan).ok_or_else(|| trouble("a plan that cannot be read"))?;
+    let info = find(&options.provider, &options.endpoint)?;
+    let say = |addr: SocketAddr| {
+        let mut out = std::io::stdout();
+        writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "say the address"))
+    };
+    let domain = Domain::open(&info)?;
+    let cq = domain.completion_queue(256)?;
+    if options.endpoint == "msg" {
+        let events = EventQueue::new()?;
+        let listener = Listener::listen(&info, &events)?;
+        say(listener.local_addr()?.socket())?;
+        let Some(Event::Request(request)) = events.next(PATIENCE)? else { return Err(trouble("nobody connects")) };
+        let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
+        ep.accept(request)?;
+        let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
+        follow(&mut Side::new(ep, cq, FiAddr(0)), &plan)?;
+    } else {
+        let ep = domain.endpoint(&info, &cq, None)?;
+        say(ep.local_addr()?.socket())?;
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
+        let peer: SocketAddr = line.trim().parse().map_err(|_| trouble("an address that is none"))?;
+        let peer = ep.peer(peer.into());
+        follow(&mut Side::new(ep, cq, peer), &plan)?;
+    }
+    Ok(true)
+}
+
+fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
+    for step in plan {
+        side.receive(step.size)?;
+        for _ in 0..step.trips {
+            side.take()?;
+            side.receive(step.size)?;
+            side.send(step.size)?;
+        }
+        (1..WINDOW).try_for_each(|_| side.receive(step.size))?;
+        for _ in 0..step.stream {
+            side.take()?;
+            side.receive(step.size)?;
+        }
+        side.send(0)?;
+        // Receives that are left are for the next size, which may be larger: the peer says when to go on.
+        for _ in 0..side.posted {
+            side.take()?;
+        }
+        side.send(0)?;
+    }
+    side.settle()
+}
+
+/// Connects to the echoing process at `addr`; for connectionless endpoints also the own address to tell it.
+pub(crate) fn meet(provider: &str, endpoint: &str, addr: SocketAddr) -> Result<(Side, Option<SocketAddr>), Error> {
+    let info = find(provider, endpoint)?;
+    let domain = Domain::open(&info)?;
+    let cq = domain.completion_queue(256)?;
+    if endpoint == "msg" {
+        let events = EventQueue::new()?;
+        let ep = domain.endpoint(&info, &cq, Some(&events))?;
+        ep.connect(addr.into())?;
+        let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
+        return Ok((Side::new(ep, cq, FiAddr(0)), None));
+    }
+    let ep = domain.endpoint(&info, &cq, None)?;
+    let mine = ep.local_addr()?.socket();
+    let peer = ep.peer(addr.into());
+    Ok((Side::new(ep, cq, peer), Some(mine)))
+}
+
+/// Follows one step of the plan and measures.
+pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
+    let mut trips = Vec::with_capacity(step.trips);
+    side.receive(step.size)?;
+    let warm_up = step.trips / 10;
+    for trip in 0..step.trips {
+        let start = now();
+        side.send(step.size)?;
+        side.take()?;
+        if trip >= warm_up {
+            trips.push(start.elapsed().as_secs_f64() * 1e6 / 2.0);
+        }
+        side.receive(step.size)?;
+    }
+    let start = now();
+    for _ in 0..step.stream {
+        side.send(step.size)?;
+    }
+    side.take()?;
+    let seconds = start.elapsed().as_secs_f64();
+    // Fill the receives that the peer still has posted, so that the next size finds none.
+    (0..WINDOW).try_for_each(|_| side.send(0))?;
+    side.receive(step.size)?;
+    side.take()?;
+    side.settle()?;
+    trips.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let last = trips.len().saturating_sub(1);
+        trips.get(((last as f64) * share) as usize).copied().unwrap_or(0.0)
+    };
+    let bandwidth = (step.size * step.stream) as f64 / seconds / 1e6;
+    Ok(Measured { size: step.size, p50: at(0.5), p99: at(0.99), bandwidth })
+}
+
+impl Side {
+    const fn new(ep: Endpoint, cq: CompletionQueue, peer: FiAddr) -> Self {
+        Self { ep, cq, peer, posted: 0, sending: 0, spare: Vec::new() }
+    }
+
+    fn buffer(&mut self, size: usize) -> Vec<u8> {
+        let mut buf = self.spare.pop().unwrap_or_default();
+        buf.resize(size, 0x5a);
+        buf
+    }
+
+    /// Posts a receive; 0-byte messages fit as well.
+    fn receive(&mut self, size: usize) -> Result<(), Error> {
+        let buf = self.buffer(size);
+        self.ep.receive(Some((0, u64::MAX)), buf).map_err(|(errno, _)| Error::new(errno, "post a receive"))?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    fn send(&mut self, size: usize) -> Result<(), Error> {
+        while self.sending >= WINDOW {
+            self.step(false)?;
+        }
+        let mut buf = self.buffer(size);
+        loop {
+            match self.ep.send(self.peer, Some(1), buf) {
+                Ok(()) => {
+                    self.sending += 1;
+                    return Ok(());
+                }
+                Err((Errno::AGAIN, back)) => {
+                    buf = back;
+                    self.step(false)?;
+                }
+                Err((errno, _)) => return Err(Error::new(errno, "send")),
+            }
+        }
+    }
+
+    /// Waits for a message.
+    fn take(&mut self) -> Result<(), Error> {
+        let before = self.posted;
+        while self.posted == before {
+            self.step(true)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every send has completed.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        while self.sending > 0 {
+            self.step(true)?;
+        }
+        Ok(())
+    }
+
+    /// Handles completions until there is one, spinning for a while and then sleeping.
+    fn step(&mut self, must: bool) -> Result<(), Error> {
+        let mut empty = 0u32;
+        loop {
+            match self.cq.poll() {
+                Some(Ok(done)) => {
+                    if done.completion.flags.contains(ofi::OpFlags::RECV) {
+                        self.posted -= 1;
+                    } else {
+                        self.sending -= 1;
+                    }
+                    self.spare.push(done.buf);
+                    return Ok(());
+                }
+                Some(Err(failed)) => {
+                    return Err(Error::new(failed.failure.errno, failed.failure.text.to_string()));
+                }
+                None if !must => return Ok(()),
+                None => empty += 1,
+            }
+            if empty > 20_000 {
+                self.cq.wait(Some(PATIENCE)).map_err(|errno| Error::new(errno, "wait for the peer"))?;
+                if empty > 20_002 {
+                    return Err(Error::new(Errno::ETIMEDOUT, "wait for the peer"));
+                }
+            }
+        }
+    }
+}

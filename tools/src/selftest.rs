@@ -1,0 +1,195 @@
+//! `ofi selftest`: the main job, done for real. Every provider and kind of endpoint that carries messages, two
+//! processes, several sizes.
+
+use crate::pair::{self, Measured, Step};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use ofi::{EndpointType, Errno, Error, Query, Version};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// The longest that one provider and kind of endpoint may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What to run and how to print it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Prints JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only providers whose name contains this
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    provider: String,
+    endpoint: String,
+    size_bytes: usize,
+    half_round_trip_p50_us: f64,
+    half_round_trip_p99_us: f64,
+    bandwidth_mb_s: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Trouble {
+    provider: String,
+    endpoint: String,
+    error: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    rows: Vec<Row>,
+    failures: Vec<Trouble>,
+}
+
+const PLAN: [Step; 5] = [
+    Step { size: 8, trips: 2000, stream: 20_000 },
+    Step { size: 64, trips: 2000, stream: 20_000 },
+    Step { size: 4096, trips: 1000, stream: 10_000 },
+    Step { size: 65_536, trips: 500, stream: 2000 },
+    Step { size: 1 << 20, trips: 100, stream: 200 },
+];
+
+/// The providers and kinds of endpoints that carry messages, each once.
+fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error> {
+    let (infos, refusals) = ofi::discover(&Query { version: Version::API, ..Query::default() })?;
+    let mut out: Vec<(String, &'static str)> = Vec::new();
+    for info in infos {
+        let name = info.fabric.prov_name.unwrap_or_default();
+        let endpoint = match info.ep.kind {
+            EndpointType::RDM => "rdm",
+            EndpointType::MSG => "msg",
+            _ => continue,
+        };
+        let wanted = filter.is_none_or(|filter| name.contains(filter));
+        if wanted && !out.iter().any(|(known, kind)| *known == name && *kind == endpoint) {
+            out.push((name, endpoint));
+        }
+    }
+    if out.is_empty() { Err(Error::new(Errno::ENODATA, refusals.to_string())) } else { Ok(out) }
+}
+
+/// Runs everything; false if anything failed.
+pub(crate) fn run(options: &Options) -> Result<bool, Error> {
+    let candidates = candidates(options.provider.as_deref())?;
+    let bar = if std::io::stderr().is_terminal() && !options.json {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::new((candidates.len() * PLAN.len()) as u64).with_style(style)
+    } else {
+        ProgressBar::hidden()
+    };
+    let mut report = Report::default();
+    for (provider, endpoint) in candidates {
+        let result = pair_up(&provider, endpoint, &bar);
+        match result {
+            Ok(rows) => report.rows.extend(rows.into_iter().map(|measured| row(&provider, endpoint, measured))),
+            Err(error) => report.failures.push(Trouble {
+                provider: provider.clone(),
+                endpoint: endpoint.to_owned(),
+                error: error.to_string(),
+            }),
+        }
+    }
+    bar.finish_and_clear();
+    let ok = report.failures.is_empty();
+    if options.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Error::new(Errno::EOTHER, error.to_string()))?;
+        println!("{text}");
+    } else {
+        print(&report);
+    }
+    Ok(ok)
+}
+
+fn row(provider: &str, endpoint: &str, measured: Measured) -> Row {
+    let Measured { size, p50, p99, bandwidth } = measured;
+    Row {
+        provider: provider.to_owned(),
+        endpoint: endpoint.to_owned(),
+        size_bytes: size,
+        half_round_trip_p50_us: p50,
+        half_round_trip_p99_us: p99,
+        bandwidth_mb_s: bandwidth,
+    }
+}
+
+/// The other process, which does not outlive this one's interest in it.
+struct Partner(Child);
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // It has ended by itself if all went well; then neither call does anything.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Measures over one provider and kind of endpoint, within [`LIMIT`].
+fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<Vec<Measured>, Error> {
+    let this = std::env::current_exe().map_err(|error| Error::os(error, "find this program"))?;
+    let child = Command::new(this)
+        .args(["echo", "--provider", provider, "--endpoint", endpoint, "--plan", &pair::plan_text(&PLAN)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::os(error, "start the other process"))?;
+    let mut partner = Partner(child);
+    let (Some(mut input), Some(output)) = (partner.0.stdin.take(), partner.0.stdout.take()) else {
+        return Err(Error::new(Errno::EOTHER, "talk to the other process"));
+    };
+    let (result, arrival) = mpsc::channel();
+    let (name, bar) = (provider.to_owned(), bar.clone());
+    // A thread of its own, so that a hang is a failure after the limit and not a hang of the selftest.
+    std::thread::spawn(move || {
+        let work = || -> Result<Vec<Measured>, Error> {
+            let mut line = String::new();
+            BufReader::new(output).read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
+            let addr = line.trim().parse().map_err(|_| Error::new(Errno::EOTHER, "the other process said no address"))?;
+            let (mut side, mine) = pair::meet(&name, endpoint, addr)?;
+            if let Some(mine) = mine {
+                writeln!(input, "{mine}").map_err(|error| Error::os(error, "tell the peer the address"))?;
+            }
+            let mut rows = Vec::new();
+            for step in PLAN {
+                bar.set_message(format!("{name} {endpoint} {} bytes", step.size));
+                rows.push(pair::measure(&mut side, step)?);
+                bar.inc(1);
+            }
+            Ok(rows)
+        };
+        // Nobody listens any more if the limit is over.
+        drop(result.send(work()));
+    });
+    arrival
+        .recv_timeout(LIMIT)
+        .unwrap_or_else(|_| Err(Error::new(Errno::ETIMEDOUT, format!("no result within {LIMIT:?}"))))
+}
+
+fn print(report: &Report) {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["provider", "endpoint", "size (B)", "half round trip p50 (us)", "p99 (us)", "bandwidth (MB/s)"]);
+    for row in &report.rows {
+        table.add_row([
+            row.provider.clone(),
+            row.endpoint.clone(),
+            row.size_bytes.to_string(),
+            format!("{:.2}", row.half_round_trip_p50_us),
+            format!("{:.2}", row.half_round_trip_p99_us),
+            format!("{:.0}", row.bandwidth_mb_s),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    println!("{table}");
+    for Trouble { provider, endpoint, error } in &report.failures {
+        println!("{provider} {endpoint} FAILED: {error}");
+    }
+}
