@@ -1,0 +1,127 @@
+//! Layout checks from one data file: const asserts for Rust, static asserts for C.
+
+use crate::run::{Outcome, root};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+
+struct Member {
+    name: String,
+    offset: String,
+    size: String,
+}
+
+#[derive(Default)]
+struct Data {
+    structs: Vec<(String, String, Vec<Member>)>,
+    consts: Vec<(String, String)>,
+}
+
+fn parse(text: &str) -> Result<Data, String> {
+    let mut data = Data::default();
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let own = |word: &str| word.to_owned();
+        match words.as_slice() {
+            [] | ["header", _] => {}
+            [comment, ..] if comment.starts_with('#') => {}
+            ["struct", name, size] => data.structs.push((own(name), own(size), Vec::new())),
+            ["const", name, value] => data.consts.push((own(name), own(value))),
+            [name, offset, size] => match data.structs.last_mut() {
+                Some((_, _, members)) => members.push(Member { name: own(name), offset: own(offset), size: own(size) }),
+                None => return Err(format!("values.txt:{}: a member without a struct", number + 1)),
+            },
+            _ => return Err(format!("values.txt:{}: {line}", number + 1)),
+        }
+    }
+    Ok(data)
+}
+
+/// Structures of older versions, which exist in no header.
+fn is_historic(name: &str) -> bool {
+    name.rsplit('_').next().is_some_and(|last| last.parse::<u32>().is_ok())
+}
+
+fn c_program(data: &Data) -> String {
+    let mut out = String::from(
+        "/* SPDX-License-Identifier: MIT OR Apache-2.0 */\n\
+         /* Sizes, offsets and values of the public headers. Made by `cargo xtask abi`; not edited by hand. */\n\
+         #include \"all.h\"\n\n\
+         #ifdef __cplusplus\n#define CHECK(what) static_assert(what, #what)\n\
+         #else\n#define CHECK(what) _Static_assert(what, #what)\n#endif\n\n",
+    );
+    for (name, size, members) in data.structs.iter().filter(|(name, ..)| !is_historic(name)) {
+        let _ = writeln!(out, "CHECK(sizeof(struct {name}) == {size});");
+        for Member { name: member, offset, size } in members {
+            let member = member.trim_end_matches("[]");
+            let _ = writeln!(out, "CHECK(offsetof(struct {name}, {member}) == {offset});");
+            if size != "flex" {
+                let _ = writeln!(out, "CHECK(sizeof(((struct {name} *) 0)->{member}) == {size});");
+            }
+        }
+    }
+    for (name, value) in &data.consts {
+        let _ = writeln!(out, "CHECK((uint64_t) ({name}) == (uint64_t) ({value}));");
+    }
+    out.push_str("\nint main(void)\n{\n\treturn 0;\n}\n");
+    out
+}
+
+fn rust_asserts(data: &Data) -> Result<String, String> {
+    let mut source = String::new();
+    for file in ["fabric", "data", "objects"] {
+        let path = root().join("capi/src/abi").join(format!("{file}.rs"));
+        source.push_str(&fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?);
+    }
+    let by_name: BTreeMap<&str, _> = data.structs.iter().map(|entry| (entry.0.as_str(), entry)).collect();
+    let mut out = String::from(
+        "//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not edited by hand.\n\n\
+         use super::{data::*, fabric::*, objects::*};\nuse core::mem::offset_of;\n\n",
+    );
+    let declared = source.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let name = line.strip_prefix("pub(crate) struct ").or(Some(line).filter(|line| {
+            (line.starts_with("fi_ops_") || line.starts_with("fid_")) && line.contains(" {")
+        }))?;
+        name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+    });
+    for name in declared {
+        let Some((_, size, members)) = by_name.get(name) else { continue };
+        let _ = writeln!(out, "const _: () = assert!(size_of::<{name}>() == {size});");
+        for Member { name: member, offset, .. } in members {
+            // Unions within structures, and the second name of a field, have no field of their own in Rust.
+            if member.contains('.') || member.ends_with("[]") || member == "data_progress" {
+                continue;
+            }
+            let field = if member == "type" { "r#type" } else { member };
+            let _ = writeln!(out, "const _: () = assert!(offset_of!({name}, {field}) == {offset});");
+        }
+    }
+    Ok(out)
+}
+
+/// The files and what they should contain.
+fn made() -> Result<[(&'static str, String); 2], String> {
+    let path = root().join("capi/abi/values.txt");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let data = parse(&text)?;
+    Ok([("capi/tests/c/layout.c", c_program(&data)), ("capi/src/abi/layout.rs", rust_asserts(&data)?)])
+}
+
+/// Writes the files.
+pub(crate) fn write() -> Outcome {
+    for (path, text) in made()? {
+        fs::write(root().join(path), text).map_err(|error| format!("{path}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Fails if a file is not what it should be.
+pub(crate) fn verify() -> Outcome {
+    for (path, text) in made()? {
+        if fs::read_to_string(root().join(path)).ok().as_deref() != Some(&text) {
+            return Err(format!("{path} is not what `cargo xtask abi` makes of capi/abi/values.txt"));
+        }
+    }
+    Ok(())
+}

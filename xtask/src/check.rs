@@ -1,0 +1,137 @@
+//! `xtask check`: what must be true of every landing.
+
+use crate::abi;
+use crate::run::{Outcome, cargo, files, output, root, run};
+use std::fs;
+use std::process::Command;
+use std::time::Instant;
+
+/// What each crate of this repository may list. The layers go down only.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("ofi-core", &[]),
+    ("ofi-memory", &["ofi-core"]),
+    ("ofi-sync", &["ofi-core"]),
+    ("ofi-os", &["ofi-core", "ofi-memory"]),
+    ("ofi-engine", &["ofi-core", "ofi-memory", "ofi-sync"]),
+    ("ofi-tcp", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
+    ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp"]),
+    ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
+    ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
+    ("ofi-tools", &["ofi"]),
+    ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp"]),
+    ("xtask", &[]),
+];
+
+/// Where unsafe code may be (`UNSAFE.md` says why).
+const UNSAFE: &[&str] =
+    &["memory/src/", "sync/src/", "os/src/", "capi/src/", "api/src/buf.rs", "testing/sim/tests/", "testing/sim/src/bin/"];
+
+/// The longest file, in lines, and those that may be longer with the reason.
+const MOST_LINES: usize = 800;
+const LONG: &[(&str, &str)] = &[];
+
+/// The library may not grow beyond this without somebody noticing, in bytes without debug information.
+const MOST_BYTES: u64 = 3 << 20;
+
+/// Everything.
+pub(crate) fn all() -> Outcome {
+    run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"])
+        .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))?;
+    layers()?;
+    sizes()?;
+    unsafe_code()?;
+    abi::verify()?;
+    licences()?;
+    library()
+}
+
+fn layers() -> Outcome {
+    let text = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let mut problems = Vec::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
+            problems.push(format!("{name} has no place among the layers"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let other = dependency["name"].as_str().unwrap_or_default();
+            let ours = LAYERS.iter().any(|(layer, _)| *layer == other);
+            if ours && !allowed.contains(&other) {
+                problems.push(format!("{name} may not know {other}"));
+            }
+        }
+    }
+    finish("layers", problems)
+}
+
+fn sizes() -> Outcome {
+    let mut problems = Vec::new();
+    for path in files("rs")? {
+        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        let lines = text.lines().count();
+        if lines > MOST_LINES && !LONG.iter().any(|(long, _)| *long == path) {
+            problems.push(format!("{path} has {lines} lines, more than {MOST_LINES}"));
+        }
+    }
+    finish("file sizes", problems)
+}
+
+fn unsafe_code() -> Outcome {
+    let mut problems = Vec::new();
+    for path in files("rs")? {
+        let allowed = UNSAFE.iter().any(|place| path.starts_with(place));
+        if allowed || path.starts_with("xtask/") {
+            continue;
+        }
+        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|word| code.contains(word)) {
+                problems.push(format!("{path}:{}: unsafe code outside the modules that may hold it", number + 1));
+            }
+        }
+    }
+    finish("unsafe code", problems)
+}
+
+fn licences() -> Outcome {
+    let mut deny = Command::new("cargo-deny");
+    let installed = Command::new("cargo-deny").arg("--version").output().is_ok();
+    if !installed {
+        let missing = "cargo-deny is not installed: licences, sources and banned crates are not checked";
+        return if std::env::var("CI").is_ok_and(|ci| ci == "true") { Err(missing.into()) } else { skip(missing) };
+    }
+    run(deny.args(["--log-level", "error", "check", "bans", "licenses", "sources"]))
+}
+
+fn skip(what: &str) -> Outcome {
+    println!("skipped: {what}");
+    Ok(())
+}
+
+/// A clean release build of the library: its time and its size.
+#[allow(clippy::disallowed_methods, reason = "the build is timed")]
+fn library() -> Outcome {
+    let start = Instant::now();
+    run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "--target-dir", "target/clean", "--quiet"]))?;
+    let took = start.elapsed();
+    let library = root().join("target/clean/release/libfabric.so");
+    let stripped = root().join("target/clean/libfabric.stripped.so");
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(&library))?;
+    let size = fs::metadata(&stripped).map_err(|error| error.to_string())?.len();
+    fs::remove_dir_all(root().join("target/clean")).map_err(|error| error.to_string())?;
+    println!("the library is {size} bytes without debug information; a clean release build took {took:.1?}");
+    if size > MOST_BYTES { Err(format!("the library is larger than {MOST_BYTES} bytes")) } else { Ok(()) }
+}
+
+fn finish(what: &str, problems: Vec<String>) -> Outcome {
+    if problems.is_empty() {
+        println!("{what}: good");
+        return Ok(());
+    }
+    Err(format!("{what}:\n  {}", problems.join("\n  ")))
+}

@@ -1,0 +1,60 @@
+//! The one door to everything that is done with this repository besides building and testing it.
+#![forbid(unsafe_code)]
+
+mod abi;
+mod bench;
+mod check;
+mod install;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, Parser)]
+#[command(about = "Work on the ofi repository")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Formatting, lints, documentation, layers, sizes, unsafe code, licences
+    Check,
+    /// Installs the library, its headers, its pkg-config file and the tools
+    Install {
+        /// Where to
+        #[arg(long)]
+        prefix: PathBuf,
+    },
+    /// Makes the layout checks of both languages from capi/abi/values.txt
+    Abi,
+    /// Checks models of the lock-free code
+    Loom,
+    /// Runs the C programs against the library built with AddressSanitizer
+    Asan,
+    /// Counts instructions of the message path under callgrind
+    Cost,
+    /// Measures this library and another one side by side
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Check => check::all(),
+        Command::Install { prefix } => install::install(&prefix),
+        Command::Abi => abi::write(),
+        Command::Loom => run::loom(),
+        Command::Asan => run::asan(),
+        Command::Cost => run::cost(),
+        Command::Bench(options) => bench::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Running other programs, and the gates that are not much more than that.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Why a task failed.
+pub(crate) type Outcome = Result<(), String>;
+
+/// The repository's root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Runs a command from the root; what it prints is shown.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let shown = format!("{command:?}").replace('"', "");
+    println!("$ {shown}");
+    let status = command.current_dir(root()).status().map_err(|error| format!("{shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
+}
+
+/// Runs a command from the root and takes what it prints.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let shown = format!("{command:?}").replace('"', "");
+    let output = command.current_dir(root()).output().map_err(|error| format!("{shown}: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        Ok(text)
+    } else {
+        Err(format!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// `cargo` with arguments.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+/// Files that git knows, or would know, with that ending.
+pub(crate) fn files(ending: &str) -> Result<Vec<String>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard", &format!("*.{ending}")]);
+    let list = output(&mut git)?;
+    Ok(list.lines().filter(|path| root().join(path).is_file()).map(str::to_owned).collect())
+}
+
+/// Models of the lock-free code.
+pub(crate) fn loom() -> Outcome {
+    let arguments = ["test", "-p", "ofi-sync", "--lib", "--release", "--target-dir", "target/loom"];
+    run(cargo(&arguments).env("RUSTFLAGS", "--cfg loom"))
+}
+
+/// The C programs over an instrumented library.
+pub(crate) fn asan() -> Outcome {
+    let target = "x86_64-unknown-linux-gnu";
+    let build = ["build", "-p", "ofi-capi", "--target", target, "--target-dir", "target/asan"];
+    run(cargo(&build).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
+    let library = root().join("target/asan").join(target).join("debug/libfabric.so");
+    run(cargo(&["test", "-p", "ofi-capi", "--test", "c_programs"])
+        .env("OFI_TEST_LIBRARY", library)
+        .env("OFI_TEST_ASAN", "1"))
+}
+
+/// The most instructions that sending, matching, completing and reading an 8-byte tagged message may take, both sides
+/// together, over the in-memory transport. What was reached; it may only fall.
+const MOST_INSTRUCTIONS: u64 = 2000;
+
+/// Counts instructions of the message path.
+pub(crate) fn cost() -> Outcome {
+    run(&mut cargo(&["build", "--release", "-p", "ofi-sim", "--bin", "message_cost"]))?;
+    let program = root().join("target/release/message_cost");
+    let count = |messages: &str| -> Result<u64, String> {
+        let out = root().join("target").join(format!("callgrind.{messages}"));
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["--tool=callgrind", &format!("--callgrind-out-file={}", out.display())]);
+        valgrind.arg(&program).arg(messages);
+        output(&mut valgrind).map_err(|error| format!("{error} (needs valgrind)"))?;
+        let text = std::fs::read_to_string(&out).map_err(|error| error.to_string())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
+        line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| "callgrind printed no total".to_owned())
+    };
+    // Two runs, so that starting and ending cancel out.
+    let (few, many) = (1000u64, 11_000u64);
+    let difference = count(&many.to_string())?.saturating_sub(count(&few.to_string())?);
+    let each = difference / (many - few);
+    println!("an 8-byte tagged message takes {each} instructions (limit {MOST_INSTRUCTIONS})");
+    if each <= MOST_INSTRUCTIONS { Ok(()) } else { Err(format!("{each} instructions are more than {MOST_INSTRUCTIONS}")) }
+}
