@@ -58,7 +58,8 @@ impl EventQueue {
             match self.0.read(|_| false) {
                 Found::Nothing => {}
                 Found::Error => {
-                    let Some(EventKind::Failed { errno, text, .. }) = self.0.read_error().map(|event| event.kind) else {
+                    let Some(EventKind::Failed { errno, text, .. }) = self.0.read_error().map(|event| event.kind)
+                    else {
                         continue;
                     };
                     return Err(Error::new(errno, text.to_string()));

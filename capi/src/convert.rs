@@ -2,8 +2,8 @@
 //! programs free pieces of it themselves.
 
 use crate::abi::{
-    FI_CLASS_NIC, FI_DUP, fi_bus_attr, fi_device_attr, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_link_attr,
-    fi_ops, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
+    FI_CLASS_NIC, FI_DUP, fi_bus_attr, fi_device_attr, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
+    fi_link_attr, fi_ops, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
 use crate::guard::text;
 use crate::ops::absent;
@@ -85,7 +85,8 @@ pub(crate) fn to_c(info: &Info) -> *mut fi_info {
 }
 
 const fn tx_to_c(attr: &TxAttr) -> fi_tx_attr {
-    let TxAttr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } = *attr;
+    let TxAttr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } =
+        *attr;
     fi_tx_attr {
         caps: caps.bits(),
         mode: mode.bits(),
@@ -238,7 +239,9 @@ static NIC_OPS: fi_ops = fi_ops {
 fn nic_to_c(nic: &Nic) -> *mut fid_nic {
     let Nic { name, device_id, vendor_id, driver, pci, address, mtu, speed, state, network } = nic;
     let (bus_type, attr) = match *pci {
-        Some((domain_id, bus_id, device_id, function_id)) => (1, fi_pci_attr { domain_id, bus_id, device_id, function_id }),
+        Some((domain_id, bus_id, device_id, function_id)) => {
+            (1, fi_pci_attr { domain_id, bus_id, device_id, function_id })
+        }
         None => (0, fi_pci_attr { domain_id: 0, bus_id: 0, device_id: 0, function_id: 0 }),
     };
     let device = fi_device_attr {
@@ -455,7 +458,8 @@ pub(crate) fn empty() -> *mut fi_info {
 }
 
 fn tx_from_c(attr: &fi_tx_attr) -> TxAttr {
-    let fi_tx_attr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } = *attr;
+    let fi_tx_attr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } =
+        *attr;
     TxAttr {
         caps: Caps::from_bits_retain(caps),
         mode: Mode::from_bits_retain(mode),

@@ -3,8 +3,8 @@
 //! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
 
 use crate::abi::{
-    FI_CLASS_AV, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ, FI_CLASS_FABRIC, FI_CLASS_PEP,
-    fi_ops, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_pep,
+    FI_CLASS_AV, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ, FI_CLASS_FABRIC,
+    FI_CLASS_PEP, fi_ops, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_pep,
 };
 use core::any::Any;
 use core::ffi::c_void;

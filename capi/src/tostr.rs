@@ -1,8 +1,8 @@
 //! fi_tostr(3): values and structures as text, in the layout that programs print and scripts read.
 
 use crate::abi::{
-    fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
-    fid, fid_nic,
+    fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
+    fi_tx_attr, fid, fid_nic,
 };
 use crate::exports::copy_text;
 use crate::guard::text;
@@ -73,7 +73,16 @@ unsafe fn address(format: u32, data: *const c_void, len: usize) -> String {
 fn tx(out: &mut Text, depth: usize, attr: Option<&fi_tx_attr>) {
     let Some(attr) = attr else { return out.absent(depth, "fi_tx_attr") };
     let fi_tx_attr {
-        caps, mode, op_flags, msg_order, comp_order: _, inject_size, size, iov_limit, rma_iov_limit, tclass,
+        caps,
+        mode,
+        op_flags,
+        msg_order,
+        comp_order: _,
+        inject_size,
+        size,
+        iov_limit,
+        rma_iov_limit,
+        tclass,
     } = *attr;
     out.head(depth, "fi_tx_attr");
     out.line(depth + 1, "caps", listed(Caps::from_bits_retain(caps).names()));
@@ -279,24 +288,67 @@ fn cq_err_entry(out: &mut Text, entry: &fi_cq_err_entry) {
 }
 
 const ATOMIC_TYPES: [&str; 14] = [
-    "FI_INT8", "FI_UINT8", "FI_INT16", "FI_UINT16", "FI_INT32", "FI_UINT32", "FI_INT64", "FI_UINT64", "FI_FLOAT",
-    "FI_DOUBLE", "FI_FLOAT_COMPLEX", "FI_DOUBLE_COMPLEX", "FI_LONG_DOUBLE", "FI_LONG_DOUBLE_COMPLEX",
+    "FI_INT8",
+    "FI_UINT8",
+    "FI_INT16",
+    "FI_UINT16",
+    "FI_INT32",
+    "FI_UINT32",
+    "FI_INT64",
+    "FI_UINT64",
+    "FI_FLOAT",
+    "FI_DOUBLE",
+    "FI_FLOAT_COMPLEX",
+    "FI_DOUBLE_COMPLEX",
+    "FI_LONG_DOUBLE",
+    "FI_LONG_DOUBLE_COMPLEX",
 ];
 const ATOMIC_OPS: [&str; 19] = [
-    "FI_MIN", "FI_MAX", "FI_SUM", "FI_PROD", "FI_LOR", "FI_LAND", "FI_BOR", "FI_BAND", "FI_LXOR", "FI_BXOR",
-    "FI_ATOMIC_READ", "FI_ATOMIC_WRITE", "FI_CSWAP", "FI_CSWAP_NE", "FI_CSWAP_LE", "FI_CSWAP_LT", "FI_CSWAP_GE",
-    "FI_CSWAP_GT", "FI_MSWAP",
+    "FI_MIN",
+    "FI_MAX",
+    "FI_SUM",
+    "FI_PROD",
+    "FI_LOR",
+    "FI_LAND",
+    "FI_BOR",
+    "FI_BAND",
+    "FI_LXOR",
+    "FI_BXOR",
+    "FI_ATOMIC_READ",
+    "FI_ATOMIC_WRITE",
+    "FI_CSWAP",
+    "FI_CSWAP_NE",
+    "FI_CSWAP_LE",
+    "FI_CSWAP_LT",
+    "FI_CSWAP_GE",
+    "FI_CSWAP_GT",
+    "FI_MSWAP",
 ];
-const EQ_EVENTS: [&str; 7] = [
-    "FI_NOTIFY", "FI_CONNREQ", "FI_CONNECTED", "FI_SHUTDOWN", "FI_MR_COMPLETE", "FI_AV_COMPLETE", "FI_JOIN_COMPLETE",
-];
+const EQ_EVENTS: [&str; 7] =
+    ["FI_NOTIFY", "FI_CONNREQ", "FI_CONNECTED", "FI_SHUTDOWN", "FI_MR_COMPLETE", "FI_AV_COMPLETE", "FI_JOIN_COMPLETE"];
 const OP_TYPES: [&str; 11] = [
-    "FI_OP_RECV", "FI_OP_SEND", "FI_OP_TRECV", "FI_OP_TSEND", "FI_OP_READ", "FI_OP_WRITE", "FI_OP_ATOMIC",
-    "FI_OP_FETCH_ATOMIC", "FI_OP_COMPARE_ATOMIC", "FI_OP_CNTR_SET", "FI_OP_CNTR_ADD",
+    "FI_OP_RECV",
+    "FI_OP_SEND",
+    "FI_OP_TRECV",
+    "FI_OP_TSEND",
+    "FI_OP_READ",
+    "FI_OP_WRITE",
+    "FI_OP_ATOMIC",
+    "FI_OP_FETCH_ATOMIC",
+    "FI_OP_COMPARE_ATOMIC",
+    "FI_OP_CNTR_SET",
+    "FI_OP_CNTR_ADD",
 ];
 const COLLECTIVE_OPS: [&str; 9] = [
-    "FI_BARRIER", "FI_BROADCAST", "FI_ALLTOALL", "FI_ALLREDUCE", "FI_ALLGATHER", "FI_REDUCE_SCATTER", "FI_REDUCE",
-    "FI_SCATTER", "FI_GATHER",
+    "FI_BARRIER",
+    "FI_BROADCAST",
+    "FI_ALLTOALL",
+    "FI_ALLREDUCE",
+    "FI_ALLGATHER",
+    "FI_REDUCE_SCATTER",
+    "FI_REDUCE",
+    "FI_SCATTER",
+    "FI_GATHER",
 ];
 const HMEM_IFACES: [&str; 6] =
     ["FI_HMEM_SYSTEM", "FI_HMEM_CUDA", "FI_HMEM_ROCR", "FI_HMEM_ZE", "FI_HMEM_NEURON", "FI_HMEM_SYNAPSEAI"];

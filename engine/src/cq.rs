@@ -95,16 +95,22 @@ impl<K: LockKind> CompletionQueue<K> {
     /// nothing. Zero entries drive progress.
     #[inline]
     pub fn read(&self, count: usize, take: impl FnMut(&Completion)) -> Result<usize, Errno> {
-        // What is there is given first; progress still gets its turn, so that what is held back leaves.
-        if K::lock(&self.queue).entries.is_empty() {
+        // What is there is given first. A caller that finds more may be held back; one that leaves nothing may go away for
+        // long, so that nothing may be held back then.
+        if count == 0 || K::lock(&self.queue).entries.is_empty() {
             self.group.progress();
-        } else {
-            self.group.flush(Flush::ByRule);
+            return self.pop(count, take).map(|(count, _)| count);
         }
-        self.pop(count, take)
+        self.group.nudge();
+        let (count, left) = self.pop(count, take)?;
+        if left == 0 {
+            self.group.flush(Flush::All);
+        }
+        Ok(count)
     }
 
-    fn pop(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
+    /// How many entries were taken, and how many are left.
+    fn pop(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
         let mut done = 0;
         match queue.entries.front() {
@@ -118,7 +124,7 @@ impl<K: LockKind> CompletionQueue<K> {
             queue.entries.pop_front();
             done += 1;
         }
-        Ok(done)
+        Ok((done, queue.entries.len()))
     }
 
     /// The error that is the oldest entry, removed; `AGAIN` if the oldest is none.

@@ -4,9 +4,9 @@
 //! Lock order: group, then endpoint, then queue. The inbox is a leaf.
 
 use crate::transport::Flush;
+use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, Port};
-use ofi_core::Instant;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use slab::Slab;
@@ -95,6 +95,7 @@ struct State {
     members: Slab<Arc<dyn Member>>,
     hot: Vec<Hot>,
     passes: u16,
+    nudges: u16,
     news: Vec<u64>,
 }
 
@@ -114,7 +115,7 @@ impl<K: LockKind> fmt::Debug for Group<K> {
 impl<K: LockKind> Group<K> {
     /// A group without members that looks for news at `port`.
     pub fn new(kind: K, port: Arc<dyn Port>) -> Self {
-        let state = State { members: Slab::new(), hot: Vec::new(), passes: 0, news: Vec::new() };
+        let state = State { members: Slab::new(), hot: Vec::new(), passes: 0, nudges: 0, news: Vec::new() };
         Self { state: kind.cell(state), inbox: Arc::default(), port }
     }
 
@@ -170,6 +171,19 @@ impl<K: LockKind> Group<K> {
         state.visit_hot()
     }
 
+    /// Less than a pass, for a caller that has something to do already: what is held back leaves by its rule, and only
+    /// every so often the members are visited.
+    pub fn nudge(&self) {
+        let mut state = K::lock(&self.state);
+        state.nudges = state.nudges.wrapping_add(1);
+        if state.nudges % LOOK_EVERY == 0 {
+            drop(state);
+            self.progress();
+        } else {
+            self.flush_members(&mut state, Flush::ByRule);
+        }
+    }
+
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
         let mut news = core::mem::take(&mut state.news);
         self.port.ready(timeout, &mut news);
@@ -184,8 +198,12 @@ impl<K: LockKind> Group<K> {
     /// Sends what members hold back: what their rule says, or everything before the caller sleeps.
     pub fn flush(&self, how: Flush) {
         let mut state = K::lock(&self.state);
-        self.collect(&mut state);
-        let State { members, hot, .. } = &mut *state;
+        self.flush_members(&mut state, how);
+    }
+
+    fn flush_members(&self, state: &mut State, how: Flush) {
+        self.collect(state);
+        let State { members, hot, .. } = state;
         for hot in hot.iter() {
             if let Some(member) = members.get(hot.key) {
                 member.flush(how);

@@ -2,7 +2,7 @@
 //! A peer that speaks anything else is refused with a reason, on both sides.
 //!
 //! ```text
-//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · bytes u64 · messages u32 · eager u32
+//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · bytes u64 · messages u32 · eager u32
 //!         · address length u8 · address · data length u16 · data
 //! ```
 
@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"OFI\n";
 /// Most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
-pub const MAX_LEN: usize = 40 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+pub const MAX_LEN: usize = 48 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
 /// What a greeting is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,8 @@ pub struct Hello {
     pub speaker: Speaker,
     /// Random number of the endpoint: a restarted peer has another.
     pub nonce: [u8; 16],
+    /// How often the speaker has begun to connect to anybody: an older question that comes late is known by it.
+    pub attempt: u64,
     /// What the speaker's peer may send.
     pub grant: Grant,
     /// The speaker's address, where others can connect to it.
@@ -85,6 +87,7 @@ impl Hello {
             Speaker::Msg => 2,
         });
         out.extend(self.nonce);
+        out.extend(self.attempt.to_le_bytes());
         out.extend(self.grant.bytes.to_le_bytes());
         out.extend(self.grant.messages.to_le_bytes());
         out.extend(self.grant.eager.to_le_bytes());
@@ -132,6 +135,7 @@ impl Hello {
             _ => return Err(Violation("a hello of an unknown kind of endpoint")),
         };
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
+        let attempt = u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?);
         let grant = Grant {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
             messages: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
@@ -148,7 +152,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { greeting, speaker, nonce, grant, name, data })
+            Ok(Self { greeting, speaker, nonce, attempt, grant, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }
@@ -165,6 +169,7 @@ mod tests {
             greeting: Greeting::Ask,
             speaker: Speaker::Rdm,
             nonce: [7; 16],
+            attempt: 5,
             grant: Grant { bytes: 1, messages: 2, eager: 3 },
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,

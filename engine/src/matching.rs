@@ -147,10 +147,11 @@ impl Matcher {
 
     /// The oldest message and the receive that fit each other, both removed: only after [`Self::rename`].
     pub fn take_pair(&mut self) -> Option<(u32, u32)> {
-        let (at, posted) = self.unexpected.iter().enumerate().filter(|(_, entry)| entry.live).find_map(|(at, entry)| {
-            let posted = self.posted.iter().position(|p| p.live && p.pattern.fits(entry.tag, entry.src))?;
-            Some((at, posted))
-        })?;
+        let (at, posted) =
+            self.unexpected.iter().enumerate().filter(|(_, entry)| entry.live).find_map(|(at, entry)| {
+                let posted = self.posted.iter().position(|p| p.live && p.pattern.fits(entry.tag, entry.src))?;
+                Some((at, posted))
+            })?;
         Some((self.remove_unexpected_at(at), self.remove_posted_at(posted)))
     }
 

@@ -108,7 +108,7 @@ impl<L: Listener> PassiveEndpoint<L> {
     fn hello(&self, greeting: Greeting, data: &[u8]) -> Vec<u8> {
         let grant = Grant { bytes: 0, messages: 0, eager: 0 };
         let data = data.to_vec();
-        Hello { greeting, speaker: Speaker::Msg, nonce: self.nonce, grant, name: None, data }.encode()
+        Hello { greeting, speaker: Speaker::Msg, nonce: self.nonce, attempt: 0, grant, name: None, data }.encode()
     }
 
     /// Stops listening. Requests that nobody answered are refused by the end of their connection.

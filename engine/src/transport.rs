@@ -4,11 +4,11 @@
 //! transport from inside one.
 
 use crate::frame::Violation;
+use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_memory::Buffer;
-use core::time::Duration;
 use std::sync::Arc;
 
 /// A link, by the transport's number for it. Numbers are small and used again after [`Sink::down`].
@@ -69,7 +69,7 @@ pub struct Payload<'a> {
 pub enum Flush {
     /// What the transport's rule for bursts says.
     ByRule,
-    /// Everything: the caller is about to sleep.
+    /// Everything: the caller has nothing left to read and may not come back soon.
     All,
 }
 
@@ -189,7 +189,7 @@ pub trait Transport: Send + Sized + 'static {
     fn adopt(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// Sends a frame, or keeps it until it can.
     fn submit(&mut self, link: LinkId, header: &[u8], payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
-    /// Moves everything on. True if anything happened.
+    /// Moves everything on; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, sink: &mut impl Sink) -> bool;
     /// Sends what is being held back.
     fn flush(&mut self, how: Flush, sink: &mut impl Sink);

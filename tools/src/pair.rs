@@ -1,8 +1,8 @@
 //! Two processes that exchange messages: the one that measures, and the one that echoes.
 
 use ofi::{
-    CompletionQueue, Domain, Endpoint, EndpointType, Errno, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query,
-    Version,
+    CompletionQueue, Domain, Endpoint, EndpointType, Errno, Error, Event, EventQueue, FiAddr, Hints, Info, Listener,
+    Query, Version,
 };
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -86,8 +86,7 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     fabric.prov_name = Some(provider.to_owned());
     hints.fabric = Some(fabric);
     let node = Some("127.0.0.1".to_owned());
-    let query =
-        Query { version: Version::API, node, source: true, hints: Some(hints), ..Query::default() };
+    let query = Query { version: Version::API, node, source: true, hints: Some(hints), ..Query::default() };
     let (infos, refusals) = ofi::discover(&query)?;
     let exact = |info: &Info| info.fabric.prov_name.as_deref() == Some(provider);
     infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))

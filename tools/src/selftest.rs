@@ -79,7 +79,8 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let candidates = candidates(options.provider.as_deref())?;
     let bar = if std::io::stderr().is_terminal() && !options.json {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
         ProgressBar::new((candidates.len() * PLAN.len()) as u64).with_style(style)
     } else {
         ProgressBar::hidden()
@@ -99,7 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     bar.finish_and_clear();
     let ok = report.failures.is_empty();
     if options.json {
-        let text = serde_json::to_string_pretty(&report).map_err(|error| Error::new(Errno::EOTHER, error.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(&report).map_err(|error| Error::new(Errno::EOTHER, error.to_string()))?;
         println!("{text}");
     } else {
         print(&report);
@@ -150,7 +152,8 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
         let work = || -> Result<Vec<Measured>, Error> {
             let mut line = String::new();
             BufReader::new(output).read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-            let addr = line.trim().parse().map_err(|_| Error::new(Errno::EOTHER, "the other process said no address"))?;
+            let addr =
+                line.trim().parse().map_err(|_| Error::new(Errno::EOTHER, "the other process said no address"))?;
             let (mut side, mine) = pair::meet(&name, endpoint, addr)?;
             if let Some(mine) = mine {
                 writeln!(input, "{mine}").map_err(|error| Error::os(error, "tell the peer the address"))?;

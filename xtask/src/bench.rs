@@ -62,14 +62,18 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let work = root().join("target/bench");
     let ours = work.join("ours");
     fs::create_dir_all(&ours).map_err(|error| error.to_string())?;
-    fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1")).map_err(|error| error.to_string())?;
+    fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1"))
+        .map_err(|error| error.to_string())?;
     let rival = options.rival.clone().map_or_else(rival, Ok)?;
     let program = work.join("pingpong");
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-std=gnu11", "-Icapi/include", "-o"]).arg(&program).arg("benches/pingpong.c");
     crate::run::run(cc.arg(ours.join("libfabric.so.1")))?;
     let mut report = Vec::new();
-    println!("{:<14} {:>8} {:>8} {:>8}   {:>22} {:>22}", "64 B", "bare us", "rival us", "ours us", "ours/bare (spread)", "ours/rival (spread)");
+    println!(
+        "{:<14} {:>8} {:>8} {:>8}   {:>22} {:>22}",
+        "64 B", "bare us", "rival us", "ours us", "ours/bare (spread)", "ours/rival (spread)"
+    );
     for mode in ["rdm", "msg"] {
         let (mut bare, mut theirs, mut mine) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {

@@ -78,7 +78,8 @@ pub(crate) fn cost() -> Outcome {
         valgrind.arg(&program).arg(messages);
         output(&mut valgrind).map_err(|error| format!("{error} (needs valgrind)"))?;
         let text = std::fs::read_to_string(&out).map_err(|error| error.to_string())?;
-        let line = text.lines().find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
         line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| "callgrind printed no total".to_owned())
     };
     // Two runs, so that starting and ending cancel out.
@@ -86,5 +87,9 @@ pub(crate) fn cost() -> Outcome {
     let difference = count(&many.to_string())?.saturating_sub(count(&few.to_string())?);
     let each = difference / (many - few);
     println!("an 8-byte tagged message takes {each} instructions (limit {MOST_INSTRUCTIONS})");
-    if each <= MOST_INSTRUCTIONS { Ok(()) } else { Err(format!("{each} instructions are more than {MOST_INSTRUCTIONS}")) }
+    if each <= MOST_INSTRUCTIONS {
+        Ok(())
+    } else {
+        Err(format!("{each} instructions are more than {MOST_INSTRUCTIONS}"))
+    }
 }

@@ -19,8 +19,7 @@ pub(crate) struct fi_ops {
     pub(crate) close: unsafe extern "C" fn(*mut fid) -> c_int,
     pub(crate) bind: unsafe extern "C" fn(*mut fid, *mut fid, u64) -> c_int,
     pub(crate) control: unsafe extern "C" fn(*mut fid, c_int, *mut c_void) -> c_int,
-    pub(crate) ops_open:
-        unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut *mut c_void, *mut c_void) -> c_int,
+    pub(crate) ops_open: unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut *mut c_void, *mut c_void) -> c_int,
     pub(crate) tostr: unsafe extern "C" fn(*const fid, *mut c_char, usize) -> c_int,
     pub(crate) ops_set: unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut c_void, *mut c_void) -> c_int,
 }

@@ -23,12 +23,12 @@ macro_rules! tables {
     )*};
 }
 
-pub(crate) type Buf = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+pub(crate) type Buf =
+    unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
 pub(crate) type CBuf =
     unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
 pub(crate) type Vec_ =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
-
 
 tables! {
     fi_ops_fabric {

@@ -1,9 +1,6 @@
 //! What is not there answers -FI_ENOSYS: whole tables of it, and the general operations that objects share.
 
-use crate::abi::{
-    Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_pep,
-
-};
+use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_pep};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 
@@ -81,7 +78,13 @@ pub(crate) unsafe extern "C" fn ops_open(
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn ops_set(_: *mut fid, _: *const c_char, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn ops_set(
+    _: *mut fid,
+    _: *const c_char,
+    _: u64,
+    _: *mut c_void,
+    _: *mut c_void,
+) -> c_int {
     ENOSYS
 }
 
@@ -112,4 +115,3 @@ pub(crate) unsafe extern "C" fn getpeer(_: *mut fid_ep, _: *mut c_void, _: *mut 
 pub(crate) unsafe extern "C" fn shutdown(_: *mut fid_ep, _: u64) -> c_int {
     ENOSYS
 }
-

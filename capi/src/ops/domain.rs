@@ -2,13 +2,9 @@
 
 use super::absent;
 use super::message::Tables;
-use crate::abi::{
-    fi_av_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fid, fid_av, fid_cq, fid_domain, fid_ep,
-};
+use crate::abi::{fi_av_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fid, fid_av, fid_cq, fid_domain, fid_ep};
 use crate::guard::{put, refuse};
-use crate::object::{
-    self, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq,
-};
+use crate::object::{self, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq};
 use crate::ops::{av, cq, endpoint};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
@@ -114,11 +110,7 @@ impl<P: Provider, K: LockKind> DomainControl for Held<P, K> {
     fn cq(&self, size: usize, waitable: bool) -> Result<OpenedCq> {
         let port = Arc::new(ofi_os::wait_fd::WaitPort::new(waitable)?);
         let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, waitable));
-        Ok(OpenedCq {
-            hot: Arc::as_ptr(&queue).cast(),
-            ops: cq::Table::<K>::OPS,
-            control: Box::new(CqHeld(queue)),
-        })
+        Ok(OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::Table::<K>::OPS, control: Box::new(CqHeld(queue)) })
     }
 }
 

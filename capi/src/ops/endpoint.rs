@@ -210,4 +210,3 @@ pub(super) unsafe extern "C" fn getopt(
 pub(super) unsafe extern "C" fn setopt(_: *mut fid, _: c_int, _: c_int, _: *const c_void, _: usize) -> c_int {
     Errno::ENOPROTOOPT.negative()
 }
-

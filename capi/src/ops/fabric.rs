@@ -1,9 +1,7 @@
 //! Fabrics (fi_fabric(3)): they open domains, passive endpoints and event queues.
 
 use super::absent;
-use crate::abi::{
-    FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric, fid_pep,
-};
+use crate::abi::{FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric, fid_pep};
 use crate::convert;
 use crate::guard::{put, refuse};
 use crate::object::{self, CqObj, EqObj, FabricObj};

@@ -186,14 +186,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    fn keep_unexpected(
-        &mut self,
-        id: LinkId,
-        number: u32,
-        label: Label,
-        payload: Arriving<'_>,
-        src: FiAddr,
-    ) -> Place {
+    fn keep_unexpected(&mut self, id: LinkId, number: u32, label: Label, payload: Arriving<'_>, src: FiAddr) -> Place {
         if self.phase == Phase::Closing {
             // Nobody will receive it; reading on lets the peer's bye through.
             return Place::Done;
@@ -216,7 +209,8 @@ impl<K: LockKind> Engine<K> {
             }
         };
         let coming = matches!(body, Body::Coming { .. });
-        let key = self.queue(Unexpected { body, label, id: number, len, src, addr, link: Some(id), lane: label.lane() });
+        let key =
+            self.queue(Unexpected { body, label, id: number, len, src, addr, link: Some(id), lane: label.lane() });
         if coming && let Some(link) = self.link(id) {
             link.coming = Some(Coming::Unexpected { key });
         }
@@ -312,7 +306,8 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn segment_is_here(&mut self, key: u32, len: usize) {
-        if let Some(Receive { stage: ReceiveStage::Pulling { at, want, .. }, .. }) = self.receives.get_mut(key as usize) {
+        if let Some(Receive { stage: ReceiveStage::Pulling { at, want, .. }, .. }) = self.receives.get_mut(key as usize)
+        {
             *at += len;
             if at == want {
                 self.pulled(key);

@@ -45,6 +45,8 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) unexpected: Slab<Unexpected>,
     pub(super) sends: Slab<Outgoing>,
     pub(super) seq: u64,
+    /// Connections begun.
+    pub(super) attempts: u64,
     pub(super) tx: Option<Target<K>>,
     pub(super) rx: Option<Target<K>>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
@@ -78,6 +80,7 @@ impl<K: LockKind> Engine<K> {
             unexpected: Slab::new(),
             sends: Slab::new(),
             seq: 0,
+            attempts: 0,
             tx: None,
             rx: None,
             eq: None,
@@ -398,7 +401,8 @@ impl<K: LockKind> Engine<K> {
             let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
         }
         for (key, message) in &self.unexpected {
-            let _ = writeln!(out, "unexpected {key} of {} bytes, {:?} from {:?}", message.len, message.label, message.src);
+            let _ =
+                writeln!(out, "unexpected {key} of {} bytes, {:?} from {:?}", message.len, message.label, message.src);
         }
         out
     }

@@ -1,9 +1,7 @@
 //! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing.
 
 use super::engine::{Engine, NO_PEER, Phase, failure};
-use super::state::{
-    Body, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD, grant_for,
-};
+use super::state::{Body, Config, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD, grant_for};
 use crate::eq::EventKind;
 use crate::frame::Frame;
 use crate::hello::{Grant, Greeting, Hello, Speaker};
@@ -15,7 +13,8 @@ use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Engine<K> {
     fn hello(&self, greeting: Greeting, grant: Grant, name: Option<Addr>, data: Vec<u8>) -> Hello {
-        Hello { greeting, speaker: self.config.speaker, nonce: self.config.nonce, grant, name, data }
+        let Config { speaker, nonce, .. } = self.config;
+        Hello { greeting, speaker, nonce, attempt: self.attempts, grant, name, data }
     }
 
     /// Connects to a peer that sends wait for; they fail if that cannot even begin.
@@ -30,6 +29,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, data: Vec<u8>) -> Result<()> {
         let addr = self.peers[peer].addr.ok_or_else(|| Error::new(Errno::EINVAL, "connect without an address"))?;
         let grant = grant_for(self.link_count);
+        self.attempts += 1;
         let hello = self.hello(Greeting::Ask, grant, Some(transport.local_addr()), data);
         let id = transport.connect(&addr, &hello.encode())?;
         let mut link = Link::new(peer, grant);
@@ -80,14 +80,18 @@ impl<K: LockKind> Engine<K> {
                     self.abandoned.push(mine);
                 }
                 PeerState::Open(old) => {
-                    let stale = self.link(old).map(|link| (link.nonce, link.remote));
-                    let same_host = stale.is_none_or(|(_, remote)| {
+                    let stale = self.link(old).map(|link| (link.nonce, link.attempt, link.remote));
+                    if stale.is_some_and(|(nonce, attempt, _)| nonce == hello.nonce && hello.attempt <= attempt) {
+                        // Its question crossed ours, which it has answered since.
+                        return refuse(self, Greeting::Crossing, "the other connection is used");
+                    }
+                    let same_host = stale.is_none_or(|(.., remote)| {
                         remote.is_none_or(|remote| remote.socket().ip() == from.socket().ip())
                     });
                     if !same_host {
                         return refuse(self, Greeting::Reject, "that address is in use by another host");
                     }
-                    let why = if stale.is_some_and(|(nonce, _)| nonce == hello.nonce) {
+                    let why = if stale.is_some_and(|(nonce, ..)| nonce == hello.nonce) {
                         Down::new(Cause::Broken, Errno::ECONNRESET, format!("{name}: the peer connected anew"))
                     } else {
                         Down::new(Cause::PeerRestarted, Errno::ECONNRESET, format!("{name}: the peer was restarted"))
@@ -105,6 +109,7 @@ impl<K: LockKind> Engine<K> {
         };
         let mut link = Link::new(peer, grant);
         link.nonce = hello.nonce;
+        link.attempt = hello.attempt;
         link.out = hello.grant;
         link.remote = Some(*from);
         self.add_link(id, link);
@@ -148,6 +153,7 @@ impl<K: LockKind> Engine<K> {
             return Err(Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text()));
         };
         link.nonce = hello.nonce;
+        link.attempt = hello.attempt;
         link.out = hello.grant;
         let peer = link.peer;
         self.peers[peer].state = PeerState::Open(id);
@@ -173,6 +179,7 @@ impl<K: LockKind> Engine<K> {
         let id = transport.adopt(asked.request, &answer.encode())?;
         let mut link = Link::new(peer, grant);
         link.nonce = hello.nonce;
+        link.attempt = hello.attempt;
         link.out = hello.grant;
         link.remote = Some(asked.from);
         self.add_link(id, link);
@@ -413,9 +420,7 @@ impl<K: LockKind> Engine<K> {
                 SendStage::Sending { .. } => true,
                 _ => false,
             };
-            if !leaves
-                && let (Some(peer), Ok(key)) = (peers.get_mut(send.peer), u32::try_from(key))
-            {
+            if !leaves && let (Some(peer), Ok(key)) = (peers.get_mut(send.peer), u32::try_from(key)) {
                 peer.waiting.retain(|waiting| *waiting != key);
             }
         }
@@ -453,9 +458,10 @@ impl<K: LockKind> Engine<K> {
             self.say_bye(transport, id);
             over &= transport.finish(id) == Finish::Done;
         }
-        over && !self.peers.iter().any(|(_, peer)| {
-            !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_))
-        })
+        over && !self
+            .peers
+            .iter()
+            .any(|(_, peer)| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_)))
     }
 
     /// How many operations and links closing leaves unfinished.

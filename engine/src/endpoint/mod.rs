@@ -73,7 +73,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             }
             engine.settle(transport);
             any = true;
-            transport.flush(Flush::ByRule, engine);
+            transport.flush(Flush::All, engine);
         }
         any
     }

@@ -2,7 +2,7 @@
 
 use super::arrive::key;
 use super::engine::{Engine, Phase};
-use super::state::{Outgoing, OVERHEAD, PeerId, PeerState, Receive, ReceiveStage, SendStage};
+use super::state::{OVERHEAD, Outgoing, PeerId, PeerState, Receive, ReceiveStage, SendStage};
 use crate::frame::{AckWanted, Frame, Label, MAX_PAYLOAD};
 use crate::matching::Pattern;
 use crate::op::{RecvOp, SendOp};
@@ -52,8 +52,7 @@ impl<K: LockKind> Engine<K> {
         } else {
             AckWanted::No
         };
-        let urgency =
-            if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
+        let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
         let label = Label { tag: op.tag, data: op.data, ack };
         let peer = self.peer_of(op.dest)?;
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
@@ -126,7 +125,9 @@ impl<K: LockKind> Engine<K> {
     fn pump_waiting<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
         loop {
             let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
-            let Some(peer) = self.peers.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else { return };
+            let Some(peer) = self.peers.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else {
+                return;
+            };
             let Some(&number) = peer.waiting.front() else { return };
             let Some(send) = self.sends.get_mut(number as usize) else {
                 peer.waiting.pop_front();
@@ -149,8 +150,7 @@ impl<K: LockKind> Engine<K> {
             }
             let header = Frame::Eager { id: number, label: send.label }.encode();
             let token = Token(number);
-            let payload =
-                Payload { buffer: &mut send.lent.buffer, from: 0, len: send.len, token, inject: false };
+            let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len: send.len, token, inject: false };
             match transport.submit(id, &header, Some(payload), Urgency::Posted) {
                 Submitted::Done if send.label.ack == AckWanted::No => self.finish_send(number),
                 Submitted::Done => send.stage = SendStage::Sent { link: id },
@@ -168,8 +168,7 @@ impl<K: LockKind> Engine<K> {
             let SendStage::Streaming { link: _, token, at, end, .. } = send.stage else { continue };
             let len = (end - at).min(MAX_PAYLOAD);
             let header = Frame::Segment { token }.encode();
-            let payload =
-                Payload { buffer: &mut send.lent.buffer, from: at, len, token: Token(number), inject: false };
+            let payload = Payload { buffer: &mut send.lent.buffer, from: at, len, token: Token(number), inject: false };
             match transport.submit(id, &header, Some(payload), Urgency::Posted) {
                 Submitted::Done => {
                     send.stage = SendStage::Streaming { link: id, token, at: at + len, end, flying: 0 };

@@ -87,6 +87,8 @@ pub(super) struct Link {
     pub(super) peer: PeerId,
     /// The peer's random number; zero until it said it.
     pub(super) nonce: [u8; 16],
+    /// How often the peer had begun to connect when it said hello.
+    pub(super) attempt: u64,
     pub(super) remote: Option<Addr>,
     /// What we may still send.
     pub(super) out: Grant,
@@ -114,6 +116,7 @@ impl Link {
         Self {
             peer,
             nonce: [0; 16],
+            attempt: 0,
             remote: None,
             out: Grant { bytes: 0, messages: 0, eager: 0 },
             incoming: granted,

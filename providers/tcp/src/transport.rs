@@ -269,7 +269,11 @@ impl<N: Net> TcpTransport<N> {
         }
         if waits != conn.blocked {
             conn.blocked = waits;
-            if waits { *blocked_count += 1 } else { *blocked_count -= 1 }
+            if waits {
+                *blocked_count += 1
+            } else {
+                *blocked_count -= 1
+            }
             let interest = if waits { Interest::ReadWrite } else { Interest::Read };
             // The descriptor is ours and watched: this cannot fail but for memory, and then polling still works.
             drop(net.rewatch(&conn.socket, interest, slot as u64));
@@ -308,7 +312,8 @@ impl<N: Net> TcpTransport<N> {
     }
 
     fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
-        let known = self.conns.get(slot).is_some_and(|conn| !matches!(conn.state, State::Silent | State::Refused { .. }));
+        let known =
+            self.conns.get(slot).is_some_and(|conn| !matches!(conn.state, State::Silent | State::Refused { .. }));
         self.drop_link(slot, sink);
         if known {
             sink.down(id(slot), why);
@@ -464,7 +469,11 @@ impl<N: Net> TcpTransport<N> {
                 State::Asking | State::Silent | State::Open => false,
             };
             while let Some((slot, conn)) = self.conns.iter().find(|(_, conn)| late(conn)) {
-                let text = format!("connect to {}: no answer within {:?}", conn.remote.socket(), self.settings.connect_deadline);
+                let text = format!(
+                    "connect to {}: no answer within {:?}",
+                    conn.remote.socket(),
+                    self.settings.connect_deadline
+                );
                 self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
                 any = true;
             }
@@ -643,13 +652,7 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     #[inline]
-    fn submit(
-        &mut self,
-        link: LinkId,
-        header: &[u8],
-        mut payload: Option<Payload<'_>>,
-        urgency: Urgency,
-    ) -> Submitted {
+    fn submit(&mut self, link: LinkId, header: &[u8], mut payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted {
         let slot = index(link);
         let Self { conns, net, scratch, audit_at, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
@@ -761,7 +764,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             });
         }
         any |= self.check_deadlines(sink);
-        self.flush(Flush::ByRule, sink);
+        self.flush(Flush::All, sink);
         any
     }
 
@@ -773,7 +776,7 @@ impl<N: Net> Transport for TcpTransport<N> {
                 self.busy_writers.swap_remove(at);
                 continue;
             };
-            let due = conn.writer.pass(|| net.now()) || how == Flush::All && !conn.writer.is_empty();
+            let due = conn.writer.pass(how, || net.now());
             if conn.writer.is_quiet() {
                 conn.listed = false;
                 self.busy_writers.swap_remove(at);
@@ -801,8 +804,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         }
         self.send_waiting(slot);
         let Some(conn) = self.conns.get(slot) else { return Finish::Done };
-        let acknowledged =
-            conn.finishing == Some(true) && self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0;
+        let acknowledged = conn.finishing == Some(true) && self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0;
         if acknowledged || conn.broken.is_some() || matches!(conn.state, State::Refused { .. }) {
             Finish::Done
         } else {

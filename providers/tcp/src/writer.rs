@@ -2,11 +2,12 @@
 //! Small bytes are gathered in one buffer, large payloads stay where they are; both leave in order.
 //!
 //! The rule for bursts (see `README.md`): at least [`BURST`] messages of a burst leave before their call returns; later
-//! ones are held until progress is made, more is posted [`HOLD`] after the last send, or [`FULL`] bytes are held.
+//! ones are held until a queue has been read empty, more is posted [`HOLD`] after the last send, or [`FULL`] bytes are
+//! held.
 
 use crate::reader::{GREETING, PREFIX};
 use ofi_core::Instant;
-use ofi_engine::transport::Token;
+use ofi_engine::transport::{Flush, Token};
 use ofi_memory::{Buffer, Chunk};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub const FULL: usize = 512 << 10;
 pub const COPY: usize = 1024;
 /// Payloads from this size on are padded so that they land aligned.
 const ALIGN_FROM: usize = 1024;
-/// Calls that make progress while messages are held, before they leave anyway.
+/// Reads that find entries while messages are held, before they leave anyway.
 const PATIENCE: u8 = 16;
 /// Most pieces that one send takes.
 const MOST_CHUNKS: usize = 64;
@@ -49,9 +50,7 @@ pub struct Writer {
     number: u16,
     /// Messages of the current burst that were not held.
     burst: u8,
-    /// Something was posted since the last call that makes progress.
-    posted: bool,
-    /// Calls that made progress since the first message was held.
+    /// Calls that passed by since the first message was held.
     passes: u8,
     /// Control frames wait: everything leaves with the next flush.
     pub urgent: bool,
@@ -147,7 +146,6 @@ impl Writer {
     /// Whether a message that is being posted leaves now. `now` is asked only when it decides.
     #[inline]
     pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.posted = true;
         if !self.is_empty() {
             return false;
         }
@@ -169,22 +167,24 @@ impl Writer {
         self.last_send = now;
     }
 
-    /// A call that makes progress: true if what waits leaves with it.
-    pub fn pass(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let posted = core::mem::take(&mut self.posted);
-        if !posted {
-            self.burst = 0;
+    /// A call that passes by: true if what waits leaves with it.
+    pub fn pass(&mut self, how: Flush, now: impl FnOnce() -> Instant) -> bool {
+        match how {
+            Flush::All => {
+                self.burst = 0;
+                !self.is_empty()
+            }
+            Flush::ByRule if self.is_empty() => false,
+            Flush::ByRule => {
+                self.passes = self.passes.saturating_add(1);
+                self.urgent || self.passes >= PATIENCE || self.is_due(now())
+            }
         }
-        if self.is_empty() {
-            return false;
-        }
-        self.passes = self.passes.saturating_add(1);
-        self.urgent || !posted || self.passes >= PATIENCE || self.is_due(now())
     }
 
     /// True if the burst is over and nothing waits: there is nothing to watch.
     pub fn is_quiet(&self) -> bool {
-        self.is_empty() && !self.posted && self.burst == 0
+        self.is_empty() && self.burst == 0
     }
 
     /// The pieces to send next.
@@ -282,18 +282,20 @@ mod tests {
     }
 
     #[test]
-    fn progress_without_posts_ends_the_burst_and_the_holding() {
+    fn an_emptied_queue_ends_the_burst_and_the_holding() {
         let mut writer = Writer::default();
         writer.sent_at(at(0));
         while writer.may_send(|| at(1)) {}
         writer.push_bytes(b"held");
-        assert!(!writer.pass(|| at(1)), "something was posted since the last pass");
-        assert!(writer.pass(|| at(1)));
+        assert!(!writer.pass(Flush::ByRule, || at(1)), "there is more to read");
+        assert!(writer.pass(Flush::ByRule, || at(5)), "held long enough");
+        assert!(writer.pass(Flush::All, || at(1)));
         let mut out = Vec::new();
         writer.with_chunks(|chunks| chunks.iter().for_each(|chunk| chunk.append_to(&mut out)));
         assert_eq!(out, b"held");
         writer.advance(4, |_, _| ());
         assert!(writer.is_quiet());
+        assert!(writer.may_send(|| at(1)), "a new burst");
     }
 
     #[test]

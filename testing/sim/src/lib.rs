@@ -2,9 +2,9 @@
 //! says. The tcp transport runs over it as over the system's sockets, so its whole protocol is tested without any.
 #![forbid(unsafe_code)]
 
+use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, Port};
-use ofi_core::Instant;
 use ofi_memory::{Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::Health;
@@ -275,7 +275,8 @@ impl Net for SimNet {
         } else if state.listeners.contains_key(&to) {
             end.connected = Some(true);
             end.peer = Some(mine + 1);
-            let theirs = End { peer: Some(mine), local: to, remote: local, inbox: VecDeque::new(), watched: None, ..end };
+            let theirs =
+                End { peer: Some(mine), local: to, remote: local, inbox: VecDeque::new(), watched: None, ..end };
             state.ends.push(Some(end));
             state.ends.push(Some(theirs));
             if let Some(listener) = state.listeners.get_mut(&to) {
@@ -412,10 +413,8 @@ impl Net for SimNet {
                 Id::End(index) => {
                     let Some(end) = &ends[*index] else { continue };
                     let Some((key, interest)) = end.watched else { continue };
-                    let room = end
-                        .peer
-                        .and_then(|peer| ends[peer].as_ref())
-                        .is_none_or(|peer| peer.inbox.len() < *capacity);
+                    let room =
+                        end.peer.and_then(|peer| ends[peer].as_ref()).is_none_or(|peer| peer.inbox.len() < *capacity);
                     let readable = !end.inbox.is_empty() || end.ended || end.broken;
                     let writable = interest == Interest::ReadWrite
                         && (room && end.connected == Some(true) || end.connected == Some(false) || end.broken);

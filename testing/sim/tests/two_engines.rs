@@ -44,7 +44,11 @@ fn data_of(name: Name) -> u64 {
 
 fn name_of(data: u64) -> Name {
     let part = |from: u32, mask: u64| u32::try_from((data >> from) & mask).unwrap();
-    Name { side: u8::try_from(data >> 60).unwrap(), life: part(40, 0xf_ffff), number: part(0, 0xff_ffff_ffff & 0xffff_ffff) }
+    Name {
+        side: u8::try_from(data >> 60).unwrap(),
+        life: part(40, 0xf_ffff),
+        number: part(0, 0xff_ffff_ffff & 0xffff_ffff),
+    }
 }
 
 struct Pending {
@@ -152,8 +156,17 @@ impl Side {
         // SAFETY: the memory is freed when the operation has completed, or, for an inject, after the call.
         let span = unsafe { Span::new(memory.cast(), len) };
         let kept = (!given_back).then_some(memory);
-        let context = if quiet { 0 } else { self.context(Pending { is_send: true, memory: kept, tag: None, order: 0 }) };
-        let op = SendOp { dest: self.peer, buffer: Buffer::One(span), context, tag, data: Some(data_of(name)), flags, quiet };
+        let context =
+            if quiet { 0 } else { self.context(Pending { is_send: true, memory: kept, tag: None, order: 0 }) };
+        let op = SendOp {
+            dest: self.peer,
+            buffer: Buffer::One(span),
+            context,
+            tag,
+            data: Some(data_of(name)),
+            flags,
+            quiet,
+        };
         match self.ep.send(op) {
             Ok(()) => {
                 self.next_message += 1;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* What every test program needs: a check that cannot be compiled away. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			fprintf(stderr, "%s:%d: %s is not true\n", __FILE__, __LINE__, #what); \
+			exit(1); \
+		} \
+	} while (0)
+
+#endif

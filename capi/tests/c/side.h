@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* An endpoint with everything it needs, over loopback. */
+#ifndef SIDE_H
+#define SIDE_H
+
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#include "all.h"
+#include "check.h"
+
+struct side {
+	struct fi_info *info;
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_eq *eq;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	char name[64];
+	size_t len;
+};
+
+static inline double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec / 1e9;
+}
+
+static inline struct fi_info *find(enum fi_ep_type type)
+{
+	struct fi_info *hints = fi_allocinfo(), *info;
+
+	CHECK(hints);
+	hints->ep_attr->type = type;
+	hints->caps = FI_MSG | FI_TAGGED | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
+	hints->fabric_attr->prov_name = strdup("tcp");
+	hints->domain_attr->threading = FI_THREAD_SAFE;
+	CHECK(fi_getinfo(FI_VERSION(2, 6), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
+	fi_freeinfo(hints);
+	return info;
+}
+
+/* Everything but the endpoint. */
+static inline void open_domain(struct side *s, struct fi_info *info, enum fi_wait_obj wait)
+{
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = wait };
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+
+	memset(s, 0, sizeof(*s));
+	s->info = info;
+	CHECK(fi_fabric(info->fabric_attr, &s->fabric, NULL) == 0);
+	CHECK(fi_domain(s->fabric, info, &s->domain, NULL) == 0);
+	CHECK(fi_eq_open(s->fabric, &eq_attr, &s->eq, NULL) == 0);
+	CHECK(fi_cq_open(s->domain, &cq_attr, &s->cq, NULL) == 0);
+	CHECK(fi_av_open(s->domain, &av_attr, &s->av, NULL) == 0);
+}
+
+static inline void open_ep(struct side *s, struct fi_info *info, uint64_t flags)
+{
+	CHECK(fi_endpoint(s->domain, info, &s->ep, s) == 0);
+	CHECK(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | flags) == 0);
+	CHECK(fi_ep_bind(s->ep, &s->eq->fid, 0) == 0);
+	if (info->ep_attr->type == FI_EP_RDM)
+		CHECK(fi_ep_bind(s->ep, &s->av->fid, 0) == 0);
+	CHECK(fi_enable(s->ep) == 0);
+	CHECK(fi_enable(s->ep) == 0);
+	s->len = 0;
+	CHECK(fi_getname(&s->ep->fid, NULL, &s->len) == -FI_ETOOSMALL);
+	CHECK(s->len > 0 && s->len <= sizeof(s->name));
+	CHECK(fi_getname(&s->ep->fid, s->name, &s->len) == 0);
+}
+
+static inline void open_rdm(struct side *s, enum fi_wait_obj wait)
+{
+	struct fi_info *info = find(FI_EP_RDM);
+
+	open_domain(s, info, wait);
+	open_ep(s, info, 0);
+}
+
+static inline fi_addr_t insert(struct side *s, const void *name)
+{
+	fi_addr_t addr = 77;
+
+	CHECK(fi_av_insert(s->av, name, 1, &addr, 0, NULL) == 1);
+	return addr;
+}
+
+static inline void close_side(struct side *s)
+{
+	if (s->ep)
+		CHECK(fi_close(&s->ep->fid) == 0);
+	CHECK(fi_close(&s->av->fid) == 0);
+	CHECK(fi_close(&s->cq->fid) == 0);
+	CHECK(fi_close(&s->eq->fid) == 0);
+	CHECK(fi_close(&s->domain->fid) == 0);
+	CHECK(fi_close(&s->fabric->fid) == 0);
+	fi_freeinfo(s->info);
+}
+
+/* The next completion of either side: 1, or 0 for an error in `err`. Both make progress. */
+static inline int next_of(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
+	struct fi_cq_err_entry *err)
+{
+	double end = seconds() + 30;
+
+	while (seconds() < end) {
+		ssize_t ret = fi_cq_read(s->cq, entry, 1);
+
+		if (ret == 1)
+			return 1;
+		if (ret == -FI_EAVAIL) {
+			memset(err, 0, sizeof(*err));
+			CHECK(fi_cq_readerr(s->cq, err, 0) == 1);
+			return 0;
+		}
+		CHECK(ret == -FI_EAGAIN);
+		if (other) {
+			ret = fi_cq_read(other->cq, NULL, 0);
+			CHECK(ret == 0 || ret == -FI_EAGAIN || ret == -FI_EAVAIL);
+		}
+	}
+	fprintf(stderr, "nothing completes\n");
+	exit(1);
+}
+
+static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other, void *context, uint64_t flags)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+
+	if (!next_of(s, other, &entry, &err)) {
+		char text[256];
+
+		fprintf(stderr, "failed: %s: %s\n", fi_strerror(err.err),
+			fi_cq_strerror(s->cq, err.prov_errno, NULL, text, sizeof(text)));
+		exit(1);
+	}
+	if (entry.op_context != context || entry.flags != flags)
+		fprintf(stderr, "context %p flags %#llx instead of %p %#llx\n", entry.op_context,
+			(unsigned long long) entry.flags, context, (unsigned long long) flags);
+	CHECK(entry.op_context == context);
+	CHECK(entry.flags == flags);
+	return entry;
+}
+
+#endif
