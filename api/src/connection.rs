@@ -17,7 +17,7 @@ pub struct EventQueue(pub(crate) Arc<Queue>);
 
 /// Somebody who asks for a connection.
 #[derive(Debug)]
-pub struct Request(pub(crate) ConnectionRequest);
+pub struct Request(pub(crate) Box<ConnectionRequest>);
 
 impl Request {
     /// The info with which to open the endpoint that accepts.
@@ -66,7 +66,7 @@ impl EventQueue {
                 }
                 Found::Event(event) => {
                     return Ok(Some(match event.kind {
-                        EventKind::ConnectionRequest(request) => Event::Request(Request(*request)),
+                        EventKind::ConnectionRequest(request) => Event::Request(Request(request)),
                         EventKind::Connected(_) => Event::Connected,
                         EventKind::Shutdown => Event::Shutdown,
                         EventKind::User(..) | EventKind::Failed { .. } => return Err(Errno::EOTHER.into()),

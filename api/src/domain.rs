@@ -17,10 +17,13 @@ use ofi_sync::lock::{LockKind, Park};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Opens endpoints of one provider.
+type Opens = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+
 /// Where endpoints are opened.
 #[derive(Clone)]
 pub struct Domain {
-    open: Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>,
+    open: Opens,
     flights: Flights,
 }
 
@@ -80,7 +83,7 @@ impl<T: Transport> Erased for Held<T> {
 struct Open;
 
 impl DomainVisitor for Open {
-    type Output = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+    type Output = Opens;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         Arc::new(move |info| {
             let format = info.addr_format;
@@ -197,7 +200,7 @@ impl Endpoint {
 
     /// Accepts a connection; that it is there is an event.
     pub fn accept(&self, request: Request) -> Result<()> {
-        self.engine.accept(request.0)
+        self.engine.accept(*request.0)
     }
 
     /// Sends a message. The buffer comes back with the completion, or with `AGAIN` at once.

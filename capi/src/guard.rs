@@ -115,5 +115,5 @@ pub(crate) unsafe fn put_text(text: &str, buf: *mut c_char, len: usize) {
     // SAFETY: `count < len` bytes are writable.
     unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), buf.cast::<u8>(), count) };
     // SAFETY: index `count` is within the `len` bytes.
-    unsafe { buf.add(count).write(0) };
+    unsafe { buf.wrapping_add(count).write(0) };
 }

@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
         let entry =
             fi_param { name: duplicate(&param.name), r#type: param.kind, help_string: duplicate(&param.help), value };
         // SAFETY: `index` is within the array.
-        unsafe { array.add(index).write(entry) };
+        unsafe { array.wrapping_add(index).write(entry) };
     }
     // SAFETY: not null.
     unsafe { count.write(c_int::try_from(list.len()).unwrap_or(c_int::MAX)) };

@@ -75,7 +75,8 @@ fn layouts_are_those_of_the_public_headers() {
 
 #[test]
 fn headers_are_good_cpp() {
-    for file in ["layout.c"] {
+    {
+        let file = "layout.c";
         let status = Command::new("c++")
             .args([
                 "-std=c++17",

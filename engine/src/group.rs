@@ -165,7 +165,7 @@ impl<K: LockKind> Group<K> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
         state.passes = state.passes.wrapping_add(1);
-        if state.hot.is_empty() || state.passes % LOOK_EVERY == 0 {
+        if state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY) {
             self.look(&mut state, Some(Duration::ZERO));
         }
         state.visit_hot()
@@ -176,7 +176,7 @@ impl<K: LockKind> Group<K> {
     pub fn nudge(&self) {
         let mut state = K::lock(&self.state);
         state.nudges = state.nudges.wrapping_add(1);
-        if state.nudges % LOOK_EVERY == 0 {
+        if state.nudges.is_multiple_of(LOOK_EVERY) {
             drop(state);
             self.progress();
         } else {

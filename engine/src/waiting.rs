@@ -22,7 +22,7 @@ impl Spin {
     fn pays(&self) -> bool {
         // Relaxed: a guess. Every eighth wait tries again.
         let long = self.long.load(Ordering::Relaxed);
-        long < 3 || long % 8 == 0
+        long < 3 || long.is_multiple_of(8)
     }
 
     fn learn(&self, short: bool) {

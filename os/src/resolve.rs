@@ -52,8 +52,10 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
     // SAFETY: both strings end with NUL or are null, `hints` is valid, `list` is a place for the result.
     let code = unsafe { libc::getaddrinfo(pointer(&node_text), pointer(&service_text), &hints, &mut list) };
     if code != 0 {
-        // SAFETY: the function returns a static string for every code.
-        let why = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
+        // SAFETY: the function takes any code.
+        let why = unsafe { libc::gai_strerror(code) };
+        // SAFETY: it returns a static string for every code.
+        let why = unsafe { CStr::from_ptr(why) };
         return Err(Error::new(Errno::ENODATA, format!("{} ({})", doing(), why.to_string_lossy())));
     }
     let mut out = Vec::new();

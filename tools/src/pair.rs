@@ -195,12 +195,9 @@ pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     side.take()?;
     side.settle()?;
     trips.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let last = trips.len().saturating_sub(1);
-        trips.get(((last as f64) * share) as usize).copied().unwrap_or(0.0)
-    };
+    let at = |percent: usize| trips.get(trips.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0.0);
     let bandwidth = (step.size * step.stream) as f64 / seconds / 1e6;
-    Ok(Measured { size: step.size, p50: at(0.5), p99: at(0.99), bandwidth })
+    Ok(Measured { size: step.size, p50: at(50), p99: at(99), bandwidth })
 }
 
 impl Side {

@@ -49,6 +49,7 @@ pub(crate) fn all() -> Outcome {
     layers()?;
     sizes()?;
     unsafe_code()?;
+    atomics()?;
     abi::verify()?;
     licences()?;
     library()
@@ -103,6 +104,17 @@ fn unsafe_code() -> Outcome {
         }
     }
     finish("unsafe code", problems)
+}
+
+fn atomics() -> Outcome {
+    let mut problems = Vec::new();
+    for path in files("rs")?.into_iter().filter(|path| !path.starts_with("sync/") && !path.starts_with("xtask/")) {
+        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        if text.contains("sync::atomic") {
+            problems.push(format!("{path}: atomics come from ofi_sync::primitive"));
+        }
+    }
+    finish("atomics", problems)
 }
 
 fn licences() -> Outcome {

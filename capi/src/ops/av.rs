@@ -82,11 +82,11 @@ impl Results {
     unsafe fn put(&self, index: usize, result: core::result::Result<FiAddr, Errno>) {
         if !self.handles.is_null() {
             // SAFETY: the array has an element `index` by this function's contract.
-            unsafe { self.handles.add(index).write(result.unwrap_or(FiAddr::UNSPEC).0) };
+            unsafe { self.handles.wrapping_add(index).write(result.unwrap_or(FiAddr::UNSPEC).0) };
         }
         if !self.errors.is_null() {
             // SAFETY: the array has an element `index` by this function's contract.
-            unsafe { self.errors.add(index).write(result.err().map_or(0, Errno::raw)) };
+            unsafe { self.errors.wrapping_add(index).write(result.err().map_or(0, Errno::raw)) };
         }
     }
 }
@@ -162,8 +162,8 @@ unsafe extern "C" fn insertsvc(
         Ok(errors) => Results { handles: handle, errors },
         Err(errno) => return errno.negative(),
     };
-    // SAFETY: fi_av_insertsvc(3) passes strings, or null.
-    let (node, service) = unsafe { (text(node), text(service)) };
+    // SAFETY: fi_av_insertsvc(3) passes strings, or null; that holds for both.
+    let (node, service) = (unsafe { text(node) }, unsafe { text(service) });
     if node.is_none() || service.is_none() && node.as_deref().and_then(ofi_registry::inet::parse_scheme).is_none() {
         return Errno::EINVAL.negative();
     }
@@ -191,7 +191,7 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
     // Back to front, so that the lowest of them is the first to be used again.
     for index in (0..count).rev() {
         // SAFETY: fi_av_remove(3) passes `count` handles.
-        let handle = FiAddr(unsafe { *handles.add(index) });
+        let handle = FiAddr(unsafe { *handles.wrapping_add(index) });
         if !av.av.remove(handle) {
             result = Errno::EINVAL.negative();
         }

@@ -169,7 +169,7 @@ unsafe fn read_into<K: LockKind>(
         unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&entry).cast::<u8>(), place, size) };
         if !src.is_null() {
             // SAFETY: `src` has room for `count` addresses.
-            unsafe { src.add(index).write(from.0) };
+            unsafe { src.wrapping_add(index).write(from.0) };
         }
         index += 1;
     });

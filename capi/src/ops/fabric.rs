@@ -144,7 +144,7 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
     }
     for index in 0..count {
         // SAFETY: fi_trywait(3) passes `count` objects.
-        let fid = unsafe { *fids.add(index) };
+        let fid = unsafe { *fids.wrapping_add(index) };
         // SAFETY: an object of ours or of another library.
         let cq = unsafe { object::borrow::<CqObj>(fid) };
         // SAFETY: an object of ours or of another library.

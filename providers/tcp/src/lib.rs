@@ -2,6 +2,7 @@
 //! bursts.
 #![forbid(unsafe_code)]
 
+mod conn;
 pub mod listener;
 pub mod net;
 pub mod offer;

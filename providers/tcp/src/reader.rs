@@ -236,10 +236,13 @@ mod tests {
         out
     }
 
+    /// A header and a payload.
+    type Frame = (Vec<u8>, Vec<u8>);
+
     /// Reads a stream cut into pieces, placing every payload that is coming; the frames as (header, payload).
-    fn read(stream: &[u8], cuts: &[usize]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Violation> {
+    fn read(stream: &[u8], cuts: &[usize]) -> Result<Vec<Frame>, Violation> {
         let mut reader = Reader::default();
-        let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut out: Vec<Frame> = Vec::new();
         let mut rest = stream;
         let mut cuts = cuts.iter().copied().cycle();
         while !rest.is_empty() {

@@ -2,6 +2,8 @@
 //! Below: [`Net`]. Beside: [`Reader`] and [`Writer`], the two halves of a connection without its socket.
 //! Invariant: a connection leaves the table only through `drop_link`, which gives everything it kept back.
 
+pub use crate::conn::Pending;
+use crate::conn::{Conn, State, Trouble, note_sent, parse, receive_direct, send_from};
 use crate::net::Net;
 use crate::reader::{Reader, Record};
 use crate::writer::{COPY, Writer};
@@ -9,10 +11,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::frame::Violation;
-use ofi_engine::transport::{
-    Arriving, Down, Finish, Flush, LinkId, Payload, Place, Sink, Submitted, Token, Transport, Urgency, Verdict,
-};
-use ofi_memory::{Buffer, Chunk, ChunkMut};
+use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
+use ofi_memory::Buffer;
 use ofi_os::poller::{Event, Interest};
 use slab::Slab;
 use std::io;
@@ -29,11 +29,11 @@ const MOST_HOT: usize = 4;
 /// Polls between looks at epoll while connections are hot.
 const LOOK_EVERY: u32 = 16;
 /// How often connections with unacknowledged bytes are looked after.
-const AUDIT: Duration = Duration::from_secs(1);
+pub(crate) const AUDIT: Duration = Duration::from_secs(1);
 /// Connections that have not said hello, at most; the oldest goes first.
 const MOST_SILENT: usize = 1024;
 /// How long a refused connection may take to end.
-const REFUSED: Duration = Duration::from_secs(5);
+pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 /// The epoll key of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
@@ -55,50 +55,6 @@ impl Default for Settings {
         let (connect_deadline, silence_deadline) = (Duration::from_secs(10), Duration::from_secs(20));
         Self { connect_deadline, silence_deadline, hold: true, advertise: None }
     }
-}
-
-/// Where a connection is.
-#[derive(Debug)]
-enum State {
-    /// The system is connecting; the hello follows.
-    Connecting { hello: Vec<u8>, deadline: Instant },
-    /// Our hello is out.
-    Asking,
-    /// The peer connected and has not said hello.
-    Silent,
-    /// Frames flow.
-    Open,
-    /// We said no; the end of the peer's side is awaited.
-    Refused { deadline: Instant },
-}
-
-struct Conn<S> {
-    socket: S,
-    remote: Addr,
-    state: State,
-    reader: Reader,
-    writer: Writer,
-    /// Polls without input while hot.
-    idle: u16,
-    hot: bool,
-    /// In the list of connections whose writers have a burst or held bytes.
-    listed: bool,
-    /// Watched for room to write.
-    blocked: bool,
-    /// Bytes were sent since all were acknowledged.
-    unaudited: bool,
-    /// No more will be sent; `true` once the system knows.
-    finishing: Option<bool>,
-    /// Sending failed; what the peer had sent before is still read.
-    broken: Option<io::Error>,
-}
-
-/// A connection that was accepted and has said hello, outside a transport.
-#[derive(Debug)]
-pub struct Pending<S> {
-    pub(crate) socket: S,
-    pub(crate) remote: Addr,
-    pub(crate) reader: Reader,
 }
 
 /// Links over stream sockets.
@@ -510,105 +466,6 @@ impl<N: Net> TcpTransport<N> {
     }
 }
 
-fn receive_direct<N: Net>(
-    net: &N,
-    socket: &N::Socket,
-    landing: &mut ofi_engine::transport::Landing,
-    done: usize,
-    room: usize,
-) -> (io::Result<usize>, usize) {
-    let mut chunks: [ChunkMut<'_>; 16] = core::array::from_fn(|_| ChunkMut::of(&mut []));
-    let (mut count, mut asked) = (0, 0);
-    landing.buffer.for_each_mut(landing.at + done, room, |chunk| {
-        if let Some(slot) = chunks.get_mut(count) {
-            asked += chunk.len();
-            *slot = chunk;
-            count += 1;
-        }
-    });
-    (net.recv(socket, &mut chunks[..count]), asked)
-}
-
-fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, net: &N, audit_at: &mut Option<Instant>) {
-    let now = net.now();
-    conn.writer.sent_at(now);
-    conn.unaudited = true;
-    if audit_at.is_none() {
-        *audit_at = Some(now + AUDIT);
-    }
-}
-
-/// Why a connection is not read on.
-enum Trouble {
-    Violation(Violation),
-    Down(Down),
-    Refused,
-}
-
-/// Hands what came to the sink.
-fn parse<S>(
-    conn: &mut Conn<S>,
-    slot: usize,
-    input: &[u8],
-    sink: &mut impl Sink,
-    now: impl Fn() -> Instant,
-) -> Result<(), Trouble> {
-    let link = id(slot);
-    let mut at = 0;
-    loop {
-        let mut coming = None;
-        let (record, used) = conn.reader.next(&input[at..]).map_err(Trouble::Violation)?;
-        at += used;
-        match record {
-            Record::Nothing if at == input.len() => return Ok(()),
-            // The end of a payload that was dropped.
-            Record::Nothing => {}
-            Record::Placed(landing) => sink.placed(link, landing).map_err(Trouble::Violation)?,
-            Record::Frame(header, payload) => {
-                if !matches!(conn.state, State::Open) {
-                    return Err(Trouble::Violation(Violation("a frame before the hello")));
-                }
-                let len = payload.len();
-                let is_coming = matches!(payload, Arriving::Coming(_));
-                let place = sink.frame(link, header, payload).map_err(Trouble::Violation)?;
-                if is_coming {
-                    coming = Some((place, len));
-                }
-            }
-            Record::Greeting(hello) => match conn.state {
-                State::Silent => match sink.incoming(link, hello, &conn.remote) {
-                    Verdict::Accept(answer) => {
-                        conn.writer.greet(&answer);
-                        conn.state = State::Open;
-                    }
-                    Verdict::Refuse(answer) => {
-                        conn.writer.greet(&answer);
-                        conn.state = State::Refused { deadline: now() + REFUSED };
-                        conn.finishing = Some(false);
-                        return Err(Trouble::Refused);
-                    }
-                },
-                State::Asking => {
-                    sink.answered(link, hello).map_err(Trouble::Down)?;
-                    conn.state = State::Open;
-                }
-                // What a refused peer still says does not matter.
-                State::Refused { .. } => return Ok(()),
-                State::Open | State::Connecting { .. } => {
-                    return Err(Trouble::Violation(Violation("a second hello")));
-                }
-            },
-        }
-        if let Some((place, len)) = coming {
-            let landing = match place {
-                Place::Into(landing) => Some(landing),
-                Place::Done => None,
-            };
-            conn.reader.place(landing, len);
-        }
-    }
-}
-
 impl<N: Net> Transport for TcpTransport<N> {
     type Request = Pending<N::Socket>;
 
@@ -734,7 +591,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.deliver_finished(sink);
         self.polls = self.polls.wrapping_add(1);
         let by_trying = self.hot.len() <= MOST_HOT;
-        if !by_trying || self.hot.is_empty() || self.polls % LOOK_EVERY == 0 {
+        if !by_trying || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY) {
             let mut news = core::mem::take(&mut self.news);
             self.net.news(Duration::ZERO, &mut news);
             for event in news.drain(..) {
@@ -890,25 +747,4 @@ impl<N: Net> TcpTransport<N> {
         }
         got
     }
-}
-
-fn send_from<N: Net>(
-    net: &N,
-    socket: &N::Socket,
-    head: &[u8],
-    buffer: &Buffer,
-    from: usize,
-    len: usize,
-) -> io::Result<usize> {
-    let empty = Chunk::of(&[]);
-    let mut chunks = [empty; 32];
-    chunks[0] = Chunk::of(head);
-    let mut count = 1;
-    buffer.for_each(from, len, |chunk| {
-        if let Some(slot) = chunks.get_mut(count) {
-            *slot = chunk;
-            count += 1;
-        }
-    });
-    net.send(socket, &chunks[..count])
 }

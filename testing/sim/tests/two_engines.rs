@@ -74,6 +74,9 @@ struct Side {
     next_receive: u32,
 }
 
+/// Receiver and its life, sender and its life, exact tag.
+type Lane = (u8, u32, u8, u32, Option<u64>);
+
 #[derive(Default)]
 struct Ledger {
     /// What was sent: length, tag.
@@ -81,7 +84,7 @@ struct Ledger {
     /// What arrived, to see that nothing arrives twice.
     arrived: HashMap<Name, ()>,
     /// By receiver's life, sender's life and exact tag: (order of the receive, number of the message).
-    order: HashMap<(u8, u32, u8, u32, Option<u64>), Vec<(u32, u32)>>,
+    order: HashMap<Lane, Vec<(u32, u32)>>,
 }
 
 fn open(world: &World, number: u8, life: u32, addr: Addr, peer: Addr, most: usize, rng: &mut fastrand::Rng) -> Side {

@@ -1,0 +1,175 @@
+//! One connection: its state, its two halves, and how bytes get between them and the socket.
+
+use crate::net::Net;
+use crate::reader::{Reader, Record};
+use crate::transport::{AUDIT, REFUSED};
+use crate::writer::Writer;
+use ofi_core::{Addr, Instant};
+use ofi_engine::frame::Violation;
+use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Verdict};
+use ofi_memory::{Buffer, Chunk, ChunkMut};
+use std::io;
+
+/// Where a connection is.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The system is connecting; the hello follows.
+    Connecting { hello: Vec<u8>, deadline: Instant },
+    /// Our hello is out.
+    Asking,
+    /// The peer connected and has not said hello.
+    Silent,
+    /// Frames flow.
+    Open,
+    /// We said no; the end of the peer's side is awaited.
+    Refused { deadline: Instant },
+}
+
+pub(crate) struct Conn<S> {
+    pub(crate) socket: S,
+    pub(crate) remote: Addr,
+    pub(crate) state: State,
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    /// Polls without input while hot.
+    pub(crate) idle: u16,
+    pub(crate) hot: bool,
+    /// In the list of connections whose writers have a burst or held bytes.
+    pub(crate) listed: bool,
+    /// Watched for room to write.
+    pub(crate) blocked: bool,
+    /// Bytes were sent since all were acknowledged.
+    pub(crate) unaudited: bool,
+    /// No more will be sent; `true` once the system knows.
+    pub(crate) finishing: Option<bool>,
+    /// Sending failed; what the peer had sent before is still read.
+    pub(crate) broken: Option<io::Error>,
+}
+
+/// A connection that was accepted and has said hello, outside a transport.
+#[derive(Debug)]
+pub struct Pending<S> {
+    pub(crate) socket: S,
+    pub(crate) remote: Addr,
+    pub(crate) reader: Reader,
+}
+
+pub(crate) fn receive_direct<N: Net>(
+    net: &N,
+    socket: &N::Socket,
+    landing: &mut Landing,
+    done: usize,
+    room: usize,
+) -> (io::Result<usize>, usize) {
+    let mut chunks: [ChunkMut<'_>; 16] = core::array::from_fn(|_| ChunkMut::of(&mut []));
+    let (mut count, mut asked) = (0, 0);
+    landing.buffer.for_each_mut(landing.at + done, room, |chunk| {
+        if let Some(slot) = chunks.get_mut(count) {
+            asked += chunk.len();
+            *slot = chunk;
+            count += 1;
+        }
+    });
+    (net.recv(socket, &mut chunks[..count]), asked)
+}
+
+pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, net: &N, audit_at: &mut Option<Instant>) {
+    let now = net.now();
+    conn.writer.sent_at(now);
+    conn.unaudited = true;
+    if audit_at.is_none() {
+        *audit_at = Some(now + AUDIT);
+    }
+}
+
+/// Why a connection is not read on.
+pub(crate) enum Trouble {
+    Violation(Violation),
+    Down(Down),
+    Refused,
+}
+
+/// Hands what came to the sink.
+pub(crate) fn parse<S>(
+    conn: &mut Conn<S>,
+    slot: usize,
+    input: &[u8],
+    sink: &mut impl Sink,
+    now: impl Fn() -> Instant,
+) -> Result<(), Trouble> {
+    let link = LinkId(u32::try_from(slot).unwrap_or(u32::MAX));
+    let mut at = 0;
+    loop {
+        let mut coming = None;
+        let (record, used) = conn.reader.next(&input[at..]).map_err(Trouble::Violation)?;
+        at += used;
+        match record {
+            Record::Nothing if at == input.len() => return Ok(()),
+            // The end of a payload that was dropped.
+            Record::Nothing => {}
+            Record::Placed(landing) => sink.placed(link, landing).map_err(Trouble::Violation)?,
+            Record::Frame(header, payload) => {
+                if !matches!(conn.state, State::Open) {
+                    return Err(Trouble::Violation(Violation("a frame before the hello")));
+                }
+                let len = payload.len();
+                let is_coming = matches!(payload, Arriving::Coming(_));
+                let place = sink.frame(link, header, payload).map_err(Trouble::Violation)?;
+                if is_coming {
+                    coming = Some((place, len));
+                }
+            }
+            Record::Greeting(hello) => match conn.state {
+                State::Silent => match sink.incoming(link, hello, &conn.remote) {
+                    Verdict::Accept(answer) => {
+                        conn.writer.greet(&answer);
+                        conn.state = State::Open;
+                    }
+                    Verdict::Refuse(answer) => {
+                        conn.writer.greet(&answer);
+                        conn.state = State::Refused { deadline: now() + REFUSED };
+                        conn.finishing = Some(false);
+                        return Err(Trouble::Refused);
+                    }
+                },
+                State::Asking => {
+                    sink.answered(link, hello).map_err(Trouble::Down)?;
+                    conn.state = State::Open;
+                }
+                // What a refused peer still says does not matter.
+                State::Refused { .. } => return Ok(()),
+                State::Open | State::Connecting { .. } => {
+                    return Err(Trouble::Violation(Violation("a second hello")));
+                }
+            },
+        }
+        if let Some((place, len)) = coming {
+            let landing = match place {
+                Place::Into(landing) => Some(landing),
+                Place::Done => None,
+            };
+            conn.reader.place(landing, len);
+        }
+    }
+}
+
+pub(crate) fn send_from<N: Net>(
+    net: &N,
+    socket: &N::Socket,
+    head: &[u8],
+    buffer: &Buffer,
+    from: usize,
+    len: usize,
+) -> io::Result<usize> {
+    let empty = Chunk::of(&[]);
+    let mut chunks = [empty; 32];
+    chunks[0] = Chunk::of(head);
+    let mut count = 1;
+    buffer.for_each(from, len, |chunk| {
+        if let Some(slot) = chunks.get_mut(count) {
+            *slot = chunk;
+            count += 1;
+        }
+    });
+    net.send(socket, &chunks[..count])
+}
