@@ -69,6 +69,14 @@ fn every_version_takes_its_own_layout() {
 }
 
 #[test]
+fn an_instrumented_library_is_one() {
+    let bytes = std::fs::read(library().join("libfabric.so.1")).unwrap();
+    let needle = b"__asan_report_load";
+    let instrumented = bytes.windows(needle.len()).any(|window| window == needle);
+    assert_eq!(instrumented, asan());
+}
+
+#[test]
 fn layouts_are_those_of_the_public_headers() {
     run(&compile("layout.c"), &[], 10);
 }
