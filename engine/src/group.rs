@@ -7,11 +7,12 @@ use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, Port};
+pub use ofi_sync::heat::Heat;
+use ofi_sync::heat::Inbox;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::Arc;
 use slab::Slab;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Visits without traffic after which a member cools down.
@@ -40,50 +41,6 @@ pub trait Member: Send + Sync {
     fn descriptor(&self) -> Option<Descriptor>;
     /// Where it announces that it became hot.
     fn heat(&self) -> &Heat;
-}
-
-/// A member's temperature, and the groups that want to know when it rises.
-#[derive(Debug, Default)]
-pub struct Heat {
-    announced: AtomicBool,
-    groups: Mutex<Vec<(Arc<Inbox>, usize)>>,
-}
-
-/// Members that became hot since the last pass.
-#[derive(Debug, Default)]
-pub struct Inbox {
-    full: AtomicBool,
-    keys: Mutex<Vec<usize>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Heat {
-    /// The member has something to do: its groups will visit it. Costs a load if they know.
-    #[inline]
-    pub fn announce(&self) {
-        // Relaxed: a group that clears the flag visits the member after that, and so finds what it has to do.
-        if !self.announced.load(Ordering::Relaxed) {
-            self.announce_now();
-        }
-    }
-
-    #[cold]
-    fn announce_now(&self) {
-        self.announced.store(true, Ordering::SeqCst);
-        for (inbox, key) in locked(&self.groups).iter() {
-            locked(&inbox.keys).push(*key);
-            // Release pairs with the Acquire in `Group::collect`.
-            inbox.full.store(true, Ordering::Release);
-        }
-    }
-
-    /// The next announcement is to be heard again.
-    fn forget(&self) {
-        self.announced.store(false, Ordering::SeqCst);
-    }
 }
 
 struct Hot {
@@ -132,7 +89,7 @@ impl<K: LockKind> Group<K> {
         if let Some(fd) = member.descriptor() {
             self.port.add(fd, key as u64)?;
         }
-        locked(&member.heat().groups).push((self.inbox.clone(), key));
+        member.heat().attach(&self.inbox, key);
         entry.insert(member);
         state.hot.push(Hot { key, idle: 0 });
         Ok(key)
@@ -145,19 +102,13 @@ impl<K: LockKind> Group<K> {
             if let Some(fd) = member.descriptor() {
                 self.port.remove(fd);
             }
-            locked(&member.heat().groups).retain(|(inbox, _)| !Arc::ptr_eq(inbox, &self.inbox));
+            member.heat().detach(&self.inbox);
             state.hot.retain(|hot| hot.key != key);
         }
     }
 
     fn collect(&self, state: &mut State) {
-        // Acquire pairs with the Release in `Heat::announce_now`.
-        if self.inbox.full.load(Ordering::Acquire) {
-            self.inbox.full.store(false, Ordering::Relaxed);
-            for key in locked(&self.inbox.keys).drain(..) {
-                state.warm(key);
-            }
-        }
+        self.inbox.take(|key| state.warm(key));
     }
 
     /// One pass: visits the hot members, and at times looks for news of the others. True if anything happened.

@@ -69,8 +69,8 @@ impl Poller {
         self.control(libc::EPOLL_CTL_DEL, fd, Interest::Read, 0)
     }
 
-    /// Appends the news, at most 64 at a time; waits up to `timeout` for the first (`None`: without end).
-    pub fn wait(&self, timeout: Option<Duration>, news: &mut Vec<Event>) -> io::Result<()> {
+    /// Gives the news to `take`, at most 64 at a time; waits up to `timeout` for the first (`None`: without end).
+    pub fn wait(&self, timeout: Option<Duration>, mut take: impl FnMut(Event)) -> io::Result<()> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         let millis = match timeout {
             None => -1,
@@ -88,7 +88,7 @@ impl Poller {
         let readable = (libc::EPOLLIN | libc::EPOLLRDHUP).cast_unsigned();
         for event in &events[..count] {
             let bits = event.events;
-            news.push(Event {
+            take(Event {
                 key: event.u64,
                 readable: bits & (readable | broken) != 0,
                 writable: bits & (libc::EPOLLOUT.cast_unsigned() | broken) != 0,

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::clock;
-use crate::poller::{Interest, Poller};
+use crate::poller::{Event, Interest, Poller};
 use ofi_core::Instant;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, Port};
@@ -89,10 +89,13 @@ impl Port for WaitPort {
     }
 
     fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
-        let mut news = Vec::new();
+        let take = |event: Event| {
+            if event.key != OWN {
+                keys.push(event.key);
+            }
+        };
         // The descriptor is ours and valid: only EINTR can come, and that ends the wait early.
-        drop(self.poller.wait(timeout, &mut news));
-        keys.extend(news.iter().map(|event| event.key).filter(|key| *key != OWN));
+        drop(self.poller.wait(timeout, take));
     }
 
     fn ring(&self) {

@@ -3,5 +3,6 @@
 
 pub mod busy;
 pub mod doorbell;
+pub mod heat;
 pub mod lock;
 pub mod primitive;

@@ -135,7 +135,7 @@ impl Net for System {
 
     fn news(&mut self, timeout: Duration, news: &mut Vec<Event>) {
         // The descriptor is ours and valid: only EINTR can come, and that ends the wait early.
-        drop(self.0.wait(Some(timeout), news));
+        drop(self.0.wait(Some(timeout), |event| news.push(event)));
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 use ofi_core::Instant;
+pub mod wire;
+
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, Port};
 use ofi_memory::{Chunk, ChunkMut};

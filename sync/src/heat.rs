@@ -1,0 +1,142 @@
+//! How whoever has something to do gets onto a list of those to be visited, once, for the price of a load if it is there
+//! already.
+//!
+//! Whoever has work makes it under a lock, releases the lock, then announces. The visitor that finds no work forgets the
+//! announcement and then looks once more under that lock: work that was made before the look is found by it, work that
+//! is made after it sees the announcement forgotten and announces anew.
+
+use crate::primitive::{Arc, AtomicBool, Mutex, Ordering};
+
+/// A member's temperature, and the lists that want to know when it rises.
+#[derive(Debug, Default)]
+pub struct Heat {
+    announced: AtomicBool,
+    lists: Mutex<Vec<(Arc<Inbox>, usize)>>,
+}
+
+/// Members that became hot since the list was last looked at.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    full: AtomicBool,
+    keys: Mutex<Vec<usize>>,
+}
+
+/// A lock whose holder cannot have left the value half made: a poisoned one is as good.
+macro_rules! locked {
+    ($mutex:expr) => {
+        $mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    };
+}
+
+impl Heat {
+    /// Announcements go to that list too, under that key.
+    pub fn attach(&self, list: &Arc<Inbox>, key: usize) {
+        locked!(self.lists).push((list.clone(), key));
+    }
+
+    /// That list is told nothing any more.
+    pub fn detach(&self, list: &Arc<Inbox>) {
+        locked!(self.lists).retain(|(other, _)| !Arc::ptr_eq(other, list));
+    }
+
+    /// There is something to do: to be called after the lock under which it was made has been released.
+    #[inline]
+    pub fn announce(&self) {
+        // Relaxed: the lock of the work orders this load after the visitor's `forget`, if its last look missed the work.
+        if !self.announced.load(Ordering::Relaxed) {
+            self.announce_now();
+        }
+    }
+
+    #[cold]
+    fn announce_now(&self) {
+        self.announced.store(true, Ordering::Relaxed);
+        for (list, key) in locked!(self.lists).iter() {
+            locked!(list.keys).push(*key);
+            // Release pairs with the Acquire in `Inbox::take`.
+            list.full.store(true, Ordering::Release);
+        }
+    }
+
+    /// The next announcement is to be heard again: to be called before the last look for work.
+    pub fn forget(&self) {
+        // Relaxed: the lock under which the caller then looks orders it.
+        self.announced.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Inbox {
+    /// Gives the keys of members that became hot to `take`. Costs a load if there are none.
+    #[inline]
+    pub fn take(&self, take: impl FnMut(usize)) {
+        // Acquire pairs with the Release in `Heat::announce_now`.
+        if self.full.load(Ordering::Acquire) {
+            self.take_now(take);
+        }
+    }
+
+    #[cold]
+    fn take_now(&self, take: impl FnMut(usize)) {
+        let mut keys = locked!(self.keys);
+        // Under the lock: an announcement that comes later sets it again.
+        self.full.store(false, Ordering::Relaxed);
+        keys.drain(..).for_each(take);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_announcement_is_heard_once() {
+        let (heat, list) = (Heat::default(), Arc::new(Inbox::default()));
+        heat.attach(&list, 7);
+        heat.announce();
+        heat.announce();
+        let mut heard = Vec::new();
+        list.take(|key| heard.push(key));
+        list.take(|key| heard.push(key));
+        assert_eq!(heard, [7]);
+        heat.forget();
+        heat.announce();
+        list.take(|key| heard.push(key));
+        assert_eq!(heard, [7, 7]);
+        heat.forget();
+        heat.detach(&list);
+        heat.announce();
+        list.take(|key| heard.push(key));
+        assert_eq!(heard, [7, 7]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+
+    /// Work is found by the last look or announced after it.
+    #[test]
+    fn no_work_is_overlooked() {
+        loom::model(|| {
+            let heat = Arc::new(Heat::default());
+            let list = Arc::new(Inbox::default());
+            let work = Arc::new(Mutex::new(false));
+            heat.attach(&list, 7);
+            heat.announce();
+            list.take(|_| ());
+            let worker = {
+                let (heat, work) = (heat.clone(), work.clone());
+                loom::thread::spawn(move || {
+                    *work.lock().unwrap() = true;
+                    heat.announce();
+                })
+            };
+            heat.forget();
+            let found = *work.lock().unwrap();
+            worker.join().unwrap();
+            let mut announced = false;
+            list.take(|_| announced = true);
+            assert!(found || announced, "work that nobody will visit");
+        });
+    }
+}

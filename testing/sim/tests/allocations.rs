@@ -1,0 +1,108 @@
+//! In steady state a small message allocates nothing, over memory and over the tcp transport on real sockets.
+
+use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags};
+use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_engine::hello::Speaker;
+use ofi_engine::op::{RecvOp, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue};
+use ofi_memory::{Buffer, Span};
+use ofi_os::wait_fd::WaitPort;
+use ofi_sim::wire::pair;
+use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicU64, Ordering};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's obligations are the system's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's obligations are the system's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn lend(bytes: &mut [u8; 8]) -> Buffer {
+    // SAFETY: the tests keep the array until the message is complete.
+    Buffer::One(unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) })
+}
+
+/// Allocations of a thousand rounds after a thousand others. One test in this file, so nothing else allocates.
+fn steady(mut round: impl FnMut()) -> u64 {
+    (0..1000).for_each(|_| round());
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..1000).for_each(|_| round());
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+type Tcp = Endpoint<ofi_tcp::Tcp, Park>;
+
+fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>) {
+    let config = Config {
+        speaker: Speaker::Rdm,
+        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
+        tx_size: 64,
+        rx_size: 64,
+        inject_size: 64,
+        nonce: [nonce; 16],
+        provider: "tcp",
+    };
+    let opener = Box::new(|addr| ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN));
+    let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener);
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), false));
+    let av = Arc::new(AddressVector::new(1));
+    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
+    ep.bind_av(&av).unwrap();
+    ep.enable().unwrap();
+    (ep, cq, av)
+}
+
+#[test]
+fn a_small_message_allocates_nothing_in_steady_state() {
+    let (mut from, mut to) = (*b"8 bytes.", [0u8; 8]);
+    let (a, b) = pair::new();
+    assert_eq!(steady(|| pair::message(&a, &b, lend(&mut from), lend(&mut to))), 0);
+
+    let (a, a_cq, a_av) = open(1);
+    let (b, b_cq, _b_av) = open(2);
+    a_av.insert(b.local_addr().unwrap());
+    let round = || {
+        let receive =
+            |buffer| RecvOp { src: FiAddr::UNSPEC, buffer, context: 0, tag: Some((1, 0)), flags: OpFlags::empty() };
+        b.receive(receive(lend(&mut to))).unwrap();
+        let send = SendOp {
+            dest: FiAddr(0),
+            buffer: lend(&mut from),
+            context: 0,
+            tag: Some(1),
+            data: None,
+            flags: OpFlags::empty(),
+            quiet: false,
+        };
+        a.send(send).unwrap();
+        let mut done = 0;
+        while done < 2 {
+            for cq in [&a_cq, &b_cq] {
+                match cq.read(1, |_| ()) {
+                    Ok(count) => done += count,
+                    Err(errno) => assert_eq!(errno, Errno::AGAIN),
+                }
+            }
+        }
+    };
+    assert_eq!(steady(round), 0);
+    a.close();
+    b.close();
+}
