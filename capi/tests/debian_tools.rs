@@ -1,0 +1,112 @@
+//! Debian's own fi_info and fi_pingpong, unmodified, on the library that was just built.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn library() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lib-tools");
+        std::fs::create_dir_all(&dir).unwrap();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built =
+            Command::new(cargo).args(["build", "--release", "-p", "ofi-capi"]).current_dir(HERE).status().unwrap();
+        assert!(built.success(), "the library does not build");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        std::fs::copy(target.join("release/libfabric.so"), dir.join("libfabric.so.1")).unwrap();
+        dir
+    })
+}
+
+/// Whether the tools are there; without them the tests say so, and fail in CI.
+fn tools() -> bool {
+    let there = Command::new("fi_pingpong").arg("-h").output().is_ok();
+    if !there {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "fi_pingpong (package libfabric-bin) is missing");
+        eprintln!("skipped: fi_pingpong (package libfabric-bin) is missing");
+    }
+    there
+}
+
+fn command(program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "60", program]).env("LD_LIBRARY_PATH", library());
+    command
+}
+
+fn good(output: Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(err.is_empty(), "it complains: {err}");
+    out.into_owned()
+}
+
+#[test]
+fn fi_info_lists_what_there_is() {
+    if !tools() {
+        return;
+    }
+    let info = |arguments: &[&str]| good(command("fi_info").args(arguments).output().unwrap());
+    let all = info(&[]);
+    for line in ["provider: tcp\n", "provider: tcp;ofi_rxm\n", "type: FI_EP_RDM", "type: FI_EP_MSG", "domain: lo"] {
+        assert!(all.contains(line), "{line:?} is not in\n{all}");
+    }
+    assert!(info(&["-l"]).starts_with("tcp:\n"));
+    assert!(info(&["-v"]).contains("    fi_domain_attr:\n        domain: (nil)\n"));
+    assert!(info(&["-e"]).contains("# FI_TCP_IFACE: String"));
+    assert!(!info(&["-p", "tcp"]).contains("udp"));
+    let newest = info(&["--version"]);
+    assert!(newest.contains("libfabric"), "{newest}");
+}
+
+/// A client and a server.
+fn pingpong(arguments: &[&str]) {
+    // One pair at a time: the control port is chosen here, and two cores are few.
+    static TURN: Mutex<u32> = Mutex::new(0);
+    let mut turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    *turn += 1;
+    let port = (20_000 + (std::process::id() * 16 + *turn) % 10_000).to_string();
+    let mut server = command("fi_pingpong");
+    server.args(["-B", &port]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let server = server.spawn().unwrap();
+    // The tool has no way to say that it listens; its client is tried until it finds somebody.
+    let mut last = None;
+    for _ in 0..500 {
+        let client = command("fi_pingpong").args(["-P", &port]).args(arguments).arg("127.0.0.1").output().unwrap();
+        let refused = String::from_utf8_lossy(&client.stderr).contains("refused");
+        last = Some(client);
+        if !refused {
+            break;
+        }
+    }
+    let client = good(last.unwrap());
+    assert!(client.contains("64") && client.contains("usec/xfer"), "{client}");
+    good(server.wait_with_output().unwrap());
+}
+
+macro_rules! pairs {
+    ($($name:ident: [$($argument:literal),*];)*) => {$(
+        #[test]
+        fn $name() {
+            if tools() {
+                pingpong(&[$($argument),*]);
+            }
+        }
+    )*};
+}
+
+pairs! {
+    rdm: ["-p", "tcp", "-e", "rdm"];
+    rdm_checked: ["-p", "tcp", "-e", "rdm", "-c"];
+    rdm_all_sizes: ["-p", "tcp", "-e", "rdm", "-S", "all"];
+    rdm_all_sizes_checked: ["-p", "tcp", "-e", "rdm", "-c", "-S", "all"];
+    msg: ["-p", "tcp", "-e", "msg"];
+    msg_checked: ["-p", "tcp", "-e", "msg", "-c"];
+    msg_all_sizes: ["-p", "tcp", "-e", "msg", "-S", "all"];
+    msg_all_sizes_checked: ["-p", "tcp", "-e", "msg", "-c", "-S", "all"];
+    layered: ["-p", "tcp;ofi_rxm", "-e", "rdm"];
+    layered_all_sizes_checked: ["-p", "tcp;ofi_rxm", "-e", "rdm", "-c", "-S", "all"];
+}
