@@ -24,7 +24,7 @@ impl Addr {
     /// The address with port 0 on every interface.
     pub const ANY: Self = Self::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
-    /// The format in which [`Self::write_to`] lays it out.
+    /// The format in which [`Self::encode`] lays it out.
     pub const fn format(&self) -> AddrFormat {
         match self {
             Self::Inet(SocketAddr::V4(_)) => AddrFormat::SOCKADDR_IN,
