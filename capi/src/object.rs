@@ -98,6 +98,8 @@ pub(crate) struct EpObj {
     pub(crate) connected: bool,
     /// The request that this endpoint will accept.
     pub(crate) request: Mutex<Option<ConnectionRequest>>,
+    /// The handle that the request came with, freed with the endpoint; null if there was none.
+    pub(crate) handle: *mut fid,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
 }

@@ -2,7 +2,7 @@
 //! virtual call creeps between a posted message and the transport.
 
 use ofi_core::error::{Error, Result};
-use ofi_core::{Addr, AddrFormat, Errno, Info, ProgressModel, Threading};
+use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading};
 use ofi_engine::transport::{Listener, Transport};
 use ofi_sync::lock::{LockKind, Park, Unlocked};
 use ofi_tcp::offer::Offer;
@@ -80,7 +80,10 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     if !has_provider(name) {
         return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
     }
-    let promised = info.domain.threading == Threading::DOMAIN && info.domain.progress != ProgressModel::AUTO;
+    // Connected endpoints also move on when an event queue is read, which belongs to no domain.
+    let promised = info.domain.threading == Threading::DOMAIN
+        && info.domain.progress != ProgressModel::AUTO
+        && info.ep.kind != EndpointType::MSG;
     Ok(match unlocked.filter(|_| promised) {
         Some(kind) => visitor.visit(Tcp, kind),
         None => visitor.visit(Tcp, Park),

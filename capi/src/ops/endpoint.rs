@@ -55,7 +55,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         // SAFETY: the handle is that of an info, so an object of ours or of another library.
         let request = unsafe { object::borrow::<ConnReqObj>(handle) }
             .map_err(|errno| Error::new(errno, "open an endpoint for a handle that is no connection request"))?;
-        // The handle has done its part: it is taken back here, or by fi_reject.
+        // The handle has done its part: it is freed with the endpoint, or by fi_reject.
         let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
         Some(taken.ok_or_else(|| Error::new(Errno::EINVAL, "open an endpoint for a request that was used"))?)
     };
@@ -65,7 +65,17 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     if request.is_some() {
         info.src_addr = None;
     }
-    let opened = provider.endpoint(&info)?;
+    let opened = match provider.endpoint(&info) {
+        Ok(opened) => opened,
+        Err(error) => {
+            // The request is as it was: the application may try again, or reject it.
+            // SAFETY: the handle was checked above.
+            if let (Some(request), Ok(object)) = (request, unsafe { object::borrow::<ConnReqObj>(handle) }) {
+                *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+            }
+            return Err(error);
+        }
+    };
     let c = fid_ep {
         fid: object::header::<EpObj>(context),
         ops: &OPS,
@@ -84,6 +94,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         control: opened.control,
         connected,
         request: Mutex::new(request),
+        handle,
         domain,
         parent: domain.children.add(),
     };
@@ -97,6 +108,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         Err(errno) => return errno.negative(),
     };
     ep.control.close();
+    if !ep.handle.is_null() {
+        // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs to the endpoint.
+        drop(unsafe { object::reclaim::<ConnReqObj>(ep.handle) });
+    }
     // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
     drop(unsafe { object::reclaim::<EpObj>(fid) });
     0

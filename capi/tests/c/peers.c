@@ -367,9 +367,12 @@ static void connect_scenario(void)
 		CHECK(next_of(&client, NULL, &entry, &err) == 0);
 		CHECK(err.op_context == data && err.err == FI_ECONNRESET);
 		CHECK(fi_send(client.ep, in, 8, NULL, 0, NULL) == -FI_ENOTCONN);
+		close_side(&client);
+		/* Who ended it hears no more of it. */
+		for (len = 0; len < 1000; len++)
+			CHECK(fi_eq_read(server.eq, &number, &got, sizeof(got), 0) == -FI_EAGAIN);
 		CHECK(fi_close(&server.ep->fid) == 0);
 		server.ep = NULL;
-		close_side(&client);
 	}
 
 	/* Nobody there. */

@@ -136,14 +136,11 @@ impl<K: LockKind> Engine<K> {
                 let said = String::from_utf8_lossy(&hello.data).into_owned();
                 if matches!(self.config.speaker, Speaker::Msg) && hello.greeting == Greeting::Reject {
                     // The application's own words, for the event.
-                    self.peers[0].waiting.clear();
-                    self.event(EventKind::Failed {
-                        errno: Errno::ECONNREFUSED,
-                        cause: Cause::Rejected,
-                        text: format!("connect to {}: rejected", to()).into(),
-                        data: hello.data,
-                    });
-                    return Err(Down::new(Cause::Rejected, Errno::ECONNREFUSED, ""));
+                    let why = Down::new(Cause::Rejected, Errno::ECONNREFUSED, format!("connect to {}: rejected", to()));
+                    let Down { cause, errno, text } = why.clone();
+                    self.event(EventKind::Failed { errno, cause, text, data: hello.data });
+                    self.phase = Phase::Ended;
+                    return Err(why);
                 }
                 let errno = if hello.greeting == Greeting::Reject { Errno::ECONNREFUSED } else { Errno::EPROTO };
                 return Err(Down::new(Cause::Rejected, errno, format!("connect to {}: {said}", to())));
@@ -305,12 +302,12 @@ impl<K: LockKind> Engine<K> {
         if self.phase == Phase::Closing {
             return;
         }
-        let was_open = self.phase == Phase::Enabled;
-        self.phase = Phase::Ended;
+        let phase = core::mem::replace(&mut self.phase, Phase::Ended);
         self.flush_receives(why);
-        if was_open {
+        if phase == Phase::Enabled {
             self.event(EventKind::Shutdown);
-        } else if !why.text.is_empty() {
+        } else if phase == Phase::New {
+            // Otherwise this side has ended it, or the peer's rejection has been reported with its data.
             self.event(EventKind::Failed {
                 errno: why.errno,
                 cause: why.cause,

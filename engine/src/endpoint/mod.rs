@@ -42,6 +42,7 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     inner: K::Cell<Inner<T, K>>,
     heat: Heat,
     joined: AtomicBool,
+    connected: bool,
     bindings: Mutex<Vec<Binding>>,
 }
 
@@ -82,11 +83,13 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// An endpoint that is not enabled. `source` is the address that it was asked to have.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>) -> Arc<Self> {
+        let connected = matches!(config.speaker, Speaker::Msg);
         let inner = Inner { transport: None, engine: Engine::new(config), opener, source };
         Arc::new(Self {
             inner: kind.cell(inner),
             heat: Heat::default(),
             joined: AtomicBool::new(false),
+            connected,
             bindings: Mutex::default(),
         })
     }
@@ -199,7 +202,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             let key = cq.join(self.clone())?;
             self.on_close(move || cq.leave(key));
         }
-        if let Some((eq, _)) = eq {
+        // Only connected endpoints have events; others stay out of the reach of whoever reads the event queue.
+        if let Some((eq, _)) = eq.filter(|_| self.connected) {
             let key = eq.join(self.clone())?;
             self.on_close(move || eq.leave(key));
         }
