@@ -1,5 +1,6 @@
 //! Small tools of the boundary: results as C returns them, pointers as values.
 
+use crate::abi::fi_provider;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Errno, Error};
@@ -38,6 +39,17 @@ pub(crate) unsafe fn text(text: *const c_char) -> Option<String> {
     }
     // SAFETY: not null, so it ends with NUL by this function's contract.
     Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// The provider's name; `None` for the library itself.
+///
+/// # Safety
+/// `provider` is null or valid with a name.
+pub(crate) unsafe fn name_of(provider: *const fi_provider) -> Option<String> {
+    // SAFETY: null or valid by this function's contract.
+    let provider = unsafe { provider.as_ref() }?;
+    // SAFETY: a provider's name ends with NUL.
+    unsafe { text(provider.name) }
 }
 
 /// The bytes at `data`, as a copy.

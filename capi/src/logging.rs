@@ -2,7 +2,7 @@
 //! line each, in the format that people's scripts know.
 
 use crate::abi::fi_provider;
-use crate::guard::text;
+use crate::guard::{name_of, text};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::log::{self, Level, Sink, Subsystem};
 use std::io::Write;
@@ -110,22 +110,11 @@ fn print(provider: &str, level: usize, subsystem: usize, function: &str, line: c
     drop(std::io::stderr().write_all(line.as_bytes()));
 }
 
-/// The provider's name; empty for the library itself.
-///
-/// # Safety
-/// `provider` is null or valid with a name.
-unsafe fn name_of(provider: *const fi_provider) -> String {
-    // SAFETY: null or valid by this function's contract.
-    let provider = unsafe { provider.as_ref() };
-    // SAFETY: a provider's name ends with NUL.
-    provider.and_then(|provider| unsafe { text(provider.name) }).unwrap_or_default()
-}
-
 /// fi_provider(3).
 pub(crate) unsafe extern "C" fn fi_log_enabled(provider: *const fi_provider, level: c_int, subsystem: c_int) -> c_int {
     let (Ok(level), Ok(subsystem)) = (usize::try_from(level), usize::try_from(subsystem)) else { return 0 };
     // SAFETY: null or valid by fi_provider(3).
-    let name = unsafe { name_of(provider) };
+    let name = unsafe { name_of(provider) }.unwrap_or_default();
     c_int::from(filter().wants(&name, level, subsystem))
 }
 
@@ -213,7 +202,7 @@ unsafe extern "C" fn log_formatted(
         return;
     }
     // SAFETY: null or valid by fi_provider(3).
-    let name = unsafe { name_of(provider) };
+    let name = unsafe { name_of(provider) }.unwrap_or_default();
     // SAFETY: null or ends with NUL by fi_provider(3).
     let function = unsafe { text(function) }.unwrap_or_default();
     // SAFETY: not null, and the caller's arguments go with it.

@@ -7,7 +7,7 @@ use crate::abi::{
     FI_CLASS_PEP, fi_ops, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_pep,
 };
 use core::any::Any;
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
 use ofi_core::{Addr, AddrFormat, BindFlags, Errno, Info, Version};
 use ofi_engine::eq::{ConnectionRequest, Owner};
@@ -64,6 +64,23 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
 pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
     // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
     unsafe { Box::from_raw(object.cast::<O>()) }
+}
+
+/// Closes an object unless it is `busy` (fi_close(3)).
+///
+/// # Safety
+/// As for [`borrow`], and the caller does not use the object again if it is closed.
+pub(crate) unsafe fn close<O: Object>(object: *mut fid, busy: impl FnOnce(&O) -> bool) -> c_int {
+    // SAFETY: this function's contract.
+    match unsafe { borrow::<O>(object) } {
+        Ok(found) if busy(found) => Errno::EBUSY.negative(),
+        Ok(_) => {
+            // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
+            drop(unsafe { reclaim::<O>(object) });
+            0
+        }
+        Err(errno) => errno.negative(),
+    }
 }
 
 /// A fabric.

@@ -1,7 +1,7 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
 use crate::abi::{fi_param, fi_provider};
-use crate::guard::text;
+use crate::guard::{name_of, text};
 use crate::logging::formatted;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
@@ -40,17 +40,6 @@ fn variable(provider: Option<&str>, name: &str) -> String {
         Some(provider) => format!("FI_{provider}_{name}").to_ascii_uppercase(),
         None => format!("FI_{name}").to_ascii_uppercase(),
     }
-}
-
-/// The provider's name; `None` for the library itself.
-///
-/// # Safety
-/// `provider` is null or valid with a name.
-unsafe fn name_of(provider: *const fi_provider) -> Option<String> {
-    // SAFETY: null or valid by this function's contract.
-    let provider = unsafe { provider.as_ref() }?;
-    // SAFETY: a provider's name ends with NUL.
-    unsafe { text(provider.name) }
 }
 
 /// fi_provider(3): variadic, see [`crate::logging::fi_log`].

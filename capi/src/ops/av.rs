@@ -57,17 +57,8 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let av = match unsafe { object::borrow::<AvObj>(fid) } {
-        Ok(av) => av,
-        Err(errno) => return errno.negative(),
-    };
-    if av.av.users.count() > 0 {
-        return Errno::EBUSY.negative();
-    }
-    // SAFETY: no endpoint refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<AvObj>(fid) });
-    0
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<AvObj>(fid, |av| av.av.users.count() > 0) }
 }
 
 /// Where results of an insertion go.

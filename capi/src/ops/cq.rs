@@ -81,17 +81,8 @@ pub(crate) fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) 
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let cq = match unsafe { object::borrow::<CqObj>(fid) } {
-        Ok(cq) => cq,
-        Err(errno) => return errno.negative(),
-    };
-    if cq.control.in_use() {
-        return Errno::EBUSY.negative();
-    }
-    // SAFETY: no endpoint refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<CqObj>(fid) });
-    0
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<CqObj>(fid, |cq| cq.control.in_use()) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

@@ -182,17 +182,8 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let domain = match unsafe { object::borrow::<DomainObj>(fid) } {
-        Ok(domain) => domain,
-        Err(errno) => return errno.negative(),
-    };
-    if domain.children.count() > 0 {
-        return Errno::EBUSY.negative();
-    }
-    // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<DomainObj>(fid) });
-    0
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<DomainObj>(fid, |domain| domain.children.count() > 0) }
 }
 
 unsafe extern "C" fn open_endpoint(

@@ -67,27 +67,13 @@ pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context: *mut 
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let eq = match unsafe { object::borrow::<EqObj>(fid) } {
-        Ok(eq) => eq,
-        Err(errno) => return errno.negative(),
-    };
-    if eq.eq.users.count() > 0 {
-        return Errno::EBUSY.negative();
-    }
-    // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<EqObj>(fid) });
-    0
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<EqObj>(fid, |eq| eq.eq.users.count() > 0) }
 }
 
 unsafe extern "C" fn close_request(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    match unsafe { object::borrow::<ConnReqObj>(fid) } {
-        // SAFETY: the caller gives the request up, and with it the connection.
-        Ok(_) => drop(unsafe { object::reclaim::<ConnReqObj>(fid) }),
-        Err(errno) => return errno.negative(),
-    }
-    0
+    // SAFETY: C passes the object that holds this table, and gives the request up, and with it the connection.
+    unsafe { object::close::<ConnReqObj>(fid, |_| false) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

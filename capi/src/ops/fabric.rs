@@ -37,17 +37,8 @@ pub(crate) fn open(provider: String, api: Version, context: *mut c_void) -> *mut
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let fabric = match unsafe { object::borrow::<FabricObj>(fid) } {
-        Ok(fabric) => fabric,
-        Err(errno) => return errno.negative(),
-    };
-    if fabric.children.count() > 0 {
-        return Errno::EBUSY.negative();
-    }
-    // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<FabricObj>(fid) });
-    0
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<FabricObj>(fid, |fabric| fabric.children.count() > 0) }
 }
 
 unsafe extern "C" fn open_domain(
