@@ -72,7 +72,13 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
             out.push((name, endpoint));
         }
     }
-    if out.is_empty() { Err(Error::new(Errno::ENODATA, refusals.to_string())) } else { Ok(out) }
+    match filter {
+        _ if !out.is_empty() => Ok(out),
+        Some(filter) => {
+            Err(Error::new(Errno::ENODATA, format!("no provider that carries messages is called {filter}")))
+        }
+        None => Err(Error::new(Errno::ENODATA, refusals.to_string())),
+    }
 }
 
 /// Runs everything; false if anything failed.

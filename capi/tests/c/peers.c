@@ -258,7 +258,7 @@ static void selective(void)
 	close_side(&s);
 }
 
-static void calls(void)
+static void calls_of_one_kind(void)
 {
 	struct side a, b;
 	fi_addr_t to_a, to_b;
@@ -272,6 +272,14 @@ static void calls(void)
 	close_side(&a);
 	close_side(&b);
 	selective();
+}
+
+static void calls(void)
+{
+	calls_of_one_kind();
+	/* Without locks. */
+	threading = FI_THREAD_DOMAIN;
+	calls_of_one_kind();
 }
 
 static uint32_t event(struct fid_eq *eq, void *buf, size_t len, ssize_t expected)

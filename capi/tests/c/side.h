@@ -22,6 +22,9 @@ struct side {
 	size_t len;
 };
 
+/* The threading that endpoints are opened for: both kinds of locking are to be tested. */
+static enum fi_threading threading = FI_THREAD_SAFE;
+
 static inline double seconds(void)
 {
 	struct timespec now;
@@ -38,8 +41,9 @@ static inline struct fi_info *find(enum fi_ep_type type)
 	hints->ep_attr->type = type;
 	hints->caps = FI_MSG | FI_TAGGED | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
 	hints->fabric_attr->prov_name = strdup("tcp");
-	hints->domain_attr->threading = FI_THREAD_SAFE;
+	hints->domain_attr->threading = threading;
 	CHECK(fi_getinfo(FI_VERSION(2, 6), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
+	CHECK(info->domain_attr->threading == threading);
 	fi_freeinfo(hints);
 	return info;
 }
