@@ -4,9 +4,9 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
 use ofi_engine::eq::{ConnectionRequest, EventKind, Found, Owner};
-use ofi_engine::{EventQueue as Queue, PassiveEndpoint};
+use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
 use ofi_os::wait_fd::WaitPort;
-use ofi_registry::{DomainVisitor, Provider};
+use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +38,14 @@ pub enum Event {
     Connected,
     /// The connection has ended.
     Shutdown,
+    /// A multicast group has been joined.
+    Joined,
 }
 
 impl EventQueue {
     /// An empty queue.
     pub fn new() -> Result<Self> {
-        Ok(Self(Arc::new(Queue::new(Arc::new(WaitPort::new(true)?)))))
+        Ok(Self(Arc::new(Queue::new(Arc::new(WaitPort::new(true)?), Waiting::Sleeping))))
     }
 
     /// The next event; `None` when the timeout is over.
@@ -69,6 +71,7 @@ impl EventQueue {
                         EventKind::ConnectionRequest(request) => Event::Request(Request(request)),
                         EventKind::Connected(_) => Event::Connected,
                         EventKind::Shutdown => Event::Shutdown,
+                        EventKind::Joined => Event::Joined,
                         EventKind::User(..) | EventKind::Failed { .. } => return Err(Errno::EOTHER.into()),
                     }));
                 }
@@ -111,18 +114,21 @@ impl<L: ofi_engine::transport::Listener> Erased for Held<L> {
 struct Open(Info);
 
 impl DomainVisitor for Open {
-    type Output = Box<dyn Erased>;
+    type Output = Result<Box<dyn Erased>>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let format = self.0.addr_format;
         let opener = Box::new(move |addr| provider.open_listener(addr, format));
-        Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener)))
+        Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
+    }
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", provider.name())))
     }
 }
 
 impl Listener {
     /// Listens at the source address of `info`.
     pub fn listen(info: &Info, events: &EventQueue) -> Result<Self> {
-        let listener = Self(ofi_registry::open(info, None, Open(info.clone()))?);
+        let listener = Self(ofi_registry::open(info, None, Open(info.clone()))??);
         listener.0.listen(&events.0)?;
         Ok(listener)
     }

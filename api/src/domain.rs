@@ -4,15 +4,16 @@ use crate::buf::{Done, Failed, Flights};
 use crate::connection::{EventQueue, Request};
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags};
+use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, ProgressModel};
+use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, Opener};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::Speaker;
-use ofi_engine::op::{RecvOp, SendOp};
+use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
-use ofi_engine::{AddressVector, CompletionQueue as Queue, Endpoint as Engine};
+use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
 use ofi_os::wait_fd::WaitPort;
-use ofi_registry::{DomainVisitor, Provider};
+use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::{LockKind, Park};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ type Opens = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
 pub struct Domain {
     open: Opens,
     flights: Flights,
+    /// Moves its endpoints on, with FI_PROGRESS_AUTO.
+    _thread: Option<Arc<AutoThread>>,
 }
 
 impl fmt::Debug for Domain {
@@ -80,11 +83,46 @@ impl<T: Transport> Erased for Held<T> {
     }
 }
 
-struct Open;
+/// A datagram endpoint.
+struct Packets<D: Datagrams>(Arc<DatagramEndpoint<D, Park>>);
+
+impl<D: Datagrams> Erased for Packets<D> {
+    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
+        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
+        self.0.bind_av(av)
+    }
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) {
+        self.0.bind_eq(eq);
+    }
+    fn enable(&self) -> Result<()> {
+        self.0.enable()
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+    fn connect(&self, _to: Addr) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    fn accept(&self, _request: ConnectionRequest) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    fn send(&self, op: SendOp) -> Result<(), Errno> {
+        self.0.send(op)
+    }
+    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        self.0.receive(op)
+    }
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+struct Open(Option<Arc<Auto>>);
 
 impl DomainVisitor for Open {
     type Output = Opens;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        let auto = self.0;
         Arc::new(move |info| {
             let format = info.addr_format;
             let (speaker, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
@@ -101,7 +139,22 @@ impl DomainVisitor for Open {
                 nonce: ofi_os::random(),
                 provider: provider.name(),
             };
-            Arc::new(Held(Engine::new(Park, config, info.src_addr, opener)))
+            Arc::new(Held(Engine::new(Park, config, info.src_addr, opener, auto.clone())))
+        })
+    }
+
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        let auto = self.0;
+        Arc::new(move |info| {
+            let format = info.addr_format;
+            let config = datagram::Config {
+                caps: info.caps,
+                max_msg_size: info.ep.max_msg_size,
+                inject_size: info.tx.inject_size,
+                rx_size: info.rx.size,
+            };
+            let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format));
+            Arc::new(Packets(DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())))
         })
     }
 }
@@ -112,20 +165,29 @@ impl Domain {
     /// # Errors
     /// ENODEV if there is no such provider.
     pub fn open(info: &Info) -> Result<Self> {
-        Ok(Self { open: ofi_registry::open(info, None, Open)?, flights: Flights::default() })
+        let thread = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
+        let progress = thread.as_ref().map(|thread| thread.progress().clone());
+        Ok(Self {
+            open: ofi_registry::open(info, None, Open(progress))?,
+            flights: Flights::default(),
+            _thread: thread.map(Arc::new),
+        })
     }
 
     /// A completion queue with room for `size` entries; it grows.
     pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
         let port = Arc::new(WaitPort::new(true)?);
-        Ok(CompletionQueue { queue: Arc::new(Queue::new(Park, size, port, true)), flights: self.flights.clone() })
+        Ok(CompletionQueue {
+            queue: Arc::new(Queue::new(Park, size, port, Waiting::Sleeping)),
+            flights: self.flights.clone(),
+        })
     }
 
     /// An endpoint whose operations complete into `cq`. Connected ones report to `events`; connectionless ones are
     /// ready at once.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info);
-        let av = Arc::new(AddressVector::new(0));
+        let av = Arc::new(AddressVector::new(0, false));
         engine.bind(&cq.queue, &av)?;
         if let Some(events) = events {
             engine.bind_eq(&events.0);

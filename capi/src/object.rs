@@ -3,18 +3,23 @@
 //! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
 
 use crate::abi::{
-    FI_CLASS_AV, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ, FI_CLASS_FABRIC,
-    FI_CLASS_PEP, fi_ops, fid, fid_av, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_pep,
+    FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ,
+    FI_CLASS_FABRIC, FI_CLASS_MC, FI_CLASS_PEP, FI_CLASS_POLL, FI_CLASS_WAIT, fi_ops, fid, fid_av, fid_cntr, fid_cq,
+    fid_domain, fid_ep, fid_eq, fid_fabric, fid_mc, fid_pep, fid_poll, fid_wait,
 };
+use crate::ops::poll::Polled;
+use crate::ops::wait::{Wait, WaitSet};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
-use ofi_core::{Addr, AddrFormat, BindFlags, Errno, Info, Version};
+use ofi_core::wait::Port;
+use ofi_core::{Addr, AddrFormat, BindFlags, Errno, FiAddr, Info, Version};
 use ofi_engine::eq::{ConnectionRequest, Owner};
-use ofi_engine::{AddressVector, EventQueue};
+use ofi_engine::{AddressVector, Auto, EventQueue, Waiting};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A kind of object.
 ///
@@ -56,6 +61,18 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
     // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
     Ok(unsafe { &*object.cast::<O>() })
 }
+
+/// The object of a thunk: what C calls it with. Returns the error number from the thunk for null.
+macro_rules! ours {
+    ($kind:ty, $fid:expr $(, $wide:ty)?) => {
+        // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls after it.
+        match unsafe { $crate::object::borrow::<$kind>($fid) } {
+            Ok(object) => object,
+            Err(errno) => return errno.negative() $(as $wide)?,
+        }
+    };
+}
+pub(crate) use ours;
 
 /// Takes an object back from C for good.
 ///
@@ -99,6 +116,8 @@ pub(crate) struct DomainObj {
     pub(crate) api: Version,
     pub(crate) format: AddrFormat,
     pub(crate) av_type: u32,
+    /// Entries of address vectors may have ids (FI_AV_USER_ID).
+    pub(crate) user_ids: bool,
     pub(crate) children: Children,
     pub(crate) parent: Child,
 }
@@ -107,12 +126,22 @@ pub(crate) struct DomainObj {
 #[repr(C)]
 pub(crate) struct EpObj {
     pub(crate) c: fid_ep,
-    /// The `Endpoint<T, K>` for which the message tables were made.
+    /// The endpoint of the engine for which the message tables were made.
     pub(crate) hot: *const c_void,
     pub(crate) tx_flags: AtomicU64,
     pub(crate) rx_flags: AtomicU64,
-    pub(crate) control: Box<dyn EpControl>,
+    pub(crate) control: Arc<dyn EpControl>,
+    /// Other names of this endpoint, and groups that it has joined.
+    pub(crate) dependents: Children,
+    /// This is another name of an endpoint, which it keeps open.
+    pub(crate) alias_of: Option<Child>,
     pub(crate) connected: bool,
+    /// It takes several messages into one buffer.
+    pub(crate) several: bool,
+    /// It takes tagged messages.
+    pub(crate) tagged: bool,
+    /// The largest message, tagged message, inject and tagged inject: what there is, and what the application set.
+    pub(crate) limits: [(usize, AtomicU64); 4],
     /// The request that this endpoint will accept.
     pub(crate) request: Mutex<Option<ConnectionRequest>>,
     /// The handle that the request came with, freed with the endpoint; null if there was none.
@@ -135,10 +164,10 @@ pub(crate) struct CqObj {
     pub(crate) c: fid_cq,
     /// The `CompletionQueue<K>` for which the table was made.
     pub(crate) hot: *const c_void,
-    pub(crate) control: Box<dyn CqControl>,
+    pub(crate) control: Arc<dyn CqControl>,
     /// Bytes of an entry.
     pub(crate) entry: usize,
-    pub(crate) wait_obj: u32,
+    pub(crate) wait: Wait,
     pub(crate) threshold: bool,
     pub(crate) api: Version,
     pub(crate) domain: *const DomainObj,
@@ -150,6 +179,8 @@ pub(crate) struct CqObj {
 pub(crate) struct AvObj {
     pub(crate) c: fid_av,
     pub(crate) av: Arc<AddressVector>,
+    /// Entries get their ids by fi_av_set_user_id(3).
+    pub(crate) ids: bool,
     pub(crate) format: AddrFormat,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
@@ -160,10 +191,46 @@ pub(crate) struct AvObj {
 pub(crate) struct EqObj {
     pub(crate) c: fid_eq,
     pub(crate) eq: Arc<EventQueue>,
-    pub(crate) wait_obj: u32,
+    pub(crate) wait: Wait,
     pub(crate) api: Version,
     /// What the last error entry pointed to.
     pub(crate) error_data: Mutex<Vec<u8>>,
+    pub(crate) parent: Child,
+}
+
+/// A counter.
+#[repr(C)]
+pub(crate) struct CntrObj {
+    pub(crate) c: fid_cntr,
+    pub(crate) control: Arc<dyn CntrControl>,
+    pub(crate) wait: Wait,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+/// A multicast group that an endpoint has joined.
+#[repr(C)]
+pub(crate) struct McObj {
+    pub(crate) c: fid_mc,
+    pub(crate) ep: Arc<dyn EpControl>,
+    pub(crate) group: Addr,
+    /// Keeps the endpoint open.
+    pub(crate) parent: Child,
+}
+
+/// A wait set.
+#[repr(C)]
+pub(crate) struct WaitObj {
+    pub(crate) c: fid_wait,
+    pub(crate) set: Arc<WaitSet>,
+    pub(crate) parent: Child,
+}
+
+/// A poll set.
+#[repr(C)]
+pub(crate) struct PollObj {
+    pub(crate) c: fid_poll,
+    pub(crate) members: Mutex<Vec<Polled>>,
     pub(crate) parent: Child,
 }
 
@@ -192,19 +259,26 @@ kinds! {
     CqObj, FI_CLASS_CQ, crate::ops::cq::FID_OPS;
     AvObj, FI_CLASS_AV, crate::ops::av::FID_OPS;
     EqObj, FI_CLASS_EQ, crate::ops::eq::FID_OPS;
+    CntrObj, FI_CLASS_CNTR, crate::ops::cntr::FID_OPS;
+    McObj, FI_CLASS_MC, crate::ops::group::FID_OPS;
+    WaitObj, FI_CLASS_WAIT, crate::ops::wait::FID_OPS;
+    PollObj, FI_CLASS_POLL, crate::ops::poll::FID_OPS;
     ConnReqObj, FI_CLASS_CONNREQ, crate::ops::eq::REQUEST_FID_OPS;
 }
 
 /// What a domain does whatever its provider and locking.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
-    fn cq(&self, size: usize, waitable: bool) -> Result<OpenedCq>;
+    fn cq(&self, size: usize, port: Arc<dyn Port>, how: Waiting) -> OpenedCq;
+    fn counter(&self, port: Arc<dyn Port>, how: Waiting) -> Arc<dyn CntrControl>;
+    /// The progress of a domain with FI_PROGRESS_AUTO.
+    fn auto(&self) -> Option<&Arc<Auto>>;
 }
 
 /// An endpoint's parts: its engine, erased and as the message tables need it.
 pub(crate) struct Opened {
     pub(crate) hot: *const c_void,
-    pub(crate) control: Box<dyn EpControl>,
+    pub(crate) control: Arc<dyn EpControl>,
     pub(crate) msg: &'static crate::abi::fi_ops_msg,
     pub(crate) tagged: &'static crate::abi::fi_ops_tagged,
 }
@@ -212,23 +286,29 @@ pub(crate) struct Opened {
 /// A completion queue's parts.
 pub(crate) struct OpenedCq {
     pub(crate) hot: *const c_void,
-    pub(crate) control: Box<dyn CqControl>,
+    pub(crate) control: Arc<dyn CqControl>,
     pub(crate) ops: &'static crate::abi::fi_ops_cq,
 }
 
 /// What an endpoint does off the data path, whatever its provider and locking.
 pub(crate) trait EpControl: Send + Sync {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()>;
+    fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()>;
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()>;
     fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner);
     fn enable(&self) -> Result<()>;
     fn cancel(&self, context: usize);
+    fn min_multi_recv(&self) -> usize;
+    fn set_min_multi_recv(&self, least: usize);
     fn local_addr(&self) -> Result<Addr>;
     fn set_local_addr(&self, addr: Addr) -> Result<()>;
     fn peer_addr(&self) -> Result<Addr>;
     fn connect(&self, to: Addr, data: &[u8]) -> Result<()>;
     fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
     fn shut_down(&self) -> core::result::Result<(), Errno>;
+    /// Joins a group, to send to it, to receive from it, or both: the handle to send with.
+    fn join(&self, group: Addr, send: bool, receive: bool, owner: Owner) -> Result<FiAddr>;
+    fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner);
     fn close(&self);
 }
 
@@ -242,11 +322,37 @@ pub(crate) trait PepControl: Send + Sync {
     fn close(&self);
 }
 
-/// What a completion queue does off the data path.
-pub(crate) trait CqControl: Send + Sync {
-    fn as_any(&self) -> &dyn Any;
+/// What can be waited on together with others.
+pub(crate) trait Waits: Send + Sync {
+    /// What becomes readable when there is news, if it sleeps.
     fn descriptor(&self) -> Option<i32>;
+    /// Whether a caller may sleep now: `AGAIN` if there is something to read.
     fn try_wait(&self) -> core::result::Result<(), Errno>;
+}
+
+/// What a completion queue does off the data path.
+pub(crate) trait CqControl: Waits {
+    fn as_any(&self) -> &dyn Any;
+    fn waiting(&self) -> Waiting;
     fn in_use(&self) -> bool;
+    /// Keeps it in use.
+    fn hold(&self) -> Child;
+    /// Whether there is something to read.
+    fn check(&self) -> bool;
     fn signal(&self) -> core::result::Result<(), Errno>;
+}
+
+/// What a counter does.
+pub(crate) trait CntrControl: Waits {
+    fn as_any(&self) -> &dyn Any;
+    fn in_use(&self) -> bool;
+    /// Keeps it in use.
+    fn hold(&self) -> Child;
+    fn read(&self) -> u64;
+    fn read_errors(&self) -> u64;
+    fn add(&self, count: u64);
+    fn add_errors(&self, count: u64);
+    fn set(&self, value: u64);
+    fn set_errors(&self, value: u64);
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> core::result::Result<(), Errno>;
 }

@@ -164,8 +164,12 @@ bitflags! {
         const WRITE = 1 << 9;
         /// Receives.
         const RECV = 1 << 10;
-        /// Everything that transmits.
+        /// Everything that transmits; for a counter: sends.
         const TRANSMIT = 1 << 11;
+        /// Being read from.
+        const REMOTE_READ = 1 << 12;
+        /// Being written to.
+        const REMOTE_WRITE = 1 << 13;
         /// Only operations that ask for it report success.
         const SELECTIVE_COMPLETION = 1 << 59;
         const _ = !0;
@@ -249,6 +253,17 @@ impl Caps {
     pub const PRIMARY: Self = Self::from_bits_retain(0x0c00_8a00_0000_3f7e);
     /// Capabilities that come unasked when the provider has them.
     pub const SECONDARY: Self = Self::from_bits_retain(0x033e_0000_0031_0000);
+    /// Capabilities that are neither primary nor secondary: they come only when they are asked for, or when nothing is.
+    /// FI_REMOTE_CQ_DATA is none, but old programs ask for it.
+    pub const KNOWN_BESIDES: Self = Self::from_bits_retain(
+        Self::XPU.bits()
+            | Self::TAGGED_DIRECTED_RECV.bits()
+            | Self::TAGGED_MULTI_RECV.bits()
+            | Self::EXACT_DIRECTED_RECV.bits()
+            | Self::REMOTE_CQ_DATA.bits(),
+    );
+    /// Capabilities that turn what works into an error, so that nobody gets them who did not name them.
+    pub const ONLY_IF_NAMED: Self = Self::SOURCE_ERR;
     /// Capabilities that a hint for transmitting may name although they belong to receiving.
     pub const IGNORED_FOR_TRANSMIT: Self = Self::from_bits_retain(0x0b04_0000_0001_3400);
     /// Capabilities that a hint for receiving may name although they belong to transmitting.
@@ -258,6 +273,11 @@ impl Caps {
     pub const TRANSMIT: Self = Self::from_bits_retain(0x0400_8000_0000_0b7e | 0x0002_0000_0030_0000);
     /// What a receive context can have.
     pub const RECEIVE: Self = Self::from_bits_retain(0x0800_8000_0000_345e | 0x0306_0000_0011_0000);
+}
+
+impl OpFlags {
+    /// The bits that mean something for an operation or for a completion in any version of the interface.
+    pub const KNOWN: Self = Self::from_bits_retain(0x0e00_1000_ff3f_3f7e);
 }
 
 macro_rules! name_table {

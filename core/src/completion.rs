@@ -1,5 +1,6 @@
 //! What a finished operation leaves in a completion queue (fi_cq(3)).
 
+use crate::addr::Addr;
 use crate::caps::OpFlags;
 use crate::errno::Errno;
 
@@ -66,11 +67,15 @@ pub enum Cause {
     NoAddress = 12,
     /// The peer could not take the message any more.
     PeerDropped = 13,
+    /// A peek found no message.
+    NoMessage = 14,
+    /// The sender is not in the address vector.
+    UnknownSender = 15,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -84,6 +89,8 @@ impl Cause {
         Self::Silent,
         Self::NoAddress,
         Self::PeerDropped,
+        Self::NoMessage,
+        Self::UnknownSender,
     ];
 
     /// The number for `prov_errno`.
@@ -112,6 +119,8 @@ impl Cause {
             Self::Silent => "the peer's host does not acknowledge",
             Self::NoAddress => "the address vector has no such entry",
             Self::PeerDropped => "the peer could not take the message",
+            Self::NoMessage => "no message that fits has come",
+            Self::UnknownSender => "the sender is not in the address vector",
         }
     }
 }
@@ -129,4 +138,6 @@ pub struct Failure {
     pub cause: Cause,
     /// Why, in a sentence: "connect to 127.0.0.1:7471: refused".
     pub text: std::sync::Arc<str>,
+    /// The sender that the address vector does not have (FI_SOURCE_ERR).
+    pub sender: Option<Addr>,
 }

@@ -221,6 +221,19 @@ pub struct Info {
     pub nic: Option<Nic>,
 }
 
+/// What a provider can do at most.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// The limits.
+    pub most: Info,
+    /// `tx_attr->size` and `rx_attr->size` if the hints do not say.
+    pub default_size: usize,
+    /// The environment's choice of interfaces for it, by the parameter's name.
+    pub interfaces: crate::param::Param,
+    /// Messages are packets: `max_msg_size` is what an interface carries whole.
+    pub packets: bool,
+}
+
 /// What an application asks for; what is `None` it does not care about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {

@@ -157,7 +157,7 @@ fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
     let primary = offer.caps & Caps::PRIMARY;
     let secondary = offer.caps & Caps::SECONDARY;
     if hints.caps.is_empty() {
-        return Ok(primary | secondary);
+        return Ok((primary | secondary) - Caps::ONLY_IF_NAMED);
     }
     let mut out = hints.caps & Caps::PRIMARY;
     let directions = Caps::SEND | Caps::RECV;
@@ -168,8 +168,9 @@ fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
     if out.intersects(Caps::RMA | Caps::ATOMIC) && !out.intersects(sides) {
         out |= sides & primary;
     }
-    let unasked = if hints.caps.contains(Caps::SOURCE) { secondary } else { secondary - Caps::SOURCE };
-    Ok(out | unasked)
+    let unnamed = (Caps::SOURCE | Caps::ONLY_IF_NAMED | Caps::KNOWN_BESIDES) - hints.caps;
+    let besides = offer.caps & Caps::KNOWN_BESIDES;
+    Ok(out | ((secondary | besides) - unnamed))
 }
 
 fn fabric(want: &FabricAttr, offer: &FabricAttr) -> Check {
@@ -199,13 +200,8 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     if want.threading != Threading::UNSPEC {
         info.domain.threading = want.threading;
     }
-    let progress_fits = |wanted: ProgressModel| match wanted {
-        ProgressModel::UNSPEC => true,
-        ProgressModel::AUTO => offered.progress == ProgressModel::AUTO,
-        ProgressModel::MANUAL | ProgressModel::CONTROL_UNIFIED => true,
-        _ => false,
-    };
-    if !progress_fits(want.progress) {
+    // Who asks for AUTO gets a thread, who does not ask gets none.
+    if want.progress.0 > ProgressModel::CONTROL_UNIFIED.0 {
         return Err(Reason::new("domain_attr->progress", want.progress, offered.progress));
     }
     if want.progress != ProgressModel::UNSPEC {
@@ -424,7 +420,7 @@ mod tests {
         assert_eq!(refused(|h| h.ep.as_mut().unwrap().protocol = Protocol::RXM), "ep_attr->protocol");
         assert_eq!(refused(|h| h.tx.as_mut().unwrap().inject_size = 129), "tx_attr->inject_size");
         assert_eq!(refused(|h| h.tx.as_mut().unwrap().msg_order = MsgOrder::WAR), "tx_attr->msg_order");
-        assert_eq!(refused(|h| h.domain.as_mut().unwrap().progress = ProgressModel::AUTO), "domain_attr->progress");
+        assert_eq!(refused(|h| h.domain.as_mut().unwrap().progress = ProgressModel(9)), "domain_attr->progress");
         assert_eq!(refused(|h| h.domain.as_mut().unwrap().threading = Threading(9)), "domain_attr->threading");
         assert_eq!(refused(|h| h.domain.as_mut().unwrap().cq_data_size = 9), "domain_attr->cq_data_size");
         assert_eq!(refused(|h| h.ep.as_mut().unwrap().tx_ctx_cnt = SHARED_CONTEXT), "ep_attr->tx_ctx_cnt");

@@ -1,6 +1,9 @@
 //! Parameters: each `FI_*` variable that changes something is one constant, from which its value, its
 //! description and its documentation come (fi_provider(7), "ENVIRONMENT").
 
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
 /// Kind of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
@@ -25,10 +28,58 @@ pub struct Param {
     pub help: &'static str,
 }
 
+/// Where parameters come from that the environment does not set.
+pub const CONFIG_FILE: Param = Param {
+    name: "FI_CONFIG_FILE",
+    kind: ParamKind::String,
+    help: "A file of lines NAME=VALUE with parameters that are not in the environment (default: /etc/libfabric.conf)",
+};
+/// Whether the file is stronger than the environment.
+pub const PREFER_SYSCONFIG: Param = Param {
+    name: "FI_PREFER_SYSCONFIG",
+    kind: ParamKind::Bool,
+    help: "Parameters in the configuration file override those in the environment (default: no)",
+};
+
+/// The lines NAME=VALUE of a configuration file: no comments, nothing trimmed, later lines win.
+fn parse_config(text: &str) -> HashMap<String, String> {
+    text.lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// What the configuration file says of a variable. The file is read once.
+pub fn configured(name: &str) -> Option<&'static str> {
+    static CONFIG: OnceLock<HashMap<String, String>> = OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let path = std::env::var(CONFIG_FILE.name).unwrap_or_else(|_| "/etc/libfabric.conf".to_owned());
+        // Most machines have no such file.
+        std::fs::read_to_string(path).map_or_else(|_| HashMap::new(), |text| parse_config(&text))
+    });
+    config.get(name).map(String::as_str)
+}
+
+/// The value of a variable: from the environment, else from the configuration file; or the other way around
+/// ([`PREFER_SYSCONFIG`]).
+pub fn value(name: &str) -> Option<String> {
+    let file = configured(name);
+    let environment = std::env::var(name).ok();
+    let reversed = file.is_some()
+        && environment.is_some()
+        && std::env::var(PREFER_SYSCONFIG.name)
+            .ok()
+            .as_deref()
+            .or_else(|| configured(PREFER_SYSCONFIG.name))
+            .and_then(parse_bool)
+            .unwrap_or(false);
+    if reversed { file.map(str::to_owned) } else { environment.or_else(|| file.map(str::to_owned)) }
+}
+
 impl Param {
     /// Its text, if it is set.
     pub fn text(&self) -> Option<String> {
-        std::env::var(self.name).ok()
+        value(self.name)
     }
 
     /// Its value as a truth value; `default` if it is not set or not one.
@@ -63,6 +114,14 @@ pub fn parse_number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_a_file_are_names_and_values() {
+        let config = parse_config("FI_PROVIDER=tcp\nno value\nFI_LOG_LEVEL= a=b\n");
+        assert_eq!(config.get("FI_PROVIDER").map(String::as_str), Some("tcp"));
+        assert_eq!(config.get("FI_LOG_LEVEL").map(String::as_str), Some(" a=b"));
+        assert_eq!(config.len(), 2);
+    }
 
     #[test]
     fn values_are_read_in_their_spellings() {

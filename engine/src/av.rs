@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct AddressVector {
     table: Mutex<Table>,
     epoch: AtomicU64,
+    /// Every entry will get an id (FI_AV_USER_ID when it was opened).
+    ids: bool,
     /// The endpoints that are bound to it.
     pub users: Children,
 }
@@ -32,12 +34,15 @@ struct Entry {
     /// As it was inserted.
     addr: Addr,
     times: usize,
+    /// What completions say instead of the handle (FI_AV_USER_ID).
+    user: Option<FiAddr>,
 }
 
 impl AddressVector {
-    /// An empty one, with room for `count` addresses.
-    pub fn new(count: usize) -> Self {
-        let av = Self::default();
+    /// An empty one, with room for `count` addresses. With `ids` an entry has no name in completions until
+    /// [`Self::set_user_id`].
+    pub fn new(count: usize, ids: bool) -> Self {
+        let av = Self { ids, ..Self::default() };
         av.lock().entries.reserve(count.min(1 << 16));
         av
     }
@@ -68,7 +73,7 @@ impl AddressVector {
             }
             return FiAddr(index as u64);
         }
-        let entry = Some(Entry { addr, times: 1 });
+        let entry = Some(Entry { addr, times: 1, user: None });
         let index = match table.free.pop() {
             Some(Reverse(index)) => {
                 table.entries[index] = entry;
@@ -108,6 +113,22 @@ impl AddressVector {
         table.entries.get(handle.index()?)?.as_ref().map(|entry| entry.addr)
     }
 
+    /// Sets what completions say instead of the handle; false if there is no such handle.
+    pub fn set_user_id(&self, handle: FiAddr, user: FiAddr) -> bool {
+        let mut table = self.lock();
+        let entry = handle.index().and_then(|index| table.entries.get_mut(index)).and_then(Option::as_mut);
+        entry.map(|entry| entry.user = Some(user)).is_some()
+    }
+
+    /// What completions say instead of the handle: until it is set the handle, or, where ids were announced,
+    /// [`FiAddr::UNSPEC`].
+    pub fn user_id(&self, handle: FiAddr) -> FiAddr {
+        let table = self.lock();
+        let entry = handle.index().and_then(|index| table.entries.get(index)).and_then(Option::as_ref);
+        let initial = if self.ids { FiAddr::UNSPEC } else { handle };
+        entry.and_then(|entry| entry.user).unwrap_or(initial)
+    }
+
     /// The handle of an address, [`FiAddr::UNSPEC`] if it has none.
     pub fn find(&self, addr: &Addr) -> FiAddr {
         self.lock().by_addr.get(&addr.canonical()).map_or(FiAddr::UNSPEC, |&index| FiAddr(index as u64))
@@ -125,7 +146,7 @@ mod tests {
 
     #[test]
     fn handles_are_sequential_and_used_again_lowest_first() {
-        let av = AddressVector::new(0);
+        let av = AddressVector::new(0, false);
         assert_eq!((0..4).map(|port| av.insert(addr(port + 1)).0).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert!(av.remove(FiAddr(2)) && av.remove(FiAddr(1)));
         assert_eq!(av.insert(addr(9)), FiAddr(1));
@@ -135,7 +156,7 @@ mod tests {
 
     #[test]
     fn equal_addresses_share_a_handle() {
-        let av = AddressVector::new(0);
+        let av = AddressVector::new(0, false);
         assert_eq!(av.insert(addr(1)), av.insert(addr(1)));
         assert!(av.remove(FiAddr(0)));
         assert_eq!(av.lookup(FiAddr(0)), Some(addr(1)));
@@ -146,8 +167,21 @@ mod tests {
     }
 
     #[test]
+    fn ids_stand_for_handles() {
+        let av = AddressVector::new(0, false);
+        let handle = av.insert(addr(1));
+        assert_eq!(av.user_id(handle), handle);
+        assert!(av.set_user_id(handle, FiAddr(77)));
+        assert_eq!(av.user_id(handle), FiAddr(77));
+        assert!(!av.set_user_id(FiAddr(9), FiAddr(1)));
+        let announced = AddressVector::new(0, true);
+        let handle = announced.insert(addr(1));
+        assert_eq!(announced.user_id(handle), FiAddr::UNSPEC);
+    }
+
+    #[test]
     fn changes_are_noticed() {
-        let av = AddressVector::new(0);
+        let av = AddressVector::new(0, false);
         let before = av.epoch();
         av.insert(addr(1));
         assert_ne!(av.epoch(), before);

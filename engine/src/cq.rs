@@ -3,7 +3,7 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Flush;
-use crate::waiting::{Sleep, Spin};
+use crate::waiting::{Sleep, Spin, Waiting};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
@@ -36,7 +36,7 @@ pub struct CompletionQueue<K: LockKind> {
     group: Group<K>,
     bell: Doorbell,
     signalled: AtomicBool,
-    waitable: bool,
+    how: Waiting,
     spin: Spin,
     last_error: Mutex<Option<(i32, Arc<str>)>>,
     /// The endpoints that are bound to it.
@@ -50,15 +50,15 @@ impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
 }
 
 impl<K: LockKind> CompletionQueue<K> {
-    /// An empty queue with room for `size` entries; it grows. `waitable`: blocking reads are allowed.
-    pub fn new(kind: K, size: usize, port: Arc<dyn Port>, waitable: bool) -> Self {
+    /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
+    pub fn new(kind: K, size: usize, port: Arc<dyn Port>, how: Waiting) -> Self {
         let entries = VecDeque::with_capacity(size.clamp(64, 4096));
         Self {
             queue: kind.cell(Queue { entries }),
             group: Group::new(kind, port),
             bell: Doorbell::new(),
             signalled: AtomicBool::new(false),
-            waitable,
+            how,
             spin: Spin::default(),
             last_error: Mutex::new(None),
             users: Children::new(),
@@ -69,7 +69,7 @@ impl<K: LockKind> CompletionQueue<K> {
     #[inline]
     pub fn push(&self, completion: Completion) {
         K::lock(&self.queue).entries.push_back(Entry::Done(completion));
-        if self.waitable {
+        if self.how != Waiting::Never {
             self.wake();
         }
     }
@@ -78,7 +78,7 @@ impl<K: LockKind> CompletionQueue<K> {
     #[cold]
     pub fn push_failure(&self, failure: Failure) {
         K::lock(&self.queue).entries.push_back(Entry::Failed(Box::new(failure)));
-        if self.waitable {
+        if self.how != Waiting::Never {
             self.wake();
         }
     }
@@ -162,11 +162,11 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Blocks until there are `threshold` entries, an error, a signal, or the timeout (`None`: without end). Returning
     /// says nothing about what there is.
     pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<(), Errno> {
-        if !self.waitable {
+        if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
         let ready = || self.has(threshold) || self.take_signal();
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.until(ready, timeout);
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.until(ready, timeout);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl<K: LockKind> CompletionQueue<K> {
 
     /// Wakes whoever waits, or the next who would.
     pub fn signal(&self) -> Result<(), Errno> {
-        if !self.waitable {
+        if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
         // Release pairs with the Acquire in `take_signal`.
@@ -196,12 +196,25 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is something to read.
     pub fn try_wait(&self) -> Result<(), Errno> {
         let ready = || self.has(1) || self.take_signal();
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.prepare(ready)
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
+    }
+
+    /// Whether blocking reads wait, and how.
+    pub const fn waiting(&self) -> Waiting {
+        self.how
+    }
+
+    /// Whether there is something to read. Moves its endpoints on.
+    pub fn check(&self) -> bool {
+        self.has(1) || {
+            self.group.progress();
+            self.has(1)
+        }
     }
 
     /// The descriptor that is readable when there is news, for a queue that can be waited on.
     pub fn descriptor(&self) -> Option<i32> {
-        self.waitable.then(|| self.group.port().descriptor())
+        (self.how == Waiting::Sleeping).then(|| self.group.port().descriptor())
     }
 
     /// Makes an endpoint progress whenever this queue is read.

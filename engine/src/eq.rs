@@ -3,7 +3,7 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Asked;
-use crate::waiting::{Sleep, Spin};
+use crate::waiting::{Sleep, Spin, Waiting};
 use core::any::Any;
 use core::fmt;
 use ofi_core::error::Result;
@@ -52,6 +52,8 @@ pub enum EventKind {
     Connected(Vec<u8>),
     /// The connection has ended.
     Shutdown,
+    /// A multicast group has been joined.
+    Joined,
     /// Something failed.
     Failed {
         /// The error.
@@ -99,6 +101,7 @@ pub struct EventQueue {
     group: Group<Park>,
     bell: Doorbell,
     spin: Spin,
+    how: Waiting,
     last_error: Mutex<Option<(i32, Arc<str>)>>,
     /// The objects that are bound to it.
     pub users: Children,
@@ -111,13 +114,14 @@ impl fmt::Debug for EventQueue {
 }
 
 impl EventQueue {
-    /// An empty queue over a port that can sleep.
-    pub fn new(port: Arc<dyn Port>) -> Self {
+    /// An empty queue over a port that can sleep. `how`: how blocking reads wait.
+    pub fn new(port: Arc<dyn Port>, how: Waiting) -> Self {
         Self {
             queue: Mutex::default(),
             group: Group::new(Park, port),
             bell: Doorbell::new(),
             spin: Spin::default(),
+            how,
             last_error: Mutex::new(None),
             users: Children::new(),
         }
@@ -181,12 +185,14 @@ impl EventQueue {
 
     /// Blocks until there is an event or the timeout is over (`None`: without end).
     pub fn wait(&self, timeout: Option<Duration>) {
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.until(|| !self.queue().is_empty(), timeout);
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }
+            .until(|| !self.queue().is_empty(), timeout);
     }
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)).
     pub fn try_wait(&self) -> Result<(), Errno> {
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin }.prepare(|| !self.queue().is_empty())
+        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }
+            .prepare(|| !self.queue().is_empty())
     }
 
     /// The descriptor that is readable when there is news.

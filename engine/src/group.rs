@@ -8,7 +8,7 @@ use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, Port};
 pub use ofi_sync::heat::Heat;
-use ofi_sync::heat::Inbox;
+use ofi_sync::heat::{Inbox, Waker};
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Arc;
 use slab::Slab;
@@ -35,6 +35,8 @@ pub trait Member: Send + Sync {
     fn visit(&self) -> Visit;
     /// Sends what is being held back.
     fn flush(&self, how: Flush);
+    /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent.
+    fn before_sleep(&self) {}
     /// When something is due.
     fn next_deadline(&self) -> Option<Instant>;
     /// What becomes readable when there is news.
@@ -74,6 +76,11 @@ impl<K: LockKind> Group<K> {
     pub fn new(kind: K, port: Arc<dyn Port>) -> Self {
         let state = State { members: Slab::new(), hot: Vec::new(), passes: 0, nudges: 0, news: Vec::new() };
         Self { state: kind.cell(state), inbox: Arc::default(), port }
+    }
+
+    /// The same for a reader that sleeps and is woken by `waker` when a member becomes hot.
+    pub fn with_waker(kind: K, port: Arc<dyn Port>, waker: Waker) -> Self {
+        Self { inbox: Arc::new(Inbox::with_waker(waker)), ..Self::new(kind, port) }
     }
 
     /// The port.
@@ -135,6 +142,33 @@ impl<K: LockKind> Group<K> {
         }
     }
 
+    /// A pass before sleeping without which nobody would hear of what is posted meanwhile: announcements of the members
+    /// that are hot are heard anew from now on. True if anything happened.
+    pub fn last_look(&self) -> bool {
+        let mut state = K::lock(&self.state);
+        self.collect(&mut state);
+        let State { members, hot, .. } = &mut *state;
+        for hot in hot.iter() {
+            if let Some(member) = members.get(hot.key) {
+                member.heat().forget();
+            }
+        }
+        self.look(&mut state, Some(Duration::ZERO));
+        state.visit_hot()
+    }
+
+    /// Sleeps until a member's descriptor has news or the timeout is over. Not under the lock: others may join meanwhile.
+    pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+        keys.clear();
+        self.port.ready(timeout, keys);
+        let mut state = K::lock(&self.state);
+        for key in keys.drain(..) {
+            if let Ok(key) = usize::try_from(key) {
+                state.warm(key);
+            }
+        }
+    }
+
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
         let mut news = core::mem::take(&mut state.news);
         self.port.ready(timeout, &mut news);
@@ -160,6 +194,12 @@ impl<K: LockKind> Group<K> {
                 member.flush(how);
             }
         }
+    }
+
+    /// Tells the hot members that the caller is about to sleep.
+    pub fn before_sleep(&self) {
+        let state = K::lock(&self.state);
+        state.hot.iter().filter_map(|hot| state.members.get(hot.key)).for_each(|member| member.before_sleep());
     }
 
     /// When the first member has something due.

@@ -3,8 +3,11 @@
 //! no unsafe code.
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod av;
+pub mod counter;
 pub mod cq;
+pub mod datagram;
 pub mod endpoint;
 pub mod eq;
 pub mod frame;
@@ -13,12 +16,17 @@ mod hash;
 pub mod hello;
 pub mod matching;
 pub mod op;
+mod outlets;
 pub mod passive;
 pub mod transport;
 mod waiting;
 
+pub use auto::Auto;
 pub use av::AddressVector;
+pub use counter::Counter;
 pub use cq::CompletionQueue;
+pub use datagram::DatagramEndpoint;
 pub use endpoint::Endpoint;
 pub use eq::EventQueue;
 pub use passive::PassiveEndpoint;
+pub use waiting::Waiting;

@@ -29,6 +29,8 @@ struct Posted {
     pattern: Pattern,
     key: u32,
     live: bool,
+    /// It takes one message after the other until it is withdrawn (FI_MULTI_RECV).
+    stays: bool,
 }
 
 #[derive(Debug)]
@@ -53,14 +55,23 @@ impl Matcher {
     /// Posts a receive that no unexpected message fits.
     #[inline]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
-        self.posted.push_back(Posted { pattern, key, live: true });
+        self.posted.push_back(Posted { pattern, key, live: true, stays: false });
         self.posted_live += 1;
     }
 
-    /// The oldest posted receive that the message fits, removed.
+    /// Posts a receive that takes messages until it is withdrawn. Those that wait already are the caller's to give.
+    pub fn post_staying(&mut self, pattern: Pattern, key: u32) {
+        self.posted.push_back(Posted { pattern, key, live: true, stays: true });
+        self.posted_live += 1;
+    }
+
+    /// The oldest posted receive that the message fits, removed unless it stays.
     #[inline]
     pub fn take_posted(&mut self, tag: u64, src: FiAddr) -> Option<u32> {
         let at = self.posted.iter().position(|posted| posted.live && posted.pattern.fits(tag, src))?;
+        if self.posted[at].stays {
+            return Some(self.posted[at].key);
+        }
         Some(self.remove_posted_at(at))
     }
 
@@ -88,6 +99,11 @@ impl Matcher {
             }
             None => false,
         }
+    }
+
+    /// The oldest unexpected message that fits, left where it is.
+    pub fn find_unexpected(&self, pattern: &Pattern) -> Option<u32> {
+        self.unexpected.iter().find(|entry| entry.live && pattern.fits(entry.tag, entry.src)).map(|entry| entry.key)
     }
 
     /// The keys of the posted receives, oldest first.
@@ -130,7 +146,7 @@ impl Matcher {
         key
     }
 
-    /// Removes an unexpected message that can no longer be received.
+    /// Removes an unexpected message: it can no longer be received, or is promised to somebody.
     pub fn drop_unexpected(&mut self, key: u32) {
         if let Some(at) = self.unexpected.iter().position(|entry| entry.live && entry.key == key) {
             self.remove_unexpected_at(at);
@@ -145,14 +161,16 @@ impl Matcher {
         }
     }
 
-    /// The oldest message and the receive that fit each other, both removed: only after [`Self::rename`].
+    /// The oldest message and the receive that fit each other, both removed, the receive unless it stays: only after
+    /// [`Self::rename`].
     pub fn take_pair(&mut self) -> Option<(u32, u32)> {
         let (at, posted) =
             self.unexpected.iter().enumerate().filter(|(_, entry)| entry.live).find_map(|(at, entry)| {
                 let posted = self.posted.iter().position(|p| p.live && p.pattern.fits(entry.tag, entry.src))?;
                 Some((at, posted))
             })?;
-        Some((self.remove_unexpected_at(at), self.remove_posted_at(posted)))
+        let receive = if self.posted[posted].stays { self.posted[posted].key } else { self.remove_posted_at(posted) };
+        Some((self.remove_unexpected_at(at), receive))
     }
 
     /// How many receives are posted.

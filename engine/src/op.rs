@@ -1,6 +1,6 @@
 //! Descriptors: the many calls of the interface as two values.
 
-use ofi_core::{FiAddr, OpFlags};
+use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::Buffer;
 
 /// A message to send.
@@ -35,4 +35,12 @@ pub struct RecvOp {
     pub tag: Option<(u64, u64)>,
     /// Flags of the call, or the endpoint's defaults.
     pub flags: OpFlags,
+}
+
+/// What messages are posted to: any kind of endpoint.
+pub trait Posts: Send + Sync + 'static {
+    /// Sends a message.
+    fn send(&self, op: SendOp) -> Result<(), Errno>;
+    /// Posts a receive.
+    fn receive(&self, op: RecvOp) -> Result<(), Errno>;
 }

@@ -8,6 +8,17 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicU32, Ordering};
 use std::time::Duration;
 
+/// How a queue may be waited on (fi_cq(3), `wait_obj`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Not at all.
+    Never,
+    /// By sleeping on its port.
+    Sleeping,
+    /// By giving the processor to others until there is something (FI_WAIT_YIELD).
+    Yielding,
+}
+
 /// How long to spin before sleeping, if recent waits were shorter than that.
 const SPIN: Duration = Duration::from_micros(50);
 
@@ -37,6 +48,7 @@ pub(crate) struct Sleep<'a, K: LockKind> {
     pub(crate) group: &'a Group<K>,
     pub(crate) bell: &'a Doorbell,
     pub(crate) spin: &'a Spin,
+    pub(crate) how: Waiting,
 }
 
 impl<K: LockKind> Sleep<'_, K> {
@@ -50,6 +62,15 @@ impl<K: LockKind> Sleep<'_, K> {
         let port = self.group.port();
         let start = port.now();
         let end = timeout.map(|timeout| start + timeout);
+        if self.how == Waiting::Yielding {
+            loop {
+                self.group.progress();
+                if ready() || expired(end, port.now()) {
+                    return;
+                }
+                std::thread::yield_now();
+            }
+        }
         if self.spin.pays() {
             loop {
                 for _ in 0..8 {
@@ -108,6 +129,7 @@ impl<K: LockKind> Sleep<'_, K> {
             return Err(Errno::AGAIN);
         }
         self.group.flush(Flush::All);
+        self.group.before_sleep();
         self.bell.arm();
         if ready() {
             self.end_sleep();

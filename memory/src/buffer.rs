@@ -155,6 +155,16 @@ impl Buffer {
         }
     }
 
+    /// Takes the first `len` bytes off, at most all of them, as a buffer of their own. `None` for a buffer of several
+    /// pieces or of ours.
+    pub fn split_front(&mut self, len: usize) -> Option<Self> {
+        let Self::One(span) = self else { return None };
+        let len = len.min(span.len);
+        let front = Span { base: span.base, len };
+        *span = Span { base: span.base.wrapping_add(len), len: span.len - len };
+        Some(Self::One(front))
+    }
+
     /// Calls `take` with the pieces of the `len` bytes from `from` on, in order.
     pub fn for_each<'a>(&'a self, from: usize, len: usize, mut take: impl FnMut(Chunk<'a>)) {
         self.pieces(from, len, |base, len| take(Chunk { base, len, life: PhantomData }));

@@ -33,6 +33,11 @@ impl Ticket {
         self.silent
     }
 
+    /// A ticket for a message that goes to a part of this one's buffer (FI_MULTI_RECV): it completes by itself.
+    pub const fn part(&self) -> Self {
+        Self { context: self.context, flags: self.flags, silent: self.silent }
+    }
+
     /// Ends the operation: its completion, to be filled in with what the operation found out.
     #[inline]
     pub fn finish(self) -> Completion {

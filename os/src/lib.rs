@@ -3,10 +3,13 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod datagram;
+pub mod mutex_cond;
 pub mod netif;
 pub mod poller;
 pub mod resolve;
 pub mod socket;
+pub mod thread;
 pub mod wait_fd;
 
 /// Bytes that nobody can predict.

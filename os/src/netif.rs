@@ -26,6 +26,8 @@ pub struct Interface {
     pub virtual_device: bool,
     /// Megabits a second, 0 if not known.
     pub speed: u32,
+    /// The largest packet, in bytes; 0 if not known.
+    pub mtu: usize,
 }
 
 impl Interface {
@@ -85,6 +87,7 @@ pub fn interfaces() -> Vec<Interface> {
             point_to_point: flag(flags, libc::IFF_POINTOPOINT),
             virtual_device: !hardware && !flag(flags, libc::IFF_LOOPBACK),
             speed: speed.unwrap_or(0),
+            mtu: sys("mtu").and_then(|text| text.trim().parse().ok()).unwrap_or(0),
             name,
         });
     }
@@ -107,6 +110,15 @@ fn socket_addr(addr: *const libc::sockaddr) -> Option<SocketAddr> {
     // SAFETY: an address of that family has that many bytes.
     let bytes = unsafe { core::slice::from_raw_parts(addr.cast::<u8>(), len) };
     ofi_core::Addr::decode(bytes).map(|addr| addr.socket())
+}
+
+/// The index of the interface that has this address; 0, which means any, if there is none.
+pub fn index_of(addr: &IpAddr) -> u32 {
+    let name = interfaces().into_iter().find(|i| i.addr.ip() == *addr).map(|i| i.name);
+    name.and_then(|name| std::ffi::CString::new(name).ok()).map_or(0, |name| {
+        // SAFETY: the name ends with NUL.
+        unsafe { libc::if_nametoindex(name.as_ptr()) }
+    })
 }
 
 /// The address that the kernel's routing would send from to reach `dest`. Nothing is sent.

@@ -1,15 +1,15 @@
 //! fi_getinfo(3) as a function from a query to infos, or to the reasons why there are none.
 
+use crate::ADDR_FORMAT;
 use crate::filter::{PROVIDER, asked_for, selected};
 use crate::inet::{self, Endpoints};
 use crate::provider::providers;
 use core::fmt;
 use ofi_core::error::{Error, Result};
-use ofi_core::info::{Hints, Info};
+use ofi_core::info::{Hints, Info, Offer};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::negotiate::{Reason, format_covers, negotiate};
-use ofi_core::{Addr, Caps, Errno, Version};
-use ofi_tcp::offer::Offer;
+use ofi_core::{Addr, Caps, Errno, OpFlags, Version};
 
 /// What an application asks for.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +69,7 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     if query.names_only {
         return Ok((names(api), Refusals::default()));
     }
+    check_bits(query)?;
     let hints = query.hints.clone().unwrap_or_default();
     let filter = PROVIDER.text();
     let (mut found, mut refusals) = (Vec::new(), Refusals::default());
@@ -86,6 +87,41 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
         log::log("", Level::Warn, Subsystem::Core, || refusals.to_string());
     }
     Ok((found, refusals))
+}
+
+/// Refuses bits that mean nothing in any version of the interface: whoever sets them did not set them on purpose.
+fn check_bits(query: &Query) -> Result<()> {
+    let refuse = |field: &str, bits: u64| {
+        Err(Error::new(
+            Errno::EBADFLAGS,
+            format!("look for providers with {field} that has the undefined bits {bits:#x}"),
+        ))
+    };
+    let Some(hints) = &query.hints else { return Ok(()) };
+    let known = Caps::PRIMARY | Caps::SECONDARY | Caps::KNOWN_BESIDES;
+    let sets = [
+        ("caps", Some(hints.caps)),
+        ("tx_attr->caps", hints.tx.as_ref().map(|tx| tx.caps)),
+        ("rx_attr->caps", hints.rx.as_ref().map(|rx| rx.caps)),
+        ("domain_attr->caps", hints.domain.as_ref().map(|domain| domain.caps)),
+    ];
+    for (field, caps) in sets {
+        let unknown = caps.unwrap_or_default() - known;
+        if !unknown.is_empty() {
+            return refuse(field, unknown.bits());
+        }
+    }
+    let flags = [
+        ("tx_attr->op_flags", hints.tx.as_ref().map(|tx| tx.op_flags)),
+        ("rx_attr->op_flags", hints.rx.as_ref().map(|rx| rx.op_flags)),
+    ];
+    for (field, flags) in flags {
+        let unknown = flags.unwrap_or_default() - OpFlags::KNOWN;
+        if !unknown.is_empty() {
+            return refuse(field, unknown.bits());
+        }
+    }
+    Ok(())
 }
 
 fn names(api: Version) -> Vec<Info> {
@@ -123,13 +159,20 @@ fn matching(
         return Err(Reason::new("FI_PROVIDER", filter.unwrap_or(""), name));
     }
     let ends = endpoints(query, hints)?;
-    let iface = ofi_tcp::IFACE.text();
-    let infos = inet::expand(most, ends, hints.caps, iface.as_deref());
+    let iface = offer.interfaces.text();
+    let infos = inet::expand(offer, ends, hints.caps);
     let mut first = None;
     let mut out = Vec::new();
+    let format = ADDR_FORMAT.text();
     for info in infos {
+        let allowed = format.as_deref().is_none_or(|name| info.addr_format.name().is_none_or(|own| own == name));
+        if !allowed {
+            let wanted = format.as_deref().unwrap_or_default();
+            first.get_or_insert_with(|| Reason::new(ADDR_FORMAT.name, wanted, info.addr_format));
+            continue;
+        }
         match negotiate(&info, hints, api) {
-            Ok(info) => out.push(finish(info, hints, offer, query)),
+            Ok(found) => out.push(finish(found, &info, hints, offer, query)),
             Err(reason) => {
                 // The best interface's reason says most; the others often differ only in their format.
                 first.get_or_insert(reason);
@@ -139,7 +182,7 @@ fn matching(
     if out.is_empty() {
         return Err(first.unwrap_or_else(|| match ends.dest {
             Some(dest) => Reason::new("dest_addr", dest, "no route"),
-            None => Reason::new("interface", iface.as_deref().unwrap_or("any"), "none that is up"),
+            None => Reason::new(offer.interfaces.name, iface.as_deref().unwrap_or("any interface"), "none that is up"),
         }));
     }
     Ok(out)
@@ -170,7 +213,7 @@ fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
 }
 
 /// The last touches: sizes that nobody asked for, versions, names of objects.
-fn finish(mut info: Info, hints: &Hints, offer: &Offer, query: &Query) -> Info {
+fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Query) -> Info {
     if hints.tx.as_ref().is_none_or(|tx| tx.size == 0) {
         info.tx.size = offer.default_size;
     }
@@ -183,8 +226,18 @@ fn finish(mut info: Info, hints: &Hints, offer: &Offer, query: &Query) -> Info {
     if hints.rx.is_none() {
         info.rx.op_flags = ofi_core::OpFlags::empty();
     }
-    if query.hints.is_none() || hints.caps.is_empty() {
-        info.caps |= offer.most.caps & Caps::SECONDARY & info.caps;
+    if query.hints.is_none() {
+        // Nobody asked for anything, so nothing is left out.
+        info.caps = whole.caps - Caps::ONLY_IF_NAMED;
+        info.tx.caps = whole.tx.caps & info.caps;
+        info.rx.caps = whole.rx.caps & info.caps;
+    }
+    if query.version < Version::new(2, 0) {
+        // Bits that callers of that time knew for something else, or not at all.
+        let later = Caps::TAGGED_DIRECTED_RECV | Caps::TAGGED_MULTI_RECV;
+        for caps in [&mut info.caps, &mut info.tx.caps, &mut info.rx.caps] {
+            *caps -= later;
+        }
     }
     info.fabric.api_version = query.version;
     info
@@ -211,7 +264,7 @@ mod tests {
     #[test]
     fn connectionless_comes_before_connected() {
         let (infos, _) = ask(|_| ());
-        assert_eq!(kinds(&infos), [EndpointType::RDM, EndpointType::MSG]);
+        assert_eq!(kinds(&infos), [EndpointType::RDM, EndpointType::DGRAM, EndpointType::MSG]);
         assert_eq!(infos[0].fabric.prov_name.as_deref(), Some("tcp"));
     }
 

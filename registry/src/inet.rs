@@ -1,11 +1,11 @@
 //! Addresses for providers over IP: which of this host's to use, and what a node and a service mean.
 
-use ofi_core::error::Result;
-use ofi_core::info::Info;
-use ofi_core::{Addr, AddrFormat, Caps};
+use ofi_core::error::{Error, Result};
+use ofi_core::info::{Info, Offer};
+use ofi_core::{Addr, AddrFormat, Caps, Errno};
 use ofi_os::netif::{self, Interface};
 use ofi_os::resolve::{Family, Options, resolve};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 /// What an application said of addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,23 +33,92 @@ pub fn lookup(
         _ => Family::Any,
     };
     if let Some(addr) = node.and_then(parse_scheme) {
-        return Ok(Some(addr));
+        return match service {
+            None => addr.map(Some),
+            Some(service) => {
+                Err(Error::new(Errno::EINVAL, format!("use service {service} besides an address that has its port")))
+            }
+        };
     }
     let found = resolve(node, service, Options { family, passive: source, numeric })?;
     Ok(found.first().copied().map(Addr::from))
 }
 
-/// "fi_sockaddr_in://1.2.3.4:5" and its like.
-pub fn parse_scheme(text: &str) -> Option<Addr> {
-    let rest = text.strip_prefix("fi_sockaddr_in://").or_else(|| text.strip_prefix("fi_sockaddr_in6://"))?;
-    rest.parse::<SocketAddr>().ok().map(Addr::from)
+/// An address string: "fi_sockaddr_in://1.2.3.4:5", "fi_sockaddr_in6://[::1]:5", or "fi_sockaddr://" with either.
+/// `None` if the text has no scheme at all, an error if what follows is no address.
+pub fn parse_scheme(text: &str) -> Option<Result<Addr>> {
+    let (scheme, rest) = text.split_once("://")?;
+    let bad = |what: &str| Err(Error::new(Errno::EINVAL, format!("read the address \"{text}\": {what}")));
+    // A scope may be an interface's name, which the standard parser does not know.
+    let socket = rest.parse::<SocketAddr>().ok().or_else(|| with_named_scope(rest));
+    Some(match (scheme, socket) {
+        ("fi_sockaddr_in" | "fi_sockaddr", Some(socket @ SocketAddr::V4(_))) => Ok(Addr::from(socket)),
+        ("fi_sockaddr_in6" | "fi_sockaddr", Some(socket @ SocketAddr::V6(_))) => Ok(Addr::from(socket)),
+        ("fi_sockaddr_in" | "fi_sockaddr_in6" | "fi_sockaddr", _) => bad("not an address with a port"),
+        _ => bad("no provider has that scheme"),
+    })
+}
+
+/// "[fe80::1%eth0]:5".
+fn with_named_scope(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+    let (ip, name) = host.split_once('%')?;
+    let scope = netif::interfaces().into_iter().find_map(|i| match i.addr {
+        SocketAddr::V6(v6) if i.name == name => Some(v6.scope_id()),
+        _ => None,
+    })?;
+    Some(SocketAddrV6::new(ip.parse().ok()?, port.parse().ok()?, 0, scope).into())
+}
+
+/// Which interfaces the environment allows: names, addresses and networks, or all but those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    negated: bool,
+    entries: Vec<String>,
+}
+
+impl Selection {
+    /// Reads a list such as "eth0,10.0.0.0/8" or "^lo".
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim();
+        let (negated, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let entries = list.split(',').map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect();
+        Self { negated, entries }
+    }
+
+    /// Whether it names this interface.
+    pub fn allows(&self, interface: &Interface) -> bool {
+        self.entries.iter().any(|entry| names(entry, interface)) != self.negated
+    }
+}
+
+fn names(entry: &str, interface: &Interface) -> bool {
+    if entry == interface.name || entry == "loopback" && interface.loopback {
+        return true;
+    }
+    let ip = interface.addr.ip();
+    match entry.split_once('/') {
+        Some((network, bits)) => match (network.parse::<IpAddr>(), bits.parse::<u32>()) {
+            (Ok(IpAddr::V4(network)), Ok(bits @ 0..=32)) => match ip {
+                IpAddr::V4(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0,
+                IpAddr::V6(_) => false,
+            },
+            (Ok(IpAddr::V6(network)), Ok(bits @ 0..=128)) => match ip {
+                IpAddr::V6(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0,
+                IpAddr::V4(_) => false,
+            },
+            _ => false,
+        },
+        None => entry.parse::<IpAddr>().is_ok_and(|wanted| wanted == ip),
+    }
 }
 
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
-pub fn expand(base: &Info, ends: Endpoints, caps: Caps, iface: Option<&str>) -> Vec<Info> {
-    let interfaces = usable(iface);
+pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
+    let all = ranked(netif::interfaces());
+    let selection = offer.interfaces.text().map(|text| Selection::parse(&text));
     if let Some(src) = ends.src {
-        return vec![named(base, src, ends.dest, &interfaces)];
+        return vec![named(offer, src, ends.dest, &all)];
     }
     if let Some(dest) = ends.dest {
         let ip = netif::source_for(dest.socket().ip());
@@ -63,7 +132,7 @@ pub fn expand(base: &Info, ends: Endpoints, caps: Caps, iface: Option<&str>) -> 
                 if let SocketAddr::V6(v6) = &mut src {
                     v6.set_scope_id(scope);
                 }
-                vec![named(base, Addr::from(src), Some(dest), &interfaces)]
+                vec![named(offer, Addr::from(src), Some(dest), &all)]
             }
             None => Vec::new(),
         };
@@ -71,28 +140,33 @@ pub fn expand(base: &Info, ends: Endpoints, caps: Caps, iface: Option<&str>) -> 
     let kind = |i: &&Interface| {
         let reach = caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
         // An interface that reaches other hosts reaches this one too; loopback reaches nothing else.
-        !(i.loopback && reach.contains(Caps::REMOTE_COMM))
+        !(i.loopback && reach.contains(Caps::REMOTE_COMM)) && selection.as_ref().is_none_or(|s| s.allows(i))
     };
-    interfaces.iter().filter(kind).map(|i| named(base, Addr::from(i.addr), None, &interfaces)).collect()
+    all.iter().filter(kind).map(|i| named(offer, Addr::from(i.addr), None, &all)).collect()
 }
 
-fn usable(iface: Option<&str>) -> Vec<Interface> {
-    let mut all = netif::interfaces();
-    all.retain(|i| iface.is_none_or(|name| name == i.name || name == "loopback" && i.loopback));
-    let named = iface.is_some();
+/// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
+/// pairs, then by speed; loopback last.
+fn ranked(mut all: Vec<Interface>) -> Vec<Interface> {
     all.sort_by_key(|i| {
-        let demoted = !named && (i.point_to_point || i.virtual_device);
         let link_local = match i.addr {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local(),
             SocketAddr::V4(_) => false,
         };
+        let demoted = i.point_to_point || i.virtual_device;
         (i.loopback, !i.running, demoted, link_local, core::cmp::Reverse(i.speed), i.addr.is_ipv6())
     });
     all
 }
 
+/// What the headers of IP and UDP take of a packet, in bytes.
+const fn overhead(v6: bool) -> usize {
+    if v6 { 48 } else { 28 }
+}
+
 /// The info for one address: names, format, and what only loopback can or cannot do.
-fn named(base: &Info, src: Addr, dest: Option<Addr>, interfaces: &[Interface]) -> Info {
+fn named(offer: &Offer, src: Addr, dest: Option<Addr>, interfaces: &[Interface]) -> Info {
+    let base = &offer.most;
     let mut info = base.clone();
     info.addr_format = src.format();
     info.src_addr = Some(src);
@@ -103,6 +177,11 @@ fn named(base: &Info, src: Addr, dest: Option<Addr>, interfaces: &[Interface]) -
             info.domain.name = Some(interface.name.clone());
             info.fabric.name = Some(interface.network());
             info.nic = netif::nic(&interface.name);
+            if offer.packets && interface.mtu > 0 {
+                let whole = interface.mtu.saturating_sub(overhead(src.socket().is_ipv6()));
+                info.ep.max_msg_size = info.ep.max_msg_size.min(whole);
+                info.tx.inject_size = info.tx.inject_size.min(whole);
+            }
             if interface.loopback {
                 info.caps -= Caps::REMOTE_COMM;
                 info.domain.caps -= Caps::REMOTE_COMM;
@@ -130,21 +209,75 @@ fn named(base: &Info, src: Addr, dest: Option<Addr>, interfaces: &[Interface]) -
 mod tests {
     use super::*;
 
+    fn interface(name: &str, addr: &str) -> Interface {
+        Interface {
+            name: name.into(),
+            addr: format!("{addr}:0").parse().unwrap(),
+            prefix: 24,
+            running: true,
+            loopback: false,
+            point_to_point: false,
+            virtual_device: false,
+            speed: 1000,
+            mtu: 1500,
+        }
+    }
+
+    #[test]
+    fn interfaces_are_chosen_by_name_list_network_and_negation() {
+        let (eth, ib) = (interface("eth0", "10.1.2.3"), interface("ib0", "192.168.0.9"));
+        let chosen = |text| (Selection::parse(text).allows(&eth), Selection::parse(text).allows(&ib));
+        assert_eq!(chosen("eth0"), (true, false));
+        assert_eq!(chosen("eth0, ib0"), (true, true));
+        assert_eq!(chosen("^eth0"), (false, true));
+        assert_eq!(chosen("10.0.0.0/8"), (true, false));
+        assert_eq!(chosen("^192.168.0.0/16,10.1.2.3"), (false, false));
+        assert_eq!(chosen("192.168.0.9"), (false, true));
+        assert_eq!(chosen("0.0.0.0/0"), (true, true));
+        assert_eq!(chosen("eth"), (false, false));
+        assert_eq!(chosen("10.0.0.0/33"), (false, false));
+    }
+
+    #[test]
+    fn hardware_comes_before_bridges_and_carriers_before_none() {
+        let slow = Interface { speed: 10, ..interface("eth0", "10.0.0.1") };
+        let fast = Interface { speed: 100_000, ..interface("eth1", "10.0.1.1") };
+        let bridge = Interface { virtual_device: true, speed: 400_000, ..interface("docker0", "172.17.0.1") };
+        let dead = Interface { running: false, speed: 400_000, ..interface("eth2", "10.0.2.1") };
+        let tunnel = Interface { point_to_point: true, ..interface("tun0", "10.8.0.1") };
+        let lo = Interface { loopback: true, ..interface("lo", "127.0.0.1") };
+        let order = ranked(vec![lo, bridge, dead, slow, tunnel, fast]);
+        let names: Vec<&str> = order.iter().map(|i| i.name.as_str()).collect();
+        assert_eq!(names[..2], ["eth1", "eth0"]);
+        assert_eq!(names[4..], ["eth2", "lo"]);
+    }
+
+    #[test]
+    fn address_strings_are_read_or_say_what_is_wrong() {
+        let good = |text| parse_scheme(text).unwrap().unwrap().to_string();
+        assert_eq!(good("fi_sockaddr_in://1.2.3.4:5"), "fi_sockaddr_in://1.2.3.4:5");
+        assert_eq!(good("fi_sockaddr://[::1]:5"), "fi_sockaddr_in6://[::1]:5");
+        assert!(parse_scheme("host").is_none());
+        for bad in ["fi_sockaddr_in://[::1]:5", "fi_sockaddr_in://1.2.3.4", "fi_addr_efa://x", "fi_sockaddr_in6://"] {
+            assert_eq!(parse_scheme(bad).unwrap().unwrap_err().errno(), Errno::EINVAL, "{bad}");
+        }
+    }
+
     #[test]
     fn loopback_reaches_only_this_host() {
-        let base = crate::providers().remove(0).most;
-        let all = expand(&base, Endpoints::default(), Caps::empty(), None);
+        let offer = crate::providers().remove(0);
+        let all = expand(&offer, Endpoints::default(), Caps::empty());
         let lo = all.iter().find(|info| info.src_addr.unwrap().socket().ip().is_loopback()).unwrap();
         assert!(lo.caps.contains(Caps::LOCAL_COMM) && !lo.caps.contains(Caps::REMOTE_COMM));
-        let remote = expand(&base, Endpoints::default(), Caps::REMOTE_COMM, None);
+        let remote = expand(&offer, Endpoints::default(), Caps::REMOTE_COMM);
         assert!(remote.iter().all(|info| !info.src_addr.unwrap().socket().ip().is_loopback()));
     }
 
     #[test]
     fn a_destination_chooses_the_source() {
-        let base = crate::providers().remove(0).most;
-        let dest = parse_scheme("fi_sockaddr_in://127.0.0.1:7471").unwrap();
-        let all = expand(&base, Endpoints { src: None, dest: Some(dest) }, Caps::empty(), None);
+        let offer = crate::providers().remove(0);
+        let dest = parse_scheme("fi_sockaddr_in://127.0.0.1:7471").unwrap().unwrap();
+        let all = expand(&offer, Endpoints { src: None, dest: Some(dest) }, Caps::empty());
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].src_addr.unwrap().socket().to_string(), "127.0.0.1:0");
         assert_eq!(all[0].dest_addr, Some(dest));

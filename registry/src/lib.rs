@@ -2,27 +2,36 @@
 //! for every refusal. Adding a provider is its own crate, one feature and one line in [`providers`].
 #![forbid(unsafe_code)]
 
+mod auto;
 mod discover;
 mod filter;
 pub mod inet;
 mod provider;
 
+pub use auto::AutoThread;
 pub use discover::{Query, Refusal, Refusals, discover};
 pub use filter::{PROVIDER, selected};
-pub use provider::{DomainVisitor, Provider, Tcp, has_provider, open, providers};
+pub use provider::{DatagramProvider, DomainVisitor, Provider, Tcp, Udp, has_provider, open, providers};
 
-use ofi_core::param::Param;
+use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 
 /// Every parameter that changes something, the library's own first.
 pub fn params() -> Vec<Param> {
-    let mut all = vec![PROVIDER, UNIVERSE_SIZE];
+    let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT];
     all.extend(ofi_tcp::PARAMS);
+    all.extend(ofi_udp::PARAMS);
     all
 }
 
 /// How many peers to expect.
 pub const UNIVERSE_SIZE: Param = Param {
     name: "FI_UNIVERSE_SIZE",
-    kind: ofi_core::param::ParamKind::Size,
+    kind: ParamKind::Size,
     help: "How many peers an address vector is made for if its size is not given (default: 1024)",
+};
+/// Which address format to offer.
+pub const ADDR_FORMAT: Param = Param {
+    name: "FI_ADDR_FORMAT",
+    kind: ParamKind::String,
+    help: "Offer only addresses of this format, such as FI_SOCKADDR_IN (default: all)",
 };

@@ -2,10 +2,11 @@
 //! virtual call creeps between a posted message and the transport.
 
 use ofi_core::error::{Error, Result};
+use ofi_core::info::Offer;
 use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading};
+use ofi_engine::datagram::Datagrams;
 use ofi_engine::transport::{Listener, Transport};
 use ofi_sync::lock::{LockKind, Park, Unlocked};
-use ofi_tcp::offer::Offer;
 
 /// A provider.
 pub trait Provider: Copy + Send + Sync + 'static {
@@ -49,10 +50,37 @@ impl Provider for Tcp {
     }
 }
 
+/// A provider of datagram endpoints.
+pub trait DatagramProvider: Copy + Send + Sync + 'static {
+    /// What carries its packets.
+    type Datagrams: Datagrams;
+
+    /// The name of its core, as in `prov_name`.
+    fn name(self) -> &'static str;
+    /// Opens the socket of an endpoint.
+    fn open(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Datagrams>;
+}
+
+/// The udp provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Udp;
+
+impl DatagramProvider for Udp {
+    type Datagrams = ofi_udp::Udp;
+
+    fn name(self) -> &'static str {
+        "udp"
+    }
+
+    fn open(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_udp::Udp> {
+        ofi_udp::open(addr, format)
+    }
+}
+
 /// The offers of all providers in order of preference.
 pub fn providers() -> Vec<Offer> {
     use ofi_tcp::offer;
-    vec![offer::rdm(), offer::rdm_layered(), offer::msg()]
+    vec![offer::rdm(), offer::rdm_layered(), ofi_udp::offer::dgram(), offer::msg()]
 }
 
 /// Whether there is a provider of that name; of a layered name the last part counts.
@@ -71,6 +99,8 @@ pub trait DomainVisitor {
     type Output;
     /// The domain's provider and its kind of locking.
     fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
+    /// The same for a provider of datagram endpoints.
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
 }
 
 /// Opens what `info` names, with the locking that its threading and progress call for. `unlocked` is given by a shell
@@ -84,8 +114,11 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     let promised = info.domain.threading == Threading::DOMAIN
         && info.domain.progress != ProgressModel::AUTO
         && info.ep.kind != EndpointType::MSG;
-    Ok(match unlocked.filter(|_| promised) {
-        Some(kind) => visitor.visit(Tcp, kind),
-        None => visitor.visit(Tcp, Park),
+    let is_udp = name.rsplit(';').any(|layer| layer.eq_ignore_ascii_case("udp"));
+    Ok(match (unlocked.filter(|_| promised), is_udp) {
+        (Some(kind), false) => visitor.visit(Tcp, kind),
+        (None, false) => visitor.visit(Tcp, Park),
+        (Some(kind), true) => visitor.visit_datagrams(Udp, kind),
+        (None, true) => visitor.visit_datagrams(Udp, Park),
     })
 }

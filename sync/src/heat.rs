@@ -6,6 +6,7 @@
 //! is made after it sees the announcement forgotten and announces anew.
 
 use crate::primitive::{Arc, AtomicBool, Mutex, Ordering};
+use core::fmt;
 
 /// A member's temperature, and the lists that want to know when it rises.
 #[derive(Debug, Default)]
@@ -14,11 +15,21 @@ pub struct Heat {
     lists: Mutex<Vec<(Arc<Inbox>, usize)>>,
 }
 
+/// Wakes whoever looks at a list.
+pub type Waker = Box<dyn Fn() + Send + Sync>;
+
 /// Members that became hot since the list was last looked at.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Inbox {
     full: AtomicBool,
     keys: Mutex<Vec<usize>>,
+    waker: Option<Waker>,
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").field("full", &self.full).field("keys", &self.keys).finish_non_exhaustive()
+    }
 }
 
 /// A lock whose holder cannot have left the value half made: a poisoned one is as good.
@@ -55,6 +66,9 @@ impl Heat {
             locked!(list.keys).push(*key);
             // Release pairs with the Acquire in `Inbox::take`.
             list.full.store(true, Ordering::Release);
+            if let Some(wake) = &list.waker {
+                wake();
+            }
         }
     }
 
@@ -66,6 +80,11 @@ impl Heat {
 }
 
 impl Inbox {
+    /// A list whose reader sleeps: `waker` is called after each announcement.
+    pub fn with_waker(waker: Waker) -> Self {
+        Self { waker: Some(waker), ..Self::default() }
+    }
+
     /// Gives the keys of members that became hot to `take`. Costs a load if there are none.
     #[inline]
     pub fn take(&self, take: impl FnMut(usize)) {

@@ -4,6 +4,7 @@
 mod abi;
 mod bench;
 mod check;
+mod clients;
 mod install;
 mod run;
 
@@ -38,6 +39,8 @@ enum Command {
     Cost,
     /// Measures this library and another one side by side
     Bench(bench::Options),
+    /// Runs MPI programs from package registries on this library and on the one that they came with
+    Clients(clients::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Asan => run::asan(),
         Command::Cost => run::cost(),
         Command::Bench(options) => bench::run(&options),
+        Command::Clients(options) => clients::clients(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

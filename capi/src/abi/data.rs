@@ -71,6 +71,51 @@ pub(crate) struct fi_cq_attr {
     pub(crate) wait_set: *mut c_void,
 }
 
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct fi_cntr_attr {
+    pub(crate) events: u32,
+    pub(crate) wait_obj: u32,
+    pub(crate) wait_set: *mut c_void,
+    pub(crate) flags: u64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct fi_wait_attr {
+    pub(crate) wait_obj: u32,
+    pub(crate) flags: u64,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct fi_poll_attr {
+    pub(crate) flags: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct fi_mutex_cond {
+    pub(crate) mutex: *mut c_void,
+    pub(crate) cond: *mut c_void,
+}
+
+/// `fd` points to an array of `struct pollfd`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct fi_wait_pollfd {
+    pub(crate) change_index: u64,
+    pub(crate) nfds: usize,
+    pub(crate) fd: *mut libc::pollfd,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct fi_alias {
+    pub(crate) fid: *mut *mut fid,
+    pub(crate) flags: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct fi_eq_entry {
@@ -130,9 +175,15 @@ pub(crate) struct fi_cq_err_entry {
 pub(crate) const FI_CONNREQ: u32 = 1;
 pub(crate) const FI_CONNECTED: u32 = 2;
 pub(crate) const FI_SHUTDOWN: u32 = 3;
+pub(crate) const FI_JOIN_COMPLETE: u32 = 6;
 
 pub(crate) const FI_OPT_ENDPOINT: c_int = 0;
+pub(crate) const FI_OPT_MIN_MULTI_RECV: c_int = 0;
 pub(crate) const FI_OPT_CM_DATA_SIZE: c_int = 1;
+pub(crate) const FI_OPT_MAX_MSG_SIZE: c_int = 12;
+pub(crate) const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+pub(crate) const FI_OPT_INJECT_MSG_SIZE: c_int = 16;
+pub(crate) const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
 
 pub(crate) const FI_SYNC_ERR: u64 = 1 << 58;
 pub(crate) const FI_MORE: u64 = 1 << 18;

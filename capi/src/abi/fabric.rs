@@ -211,11 +211,16 @@ pub(crate) const FI_CLASS_PEP: usize = 9;
 pub(crate) const FI_CLASS_AV: usize = 11;
 pub(crate) const FI_CLASS_EQ: usize = 13;
 pub(crate) const FI_CLASS_CQ: usize = 14;
+pub(crate) const FI_CLASS_CNTR: usize = 15;
+pub(crate) const FI_CLASS_WAIT: usize = 16;
+pub(crate) const FI_CLASS_POLL: usize = 17;
 pub(crate) const FI_CLASS_CONNREQ: usize = 18;
+pub(crate) const FI_CLASS_MC: usize = 19;
 pub(crate) const FI_CLASS_NIC: usize = 20;
 
 pub(crate) const FI_GETOPSFLAG: c_int = 2;
 pub(crate) const FI_SETOPSFLAG: c_int = 3;
+pub(crate) const FI_ALIAS: c_int = 4;
 pub(crate) const FI_GETWAIT: c_int = 5;
 pub(crate) const FI_ENABLE: c_int = 6;
 pub(crate) const FI_BACKLOG: c_int = 7;

@@ -2,7 +2,8 @@
 //! call without looking.
 
 use super::data::{
-    fi_addr_t, fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg, fi_msg_tagged, iovec,
+    fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
+    fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
 };
 use super::fabric::{fi_info, fid};
 use core::ffi::{c_char, c_int, c_void};
@@ -35,7 +36,7 @@ tables! {
         domain: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, *mut c_void) -> c_int,
         passive_ep: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_pep, *mut c_void) -> c_int,
         eq_open: unsafe extern "C" fn(*mut fid_fabric, *mut fi_eq_attr, *mut *mut fid_eq, *mut c_void) -> c_int,
-        wait_open: Absent,
+        wait_open: unsafe extern "C" fn(*mut fid_fabric, *mut fi_wait_attr, *mut *mut fid_wait) -> c_int,
         trywait: unsafe extern "C" fn(*mut fid_fabric, *mut *mut fid, c_int) -> c_int,
         domain2: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, u64, *mut c_void) -> c_int,
     }
@@ -44,8 +45,8 @@ tables! {
         cq_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cq_attr, *mut *mut fid_cq, *mut c_void) -> c_int,
         endpoint: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, *mut c_void) -> c_int,
         scalable_ep: Absent,
-        cntr_open: Absent,
-        poll_open: Absent,
+        cntr_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cntr_attr, *mut *mut fid_cntr, *mut c_void) -> c_int,
+        poll_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int,
         stx_ctx: Absent,
         srx_ctx: Absent,
         query_atomic: Absent,
@@ -58,14 +59,15 @@ tables! {
         insert: unsafe extern "C" fn(*mut fid_av, *const c_void, usize, *mut fi_addr_t, u64, *mut c_void) -> c_int,
         insertsvc: unsafe extern "C" fn(
             *mut fid_av, *const c_char, *const c_char, *mut fi_addr_t, u64, *mut c_void) -> c_int,
-        insertsym: Absent,
+        insertsym: unsafe extern "C" fn(
+            *mut fid_av, *const c_char, usize, *const c_char, usize, *mut fi_addr_t, u64, *mut c_void) -> c_int,
         remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
         lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
         straddr: unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
         av_set: Absent,
         insert_auth_key: Absent,
         lookup_auth_key: Absent,
-        set_user_id: Absent,
+        set_user_id: unsafe extern "C" fn(*mut fid_av, fi_addr_t, fi_addr_t, u64) -> c_int,
         lookup2: Absent,
     }
     fi_ops_ep {
@@ -87,7 +89,7 @@ tables! {
         accept: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize) -> c_int,
         reject: unsafe extern "C" fn(*mut fid_pep, *mut fid, *const c_void, usize) -> c_int,
         shutdown: unsafe extern "C" fn(*mut fid_ep, u64) -> c_int,
-        join: Absent,
+        join: unsafe extern "C" fn(*mut fid_ep, *const c_void, u64, *mut *mut fid_mc, *mut c_void) -> c_int,
     }
     fi_ops_msg {
         recv: Buf,
@@ -148,6 +150,22 @@ tables! {
         strerror: unsafe extern "C" fn(*mut fid_cq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
         export_xpu: Absent,
     }
+    fi_ops_cntr {
+        read: unsafe extern "C" fn(*mut fid_cntr) -> u64,
+        readerr: unsafe extern "C" fn(*mut fid_cntr) -> u64,
+        add: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+        set: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+        wait: unsafe extern "C" fn(*mut fid_cntr, u64, c_int) -> c_int,
+        adderr: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+        seterr: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+        export_xpu: Absent,
+    }
+    fi_ops_wait { wait: unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int, }
+    fi_ops_poll {
+        poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
+        poll_add: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+        poll_del: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
+    }
 }
 
 macro_rules! objects {
@@ -172,4 +190,8 @@ objects! {
     fid_av { ops: *const fi_ops_av, }
     fid_eq { ops: *const fi_ops_eq, }
     fid_cq { ops: *const fi_ops_cq, }
+    fid_mc { fi_addr: fi_addr_t, }
+    fid_cntr { ops: *const fi_ops_cntr, }
+    fid_wait { ops: *const fi_ops_wait, }
+    fid_poll { ops: *const fi_ops_poll, }
 }

@@ -1,6 +1,6 @@
 //! What is not there answers -FI_ENOSYS: whole tables of it, and the general operations that objects share.
 
-use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_pep};
+use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 
@@ -113,5 +113,15 @@ pub(crate) unsafe extern "C" fn getpeer(_: *mut fid_ep, _: *mut c_void, _: *mut 
 }
 
 pub(crate) unsafe extern "C" fn shutdown(_: *mut fid_ep, _: u64) -> c_int {
+    ENOSYS
+}
+
+pub(crate) unsafe extern "C" fn join(
+    _: *mut fid_ep,
+    _: *const c_void,
+    _: u64,
+    _: *mut *mut fid_mc,
+    _: *mut c_void,
+) -> c_int {
     ENOSYS
 }

@@ -3,7 +3,7 @@
 use super::absent;
 use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use crate::guard::{put_text, refuse, socket_addr, text};
-use crate::object::{self, AvObj, DomainObj};
+use crate::object::{self, AvObj, DomainObj, ours};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, AvType, Errno, FiAddr};
@@ -24,36 +24,56 @@ static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),
     insert,
     insertsvc,
-    insertsym: absent::absent,
+    insertsym,
     remove,
     lookup,
     straddr,
     av_set: absent::absent,
     insert_auth_key: absent::absent,
     lookup_auth_key: absent::absent,
-    set_user_id: absent::absent,
+    set_user_id,
     lookup2: absent::absent,
 };
 
 /// FI_SYMMETRIC: a hint.
 const SYMMETRIC: u64 = 1 << 59;
+/// FI_EVENT: insertions that end with an event. There are none.
+const EVENT: u64 = 1 << 32;
+/// FI_AV_USER_ID.
+const USER_ID: u64 = 1 << 41;
 
 /// Opens an address vector; its resolved type is written back.
 pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_void) -> Result<*mut fid_av> {
+    let refuse = |errno, what: &str| Err(Error::new(errno, format!("open an address vector {what}")));
     if !attr.name.is_null() {
-        return Err(Error::new(Errno::ENOSYS, "open a shared address vector"));
+        return refuse(Errno::ENOSYS, "that is shared");
     }
-    if attr.flags & !SYMMETRIC != 0 || attr.r#type > AvType::TABLE.0 {
-        return Err(Error::new(Errno::EINVAL, format!("open an address vector with flags {:#x}", attr.flags)));
+    if attr.flags & EVENT != 0 {
+        return refuse(Errno::ENOSYS, "with FI_EVENT: insertions are synchronous");
+    }
+    let ids = attr.flags & USER_ID != 0;
+    if attr.flags & !(SYMMETRIC | USER_ID) != 0 {
+        return refuse(Errno::EINVAL, &format!("with flags {:#x}", attr.flags));
+    }
+    if ids && !domain.user_ids {
+        return refuse(Errno::EINVAL, "with FI_AV_USER_ID in a domain without it");
+    }
+    if attr.r#type > AvType::TABLE.0
+        || domain.av_type != AvType::UNSPEC.0 && attr.r#type != AvType::UNSPEC.0 && attr.r#type != domain.av_type
+    {
+        return refuse(Errno::EINVAL, &format!("of type {}", AvType(attr.r#type)));
+    }
+    if !(0..64).contains(&attr.rx_ctx_bits) {
+        return refuse(Errno::EINVAL, &format!("with {} bits for receive contexts", attr.rx_ctx_bits));
     }
     if attr.r#type == AvType::UNSPEC.0 {
-        attr.r#type = domain.av_type;
+        attr.r#type = if domain.av_type == AvType::UNSPEC.0 { AvType::TABLE.0 } else { domain.av_type };
     }
     let universe = || usize::try_from(ofi_registry::UNIVERSE_SIZE.number(1024)).unwrap_or(1024);
     let count = if attr.count == 0 { universe() } else { attr.count };
     let c = fid_av { fid: object::header::<AvObj>(context), ops: &OPS };
-    let av = Arc::new(AddressVector::new(count));
-    Ok(object::install(AvObj { c, av, format: domain.format, domain, parent: domain.children.add() }).cast())
+    let av = Arc::new(AddressVector::new(count, ids));
+    Ok(object::install(AvObj { c, av, ids, format: domain.format, domain, parent: domain.children.add() }).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
@@ -83,9 +103,15 @@ impl Results {
 }
 
 /// The place for errors that the flags ask for.
-fn error_place(flags: u64, context: *mut c_void) -> core::result::Result<*mut c_int, Errno> {
-    if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
+fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Result<*mut c_int, Errno> {
+    // SAFETY: the domain stays open while it has address vectors.
+    let ids = unsafe { &*av.domain }.user_ids;
+    if flags & !(FI_MORE | FI_SYNC_ERR | USER_ID) != 0 || flags & USER_ID != 0 && !ids {
         return Err(Errno::EBADFLAGS);
+    }
+    if flags & USER_ID != 0 && av.ids {
+        // Ids come by fi_av_set_user_id(3) where that was announced.
+        return Err(Errno::EINVAL);
     }
     if flags & FI_SYNC_ERR == 0 {
         return Ok(core::ptr::null_mut());
@@ -101,16 +127,15 @@ unsafe extern "C" fn insert(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the address vector that holds this table.
-    let av = match unsafe { object::borrow::<AvObj>(av.cast()) } {
-        Ok(av) => av,
-        Err(errno) => return errno.negative(),
-    };
-    let results = match error_place(flags, context) {
+    let av = ours!(AvObj, av.cast());
+    let results = match error_place(av, flags, context) {
         Ok(errors) => Results { handles, errors },
         Err(errno) => return errno.negative(),
     };
-    if count > 0 && addrs.is_null() {
+    if count > 0 && (addrs.is_null() || flags & USER_ID != 0 && handles.is_null()) {
+        return Errno::EINVAL.negative();
+    }
+    if c_int::try_from(count).is_err() {
         return Errno::EINVAL.negative();
     }
     let (mut at, mut inserted) = (addrs.cast::<u8>(), 0);
@@ -120,7 +145,13 @@ unsafe extern "C" fn insert(
         let result = match addr {
             Some(addr) => {
                 inserted += 1;
-                Ok(av.av.insert(addr))
+                let handle = av.av.insert(addr);
+                if flags & USER_ID != 0 {
+                    // SAFETY: with FI_AV_USER_ID the array holds `count` ids to begin with (fi_av(3)).
+                    let id = FiAddr(unsafe { *handles.wrapping_add(index) });
+                    av.av.set_user_id(handle, id);
+                }
+                Ok(handle)
             }
             None => Err(Errno::EINVAL),
         };
@@ -144,12 +175,8 @@ unsafe extern "C" fn insertsvc(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the address vector that holds this table.
-    let av = match unsafe { object::borrow::<AvObj>(av.cast()) } {
-        Ok(av) => av,
-        Err(errno) => return errno.negative(),
-    };
-    let results = match error_place(flags, context) {
+    let av = ours!(AvObj, av.cast());
+    let results = match error_place(av, flags, context) {
         Ok(errors) => Results { handles: handle, errors },
         Err(errno) => return errno.negative(),
     };
@@ -169,12 +196,88 @@ unsafe extern "C" fn insertsvc(
     }
 }
 
-unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usize, flags: u64) -> c_int {
-    // SAFETY: C passes the address vector that holds this table.
-    let av = match unsafe { object::borrow::<AvObj>(av.cast()) } {
-        Ok(av) => av,
+/// The names of `count` nodes or services that follow `first`: an address or a number counts up, a name does so in the
+/// number at its end.
+fn successors(first: &str, count: usize) -> core::result::Result<Vec<String>, Errno> {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+    let steps = 0..u32::try_from(count).map_err(|_| Errno::EINVAL)?;
+    if let Ok(ip) = first.parse::<Ipv4Addr>() {
+        let next = |step| ip.to_bits().checked_add(step).map(|bits| Ipv4Addr::from(bits).to_string());
+        return steps.map(|step| next(step).ok_or(Errno::EINVAL)).collect();
+    }
+    if let Ok(ip) = first.parse::<Ipv6Addr>() {
+        let next = |step| ip.to_bits().checked_add(u128::from(step)).map(|bits| Ipv6Addr::from(bits).to_string());
+        return steps.map(|step| next(step).ok_or(Errno::EINVAL)).collect();
+    }
+    if count == 1 {
+        return Ok(vec![first.to_owned()]);
+    }
+    let (stem, digits) = first.split_at(first.trim_end_matches(|c: char| c.is_ascii_digit()).len());
+    let start: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
+    let width = digits.len();
+    Ok(steps.map(|step| format!("{stem}{:0width$}", start + u64::from(step))).collect())
+}
+
+unsafe extern "C" fn insertsym(
+    av: *mut fid_av,
+    node: *const c_char,
+    nodes: usize,
+    service: *const c_char,
+    services: usize,
+    handles: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    let av = ours!(AvObj, av.cast());
+    let results = match error_place(av, flags & !USER_ID, context) {
+        Ok(errors) => Results { handles, errors },
         Err(errno) => return errno.negative(),
     };
+    if flags & USER_ID != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    // SAFETY: fi_av_insertsym(3) passes strings, or null; that holds for both.
+    let (Some(node), Some(service)) = (unsafe { text(node) }, unsafe { text(service) }) else {
+        return Errno::EINVAL.negative();
+    };
+    let in_range = nodes.checked_mul(services).is_some_and(|count| c_int::try_from(count).is_ok());
+    let names = match (successors(&node, nodes), successors(&service, services)) {
+        (Ok(nodes), Ok(services)) if in_range => (nodes, services),
+        _ => return Errno::EINVAL.negative(),
+    };
+    let (mut index, mut inserted) = (0, 0);
+    for node in &names.0 {
+        for service in &names.1 {
+            let found = ofi_registry::inet::lookup(Some(node), Some(service), false, false, av.format);
+            let result = match found {
+                Ok(Some(addr)) => Ok(av.av.insert(addr)),
+                Ok(None) => Err(Errno::EINVAL),
+                Err(error) => Err(error.errno()),
+            };
+            inserted += c_int::from(result.is_ok());
+            // SAFETY: fi_av_insertsym(3) passes arrays of nodes times services elements, or null.
+            unsafe { results.put(index, result) };
+            index += 1;
+        }
+    }
+    inserted
+}
+
+unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr_t, flags: u64) -> c_int {
+    let av = ours!(AvObj, av.cast());
+    if flags != 0 {
+        // Authorization keys are not there yet.
+        return Errno::EBADFLAGS.negative();
+    }
+    // SAFETY: the domain stays open while it has address vectors.
+    if !unsafe { &*av.domain }.user_ids {
+        return Errno::EINVAL.negative();
+    }
+    if av.av.set_user_id(FiAddr(handle), FiAddr(id)) { 0 } else { Errno::EINVAL.negative() }
+}
+
+unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usize, flags: u64) -> c_int {
+    let av = ours!(AvObj, av.cast());
     if flags != 0 || count > 0 && handles.is_null() {
         return Errno::EINVAL.negative();
     }
@@ -191,11 +294,7 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
 }
 
 unsafe extern "C" fn lookup(av: *mut fid_av, handle: fi_addr_t, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: C passes the address vector that holds this table.
-    let av = match unsafe { object::borrow::<AvObj>(av.cast()) } {
-        Ok(av) => av,
-        Err(errno) => return errno.negative(),
-    };
+    let av = ours!(AvObj, av.cast());
     let Some(found) = av.av.lookup(FiAddr(handle)) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_av_lookup(3) passes a buffer of `*len` bytes, or null.
     match unsafe { crate::guard::put_addr(&found, addr, len) } {
@@ -219,4 +318,20 @@ unsafe extern "C" fn straddr(
     unsafe { put_text(&shown, buf, *len) };
     *len = shown.len() + 1;
     buf
+}
+
+#[cfg(test)]
+mod tests {
+    use super::successors;
+
+    #[test]
+    fn names_count_up() {
+        assert_eq!(successors("10.0.0.254", 3).unwrap(), ["10.0.0.254", "10.0.0.255", "10.0.1.0"]);
+        assert_eq!(successors("host09", 2).unwrap(), ["host09", "host10"]);
+        assert_eq!(successors("::1", 2).unwrap(), ["::1", "::2"]);
+        assert_eq!(successors("7000", 2).unwrap(), ["7000", "7001"]);
+        assert_eq!(successors("localhost", 1).unwrap(), ["localhost"]);
+        assert!(successors("localhost", 2).is_err());
+        assert!(successors("255.255.255.255", 2).is_err());
+    }
 }

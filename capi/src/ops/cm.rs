@@ -3,7 +3,7 @@
 use super::absent;
 use crate::abi::{fi_ops_cm, fid, fid_ep};
 use crate::guard::{bytes, put_addr, refuse, socket_addr, status};
-use crate::object::{self, EpObj, PepObj};
+use crate::object::{self, EpObj, PepObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno};
@@ -19,7 +19,7 @@ pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {
     accept,
     reject: absent::reject,
     shutdown,
-    join: absent::absent,
+    join: absent::join,
 };
 
 pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
@@ -32,7 +32,20 @@ pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
     accept: absent::accept,
     reject: absent::reject,
     shutdown: absent::shutdown,
-    join: absent::absent,
+    join: absent::join,
+};
+
+pub(super) static DATAGRAM: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname,
+    getname,
+    getpeer: absent::getpeer,
+    connect: absent::connect,
+    listen: absent::listen,
+    accept: absent::accept,
+    reject: absent::reject,
+    shutdown: absent::shutdown,
+    join: super::group::join,
 };
 
 /// The address of an endpoint or a passive endpoint.
@@ -81,11 +94,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize
 }
 
 unsafe extern "C" fn connect(ep: *mut fid_ep, addr: *const c_void, param: *const c_void, len: usize) -> c_int {
-    // SAFETY: C passes the endpoint that holds this table.
-    let ep = match unsafe { object::borrow::<EpObj>(ep.cast()) } {
-        Ok(ep) => ep,
-        Err(errno) => return errno.negative(),
-    };
+    let ep = ours!(EpObj, ep.cast());
     // SAFETY: fi_connect(3) passes an address in the endpoint's format, or null.
     let Some(to) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_connect(3) passes `len` bytes of data, or null.
@@ -94,11 +103,7 @@ unsafe extern "C" fn connect(ep: *mut fid_ep, addr: *const c_void, param: *const
 }
 
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -> c_int {
-    // SAFETY: C passes the endpoint that holds this table.
-    let ep = match unsafe { object::borrow::<EpObj>(ep.cast()) } {
-        Ok(ep) => ep,
-        Err(errno) => return errno.negative(),
-    };
+    let ep = ours!(EpObj, ep.cast());
     // SAFETY: fi_accept(3) passes `len` bytes of data, or null.
     let data = unsafe { bytes(param, len) };
     let request = ep.request.lock().unwrap_or_else(PoisonError::into_inner).take();

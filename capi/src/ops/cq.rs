@@ -1,17 +1,17 @@
 //! Completion queues (fi_cq(3)). Entries of all formats are prefixes of the largest, so writing one is one copy.
 
 use super::absent;
+use super::wait::Choice;
 use crate::abi::{
-    FI_AFFINITY, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops,
-    fi_ops_cq, fid, fid_cq,
+    FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
 };
-use crate::guard::{put, put_text};
-use crate::object::{self, CqObj, DomainObj};
+use crate::guard::put_text;
+use crate::object::{self, CqObj, DomainObj, ours};
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
 use ofi_core::error::{Error, Result};
-use ofi_core::{Completion, CqFormat, Errno, Version, WaitObject};
-use ofi_engine::CompletionQueue;
+use ofi_core::{Completion, CqFormat, Errno, Version};
+use ofi_engine::{CompletionQueue, Waiting};
 use ofi_sync::lock::LockKind;
 use std::time::Duration;
 
@@ -43,7 +43,10 @@ impl<K: LockKind> Table<K> {
 }
 
 /// Opens a completion queue.
-pub(crate) fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) -> Result<*mut fid_cq> {
+///
+/// # Safety
+/// The attribute's wait set is open where its kind is FI_WAIT_SET.
+pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) -> Result<*mut fid_cq> {
     let refuse = |errno, what: String| Err(Error::new(errno, format!("open a completion queue with {what}")));
     if attr.flags & !FI_AFFINITY != 0 {
         return refuse(Errno::EINVAL, format!("flags {:#x}", attr.flags));
@@ -51,12 +54,6 @@ pub(crate) fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) 
     if attr.wait_cond > 1 {
         return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
     }
-    let waitable = match WaitObject(attr.wait_obj) {
-        WaitObject::NONE => false,
-        WaitObject::UNSPEC | WaitObject::FD => true,
-        other if other.name().is_some() => return refuse(Errno::ENOSYS, format!("wait object {other}")),
-        other => return refuse(Errno::EINVAL, format!("wait object {}", other.0)),
-    };
     let entry = match CqFormat(attr.format) {
         CqFormat::UNSPEC | CqFormat::CONTEXT => 8,
         CqFormat::MSG => 24,
@@ -64,14 +61,18 @@ pub(crate) fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c_void) 
         CqFormat::TAGGED => 48,
         other => return refuse(Errno::EINVAL, format!("format {}", other.0)),
     };
-    let opened = domain.control.cq(attr.size, waitable)?;
+    // SAFETY: this function's contract.
+    let choice = unsafe { Choice::new(attr.wait_obj, attr.wait_set, domain.control.auto()) }?;
+    let waitable = choice.how != Waiting::Never;
+    let opened = domain.control.cq(attr.size, choice.port.clone(), choice.how);
+    let wait = choice.settle(opened.control.clone())?;
     let c = fid_cq { fid: object::header::<CqObj>(context), ops: opened.ops };
     let object = CqObj {
         c,
         hot: opened.hot,
         control: opened.control,
         entry,
-        wait_obj: attr.wait_obj,
+        wait,
         threshold: waitable && attr.wait_cond == 1,
         api: domain.api,
         domain,
@@ -86,35 +87,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let cq = match unsafe { object::borrow::<CqObj>(fid) } {
-        Ok(cq) => cq,
-        Err(errno) => return errno.negative(),
-    };
-    let Some(descriptor) = cq.control.descriptor() else {
-        return match command {
-            FI_GETWAIT | FI_GETWAITOBJ => Errno::ENODATA.negative(),
-            _ => Errno::ENOSYS.negative(),
-        };
-    };
-    // SAFETY: fi_cq(3) passes an int for these commands, or null.
-    unsafe { wait_object(command, arg, descriptor, cq.wait_obj) }
-}
-
-/// Answers FI_GETWAIT and FI_GETWAITOBJ.
-///
-/// # Safety
-/// `arg` is null or an int.
-pub(super) unsafe fn wait_object(command: c_int, arg: *mut c_void, descriptor: i32, kind: u32) -> c_int {
-    let value = match command {
-        FI_GETWAIT => descriptor,
-        // What a queue of unspecified kind waits on is a descriptor.
-        FI_GETWAITOBJ if kind == WaitObject::UNSPEC.0 => WaitObject::FD.0.cast_signed(),
-        FI_GETWAITOBJ => kind.cast_signed(),
-        _ => return Errno::ENOSYS.negative(),
-    };
-    // SAFETY: null or an int by this function's contract.
-    unsafe { put(arg.cast::<c_int>(), value) }.map_or_else(Errno::negative, |()| 0)
+    let cq = ours!(CqObj, fid);
+    // SAFETY: fi_cq(3) passes what the kind of the wait object calls for.
+    unsafe { cq.wait.control(command, arg, cq.control.descriptor()) }
 }
 
 /// The object and its engine.
@@ -210,7 +185,7 @@ unsafe extern "C" fn sreadfrom<K: LockKind>(
 ) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
     let (object, queue) = unsafe { parts::<K>(cq) };
-    if object.control.descriptor().is_none() {
+    if object.control.waiting() == Waiting::Never {
         return Errno::ENOSYS.negative() as isize;
     }
     // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.

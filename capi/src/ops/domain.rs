@@ -2,22 +2,30 @@
 
 use super::absent;
 use super::message::Tables;
-use crate::abi::{fi_av_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fid, fid_av, fid_cq, fid_domain, fid_ep};
+use crate::abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fid, fid_av, fid_cntr, fid_cq,
+    fid_domain, fid_ep, fid_poll,
+};
 use crate::guard::{put, refuse};
-use crate::object::{self, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq};
-use crate::ops::{av, cq, endpoint};
+use crate::object::{
+    self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq, Waits, ours,
+};
+use crate::ops::{av, cntr, cq, endpoint, poll};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
-use ofi_core::{Addr, AvType, BindFlags, EndpointType, Errno, Info, Version};
+use ofi_core::wait::Port;
+use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, ProgressModel, Version};
+use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::Config;
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::Speaker;
-use ofi_engine::{AddressVector, CompletionQueue, Endpoint, EventQueue};
-use ofi_registry::{DomainVisitor, Provider};
-use ofi_sync::busy::Children;
+use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, DatagramEndpoint, Endpoint, EventQueue, Waiting};
+use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
+use ofi_sync::busy::{Child, Children};
 use ofi_sync::lock::{LockKind, Unlocked};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -35,8 +43,8 @@ static OPS: fi_ops_domain = fi_ops_domain {
     cq_open,
     endpoint: open_endpoint,
     scalable_ep: absent::absent,
-    cntr_open: absent::absent,
-    poll_open: absent::absent,
+    cntr_open,
+    poll_open,
     stx_ctx: absent::absent,
     srx_ctx: absent::absent,
     query_atomic: absent::absent,
@@ -50,40 +58,65 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on objects of the
     // domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
-    let control = ofi_registry::open(info, Some(unlocked), Open)?;
+    let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
+    let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;
     let c = fid_domain { fid: object::header::<DomainObj>(context), ops: &OPS, mr: &absent::MR };
-    let av_type = if info.domain.av_type == AvType::UNSPEC { AvType::TABLE } else { info.domain.av_type };
     let object = DomainObj {
         c,
         control,
         api: Version(fabric.c.api_version),
         format: info.addr_format,
-        av_type: av_type.0,
+        av_type: info.domain.av_type.0,
+        user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
         children: Children::new(),
         parent: fabric.children.add(),
     };
     Ok(object::install(object).cast())
 }
 
-/// Makes the erased form of a domain of any provider and locking.
-struct Open;
+/// Makes the erased form of a domain of any provider and locking, with its thread if it has one.
+struct Open(Option<AutoThread>);
 
 impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(Held { provider, kind })
+        Box::new(Held { opener: Links(provider), kind, auto: self.0 })
+    }
+
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
+        Box::new(Held { opener: Packets(provider), kind, auto: self.0 })
     }
 }
 
 /// A domain of one provider and one kind of locking.
-struct Held<P, K> {
-    provider: P,
+struct Held<O, K> {
+    opener: O,
     kind: K,
+    auto: Option<AutoThread>,
 }
 
-impl<P: Provider, K: LockKind> DomainControl for Held<P, K> {
-    fn endpoint(&self, info: &Info) -> Result<Opened> {
-        let speaker = if info.ep.kind == EndpointType::MSG { Speaker::Msg } else { Speaker::Rdm };
+/// Opens the endpoints of a domain.
+trait Opens: Send + Sync {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
+}
+
+/// Endpoints that have links.
+struct Links<P>(P);
+
+/// Endpoints that have none.
+struct Packets<P>(P);
+
+impl<P: Provider> Opens for Links<P> {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
+        let provider = self.0;
+        let speaker = match info.ep.kind {
+            EndpointType::MSG => Speaker::Msg,
+            EndpointType::RDM => Speaker::Rdm,
+            other => {
+                let what = format!("open an endpoint of type {other} in a domain of provider {}", provider.name());
+                return Err(ofi_core::Error::new(Errno::EINVAL, what));
+            }
+        };
         let config = Config {
             speaker,
             caps: info.caps | (info.tx.caps | info.rx.caps),
@@ -91,46 +124,139 @@ impl<P: Provider, K: LockKind> DomainControl for Held<P, K> {
             rx_size: info.rx.size.max(1),
             inject_size: info.tx.inject_size,
             nonce: ofi_os::random(),
-            provider: self.provider.name(),
+            provider: provider.name(),
         };
-        let (provider, format) = (self.provider, info.addr_format);
+        let format = info.addr_format;
         let opener: ofi_engine::endpoint::Opener<P::Transport> = match speaker {
             Speaker::Rdm => Box::new(move |addr| provider.open_rdm(addr, format)),
             Speaker::Msg => Box::new(move |addr| provider.open_msg(addr)),
         };
-        let engine = Endpoint::<P::Transport, K>::new(self.kind, config, info.src_addr, opener);
+        let engine = Endpoint::<P::Transport, K>::new(kind, config, info.src_addr, opener, auto);
         Ok(Opened {
             hot: Arc::as_ptr(&engine).cast(),
-            msg: Tables::<P::Transport, K>::MSG,
-            tagged: Tables::<P::Transport, K>::TAGGED,
-            control: Box::new(EpHeld(engine)),
+            msg: Tables::<Endpoint<P::Transport, K>>::MSG,
+            tagged: Tables::<Endpoint<P::Transport, K>>::TAGGED,
+            control: Arc::new(EpHeld(engine)),
         })
     }
+}
 
-    fn cq(&self, size: usize, waitable: bool) -> Result<OpenedCq> {
-        let port = Arc::new(ofi_os::wait_fd::WaitPort::new(waitable)?);
-        let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, waitable));
-        Ok(OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::Table::<K>::OPS, control: Box::new(CqHeld(queue)) })
+impl<P: DatagramProvider> Opens for Packets<P> {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
+        let (provider, format) = (self.0, info.addr_format);
+        if info.ep.kind != EndpointType::DGRAM {
+            let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, provider.name());
+            return Err(ofi_core::Error::new(Errno::EINVAL, what));
+        }
+        let config = datagram::Config {
+            caps: info.caps | (info.tx.caps | info.rx.caps),
+            max_msg_size: info.ep.max_msg_size,
+            inject_size: info.tx.inject_size,
+            rx_size: info.rx.size.max(1),
+        };
+        let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format));
+        let engine = DatagramEndpoint::<P::Datagrams, K>::new(kind, config, info.src_addr, opener, auto);
+        Ok(Opened {
+            hot: Arc::as_ptr(&engine).cast(),
+            msg: Tables::<DatagramEndpoint<P::Datagrams, K>>::MSG,
+            tagged: Tables::<DatagramEndpoint<P::Datagrams, K>>::TAGGED,
+            control: Arc::new(DgramHeld(engine)),
+        })
+    }
+}
+
+impl<O: Opens, K: LockKind> DomainControl for Held<O, K> {
+    fn endpoint(&self, info: &Info) -> Result<Opened> {
+        self.opener.open(info, self.kind, self.auto().cloned())
+    }
+
+    fn cq(&self, size: usize, port: Arc<dyn Port>, how: Waiting) -> OpenedCq {
+        let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
+        OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::Table::<K>::OPS, control: Arc::new(CqHeld(queue)) }
+    }
+
+    fn counter(&self, port: Arc<dyn Port>, how: Waiting) -> Arc<dyn CntrControl> {
+        Arc::new(CntrHeld(Arc::new(Counter::<K>::new(self.kind, port, how))))
+    }
+
+    fn auto(&self) -> Option<&Arc<Auto>> {
+        self.auto.as_ref().map(AutoThread::progress)
     }
 }
 
 struct CqHeld<K: LockKind>(Arc<CompletionQueue<K>>);
 
-impl<K: LockKind> CqControl for CqHeld<K> {
-    fn as_any(&self) -> &dyn Any {
-        &self.0
-    }
+impl<K: LockKind> Waits for CqHeld<K> {
     fn descriptor(&self) -> Option<i32> {
         self.0.descriptor()
     }
     fn try_wait(&self) -> Result<(), Errno> {
         self.0.try_wait()
     }
+}
+
+impl<K: LockKind> CqControl for CqHeld<K> {
+    fn as_any(&self) -> &dyn Any {
+        &self.0
+    }
+    fn waiting(&self) -> Waiting {
+        self.0.waiting()
+    }
     fn in_use(&self) -> bool {
         self.0.users.count() > 0
     }
+    fn hold(&self) -> Child {
+        self.0.users.add()
+    }
+    fn check(&self) -> bool {
+        self.0.check()
+    }
     fn signal(&self) -> Result<(), Errno> {
         self.0.signal()
+    }
+}
+
+struct CntrHeld<K: LockKind>(Arc<Counter<K>>);
+
+impl<K: LockKind> Waits for CntrHeld<K> {
+    fn descriptor(&self) -> Option<i32> {
+        self.0.descriptor()
+    }
+    fn try_wait(&self) -> Result<(), Errno> {
+        self.0.try_wait()
+    }
+}
+
+impl<K: LockKind> CntrControl for CntrHeld<K> {
+    fn as_any(&self) -> &dyn Any {
+        &self.0
+    }
+    fn in_use(&self) -> bool {
+        self.0.users.count() > 0
+    }
+    fn hold(&self) -> Child {
+        self.0.users.add()
+    }
+    fn read(&self) -> u64 {
+        self.0.read()
+    }
+    fn read_errors(&self) -> u64 {
+        self.0.read_errors()
+    }
+    fn add(&self, count: u64) {
+        self.0.add(count);
+    }
+    fn add_errors(&self, count: u64) {
+        self.0.add_errors(count);
+    }
+    fn set(&self, value: u64) {
+        self.0.set(value);
+    }
+    fn set_errors(&self, value: u64) {
+        self.0.set_errors(value);
+    }
+    fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
+        self.0.wait(threshold, timeout)
     }
 }
 
@@ -143,6 +269,12 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
             .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
         self.0.bind_cq(cq, flags)
     }
+    fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()> {
+        let counter = counter
+            .downcast_ref::<Arc<Counter<K>>>()
+            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
+        self.0.bind_counter(counter, flags)
+    }
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
         self.0.bind_av(av)
     }
@@ -154,6 +286,12 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     }
     fn cancel(&self, context: usize) {
         self.0.cancel(context);
+    }
+    fn min_multi_recv(&self) -> usize {
+        self.0.min_multi_recv()
+    }
+    fn set_min_multi_recv(&self, least: usize) {
+        self.0.set_min_multi_recv(least);
     }
     fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
@@ -175,6 +313,72 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     }
     fn shut_down(&self) -> Result<(), Errno> {
         self.0.shut_down()
+    }
+    fn join(&self, _group: Addr, _send: bool, _receive: bool, _owner: Owner) -> Result<FiAddr> {
+        Err(NO_GROUPS.into())
+    }
+    fn leave(&self, _group: &Addr, _handle: FiAddr, _owner: Owner) {}
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+const NO_GROUPS: Errno = Errno::ENOSYS;
+
+struct DgramHeld<D: Datagrams, K: LockKind>(Arc<DatagramEndpoint<D, K>>);
+
+impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
+    fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()> {
+        let cq = cq
+            .downcast_ref::<Arc<CompletionQueue<K>>>()
+            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
+        self.0.bind_cq(cq, flags)
+    }
+    fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()> {
+        let counter = counter
+            .downcast_ref::<Arc<Counter<K>>>()
+            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
+        self.0.bind_counter(counter, flags)
+    }
+    fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
+        self.0.bind_av(av)
+    }
+    fn bind_eq(&self, eq: &Arc<EventQueue>, _owner: Owner) {
+        self.0.bind_eq(eq);
+    }
+    fn enable(&self) -> Result<()> {
+        self.0.enable()
+    }
+    fn cancel(&self, context: usize) {
+        self.0.cancel(context);
+    }
+    fn min_multi_recv(&self) -> usize {
+        0
+    }
+    fn set_min_multi_recv(&self, _least: usize) {}
+    fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.0.set_local_addr(addr)
+    }
+    fn peer_addr(&self) -> Result<Addr> {
+        Err(Errno::ENOSYS.into())
+    }
+    fn connect(&self, _to: Addr, _data: &[u8]) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    fn accept(&self, _request: ConnectionRequest, _data: &[u8]) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    fn shut_down(&self) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn join(&self, group: Addr, send: bool, receive: bool, owner: Owner) -> Result<FiAddr> {
+        self.0.join(group, send, receive, owner)
+    }
+    fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner) {
+        self.0.leave(group, handle, owner);
     }
     fn close(&self) {
         self.0.close();
@@ -203,11 +407,7 @@ unsafe extern "C" fn open_endpoint2(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the domain that holds this table.
-    let domain = match unsafe { object::borrow::<DomainObj>(domain.cast()) } {
-        Ok(domain) => domain,
-        Err(errno) => return errno.negative(),
-    };
+    let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or a valid info by fi_endpoint(3).
     let (Some(info), false, 0) = (unsafe { info.as_ref() }, out.is_null(), flags) else {
         return Errno::EINVAL.negative();
@@ -229,14 +429,11 @@ unsafe extern "C" fn cq_open(
     out: *mut *mut fid_cq,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the domain that holds this table.
-    let domain = match unsafe { object::borrow::<DomainObj>(domain.cast()) } {
-        Ok(domain) => domain,
-        Err(errno) => return errno.negative(),
-    };
+    let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_cq_open(3).
     let (Some(attr), false) = (unsafe { attr.as_ref() }, out.is_null()) else { return Errno::EINVAL.negative() };
-    match cq::open(domain, attr, context) {
+    // SAFETY: fi_cq_open(3) passes an open wait set where it is asked for.
+    match unsafe { cq::open(domain, attr, context) } {
         // SAFETY: `out` is not null, so valid by fi_cq_open(3).
         Ok(cq) => match unsafe { put(out, cq) } {
             Ok(()) => 0,
@@ -252,11 +449,7 @@ unsafe extern "C" fn av_open(
     out: *mut *mut fid_av,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the domain that holds this table.
-    let domain = match unsafe { object::borrow::<DomainObj>(domain.cast()) } {
-        Ok(domain) => domain,
-        Err(errno) => return errno.negative(),
-    };
+    let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_av_open(3).
     let (Some(attr), false) = (unsafe { attr.as_mut() }, out.is_null()) else { return Errno::EINVAL.negative() };
     match av::open(domain, attr, context) {
@@ -265,6 +458,39 @@ unsafe extern "C" fn av_open(
             Ok(()) => 0,
             Err(errno) => errno.negative(),
         },
+        Err(error) => refuse(&error),
+    }
+}
+
+unsafe extern "C" fn cntr_open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cntr_attr,
+    out: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    if out.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or valid attributes by fi_cntr_open(3).
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: fi_cntr_open(3) passes an open wait set where it is asked for.
+    match unsafe { cntr::open(domain, attr, context) } {
+        // SAFETY: `out` is not null, so valid by fi_cntr_open(3).
+        Ok(cntr) => unsafe { put(out, cntr) }.map_or_else(Errno::negative, |()| 0),
+        Err(error) => refuse(&error),
+    }
+}
+
+unsafe extern "C" fn poll_open(domain: *mut fid_domain, attr: *mut fi_poll_attr, out: *mut *mut fid_poll) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    if out.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or valid attributes by fi_poll_open(3).
+    match poll::open(domain, unsafe { attr.as_ref() }) {
+        // SAFETY: `out` is not null, so valid by fi_poll_open(3).
+        Ok(set) => unsafe { put(out, set) }.map_or_else(Errno::negative, |()| 0),
         Err(error) => refuse(&error),
     }
 }

@@ -2,17 +2,19 @@
 
 use super::{absent, cm};
 use crate::abi::{
-    FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_SETOPSFLAG, fi_info, fi_ops, fi_ops_ep, fid,
-    fid_ep,
+    FI_ALIAS, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE,
+    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG,
+    fi_alias, fi_info, fi_ops, fi_ops_ep, fid, fid_ep,
 };
 use crate::convert;
 use crate::guard::status;
-use crate::object::{self, AvObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj};
+use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::{BindFlags, EndpointType, Errno, OpFlags};
+use ofi_core::{BindFlags, Caps, EndpointType, Errno, OpFlags};
 use ofi_engine::eq::Owner;
 use ofi_engine::hello::MAX_USER_DATA;
+use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -46,7 +48,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let (handle, provider) = (info.handle, domain.control.as_ref());
     // SAFETY: the info is valid by this function's contract.
     let info = unsafe { convert::info(info, "") };
-    if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG) {
+    if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG | EndpointType::DGRAM) {
         return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
     }
     let request = if handle.is_null() {
@@ -79,7 +81,11 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let c = fid_ep {
         fid: object::header::<EpObj>(context),
         ops: &OPS,
-        cm: if connected { &cm::CONNECTED } else { &cm::CONNECTIONLESS },
+        cm: match info.ep.kind {
+            EndpointType::MSG => &cm::CONNECTED,
+            EndpointType::DGRAM => &cm::DATAGRAM,
+            _ => &cm::CONNECTIONLESS,
+        },
         msg: opened.msg,
         rma: &absent::RMA,
         tagged: opened.tagged,
@@ -92,7 +98,13 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
         rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
         control: opened.control,
+        dependents: Children::new(),
+        alias_of: None,
         connected,
+        several: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
+        tagged: info.caps.contains(Caps::TAGGED),
+        limits: [info.ep.max_msg_size, info.ep.max_msg_size, info.tx.inject_size, info.tx.inject_size]
+            .map(|most| (most, AtomicU64::new(most as u64))),
         request: Mutex::new(request),
         handle,
         domain,
@@ -102,11 +114,15 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let ep = match unsafe { object::borrow::<EpObj>(fid) } {
-        Ok(ep) => ep,
-        Err(errno) => return errno.negative(),
-    };
+    let ep = ours!(EpObj, fid);
+    if ep.dependents.count() > 0 {
+        return Errno::EBUSY.negative();
+    }
+    if ep.alias_of.is_some() {
+        // SAFETY: only the name goes, and fi_close(3) forbids its use from now on.
+        drop(unsafe { object::reclaim::<EpObj>(fid) });
+        return 0;
+    }
     ep.control.close();
     if !ep.handle.is_null() {
         // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs to the endpoint.
@@ -118,17 +134,20 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let ep = match unsafe { object::borrow::<EpObj>(fid) } {
-        Ok(ep) => ep,
-        Err(errno) => return errno.negative(),
-    };
+    let ep = ours!(EpObj, fid);
     // SAFETY: fi_ep_bind(3) passes an object, ours or another library's.
     if let Ok(cq) = unsafe { object::borrow::<CqObj>(other) } {
         if !core::ptr::eq(cq.domain, ep.domain) {
             return Errno::EDOMAIN.negative();
         }
         return status(ep.control.bind_cq(cq.control.as_any(), BindFlags::from_bits_retain(flags)));
+    }
+    // SAFETY: as above.
+    if let Ok(cntr) = unsafe { object::borrow::<CntrObj>(other) } {
+        if !core::ptr::eq(cntr.domain, ep.domain) {
+            return Errno::EDOMAIN.negative();
+        }
+        return status(ep.control.bind_counter(cntr.control.as_any(), BindFlags::from_bits_retain(flags)));
     }
     // SAFETY: as above.
     if let Ok(av) = unsafe { object::borrow::<AvObj>(other) } {
@@ -150,11 +169,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let ep = match unsafe { object::borrow::<EpObj>(fid) } {
-        Ok(ep) => ep,
-        Err(errno) => return errno.negative(),
-    };
+    let ep = ours!(EpObj, fid);
     match command {
         FI_ENABLE => status(ep.control.enable()),
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
@@ -162,8 +177,68 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
             let Some(arg) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
             ops_flag(ep, command == FI_SETOPSFLAG, arg)
         }
+        FI_ALIAS => {
+            // SAFETY: fi_ep_alias(3) passes a valid fi_alias.
+            match unsafe { arg.cast::<fi_alias>().as_ref() } {
+                // SAFETY: its place for the alias is null or valid.
+                Some(wanted) => unsafe { alias(ep, wanted) }.map_or_else(Errno::negative, |()| 0),
+                None => Errno::EINVAL.negative(),
+            }
+        }
         _ => Errno::ENOSYS.negative(),
     }
+}
+
+/// Another name for an endpoint, with flags of its own (fi_ep_alias(3)).
+///
+/// # Safety
+/// The place for the alias is null or valid.
+unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> core::result::Result<(), Errno> {
+    let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
+    let flags = wanted.flags & !(transmit | receive);
+    // Relaxed: control calls, which the application orders.
+    let (mut tx, mut rx) = (ep.tx_flags.load(Ordering::Relaxed), ep.rx_flags.load(Ordering::Relaxed));
+    match wanted.flags & (transmit | receive) {
+        direction if direction == transmit => tx = flags,
+        direction if direction == receive => rx = flags,
+        _ => return Err(Errno::EINVAL),
+    }
+    if wanted.fid.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let c = &ep.c;
+    let limits = [0, 1, 2, 3].map(|at| (ep.limits[at].0, AtomicU64::new(ep.limits[at].1.load(Ordering::Relaxed))));
+    let object = EpObj {
+        c: fid_ep {
+            fid: object::header::<EpObj>(c.fid.context),
+            ops: c.ops,
+            cm: c.cm,
+            msg: c.msg,
+            rma: c.rma,
+            tagged: c.tagged,
+            atomic: c.atomic,
+            collective: c.collective,
+        },
+        hot: ep.hot,
+        tx_flags: AtomicU64::new(tx),
+        rx_flags: AtomicU64::new(rx),
+        control: ep.control.clone(),
+        dependents: Children::new(),
+        alias_of: Some(ep.dependents.add()),
+        connected: ep.connected,
+        several: ep.several,
+        tagged: ep.tagged,
+        limits,
+        request: Mutex::new(None),
+        handle: core::ptr::null_mut(),
+        domain: ep.domain,
+        // SAFETY: the domain stays open while it has endpoints.
+        parent: unsafe { &*ep.domain }.children.add(),
+    };
+    let alias: *mut fid = object::install(object).cast();
+    // SAFETY: not null, so valid by this function's contract.
+    unsafe { wanted.fid.write(alias) };
+    Ok(())
 }
 
 /// Reads or replaces the default flags of one direction (fi_endpoint(3)).
@@ -194,6 +269,30 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     }
 }
 
+/// An option whose value is a size_t: where it is kept, if the endpoint has it.
+enum SizeOption {
+    MinMultiRecv,
+    ConnectionData,
+    /// The limits that an application may lower, by their index in `EpObj::limits`.
+    Limit(usize),
+}
+
+fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::Result<SizeOption, Errno> {
+    if level != FI_OPT_ENDPOINT {
+        return Err(Errno::ENOPROTOOPT);
+    }
+    let connected = ep.is_none_or(|ep| ep.connected);
+    match (name, ep) {
+        (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
+        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.several => Ok(SizeOption::MinMultiRecv),
+        (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(0)),
+        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(1)),
+        (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(2)),
+        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(3)),
+        _ => Err(Errno::ENOPROTOOPT),
+    }
+}
+
 /// Options that can be read (fi_endpoint(3)); shared with passive endpoints.
 pub(super) unsafe extern "C" fn getopt(
     fid: *mut fid,
@@ -203,13 +302,16 @@ pub(super) unsafe extern "C" fn getopt(
     len: *mut usize,
 ) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
-    let connected = match unsafe { object::borrow::<EpObj>(fid) } {
-        Ok(ep) => ep.connected,
-        Err(_) => true,
+    let ep = unsafe { object::borrow::<EpObj>(fid) }.ok();
+    let found = match size_option(ep, level, name) {
+        Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
+        Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
+        // Relaxed: a control call, which the application orders.
+        Ok(SizeOption::Limit(index)) => {
+            ep.map_or(0, |ep| usize::try_from(ep.limits[index].1.load(Ordering::Relaxed)).unwrap_or(usize::MAX))
+        }
+        Err(errno) => return errno.negative(),
     };
-    if level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE || !connected {
-        return Errno::ENOPROTOOPT.negative();
-    }
     // SAFETY: null or valid by fi_getopt(3).
     let Some(len) = (unsafe { len.as_mut() }) else { return Errno::EINVAL.negative() };
     let room = core::mem::replace(len, size_of::<usize>());
@@ -217,11 +319,41 @@ pub(super) unsafe extern "C" fn getopt(
         return Errno::ETOOSMALL.negative();
     }
     // SAFETY: there is room for a size_t.
-    unsafe { value.cast::<usize>().write_unaligned(MAX_USER_DATA) };
+    unsafe { value.cast::<usize>().write_unaligned(found) };
     0
 }
 
-/// Options that can be set: none yet.
-pub(super) unsafe extern "C" fn setopt(_: *mut fid, _: c_int, _: c_int, _: *const c_void, _: usize) -> c_int {
-    Errno::ENOPROTOOPT.negative()
+/// Options that can be set (fi_endpoint(3)); shared with passive endpoints.
+pub(super) unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
+    let Ok(ep) = (unsafe { object::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
+    let option = match size_option(Some(ep), level, name) {
+        Ok(SizeOption::ConnectionData) => return Errno::ENOPROTOOPT.negative(),
+        Ok(option) => option,
+        Err(errno) => return errno.negative(),
+    };
+    if value.is_null() || len != size_of::<usize>() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: there is a size_t by fi_setopt(3).
+    let size = unsafe { value.cast::<usize>().read_unaligned() };
+    match option {
+        SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
+        SizeOption::Limit(index) => {
+            let (most, place) = &ep.limits[index];
+            if size > *most {
+                return Errno::EINVAL.negative();
+            }
+            // Relaxed: a control call, which the application orders.
+            place.store(size as u64, Ordering::Relaxed);
+        }
+        SizeOption::ConnectionData => {}
+    }
+    0
 }

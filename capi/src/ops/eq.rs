@@ -1,13 +1,14 @@
 //! Event queues (fi_eq(3)).
 
 use super::absent;
+use super::wait::Choice;
 use crate::abi::{
-    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_GETWAIT, FI_GETWAITOBJ, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
+    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
     fi_eq_err_entry, fi_info, fi_ops, fi_ops_eq, fid, fid_eq,
 };
 use crate::convert;
 use crate::guard::put_text;
-use crate::object::{self, ConnReqObj, EqObj, FabricObj};
+use crate::object::{self, ConnReqObj, EqObj, FabricObj, Waits, ours};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObject};
@@ -41,24 +42,28 @@ static OPS: fi_ops_eq = fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr,
 const FI_WRITE: u64 = 1 << 9;
 
 /// Opens an event queue.
-pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<*mut fid_eq> {
+///
+/// # Safety
+/// The attribute's wait set is open where its kind is FI_WAIT_SET.
+pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<*mut fid_eq> {
     let refuse = |errno, what: String| Err(Error::new(errno, format!("open an event queue with {what}")));
-    let (flags, wait_obj) = attr.map_or((0, 0), |attr| (attr.flags, attr.wait_obj));
+    let (flags, wait_obj, wait_set) =
+        attr.map_or((0, 0, core::ptr::null_mut()), |attr| (attr.flags, attr.wait_obj, attr.wait_set));
     if flags & !(FI_AFFINITY | FI_WRITE) != 0 {
         return refuse(Errno::EINVAL, format!("flags {flags:#x}"));
     }
-    match WaitObject(wait_obj) {
-        // A blocking read works whatever was asked for.
-        WaitObject::NONE | WaitObject::UNSPEC | WaitObject::FD => {}
-        other if other.name().is_some() => return refuse(Errno::ENOSYS, format!("wait object {other}")),
-        other => return refuse(Errno::EINVAL, format!("wait object {}", other.0)),
-    }
-    let port = Arc::new(ofi_os::wait_fd::WaitPort::new(true)?);
+    // A blocking read works whatever was asked for.
+    let kind = if wait_obj == WaitObject::NONE.0 { WaitObject::FD.0 } else { wait_obj };
+    // SAFETY: this function's contract. An event queue belongs to no domain, so to no thread of ours.
+    let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
+    choice.called(WaitObject(wait_obj));
+    let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
+    let wait = choice.settle(Arc::new(Waiter(queue.clone())))?;
     let c = fid_eq { fid: object::header::<EqObj>(context), ops: &OPS };
     let object = EqObj {
         c,
-        eq: Arc::new(EventQueue::new(port)),
-        wait_obj,
+        eq: queue,
+        wait,
         api: Version(fabric.c.api_version),
         error_data: Mutex::default(),
         parent: fabric.children.add(),
@@ -77,16 +82,21 @@ unsafe extern "C" fn close_request(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let eq = match unsafe { object::borrow::<EqObj>(fid) } {
-        Ok(eq) => eq,
-        Err(errno) => return errno.negative(),
-    };
-    if eq.wait_obj == WaitObject::NONE.0 && matches!(command, FI_GETWAIT | FI_GETWAITOBJ) {
-        return Errno::ENODATA.negative();
+    let eq = ours!(EqObj, fid);
+    // SAFETY: fi_eq(3) passes what the kind of the wait object calls for.
+    unsafe { eq.wait.control(command, arg, Some(eq.eq.descriptor())) }
+}
+
+/// An event queue as a member of a wait set.
+struct Waiter(Arc<EventQueue>);
+
+impl Waits for Waiter {
+    fn descriptor(&self) -> Option<i32> {
+        Some(self.0.descriptor())
     }
-    // SAFETY: fi_eq(3) passes an int for these commands, or null.
-    unsafe { super::cq::wait_object(command, arg, eq.eq.descriptor(), eq.wait_obj) }
+    fn try_wait(&self) -> core::result::Result<(), Errno> {
+        self.0.try_wait()
+    }
 }
 
 /// The context of an object that an event is about.
@@ -106,6 +116,7 @@ fn render(event: &mut Event) -> (u32, Vec<u8>) {
         }
         EventKind::Connected(data) => (FI_CONNECTED, core::ptr::null_mut(), core::mem::take(data)),
         EventKind::Shutdown => (FI_SHUTDOWN, core::ptr::null_mut(), Vec::new()),
+        EventKind::Joined => return (FI_JOIN_COMPLETE, joined(event.owner)),
         EventKind::User(number, bytes) => return (*number, core::mem::take(bytes)),
         EventKind::Failed { .. } => return (0, Vec::new()),
     };
@@ -117,12 +128,17 @@ fn render(event: &mut Event) -> (u32, Vec<u8>) {
     (number, out)
 }
 
+/// A `fi_eq_entry` for a group: the group, its context, no data.
+fn joined(owner: Owner) -> Vec<u8> {
+    let mut out = Vec::with_capacity(24);
+    out.extend(owner.0.to_ne_bytes());
+    out.extend(context_of(owner).expose_provenance().to_ne_bytes());
+    out.extend(0u64.to_ne_bytes());
+    out
+}
+
 unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
-    // SAFETY: C passes the event queue that holds this table.
-    let object = match unsafe { object::borrow::<EqObj>(eq.cast()) } {
-        Ok(eq) => eq,
-        Err(errno) => return errno.negative() as isize,
-    };
+    let object = ours!(EqObj, eq.cast(), isize);
     let peek = flags & FI_PEEK != 0;
     let mut peeked = None;
     let found = object.eq.read(|event| {
@@ -170,6 +186,7 @@ fn glance(event: &Event) -> (u32, Vec<u8>) {
             (FI_CONNECTED, out)
         }
         EventKind::Shutdown => (FI_SHUTDOWN, out),
+        EventKind::Joined => (FI_JOIN_COMPLETE, joined(event.owner)),
         EventKind::User(number, bytes) => (*number, bytes.clone()),
         EventKind::Failed { .. } => (0, Vec::new()),
     }
@@ -213,11 +230,7 @@ unsafe extern "C" fn sread(
 }
 
 unsafe extern "C" fn readerr(eq: *mut fid_eq, entry: *mut fi_eq_err_entry, _flags: u64) -> isize {
-    // SAFETY: C passes the event queue that holds this table.
-    let object = match unsafe { object::borrow::<EqObj>(eq.cast()) } {
-        Ok(eq) => eq,
-        Err(errno) => return errno.negative() as isize,
-    };
+    let object = ours!(EqObj, eq.cast(), isize);
     // SAFETY: null or valid by fi_eq_readerr(3).
     let Some(entry) = (unsafe { entry.as_mut() }) else { return Errno::EINVAL.negative() as isize };
     let Some(Event { owner, kind: EventKind::Failed { errno, cause, data, .. } }) = object.eq.read_error() else {
@@ -250,11 +263,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, entry: *mut fi_eq_err_entry, _flag
 }
 
 unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len: usize, _flags: u64) -> isize {
-    // SAFETY: C passes the event queue that holds this table.
-    let object = match unsafe { object::borrow::<EqObj>(eq.cast()) } {
-        Ok(eq) => eq,
-        Err(errno) => return errno.negative() as isize,
-    };
+    let object = ours!(EqObj, eq.cast(), isize);
     if buf.is_null() && len > 0 {
         return Errno::EINVAL.negative() as isize;
     }

@@ -1,11 +1,14 @@
 //! Fabrics (fi_fabric(3)): they open domains, passive endpoints and event queues.
 
 use super::absent;
-use crate::abi::{FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fid, fid_domain, fid_eq, fid_fabric, fid_pep};
+use crate::abi::{
+    FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep,
+    fid_wait,
+};
 use crate::convert;
 use crate::guard::{put, refuse};
-use crate::object::{self, CqObj, EqObj, FabricObj};
-use crate::ops::{domain, eq, passive};
+use crate::object::{self, CntrObj, CqObj, EqObj, FabricObj, WaitObj, ours};
+use crate::ops::{domain, eq, passive, wait};
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, Version};
 use ofi_sync::busy::Children;
@@ -25,7 +28,7 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
     domain: open_domain,
     passive_ep: open_passive,
     eq_open,
-    wait_open: absent::absent,
+    wait_open,
     trywait,
     domain2: open_domain2,
 };
@@ -58,11 +61,7 @@ unsafe extern "C" fn open_domain2(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the fabric that holds this table.
-    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
-        Ok(fabric) => fabric,
-        Err(errno) => return errno.negative(),
-    };
+    let fabric = ours!(FabricObj, fabric.cast());
     if flags & !FI_PEER != 0 || flags & FI_PEER != 0 || out.is_null() {
         return Errno::EINVAL.negative();
     }
@@ -86,11 +85,7 @@ unsafe extern "C" fn open_passive(
     out: *mut *mut fid_pep,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the fabric that holds this table.
-    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
-        Ok(fabric) => fabric,
-        Err(errno) => return errno.negative(),
-    };
+    let fabric = ours!(FabricObj, fabric.cast());
     // SAFETY: null or a valid info by fi_passive_ep(3).
     let (Some(info), false) = (unsafe { info.as_ref() }, out.is_null()) else { return Errno::EINVAL.negative() };
     // SAFETY: the info is valid, so are its parts.
@@ -111,14 +106,11 @@ unsafe extern "C" fn eq_open(
     out: *mut *mut fid_eq,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C passes the fabric that holds this table.
-    let fabric = match unsafe { object::borrow::<FabricObj>(fabric.cast()) } {
-        Ok(fabric) => fabric,
-        Err(errno) => return errno.negative(),
-    };
+    let fabric = ours!(FabricObj, fabric.cast());
     // SAFETY: null or valid attributes by fi_eq_open(3).
     let attr = unsafe { attr.as_ref() };
-    match eq::open(fabric, attr, context) {
+    // SAFETY: fi_eq_open(3) passes an open wait set where it is asked for.
+    match unsafe { eq::open(fabric, attr, context) } {
         // SAFETY: null or valid by fi_eq_open(3).
         Ok(eq) => match unsafe { put(out, eq) } {
             Ok(()) => 0,
@@ -136,18 +128,48 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
     for index in 0..count {
         // SAFETY: fi_trywait(3) passes `count` objects.
         let fid = unsafe { *fids.wrapping_add(index) };
-        // SAFETY: an object of ours or of another library.
-        let cq = unsafe { object::borrow::<CqObj>(fid) };
-        // SAFETY: an object of ours or of another library.
-        let eq = unsafe { object::borrow::<EqObj>(fid) };
-        let result = match (cq, eq) {
-            (Ok(cq), _) => cq.control.try_wait(),
-            (_, Ok(eq)) => eq.eq.try_wait(),
-            _ => Err(Errno::EINVAL),
+        // SAFETY: as above: each is null or an open object, ours or another library's.
+        let result = match unsafe { waits(fid) } {
+            Some(result) => result,
+            None => Err(Errno::EINVAL),
         };
         if let Err(errno) = result {
             return errno.negative();
         }
     }
     0
+}
+
+/// Whether a caller may sleep on that object now; `None` for what cannot be waited on.
+///
+/// # Safety
+/// `fid` is null or an open object, ours or another library's.
+unsafe fn waits(fid: *mut fid) -> Option<core::result::Result<(), Errno>> {
+    // SAFETY: this function's contract.
+    if let Ok(cq) = unsafe { object::borrow::<CqObj>(fid) } {
+        return Some(cq.control.try_wait());
+    }
+    // SAFETY: this function's contract.
+    if let Ok(eq) = unsafe { object::borrow::<EqObj>(fid) } {
+        return Some(eq.eq.try_wait());
+    }
+    // SAFETY: this function's contract.
+    if let Ok(cntr) = unsafe { object::borrow::<CntrObj>(fid) } {
+        return Some(cntr.control.try_wait());
+    }
+    // SAFETY: this function's contract.
+    unsafe { object::borrow::<WaitObj>(fid) }.ok().map(|wait| wait.set.try_wait())
+}
+
+unsafe extern "C" fn wait_open(fabric: *mut fid_fabric, attr: *mut fi_wait_attr, out: *mut *mut fid_wait) -> c_int {
+    let fabric = ours!(FabricObj, fabric.cast());
+    if out.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or valid attributes by fi_wait_open(3).
+    match wait::open(fabric, unsafe { attr.as_ref() }) {
+        // SAFETY: `out` is not null, so valid by fi_wait_open(3).
+        Ok(set) => unsafe { put(out, set) }.map_or_else(Errno::negative, |()| 0),
+        Err(error) => refuse(&error),
+    }
 }

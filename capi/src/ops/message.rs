@@ -7,56 +7,53 @@ use crate::object::EpObj;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use ofi_core::{Errno, FiAddr, OpFlags};
-use ofi_engine::Endpoint;
-use ofi_engine::op::{RecvOp, SendOp};
-use ofi_engine::transport::Transport;
+use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_memory::{Buffer, Span};
-use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Ordering;
 
 /// The most elements of a vector.
 const IOV_LIMIT: usize = 8;
 
 /// The tables for one kind of endpoint.
-pub(crate) struct Tables<T, K>(PhantomData<(T, K)>);
+pub(crate) struct Tables<E>(PhantomData<E>);
 
-impl<T: Transport, K: LockKind> Tables<T, K> {
+impl<E: Posts> Tables<E> {
     pub(crate) const MSG: &'static fi_ops_msg = &fi_ops_msg {
         size: size_of::<fi_ops_msg>(),
-        recv: recv::<T, K>,
-        recvv: recvv::<T, K>,
-        recvmsg: recvmsg::<T, K>,
-        send: send::<T, K>,
-        sendv: sendv::<T, K>,
-        sendmsg: sendmsg::<T, K>,
-        inject: inject::<T, K>,
-        senddata: senddata::<T, K>,
-        injectdata: injectdata::<T, K>,
+        recv: recv::<E>,
+        recvv: recvv::<E>,
+        recvmsg: recvmsg::<E>,
+        send: send::<E>,
+        sendv: sendv::<E>,
+        sendmsg: sendmsg::<E>,
+        inject: inject::<E>,
+        senddata: senddata::<E>,
+        injectdata: injectdata::<E>,
     };
     pub(crate) const TAGGED: &'static fi_ops_tagged = &fi_ops_tagged {
         size: size_of::<fi_ops_tagged>(),
-        recv: trecv::<T, K>,
-        recvv: trecvv::<T, K>,
-        recvmsg: trecvmsg::<T, K>,
-        send: tsend::<T, K>,
-        sendv: tsendv::<T, K>,
-        sendmsg: tsendmsg::<T, K>,
-        inject: tinject::<T, K>,
-        senddata: tsenddata::<T, K>,
-        injectdata: tinjectdata::<T, K>,
+        recv: trecv::<E>,
+        recvv: trecvv::<E>,
+        recvmsg: trecvmsg::<E>,
+        send: tsend::<E>,
+        sendv: tsendv::<E>,
+        sendmsg: tsendmsg::<E>,
+        inject: tinject::<E>,
+        senddata: tsenddata::<E>,
+        injectdata: tinjectdata::<E>,
     };
 }
 
 /// The object and its engine.
 ///
 /// # Safety
-/// `ep` is a living endpoint of ours whose message tables are `Tables<T, K>`.
+/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`.
 #[inline]
-unsafe fn parts<'a, T: Transport, K: LockKind>(ep: *mut fid_ep) -> (&'a EpObj, &'a Endpoint<T, K>) {
+unsafe fn parts<'a, E: Posts>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
     // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*ep.cast::<EpObj>() };
-    // SAFETY: `hot` was made from an `Endpoint<T, K>` together with this table, and lives as long as the object.
-    let engine = unsafe { &*object.hot.cast::<Endpoint<T, K>>() };
+    // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object.
+    let engine = unsafe { &*object.hot.cast::<E>() };
     (object, engine)
 }
 
@@ -125,8 +122,8 @@ struct Sending {
 const PLAIN: Sending = Sending { tag: None, data: None, quiet: false };
 
 #[inline]
-fn submit<T: Transport, K: LockKind>(
-    engine: &Endpoint<T, K>,
+fn submit<E: Posts>(
+    engine: &E,
     buffer: Buffer,
     dest: fi_addr_t,
     context: *mut c_void,
@@ -140,9 +137,9 @@ fn submit<T: Transport, K: LockKind>(
 macro_rules! thunks {
     ($($(#[$doc:meta])* $name:ident($object:ident, $engine:ident; $($arg:ident: $kind:ty),*) $body:block)*) => {$(
         $(#[$doc])*
-        unsafe extern "C" fn $name<T: Transport, K: LockKind>(ep: *mut fid_ep, $($arg: $kind),*) -> isize {
+        unsafe extern "C" fn $name<E: Posts>(ep: *mut fid_ep, $($arg: $kind),*) -> isize {
             // SAFETY: C calls this thunk through the table of the endpoint that it passes.
-            let ($object, $engine) = unsafe { parts::<T, K>(ep) };
+            let ($object, $engine) = unsafe { parts::<E>(ep) };
             $body
         }
     )*};
@@ -279,8 +276,8 @@ thunks! {
 }
 
 #[inline]
-fn receive<T: Transport, K: LockKind>(
-    engine: &Endpoint<T, K>,
+fn receive<E: Posts>(
+    engine: &E,
     buffer: Buffer,
     src: fi_addr_t,
     tag: Option<(u64, u64)>,

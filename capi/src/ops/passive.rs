@@ -3,14 +3,14 @@
 use super::{absent, cm, endpoint};
 use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use crate::guard::{bytes, status};
-use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj};
+use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::transport::Listener;
 use ofi_engine::{EventQueue, PassiveEndpoint};
-use ofi_registry::{DomainVisitor, Provider};
+use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, PoisonError};
 
@@ -46,7 +46,7 @@ static CM: fi_ops_cm = fi_ops_cm {
     accept: absent::accept,
     reject,
     shutdown: absent::shutdown,
-    join: absent::absent,
+    join: absent::join,
 };
 
 /// Opens a passive endpoint.
@@ -54,7 +54,7 @@ pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Resu
     if !matches!(info.ep.kind, EndpointType::MSG | EndpointType::UNSPEC) {
         return Err(Error::new(Errno::EINVAL, format!("open a passive endpoint of type {}", info.ep.kind)));
     }
-    let control = ofi_registry::open(&info.clone(), None, Open(info))?;
+    let control = ofi_registry::open(&info.clone(), None, Open(info))??;
     let c = fid_pep { fid: object::header::<PepObj>(context), ops: &OPS, cm: &CM };
     Ok(object::install(PepObj { c, control, parent: fabric.children.add() }).cast())
 }
@@ -62,11 +62,16 @@ pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Resu
 struct Open(Info);
 
 impl DomainVisitor for Open {
-    type Output = Box<dyn PepControl>;
+    type Output = Result<Box<dyn PepControl>>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let format = self.0.addr_format;
         let opener = Box::new(move |addr| provider.open_listener(addr, format));
-        Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener)))
+        Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
+    }
+
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        let what = format!("open a passive endpoint of provider {}, which has no connections", provider.name());
+        Err(Error::new(Errno::EINVAL, what))
     }
 }
 
@@ -97,11 +102,7 @@ impl<L: Listener> PepControl for Held<L> {
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let pep = match unsafe { object::borrow::<PepObj>(fid) } {
-        Ok(pep) => pep,
-        Err(errno) => return errno.negative(),
-    };
+    let pep = ours!(PepObj, fid);
     pep.control.close();
     // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
     drop(unsafe { object::reclaim::<PepObj>(fid) });
@@ -109,11 +110,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
-    // SAFETY: C passes the object that holds this table.
-    let pep = match unsafe { object::borrow::<PepObj>(fid) } {
-        Ok(pep) => pep,
-        Err(errno) => return errno.negative(),
-    };
+    let pep = ours!(PepObj, fid);
     // SAFETY: fi_pep_bind(3) passes an object, ours or another library's.
     match unsafe { object::borrow::<EqObj>(other) } {
         Ok(_) if flags != 0 => Errno::EBADFLAGS.negative(),
@@ -144,11 +141,7 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
 }
 
 unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c_void, len: usize) -> c_int {
-    // SAFETY: C passes the passive endpoint that holds this table.
-    let pep = match unsafe { object::borrow::<PepObj>(pep.cast()) } {
-        Ok(pep) => pep,
-        Err(errno) => return errno.negative(),
-    };
+    let pep = ours!(PepObj, pep.cast());
     // SAFETY: fi_reject(3) passes the handle of a request, or what is none.
     let request = match unsafe { object::borrow::<ConnReqObj>(handle) } {
         Ok(request) => request.request.lock().unwrap_or_else(PoisonError::into_inner).take(),

@@ -2,7 +2,7 @@
 //! that does not fit the state of its own link is a [`Violation`] and costs that link alone.
 
 use super::engine::{Engine, Phase};
-use super::state::{Body, Coming, OVERHEAD, Receive, ReceiveStage, SendStage, Unexpected};
+use super::state::{Body, Coming, OVERHEAD, Receive, ReceiveStage, Role, SendStage, Sender, Unexpected};
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
 use ofi_core::{Addr, FiAddr};
@@ -54,9 +54,9 @@ impl<K: LockKind> Sink for Engine<K> {
         let coming = self.link(id).ok_or(UNKNOWN_LINK)?.coming.take();
         match coming {
             Some(Coming::Receive { key, id: number, label, len }) => {
-                let src = self.source(id);
+                let who = self.sender(id);
                 if let Some(receive) = self.receives.try_remove(key as usize) {
-                    self.finish_receive(receive, label, landing.take, len as u64, src);
+                    self.finish_receive(receive, label, landing.take, len as u64, who);
                     self.arrived(id, number, label, len);
                 }
             }
@@ -125,6 +125,14 @@ impl<K: LockKind> Engine<K> {
         peer.map_or(FiAddr::UNSPEC, |peer| peer.handle)
     }
 
+    /// The same with its address where that is all we know.
+    #[inline]
+    fn sender(&mut self, id: LinkId) -> Sender {
+        let src = self.source(id);
+        let addr = if src == FiAddr::UNSPEC { self.peer_addr(id) } else { None };
+        Sender { src, addr }
+    }
+
     #[inline]
     fn handle_message(
         &mut self,
@@ -141,14 +149,15 @@ impl<K: LockKind> Engine<K> {
         }
         self.check_av();
         let src = self.source(id);
-        let Some(found) = self.lanes[label.lane()].take_posted(label.tag.unwrap_or(0), src) else {
+        let Some(found) = self.match_posted(label.lane(), label.tag.unwrap_or(0), src, len as u64) else {
             return Ok(self.keep_unexpected(id, number, label, payload, src));
         };
         match payload {
             Arriving::Here(bytes) => {
                 if let Some(mut receive) = self.receives.try_remove(found as usize) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
-                    self.finish_receive(receive, label, placed, len as u64, src);
+                    let who = self.sender(id);
+                    self.finish_receive(receive, label, placed, len as u64, who);
                 }
                 self.arrived(id, number, label, len);
                 Ok(Place::Done)
@@ -236,7 +245,7 @@ impl<K: LockKind> Engine<K> {
         }
         self.check_av();
         let src = self.source(id);
-        match self.lanes[label.lane()].take_posted(label.tag.unwrap_or(0), src) {
+        match self.match_posted(label.lane(), label.tag.unwrap_or(0), src, len) {
             Some(found) => self.pull(found, id, number, label, len, src),
             None => {
                 let addr = if src == FiAddr::UNSPEC { self.peer_addr(id) } else { None };
@@ -271,7 +280,8 @@ impl<K: LockKind> Engine<K> {
             if label.wants(AckWanted::Delivery) {
                 self.acknowledge(link, id);
             }
-            self.finish_receive(entry, label, want, total, src);
+            let addr = if src == FiAddr::UNSPEC { self.peer_addr(link) } else { None };
+            self.finish_receive(entry, label, want, total, Sender { src, addr });
         }
     }
 
@@ -374,6 +384,28 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
+    /// Gives a message to a receive that it fits since its sender has a name.
+    #[cold]
+    pub(super) fn give_renamed(&mut self, lane: usize, message: u32, receive: u32) {
+        let Some(role) = self.receives.get(receive as usize).map(|receive| receive.role) else { return };
+        let Role::Multi(multi) = role else { return self.give(receive, message) };
+        let Some((total, tag, src)) = self
+            .unexpected
+            .get(message as usize)
+            .map(|message| (message.total(), message.label.tag.unwrap_or(0), message.src))
+        else {
+            return;
+        };
+        match self.carve(receive, multi, total) {
+            Some(part) => self.give(part, message),
+            // The buffer is full: another receive may fit.
+            None => match self.match_posted(lane, tag, src, total) {
+                Some(other) => self.give(other, message),
+                None => self.lanes[lane].push_unexpected(tag, src, message),
+            },
+        }
+    }
+
     /// Gives an unexpected message to a receive, both out of the matcher already.
     pub(super) fn give(&mut self, receive: u32, message: u32) {
         let Some(entry) = self.unexpected.get_mut(message as usize) else { return };
@@ -395,7 +427,14 @@ impl<K: LockKind> Engine<K> {
                 let Body::Here(bytes) = entry.body else { return };
                 if let Some(mut receive) = self.receives.try_remove(receive as usize) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, &bytes));
-                    self.finish_receive(receive, entry.label, placed, entry.len as u64, entry.src);
+                    let addr = if entry.src == FiAddr::UNSPEC { entry.addr } else { None };
+                    self.finish_receive(
+                        receive,
+                        entry.label,
+                        placed,
+                        entry.len as u64,
+                        Sender { src: entry.src, addr },
+                    );
                 }
                 self.recycle(bytes);
                 self.give_back(entry.link, cost_of(entry.len));

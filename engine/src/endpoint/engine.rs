@@ -2,15 +2,17 @@
 //! given back. What arrives is in `arrive.rs`, what is posted in `post.rs`, how links begin and end in `links.rs`.
 
 use super::state::{
-    Body, Config, Link, MSG, Outgoing, Peer, PeerId, PeerState, Receive, ReceiveStage, TAGGED, Target, Unexpected,
+    Body, Claim, Config, Link, MIN_MULTI_RECV, MSG, Multi, Outgoing, Peer, PeerId, PeerState, Receive, ReceiveStage,
+    Role, Sender, TAGGED, Unexpected,
 };
 use crate::av::AddressVector;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
 use crate::frame::Label;
 use crate::hash::HashMap;
 use crate::matching::Matcher;
+use crate::outlets::Outlets;
 use crate::transport::{Down, LinkId};
-use ofi_core::{Addr, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
+use ofi_core::{Addr, Caps, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::lock::LockKind;
 use slab::Slab;
 use std::sync::Arc;
@@ -42,13 +44,17 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) av_epoch: u64,
     pub(super) lanes: [Matcher; 2],
     pub(super) receives: Slab<Receive>,
+    /// Buffers for several messages.
+    pub(super) multis: Slab<Multi>,
+    pub(super) min_multi_recv: usize,
     pub(super) unexpected: Slab<Unexpected>,
+    /// Messages that peeks reserved.
+    pub(super) claims: Vec<Claim>,
     pub(super) sends: Slab<Outgoing>,
     pub(super) seq: u64,
     /// Connections begun.
     pub(super) attempts: u64,
-    pub(super) tx: Option<Target<K>>,
-    pub(super) rx: Option<Target<K>>,
+    pub(super) out: Outlets<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     /// Links with control frames, credit or streams to send.
     pub(super) todo: Vec<LinkId>,
@@ -77,12 +83,14 @@ impl<K: LockKind> Engine<K> {
             av_epoch: 0,
             lanes: [Matcher::default(), Matcher::default()],
             receives: Slab::new(),
+            multis: Slab::new(),
+            min_multi_recv: MIN_MULTI_RECV,
             unexpected: Slab::new(),
+            claims: Vec::new(),
             sends: Slab::new(),
             seq: 0,
             attempts: 0,
-            tx: None,
-            rx: None,
+            out: Outlets::default(),
             eq: None,
             todo: Vec::new(),
             abandoned: Vec::new(),
@@ -231,17 +239,9 @@ impl<K: LockKind> Engine<K> {
         if renamed {
             for lane in [MSG, TAGGED] {
                 while let Some((message, receive)) = self.lanes[lane].take_pair() {
-                    self.give(receive, message);
+                    self.give_renamed(lane, message, receive);
                 }
             }
-        }
-    }
-
-    /// Reports a successful send.
-    #[inline]
-    pub(super) fn report_send(&mut self, completion: Completion) {
-        if let Some(tx) = &self.tx {
-            tx.cq.push(completion);
         }
     }
 
@@ -250,9 +250,7 @@ impl<K: LockKind> Engine<K> {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
         let silent = send.lent.ticket.is_silent();
         let completion = send.lent.finish();
-        if !silent {
-            self.report_send(completion);
-        }
+        self.out.sent(completion, silent);
     }
 
     /// Ends a send that failed.
@@ -264,32 +262,58 @@ impl<K: LockKind> Engine<K> {
         completion.tag = send.label.tag.unwrap_or(0);
         completion.data = send.label.data.unwrap_or(0);
         completion.len = send.len;
-        completion.src = handle;
-        if let Some(tx) = &self.tx {
-            tx.cq.push_failure(failure(completion, why, 0));
+        completion.src = self.told(handle);
+        self.out.send_failed(failure(completion, why, 0));
+    }
+
+    /// The sender as the application is told it: by the id that it chose, and only if it asked for that.
+    #[inline]
+    pub(super) fn told(&self, src: FiAddr) -> FiAddr {
+        let caps = self.config.caps;
+        if !caps.contains(Caps::SOURCE) {
+            return FiAddr::UNSPEC;
+        }
+        match &self.av {
+            Some(av) if caps.contains(Caps::AV_USER_ID) => av.user_id(src),
+            _ => src,
         }
     }
 
     /// Ends a receive with a message of `total` bytes of which `placed` are in the buffer.
     #[inline]
-    pub(super) fn finish_receive(&mut self, receive: Receive, label: Label, placed: usize, total: u64, src: FiAddr) {
+    pub(super) fn finish_receive(&mut self, receive: Receive, label: Label, placed: usize, total: u64, who: Sender) {
         let silent = receive.ticket.is_silent();
         let mut completion = receive.ticket.finish();
         completion.len = placed;
-        completion.src = src;
+        completion.src = self.told(who.src);
+        let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
+        match receive.role {
+            Role::Plain | Role::Multi(_) => {}
+            Role::Part { parent, base } => {
+                completion.buf = base;
+                if self.part_is_done(parent, silent && cut == 0) {
+                    completion.flags |= OpFlags::MULTI_RECV;
+                }
+            }
+            Role::Discard => {
+                completion.len = usize::try_from(total).unwrap_or(usize::MAX);
+                cut = 0;
+            }
+        }
         completion.tag = label.tag.unwrap_or(0);
         if let Some(data) = label.data {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }
-        let Some(rx) = &self.rx else { return };
-        if total > placed as u64 {
-            let cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
+        if cut > 0 {
             let text = format!("a message of {total} bytes came to a receive of {placed}");
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
-            rx.cq.push_failure(failure(completion, &why, cut));
-        } else if !silent {
-            rx.cq.push(completion);
+            self.out.receive_failed(failure(completion, &why, cut));
+        } else if who.addr.is_some() && self.config.caps.contains(Caps::SOURCE_ERR) {
+            let why = Down::new(Cause::UnknownSender, Errno::EADDRNOTAVAIL, Cause::UnknownSender.text());
+            self.out.receive_failed(Failure { sender: who.addr, ..failure(completion, &why, 0) });
+        } else {
+            self.out.received(completion, silent);
         }
     }
 
@@ -297,15 +321,19 @@ impl<K: LockKind> Engine<K> {
     #[cold]
     pub(super) fn fail_receive(&mut self, receive: Receive, why: &Down) {
         let mut completion = receive.ticket.finish();
+        if let Role::Part { parent, base } = receive.role {
+            completion.buf = base;
+            if self.part_is_done(parent, false) {
+                completion.flags |= OpFlags::MULTI_RECV;
+            }
+        }
         if let ReceiveStage::Pulling { label, at, src, .. } = receive.stage {
             completion.tag = label.tag.unwrap_or(0);
             completion.data = label.data.unwrap_or(0);
             completion.len = at;
-            completion.src = src;
+            completion.src = self.told(src);
         }
-        if let Some(rx) = &self.rx {
-            rx.cq.push_failure(failure(completion, why, 0));
-        }
+        self.out.receive_failed(failure(completion, why, 0));
     }
 
     /// A message of a link has been consumed: its credit goes back.
@@ -361,10 +389,7 @@ impl<K: LockKind> Engine<K> {
         let Some((_, is_receive, key)) = posted.chain(waiting).min() else { return false };
         let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
         if is_receive {
-            if let Some(receive) = self.receives.try_remove(key as usize) {
-                self.lanes[receive.lane].withdraw(key);
-                self.fail_receive(receive, &why);
-            }
+            self.fail_posted(key, &why);
         } else {
             if let Some(peer) = self.sends.get(key as usize).and_then(|send| self.peers.get_mut(send.peer)) {
                 peer.waiting.retain(|waiting| *waiting != key);
@@ -424,6 +449,8 @@ impl<K: LockKind> Engine<K> {
         for receive in self.receives.drain() {
             receive.ticket.discard();
         }
+        self.multis.clear();
+        self.claims.clear();
         for message in self.unexpected.drain() {
             if let Body::Here(buffer) = message.body {
                 drop(buffer);
@@ -441,5 +468,5 @@ impl<K: LockKind> Drop for Engine<K> {
 /// An error entry.
 #[cold]
 pub(super) fn failure(completion: Completion, why: &Down, olen: usize) -> Failure {
-    Failure { completion, errno: why.errno, olen, cause: why.cause, text: why.text.clone() }
+    Failure { completion, errno: why.errno, olen, cause: why.cause, text: why.text.clone(), sender: None }
 }

@@ -1,6 +1,6 @@
 //! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing.
 
-use super::engine::{Engine, NO_PEER, Phase, failure};
+use super::engine::{Engine, NO_PEER, Phase};
 use super::state::{Body, Config, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD, grant_for};
 use crate::eq::EventKind;
 use crate::frame::Frame;
@@ -275,6 +275,9 @@ impl<K: LockKind> Engine<K> {
             let message = self.unexpected.remove(key);
             if let Ok(key) = u32::try_from(key) {
                 self.lanes[message.lane].drop_unexpected(key);
+                for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
+                    claim.message = Err(why.clone());
+                }
             }
             if let Body::Coming { claimed: Some(receive), .. } = message.body
                 && let Some(receive) = self.receives.try_remove(receive as usize)
@@ -289,10 +292,7 @@ impl<K: LockKind> Engine<K> {
         for lane in 0..self.lanes.len() {
             let keys: Vec<u32> = self.lanes[lane].posted_from(handle).collect();
             for key in keys {
-                self.lanes[lane].withdraw(key);
-                if let Some(receive) = self.receives.try_remove(key as usize) {
-                    self.fail_receive(receive, why);
-                }
+                self.fail_posted(key, why);
             }
         }
     }
@@ -321,14 +321,7 @@ impl<K: LockKind> Engine<K> {
         for lane in 0..self.lanes.len() {
             let keys: Vec<u32> = self.lanes[lane].posted().collect();
             for key in keys {
-                self.lanes[lane].withdraw(key);
-                if let Some(receive) = self.receives.try_remove(key as usize) {
-                    if let Some(rx) = &self.rx {
-                        rx.cq.push_failure(failure(receive.ticket.finish(), why, 0));
-                    } else {
-                        receive.ticket.discard();
-                    }
-                }
+                self.fail_posted(key, why);
             }
         }
     }

@@ -5,26 +5,29 @@ mod arrive;
 mod engine;
 mod links;
 mod post;
+mod receive;
 mod state;
 
+use crate::auto::Auto;
 use crate::av::AddressVector;
+use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{EventQueue, Owner};
 use crate::group::{Heat, Member, Visit};
 use crate::hello::{MAX_USER_DATA, Speaker};
-use crate::op::{RecvOp, SendOp};
+use crate::op::{Posts, RecvOp, SendOp};
+use crate::outlets::Bonds;
 use crate::transport::{Asked, Flush, Transport};
 use core::fmt;
 use engine::{Engine, Phase};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, BindFlags, Caps, Errno, Error, Instant};
+use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
-use state::Target;
 pub use state::{CLOSE_DEADLINE, Config, OVERHEAD};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Makes the transport when it is needed: at an address, or at one that the system chooses.
@@ -43,11 +46,10 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     heat: Heat,
     joined: AtomicBool,
     connected: bool,
-    bindings: Mutex<Vec<Binding>>,
+    bonds: Bonds,
+    /// The thread that moves it on, if the application's calls are not to.
+    auto: Option<Arc<Auto>>,
 }
-
-/// How to take back what was bound.
-type Binding = Box<dyn FnOnce() + Send>;
 
 impl<T: Transport, K: LockKind> fmt::Debug for Endpoint<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,8 +83,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 }
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
-    /// An endpoint that is not enabled. `source` is the address that it was asked to have.
-    pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>) -> Arc<Self> {
+    /// An endpoint that is not enabled. `source` is the address that it was asked to have; `auto` moves it on if the
+    /// application's calls are not to.
+    pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>, auto: Option<Arc<Auto>>) -> Arc<Self> {
         let connected = matches!(config.speaker, Speaker::Msg);
         let inner = Inner { transport: None, engine: Engine::new(config), opener, source };
         Arc::new(Self {
@@ -90,33 +93,26 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             heat: Heat::default(),
             joined: AtomicBool::new(false),
             connected,
-            bindings: Mutex::default(),
+            bonds: Bonds::default(),
+            auto,
         })
     }
 
     /// Binds a completion queue. A second one for a direction is refused.
     pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
-        let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::SELECTIVE_COMPLETION;
-        if !known.contains(flags) {
-            return Err(Error::new(Errno::EBADFLAGS, "bind a completion queue"));
+        let user = K::lock(&self.inner).engine.out.bind_cq(cq, flags)?;
+        self.bonds.add(move || drop(user));
+        Ok(())
+    }
+
+    /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
+    pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
+        let user = K::lock(&self.inner).engine.out.bind_counter(counter, flags)?;
+        self.bonds.add(move || drop(user));
+        if self.is_joined() {
+            let member: Arc<dyn Member> = self.clone();
+            self.bonds.join_counter(&member, counter)?;
         }
-        let selective = flags.contains(BindFlags::SELECTIVE_COMPLETION);
-        let mut inner = K::lock(&self.inner);
-        let engine = &mut inner.engine;
-        if flags.contains(BindFlags::TRANSMIT) && engine.tx.is_some()
-            || flags.contains(BindFlags::RECV) && engine.rx.is_some()
-        {
-            return Err(Error::new(Errno::EINVAL, "bind a second completion queue for the same direction"));
-        }
-        if flags.contains(BindFlags::TRANSMIT) {
-            engine.tx = Some(Target { cq: cq.clone(), selective });
-        }
-        if flags.contains(BindFlags::RECV) {
-            engine.rx = Some(Target { cq: cq.clone(), selective });
-        }
-        drop(inner);
-        let user = cq.users.add();
-        self.on_close(move || drop(user));
         Ok(())
     }
 
@@ -132,7 +128,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         engine.reset_handles();
         drop(inner);
         let user = av.users.add();
-        self.on_close(move || drop(user));
+        self.bonds.add(move || drop(user));
         Ok(())
     }
 
@@ -141,14 +137,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         K::lock(&self.inner).engine.eq = Some((eq.clone(), owner));
         let user = eq.users.add();
         let queue = eq.clone();
-        self.on_close(move || {
+        self.bonds.add(move || {
             queue.forget(owner);
             drop(user);
         });
-    }
-
-    fn on_close(&self, undo: impl FnOnce() + Send + 'static) {
-        self.bindings.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
     }
 
     /// Enables it (fi_enable(3)). Enabling twice is harmless.
@@ -159,12 +151,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let caps = inner.engine.config.caps;
         let missing = |errno, what| Err(Error::new(errno, format!("enable an endpoint without {what}")));
-        if inner.engine.tx.is_none() && caps.contains(Caps::SEND) {
-            return missing(Errno::ENOCQ, "a completion queue for transmitting");
-        }
-        if inner.engine.rx.is_none() && caps.contains(Caps::RECV) {
-            return missing(Errno::ENOCQ, "a completion queue for receiving");
-        }
+        inner.engine.out.check(caps)?;
         let connectionless = matches!(inner.engine.config.speaker, Speaker::Rdm);
         if connectionless && inner.engine.av.is_none() {
             return missing(Errno::ENOAV, "an address vector");
@@ -176,38 +163,27 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if connectionless {
             inner.engine.phase = Phase::Enabled;
         }
-        let queues = (inner.engine.tx.clone(), inner.engine.rx.clone(), inner.engine.eq.clone());
+        let outlets = inner.engine.out.all();
+        let eq = inner.engine.eq.clone();
         drop(inner);
-        self.join(queues)
+        self.joined.store(true, Ordering::Relaxed);
+        let member: Arc<dyn Member> = self.clone();
+        self.bonds.join(&member, outlets)?;
+        if let Some(auto) = self.auto.clone() {
+            let key = auto.join(member)?;
+            self.bonds.add(move || auto.leave(key));
+        }
+        // Only connected endpoints have events; others stay out of the reach of whoever reads the event queue.
+        if let Some((eq, _)) = eq.filter(|_| self.connected) {
+            let key = eq.join(self.clone())?;
+            self.bonds.add(move || eq.leave(key));
+        }
+        Ok(())
     }
 
     fn is_joined(&self) -> bool {
         // Relaxed: set and read by control calls, which the application orders.
         self.joined.load(Ordering::Relaxed)
-    }
-
-    #[allow(clippy::type_complexity, reason = "the three queues of an endpoint, once")]
-    fn join(
-        self: &Arc<Self>,
-        (tx, rx, eq): (Option<Target<K>>, Option<Target<K>>, Option<(Arc<EventQueue>, Owner)>),
-    ) -> Result<()> {
-        self.joined.store(true, Ordering::Relaxed);
-        let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
-        for target in [tx, rx].into_iter().flatten() {
-            if !queues.iter().any(|cq| Arc::ptr_eq(cq, &target.cq)) {
-                queues.push(target.cq);
-            }
-        }
-        for cq in queues {
-            let key = cq.join(self.clone())?;
-            self.on_close(move || cq.leave(key));
-        }
-        // Only connected endpoints have events; others stay out of the reach of whoever reads the event queue.
-        if let Some((eq, _)) = eq.filter(|_| self.connected) {
-            let key = eq.join(self.clone())?;
-            self.on_close(move || eq.leave(key));
-        }
-        Ok(())
     }
 
     /// The address under which others reach it (fi_getname(3)).
@@ -280,33 +256,20 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Sends a message.
-    #[inline]
-    pub fn send(&self, op: SendOp) -> Result<(), Errno> {
-        let mut inner = K::lock(&self.inner);
-        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
-        let result = engine.send(transport, op);
-        drop(inner);
-        self.heat.announce();
-        result
-    }
-
-    /// Posts a receive.
-    #[inline]
-    pub fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        let mut inner = K::lock(&self.inner);
-        let inner = &mut *inner;
-        if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
-            // Receives may be posted before connecting, so before there is anything to connect with.
-            inner.open().map_err(|error| error.errno())?;
-        }
-        let Inner { transport: Some(transport), engine, .. } = inner else { return Err(Errno::EOPBADSTATE) };
-        engine.receive(transport, op)
-    }
-
     /// Cancels the oldest operation with that context that can be cancelled (fi_cancel(3)).
     pub fn cancel(&self, context: usize) {
         K::lock(&self.inner).engine.cancel(context);
+    }
+
+    /// The free space below which a buffer for several messages is given back, of those posted from now on, in bytes
+    /// (FI_OPT_MIN_MULTI_RECV).
+    pub fn set_min_multi_recv(&self, least: usize) {
+        K::lock(&self.inner).engine.min_multi_recv = least;
+    }
+
+    /// That size.
+    pub fn min_multi_recv(&self) -> usize {
+        K::lock(&self.inner).engine.min_multi_recv
     }
 
     /// What is under way and what it waits for, for people who look for the cause of a hang.
@@ -317,10 +280,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Closes it (fi_close(3)): what was accepted for inject or transmit is sent, what the peers' hosts have
     /// acknowledged by the deadline is kept, the rest is discarded. Afterwards no buffer is touched.
     pub fn close(&self) {
-        let bindings = core::mem::take(&mut *self.bindings.lock().unwrap_or_else(PoisonError::into_inner));
-        for undo in bindings.into_iter().rev() {
-            undo();
-        }
+        self.bonds.undo();
         let mut inner = K::lock(&self.inner);
         let Inner { transport, engine, .. } = &mut *inner;
         if let Some(transport) = transport {
@@ -354,6 +314,38 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             transport.wait(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
         }
+    }
+}
+
+impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
+    #[inline]
+    fn send(&self, op: SendOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = engine.send(transport, op);
+        if self.auto.is_some() {
+            // Nobody need call again.
+            transport.flush(Flush::All, engine);
+        }
+        drop(inner);
+        self.heat.announce();
+        result
+    }
+
+    #[inline]
+    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let inner = &mut *inner;
+        if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
+            // Receives may be posted before connecting, so before there is anything to connect with.
+            inner.open().map_err(|error| error.errno())?;
+        }
+        let Inner { transport: Some(transport), engine, .. } = inner else { return Err(Errno::EOPBADSTATE) };
+        let result = engine.receive(transport, op);
+        if self.auto.is_some() {
+            transport.flush(Flush::All, engine);
+        }
+        result
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::arrive::key;
 use super::engine::{Engine, Phase};
-use super::state::{OVERHEAD, Outgoing, PeerId, PeerState, Receive, ReceiveStage, SendStage};
+use super::state::{OVERHEAD, Outgoing, PeerId, PeerState, SendStage};
 use crate::frame::{AckWanted, Frame, Label, MAX_PAYLOAD};
-use crate::matching::Pattern;
-use crate::op::{RecvOp, SendOp};
+use crate::op::SendOp;
 use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
-use ofi_core::{Caps, Errno, FiAddr, OpFlags};
+use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
@@ -19,7 +18,7 @@ const UNSUPPORTED: OpFlags = OpFlags::COMMIT_COMPLETE
     .union(OpFlags::AUTH_KEY);
 
 impl<K: LockKind> Engine<K> {
-    fn accepts(&self) -> Result<(), Errno> {
+    pub(super) fn accepts(&self) -> Result<(), Errno> {
         match self.phase {
             Phase::Enabled => Ok(()),
             Phase::New | Phase::Closing => Err(Errno::EOPBADSTATE),
@@ -30,7 +29,7 @@ impl<K: LockKind> Engine<K> {
     #[inline]
     pub(super) fn send<T: Transport>(&mut self, transport: &mut T, op: SendOp) -> Result<(), Errno> {
         self.accepts()?;
-        let target = self.tx.as_ref().ok_or(Errno::ENOCQ)?;
+        let target = self.out.tx.as_ref().ok_or(Errno::ENOCQ)?;
         if op.flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
         }
@@ -77,9 +76,7 @@ impl<K: LockKind> Engine<K> {
             let outcome = transport.submit(id, &header, Some(payload), urgency);
             if outcome == Submitted::Done && ack == AckWanted::No {
                 let completion = ticket.finish();
-                if !silent {
-                    self.report_send(completion);
-                }
+                self.out.sent(completion, silent);
                 return Ok(());
             }
             let stage = match outcome {
@@ -202,43 +199,5 @@ impl<K: LockKind> Engine<K> {
                 self.pump(transport, id);
             }
         }
-    }
-
-    #[inline]
-    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
-        match self.phase {
-            Phase::New if matches!(self.config.speaker, crate::hello::Speaker::Msg) => {}
-            _ => self.accepts()?,
-        }
-        let selective = self.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
-        if op.flags.intersects(OpFlags::PEEK | OpFlags::CLAIM | OpFlags::DISCARD | OpFlags::MULTI_RECV) {
-            return Err(Errno::ENOSYS);
-        }
-        if op.flags.contains(OpFlags::AUTH_KEY) {
-            return Err(Errno::EBADFLAGS);
-        }
-        if self.receives.len() >= self.config.rx_size {
-            return Err(Errno::AGAIN);
-        }
-        self.check_av();
-        let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
-        let src = if self.config.caps.contains(Caps::DIRECTED_RECV) { op.src } else { FiAddr::UNSPEC };
-        let (lane, tag, ignore, kind) = match op.tag {
-            Some((tag, ignore)) => (super::state::TAGGED, tag, ignore, OpFlags::TAGGED),
-            None => (super::state::MSG, 0, u64::MAX, OpFlags::MSG),
-        };
-        let pattern = Pattern { tag, ignore, src };
-        let ticket = Ticket::new(op.context, kind.union(OpFlags::RECV), silent);
-        let seq = self.next_seq();
-        let receive = Receive { ticket, buffer: Some(op.buffer), stage: ReceiveStage::Posted, lane, seq };
-        let number = key(self.receives.insert(receive));
-        match self.lanes[lane].take_unexpected(&pattern) {
-            Some(message) => {
-                self.give(number, message);
-                self.settle(transport);
-            }
-            None => self.lanes[lane].post(pattern, number),
-        }
-        Ok(())
     }
 }

@@ -1,20 +1,19 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
-use crate::cq::CompletionQueue;
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::hello::{Grant, Speaker};
-use crate::transport::LinkId;
+use crate::transport::{Down, LinkId};
 use ofi_core::{Addr, Caps, FiAddr, Instant};
 use ofi_memory::{Buffer, Lent, Ticket};
-use ofi_sync::lock::LockKind;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What every message costs of a link's credit besides its bytes: the entry that holds it while nobody wants it.
 pub const OVERHEAD: u64 = 128;
 /// How long to wait for the connection of a peer that connects to us instead of us to it, before we try again.
 pub(super) const YIELD: Duration = Duration::from_secs(1);
+/// The free space below which a buffer for several messages is given back, unless set (FI_OPT_MIN_MULTI_RECV), in bytes.
+pub(super) const MIN_MULTI_RECV: usize = 16 << 10;
 /// How long closing may take.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -227,6 +226,50 @@ pub(super) enum ReceiveStage {
     Pulling { link: LinkId, id: u32, label: Label, at: usize, want: usize, total: u64, src: FiAddr },
 }
 
+/// What a receive is to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A receive of one message.
+    Plain,
+    /// A buffer for several messages, by its number in `multis`.
+    Multi(u32),
+    /// The part of a buffer for several messages that one of them goes to; `base` is its address.
+    Part { parent: u32, base: usize },
+    /// Its message is thrown away (FI_DISCARD).
+    Discard,
+}
+
+/// Who sent a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    /// As the address vector knows it.
+    pub(super) src: FiAddr,
+    /// Its address, if the address vector does not have it.
+    pub(super) addr: Option<Addr>,
+}
+
+/// What there is to know of a buffer for several messages (FI_MULTI_RECV). Its free bytes are its receive's buffer.
+#[derive(Debug)]
+pub(super) struct Multi {
+    /// The least free space with which it takes messages, in bytes.
+    pub(super) least: usize,
+    /// Messages that are on their way into it.
+    pub(super) parts: u32,
+    /// It has taken a message.
+    pub(super) used: bool,
+    /// It takes more.
+    pub(super) open: bool,
+    /// It was ended before it was full, and why.
+    pub(super) ended: Option<Down>,
+}
+
+/// A message that a peek reserved (FI_CLAIM), or why it is lost.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) context: usize,
+    pub(super) message: Result<u32, Down>,
+}
+
 /// A receive.
 #[derive(Debug)]
 pub(super) struct Receive {
@@ -234,6 +277,7 @@ pub(super) struct Receive {
     /// Elsewhere while the transport fills it.
     pub(super) buffer: Option<Buffer>,
     pub(super) stage: ReceiveStage,
+    pub(super) role: Role,
     pub(super) lane: usize,
     pub(super) seq: u64,
 }
@@ -263,6 +307,16 @@ pub(super) struct Unexpected {
     pub(super) lane: usize,
 }
 
+impl Unexpected {
+    /// How long the message is, in bytes.
+    pub(super) const fn total(&self) -> u64 {
+        match self.body {
+            Body::Requested { total, .. } => total,
+            Body::Here(_) | Body::Coming { .. } => self.len as u64,
+        }
+    }
+}
+
 impl Label {
     /// The queue of receives that it goes to: untagged or tagged.
     pub(super) const fn lane(&self) -> usize {
@@ -278,20 +332,6 @@ impl Label {
 pub(super) const MSG: usize = 0;
 /// Index of the tagged receives.
 pub(super) const TAGGED: usize = 1;
-
-/// A completion queue as an endpoint is bound to it.
-#[derive(Debug)]
-pub(super) struct Target<K: LockKind> {
-    pub(super) cq: Arc<CompletionQueue<K>>,
-    /// Only operations that ask for it report success.
-    pub(super) selective: bool,
-}
-
-impl<K: LockKind> Clone for Target<K> {
-    fn clone(&self) -> Self {
-        Self { cq: self.cq.clone(), selective: self.selective }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -320,7 +360,7 @@ mod tests {
 
     #[test]
     fn hot_structures_keep_their_size() {
-        assert!(size_of::<Receive>() <= 152, "{}", size_of::<Receive>());
+        assert!(size_of::<Receive>() <= 176, "{}", size_of::<Receive>());
         assert!(size_of::<Outgoing>() <= 184, "{}", size_of::<Outgoing>());
     }
 }

@@ -13,7 +13,7 @@ pub mod writer;
 use net::System;
 use ofi_core::error::{Error, Result};
 use ofi_core::param::{Param, ParamKind};
-use ofi_core::{Addr, AddrFormat};
+use ofi_core::{Addr, AddrFormat, Errno};
 use std::net::IpAddr;
 use std::time::Duration;
 use transport::Settings;
@@ -27,7 +27,20 @@ pub type TcpListener = listener::TcpListener<System>;
 pub const IFACE: Param = Param {
     name: "FI_TCP_IFACE",
     kind: ParamKind::String,
-    help: "Use only the network interface of this name (default: all that are up)",
+    help: "Use only these network interfaces: names, addresses or networks in CIDR form, separated by commas; with ^ in \
+           front, all others (default: all that are up)",
+};
+/// The lowest port to listen at.
+pub const PORT_LOW_RANGE: Param = Param {
+    name: "FI_TCP_PORT_LOW_RANGE",
+    kind: ParamKind::Int,
+    help: "The lowest port of endpoints that do not ask for one; with FI_TCP_PORT_HIGH_RANGE (default: the system's choice)",
+};
+/// The highest port to listen at.
+pub const PORT_HIGH_RANGE: Param = Param {
+    name: "FI_TCP_PORT_HIGH_RANGE",
+    kind: ParamKind::Int,
+    help: "The highest port of endpoints that do not ask for one (default: the system's choice)",
 };
 /// How long connecting may take.
 pub const CONNECT_TIMEOUT: Param = Param {
@@ -49,7 +62,7 @@ pub const HOLD: Param = Param {
 };
 
 /// Every parameter of this provider.
-pub const PARAMS: [Param; 4] = [IFACE, CONNECT_TIMEOUT, SILENCE_TIMEOUT, HOLD];
+pub const PARAMS: [Param; 6] = [IFACE, PORT_LOW_RANGE, PORT_HIGH_RANGE, CONNECT_TIMEOUT, SILENCE_TIMEOUT, HOLD];
 
 fn settings() -> Settings {
     Settings {
@@ -84,7 +97,7 @@ pub fn open_rdm(addr: Option<Addr>, format: AddrFormat) -> Result<Tcp> {
     ofi_os::socket::raise_descriptor_limit();
     let addr = bind_address(addr, format);
     let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings() };
-    Tcp::listening(system()?, addr, settings)
+    in_port_range(addr, |addr| Tcp::listening(system()?, addr, settings.clone()))
 }
 
 /// Opens the transport of a connected endpoint, to connect from `addr` if given.
@@ -96,5 +109,27 @@ pub fn open_msg(addr: Option<Addr>) -> Result<Tcp> {
 pub fn open_listener(addr: Option<Addr>, format: AddrFormat) -> Result<TcpListener> {
     ofi_os::socket::raise_descriptor_limit();
     let addr = bind_address(addr, format);
-    TcpListener::new(system()?, addr, reachable(addr.socket().is_ipv4()))
+    in_port_range(addr, |addr| TcpListener::new(system()?, addr, reachable(addr.socket().is_ipv4())))
+}
+
+/// Opens at a port of the range that the environment sets, if the application leaves the choice to us. An invalid range
+/// counts as none.
+fn in_port_range<T>(addr: Addr, mut open: impl FnMut(Addr) -> Result<T>) -> Result<T> {
+    let (low, high) = (PORT_LOW_RANGE.number(0), PORT_HIGH_RANGE.number(0).min(u64::from(u16::MAX)));
+    if addr.socket().port() != 0 || low == 0 || low > high {
+        return open(addr);
+    }
+    // Different processes begin at different places, so that they seldom meet.
+    let count = high - low + 1;
+    let start = u64::from(u32::from_ne_bytes(ofi_os::random()));
+    let mut last = None;
+    for step in 0..count {
+        let mut socket = addr.socket();
+        socket.set_port(u16::try_from(low + (start + step) % count).unwrap_or(0));
+        match open(Addr::from(socket)) {
+            Err(error) if error.errno() == Errno::EADDRINUSE => last = Some(error),
+            other => return other,
+        }
+    }
+    Err(last.unwrap_or_else(|| Error::new(Errno::EADDRINUSE, format!("bind to a port from {low} to {high}"))))
 }

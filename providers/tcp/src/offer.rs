@@ -1,6 +1,6 @@
 //! What the provider offers, stated once.
 
-use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
     Version,
@@ -14,24 +14,20 @@ const DEFAULT_SIZE: usize = 1024;
 const MOST: usize = 1 << 20;
 /// Elements of a vector.
 const IOV_LIMIT: usize = 8;
+/// The largest data of an error: what a peer says when it refuses a connection, in bytes.
+const MAX_ERR_DATA: usize = ofi_engine::hello::MAX_USER_DATA;
 /// Version of the wire protocol.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// An offer: what it can do at most, and how many operations it has room for unless asked for more.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// The limits.
-    pub most: Info,
-    /// `tx_attr->size` and `rx_attr->size` if the hints do not say.
-    pub default_size: usize,
-}
-
 fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
     let connectionless = kind == EndpointType::RDM;
-    let directed = if connectionless { Caps::DIRECTED_RECV | Caps::SOURCE } else { Caps::empty() };
+    let of_many = Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
+    let directed = if connectionless { of_many } else { Caps::empty() };
+    let several = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
     let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
-    let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | directed;
-    let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | several | directed;
+    let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
+    let domain_caps = if connectionless { reach | Caps::AV_USER_ID } else { reach };
     let levels = OpFlags::COMPLETION
         | OpFlags::INJECT
         | OpFlags::INJECT_COMPLETE
@@ -60,7 +56,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
         rx: RxAttr {
             caps: rx_caps,
             mode: Mode::empty(),
-            op_flags: OpFlags::COMPLETION,
+            op_flags: OpFlags::COMPLETION | OpFlags::MULTI_RECV,
             msg_order: MsgOrder::SAS,
             comp_order: 0,
             total_buffered_recv: 0,
@@ -91,8 +87,9 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             rx_ctx_cnt: 1 << 15,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
+            cntr_cnt: 1 << 16,
             caps: domain_caps,
-            max_err_data: 0,
+            max_err_data: MAX_ERR_DATA,
             max_cntr_value: u64::MAX,
             max_err_cntr_value: u64::MAX,
             ..DomainAttr::default()
@@ -105,7 +102,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE }
+    Offer { most, default_size: DEFAULT_SIZE, interfaces: crate::IFACE, packets: false }
 }
 
 /// Connectionless endpoints under the provider's own name.

@@ -148,8 +148,8 @@ pub mod pair {
     use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
     use ofi_engine::endpoint::{Config, Endpoint};
     use ofi_engine::hello::Speaker;
-    use ofi_engine::op::{RecvOp, SendOp};
-    use ofi_engine::{AddressVector, CompletionQueue};
+    use ofi_engine::op::{Posts, RecvOp, SendOp};
+    use ofi_engine::{AddressVector, CompletionQueue, Waiting};
     use ofi_memory::Buffer;
     use ofi_sync::lock::Park;
     use std::net::SocketAddr;
@@ -175,9 +175,9 @@ pub mod pair {
             provider: "wire",
         };
         let opener = Box::new(move |_| Ok(wire.take().expect("opened once")));
-        let ep = Endpoint::new(Park, config, None, opener);
-        let cq = Arc::new(CompletionQueue::new(Park, 64, world.port(), false));
-        let av = Arc::new(AddressVector::new(1));
+        let ep = Endpoint::new(Park, config, None, opener, None);
+        let cq = Arc::new(CompletionQueue::new(Park, 64, world.port(), Waiting::Never));
+        let av = Arc::new(AddressVector::new(1, false));
         av.insert(peer);
         ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).expect("the first queue");
         ep.bind_av(&av).expect("the first address vector");

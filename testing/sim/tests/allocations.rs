@@ -3,8 +3,8 @@
 use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
-use ofi_engine::op::{RecvOp, SendOp};
-use ofi_engine::{AddressVector, CompletionQueue};
+use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::wait_fd::WaitPort;
 use ofi_sim::wire::pair;
@@ -60,9 +60,9 @@ fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>)
         provider: "tcp",
     };
     let opener = Box::new(|addr| ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN));
-    let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), false));
-    let av = Arc::new(AddressVector::new(1));
+    let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener, None);
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), Waiting::Never));
+    let av = Arc::new(AddressVector::new(1, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
     ep.enable().unwrap();

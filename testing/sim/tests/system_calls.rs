@@ -4,8 +4,8 @@ use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
-use ofi_engine::op::SendOp;
-use ofi_engine::{AddressVector, CompletionQueue};
+use ofi_engine::op::{Posts, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
@@ -110,9 +110,9 @@ fn open(nonce: u8, calls: &Arc<AtomicU64>) -> (Arc<Ep>, Arc<CompletionQueue<Park
     let opener = Box::new(move |_| {
         TcpTransport::listening(Counted(System::new().unwrap(), calls.clone()), here, Settings::default())
     });
-    let ep = Ep::new(Park, config, None, opener);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), false));
-    let av = Arc::new(AddressVector::new(1));
+    let ep = Ep::new(Park, config, None, opener, None);
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), Waiting::Never));
+    let av = Arc::new(AddressVector::new(1, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
     ep.enable().unwrap();

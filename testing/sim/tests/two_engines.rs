@@ -7,8 +7,8 @@
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
-use ofi_engine::op::{RecvOp, SendOp};
-use ofi_engine::{AddressVector, CompletionQueue};
+use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::lock::Park;
@@ -105,9 +105,9 @@ fn open(world: &World, number: u8, life: u32, addr: Addr, peer: Addr, most: usiz
         let settings = Settings { hold, ..Settings::default() };
         TcpTransport::listening(net_world.net(), addr.unwrap_or(Addr::ANY), settings)
     });
-    let ep = Ep::new(Park, config, Some(addr), opener);
-    let cq = Arc::new(CompletionQueue::new(Park, 16, world.port(), true));
-    let av = Arc::new(AddressVector::new(4));
+    let ep = Ep::new(Park, config, Some(addr), opener, None);
+    let cq = Arc::new(CompletionQueue::new(Park, 16, world.port(), Waiting::Sleeping));
+    let av = Arc::new(AddressVector::new(4, false));
     let handle = av.insert(peer);
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();

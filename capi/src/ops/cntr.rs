@@ -1,0 +1,104 @@
+//! Counters (fi_cntr(3)).
+
+use super::absent;
+use super::wait::Choice;
+use crate::abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
+use crate::object::{self, CntrObj, DomainObj, ours};
+use core::ffi::{c_int, c_void};
+use ofi_core::Errno;
+use ofi_core::error::{Error, Result};
+use std::time::Duration;
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+static OPS: fi_ops_cntr = fi_ops_cntr {
+    size: size_of::<fi_ops_cntr>(),
+    read,
+    readerr,
+    add,
+    set,
+    wait,
+    adderr,
+    seterr,
+    export_xpu: absent::absent,
+};
+
+/// Opens a counter. It counts completions: FI_CNTR_EVENTS_BYTES is not there yet.
+///
+/// # Safety
+/// The attribute's wait set is open where its kind is FI_WAIT_SET.
+pub(crate) unsafe fn open(
+    domain: &DomainObj,
+    attr: Option<&fi_cntr_attr>,
+    context: *mut c_void,
+) -> Result<*mut fid_cntr> {
+    let (events, kind, set, flags) =
+        attr.map_or((0, 1, core::ptr::null_mut(), 0), |a| (a.events, a.wait_obj, a.wait_set, a.flags));
+    if flags != 0 {
+        return Err(Error::new(Errno::EINVAL, format!("open a counter with flags {flags:#x}")));
+    }
+    if events != 0 {
+        return Err(Error::new(Errno::ENOSYS, format!("open a counter of events {events}")));
+    }
+    // SAFETY: this function's contract.
+    let choice = unsafe { Choice::new(kind, set, domain.control.auto()) }?;
+    let control = domain.control.counter(choice.port.clone(), choice.how);
+    let wait = choice.settle(control.clone())?;
+    let c = fid_cntr { fid: object::header::<CntrObj>(context), ops: &OPS };
+    Ok(object::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<CntrObj>(fid, |cntr| cntr.control.in_use()) }
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let cntr = ours!(CntrObj, fid);
+    // SAFETY: fi_cntr(3) passes what the kind of the wait object calls for.
+    unsafe { cntr.wait.control(command, arg, cntr.control.descriptor()) }
+}
+
+unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: C passes the counter that holds this table.
+    unsafe { object::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read())
+}
+
+unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: C passes the counter that holds this table.
+    unsafe { object::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read_errors())
+}
+
+unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
+    ours!(CntrObj, cntr.cast()).control.add(value);
+    0
+}
+
+unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
+    ours!(CntrObj, cntr.cast()).control.set(value);
+    0
+}
+
+unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    ours!(CntrObj, cntr.cast()).control.add_errors(value);
+    0
+}
+
+unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    ours!(CntrObj, cntr.cast()).control.set_errors(value);
+    0
+}
+
+unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    let cntr = ours!(CntrObj, cntr.cast());
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    cntr.control.wait(threshold, timeout).map_or_else(Errno::negative, |()| 0)
+}

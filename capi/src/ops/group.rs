@@ -1,0 +1,63 @@
+//! Multicast groups (fi_cm(3), fi_join).
+
+use super::absent;
+use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
+use crate::guard::{refuse, socket_addr};
+use crate::object::{self, EpObj, McObj, ours};
+use core::ffi::{c_int, c_void};
+use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_engine::eq::Owner;
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control: absent::control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+/// fi_join: without FI_SEND and FI_RECV for both.
+pub(super) unsafe extern "C" fn join(
+    ep: *mut fid_ep,
+    addr: *const c_void,
+    flags: u64,
+    out: *mut *mut fid_mc,
+    context: *mut c_void,
+) -> c_int {
+    let ep = ours!(EpObj, ep.cast());
+    let (send, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
+    if flags & !(send | receive) != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    // SAFETY: null or a socket address by fi_join(3).
+    let (Some(group), false) = (unsafe { socket_addr(addr) }, out.is_null()) else { return Errno::EINVAL.negative() };
+    let both = flags & (send | receive) == 0;
+    let c = fid_mc { fid: object::header::<McObj>(context), fi_addr: FiAddr::UNSPEC.0 };
+    let object = McObj { c, ep: ep.control.clone(), group, parent: ep.dependents.add() };
+    let mc = object::install(object);
+    let owner = Owner(mc.expose_provenance());
+    match ep.control.join(group, both || flags & send != 0, both || flags & receive != 0, owner) {
+        Ok(handle) => {
+            // SAFETY: made above and not given away yet.
+            unsafe { (*mc).c.fi_addr = handle.0 };
+            // SAFETY: not null, so valid by fi_join(3).
+            unsafe { out.write(mc.cast()) };
+            0
+        }
+        Err(error) => {
+            // SAFETY: made above and not given away.
+            drop(unsafe { object::reclaim::<McObj>(mc.cast()) });
+            refuse(&error)
+        }
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    let mc = ours!(McObj, fid);
+    mc.ep.leave(&mc.group, FiAddr(mc.c.fi_addr), Owner(fid.addr()));
+    // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
+    drop(unsafe { object::reclaim::<McObj>(fid) });
+    0
+}

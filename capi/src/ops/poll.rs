@@ -1,0 +1,120 @@
+//! Poll sets (fi_poll(3)): which of several queues and counters have news.
+
+use super::absent;
+use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
+use crate::object::{self, CntrControl, CntrObj, CqControl, CqObj, DomainObj, PollObj, ours};
+use core::ffi::{c_int, c_void};
+use ofi_core::Errno;
+use ofi_core::error::{Error, Result};
+use ofi_sync::busy::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control: absent::control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };
+
+/// A member of a poll set, which stays in use for as long as it is one.
+pub(crate) struct Polled {
+    fid: *mut fid,
+    what: What,
+    _held: Child,
+}
+
+enum What {
+    Queue(Arc<dyn CqControl>),
+    /// With what it said last.
+    Counter(Arc<dyn CntrControl>, (u64, u64)),
+}
+
+impl Polled {
+    fn has_news(&mut self) -> bool {
+        match &mut self.what {
+            What::Queue(queue) => queue.check(),
+            What::Counter(counter, last) => {
+                let now = (counter.read(), counter.read_errors());
+                core::mem::replace(last, now) != now
+            }
+        }
+    }
+}
+
+/// Opens a poll set.
+pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_poll_attr>) -> Result<*mut fid_poll> {
+    if attr.is_some_and(|attr| attr.flags != 0) {
+        return Err(Error::new(Errno::EINVAL, "open a poll set with flags"));
+    }
+    let c = fid_poll { fid: object::header::<PollObj>(core::ptr::null_mut()), ops: &OPS };
+    Ok(object::install(PollObj { c, members: Mutex::default(), parent: domain.children.add() }).cast())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time.
+    unsafe { object::close::<PollObj>(fid, |_| false) }
+}
+
+unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count: c_int) -> c_int {
+    let set = ours!(PollObj, set.cast());
+    let Ok(room) = usize::try_from(count) else { return Errno::EINVAL.negative() };
+    if room > 0 && contexts.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = 0;
+    for member in members.iter_mut() {
+        if found == room {
+            break;
+        }
+        if member.has_news() {
+            // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is there.
+            let context = unsafe { (*member.fid).context };
+            // SAFETY: fi_poll(3) passes room for `count` contexts.
+            unsafe { contexts.wrapping_add(found).write(context) };
+            found += 1;
+        }
+    }
+    c_int::try_from(found).unwrap_or(count)
+}
+
+unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> c_int {
+    let set = ours!(PollObj, set.cast());
+    if flags != 0 {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: null or an open object, ours or another library's.
+    let queue = unsafe { object::borrow::<CqObj>(fid) };
+    // SAFETY: as above.
+    let counter = unsafe { object::borrow::<CntrObj>(fid) };
+    let member = match (queue, counter) {
+        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.hold() },
+        (_, Ok(cntr)) => {
+            let now = (cntr.control.read(), cntr.control.read_errors());
+            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.hold() }
+        }
+        _ => return Errno::EINVAL.negative(),
+    };
+    let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+    if !members.iter().any(|other| other.fid == fid) {
+        members.push(member);
+    }
+    0
+}
+
+unsafe extern "C" fn poll_del(set: *mut fid_poll, fid: *mut fid, flags: u64) -> c_int {
+    let set = ours!(PollObj, set.cast());
+    let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
+    match members.iter().position(|member| member.fid == fid) {
+        Some(at) if flags == 0 => {
+            members.remove(at);
+            0
+        }
+        _ => Errno::EINVAL.negative(),
+    }
+}

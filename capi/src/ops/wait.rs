@@ -1,0 +1,296 @@
+//! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): which wait object a queue has, what FI_GETWAIT says of it, and
+//! wait sets.
+
+use super::absent;
+use crate::abi::{
+    FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
+};
+use crate::guard::put;
+use crate::object::{self, FabricObj, WaitObj, Waits, ours};
+use core::ffi::{c_int, c_void};
+use ofi_core::error::{Error, Result};
+use ofi_core::wait::{Descriptor, Port};
+use ofi_core::{Errno, Instant, WaitObject};
+use ofi_engine::{Auto, Waiting};
+use ofi_os::mutex_cond::MutexCond;
+use ofi_os::wait_fd::WaitPort;
+use ofi_sync::busy::{Child, Children};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close,
+    bind: absent::bind,
+    control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };
+
+/// The wait object that a queue was opened with, as FI_GETWAIT tells of it. Leaves its wait set when dropped.
+pub(crate) struct Wait {
+    kind: WaitObject,
+    cond: Option<Arc<MutexCond>>,
+    membership: Option<(Arc<WaitSet>, usize, Child)>,
+}
+
+/// What the attributes of a queue ask for.
+pub(crate) struct Choice {
+    pub(crate) how: Waiting,
+    pub(crate) port: Arc<dyn Port>,
+    kind: WaitObject,
+    cond: Option<Arc<MutexCond>>,
+    set: Option<Arc<WaitSet>>,
+}
+
+impl Choice {
+    /// Reads `wait_obj` and `wait_set` of an attribute. `auto` is the thread that can signal a condition.
+    ///
+    /// # Safety
+    /// `set` is null or an open wait set, where the kind is FI_WAIT_SET.
+    pub(crate) unsafe fn new(kind: u32, set: *mut c_void, auto: Option<&Arc<Auto>>) -> Result<Self> {
+        let kind = WaitObject(kind);
+        let refuse = |errno, why: &str| Err(Error::new(errno, format!("open a queue with {kind}: {why}")));
+        let how = match kind {
+            WaitObject::NONE => Waiting::Never,
+            WaitObject::YIELD => Waiting::Yielding,
+            WaitObject::UNSPEC | WaitObject::FD | WaitObject::POLLFD => Waiting::Sleeping,
+            WaitObject::SET | WaitObject::MUTEX_COND => Waiting::Sleeping,
+            WaitObject(other) => {
+                return Err(Error::new(Errno::EINVAL, format!("open a queue with wait object {other}")));
+            }
+        };
+        let port = Arc::new(WaitPort::new(how == Waiting::Sleeping)?);
+        let mut choice = Self { how, port: port.clone(), kind, cond: None, set: None };
+        if kind == WaitObject::SET {
+            // SAFETY: null or an open wait set by this function's contract.
+            match unsafe { object::borrow::<WaitObj>(set.cast()) } {
+                Ok(object) => choice.set = Some(object.set.clone()),
+                Err(errno) => return refuse(errno, "no wait set is given"),
+            }
+        }
+        if kind == WaitObject::MUTEX_COND {
+            let Some(auto) = auto else {
+                return refuse(Errno::EINVAL, "only a domain with FI_PROGRESS_AUTO has a thread that can signal it");
+            };
+            let cond = Arc::new(MutexCond::default());
+            let signal = cond.clone();
+            let errand: Arc<dyn Fn() + Send + Sync> = Arc::new(move || signal.broadcast());
+            choice.port = Arc::new(CondPort { inner: port, auto: auto.clone(), errand });
+            choice.cond = Some(cond);
+        }
+        Ok(choice)
+    }
+
+    /// What FI_GETWAIT is to tell of it, if that is not what it is.
+    pub(crate) const fn called(&mut self, kind: WaitObject) {
+        self.kind = kind;
+    }
+
+    /// The wait object of the queue that was made of this.
+    pub(crate) fn settle(self, queue: Arc<dyn Waits>) -> Result<Wait> {
+        let Self { kind, cond, set, .. } = self;
+        let membership = match set {
+            Some(set) => {
+                let (key, child) = set.add(queue)?;
+                Some((set, key, child))
+            }
+            None => None,
+        };
+        Ok(Wait { kind, cond, membership })
+    }
+}
+
+impl Wait {
+    /// Answers FI_GETWAIT and FI_GETWAITOBJ (fi_control(3)).
+    ///
+    /// # Safety
+    /// `arg` is null or what the wait object's kind calls for (fi_cq(3)).
+    pub(crate) unsafe fn control(&self, command: c_int, arg: *mut c_void, descriptor: Option<i32>) -> c_int {
+        let status = |result: core::result::Result<(), Errno>| result.map_or_else(Errno::negative, |()| 0);
+        match command {
+            FI_GETWAIT | FI_GETWAITOBJ if self.kind == WaitObject::NONE => Errno::ENODATA.negative(),
+            FI_GETWAITOBJ => {
+                // What a queue of unspecified kind waits on is a descriptor.
+                let kind = if self.kind == WaitObject::UNSPEC { WaitObject::FD } else { self.kind };
+                // SAFETY: null or an int by this function's contract.
+                status(unsafe { put(arg.cast::<c_int>(), kind.0.cast_signed()) })
+            }
+            FI_GETWAIT => match (self.kind, &self.cond, descriptor) {
+                (WaitObject::UNSPEC | WaitObject::FD, _, Some(fd)) => {
+                    // SAFETY: null or an int by this function's contract.
+                    status(unsafe { put(arg.cast::<c_int>(), fd) })
+                }
+                (WaitObject::POLLFD, _, Some(fd)) => {
+                    // SAFETY: null or a fi_wait_pollfd by this function's contract.
+                    unsafe { pollfd(arg.cast(), fd) }
+                }
+                (_, Some(cond), _) => {
+                    let (mutex, cond) = cond.addresses();
+                    // SAFETY: null or a fi_mutex_cond by this function's contract.
+                    status(unsafe { put(arg.cast(), fi_mutex_cond { mutex, cond }) })
+                }
+                _ => Errno::ENODATA.negative(),
+            },
+            _ => Errno::ENOSYS.negative(),
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some((set, key, _child)) = self.membership.take() {
+            set.remove(key);
+        }
+    }
+}
+
+/// The list of descriptors to poll: one, which never changes.
+///
+/// # Safety
+/// `arg` is null or valid, and its `fd` has room for `nfds` entries.
+unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
+    // SAFETY: null or valid by this function's contract.
+    let Some(list) = (unsafe { arg.as_mut() }) else { return Errno::EINVAL.negative() };
+    let room = core::mem::replace(&mut list.nfds, 1);
+    list.change_index = 1;
+    if room == 0 || list.fd.is_null() {
+        return Errno::ETOOSMALL.negative();
+    }
+    // SAFETY: there is room for an entry.
+    unsafe { list.fd.write(libc::pollfd { fd, events: libc::POLLIN, revents: 0 }) };
+    0
+}
+
+/// A port whose bell also signals a condition, by way of the domain's thread: whoever rings may hold the mutex.
+struct CondPort {
+    inner: Arc<WaitPort>,
+    auto: Arc<Auto>,
+    errand: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for CondPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CondPort").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl Port for CondPort {
+    fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
+        self.inner.add(fd, key)
+    }
+    fn remove(&self, fd: Descriptor) {
+        self.inner.remove(fd);
+    }
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+        self.inner.ready(timeout, keys);
+    }
+    fn ring(&self) {
+        self.inner.ring();
+        self.auto.send(self.errand.clone());
+    }
+    fn quiet(&self) {
+        self.inner.quiet();
+    }
+    fn alarm(&self, when: Option<Instant>) {
+        self.inner.alarm(when);
+    }
+    fn descriptor(&self) -> Descriptor {
+        self.inner.descriptor()
+    }
+    fn now(&self) -> Instant {
+        self.inner.now()
+    }
+}
+
+/// Queues that are waited on together (fi_wait(3)).
+pub(crate) struct WaitSet {
+    kind: WaitObject,
+    port: WaitPort,
+    members: Mutex<slab::Slab<Arc<dyn Waits>>>,
+    children: Children,
+}
+
+impl WaitSet {
+    fn add(&self, member: Arc<dyn Waits>) -> Result<(usize, Child)> {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = members.vacant_entry();
+        let key = entry.key();
+        if let Some(fd) = member.descriptor() {
+            self.port.add(fd, key as u64)?;
+        }
+        entry.insert(member);
+        Ok((key, self.children.add()))
+    }
+
+    fn remove(&self, key: usize) {
+        let member = self.members.lock().unwrap_or_else(PoisonError::into_inner).try_remove(key);
+        if let Some(fd) = member.and_then(|member| member.descriptor()) {
+            self.port.remove(fd);
+        }
+    }
+
+    /// Whether a caller may sleep now: `AGAIN` if a member has something to read.
+    pub(crate) fn try_wait(&self) -> core::result::Result<(), Errno> {
+        let members: Vec<Arc<dyn Waits>> = {
+            let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+            members.iter().map(|(_, member)| member.clone()).collect()
+        };
+        members.iter().try_for_each(|member| member.try_wait())
+    }
+
+    /// Waits until a member has something to read.
+    fn wait(&self, timeout: Option<Duration>) -> core::result::Result<(), Errno> {
+        let end = timeout.map(|timeout| self.port.now() + timeout);
+        let mut keys = Vec::new();
+        loop {
+            if self.try_wait().is_err() {
+                return Ok(());
+            }
+            let now = self.port.now();
+            if end.is_some_and(|end| now >= end) {
+                return Err(Errno::ETIMEDOUT);
+            }
+            if self.kind == WaitObject::YIELD {
+                std::thread::yield_now();
+            } else {
+                keys.clear();
+                self.port.ready(end.map(|end| end.since(now)), &mut keys);
+            }
+        }
+    }
+}
+
+/// Opens a wait set.
+pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_wait_attr>) -> Result<*mut fid_wait> {
+    let (kind, flags) = attr.map_or((WaitObject::UNSPEC, 0), |attr| (WaitObject(attr.wait_obj), attr.flags));
+    let known = [WaitObject::UNSPEC, WaitObject::FD, WaitObject::POLLFD, WaitObject::YIELD];
+    if flags != 0 || !known.contains(&kind) {
+        return Err(Error::new(Errno::EINVAL, format!("open a wait set with {kind} and flags {flags:#x}")));
+    }
+    let set = WaitSet { kind, port: WaitPort::new(true)?, members: Mutex::default(), children: Children::new() };
+    let c = fid_wait { fid: object::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
+    Ok(object::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { object::close::<WaitObj>(fid, |wait| wait.set.children.count() > 0) }
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let object = ours!(WaitObj, fid);
+    let wait = Wait { kind: object.set.kind, cond: None, membership: None };
+    // SAFETY: fi_wait(3) passes what the kind of the set calls for.
+    unsafe { wait.control(command, arg, Some(object.set.port.descriptor())) }
+}
+
+unsafe extern "C" fn wait(fid: *mut fid_wait, timeout: c_int) -> c_int {
+    let object = ours!(WaitObj, fid.cast());
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    object.set.wait(timeout).map_or_else(Errno::negative, |()| 0)
+}

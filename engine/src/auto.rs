@@ -1,0 +1,120 @@
+//! Progress without calls (FI_PROGRESS_AUTO, fi_domain(3)): what a domain's thread does. It sleeps on a port and is woken by
+//! its endpoints' descriptors, by what is due, and by whoever posts something that a call could not finish.
+
+use crate::group::{Group, Member};
+use crate::transport::Flush;
+use core::fmt;
+use ofi_core::error::Result;
+use ofi_core::wait::Port;
+use ofi_sync::doorbell::Doorbell;
+use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The progress of a domain.
+pub struct Auto {
+    group: Group<Park>,
+    port: Arc<dyn Port>,
+    bell: Arc<Doorbell>,
+    stopping: AtomicBool,
+    /// What the thread is to call before it sleeps, for whoever may not make those calls where the reason arises.
+    errands: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl fmt::Debug for Auto {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Auto").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl Auto {
+    /// The progress of a domain without endpoints, over a port that can sleep.
+    pub fn new(port: Arc<dyn Port>) -> Self {
+        let bell = Arc::new(Doorbell::new());
+        let (ring, place) = (bell.clone(), port.clone());
+        let wake = move || {
+            if ring.ring() {
+                place.ring();
+            }
+        };
+        Self {
+            group: Group::with_waker(Park, port.clone(), Box::new(wake)),
+            port,
+            bell,
+            stopping: AtomicBool::new(false),
+            errands: Mutex::default(),
+        }
+    }
+
+    /// The thread's life: returns after [`Self::stop`].
+    pub fn run(&self) {
+        let mut keys = Vec::new();
+        // Acquire pairs with the Release in `stop`.
+        while !self.stopping.load(Ordering::Acquire) {
+            self.run_errands();
+            if self.group.progress() {
+                continue;
+            }
+            self.group.flush(Flush::All);
+            self.group.before_sleep();
+            self.bell.arm();
+            // What came before the bell was armed is found here; what comes later rings it.
+            if self.group.last_look() || self.has_errands() || self.stopping.load(Ordering::Acquire) {
+                self.wake_up();
+                continue;
+            }
+            let now = self.port.now();
+            let timeout = self.group.next_deadline().map(|when| when.since(now));
+            self.group.sleep(timeout, &mut keys);
+            self.wake_up();
+        }
+    }
+
+    fn wake_up(&self) {
+        if self.bell.disarm() {
+            self.port.quiet();
+        }
+    }
+
+    fn ring(&self) {
+        if self.bell.ring() {
+            self.port.ring();
+        }
+    }
+
+    /// Ends [`Self::run`].
+    pub fn stop(&self) {
+        // Release pairs with the Acquire in `run`.
+        self.stopping.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Has the thread call `errand` soon.
+    pub fn send(&self, errand: Arc<dyn Fn() + Send + Sync>) {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
+        self.ring();
+    }
+
+    fn has_errands(&self) -> bool {
+        !self.errands.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn run_errands(&self) {
+        let errands = core::mem::take(&mut *self.errands.lock().unwrap_or_else(PoisonError::into_inner));
+        for errand in errands {
+            errand();
+        }
+    }
+
+    /// Moves an endpoint on from now on.
+    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+        let key = self.group.join(member)?;
+        self.ring();
+        Ok(key)
+    }
+
+    /// Leaves an endpoint alone from now on.
+    pub fn leave(&self, key: usize) {
+        self.group.leave(key);
+    }
+}

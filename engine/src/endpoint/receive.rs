@@ -1,0 +1,293 @@
+//! Receives as they are posted: of one message, of several into one buffer (FI_MULTI_RECV), and looking before
+//! receiving (FI_PEEK, FI_CLAIM, FI_DISCARD) (fi_msg(3), fi_tagged(3)).
+
+use super::arrive::key;
+use super::engine::{Engine, Phase, failure};
+use super::state::{Claim, MSG, Multi, Receive, ReceiveStage, Role, TAGGED};
+use crate::hello::Speaker;
+use crate::matching::Pattern;
+use crate::op::RecvOp;
+use crate::transport::{Down, Transport};
+use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
+use ofi_memory::{Buffer, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// Flags of a receive that is about a message that is here already.
+const LOOKS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
+
+/// A receive call, sorted.
+#[derive(Debug)]
+struct Posting {
+    op: RecvOp,
+    pattern: Pattern,
+    lane: usize,
+    kind: OpFlags,
+    silent: bool,
+}
+
+impl<K: LockKind> Engine<K> {
+    #[inline]
+    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
+        match self.phase {
+            Phase::New if matches!(self.config.speaker, Speaker::Msg) => {}
+            _ => self.accepts()?,
+        }
+        let selective = self.out.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        if op.flags.contains(OpFlags::AUTH_KEY) {
+            return Err(Errno::EBADFLAGS);
+        }
+        self.check_av();
+        let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
+        let (lane, tag, ignore, kind, directed) = match op.tag {
+            Some((tag, ignore)) => {
+                let directed = Caps::DIRECTED_RECV.union(Caps::TAGGED_DIRECTED_RECV);
+                (TAGGED, tag, ignore, OpFlags::TAGGED.union(OpFlags::RECV), directed)
+            }
+            None => (MSG, 0, u64::MAX, OpFlags::MSG.union(OpFlags::RECV), Caps::DIRECTED_RECV),
+        };
+        let src = if self.config.caps.intersects(directed) { op.src } else { FiAddr::UNSPEC };
+        let pattern = Pattern { tag, ignore, src };
+        if op.flags.intersects(LOOKS) {
+            return self.look(transport, Posting { op, pattern, lane, kind, silent });
+        }
+        if self.receives.len() >= self.config.rx_size {
+            return Err(Errno::AGAIN);
+        }
+        if op.flags.contains(OpFlags::MULTI_RECV) {
+            return self.receive_several(transport, Posting { op, pattern, lane, kind, silent });
+        }
+        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
+        match self.lanes[lane].take_unexpected(&pattern) {
+            Some(message) => {
+                self.give(number, message);
+                self.settle(transport);
+            }
+            None => self.lanes[lane].post(pattern, number),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn add_receive(&mut self, ticket: Ticket, buffer: Option<Buffer>, role: Role, lane: usize) -> u32 {
+        let seq = self.next_seq();
+        key(self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, lane, seq }))
+    }
+
+    /// Posts a buffer for several messages.
+    #[cold]
+    fn receive_several<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let Posting { op, pattern, lane, kind, silent } = posting;
+        let caps = if lane == TAGGED { Caps::TAGGED_MULTI_RECV } else { Caps::MULTI_RECV };
+        if !self.config.caps.contains(caps) {
+            return Err(Errno::EBADFLAGS);
+        }
+        let mut buffer = op.buffer;
+        if buffer.split_front(0).is_none() {
+            // The messages' places are told by one address each: a buffer in pieces has none.
+            return Err(Errno::EINVAL);
+        }
+        let least = self.min_multi_recv;
+        let multi = Multi { least, parts: 0, used: false, open: true, ended: None };
+        let multi = key(self.multis.insert(multi));
+        let ticket = Ticket::new(op.context, kind, silent);
+        let parent = self.add_receive(ticket, Some(buffer), Role::Multi(multi), lane);
+        self.lanes[lane].post_staying(pattern, parent);
+        while self.is_open(multi)
+            && let Some(message) = self.lanes[lane].find_unexpected(&pattern)
+        {
+            let Some(total) = self.unexpected.get(message as usize).map(super::state::Unexpected::total) else { break };
+            let Some(part) = self.carve(parent, multi, total) else { break };
+            self.lanes[lane].drop_unexpected(message);
+            self.give(part, message);
+        }
+        self.settle(transport);
+        Ok(())
+    }
+
+    fn is_open(&self, multi: u32) -> bool {
+        self.multis.get(multi as usize).is_some_and(|multi| multi.open)
+    }
+
+    /// The receive for an arriving message, out of the matcher.
+    #[inline]
+    pub(super) fn match_posted(&mut self, lane: usize, tag: u64, src: FiAddr, len: u64) -> Option<u32> {
+        loop {
+            let found = self.lanes[lane].take_posted(tag, src)?;
+            match self.receives.get(found as usize).map(|receive| receive.role) {
+                Some(Role::Multi(multi)) => {
+                    if let Some(part) = self.carve(found, multi, len) {
+                        return Some(part);
+                    }
+                }
+                _ => return Some(found),
+            }
+        }
+    }
+
+    /// A receive for a message of `len` bytes in what is left of a buffer for several. `None` if it does not fit behind
+    /// those that are there already: then the buffer takes no more.
+    #[cold]
+    pub(super) fn carve(&mut self, parent: u32, multi: u32, len: u64) -> Option<u32> {
+        let receive = self.receives.get_mut(parent as usize)?;
+        let state = self.multis.get_mut(multi as usize)?;
+        let buffer = receive.buffer.as_mut()?;
+        let room = buffer.len();
+        if state.used && len > room as u64 {
+            self.retire(parent, multi);
+            return None;
+        }
+        let base = buffer.address();
+        let front = buffer.split_front(usize::try_from(len).unwrap_or(usize::MAX).min(room))?;
+        let (ticket, lane) = (receive.ticket.part(), receive.lane);
+        state.parts += 1;
+        state.used = true;
+        let left = room - front.len();
+        if left < state.least.max(1) {
+            self.retire(parent, multi);
+        }
+        Some(self.add_receive(ticket, Some(front), Role::Part { parent, base }, lane))
+    }
+
+    /// A buffer for several messages takes no more.
+    fn retire(&mut self, parent: u32, multi: u32) {
+        if let Some(lane) = self.receives.get(parent as usize).map(|receive| receive.lane) {
+            self.lanes[lane].withdraw(parent);
+        }
+        let Some(state) = self.multis.get_mut(multi as usize) else { return };
+        state.open = false;
+        if state.parts == 0 {
+            self.release(parent, multi, false);
+        }
+    }
+
+    /// A message of a buffer for several has completed. True if its entry is the one that gives the buffer back.
+    #[cold]
+    pub(super) fn part_is_done(&mut self, parent: u32, silent: bool) -> bool {
+        let Some(Role::Multi(multi)) = self.receives.get(parent as usize).map(|receive| receive.role) else {
+            return false;
+        };
+        let Some(state) = self.multis.get_mut(multi as usize) else { return false };
+        state.parts -= 1;
+        if state.open || state.parts > 0 {
+            return false;
+        }
+        self.release(parent, multi, !silent)
+    }
+
+    /// Gives a buffer for several messages back. With `joined` the entry of its last message says so, unless there is an
+    /// error to report: then true.
+    fn release(&mut self, parent: u32, multi: u32, joined: bool) -> bool {
+        let Some(receive) = self.receives.try_remove(parent as usize) else { return false };
+        let state = self.multis.remove(multi as usize);
+        let mut completion = receive.ticket.finish();
+        match state.ended {
+            Some(why) => {
+                completion.flags |= OpFlags::MULTI_RECV;
+                self.out.note_failure(failure(completion, &why, 0));
+                false
+            }
+            None if joined => true,
+            None => {
+                // Always reported, and not a message.
+                completion.flags = OpFlags::MULTI_RECV;
+                self.out.note(completion);
+                false
+            }
+        }
+    }
+
+    /// Ends a posted receive that failed: cancelled, or nobody is left who could fill it.
+    #[cold]
+    pub(super) fn fail_posted(&mut self, number: u32, why: &Down) {
+        let Some(receive) = self.receives.get(number as usize) else { return };
+        self.lanes[receive.lane].withdraw(number);
+        if let Role::Multi(multi) = receive.role {
+            let Some(state) = self.multis.get_mut(multi as usize) else { return };
+            state.open = false;
+            state.ended = Some(why.clone());
+            if state.parts == 0 {
+                self.release(number, multi, false);
+            }
+        } else if let Some(receive) = self.receives.try_remove(number as usize) {
+            self.fail_receive(receive, why);
+        }
+    }
+
+    /// FI_PEEK, FI_CLAIM, FI_DISCARD: about a message that is here, never posted.
+    #[cold]
+    fn look<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let Posting { op, pattern, lane, kind, silent } = posting;
+        let (peek, claim) = (op.flags.contains(OpFlags::PEEK), op.flags.contains(OpFlags::CLAIM));
+        let discard = op.flags.contains(OpFlags::DISCARD);
+        if !peek && !claim {
+            return Err(Errno::EINVAL);
+        }
+        if peek {
+            let mut found = self.lanes[lane].find_unexpected(&pattern);
+            if found.is_none() && transport.poll(self) {
+                // It may have been lying in front of the door.
+                found = self.lanes[lane].find_unexpected(&pattern);
+            }
+            // Whoever looks wants to know: it is reported whether asked for or not.
+            let ticket = Ticket::new(op.context, kind, false);
+            let Some(message) = found else {
+                let why = Down::new(Cause::NoMessage, Errno::ENOMSG, Cause::NoMessage.text());
+                self.report_miss(ticket.finish(), pattern, &why);
+                self.settle(transport);
+                return Ok(());
+            };
+            if discard {
+                self.lanes[lane].drop_unexpected(message);
+                self.throw_away(ticket, message, lane);
+            } else {
+                let completion = ticket.finish();
+                self.report_peek(completion, message);
+                if claim {
+                    self.lanes[lane].drop_unexpected(message);
+                    self.claims.push(Claim { context: op.context, message: Ok(message) });
+                }
+            }
+            self.settle(transport);
+            return Ok(());
+        }
+        // Contexts may be repeated: the oldest claim is meant.
+        let at = self.claims.iter().position(|claim| claim.context == op.context).ok_or(Errno::EINVAL)?;
+        if !discard && self.receives.len() >= self.config.rx_size {
+            return Err(Errno::AGAIN);
+        }
+        let claimed = self.claims.remove(at);
+        let ticket = Ticket::new(op.context, kind, silent);
+        match claimed.message {
+            Ok(message) if discard => self.throw_away(ticket, message, lane),
+            Ok(message) => {
+                let number = self.add_receive(ticket, Some(op.buffer), Role::Plain, lane);
+                self.give(number, message);
+            }
+            Err(why) => self.report_miss(ticket.finish(), pattern, &why),
+        }
+        self.settle(transport);
+        Ok(())
+    }
+
+    fn throw_away(&mut self, ticket: Ticket, message: u32, lane: usize) {
+        let number = self.add_receive(ticket, Some(Buffer::empty()), Role::Discard, lane);
+        self.give(number, message);
+    }
+
+    fn report_miss(&self, mut completion: Completion, pattern: Pattern, why: &Down) {
+        completion.tag = pattern.tag;
+        self.out.note_failure(failure(completion, why, 0));
+    }
+
+    fn report_peek(&self, mut completion: Completion, message: u32) {
+        let Some(message) = self.unexpected.get(message as usize) else { return };
+        completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
+        completion.tag = message.label.tag.unwrap_or(0);
+        completion.src = self.told(message.src);
+        if let Some(data) = message.label.data {
+            completion.data = data;
+            completion.flags |= OpFlags::REMOTE_CQ_DATA;
+        }
+        self.out.note(completion);
+    }
+}

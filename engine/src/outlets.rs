@@ -1,0 +1,203 @@
+//! Where an endpoint's completions go: the queues and counters that are bound to it (fi_endpoint(3), fi_ep_bind).
+
+use crate::counter::Counter;
+use crate::cq::CompletionQueue;
+use crate::group::Member;
+use ofi_core::error::Result;
+use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure};
+use ofi_sync::busy::Child;
+use ofi_sync::lock::LockKind;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A completion queue as an endpoint is bound to it.
+#[derive(Debug)]
+pub(crate) struct Target<K: LockKind> {
+    pub(crate) cq: Arc<CompletionQueue<K>>,
+    /// Only operations that ask for it report success.
+    pub(crate) selective: bool,
+}
+
+/// The queues and counters of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Outlets<K: LockKind> {
+    pub(crate) tx: Option<Target<K>>,
+    pub(crate) rx: Option<Target<K>>,
+    counted: BindFlags,
+    sent: Option<Arc<Counter<K>>>,
+    received: Option<Arc<Counter<K>>>,
+    /// All counters, whatever they count.
+    counters: Vec<Arc<Counter<K>>>,
+}
+
+impl<K: LockKind> Default for Outlets<K> {
+    fn default() -> Self {
+        let counted = BindFlags::empty();
+        Self { tx: None, rx: None, counted, sent: None, received: None, counters: Vec::new() }
+    }
+}
+
+impl<K: LockKind> Outlets<K> {
+    /// Binds a completion queue. A second one for a direction is refused.
+    pub(crate) fn bind_cq(&mut self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<Child> {
+        let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::SELECTIVE_COMPLETION;
+        if !known.contains(flags) {
+            return Err(Error::new(Errno::EBADFLAGS, "bind a completion queue"));
+        }
+        let selective = flags.contains(BindFlags::SELECTIVE_COMPLETION);
+        let (transmit, receive) = (flags.contains(BindFlags::TRANSMIT), flags.contains(BindFlags::RECV));
+        if transmit && self.tx.is_some() || receive && self.rx.is_some() {
+            return Err(Error::new(Errno::EINVAL, "bind a second completion queue for the same direction"));
+        }
+        if transmit {
+            self.tx = Some(Target { cq: cq.clone(), selective });
+        }
+        if receive {
+            self.rx = Some(Target { cq: cq.clone(), selective });
+        }
+        Ok(cq.users.add())
+    }
+
+    /// Binds a counter for some kinds of operations. A second one for a kind is refused.
+    pub(crate) fn bind_counter(&mut self, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<Child> {
+        let remote = BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE;
+        let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::READ | BindFlags::WRITE | remote;
+        if !known.contains(flags) {
+            return Err(Error::new(Errno::EBADFLAGS, "bind a counter"));
+        }
+        if self.counted.intersects(flags) {
+            return Err(Error::new(Errno::EINVAL, "bind a second counter for the same kind of operation"));
+        }
+        self.counted |= flags;
+        if flags.contains(BindFlags::TRANSMIT) {
+            self.sent = Some(counter.clone());
+        }
+        if flags.contains(BindFlags::RECV) {
+            self.received = Some(counter.clone());
+        }
+        if !self.counters.iter().any(|other| Arc::ptr_eq(other, counter)) {
+            self.counters.push(counter.clone());
+        }
+        Ok(counter.users.add())
+    }
+
+    /// Whether there is what an endpoint with these capabilities cannot do without.
+    pub(crate) fn check(&self, caps: Caps) -> Result<()> {
+        let missing = |direction| {
+            Error::new(Errno::ENOCQ, format!("enable an endpoint without a completion queue for {direction}"))
+        };
+        if self.tx.is_none() && caps.contains(Caps::SEND) {
+            return Err(missing("transmitting"));
+        }
+        if self.rx.is_none() && caps.contains(Caps::RECV) {
+            return Err(missing("receiving"));
+        }
+        Ok(())
+    }
+
+    /// The queues, each once, and the counters: whoever reads one moves the endpoint on.
+    pub(crate) fn all(&self) -> (Vec<Arc<CompletionQueue<K>>>, Vec<Arc<Counter<K>>>) {
+        let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
+        for target in [&self.tx, &self.rx].into_iter().flatten() {
+            if !queues.iter().any(|cq| Arc::ptr_eq(cq, &target.cq)) {
+                queues.push(target.cq.clone());
+            }
+        }
+        (queues, self.counters.clone())
+    }
+
+    /// A send has succeeded: an entry unless it is silent, and a count always.
+    #[inline]
+    pub(crate) fn sent(&self, completion: Completion, silent: bool) {
+        if let Some(tx) = self.tx.as_ref().filter(|_| !silent) {
+            tx.cq.push(completion);
+        }
+        if let Some(counter) = &self.sent {
+            counter.add(1);
+        }
+    }
+
+    /// A send has failed.
+    #[cold]
+    pub(crate) fn send_failed(&self, failure: Failure) {
+        if let Some(tx) = &self.tx {
+            tx.cq.push_failure(failure);
+        }
+        if let Some(counter) = &self.sent {
+            counter.add_errors(1);
+        }
+    }
+
+    /// A receive has succeeded: an entry unless it is silent, and a count always.
+    #[inline]
+    pub(crate) fn received(&self, completion: Completion, silent: bool) {
+        if let Some(rx) = self.rx.as_ref().filter(|_| !silent) {
+            rx.cq.push(completion);
+        }
+        if let Some(counter) = &self.received {
+            counter.add(1);
+        }
+    }
+
+    /// A receive has failed.
+    #[cold]
+    pub(crate) fn receive_failed(&self, failure: Failure) {
+        self.note_failure(failure);
+        if let Some(counter) = &self.received {
+            counter.add_errors(1);
+        }
+    }
+
+    /// Something to read for whoever receives that is no message: the return of a buffer, a message that was looked at.
+    pub(crate) fn note(&self, completion: Completion) {
+        if let Some(rx) = &self.rx {
+            rx.cq.push(completion);
+        }
+    }
+
+    /// The same for a failure.
+    pub(crate) fn note_failure(&self, failure: Failure) {
+        if let Some(rx) = &self.rx {
+            rx.cq.push_failure(failure);
+        }
+    }
+}
+
+/// How to take back what was bound and joined, when an endpoint is closed.
+#[derive(Default)]
+pub(crate) struct Bonds(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+
+impl Bonds {
+    /// One more.
+    pub(crate) fn add(&self, undo: impl FnOnce() + Send + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
+    }
+
+    /// Takes everything back, the last first.
+    pub(crate) fn undo(&self) {
+        let all = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for undo in all.into_iter().rev() {
+            undo();
+        }
+    }
+
+    /// Makes a member progress with the queues and counters of its endpoint.
+    pub(crate) fn join<K: LockKind>(
+        &self,
+        member: &Arc<dyn Member>,
+        (queues, counters): (Vec<Arc<CompletionQueue<K>>>, Vec<Arc<Counter<K>>>),
+    ) -> Result<()> {
+        for cq in queues {
+            let key = cq.join(member.clone())?;
+            self.add(move || cq.leave(key));
+        }
+        counters.iter().try_for_each(|counter| self.join_counter(member, counter))
+    }
+
+    /// The same for one counter.
+    pub(crate) fn join_counter<K: LockKind>(&self, member: &Arc<dyn Member>, counter: &Arc<Counter<K>>) -> Result<()> {
+        let key = counter.join(member.clone())?;
+        let counter = counter.clone();
+        self.add(move || counter.leave(key));
+        Ok(())
+    }
+}

