@@ -237,7 +237,8 @@ static NIC_OPS: fi_ops = fi_ops {
 };
 
 fn nic_to_c(nic: &Nic) -> *mut fid_nic {
-    let Nic { name, device_id, vendor_id, driver, pci, address, mtu, speed, state, network } = nic;
+    let Nic { name, device_id, device_version, vendor_id, driver, firmware, pci, address, mtu, speed, state, network } =
+        nic;
     let (bus_type, attr) = match *pci {
         Some((domain_id, bus_id, device_id, function_id)) => {
             (1, fi_pci_attr { domain_id, bus_id, device_id, function_id })
@@ -247,10 +248,10 @@ fn nic_to_c(nic: &Nic) -> *mut fid_nic {
     let device = fi_device_attr {
         name: string(name.as_deref()),
         device_id: string(device_id.as_deref()),
-        device_version: core::ptr::null_mut(),
+        device_version: string(device_version.as_deref()),
         vendor_id: string(vendor_id.as_deref()),
         driver: string(driver.as_deref()),
-        firmware: core::ptr::null_mut(),
+        firmware: string(firmware.as_deref()),
     };
     let link = fi_link_attr {
         address: string(address.as_deref()),
@@ -270,6 +271,49 @@ fn nic_to_c(nic: &Nic) -> *mut fid_nic {
         link_attr: boxed(link),
         prov_attr: core::ptr::null_mut(),
     })
+}
+
+/// A network interface as C has it.
+///
+/// # Safety
+/// `nic` is null or valid with all its parts.
+pub(crate) unsafe fn nic(nic: *const fid_nic) -> Option<Nic> {
+    // SAFETY: this function's contract.
+    let nic = unsafe { nic.as_ref() }?;
+    let mut out = Nic::default();
+    // SAFETY: null or valid.
+    if let Some(device) = unsafe { nic.device_attr.as_ref() } {
+        // SAFETY: null or ends with NUL; so are all of these.
+        let owned = |name: *const c_char| unsafe { text(name) };
+        out.name = owned(device.name);
+        out.device_id = owned(device.device_id);
+        out.device_version = owned(device.device_version);
+        out.vendor_id = owned(device.vendor_id);
+        out.driver = owned(device.driver);
+        out.firmware = owned(device.firmware);
+    }
+    // SAFETY: null or valid.
+    if let Some(bus) = unsafe { nic.bus_attr.as_ref() }
+        && bus.bus_type == 1
+    {
+        let fi_pci_attr { domain_id, bus_id, device_id, function_id } = bus.attr;
+        out.pci = Some((domain_id, bus_id, device_id, function_id));
+    }
+    // SAFETY: null or valid.
+    if let Some(link) = unsafe { nic.link_attr.as_ref() } {
+        // SAFETY: null or ends with NUL.
+        out.address = unsafe { text(link.address) };
+        out.mtu = link.mtu;
+        out.speed = link.speed as u64;
+        out.state = match link.state {
+            1 => LinkState::Down,
+            2 => LinkState::Up,
+            _ => LinkState::Unknown,
+        };
+        // SAFETY: null or ends with NUL.
+        out.network = unsafe { text(link.network_type) };
+    }
+    Some(out)
 }
 
 unsafe extern "C" fn nic_close(nic: *mut fid) -> c_int {
@@ -457,7 +501,7 @@ pub(crate) fn empty() -> *mut fi_info {
     node
 }
 
-fn tx_from_c(attr: &fi_tx_attr) -> TxAttr {
+pub(crate) fn tx_from_c(attr: &fi_tx_attr) -> TxAttr {
     let fi_tx_attr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } =
         *attr;
     TxAttr {
@@ -474,7 +518,7 @@ fn tx_from_c(attr: &fi_tx_attr) -> TxAttr {
     }
 }
 
-fn rx_from_c(attr: &fi_rx_attr) -> RxAttr {
+pub(crate) fn rx_from_c(attr: &fi_rx_attr) -> RxAttr {
     let fi_rx_attr { caps, mode, op_flags, msg_order, comp_order, total_buffered_recv, size, iov_limit } = *attr;
     RxAttr {
         caps: Caps::from_bits_retain(caps),
@@ -488,7 +532,7 @@ fn rx_from_c(attr: &fi_rx_attr) -> RxAttr {
     }
 }
 
-fn ep_from_c(attr: &fi_ep_attr) -> EpAttr {
+pub(crate) fn ep_from_c(attr: &fi_ep_attr) -> EpAttr {
     let fi_ep_attr {
         r#type,
         protocol,
@@ -521,7 +565,7 @@ fn ep_from_c(attr: &fi_ep_attr) -> EpAttr {
     }
 }
 
-fn domain_from_c(attr: &fi_domain_attr) -> DomainAttr {
+pub(crate) fn domain_from_c(attr: &fi_domain_attr) -> DomainAttr {
     let fi_domain_attr {
         domain: _,
         name,
@@ -592,7 +636,7 @@ fn domain_from_c(attr: &fi_domain_attr) -> DomainAttr {
     }
 }
 
-fn fabric_from_c(attr: &fi_fabric_attr) -> FabricAttr {
+pub(crate) fn fabric_from_c(attr: &fi_fabric_attr) -> FabricAttr {
     let fi_fabric_attr { fabric: _, name, prov_name, prov_version, api_version } = *attr;
     // SAFETY: null or ends with NUL.
     let name = unsafe { text(name) };
@@ -653,7 +697,14 @@ pub(crate) unsafe fn info(info: &fi_info, provider: &str) -> Info {
     // SAFETY: this function's contract.
     let hints = unsafe { hints(info) };
     let Hints { caps, mode, addr_format, src_addr, dest_addr, tx, rx, ep, domain, fabric } = hints;
-    let default = ofi_registry::providers().into_iter().next();
+    let kind = ep.as_ref().map_or(EndpointType::UNSPEC, |ep| ep.kind);
+    let named = fabric.as_ref().and_then(|fabric| fabric.prov_name.as_deref()).unwrap_or(provider);
+    let fits = |offer: &ofi_core::info::Offer| {
+        let name = offer.most.fabric.prov_name.as_deref().unwrap_or_default();
+        (kind == EndpointType::UNSPEC || kind == offer.most.ep.kind) && (named.is_empty() || named == name)
+    };
+    let offers = ofi_registry::providers();
+    let default = offers.iter().find(|offer| fits(offer)).or(offers.first()).cloned();
     let (offered, size) = default.map_or_else(|| (Info::default(), 1), |offer| (offer.most, offer.default_size));
     let mut tx = tx.unwrap_or_default();
     let mut rx = rx.unwrap_or_default();
@@ -670,7 +721,11 @@ pub(crate) unsafe fn info(info: &fi_info, provider: &str) -> Info {
     if fabric.prov_name.is_none() {
         fabric.prov_name = if provider.is_empty() { offered.fabric.prov_name } else { Some(provider.to_owned()) };
     }
-    let caps = if caps.is_empty() { offered.caps } else { caps };
+    let caps = if caps.is_empty() { offered.caps - Caps::ONLY_IF_NAMED } else { caps };
+    let mut ep = ep.unwrap_or_default();
+    if ep.max_msg_size == 0 {
+        ep.max_msg_size = offered.ep.max_msg_size;
+    }
     Info {
         caps,
         mode,
@@ -679,7 +734,7 @@ pub(crate) unsafe fn info(info: &fi_info, provider: &str) -> Info {
         dest_addr,
         tx,
         rx,
-        ep: ep.unwrap_or_default(),
+        ep,
         domain: domain.unwrap_or_default(),
         fabric,
         nic: None,

@@ -2,12 +2,13 @@
 //! The functions themselves are invisible; stubs in assembly carry the versioned names, because a name without a
 //! version must not appear.
 
-use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
+use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
 use crate::guard::{put, put_text, refuse, text};
-use crate::{compat, convert, logging, param, tostr};
+use crate::object::{self, LogObj};
+use crate::{compat, convert, logging, opened, param, tostr};
 use core::cell::RefCell;
 use core::ffi::{c_char, c_int, c_void};
-use ofi_core::{Errno, Version};
+use ofi_core::{Errno, Error, Version};
 use ofi_registry::Query;
 use std::ffi::CString;
 
@@ -68,14 +69,23 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     info: *mut *mut fi_info,
 ) -> c_int {
     logging::init();
+    if flags & !(FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN) != 0 {
+        let what = format!("look for providers with the undefined flags {flags:#x}");
+        return refuse(&Error::new(Errno::EBADFLAGS, what));
+    }
     // SAFETY: null or ends with NUL by fi_getinfo(3).
     let node = unsafe { text(node) };
     // SAFETY: null or ends with NUL by fi_getinfo(3).
     let service = unsafe { text(service) };
     // SAFETY: null or a valid info by fi_getinfo(3).
-    let hints = unsafe { hints.as_ref() }.map(|hints| {
+    let asked = unsafe { hints.as_ref() };
+    let handle = asked.map_or(core::ptr::null_mut(), |hints| hints.handle);
+    let hints = asked.map(|hints| {
         // SAFETY: a valid info has valid members.
-        unsafe { convert::hints(hints) }
+        let mut wanted = unsafe { convert::hints(hints) };
+        // SAFETY: as above.
+        unsafe { opened::narrow(hints, &mut wanted) };
+        wanted
     });
     let query = Query {
         version: Version(version),
@@ -91,6 +101,8 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
         Err(error) => return refuse(&error),
     };
     let list = convert::list_to_c(&found);
+    // SAFETY: the list was made above and nobody else knows it.
+    unsafe { opened::complete(list, handle) };
     // SAFETY: null or valid by fi_getinfo(3).
     match unsafe { put(info, list) } {
         Ok(()) if list.is_null() => Errno::ENODATA.negative(),
@@ -133,7 +145,9 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     if fabric.is_null() {
         return Errno::EINVAL.negative();
     }
-    let opened = crate::ops::fabric::open(provider, Version(attr.api_version), context);
+    // SAFETY: not null, and ends with NUL by fi_fabric(3).
+    let name = unsafe { text(attr.name) }.unwrap_or_default();
+    let opened = crate::ops::fabric::open(provider, name, Version(attr.api_version), context);
     // SAFETY: not null, so valid by fi_fabric(3).
     unsafe { put(fabric, opened) }.map_or_else(Errno::negative, |()| 0)
 }
@@ -158,16 +172,18 @@ pub(crate) unsafe extern "C" fn fi_version() -> u32 {
     Version::API.0
 }
 
-/// fi_open(3): named objects of the library. None yet.
+/// fi_open(3): named objects of the library. "logging" takes an application's callbacks; there is no "mr_cache", because
+/// memory of this host needs no registration that would be worth keeping.
 pub(crate) unsafe extern "C" fn fi_open(
     version: u32,
     name: *const c_char,
     _attr: *mut c_void,
     attr_len: usize,
     flags: u64,
-    _fid: *mut fid_t,
-    _context: *mut c_void,
+    fid: *mut fid_t,
+    context: *mut c_void,
 ) -> c_int {
+    logging::init();
     // SAFETY: null or ends with NUL by fi_open(3).
     let Some(name) = (unsafe { text(name) }) else { return Errno::EINVAL.negative() };
     let known = ["mr_cache", "logging"].iter().any(|known| name.eq_ignore_ascii_case(known));
@@ -175,8 +191,21 @@ pub(crate) unsafe extern "C" fn fi_open(
         Errno::EINVAL.negative()
     } else if known && flags != 0 {
         Errno::EBADFLAGS.negative()
-    } else {
+    } else if !name.eq_ignore_ascii_case("logging") {
         Errno::ENOSYS.negative()
+    } else if logging::is_imported() {
+        Errno::EALREADY.negative()
+    } else {
+        let log = object::install(LogObj { fid: object::header::<LogObj>(context) });
+        // SAFETY: null or valid by fi_open(3).
+        unsafe { put(fid, log.cast()) }.map_or_else(
+            |errno| {
+                // SAFETY: made above and not given away.
+                drop(unsafe { object::reclaim::<LogObj>(log.cast()) });
+                errno.negative()
+            },
+            |()| 0,
+        )
     }
 }
 

@@ -16,7 +16,9 @@ pub(crate) fn status(result: Result<(), Error>) -> c_int {
 /// The number of an error whose reason is logged.
 #[cold]
 pub(crate) fn refuse(error: &Error) -> c_int {
-    log::log("", Level::Warn, Subsystem::Core, || error.to_string());
+    // What is not there is asked for by programs that can do without it.
+    let level = if error.errno() == Errno::ENOSYS { Level::Warn } else { Level::Error };
+    log::log("", level, Subsystem::Core, || error.to_string());
     error.errno().negative()
 }
 

@@ -8,6 +8,7 @@ mod exports;
 mod guard;
 mod logging;
 mod object;
+mod opened;
 mod ops;
 mod param;
 mod tostr;

@@ -1,12 +1,18 @@
-//! Where log messages go (fi_provider(7), "LOGGING INTERFACE"): nowhere unless FI_LOG_LEVEL is set, then to stderr, a
-//! line each, in the format that people's scripts know.
+//! Where log messages go (fi_provider(3), "LOGGING INTERFACE"): to stderr, a line each, in the format that people's
+//! scripts know; or to the callbacks of an application (fi_import_log). Without FI_LOG_LEVEL only errors are printed: one
+//! line for each failed operation or object, by its root cause.
 
-use crate::abi::fi_provider;
+use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use crate::guard::{name_of, text};
+use crate::object::{self, LogObj, ours};
+use crate::ops::absent;
 use core::ffi::{c_char, c_int, c_void};
-use ofi_core::log::{self, Level, Sink, Subsystem};
+use ofi_core::Errno;
+use ofi_core::log::{self, LOG_INTERVAL, LOG_LEVEL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
+use ofi_core::param::Param;
+use std::ffi::CString;
 use std::io::Write;
-use std::sync::{Once, OnceLock};
+use std::sync::{Once, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
@@ -15,7 +21,7 @@ const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
 /// What the environment wants to see.
 #[derive(Debug)]
 struct Filter {
-    level: Option<usize>,
+    level: Option<i32>,
     subsystems: Option<Vec<String>>,
     providers: Option<Vec<String>>,
     negated: bool,
@@ -24,21 +30,20 @@ struct Filter {
 
 impl Filter {
     fn from_environment() -> Self {
-        let var = |name| std::env::var(name).ok();
+        let var = |param: &Param| param.text();
         let list = |text: &str| text.split(',').map(|part| part.trim().to_ascii_lowercase()).collect::<Vec<_>>();
-        let providers = var("FI_LOG_PROV");
+        let providers = var(&LOG_PROV);
         let negated = providers.as_deref().is_some_and(|text| text.starts_with('^'));
         Self {
-            // An unknown word means the first level, as it always did.
-            level: var("FI_LOG_LEVEL").map(|level| level_index(&level)),
-            subsystems: var("FI_LOG_SUBSYS").map(|text| list(&text)),
+            level: var(&LOG_LEVEL).map_or(Some(ERROR), |level| level_index(&level)),
+            subsystems: var(&LOG_SUBSYS).map(|text| list(&text)),
             providers: providers.map(|text| list(text.trim_start_matches('^'))),
             negated,
-            interval_ms: var("FI_LOG_INTERVAL").and_then(|text| text.parse().ok()).unwrap_or(2000),
+            interval_ms: LOG_INTERVAL.number(2000),
         }
     }
 
-    fn wants(&self, provider: &str, level: usize, subsystem: usize) -> bool {
+    fn wants(&self, provider: &str, level: i32, subsystem: usize) -> bool {
         let (Some(most), Some(name)) = (self.level, SUBSYSTEMS.get(subsystem)) else { return false };
         let wanted = |list: &Option<Vec<String>>, name: &str| {
             list.as_ref().is_none_or(|list| list.iter().any(|entry| entry.eq_ignore_ascii_case(name)))
@@ -48,17 +53,26 @@ impl Filter {
     }
 }
 
-fn level_index(name: &str) -> usize {
-    LEVELS.iter().position(|level| level.eq_ignore_ascii_case(name)).unwrap_or(0)
+/// The level of that name; `None` for none at all. An unknown word means warn, as it always did.
+fn level_index(name: &str) -> Option<i32> {
+    match name.trim().to_ascii_lowercase().as_str() {
+        "none" | "off" => None,
+        "error" => Some(ERROR),
+        name => Some(LEVELS.iter().position(|level| *level == name).and_then(|at| i32::try_from(at).ok()).unwrap_or(0)),
+    }
 }
+
+/// Below the levels of the interface: it has none for errors.
+const ERROR: i32 = -1;
 
 fn filter() -> &'static Filter {
     static FILTER: OnceLock<Filter> = OnceLock::new();
     FILTER.get_or_init(Filter::from_environment)
 }
 
-const fn level_number(level: Level) -> usize {
+const fn level_number(level: Level) -> i32 {
     match level {
+        Level::Error => ERROR,
         Level::Warn => 0,
         Level::Trace => 1,
         Level::Info => 2,
@@ -85,7 +99,11 @@ struct Stderr;
 
 impl Sink for Stderr {
     fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool {
-        filter().wants(provider, level_number(level), subsystem_number(subsystem))
+        let (level, subsystem) = (level_number(level), subsystem_number(subsystem));
+        match imported() {
+            Some(callbacks) => callbacks.enabled(core::ptr::null(), level, subsystem),
+            None => filter().wants(provider, level, subsystem),
+        }
     }
 
     fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str) {
@@ -94,15 +112,107 @@ impl Sink for Stderr {
     }
 }
 
+/// The callbacks of an application that takes the log (fi_import_log). Levels below the interface's first are given as
+/// that.
+#[derive(Clone, Copy)]
+struct Callbacks(&'static fi_ops_log);
+
+impl Callbacks {
+    fn enabled(self, provider: *const fi_provider, level: i32, subsystem: usize) -> bool {
+        let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return false };
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider, null among them.
+        unsafe { (self.0.enabled)(provider, level, subsystem, 0) != 0 }
+    }
+}
+
+static IMPORTED: RwLock<Option<Callbacks>> = RwLock::new(None);
+
+fn imported() -> Option<Callbacks> {
+    *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The object "logging" of fi_open(3): an application's callbacks are imported into it.
+pub(crate) static FID_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close: close_logging,
+    bind: import,
+    control: absent::control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time.
+    unsafe { object::close::<LogObj>(fid, |_| false) }
+}
+
+/// fi_import_fid: takes the log over. The application's object stays in use: closing it gives the log back.
+unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_int {
+    ours!(LogObj, fid);
+    if flags != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    // SAFETY: null or an object by fi_import_fid(3).
+    match unsafe { theirs.as_ref() } {
+        Some(header) if header.fclass == FI_CLASS_LOG => {}
+        _ => return Errno::EINVAL.negative(),
+    }
+    // SAFETY: an object of that class is a `fid_logging`.
+    let Some(logging) = (unsafe { theirs.cast::<fid_logging>().as_mut() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: its table lives as long as it is imported, which the application ends by closing the object.
+    let Some(ops) = (unsafe { logging.ops.as_ref() }) else { return Errno::EINVAL.negative() };
+    if ops.size < size_of::<fi_ops_log>() {
+        return Errno::EINVAL.negative();
+    }
+    let mut current = IMPORTED.write().unwrap_or_else(PoisonError::into_inner);
+    if current.is_some() {
+        return Errno::EALREADY.negative();
+    }
+    *current = Some(Callbacks(ops));
+    logging.fid.ops = &RETURN_OPS;
+    0
+}
+
+/// What an imported object answers: closing it ends the import.
+static RETURN_OPS: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close: close_import,
+    bind: absent::bind,
+    control: absent::control,
+    ops_open: absent::ops_open,
+    tostr: absent::tostr,
+    ops_set: absent::ops_set,
+};
+
+unsafe extern "C" fn close_import(_fid: *mut fid) -> c_int {
+    *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = None;
+    0
+}
+
+/// Whether an application has taken the log over.
+pub(crate) fn is_imported() -> bool {
+    imported().is_some()
+}
+
 /// Installs this library's log. Called by everything that can be called first.
 pub(crate) fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| log::install(Box::new(Stderr)));
 }
 
-fn print(provider: &str, level: usize, subsystem: usize, function: &str, line: c_int, text: &str) {
+fn print(provider: &str, level: i32, subsystem: usize, function: &str, line: c_int, text: &str) {
+    if let Some(Callbacks(ops)) = imported() {
+        let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return };
+        let c_string = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let (function, text) = (c_string(function), c_string(text));
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider, null among them.
+        unsafe { (ops.log)(core::ptr::null(), level, subsystem, function.as_ptr(), line, text.as_ptr()) };
+        return;
+    }
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (level, subsystem) = (LEVELS.get(level).unwrap_or(&"?"), SUBSYSTEMS.get(subsystem).unwrap_or(&"?"));
+    let level = usize::try_from(level).map_or("error", |level| *LEVELS.get(level).unwrap_or(&"?"));
+    let subsystem = SUBSYSTEMS.get(subsystem).unwrap_or(&"?");
     let pid = std::process::id();
     let text = text.trim_end();
     let line = format!("libfabric:{pid}:{seconds}::{provider}:{subsystem}:{function}():{line}<{level}> {text}\n");
@@ -112,7 +222,13 @@ fn print(provider: &str, level: usize, subsystem: usize, function: &str, line: c
 
 /// fi_provider(3).
 pub(crate) unsafe extern "C" fn fi_log_enabled(provider: *const fi_provider, level: c_int, subsystem: c_int) -> c_int {
-    let (Ok(level), Ok(subsystem)) = (usize::try_from(level), usize::try_from(subsystem)) else { return 0 };
+    let Ok(subsystem) = usize::try_from(subsystem) else { return 0 };
+    if level < 0 {
+        return 0;
+    }
+    if let Some(callbacks) = imported() {
+        return c_int::from(callbacks.enabled(provider, level, subsystem));
+    }
     // SAFETY: null or valid by fi_provider(3).
     let name = unsafe { name_of(provider) }.unwrap_or_default();
     c_int::from(filter().wants(&name, level, subsystem))
@@ -197,8 +313,8 @@ unsafe extern "C" fn log_formatted(
     format: *const c_char,
     arguments: *mut c_void,
 ) {
-    let (Ok(level), Ok(subsystem)) = (usize::try_from(level), usize::try_from(subsystem)) else { return };
-    if format.is_null() {
+    let Ok(subsystem) = usize::try_from(subsystem) else { return };
+    if format.is_null() || level < 0 {
         return;
     }
     // SAFETY: null or valid by fi_provider(3).

@@ -4,9 +4,10 @@
 
 use crate::abi::{
     FI_CLASS_AV, FI_CLASS_CNTR, FI_CLASS_CONNREQ, FI_CLASS_CQ, FI_CLASS_DOMAIN, FI_CLASS_EP, FI_CLASS_EQ,
-    FI_CLASS_FABRIC, FI_CLASS_MC, FI_CLASS_PEP, FI_CLASS_POLL, FI_CLASS_WAIT, fi_ops, fid, fid_av, fid_cntr, fid_cq,
-    fid_domain, fid_ep, fid_eq, fid_fabric, fid_mc, fid_pep, fid_poll, fid_wait,
+    FI_CLASS_FABRIC, FI_CLASS_LOG, FI_CLASS_MC, FI_CLASS_PEP, FI_CLASS_POLL, FI_CLASS_WAIT, fi_ops, fid, fid_av,
+    fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mc, fid_pep, fid_poll, fid_wait,
 };
+use crate::opened::Listed;
 use crate::ops::poll::Polled;
 use crate::ops::wait::{Wait, WaitSet};
 use core::any::Any;
@@ -105,6 +106,7 @@ pub(crate) unsafe fn close<O: Object>(object: *mut fid, busy: impl FnOnce(&O) ->
 pub(crate) struct FabricObj {
     pub(crate) c: fid_fabric,
     pub(crate) provider: String,
+    pub(crate) listed: Option<Listed>,
     pub(crate) children: Children,
 }
 
@@ -118,6 +120,7 @@ pub(crate) struct DomainObj {
     pub(crate) av_type: u32,
     /// Entries of address vectors may have ids (FI_AV_USER_ID).
     pub(crate) user_ids: bool,
+    pub(crate) listed: Option<Listed>,
     pub(crate) children: Children,
     pub(crate) parent: Child,
 }
@@ -168,6 +171,8 @@ pub(crate) struct CqObj {
     /// Bytes of an entry.
     pub(crate) entry: usize,
     pub(crate) wait: Wait,
+    /// What the last error entry pointed to.
+    pub(crate) error_data: Mutex<Vec<u8>>,
     pub(crate) threshold: bool,
     pub(crate) api: Version,
     pub(crate) domain: *const DomainObj,
@@ -226,6 +231,12 @@ pub(crate) struct WaitObj {
     pub(crate) parent: Child,
 }
 
+/// The library's log, into which an application imports its callbacks.
+#[repr(C)]
+pub(crate) struct LogObj {
+    pub(crate) fid: fid,
+}
+
 /// A poll set.
 #[repr(C)]
 pub(crate) struct PollObj {
@@ -260,6 +271,7 @@ kinds! {
     AvObj, FI_CLASS_AV, crate::ops::av::FID_OPS;
     EqObj, FI_CLASS_EQ, crate::ops::eq::FID_OPS;
     CntrObj, FI_CLASS_CNTR, crate::ops::cntr::FID_OPS;
+    LogObj, FI_CLASS_LOG, crate::logging::FID_OPS;
     McObj, FI_CLASS_MC, crate::ops::group::FID_OPS;
     WaitObj, FI_CLASS_WAIT, crate::ops::wait::FID_OPS;
     PollObj, FI_CLASS_POLL, crate::ops::poll::FID_OPS;

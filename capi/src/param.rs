@@ -6,6 +6,7 @@ use crate::logging::formatted;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::param::{ParamKind, parse_bool};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -115,11 +116,8 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     let Some(kind) = defined().iter().find(|param| param.name == name).map(|param| param.kind) else {
         return Errno::ENOENT.negative();
     };
-    let Ok(c_name) = CString::new(name) else { return Errno::EINVAL.negative() };
-    // SAFETY: the name ends with NUL.
-    let found = unsafe { libc::getenv(c_name.as_ptr()) };
-    // SAFETY: null, or the environment's string.
-    let Some(set) = (unsafe { text(found) }) else { return Errno::ENODATA.negative() };
+    let Some(set) = ofi_core::param::value(&name) else { return Errno::ENODATA.negative() };
+    let found = forever(&name, set.clone());
     // SAFETY: base 0 reads what C writes; the string ends with NUL.
     let number = || unsafe { libc::strtol(found, core::ptr::null_mut(), 0) };
     match kind {
@@ -142,6 +140,14 @@ pub(crate) unsafe extern "C" fn fi_param_get(
         }
     }
     0
+}
+
+/// The value of a parameter as a C string that stays where it is: there is one for each value that a parameter ever had.
+fn forever(name: &str, value: String) -> *const c_char {
+    static VALUES: Mutex<BTreeMap<(String, String), CString>> = Mutex::new(BTreeMap::new());
+    let mut values = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = CString::new(value.clone()).unwrap_or_default();
+    values.entry((name.to_owned(), value)).or_insert(text).as_ptr()
 }
 
 fn duplicate(text: &str) -> *const c_char {

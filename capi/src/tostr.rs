@@ -1,48 +1,20 @@
 //! fi_tostr(3): values and structures as text, in the layout that programs print and scripts read.
 
-use crate::abi::{
-    fi_av_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr,
-    fi_tx_attr, fid, fid_nic,
-};
+use crate::abi::{fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fid};
+use crate::convert;
 use crate::exports::copy_text;
 use crate::guard::text;
 use core::ffi::{c_char, c_int, c_void};
-use core::fmt::Write;
 use ofi_core::caps::completion_flag_names;
+use ofi_core::show::{self, Besides, Text, joined, listed};
 use ofi_core::{
     Addr, AddrFormat, AvType, Caps, CqFormat, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol,
-    ResourceMgmt, Threading, Version, WaitObject,
+    Threading, WaitObject,
 };
 use std::sync::Mutex;
 
-/// Text with an indentation.
-struct Text(String);
-
-impl Text {
-    fn line(&mut self, depth: usize, name: &str, value: impl core::fmt::Display) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "{:width$}{name}: {value}", "", width = depth * 4);
-    }
-
-    fn head(&mut self, depth: usize, name: &str) {
-        let _ = writeln!(self.0, "{:width$}{name}:", "", width = depth * 4);
-    }
-
-    fn absent(&mut self, depth: usize, name: &str) {
-        let _ = writeln!(self.0, "{:width$}{name}: (null)", "", width = depth * 4);
-    }
-}
-
-fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.collect::<Vec<_>>().join(", ")
-}
-
-fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    format!("[ {} ]", joined(names))
-}
-
 fn pointer<T>(pointer: *const T) -> String {
-    if pointer.is_null() { "(nil)".to_owned() } else { format!("{:#x}", pointer.addr()) }
+    show::pointer(pointer.addr())
 }
 
 /// # Safety
@@ -52,201 +24,37 @@ unsafe fn name(pointer: *const c_char) -> String {
     unsafe { text(pointer) }.unwrap_or_else(|| "(null)".to_owned())
 }
 
-fn contexts(count: usize) -> String {
-    if count == usize::MAX { "FI_SHARED_CONTEXT".to_owned() } else { count.to_string() }
-}
-
 /// # Safety
 /// `data` is null or an address of `len` bytes.
-unsafe fn address(format: u32, data: *const c_void, len: usize) -> String {
+unsafe fn address(format: u32, data: *const c_void, len: usize) -> Option<String> {
     if data.is_null() {
-        return "(null)".to_owned();
+        return None;
     }
     // SAFETY: this function's contract.
     let bytes = unsafe { crate::guard::bytes(data, len) };
     if AddrFormat(format) == AddrFormat::ADDR_STR {
-        return String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+        return Some(String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned());
     }
-    Addr::decode(&bytes).map(|addr| addr.to_string()).unwrap_or_default()
-}
-
-fn tx(out: &mut Text, depth: usize, attr: Option<&fi_tx_attr>) {
-    let Some(attr) = attr else { return out.absent(depth, "fi_tx_attr") };
-    let fi_tx_attr {
-        caps,
-        mode,
-        op_flags,
-        msg_order,
-        comp_order: _,
-        inject_size,
-        size,
-        iov_limit,
-        rma_iov_limit,
-        tclass,
-    } = *attr;
-    out.head(depth, "fi_tx_attr");
-    out.line(depth + 1, "caps", listed(Caps::from_bits_retain(caps).names()));
-    out.line(depth + 1, "mode", listed(Mode::from_bits_retain(mode).names()));
-    out.line(depth + 1, "op_flags", listed(OpFlags::from_bits_retain(op_flags).names()));
-    out.line(depth + 1, "msg_order", listed(MsgOrder::from_bits_retain(msg_order).names()));
-    out.line(depth + 1, "inject_size", inject_size);
-    out.line(depth + 1, "size", size);
-    out.line(depth + 1, "iov_limit", iov_limit);
-    out.line(depth + 1, "rma_iov_limit", rma_iov_limit);
-    out.line(depth + 1, "tclass", format_args!("{tclass:#x}"));
-}
-
-fn rx(out: &mut Text, depth: usize, attr: Option<&fi_rx_attr>) {
-    let Some(attr) = attr else { return out.absent(depth, "fi_rx_attr") };
-    let fi_rx_attr { caps, mode, op_flags, msg_order, comp_order: _, total_buffered_recv: _, size, iov_limit } = *attr;
-    out.head(depth, "fi_rx_attr");
-    out.line(depth + 1, "caps", listed(Caps::from_bits_retain(caps).names()));
-    out.line(depth + 1, "mode", listed(Mode::from_bits_retain(mode).names()));
-    out.line(depth + 1, "op_flags", listed(OpFlags::from_bits_retain(op_flags).names()));
-    out.line(depth + 1, "msg_order", listed(MsgOrder::from_bits_retain(msg_order).names()));
-    out.line(depth + 1, "size", size);
-    out.line(depth + 1, "iov_limit", iov_limit);
-}
-
-fn ep(out: &mut Text, depth: usize, attr: Option<&fi_ep_attr>) {
-    let Some(attr) = attr else { return out.absent(depth, "fi_ep_attr") };
-    out.head(depth, "fi_ep_attr");
-    let depth = depth + 1;
-    out.line(depth, "type", EndpointType(attr.r#type));
-    out.line(depth, "protocol", Protocol(attr.protocol));
-    out.line(depth, "protocol_version", attr.protocol_version);
-    out.line(depth, "max_msg_size", attr.max_msg_size);
-    out.line(depth, "msg_prefix_size", attr.msg_prefix_size);
-    out.line(depth, "max_order_raw_size", attr.max_order_raw_size);
-    out.line(depth, "max_order_war_size", attr.max_order_war_size);
-    out.line(depth, "max_order_waw_size", attr.max_order_waw_size);
-    out.line(depth, "mem_tag_format", format_args!("{:#018x}", attr.mem_tag_format));
-    out.line(depth, "tx_ctx_cnt", contexts(attr.tx_ctx_cnt));
-    out.line(depth, "rx_ctx_cnt", contexts(attr.rx_ctx_cnt));
-    out.line(depth, "auth_key_size", attr.auth_key_size);
-}
-
-fn domain(out: &mut Text, depth: usize, attr: Option<&fi_domain_attr>) {
-    let Some(attr) = attr else { return out.absent(depth, "fi_domain_attr") };
-    out.head(depth, "fi_domain_attr");
-    let depth = depth + 1;
-    out.line(depth, "domain", pointer(attr.domain));
-    // SAFETY: null or ends with NUL.
-    out.line(depth, "name", unsafe { name(attr.name) });
-    out.line(depth, "threading", Threading(attr.threading));
-    out.line(depth, "progress", ProgressModel(attr.progress));
-    out.line(depth, "resource_mgmt", ResourceMgmt(attr.resource_mgmt));
-    out.line(depth, "av_type", AvType(attr.av_type));
-    out.line(depth, "mr_mode", listed(MrMode::from_bits_retain(attr.mr_mode).names()));
-    out.line(depth, "mr_key_size", attr.mr_key_size);
-    out.line(depth, "cq_data_size", attr.cq_data_size);
-    out.line(depth, "cq_cnt", attr.cq_cnt);
-    out.line(depth, "ep_cnt", attr.ep_cnt);
-    out.line(depth, "tx_ctx_cnt", contexts(attr.tx_ctx_cnt));
-    out.line(depth, "rx_ctx_cnt", contexts(attr.rx_ctx_cnt));
-    out.line(depth, "max_ep_tx_ctx", attr.max_ep_tx_ctx);
-    out.line(depth, "max_ep_rx_ctx", attr.max_ep_rx_ctx);
-    out.line(depth, "max_ep_stx_ctx", attr.max_ep_stx_ctx);
-    out.line(depth, "max_ep_srx_ctx", attr.max_ep_srx_ctx);
-    out.line(depth, "cntr_cnt", attr.cntr_cnt);
-    out.line(depth, "mr_iov_limit", attr.mr_iov_limit);
-    out.line(depth, "caps", listed(Caps::from_bits_retain(attr.caps).names()));
-    out.line(depth, "mode", listed(Mode::from_bits_retain(attr.mode).names()));
-    out.line(depth, "auth_key_size", attr.auth_key_size);
-    out.line(depth, "max_err_data", attr.max_err_data);
-    out.line(depth, "mr_cnt", attr.mr_cnt);
-    out.line(depth, "tclass", format_args!("{:#x}", attr.tclass));
-    out.line(depth, "max_ep_auth_key", attr.max_ep_auth_key);
-    out.line(depth, "max_group_id", attr.max_group_id);
-    out.line(depth, "max_cntr_value", attr.max_cntr_value);
-    out.line(depth, "max_err_cntr_value", attr.max_err_cntr_value);
-}
-
-fn fabric(out: &mut Text, depth: usize, attr: Option<&fi_fabric_attr>) {
-    let Some(attr) = attr else { return out.absent(depth, "fi_fabric_attr") };
-    out.head(depth, "fi_fabric_attr");
-    // SAFETY: null or ends with NUL.
-    out.line(depth + 1, "name", unsafe { name(attr.name) });
-    // SAFETY: null or ends with NUL.
-    out.line(depth + 1, "prov_name", unsafe { name(attr.prov_name) });
-    out.line(depth + 1, "prov_version", Version(attr.prov_version));
-    out.line(depth + 1, "api_version", Version(attr.api_version));
-}
-
-fn nic(out: &mut Text, depth: usize, nic: Option<&fid_nic>) {
-    let Some(nic) = nic else {
-        let _ = writeln!(out.0, "{:width$}nic: (nil)", "", width = depth * 4);
-        return;
-    };
-    out.head(depth, "nic");
-    let depth = depth + 1;
-    // SAFETY: the parts of a nic are valid or null.
-    if let Some(device) = unsafe { nic.device_attr.as_ref() } {
-        out.head(depth, "fi_device_attr");
-        for (label, pointer) in [
-            ("name", device.name),
-            ("device_id", device.device_id),
-            ("device_version", device.device_version),
-            ("vendor_id", device.vendor_id),
-            ("driver", device.driver),
-            ("firmware", device.firmware),
-        ] {
-            // SAFETY: null or ends with NUL.
-            out.line(depth + 1, label, unsafe { name(pointer) });
-        }
-    }
-    // SAFETY: as above.
-    if let Some(bus) = unsafe { nic.bus_attr.as_ref() } {
-        out.head(depth, "fi_bus_attr");
-        out.line(depth + 1, "bus_type", if bus.bus_type == 1 { "FI_BUS_PCI" } else { "FI_BUS_UNKNOWN" });
-        if bus.bus_type == 1 {
-            out.head(depth + 1, "fi_pci_attr");
-            out.line(depth + 2, "domain_id", bus.attr.domain_id);
-            out.line(depth + 2, "bus_id", bus.attr.bus_id);
-            out.line(depth + 2, "device_id", bus.attr.device_id);
-            out.line(depth + 2, "function_id", bus.attr.function_id);
-        }
-    }
-    // SAFETY: as above.
-    if let Some(link) = unsafe { nic.link_attr.as_ref() } {
-        out.head(depth, "fi_link_attr");
-        // SAFETY: null or ends with NUL.
-        out.line(depth + 1, "address", unsafe { name(link.address) });
-        out.line(depth + 1, "mtu", link.mtu);
-        out.line(depth + 1, "speed", link.speed);
-        let state = ["FI_LINK_UNKNOWN", "FI_LINK_DOWN", "FI_LINK_UP"];
-        out.line(depth + 1, "state", state.get(link.state as usize).unwrap_or(&"FI_LINK_UNKNOWN"));
-        // SAFETY: null or ends with NUL.
-        out.line(depth + 1, "network_type", unsafe { name(link.network_type) });
-    }
+    Some(Addr::decode(&bytes).map(|addr| addr.to_string()).unwrap_or_default())
 }
 
 /// # Safety
 /// `info` is valid with all its members.
 unsafe fn info(out: &mut Text, info: &fi_info) {
-    out.head(0, "fi_info");
-    out.line(1, "caps", listed(Caps::from_bits_retain(info.caps).names()));
-    out.line(1, "mode", listed(Mode::from_bits_retain(info.mode).names()));
-    out.line(1, "addr_format", AddrFormat(info.addr_format));
-    out.line(1, "src_addrlen", info.src_addrlen);
-    out.line(1, "dest_addrlen", info.dest_addrlen);
-    // SAFETY: null or valid for its length.
-    out.line(1, "src_addr", unsafe { address(info.addr_format, info.src_addr, info.src_addrlen) });
-    // SAFETY: null or valid for its length.
-    out.line(1, "dest_addr", unsafe { address(info.addr_format, info.dest_addr, info.dest_addrlen) });
-    out.line(1, "handle", pointer(info.handle));
-    // SAFETY: null or valid.
-    tx(out, 1, unsafe { info.tx_attr.as_ref() });
-    // SAFETY: null or valid.
-    rx(out, 1, unsafe { info.rx_attr.as_ref() });
-    // SAFETY: null or valid.
-    ep(out, 1, unsafe { info.ep_attr.as_ref() });
-    // SAFETY: null or valid.
-    domain(out, 1, unsafe { info.domain_attr.as_ref() });
-    // SAFETY: null or valid.
-    fabric(out, 1, unsafe { info.fabric_attr.as_ref() });
-    // SAFETY: null or valid.
-    nic(out, 1, unsafe { info.nic.as_ref() });
+    // SAFETY: this function's contract.
+    let parts = unsafe { convert::hints(info) };
+    // SAFETY: this function's contract.
+    let nic = unsafe { convert::nic(info.nic) };
+    let besides = Besides {
+        // SAFETY: null or valid for its length.
+        src: (info.src_addrlen, unsafe { address(info.addr_format, info.src_addr, info.src_addrlen) }),
+        // SAFETY: null or valid for its length.
+        dest: (info.dest_addrlen, unsafe { address(info.addr_format, info.dest_addr, info.dest_addrlen) }),
+        handle: info.handle.addr(),
+        // SAFETY: null or valid.
+        domain: unsafe { info.domain_attr.as_ref() }.map_or(0, |attr| attr.domain.addr()),
+    };
+    show::parts(out, &parts, nic.as_ref(), &besides);
 }
 
 fn av_attr(out: &mut Text, attr: &fi_av_attr) {
@@ -270,6 +78,33 @@ fn cq_attr(out: &mut Text, attr: &fi_cq_attr) {
     out.line(1, "signaling_vector", attr.signaling_vector);
     out.line(1, "wait_cond", if attr.wait_cond == 1 { "FI_CQ_COND_THRESHOLD" } else { "FI_CQ_COND_NONE" });
     out.line(1, "wait_set", pointer(attr.wait_set));
+}
+
+fn mr_attr(out: &mut Text, attr: &fi_mr_attr) {
+    out.head(0, "fi_mr_attr");
+    out.line(1, "mr_iov", pointer(attr.mr_iov));
+    out.line(1, "iov_count", attr.iov_count);
+    let access = Caps::from_bits_retain(attr.access);
+    out.line(1, "access", listed(access.names()));
+    out.line(1, "offset", attr.offset);
+    out.line(1, "requested_key", attr.requested_key);
+    out.line(1, "context", pointer(attr.context));
+    out.line(1, "auth_key_size", attr.auth_key_size);
+    out.line(1, "auth_key", pointer(attr.auth_key));
+    out.line(1, "iface", indexed(&HMEM_IFACES, attr.iface));
+    out.line(1, "device", format_args!("{:#x}", attr.device));
+    out.line(1, "hmem_data", pointer(attr.hmem_data));
+    out.line(1, "page_size", attr.page_size);
+    out.line(1, "base_mr", pointer(attr.base_mr));
+    out.line(1, "sub_mr_cnt", attr.sub_mr_cnt);
+}
+
+fn cntr_attr(out: &mut Text, attr: &fi_cntr_attr) {
+    out.head(0, "fi_cntr_attr");
+    out.line(1, "events", indexed(&["FI_CNTR_EVENTS_COMP", "FI_CNTR_EVENTS_BYTES"], attr.events));
+    out.line(1, "wait_obj", WaitObject(attr.wait_obj));
+    out.line(1, "wait_set", pointer(attr.wait_set));
+    out.line(1, "flags", format_args!("{:#x}", attr.flags));
 }
 
 fn cq_err_entry(out: &mut Text, entry: &fi_cq_err_entry) {
@@ -362,7 +197,7 @@ fn indexed(names: &[&str], value: u32) -> String {
 /// # Safety
 /// `data` points to a value of that kind.
 unsafe fn render(data: *const c_void, kind: c_int) -> String {
-    let mut out = Text(String::new());
+    let mut out = Text::default();
     // SAFETY: kinds of numbers are four or eight bytes; each is read as what it is.
     let small = || unsafe { data.cast::<u32>().read_unaligned() };
     // SAFETY: as above.
@@ -385,15 +220,19 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         3 => return joined(OpFlags::from_bits_retain(large()).names()),
         4 => return AddrFormat(small()).to_string(),
         // SAFETY: the kind says what it is.
-        5 => tx(&mut out, 0, unsafe { part(data) }),
+        5 => show::tx(&mut out, 0, unsafe { part(data) }.map(convert::tx_from_c).as_ref()),
         // SAFETY: the kind says what it is.
-        6 => rx(&mut out, 0, unsafe { part(data) }),
+        6 => show::rx(&mut out, 0, unsafe { part(data) }.map(convert::rx_from_c).as_ref()),
         // SAFETY: the kind says what it is.
-        7 => ep(&mut out, 0, unsafe { part(data) }),
+        7 => show::ep(&mut out, 0, unsafe { part(data) }.map(convert::ep_from_c).as_ref()),
+        8 => {
+            // SAFETY: the kind says what it is.
+            let attr: Option<&fi_domain_attr> = unsafe { part(data) };
+            let open = attr.map_or(0, |attr| attr.domain.addr());
+            show::domain(&mut out, 0, attr.map(convert::domain_from_c).as_ref(), open);
+        }
         // SAFETY: the kind says what it is.
-        8 => domain(&mut out, 0, unsafe { part(data) }),
-        // SAFETY: the kind says what it is.
-        9 => fabric(&mut out, 0, unsafe { part(data) }),
+        9 => show::fabric(&mut out, 0, unsafe { part(data) }.map(convert::fabric_from_c).as_ref()),
         10 => return Threading(small()).to_string(),
         11 => return ProgressModel(small()).to_string(),
         12 => return Protocol(small()).to_string(),
@@ -426,6 +265,18 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
             // SAFETY: the kind says what it is.
             if let Some(value) = unsafe { part(data) } {
                 cq_attr(&mut out, value);
+            }
+        }
+        31 => {
+            // SAFETY: the kind says what it is.
+            if let Some(value) = unsafe { part(data) } {
+                mr_attr(&mut out, value);
+            }
+        }
+        32 => {
+            // SAFETY: the kind says what it is.
+            if let Some(value) = unsafe { part(data) } {
+                cntr_attr(&mut out, value);
             }
         }
         33 => {
@@ -470,9 +321,10 @@ pub(crate) unsafe extern "C" fn fi_tostr_r(
 }
 
 pub(crate) unsafe extern "C" fn nic_tostr(fid: *const fid, buf: *mut c_char, len: usize) -> c_int {
-    let mut out = Text(String::new());
+    let mut out = Text::default();
     // SAFETY: C passes the nic that holds this table.
-    nic(&mut out, 0, unsafe { fid.cast::<fid_nic>().as_ref() });
+    let nic = unsafe { convert::nic(fid.cast()) };
+    show::nic(&mut out, 0, nic.as_ref());
     copy_text(&out.0, buf, len);
     0
 }

@@ -142,6 +142,8 @@ bitflags! {
         const TRANSMIT_COMPLETE = 1 << 27;
         /// Complete when the peer has processed the operation.
         const DELIVERY_COMPLETE = 1 << 28;
+        /// The vector of attributes names a processor.
+        const AFFINITY = 1 << 29;
         /// Complete when the result is durable.
         const COMMIT_COMPLETE = 1 << 30;
         /// Complete when a receive took the message.
@@ -289,6 +291,15 @@ macro_rules! name_table {
                 let bits = u64::from(self.bits());
                 $table.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, name)| *name)
             }
+
+            /// The flag with that name in C, with or without its prefix, in any case.
+            pub fn named(name: &str) -> Option<Self> {
+                let fits = |full: &str| {
+                    full.eq_ignore_ascii_case(name) || full.strip_prefix($prefix).is_some_and(|n| n.eq_ignore_ascii_case(name))
+                };
+                let (bits, _) = $table.iter().find(|(_, full)| fits(full))?;
+                Some(Self::from_bits_retain((*bits).try_into().ok()?))
+            }
         }
     };
 }
@@ -298,7 +309,7 @@ name_table!(Caps, CAPS, "FI_": MSG RMA TAGGED ATOMIC MULTICAST COLLECTIVE READ W
     NAMED_RX_CTX DIRECTED_RECV AV_USER_ID PEER HMEM XPU);
 name_table!(Mode, MODES, "FI_": CONTEXT MSG_PREFIX ASYNC_IOV RX_CQ_DATA LOCAL_MR CONTEXT2);
 name_table!(OpFlags, OP_FLAGS, "FI_": MULTICAST MULTI_RECV REMOTE_CQ_DATA MORE PEEK TRIGGER FENCE COMPLETION INJECT
-    INJECT_COMPLETE TRANSMIT_COMPLETE DELIVERY_COMPLETE MATCH_COMPLETE CLAIM DISCARD);
+    INJECT_COMPLETE TRANSMIT_COMPLETE DELIVERY_COMPLETE MATCH_COMPLETE AFFINITY CLAIM DISCARD);
 name_table!(MrMode, MR_MODES, "FI_MR_": BASIC SCALABLE LOCAL RAW VIRT_ADDR ALLOCATED PROV_KEY MMU_NOTIFY RMA_EVENT
     ENDPOINT HMEM COLLECTIVE XPU_DESC);
 name_table!(MsgOrder, ORDERS, "FI_ORDER_": RAR RAW RAS WAR WAW WAS SAR SAW SAS RMA_RAR RMA_RAW RMA_WAR RMA_WAW

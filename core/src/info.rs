@@ -176,10 +176,14 @@ pub struct Nic {
     pub name: Option<String>,
     /// PCI device id, or as the driver says.
     pub device_id: Option<String>,
+    /// The device's revision.
+    pub device_version: Option<String>,
     /// PCI vendor id, or as the driver says.
     pub vendor_id: Option<String>,
     /// The driver.
     pub driver: Option<String>,
+    /// Version of the firmware.
+    pub firmware: Option<String>,
     /// PCI domain, bus, device, function.
     pub pci: Option<(u16, u8, u8, u8)>,
     /// Link-layer address.

@@ -13,6 +13,12 @@ macro_rules! open_enum {
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($value => Some(concat!($prefix, stringify!($variant))),)* _ => None }
             }
+
+            /// The value with that name in C, in any case.
+            pub fn named(name: &str) -> Option<Self> {
+                $(if concat!($prefix, stringify!($variant)).eq_ignore_ascii_case(name) { return Some(Self($value)); })*
+                None
+            }
         }
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -12,6 +12,7 @@ pub mod kinds;
 pub mod log;
 pub mod negotiate;
 pub mod param;
+pub mod show;
 pub mod time;
 pub mod wait;
 

@@ -1,10 +1,40 @@
 //! Log messages as values: the library's layers report, the shell (C or Rust) decides where the text goes.
 
+use crate::param::{Param, ParamKind};
 use std::sync::OnceLock;
+
+/// How much is printed.
+pub const LOG_LEVEL: Param = Param {
+    name: "FI_LOG_LEVEL",
+    kind: ParamKind::String,
+    help: "What is logged: none, error, warn, trace, info, debug (default: error)",
+};
+/// Which providers are heard.
+pub const LOG_PROV: Param = Param {
+    name: "FI_LOG_PROV",
+    kind: ParamKind::String,
+    help: "Log only for these providers, separated by commas; with ^ in front, for all others (default: all)",
+};
+/// Which parts are heard.
+pub const LOG_SUBSYS: Param = Param {
+    name: "FI_LOG_SUBSYS",
+    kind: ParamKind::String,
+    help: "Log only these parts: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr (default: all)",
+};
+/// How often sparse messages may come.
+pub const LOG_INTERVAL: Param = Param {
+    name: "FI_LOG_INTERVAL",
+    kind: ParamKind::Int,
+    help: "Milliseconds between messages that are rate-limited (default: 2000)",
+};
+/// What the environment says of logging.
+pub const PARAMS: [Param; 4] = [LOG_LEVEL, LOG_PROV, LOG_SUBSYS, LOG_INTERVAL];
 
 /// How important a message is. The order is that of FI_LOG_LEVEL: each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// An operation or an object failed: once for each root cause. On unless it is turned off.
+    Error,
     /// Something is wrong or was refused.
     Warn,
     /// Operations one by one.

@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod datagram;
+pub mod limits;
 pub mod mutex_cond;
 pub mod netif;
 pub mod poller;

@@ -145,8 +145,10 @@ pub fn nic(name: &str) -> Option<Nic> {
     Some(Nic {
         name: Some(name.to_owned()),
         device_id: read(format!("{}/device", device.display())),
+        device_version: read(format!("{}/revision", device.display())),
         vendor_id: read(format!("{}/vendor", device.display())),
         driver: link(format!("{root}/device/driver")),
+        firmware: None,
         pci,
         address: read(format!("{root}/address")),
         mtu: read(format!("{root}/mtu")).and_then(|text| text.parse().ok()).unwrap_or(0),

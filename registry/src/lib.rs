@@ -18,6 +18,7 @@ use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 /// Every parameter that changes something, the library's own first.
 pub fn params() -> Vec<Param> {
     let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT];
+    all.extend(ofi_core::log::PARAMS);
     all.extend(ofi_tcp::PARAMS);
     all.extend(ofi_udp::PARAMS);
     all

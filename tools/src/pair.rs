@@ -56,8 +56,8 @@ pub(crate) struct Measured {
     /// Half round trips, microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// Megabytes a second.
-    pub(crate) bandwidth: f64,
+    /// Megabytes a second, where a stream was sent.
+    pub(crate) bandwidth: Option<f64>,
 }
 
 /// One side of a pair.
@@ -70,9 +70,18 @@ pub(crate) struct Side {
     /// Sends that have not completed.
     sending: usize,
     spare: Vec<Vec<u8>>,
+    /// Messages are tagged.
+    tagged: bool,
+    /// Every byte that arrives is looked at.
+    checked: bool,
 }
 
-fn trouble(text: impl Into<String>) -> Error {
+/// What messages are made of: byte `at` of the message with this number.
+const fn pattern(number: u8, at: usize) -> u8 {
+    at.to_le_bytes()[0].wrapping_mul(31).wrapping_add(number)
+}
+
+pub(crate) fn trouble(text: impl Into<String>) -> Error {
     Error::new(Errno::EOTHER, text.into())
 }
 
@@ -80,7 +89,7 @@ fn trouble(text: impl Into<String>) -> Error {
 fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     let mut hints = Hints::default();
     let mut ep = ofi::Info::default().ep;
-    ep.kind = if endpoint == "msg" { EndpointType::MSG } else { EndpointType::RDM };
+    ep.kind = kind_named(endpoint);
     hints.ep = Some(ep);
     let mut fabric = ofi::Info::default().fabric;
     fabric.prov_name = Some(provider.to_owned());
@@ -92,8 +101,17 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))
 }
 
+/// The kind of endpoint with that short name.
+pub(crate) fn kind_named(name: &str) -> EndpointType {
+    match name {
+        "msg" => EndpointType::MSG,
+        "dgram" => EndpointType::DGRAM,
+        _ => EndpointType::RDM,
+    }
+}
+
 #[allow(clippy::disallowed_methods, reason = "a tool reads the clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -115,7 +133,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
         ep.accept(request)?;
         let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
-        follow(&mut Side::new(ep, cq, FiAddr(0)), &plan)?;
+        follow(&mut Side::new(ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
         say(ep.local_addr()?.socket())?;
@@ -123,7 +141,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
         let peer: SocketAddr = line.trim().parse().map_err(|_| trouble("an address that is none"))?;
         let peer = ep.peer(peer.into());
-        follow(&mut Side::new(ep, cq, peer), &plan)?;
+        follow(&mut Side::new(ep, cq, peer, options.endpoint != "dgram"), &plan)?;
     }
     Ok(true)
 }
@@ -161,12 +179,12 @@ pub(crate) fn meet(provider: &str, endpoint: &str, addr: SocketAddr) -> Result<(
         let ep = domain.endpoint(&info, &cq, Some(&events))?;
         ep.connect(addr.into())?;
         let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
-        return Ok((Side::new(ep, cq, FiAddr(0)), None));
+        return Ok((Side::new(ep, cq, FiAddr(0), true), None));
     }
     let ep = domain.endpoint(&info, &cq, None)?;
     let mine = ep.local_addr()?.socket();
     let peer = ep.peer(addr.into());
-    Ok((Side::new(ep, cq, peer), Some(mine)))
+    Ok((Side::new(ep, cq, peer, endpoint != "dgram"), Some(mine)))
 }
 
 /// Follows one step of the plan and measures.
@@ -196,13 +214,18 @@ pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     side.settle()?;
     trips.sort_by(f64::total_cmp);
     let at = |percent: usize| trips.get(trips.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0.0);
-    let bandwidth = (step.size * step.stream) as f64 / seconds / 1e6;
+    let bandwidth = (step.stream > 0).then_some((step.size * step.stream) as f64 / seconds / 1e6);
     Ok(Measured { size: step.size, p50: at(50), p99: at(99), bandwidth })
 }
 
 impl Side {
-    const fn new(ep: Endpoint, cq: CompletionQueue, peer: FiAddr) -> Self {
-        Self { ep, cq, peer, posted: 0, sending: 0, spare: Vec::new() }
+    pub(crate) const fn new(ep: Endpoint, cq: CompletionQueue, peer: FiAddr, tagged: bool) -> Self {
+        Self { ep, cq, peer, posted: 0, sending: 0, spare: Vec::new(), tagged, checked: false }
+    }
+
+    /// Looks at every byte that arrives from now on.
+    pub(crate) const fn check(&mut self, on: bool) {
+        self.checked = on;
     }
 
     fn buffer(&mut self, size: usize) -> Vec<u8> {
@@ -212,20 +235,25 @@ impl Side {
     }
 
     /// Posts a receive; 0-byte messages fit as well.
-    fn receive(&mut self, size: usize) -> Result<(), Error> {
+    pub(crate) fn receive(&mut self, size: usize) -> Result<(), Error> {
         let buf = self.buffer(size);
-        self.ep.receive(Some((0, u64::MAX)), buf).map_err(|(errno, _)| Error::new(errno, "post a receive"))?;
+        self.ep
+            .receive(self.tagged.then_some((0, u64::MAX)), buf)
+            .map_err(|(errno, _)| Error::new(errno, "post a receive"))?;
         self.posted += 1;
         Ok(())
     }
 
-    fn send(&mut self, size: usize) -> Result<(), Error> {
+    pub(crate) fn send(&mut self, size: usize) -> Result<(), Error> {
         while self.sending >= WINDOW {
             self.step(false)?;
         }
         let mut buf = self.buffer(size);
+        if self.checked {
+            buf.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(0x5a, at));
+        }
         loop {
-            match self.ep.send(self.peer, Some(1), buf) {
+            match self.ep.send(self.peer, self.tagged.then_some(1), buf) {
                 Ok(()) => {
                     self.sending += 1;
                     return Ok(());
@@ -240,7 +268,7 @@ impl Side {
     }
 
     /// Waits for a message.
-    fn take(&mut self) -> Result<(), Error> {
+    pub(crate) fn take(&mut self) -> Result<(), Error> {
         let before = self.posted;
         while self.posted == before {
             self.step(true)?;
@@ -264,6 +292,10 @@ impl Side {
                 Some(Ok(done)) => {
                     if done.completion.flags.contains(ofi::OpFlags::RECV) {
                         self.posted -= 1;
+                        let came = done.buf.get(..done.completion.len).unwrap_or_default();
+                        if self.checked && came.iter().enumerate().any(|(at, byte)| *byte != pattern(0x5a, at)) {
+                            return Err(trouble("a message is not what was sent"));
+                        }
                     } else {
                         self.sending -= 1;
                     }

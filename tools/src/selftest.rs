@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// What to run and how to print it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Prints JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ struct Row {
     size_bytes: usize,
     half_round_trip_p50_us: f64,
     half_round_trip_p99_us: f64,
-    bandwidth_mb_s: f64,
+    bandwidth_mb_s: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +56,14 @@ const PLAN: [Step; 5] = [
     Step { size: 1 << 20, trips: 100, stream: 200 },
 ];
 
+/// What is sent over a kind of endpoint: datagrams only as long as they may be, and not in streams, which may lose some.
+fn plan(endpoint: &str) -> Vec<Step> {
+    if endpoint != "dgram" {
+        return PLAN.to_vec();
+    }
+    PLAN.iter().filter(|step| step.size < 65_000).map(|step| Step { stream: 0, ..*step }).collect()
+}
+
 /// The providers and kinds of endpoints that carry messages, each once.
 fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error> {
     let (infos, refusals) = ofi::discover(&Query { version: Version::API, ..Query::default() })?;
@@ -65,6 +73,7 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
         let endpoint = match info.ep.kind {
             EndpointType::RDM => "rdm",
             EndpointType::MSG => "msg",
+            EndpointType::DGRAM => "dgram",
             _ => continue,
         };
         let wanted = filter.is_none_or(|filter| name.contains(filter));
@@ -82,7 +91,10 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
 }
 
 /// Runs everything; false if anything failed.
-pub(crate) fn run(options: &Options) -> Result<bool, Error> {
+///
+/// # Errors
+/// ENODATA if there is nothing to run over.
+pub fn run(options: &Options) -> Result<bool, Error> {
     let candidates = candidates(options.provider.as_deref())?;
     let bar = if std::io::stderr().is_terminal() && !options.json {
         let style =
@@ -106,9 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     bar.finish_and_clear();
     let ok = report.failures.is_empty();
     if options.json {
-        let text =
-            serde_json::to_string_pretty(&report).map_err(|error| Error::new(Errno::EOTHER, error.to_string()))?;
-        println!("{text}");
+        println!("{}", crate::json(&report)?);
     } else {
         print(&report);
     }
@@ -142,7 +152,7 @@ impl Drop for Partner {
 fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<Vec<Measured>, Error> {
     let this = std::env::current_exe().map_err(|error| Error::os(error, "find this program"))?;
     let child = Command::new(this)
-        .args(["echo", "--provider", provider, "--endpoint", endpoint, "--plan", &pair::plan_text(&PLAN)])
+        .args(["echo", "--provider", provider, "--endpoint", endpoint, "--plan", &pair::plan_text(&plan(endpoint))])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -165,7 +175,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
                 writeln!(input, "{mine}").map_err(|error| Error::os(error, "tell the peer the address"))?;
             }
             let mut rows = Vec::new();
-            for step in PLAN {
+            for step in plan(endpoint) {
                 bar.set_message(format!("{name} {endpoint} {} bytes", step.size));
                 rows.push(pair::measure(&mut side, step)?);
                 bar.inc(1);
@@ -191,7 +201,7 @@ fn print(report: &Report) {
             row.size_bytes.to_string(),
             format!("{:.2}", row.half_round_trip_p50_us),
             format!("{:.2}", row.half_round_trip_p99_us),
-            format!("{:.0}", row.bandwidth_mb_s),
+            row.bandwidth_mb_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
         ]);
     }
     for column in table.column_iter_mut().skip(2) {

@@ -90,7 +90,7 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
         let _ = writeln!(out, "const _: () = assert!(size_of::<{name}>() == {size});");
         for Member { name: member, offset, .. } in members {
             // Unions within structures, and the second name of a field, have no field of their own in Rust.
-            if member.contains('.') || member.ends_with("[]") || member == "data_progress" {
+            if member.contains('.') || member.ends_with("[]") || matches!(member.as_str(), "data_progress" | "dmabuf") {
                 continue;
             }
             let field = if member == "type" { "r#type" } else { member };

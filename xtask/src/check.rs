@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
     ("ofi-tools", &["ofi"]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp"]),
-    ("xtask", &[]),
+    ("xtask", &["ofi-tools"]),
 ];
 
 /// Where unsafe code may be (`UNSAFE.md` says why).

@@ -19,6 +19,11 @@ fn link(target: &str, path: &Path) -> Outcome {
     io(symlink(target, path), path)
 }
 
+/// The manual page of a tool, made from the definition of its options, and those of its subcommands.
+fn manual_pages(command: clap::Command, folder: &Path) -> Outcome {
+    clap_mangen::generate_to(command, folder).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
 /// Installs everything under `prefix`.
 pub(crate) fn install(prefix: &Path) -> Outcome {
     io(fs::create_dir_all(prefix), prefix)?;
@@ -34,8 +39,14 @@ pub(crate) fn install(prefix: &Path) -> Outcome {
     io(fs::copy(release.join("libfabric.so"), &library), &library)?;
     link(FILE, &lib.join("libfabric.so.1"))?;
     link("libfabric.so.1", &lib.join("libfabric.so"))?;
-    let tool = bin.join("ofi");
-    io(fs::copy(release.join("ofi"), &tool), &tool)?;
+    let manual = prefix.join("share/man/man1");
+    io(fs::create_dir_all(&manual), &manual)?;
+    for command in ofi_tools::commands() {
+        let name = command.get_name().to_owned();
+        let tool = bin.join(&name);
+        io(fs::copy(release.join(&name), &tool), &tool)?;
+        manual_pages(command, &manual)?;
+    }
     for header in files("h")?.iter().filter_map(|path| path.strip_prefix("capi/include/")) {
         let target = include.join(header);
         if let Some(dir) = target.parent() {

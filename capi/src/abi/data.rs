@@ -82,6 +82,25 @@ pub(crate) struct fi_cntr_attr {
 
 #[derive(Debug)]
 #[repr(C)]
+pub(crate) struct fi_mr_attr {
+    pub(crate) mr_iov: *const iovec,
+    pub(crate) iov_count: usize,
+    pub(crate) access: u64,
+    pub(crate) offset: u64,
+    pub(crate) requested_key: u64,
+    pub(crate) context: *mut c_void,
+    pub(crate) auth_key_size: usize,
+    pub(crate) auth_key: *const u8,
+    pub(crate) iface: u32,
+    pub(crate) device: u64,
+    pub(crate) hmem_data: *mut c_void,
+    pub(crate) page_size: usize,
+    pub(crate) base_mr: *const c_void,
+    pub(crate) sub_mr_cnt: usize,
+}
+
+#[derive(Debug)]
+#[repr(C)]
 pub(crate) struct fi_wait_attr {
     pub(crate) wait_obj: u32,
     pub(crate) flags: u64,

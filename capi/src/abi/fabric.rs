@@ -217,6 +217,7 @@ pub(crate) const FI_CLASS_POLL: usize = 17;
 pub(crate) const FI_CLASS_CONNREQ: usize = 18;
 pub(crate) const FI_CLASS_MC: usize = 19;
 pub(crate) const FI_CLASS_NIC: usize = 20;
+pub(crate) const FI_CLASS_LOG: usize = 26;
 
 pub(crate) const FI_GETOPSFLAG: c_int = 2;
 pub(crate) const FI_SETOPSFLAG: c_int = 3;
@@ -230,6 +231,7 @@ pub(crate) const FI_GETWAITOBJ: c_int = 16;
 pub(crate) const FI_SOURCE: u64 = 1 << 57;
 pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(crate) const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
+pub(crate) const FI_RESCAN: u64 = 1 << 51;
 pub(crate) const FI_PEER: u64 = 1 << 43;
 pub(crate) const FI_AFFINITY: u64 = 1 << 29;
 pub(crate) const FI_PEEK: u64 = 1 << 19;

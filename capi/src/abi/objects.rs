@@ -5,7 +5,7 @@ use super::data::{
     fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
     fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
 };
-use super::fabric::{fi_info, fid};
+use super::fabric::{fi_info, fi_provider, fid};
 use core::ffi::{c_char, c_int, c_void};
 
 /// A slot whose arguments do not matter because it answers -FI_ENOSYS: caller-cleaned calling conventions let it be
@@ -160,6 +160,11 @@ tables! {
         seterr: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
         export_xpu: Absent,
     }
+    fi_ops_log {
+        enabled: unsafe extern "C" fn(*const fi_provider, u32, u32, u64) -> c_int,
+        ready: unsafe extern "C" fn(*const fi_provider, u32, u32, u64, *mut u64) -> c_int,
+        log: unsafe extern "C" fn(*const fi_provider, u32, u32, *const c_char, c_int, *const c_char),
+    }
     fi_ops_wait { wait: unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int, }
     fi_ops_poll {
         poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
@@ -190,6 +195,7 @@ objects! {
     fid_av { ops: *const fi_ops_av, }
     fid_eq { ops: *const fi_ops_eq, }
     fid_cq { ops: *const fi_ops_cq, }
+    fid_logging { ops: *const fi_ops_log, }
     fid_mc { fi_addr: fi_addr_t, }
     fid_cntr { ops: *const fi_ops_cntr, }
     fid_wait { ops: *const fi_ops_wait, }

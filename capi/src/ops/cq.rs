@@ -13,6 +13,7 @@ use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
 use ofi_engine::{CompletionQueue, Waiting};
 use ofi_sync::lock::LockKind;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
@@ -73,6 +74,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
         control: opened.control,
         entry,
         wait,
+        error_data: Mutex::default(),
         threshold: waitable && attr.wait_cond == 1,
         api: domain.api,
         domain,
@@ -239,8 +241,26 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
     } else {
         size_of::<fi_cq_err_entry>()
     };
-    if object.api >= Version::new(1, 5) {
-        // The caller's buffer stays the caller's; we have no data beyond the number and its text.
+    if let Some(sender) = failure.sender {
+        let (bytes, len) = sender.encode();
+        let (theirs, room) = if object.api >= Version::new(1, 5) {
+            // SAFETY: `entry` is not null, and has its first 80 bytes in these versions (fi_cq(3)).
+            unsafe { ((*entry).err_data, (*entry).err_data_size) }
+        } else {
+            (core::ptr::null_mut(), 0)
+        };
+        if room > 0 && !theirs.is_null() {
+            let count = room.min(len);
+            // SAFETY: the caller's buffer has `room >= count` bytes (fi_cq(3)).
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), theirs.cast::<u8>(), count) };
+            (filled.err_data, filled.err_data_size) = (theirs, count);
+        } else {
+            let mut kept = object.error_data.lock().unwrap_or_else(PoisonError::into_inner);
+            *kept = bytes[..len].to_vec();
+            (filled.err_data, filled.err_data_size) = (kept.as_mut_ptr().cast(), len);
+        }
+    } else if object.api >= Version::new(1, 5) {
+        // There is no data beyond the number and its text: the caller's buffer stays the caller's.
         // SAFETY: the entry of such a caller has this field.
         filled.err_data = unsafe { (*entry).err_data };
     }

@@ -10,6 +10,7 @@ use crate::guard::{put, refuse};
 use crate::object::{
     self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq, Waits, ours,
 };
+use crate::opened::Listed;
 use crate::ops::{av, cntr, cq, endpoint, poll};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
@@ -68,10 +69,17 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
         format: info.addr_format,
         av_type: info.domain.av_type.0,
         user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
+        listed: None,
         children: Children::new(),
         parent: fabric.children.add(),
     };
-    Ok(object::install(object).cast())
+    let domain = object::install(object);
+    domain.expose_provenance();
+    let name = info.domain.name.as_deref().unwrap_or_default();
+    let provider = info.fabric.prov_name.as_deref().unwrap_or(&fabric.provider);
+    // SAFETY: made above and not given away yet.
+    unsafe { (*domain).listed = Some(Listed::new(domain.cast(), true, provider, name)) };
+    Ok(domain.cast())
 }
 
 /// Makes the erased form of a domain of any provider and locking, with its thread if it has one.

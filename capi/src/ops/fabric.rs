@@ -8,6 +8,7 @@ use crate::abi::{
 use crate::convert;
 use crate::guard::{put, refuse};
 use crate::object::{self, CntrObj, CqObj, EqObj, FabricObj, WaitObj, ours};
+use crate::opened::Listed;
 use crate::ops::{domain, eq, passive, wait};
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, Version};
@@ -34,9 +35,14 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
 };
 
 /// Opens a fabric of a provider that exists.
-pub(crate) fn open(provider: String, api: Version, context: *mut c_void) -> *mut fid_fabric {
+pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c_void) -> *mut fid_fabric {
     let c = fid_fabric { fid: object::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
-    object::install(FabricObj { c, provider, children: Children::new() }).cast()
+    let fabric = object::install(FabricObj { c, provider, listed: None, children: Children::new() });
+    fabric.expose_provenance();
+    // SAFETY: made above and not given away yet.
+    let object = unsafe { &mut *fabric };
+    object.listed = Some(Listed::new(fabric.cast(), false, &object.provider, &name));
+    fabric.cast()
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

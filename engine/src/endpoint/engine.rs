@@ -12,6 +12,7 @@ use crate::hash::HashMap;
 use crate::matching::Matcher;
 use crate::outlets::Outlets;
 use crate::transport::{Down, LinkId};
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Caps, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::lock::LockKind;
 use slab::Slab;
@@ -52,6 +53,10 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) claims: Vec<Claim>,
     pub(super) sends: Slab<Outgoing>,
     pub(super) seq: u64,
+    /// Operations that failed.
+    pub(super) failures: u64,
+    /// A message was cut, which has been logged.
+    pub(super) cut: bool,
     /// Connections begun.
     pub(super) attempts: u64,
     pub(super) out: Outlets<K>,
@@ -89,6 +94,8 @@ impl<K: LockKind> Engine<K> {
             claims: Vec::new(),
             sends: Slab::new(),
             seq: 0,
+            failures: 0,
+            cut: false,
             attempts: 0,
             out: Outlets::default(),
             eq: None,
@@ -263,6 +270,7 @@ impl<K: LockKind> Engine<K> {
         completion.data = send.label.data.unwrap_or(0);
         completion.len = send.len;
         completion.src = self.told(handle);
+        self.failures += 1;
         self.out.send_failed(failure(completion, why, 0));
     }
 
@@ -307,6 +315,9 @@ impl<K: LockKind> Engine<K> {
         }
         if cut > 0 {
             let text = format!("a message of {total} bytes came to a receive of {placed}");
+            let level = if self.cut { Level::Warn } else { Level::Error };
+            self.cut = true;
+            log::log(self.config.provider, level, Subsystem::EpData, || format!("{text}: it was cut"));
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
             self.out.receive_failed(failure(completion, &why, cut));
         } else if who.addr.is_some() && self.config.caps.contains(Caps::SOURCE_ERR) {
@@ -333,6 +344,7 @@ impl<K: LockKind> Engine<K> {
             completion.len = at;
             completion.src = self.told(src);
         }
+        self.failures += 1;
         self.out.receive_failed(failure(completion, why, 0));
     }
 

@@ -8,6 +8,7 @@ use crate::hello::{Grant, Greeting, Hello, Speaker};
 use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency, Verdict};
 use core::net::SocketAddr;
 use ofi_core::error::Result;
+use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_sync::lock::LockKind;
 
@@ -221,6 +222,7 @@ impl<K: LockKind> Engine<K> {
             .filter(|(_, send)| send.stage.link() == Some(id))
             .filter_map(|(key, _)| u32::try_from(key).ok())
             .collect();
+        let before = self.failures;
         for number in failed {
             self.fail_send(number, why);
         }
@@ -246,6 +248,11 @@ impl<K: LockKind> Engine<K> {
         for key in broken {
             let receive = self.receives.remove(key);
             self.fail_receive(receive, why);
+        }
+        let lost = self.failures - before;
+        if lost > 0 && self.phase != Phase::Closing {
+            let provider = self.config.provider;
+            log::log(provider, Level::Error, Subsystem::EpCtrl, || format!("{}; {lost} operations failed", why.text));
         }
         match self.config.speaker {
             Speaker::Rdm => {

@@ -1,0 +1,223 @@
+//! What keeps the library from working well on this machine, and what to do about it.
+
+use crate::{Query, Version, discover};
+use ofi_os::limits::{self, Limit};
+use ofi_os::netif;
+use ofi_os::socket::Socket;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+/// How serious a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grade {
+    /// As it should be.
+    Good,
+    /// Works, but may surprise.
+    Notice,
+    /// Something will not work.
+    Problem,
+}
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What it is about.
+    pub area: &'static str,
+    /// How serious it is.
+    pub grade: Grade,
+    /// What was found.
+    pub text: String,
+    /// What to do.
+    pub advice: Option<String>,
+}
+
+fn good(area: &'static str, text: impl Into<String>) -> Finding {
+    Finding { area, grade: Grade::Good, text: text.into(), advice: None }
+}
+
+fn bad(area: &'static str, grade: Grade, text: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { area, grade, text: text.into(), advice: Some(advice.into()) }
+}
+
+/// Looks at everything: providers, interfaces, ports, limits, shared memory and the environment.
+pub fn examine() -> Vec<Finding> {
+    let mut out = Vec::new();
+    providers(&mut out);
+    interfaces(&mut out);
+    ports(&mut out);
+    host_name(&mut out);
+    limits_of_process(&mut out);
+    shared_memory(&mut out);
+    environment(&mut out);
+    out
+}
+
+fn providers(out: &mut Vec<Finding>) {
+    const AREA: &str = "providers";
+    match discover(&Query { version: Version::API, ..Query::default() }) {
+        Ok((infos, _)) if !infos.is_empty() => {
+            let mut names: Vec<String> = Vec::new();
+            for info in &infos {
+                let name = format!("{} {}", info.fabric.prov_name.as_deref().unwrap_or("?"), info.ep.kind);
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            out.push(good(AREA, names.join(", ")));
+        }
+        Ok((_, refusals)) => {
+            let advice = "unset what the reasons name, or bring an interface up";
+            out.push(bad(AREA, Grade::Problem, refusals.to_string(), advice));
+        }
+        Err(error) => out.push(bad(AREA, Grade::Problem, error.to_string(), "report this")),
+    }
+}
+
+fn interfaces(out: &mut Vec<Finding>) {
+    const AREA: &str = "interfaces";
+    let all = netif::interfaces();
+    if !all.iter().any(|i| i.loopback) {
+        let advice = "ip link set lo up: processes of this machine reach each other by it";
+        out.push(bad(AREA, Grade::Problem, "the loopback interface is down", advice));
+    }
+    if !all.iter().any(|i| !i.loopback && i.running) {
+        let advice = "other machines cannot be reached; for this machine alone that is enough";
+        out.push(bad(AREA, Grade::Notice, "no interface besides loopback has a carrier", advice));
+    }
+    for interface in &all {
+        let mut words = vec![format!("{} {}", interface.name, interface.addr.ip())];
+        if interface.speed > 0 {
+            words.push(format!("{} Mbit/s", interface.speed));
+        }
+        for (set, word) in [
+            (!interface.running, "no carrier: tried last"),
+            (interface.point_to_point, "point to point: tried late"),
+            (interface.virtual_device, "virtual: tried late"),
+        ] {
+            if set {
+                words.push(word.to_owned());
+            }
+        }
+        out.push(good(AREA, words.join(", ")));
+    }
+}
+
+fn ports(out: &mut Vec<Finding>) {
+    const AREA: &str = "ports";
+    let mut seen = BTreeSet::new();
+    for interface in netif::interfaces().iter().filter(|i| i.running && seen.insert(i.addr.ip())) {
+        let ip: IpAddr = interface.addr.ip();
+        match listen_and_connect(interface.addr) {
+            Ok(()) => out.push(good(AREA, format!("{ip}: listening and connecting work"))),
+            Err(error) => {
+                let advice = "look for a packet filter (nft list ruleset) or for ports that are used up (ss -s)";
+                out.push(bad(AREA, Grade::Problem, format!("{ip}: {error}"), advice));
+            }
+        }
+    }
+}
+
+fn listen_and_connect(addr: SocketAddr) -> std::io::Result<()> {
+    let listener = Socket::listen(addr, 1)?;
+    let client = Socket::connect(listener.local_addr()?, None)?;
+    // Within a host connecting ends at once; a filter that drops packets shows as no end.
+    for _ in 0..1000 {
+        match client.connected() {
+            Some(result) => return result,
+            None => std::thread::yield_now(),
+        }
+    }
+    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connecting to itself does not end"))
+}
+
+fn host_name(out: &mut Vec<Finding>) {
+    const AREA: &str = "host name";
+    let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") else { return };
+    let name = name.trim();
+    let options = ofi_os::resolve::Options { family: ofi_os::resolve::Family::Any, passive: false, numeric: false };
+    match ofi_os::resolve::resolve(Some(name), None, options) {
+        Ok(found) if found.iter().all(|addr| addr.ip().is_loopback()) => {
+            let advice = "peers that look this name up elsewhere reach themselves; give the name a real address in /etc/hosts or DNS";
+            out.push(bad(AREA, Grade::Notice, format!("{name} stands for loopback only"), advice));
+        }
+        Ok(found) => {
+            let list: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
+            out.push(good(AREA, format!("{name} stands for {}", list.join(", "))));
+        }
+        Err(error) => {
+            let advice = "add it to /etc/hosts if programs look it up";
+            out.push(bad(AREA, Grade::Notice, error.to_string(), advice));
+        }
+    }
+}
+
+fn limits_of_process(out: &mut Vec<Finding>) {
+    const AREA: &str = "limits";
+    let show = |value: u64| if value == u64::MAX { "unlimited".to_owned() } else { value.to_string() };
+    if let Some((soft, hard)) = limits::limit(Limit::Descriptors) {
+        // The library raises the soft limit itself.
+        let text = format!("open descriptors: {} (may be raised to {})", show(soft), show(hard));
+        if hard < 4096 {
+            out.push(bad(
+                AREA,
+                Grade::Problem,
+                text,
+                "each peer takes one: raise the hard limit (ulimit -Hn, limits.conf)",
+            ));
+        } else {
+            out.push(good(AREA, text));
+        }
+    }
+    if let Some((soft, _)) = limits::limit(Limit::LockedMemory) {
+        let text = format!("locked memory: {} bytes", show(soft));
+        if soft < 64 << 20 {
+            let advice = "enough for tcp, udp and shm; adapters for RDMA need more (ulimit -l unlimited)";
+            out.push(bad(AREA, Grade::Notice, text, advice));
+        } else {
+            out.push(good(AREA, text));
+        }
+    }
+    if let Some((soft, _)) = limits::limit(Limit::Processes) {
+        out.push(good(AREA, format!("processes and threads: {}", show(soft))));
+    }
+}
+
+fn shared_memory(out: &mut Vec<Finding>) {
+    const AREA: &str = "shared memory";
+    const PLACE: &str = "/dev/shm";
+    match limits::space(PLACE) {
+        None => out.push(bad(AREA, Grade::Notice, format!("{PLACE} is not there"), "mount -t tmpfs tmpfs /dev/shm")),
+        Some(_) if !limits::is_writable(PLACE) => {
+            out.push(bad(AREA, Grade::Notice, format!("{PLACE} is not writable"), "chmod 1777 /dev/shm"));
+        }
+        Some((free, all)) => {
+            let text = format!("{PLACE}: {} of {} MiB free", free >> 20, all >> 20);
+            if free < 64 << 20 {
+                let advice = "other programs that keep their memory there may fail: remove what is left over, or remount it larger";
+                out.push(bad(AREA, Grade::Notice, text, advice));
+            } else {
+                out.push(good(AREA, text));
+            }
+        }
+    }
+}
+
+fn environment(out: &mut Vec<Finding>) {
+    const AREA: &str = "environment";
+    let known = ofi_registry::params();
+    let mut set: Vec<(String, String)> = std::env::vars().filter(|(name, _)| name.starts_with("FI_")).collect();
+    set.sort();
+    for (name, value) in set {
+        if known.iter().any(|param| param.name == name) {
+            out.push(good(AREA, format!("{name}={value}")));
+        } else {
+            let text = format!("{name}={value} changes nothing here");
+            out.push(bad(
+                AREA,
+                Grade::Notice,
+                text,
+                "it is for another implementation or misspelt: fi_info -e lists what there is",
+            ));
+        }
+    }
+}

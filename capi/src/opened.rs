@@ -1,0 +1,100 @@
+//! Which fabrics and domains are open: fi_getinfo(3) names them in its answers, and takes them as a restriction in hints.
+
+use crate::abi::{fi_info, fid};
+use crate::guard::text;
+use core::ffi::c_void;
+use ofi_core::info::{DomainAttr, FabricAttr, Hints};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An open fabric or domain.
+#[derive(Clone, Debug)]
+struct Entry {
+    address: usize,
+    domain: bool,
+    provider: String,
+    name: String,
+}
+
+fn list() -> MutexGuard<'static, Vec<Entry>> {
+    static OPEN: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry of the list, for as long as its object is open.
+#[derive(Debug)]
+pub(crate) struct Listed(usize);
+
+impl Listed {
+    /// Lists a fabric, or a domain.
+    pub(crate) fn new(object: *const c_void, domain: bool, provider: &str, name: &str) -> Self {
+        let address = object.addr();
+        list().push(Entry { address, domain, provider: provider.to_owned(), name: name.to_owned() });
+        Self(address)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        list().retain(|entry| entry.address != self.0);
+    }
+}
+
+/// Restricts what is wanted to the objects that the hints name. An object that is not open any more matches nothing.
+///
+/// # Safety
+/// The hints are valid with all their members.
+pub(crate) unsafe fn narrow(hints: &fi_info, wanted: &mut Hints) {
+    let entry = |object: *mut c_void, domain: bool| {
+        let known = list().iter().find(|entry| entry.address == object.addr() && entry.domain == domain).cloned();
+        let closed =
+            || Entry { address: 0, domain, provider: String::new(), name: "(an object that is closed)".into() };
+        (!object.is_null()).then(|| known.unwrap_or_else(closed))
+    };
+    // SAFETY: null or valid by this function's contract.
+    let fabric = unsafe { hints.fabric_attr.as_ref() }.and_then(|attr| entry(attr.fabric.cast(), false));
+    // SAFETY: null or valid by this function's contract.
+    let domain = unsafe { hints.domain_attr.as_ref() }.and_then(|attr| entry(attr.domain.cast(), true));
+    if let Some(fabric) = fabric {
+        let attr = wanted.fabric.get_or_insert_with(FabricAttr::default);
+        attr.name = Some(fabric.name);
+        attr.prov_name.get_or_insert(fabric.provider);
+    }
+    if let Some(domain) = domain {
+        wanted.domain.get_or_insert_with(DomainAttr::default).name = Some(domain.name);
+        wanted.fabric.get_or_insert_with(FabricAttr::default).prov_name.get_or_insert(domain.provider);
+    }
+}
+
+/// Names in each info the first open fabric and domain that it stands for, and hands the hints' handle through.
+///
+/// # Safety
+/// `list` is null or a list of infos that nobody else knows.
+pub(crate) unsafe fn complete(list_of_infos: *mut fi_info, handle: *mut fid) {
+    let open = list();
+    let mut next = list_of_infos;
+    // SAFETY: this function's contract.
+    while let Some(info) = unsafe { next.as_mut() } {
+        next = info.next;
+        info.handle = handle;
+        // SAFETY: an info of ours has all its parts; they are its own.
+        let Some(fabric) = (unsafe { info.fabric_attr.as_mut() }) else { continue };
+        // SAFETY: as above.
+        let Some(domain) = (unsafe { info.domain_attr.as_mut() }) else { continue };
+        // SAFETY: null or ends with NUL.
+        let provider = unsafe { text(fabric.prov_name) }.unwrap_or_default();
+        let find = |is_domain: bool, name: Option<String>| {
+            let fits = |entry: &&Entry| {
+                entry.domain == is_domain
+                    && entry.provider.eq_ignore_ascii_case(&provider)
+                    && name.as_deref() == Some(entry.name.as_str())
+            };
+            open.iter()
+                .find(fits)
+                .map_or(core::ptr::null_mut(), |entry| core::ptr::with_exposed_provenance_mut::<c_void>(entry.address))
+        };
+        // SAFETY: null or ends with NUL.
+        fabric.fabric = find(false, unsafe { text(fabric.name) }).cast();
+        // SAFETY: null or ends with NUL.
+        domain.domain = find(true, unsafe { text(domain.name) }).cast();
+    }
+}

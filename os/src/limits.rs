@@ -1,0 +1,62 @@
+//! What the system lets a process have.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+
+/// A limit of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Open descriptors.
+    Descriptors,
+    /// Locked memory, in bytes.
+    LockedMemory,
+    /// Processes and threads of this user.
+    Processes,
+}
+
+/// A limit as it is, and what it may be raised to; `u64::MAX` means none.
+pub fn limit(which: Limit) -> Option<(u64, u64)> {
+    let resource = match which {
+        Limit::Descriptors => libc::RLIMIT_NOFILE,
+        Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
+        Limit::Processes => libc::RLIMIT_NPROC,
+    };
+    let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `value` is a place for the result.
+    let result = unsafe { libc::getrlimit(resource, &mut value) };
+    (result == 0).then_some((value.rlim_cur, value.rlim_max))
+}
+
+/// Free and all bytes of the file system at `path`.
+pub fn space(path: &str) -> Option<(u64, u64)> {
+    let path = CString::new(path).ok()?;
+    let mut value = core::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with NUL, and `value` is a place for the result.
+    if unsafe { libc::statvfs(path.as_ptr(), value.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled by the call.
+    let value = unsafe { value.assume_init() };
+    Some((value.f_bavail * value.f_frsize, value.f_blocks * value.f_frsize))
+}
+
+/// Whether this process may create files there.
+pub fn is_writable(path: &str) -> bool {
+    let Ok(path) = CString::new(path) else { return false };
+    // SAFETY: the path ends with NUL.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_space_are_known() {
+        let (soft, hard) = limit(Limit::Descriptors).unwrap();
+        assert!(soft > 0 && soft <= hard);
+        let (free, all) = space("/").unwrap();
+        assert!(free <= all && all > 0);
+        assert_eq!(space("/no/such/place"), None);
+    }
+}

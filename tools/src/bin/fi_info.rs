@@ -1,0 +1,8 @@
+//! `fi_info`: what the fabric library finds (fi_info(1)).
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ofi_tools::info::main()
+}

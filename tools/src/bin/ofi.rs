@@ -1,0 +1,9 @@
+//! `ofi`: the fabric library's tool for people.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ofi_tools::end("ofi", ofi_tools::Ofi::parse().run())
+}

@@ -1,0 +1,55 @@
+//! `ofi doctor`.
+
+use ofi::Error;
+use ofi::doctor::{Finding, Grade, examine};
+use serde::Serialize;
+
+/// How to print it.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    area: &'a str,
+    grade: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'a str>,
+}
+
+const fn word(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Good => "good",
+        Grade::Notice => "notice",
+        Grade::Problem => "problem",
+    }
+}
+
+/// Prints what was found; false if there is a problem.
+///
+/// # Errors
+/// Only if the result cannot be written as JSON.
+pub fn run(options: &Options) -> Result<bool, Error> {
+    let findings = examine();
+    let line = |f: &'_ Finding| (f.area, word(f.grade));
+    if options.json {
+        let lines: Vec<Line<'_>> = findings
+            .iter()
+            .map(|f| Line { area: f.area, grade: word(f.grade), text: &f.text, advice: f.advice.as_deref() })
+            .collect();
+        println!("{}", crate::json(&lines)?);
+    } else {
+        for finding in &findings {
+            let (area, grade) = line(finding);
+            println!("{grade:<8}{area:<14} {}", finding.text);
+            if let Some(advice) = &finding.advice {
+                println!("{:<23}-> {advice}", "");
+            }
+        }
+    }
+    Ok(findings.iter().all(|finding| finding.grade != Grade::Problem))
+}

@@ -1,0 +1,287 @@
+//! `fi_info`: the options and the layout of the tool that everybody knows, with reasons and JSON.
+
+use clap::Parser;
+use ofi::{
+    AddrFormat, Caps, DomainAttr, EndpointType, EpAttr, Errno, FabricAttr, Hints, Info, Mode, MrMode, Param, ParamKind,
+    Query, Refusals, Version,
+};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Lists the ways to communicate that the fabric library finds on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "fi_info", disable_version_flag = true)]
+pub struct Options {
+    /// Source name or address
+    #[arg(short, long, value_name = "ADDR")]
+    src_addr: Option<String>,
+    /// Destination name or address
+    #[arg(short, long, value_name = "NAME")]
+    node: Option<String>,
+    /// Port number or service name
+    #[arg(short = 'P', long, value_name = "PNUM")]
+    port: Option<String>,
+    /// One or more capabilities: FI_MSG|FI_TAGGED…
+    #[arg(short, long, value_name = "CAP1|CAP2")]
+    caps: Option<String>,
+    /// One or more modes that you can honour (default: all)
+    #[arg(short, long, value_name = "MOD1|MOD2")]
+    mode: Option<String>,
+    /// One kind of endpoint: FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM
+    #[arg(short = 't', long, value_name = "EPTYPE")]
+    ep_type: Option<String>,
+    /// Only this domain
+    #[arg(short, long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// Only this fabric
+    #[arg(short, long, value_name = "FABRIC")]
+    fabric: Option<String>,
+    /// Only this address format: FI_SOCKADDR_IN…
+    #[arg(short, long, value_name = "FMT")]
+    addr_format: Option<String>,
+    /// Only this provider
+    #[arg(short, long, value_name = "PROV")]
+    provider: Option<String>,
+    /// Prints the environment variables that change something
+    #[arg(short, long)]
+    env: bool,
+    /// Prints those environment variables whose name contains this
+    #[arg(short, long, value_name = "SUBSTR")]
+    getenv: Option<String>,
+    /// Prints only what contains this, whole
+    #[arg(short, long, value_name = "SUBSTR")]
+    info: Option<String>,
+    /// Lists the providers
+    #[arg(short, long)]
+    list: bool,
+    /// Prints all of each answer
+    #[arg(short, long)]
+    verbose: bool,
+    /// Prints why providers do not match, for each that does not
+    #[arg(long)]
+    explain: bool,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+    /// Prints versions
+    #[arg(long)]
+    version: bool,
+}
+
+/// The number with which the tool ends if an option cannot be read.
+const BAD_OPTION: u8 = 22;
+
+fn flags<T>(text: Option<&str>, what: &str, find: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
+    let each = |name: &str| find(name.trim()).ok_or_else(|| format!("Unrecognized {what}: {name}"));
+    text.map_or_else(
+        || Ok(Vec::new()),
+        |text| text.split('|').filter(|name| !name.trim().is_empty()).map(each).collect(),
+    )
+}
+
+impl Options {
+    /// What to look for. Modes are permissions: all are given unless some are named.
+    fn query(&self) -> Result<Query, String> {
+        let caps = flags(self.caps.as_deref(), "capability", Caps::named)?;
+        let modes = flags(self.mode.as_deref(), "mode", Mode::named)?;
+        let kind = match self.ep_type.as_deref() {
+            Some(name) => EndpointType::named(name).ok_or_else(|| format!("Unrecognized endpoint type: {name}"))?,
+            None => EndpointType::UNSPEC,
+        };
+        let format = match self.addr_format.as_deref() {
+            Some(name) => AddrFormat::named(name).ok_or_else(|| format!("Unrecognized address format: {name}"))?,
+            None => AddrFormat::FORMAT_UNSPEC,
+        };
+        let mode = if self.mode.is_some() { modes.into_iter().collect() } else { Mode::all() };
+        let domain = DomainAttr {
+            name: self.domain.clone(),
+            mode: Mode::all(),
+            mr_mode: MrMode::all() - (MrMode::BASIC | MrMode::SCALABLE),
+            ..DomainAttr::default()
+        };
+        let fabric =
+            FabricAttr { name: self.fabric.clone(), prov_name: self.provider.clone(), ..FabricAttr::default() };
+        let hints = Hints {
+            caps: caps.into_iter().collect(),
+            mode,
+            addr_format: format,
+            ep: Some(EpAttr { kind, ..EpAttr::default() }),
+            domain: Some(domain),
+            fabric: Some(fabric),
+            tx: Some(ofi::TxAttr::default()),
+            rx: Some(ofi::RxAttr::default()),
+            ..Hints::default()
+        };
+        let source = self.src_addr.is_some() && self.node.is_none();
+        let node = if source { self.src_addr.clone() } else { self.node.clone() };
+        let service = self.port.clone();
+        Ok(Query { version: Version::API, node, service, source, hints: Some(hints), ..Query::default() })
+    }
+}
+
+fn summary(info: &Info) -> String {
+    let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "(null)".into());
+    format!(
+        "provider: {}\n    fabric: {}\n    domain: {}\n    version: {}\n    type: {}\n    protocol: {}\n",
+        name(&info.fabric.prov_name),
+        name(&info.fabric.name),
+        name(&info.domain.name),
+        Version(info.fabric.prov_version),
+        info.ep.kind,
+        info.ep.protocol
+    )
+}
+
+const fn kind_of(kind: ParamKind) -> &'static str {
+    match kind {
+        ParamKind::String => "String",
+        ParamKind::Int => "Integer",
+        ParamKind::Bool => "Boolean (0/1, on/off, true/false, yes/no)",
+        ParamKind::Size => "size_t",
+    }
+}
+
+fn environment(part: Option<&str>, as_json: bool) {
+    let all: Vec<Param> =
+        ofi::params().into_iter().filter(|param| part.is_none_or(|p| param.name.contains(p))).collect();
+    if as_json {
+        let list: Vec<Value> = all
+            .iter()
+            .map(|p| json!({ "name": p.name, "type": kind_of(p.kind), "help": p.help, "value": p.text() }))
+            .collect();
+        println!("{:#}", Value::Array(list));
+        return;
+    }
+    for param in all {
+        println!("# {}: {}", param.name, kind_of(param.kind));
+        println!("# {}", param.help);
+        if let Ok(value) = std::env::var(param.name) {
+            println!("{}={value}", param.name);
+        }
+        println!();
+    }
+}
+
+fn as_json(info: &Info) -> Value {
+    json!({
+        "provider": info.fabric.prov_name,
+        "fabric": info.fabric.name,
+        "domain": info.domain.name,
+        "version": Version(info.fabric.prov_version).to_string(),
+        "type": info.ep.kind.to_string(),
+        "protocol": info.ep.protocol.to_string(),
+        "addr_format": info.addr_format.to_string(),
+        "src_addr": info.src_addr.map(|addr| addr.to_string()),
+        "dest_addr": info.dest_addr.map(|addr| addr.to_string()),
+        "caps": info.caps.names().collect::<Vec<_>>(),
+        "mode": info.mode.names().collect::<Vec<_>>(),
+        "max_msg_size": info.ep.max_msg_size,
+        "inject_size": info.tx.inject_size,
+        "tx_size": info.tx.size,
+        "rx_size": info.rx.size,
+        "nic": info.nic.as_ref().and_then(|nic| nic.name.clone()),
+    })
+}
+
+fn reasons(refusals: &Refusals) -> Vec<Value> {
+    let value = |r: &ofi::Refusal| {
+        json!({
+            "provider": r.provider,
+            "endpoint": r.endpoint,
+            "field": r.reason.field,
+            "wanted": r.reason.wanted,
+            "offered": r.reason.offered,
+        })
+    };
+    refusals.0.iter().map(value).collect()
+}
+
+/// The tool: ends with 0 if something was found, with the error number if not.
+pub fn main() -> ExitCode {
+    let options = Options::parse();
+    if options.version {
+        let version = env!("CARGO_PKG_VERSION");
+        println!("fi_info: {version}\nlibfabric: {version}\nlibfabric api: {}", Version::API);
+        return ExitCode::SUCCESS;
+    }
+    if options.env || options.getenv.is_some() {
+        environment(options.getenv.as_deref(), options.json);
+        return ExitCode::SUCCESS;
+    }
+    let query = match options.query() {
+        Ok(query) if options.list => Query { names_only: true, ..query },
+        Ok(query) => query,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(BAD_OPTION);
+        }
+    };
+    let (infos, refusals) = match ofi::discover(&query) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("fi_getinfo: {error}");
+            return ExitCode::from(u8::try_from(error.errno().raw()).unwrap_or(1));
+        }
+    };
+    if options.json {
+        let found: Vec<Value> = infos.iter().map(as_json).collect();
+        println!("{:#}", json!({ "infos": found, "refusals": reasons(&refusals) }));
+    } else {
+        print(&options, &infos);
+        if options.explain || infos.is_empty() {
+            refusals.0.iter().for_each(|refusal| eprintln!("{refusal}"));
+        }
+    }
+    if infos.is_empty() {
+        if !options.json {
+            eprintln!("fi_getinfo: -{}", Errno::ENODATA.raw());
+        }
+        return ExitCode::from(u8::try_from(Errno::ENODATA.raw()).unwrap_or(1));
+    }
+    ExitCode::SUCCESS
+}
+
+fn print(options: &Options, infos: &[Info]) {
+    for info in infos {
+        if options.list {
+            let name = info.fabric.prov_name.as_deref().unwrap_or("(null)");
+            println!("{name}:\n    version: {}", Version(info.fabric.prov_version));
+        } else if let Some(part) = &options.info {
+            let text = ofi::text_of(info);
+            if text.contains(part.as_str()) {
+                print!("---\n{text}");
+            }
+        } else if options.verbose {
+            print!("---\n{}", ofi::text_of(info));
+        } else {
+            print!("{}", summary(info));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(arguments: &[&str]) -> Result<Query, String> {
+        Options::try_parse_from(std::iter::once(&"fi_info").chain(arguments)).map_err(|e| e.to_string())?.query()
+    }
+
+    #[test]
+    fn options_become_hints() {
+        let hints =
+            query(&["-c", "FI_MSG|tagged", "-t", "FI_EP_RDM", "-p", "tcp", "-d", "eth0"]).unwrap().hints.unwrap();
+        assert_eq!(hints.caps, Caps::MSG | Caps::TAGGED);
+        assert_eq!(hints.ep.unwrap().kind, EndpointType::RDM);
+        assert_eq!(hints.fabric.unwrap().prov_name.as_deref(), Some("tcp"));
+        assert_eq!(hints.domain.unwrap().name.as_deref(), Some("eth0"));
+        assert!(hints.mode.contains(Mode::CONTEXT));
+        assert_eq!(query(&["-m", "FI_CONTEXT"]).unwrap().hints.unwrap().mode, Mode::CONTEXT);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        assert_eq!(query(&["-c", "FI_XYZ"]).unwrap_err(), "Unrecognized capability: FI_XYZ");
+        assert_eq!(query(&["-t", "RDM"]).unwrap_err(), "Unrecognized endpoint type: RDM");
+    }
+}
