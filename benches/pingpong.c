@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Half a round trip of 64 bytes between two pinned processes, in microseconds: over the library that the loader finds
- * (rdm: tagged, connectionless; msg: connected), or over a bare socket (bare-busy, bare-blocking).
+ * (rdm: tagged, connectionless; msg: connected; dgram: datagrams), or over a bare socket (bare-busy, bare-blocking,
+ * bare-udp-busy, bare-udp-blocking; datagrams are sent to and received with an address, as the library must).
  *   pingpong MODE TRIPS
  */
 #define _GNU_SOURCE
@@ -62,7 +63,7 @@ static void hear(void *data, size_t len)
 static struct fid_cq *cq;
 static struct fid_ep *ep;
 static fi_addr_t peer;
-static int tagged;
+static int tagged, connected;
 
 static void reap(int receives)
 {
@@ -128,10 +129,11 @@ static void lib_open(enum fi_ep_type type)
 	uint32_t number;
 
 	tagged = type == FI_EP_RDM;
+	connected = type == FI_EP_MSG;
 	hints->ep_attr->type = type;
 	hints->caps = FI_MSG | (tagged ? FI_TAGGED : 0);
 	hints->addr_format = FI_SOCKADDR_IN;
-	hints->fabric_attr->prov_name = strdup("tcp");
+	hints->fabric_attr->prov_name = strdup(type == FI_EP_DGRAM ? "udp" : "tcp");
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
 	hints->mode = FI_CONTEXT;
 	MUST(fi_getinfo(FI_VERSION(1, 18), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
@@ -139,7 +141,7 @@ static void lib_open(enum fi_ep_type type)
 	MUST(fi_domain(fabric, info, &domain, NULL) == 0);
 	MUST(fi_cq_open(domain, &cq_attr, &cq, NULL) == 0);
 	MUST(fi_eq_open(fabric, &eq_attr, &eq, NULL) == 0);
-	if (!tagged && is_child) {
+	if (connected && is_child) {
 		MUST(fi_passive_ep(fabric, info, &pep, NULL) == 0);
 		MUST(fi_pep_bind(pep, &eq->fid, 0) == 0);
 		MUST(fi_listen(pep) == 0);
@@ -150,14 +152,14 @@ static void lib_open(enum fi_ep_type type)
 	}
 	MUST(fi_endpoint(domain, info, &ep, NULL) == 0);
 	MUST(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0);
-	if (tagged) {
+	if (!connected) {
 		MUST(fi_av_open(domain, &av_attr, &av, NULL) == 0);
 		MUST(fi_ep_bind(ep, &av->fid, 0) == 0);
 	} else {
 		MUST(fi_ep_bind(ep, &eq->fid, 0) == 0);
 	}
 	MUST(fi_enable(ep) == 0);
-	if (tagged) {
+	if (!connected) {
 		MUST(fi_getname(&ep->fid, name, &len) == 0);
 		say(name, sizeof(name));
 		hear(name, sizeof(name));
@@ -168,7 +170,7 @@ static void lib_open(enum fi_ep_type type)
 		hear(name, sizeof(name));
 		MUST(fi_connect(ep, name, NULL, 0) == 0);
 	}
-	if (!tagged)
+	if (connected)
 		MUST(fi_eq_sread(eq, &number, &event, sizeof(event), 10000, 0) > 0 && number == FI_CONNECTED);
 	post_recv();
 }
@@ -223,6 +225,44 @@ static void bare_open(void)
 	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
+static struct sockaddr_in other;
+
+static void udp_recv(void)
+{
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
+	ssize_t ret;
+
+	while ((ret = recvfrom(sock, in, SIZE, blocking ? 0 : MSG_DONTWAIT, (struct sockaddr *) &from, &len)) < 0)
+		MUST(errno == EAGAIN);
+	MUST(ret == SIZE);
+}
+
+static void udp_trip(void)
+{
+	if (is_child)
+		udp_recv();
+	MUST(sendto(sock, out, SIZE, MSG_NOSIGNAL, (struct sockaddr *) &other, sizeof(other)) == SIZE);
+	if (!is_child)
+		udp_recv();
+}
+
+static void udp_open(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(addr);
+	int room = 4 << 20;
+
+	sock = socket(AF_INET, SOCK_DGRAM, 0);
+	/* The same options as the library's sockets. */
+	setsockopt(sock, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	setsockopt(sock, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	MUST(bind(sock, (struct sockaddr *) &addr, sizeof(addr)) == 0);
+	MUST(getsockname(sock, (struct sockaddr *) &addr, &len) == 0);
+	say(&addr, sizeof(addr));
+	hear(&other, sizeof(other));
+}
+
 int main(int argc, char **argv)
 {
 	void (*trip)(void) = lib_trip;
@@ -237,12 +277,16 @@ int main(int argc, char **argv)
 	MUST(pid >= 0);
 	is_child = !pid;
 	pin(is_child);
-	if (!strncmp(argv[1], "bare-", 5)) {
+	if (!strncmp(argv[1], "bare-udp-", 9)) {
+		blocking = !strcmp(argv[1], "bare-udp-blocking");
+		udp_open();
+		trip = udp_trip;
+	} else if (!strncmp(argv[1], "bare-", 5)) {
 		blocking = !strcmp(argv[1], "bare-blocking");
 		bare_open();
 		trip = bare_trip;
 	} else {
-		lib_open(!strcmp(argv[1], "msg") ? FI_EP_MSG : FI_EP_RDM);
+		lib_open(!strcmp(argv[1], "msg") ? FI_EP_MSG : !strcmp(argv[1], "dgram") ? FI_EP_DGRAM : FI_EP_RDM);
 	}
 	for (i = 0; i < trips / 10; i++)
 		trip();

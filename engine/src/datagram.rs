@@ -86,6 +86,9 @@ struct Inner<D: Datagrams, K: LockKind> {
     enabled: bool,
     out: Outlets<K>,
     av: Option<Arc<AddressVector>>,
+    av_epoch: u64,
+    /// Addresses by handle, as far as they have been looked up.
+    peers: Vec<Option<Addr>>,
     eq: Option<Arc<EventQueue>>,
     receives: VecDeque<(Ticket, Buffer)>,
     packets: Vec<Packet>,
@@ -148,7 +151,20 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if op.buffer.len() > if inject { self.config.inject_size } else { self.config.max_msg_size } {
             return Err(Errno::EMSGSIZE);
         }
-        let to = self.av.as_ref().ok_or(Errno::ENOAV)?.lookup(op.dest).ok_or(Errno::EINVAL)?;
+        let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
+        if av.epoch() != self.av_epoch {
+            self.av_epoch = av.epoch();
+            self.peers.clear();
+        }
+        let known = op.dest.index().and_then(|index| self.peers.get(index).copied().flatten());
+        let to = match known {
+            Some(addr) => addr,
+            None => {
+                let addr = av.lookup(op.dest).ok_or(Errno::EINVAL)?;
+                remember(&mut self.peers, op.dest, addr);
+                addr
+            }
+        };
         let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let given = socket.send(&op.buffer, &to);
         if matches!(given, Given::Full) {
@@ -191,7 +207,8 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let Some(socket) = self.socket.as_mut().filter(|_| !self.receives.is_empty()) else { return false };
         let mut packets = core::mem::take(&mut self.packets);
         packets.clear();
-        socket.receive(&mut self.receives, self.batch, &mut packets);
+        let most = self.batch.min(self.receives.len());
+        socket.receive(&mut self.receives, most, &mut packets);
         self.batch = if packets.len() == self.batch { (self.batch * 2).min(BATCH) } else { 1 };
         for packet in &packets {
             if let Some((ticket, buffer)) = self.receives.pop_front() {
@@ -231,6 +248,17 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     }
 }
 
+/// Keeps an address that was looked up, until the address vector changes.
+#[cold]
+fn remember(peers: &mut Vec<Option<Addr>>, handle: FiAddr, addr: Addr) {
+    if let Some(index) = handle.index() {
+        if peers.len() <= index {
+            peers.resize(index + 1, None);
+        }
+        peers[index] = Some(addr);
+    }
+}
+
 impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// An endpoint that is not enabled. `source` is the address that it was asked to have; `auto` moves it on if the
     /// application's calls are not to.
@@ -243,6 +271,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             enabled: false,
             out: Outlets::default(),
             av: None,
+            av_epoch: 0,
+            peers: Vec::new(),
             eq: None,
             receives: VecDeque::new(),
             packets: Vec::with_capacity(BATCH),

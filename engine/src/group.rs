@@ -123,7 +123,9 @@ impl<K: LockKind> Group<K> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
         state.passes = state.passes.wrapping_add(1);
-        if state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY) {
+        // Where all are hot there is nobody of whom the port would tell.
+        let all_hot = state.hot.len() == state.members.len() && !state.hot.is_empty();
+        if !all_hot && (state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(&mut state, Some(Duration::ZERO));
         }
         state.visit_hot()

@@ -155,6 +155,15 @@ impl Buffer {
         }
     }
 
+    /// Address and length of the application's memory if it is in one piece, for system calls.
+    #[inline]
+    pub const fn as_one(&self) -> Option<(*const u8, usize)> {
+        match self {
+            Self::One(span) => Some((span.base.cast_const(), span.len)),
+            Self::Many(..) | Self::Owned(_) => None,
+        }
+    }
+
     /// Takes the first `len` bytes off, at most all of them, as a buffer of their own. `None` for a buffer of several
     /// pieces or of ours.
     pub fn split_front(&mut self, len: usize) -> Option<Self> {

@@ -71,8 +71,16 @@ impl DatagramSocket {
     }
 
     /// Sends a packet.
+    #[inline]
     pub fn send(&self, packet: &Buffer, to: &Addr) -> io::Result<()> {
         let (name, len) = to.encode();
+        if let Some((base, size)) = packet.as_one() {
+            let len = libc::socklen_t::try_from(len).unwrap_or(0);
+            // SAFETY: the buffer is readable as long as it lives (`Span::new`), the name is a local.
+            let sent =
+                unsafe { libc::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
+            return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        }
         let mut pieces = [Chunk::of(&[]); PIECES];
         let mut count = 0;
         packet.for_each(0, packet.len(), |chunk| {
@@ -87,15 +95,26 @@ impl DatagramSocket {
         message.msg_namelen = libc::socklen_t::try_from(len).unwrap_or(0);
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
         message.msg_iovlen = count;
-        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the chunks are laid out as iovecs over memory that is readable as long as they live; so is the name.
-        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, flags) };
+        let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, SEND) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Receives a packet.
+    #[inline]
     pub fn receive_one(&self, buffer: &mut Buffer) -> io::Result<Came> {
         let mut name = [0u8; MAX_LEN];
+        if let Some((base, size)) = buffer.as_one() {
+            let mut len = libc::socklen_t::try_from(MAX_LEN).unwrap_or(0);
+            let fd = self.0.as_raw_fd();
+            // SAFETY: the buffer is writable as long as it lives (`Span::new`), the name is a local.
+            let got = unsafe {
+                libc::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len)
+            };
+            let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+            let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
+            return Ok(Came { len: got, from: from.socket() });
+        }
         let mut pieces: [ChunkMut<'_>; PIECES] = core::array::from_fn(|_| ChunkMut::of(&mut []));
         let mut header = header(buffer, &mut pieces, &mut name);
         // SAFETY: the chunks are laid out as iovecs over memory that is writable as long as they live; so is the name.
@@ -135,6 +154,8 @@ impl DatagramSocket {
     }
 }
 
+/// Never waits, and never signals.
+const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 /// Never waits, and tells the whole length of what was cut.
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 

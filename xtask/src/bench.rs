@@ -74,12 +74,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
         "{:<14} {:>8} {:>8} {:>8}   {:>22} {:>22}",
         "64 B", "bare us", "rival us", "ours us", "ours/bare (spread)", "ours/rival (spread)"
     );
-    for mode in ["rdm", "msg"] {
+    for mode in ["rdm", "msg", "dgram"] {
         let (mut bare, mut theirs, mut mine) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
-            // The best of three ways to wait on a bare socket.
-            let busy = sample(&program, &ours, "bare-busy", options.trips)?;
-            let blocking = sample(&program, &ours, "bare-blocking", options.trips)?;
+            // The best of the ways to wait on a bare socket.
+            let wire = if mode == "dgram" { "bare-udp" } else { "bare" };
+            let busy = sample(&program, &ours, &format!("{wire}-busy"), options.trips)?;
+            let blocking = sample(&program, &ours, &format!("{wire}-blocking"), options.trips)?;
             bare.push(busy.min(blocking));
             theirs.push(sample(&program, &rival, mode, options.trips)?);
             mine.push(sample(&program, &ours, mode, options.trips)?);
@@ -91,7 +92,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
         let (bare_us, rival_us, ours_us) = (median(&mut bare), median(&mut theirs), median(&mut mine));
         println!(
             "{:<14} {bare_us:>8.2} {rival_us:>8.2} {ours_us:>8.2}   {:>22} {:>22}",
-            format!("tcp {mode}"),
+            format!("{} {mode}", if mode == "dgram" { "udp" } else { "tcp" }),
             format!("{to_bare:.2} ({bare_spread})"),
             format!("{to_rival:.2} ({rival_spread})"),
         );
