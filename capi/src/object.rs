@@ -121,6 +121,8 @@ pub(crate) struct DomainObj {
     /// Entries of address vectors may have ids (FI_AV_USER_ID).
     pub(crate) user_ids: bool,
     pub(crate) listed: Option<Listed>,
+    /// Keeps the event queue that was bound to it in use.
+    pub(crate) eq: Mutex<Option<Child>>,
     pub(crate) children: Children,
     pub(crate) parent: Child,
 }

@@ -120,6 +120,7 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     if let Some(want) = &hints.domain {
         domain(&mut info, want, hints, offer, api)?;
     }
+    domain_caps(&mut info, hints);
     mr_mode(&mut info, hints, offer, api)?;
     if let Some(want) = &hints.ep {
         endpoint(&mut info, want, hints, offer, api)?;
@@ -154,6 +155,9 @@ fn addresses(info: &mut Info, hints: &Hints, offer: &Info) -> Check {
 
 fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
     subset_caps("caps", hints.caps, offer.caps)?;
+    if hints.caps.contains(Caps::SOURCE_ERR) && !hints.caps.contains(Caps::SOURCE) {
+        return Err(Reason::new("caps", "FI_SOURCE_ERR", "only together with FI_SOURCE"));
+    }
     let primary = offer.caps & Caps::PRIMARY;
     let secondary = offer.caps & Caps::SECONDARY;
     if hints.caps.is_empty() {
@@ -240,6 +244,14 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
         return Err(Reason::new("domain_attr->max_group_id", want.max_group_id, offered.max_group_id));
     }
     Ok(())
+}
+
+/// A domain has the primary capabilities that were asked for, and all of them if none were.
+fn domain_caps(info: &mut Info, hints: &Hints) {
+    let named = hints.domain.as_ref().map_or(Caps::empty(), |domain| domain.caps);
+    if !(hints.caps | named).is_empty() {
+        info.domain.caps -= Caps::PRIMARY - (hints.caps | named);
+    }
 }
 
 /// The hint is a permission: every bit in it we may require, and of those we require the fewest.

@@ -20,6 +20,7 @@ struct Inner<L: Listener> {
     eq: Option<(Arc<EventQueue>, Owner)>,
     leave: Option<Box<dyn FnOnce() + Send>>,
     listening: bool,
+    closed: bool,
 }
 
 /// A passive endpoint.
@@ -40,7 +41,7 @@ impl<L: Listener> PassiveEndpoint<L> {
     /// A passive endpoint that does not listen yet.
     pub fn new(info: Info, nonce: [u8; 16], opener: ListenerOpener<L>) -> Arc<Self> {
         let source = info.src_addr;
-        let inner = Inner { listener: None, opener, source, eq: None, leave: None, listening: false };
+        let inner = Inner { listener: None, opener, source, eq: None, leave: None, listening: false, closed: false };
         Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default() })
     }
 
@@ -79,6 +80,9 @@ impl<L: Listener> PassiveEndpoint<L> {
         let mut inner = self.lock();
         if inner.listening {
             return Ok(());
+        }
+        if inner.closed {
+            return Err(Error::new(Errno::EOPBADSTATE, "listen at an address that was given away"));
         }
         let Some((eq, _)) = inner.eq.clone() else {
             return Err(Error::new(Errno::ENOEQ, "listen without an event queue"));
@@ -123,7 +127,9 @@ impl<L: Listener> PassiveEndpoint<L> {
         if let Some((eq, owner)) = eq {
             eq.forget(owner);
         }
-        self.lock().listener = None;
+        let mut inner = self.lock();
+        inner.listener = None;
+        inner.closed = true;
     }
 
     /// The info that it was made from.

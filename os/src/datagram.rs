@@ -77,8 +77,7 @@ impl DatagramSocket {
         if let Some((base, size)) = packet.as_one() {
             let len = libc::socklen_t::try_from(len).unwrap_or(0);
             // SAFETY: the buffer is readable as long as it lives (`Span::new`), the name is a local.
-            let sent =
-                unsafe { libc::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
+            let sent = unsafe { libc::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
         let mut pieces = [Chunk::of(&[]); PIECES];
@@ -108,9 +107,8 @@ impl DatagramSocket {
             let mut len = libc::socklen_t::try_from(MAX_LEN).unwrap_or(0);
             let fd = self.0.as_raw_fd();
             // SAFETY: the buffer is writable as long as it lives (`Span::new`), the name is a local.
-            let got = unsafe {
-                libc::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len)
-            };
+            let got =
+                unsafe { libc::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len) };
             let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
             let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
             return Ok(Came { len: got, from: from.socket() });

@@ -145,6 +145,11 @@ pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
     all.iter().filter(kind).map(|i| named(offer, Addr::from(i.addr), None, &all)).collect()
 }
 
+/// Whether there is a domain of that name: an interface, or a provider's own for an address on all of them.
+pub fn has_domain(name: &str) -> bool {
+    crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name))
+}
+
 /// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
 /// pairs, then by speed; loopback last.
 fn ranked(mut all: Vec<Interface>) -> Vec<Interface> {

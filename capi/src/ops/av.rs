@@ -38,7 +38,7 @@ static OPS: fi_ops_av = fi_ops_av {
 /// FI_SYMMETRIC: a hint.
 const SYMMETRIC: u64 = 1 << 59;
 /// FI_EVENT: insertions that end with an event. There are none.
-const EVENT: u64 = 1 << 32;
+const EVENT: u64 = 1 << 24;
 /// FI_AV_USER_ID.
 const USER_ID: u64 = 1 << 41;
 

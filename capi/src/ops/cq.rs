@@ -187,7 +187,7 @@ unsafe extern "C" fn sreadfrom<K: LockKind>(
 ) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
     let (object, queue) = unsafe { parts::<K>(cq) };
-    if object.control.waiting() == Waiting::Never {
+    if object.control.waiting() == Waiting::Never || object.wait.is_shared() {
         return Errno::ENOSYS.negative() as isize;
     }
     // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.

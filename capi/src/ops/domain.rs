@@ -8,13 +8,13 @@ use crate::abi::{
 };
 use crate::guard::{put, refuse};
 use crate::object::{
-    self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, FabricObj, Opened, OpenedCq, Waits, ours,
+    self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, EqObj, FabricObj, Opened, OpenedCq, Waits, ours,
 };
 use crate::opened::Listed;
 use crate::ops::{av, cntr, cq, endpoint, poll};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
-use ofi_core::error::Result;
+use ofi_core::error::{Error, Result};
 use ofi_core::wait::Port;
 use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, ProgressModel, Version};
 use ofi_engine::datagram::{self, Datagrams};
@@ -25,13 +25,13 @@ use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, DatagramEndpoint
 use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::lock::{LockKind, Unlocked};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
+    bind,
     control: absent::control,
     ops_open: absent::ops_open,
     tostr: absent::tostr,
@@ -56,6 +56,9 @@ static OPS: fi_ops_domain = fi_ops_domain {
 
 /// Opens a domain.
 pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Result<*mut fid_domain> {
+    if let Some(name) = info.domain.name.as_deref().filter(|name| !ofi_registry::inet::has_domain(name)) {
+        return Err(Error::new(Errno::EINVAL, format!("open the domain {name}, which is not there")));
+    }
     // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on objects of the
     // domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
@@ -70,6 +73,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
         av_type: info.domain.av_type.0,
         user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
         listed: None,
+        eq: Mutex::default(),
         children: Children::new(),
         parent: fabric.children.add(),
     };
@@ -122,7 +126,7 @@ impl<P: Provider> Opens for Links<P> {
             EndpointType::RDM => Speaker::Rdm,
             other => {
                 let what = format!("open an endpoint of type {other} in a domain of provider {}", provider.name());
-                return Err(ofi_core::Error::new(Errno::EINVAL, what));
+                return Err(Error::new(Errno::EINVAL, what));
             }
         };
         let config = Config {
@@ -154,7 +158,7 @@ impl<P: DatagramProvider> Opens for Packets<P> {
         let (provider, format) = (self.0, info.addr_format);
         if info.ep.kind != EndpointType::DGRAM {
             let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, provider.name());
-            return Err(ofi_core::Error::new(Errno::EINVAL, what));
+            return Err(Error::new(Errno::EINVAL, what));
         }
         let config = datagram::Config {
             caps: info.caps | (info.tx.caps | info.rx.caps),
@@ -274,13 +278,13 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()> {
         let cq = cq
             .downcast_ref::<Arc<CompletionQueue<K>>>()
-            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
+            .ok_or_else(|| Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
         self.0.bind_cq(cq, flags)
     }
     fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()> {
         let counter = counter
             .downcast_ref::<Arc<Counter<K>>>()
-            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
+            .ok_or_else(|| Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
         self.0.bind_counter(counter, flags)
     }
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
@@ -316,7 +320,7 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
         let asked = request
             .into_asked::<T::Request>()
-            .ok_or_else(|| ofi_core::Error::new(Errno::EINVAL, "accept a request of another provider"))?;
+            .ok_or_else(|| Error::new(Errno::EINVAL, "accept a request of another provider"))?;
         self.0.accept(asked, data)
     }
     fn shut_down(&self) -> Result<(), Errno> {
@@ -339,13 +343,13 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()> {
         let cq = cq
             .downcast_ref::<Arc<CompletionQueue<K>>>()
-            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
+            .ok_or_else(|| Error::new(Errno::EDOMAIN, "bind a completion queue of another domain"))?;
         self.0.bind_cq(cq, flags)
     }
     fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()> {
         let counter = counter
             .downcast_ref::<Arc<Counter<K>>>()
-            .ok_or_else(|| ofi_core::Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
+            .ok_or_else(|| Error::new(Errno::EDOMAIN, "bind a counter of another domain"))?;
         self.0.bind_counter(counter, flags)
     }
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
@@ -391,6 +395,25 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn close(&self) {
         self.0.close();
     }
+}
+
+/// Binds the event queue for what happens to the domain's objects. Nothing here is asynchronous, so nothing is reported.
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    let domain = ours!(DomainObj, fid);
+    // SAFETY: fi_domain_bind(3) passes an object, ours or another library's, or null.
+    let eq = match unsafe { object::borrow::<EqObj>(other) } {
+        Ok(eq) => eq,
+        Err(errno) => return errno.negative(),
+    };
+    if flags != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    let mut bound = domain.eq.lock().unwrap_or_else(PoisonError::into_inner);
+    if bound.is_some() {
+        return Errno::EINVAL.negative();
+    }
+    *bound = Some(eq.eq.users.add());
+    0
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

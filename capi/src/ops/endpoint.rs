@@ -8,7 +8,7 @@ use crate::abi::{
 };
 use crate::convert;
 use crate::guard::status;
-use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, ours};
+use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, PepObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{BindFlags, Caps, EndpointType, Errno, OpFlags};
@@ -51,7 +51,9 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG | EndpointType::DGRAM) {
         return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
     }
-    let request = if handle.is_null() {
+    // SAFETY: the handle is null, or that of an info, so an object of ours or of another library.
+    let passive = unsafe { object::borrow::<PepObj>(handle) }.ok();
+    let request = if handle.is_null() || passive.is_some() {
         None
     } else {
         // SAFETY: the handle is that of an info, so an object of ours or of another library.
@@ -66,6 +68,11 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let mut info = info;
     if request.is_some() {
         info.src_addr = None;
+    }
+    if let Some(passive) = passive {
+        // The address passes to this endpoint; the passive one can only be closed from now on.
+        info.src_addr = Some(passive.control.local_addr()?);
+        passive.control.close();
     }
     let opened = match provider.endpoint(&info) {
         Ok(opened) => opened,
@@ -105,8 +112,8 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         tagged: info.caps.contains(Caps::TAGGED),
         limits: [info.ep.max_msg_size, info.ep.max_msg_size, info.tx.inject_size, info.tx.inject_size]
             .map(|most| (most, AtomicU64::new(most as u64))),
+        handle: if request.is_some() { handle } else { core::ptr::null_mut() },
         request: Mutex::new(request),
-        handle,
         domain,
         parent: domain.children.add(),
     };

@@ -222,6 +222,7 @@ unsafe extern "C" fn sread(
     }
     // SAFETY: C passes the event queue that holds this table.
     match unsafe { object::borrow::<EqObj>(eq.cast()) } {
+        Ok(object) if object.wait.is_shared() => return Errno::ENOSYS.negative() as isize,
         Ok(object) => object.eq.wait(timeout),
         Err(errno) => return errno.negative() as isize,
     }

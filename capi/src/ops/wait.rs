@@ -106,6 +106,11 @@ impl Choice {
 }
 
 impl Wait {
+    /// It is waited for by a wait set: blocking reads are not allowed.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.membership.is_some()
+    }
+
     /// Answers FI_GETWAIT and FI_GETWAITOBJ (fi_control(3)).
     ///
     /// # Safety

@@ -55,6 +55,8 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) seq: u64,
     /// Operations that failed.
     pub(super) failures: u64,
+    /// Fenced sends that wait or are under way.
+    pub(super) fences: usize,
     /// A message was cut, which has been logged.
     pub(super) cut: bool,
     /// Connections begun.
@@ -95,6 +97,7 @@ impl<K: LockKind> Engine<K> {
             sends: Slab::new(),
             seq: 0,
             failures: 0,
+            fences: 0,
             cut: false,
             attempts: 0,
             out: Outlets::default(),
@@ -256,8 +259,20 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn finish_send(&mut self, key: u32) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
         let silent = send.lent.ticket.is_silent();
+        self.after_fence(send.peer, send.fenced);
         let completion = send.lent.finish();
         self.out.sent(completion, silent);
+    }
+
+    /// A send has ended: one behind a fence may be next.
+    #[inline]
+    fn after_fence(&mut self, peer: PeerId, fenced: bool) {
+        self.fences -= usize::from(fenced);
+        if self.fences > 0
+            && let Some(PeerState::Open(id)) = self.peers.get(peer).map(|peer| peer.state)
+        {
+            self.list(id);
+        }
     }
 
     /// Ends a send that failed.
@@ -265,6 +280,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn fail_send(&mut self, key: u32, why: &Down) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
         let handle = self.peers.get(send.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
+        self.after_fence(send.peer, send.fenced);
         let mut completion = send.lent.finish();
         completion.tag = send.label.tag.unwrap_or(0);
         completion.data = send.label.data.unwrap_or(0);
@@ -450,6 +466,7 @@ impl<K: LockKind> Engine<K> {
         for send in self.sends.drain() {
             send.lent.discard();
         }
+        self.fences = 0;
         for (_, peer) in &mut self.peers {
             peer.waiting.clear();
         }

@@ -11,11 +11,8 @@ use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
 /// Completion levels that are known.
-const UNSUPPORTED: OpFlags = OpFlags::COMMIT_COMPLETE
-    .union(OpFlags::TRIGGER)
-    .union(OpFlags::FENCE)
-    .union(OpFlags::MULTICAST)
-    .union(OpFlags::AUTH_KEY);
+const UNSUPPORTED: OpFlags =
+    OpFlags::COMMIT_COMPLETE.union(OpFlags::TRIGGER).union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
 impl<K: LockKind> Engine<K> {
     pub(super) fn accepts(&self) -> Result<(), Errno> {
@@ -62,7 +59,9 @@ impl<K: LockKind> Engine<K> {
             return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
         }
         let ticket = Ticket::new(op.context, kind.union(OpFlags::SEND), silent);
+        let fenced = op.flags.contains(OpFlags::FENCE);
         if let PeerState::Open(id) = entry.state
+            && !fenced
             && entry.waiting.is_empty()
             && let Some(Some(link)) = self.links.get_mut(id.index())
             && len <= link.out.eager as usize
@@ -86,13 +85,15 @@ impl<K: LockKind> Engine<K> {
             };
             let lent = Lent { ticket, buffer };
             let seq = self.next_seq();
-            self.sends.insert(Outgoing { lent, peer, stage, label, len, seq, inject });
+            self.sends.insert(Outgoing { lent, peer, stage, label, len, seq, inject, fenced });
             return Ok(());
         }
         let buffer = if inject { op.buffer.to_owned_copy() } else { op.buffer };
         let seq = self.next_seq();
         let lent = Lent::new(ticket, buffer);
-        let number = self.sends.insert(Outgoing { lent, peer, stage: SendStage::Waiting, label, len, seq, inject });
+        self.fences += usize::from(fenced);
+        let waiting = Outgoing { lent, peer, stage: SendStage::Waiting, label, len, seq, inject, fenced };
+        let number = self.sends.insert(waiting);
         self.peers[peer].waiting.push_back(key(number));
         self.move_on(transport, peer);
         Ok(())
@@ -126,6 +127,11 @@ impl<K: LockKind> Engine<K> {
                 return;
             };
             let Some(&number) = peer.waiting.front() else { return };
+            if self.fences > 0 && self.is_fenced_off(id, number) {
+                return;
+            }
+            let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
+            let Some(peer) = self.peers.get_mut(link.peer) else { return };
             let Some(send) = self.sends.get_mut(number as usize) else {
                 peer.waiting.pop_front();
                 continue;
@@ -155,6 +161,15 @@ impl<K: LockKind> Engine<K> {
                 Submitted::Broken => send.stage = SendStage::Doomed { link: id },
             }
         }
+    }
+
+    /// Whether the first waiting send of a link must wait for what was sent before it (FI_FENCE).
+    #[cold]
+    fn is_fenced_off(&self, id: LinkId, number: u32) -> bool {
+        let Some(send) = self.sends.get(number as usize).filter(|send| send.fenced) else { return false };
+        let peer = send.peer;
+        debug_assert!(self.links.get(id.index()).and_then(Option::as_ref).is_none_or(|link| link.peer == peer));
+        self.sends.iter().any(|(_, other)| other.peer == peer && !matches!(other.stage, SendStage::Waiting))
     }
 
     fn pump_streams<T: Transport>(&mut self, transport: &mut T, id: LinkId) {

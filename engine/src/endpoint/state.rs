@@ -213,6 +213,8 @@ pub(super) struct Outgoing {
     pub(super) seq: u64,
     /// FI_INJECT: the buffer is a copy of ours.
     pub(super) inject: bool,
+    /// FI_FENCE: it leaves when everything sent to the peer before it is done.
+    pub(super) fenced: bool,
 }
 
 /// Where a receive is.

@@ -24,7 +24,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
     let of_many = Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let directed = if connectionless { of_many } else { Caps::empty() };
     let several = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND;
+    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
     let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | several | directed;
     let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let domain_caps = if connectionless { reach | Caps::AV_USER_ID } else { reach };
@@ -34,7 +34,8 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
         | OpFlags::TRANSMIT_COMPLETE
         | OpFlags::DELIVERY_COMPLETE
         | OpFlags::MATCH_COMPLETE
-        | OpFlags::MORE;
+        | OpFlags::MORE
+        | OpFlags::FENCE;
     let most = Info {
         caps: tx_caps | rx_caps | domain_caps,
         mode: Mode::empty(),

@@ -1,0 +1,763 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Messages and tagged messages: matching, peeking, cancelling, datagrams (fi_msg(3), fi_tagged(3)). */
+#include "case.h"
+
+static void to_b(struct pair *p, const char *text, uint64_t tag)
+{
+	POST(fi_tsend(p->a.ep, text, strlen(text) + 1, NULL, p->to_b, tag, &contexts[15]), &p->a);
+	done(&p->a, &p->b, &contexts[15]);
+}
+
+static void get(struct pair *p, char *in, uint64_t tag, uint64_t ignore, void *context)
+{
+	POST(fi_trecv(p->b.ep, in, 64, NULL, FI_ADDR_UNSPEC, tag, ignore, context), &p->b);
+}
+
+CASE(tagged_match_rule)
+{
+	static const struct { uint64_t sent, wanted, ignore; int fits; } rules[] = {
+		{ 5, 5, 0, 1 }, { 5, 6, 0, 0 }, { 5, 4, 1, 1 }, { 0xff, 0, ~0ULL, 1 }, { 0x10, 0x30, 0x0f, 0 },
+	};
+	struct pair p;
+	char in[2][64];
+	size_t i;
+
+	meet(&p, &RDM);
+	for (i = 0; i < ARRAY(rules); i++) {
+		get(&p, in[0], rules[i].wanted, rules[i].ignore, &contexts[0]);
+		get(&p, in[1], 0, ~0ULL, &contexts[1]);
+		to_b(&p, "message", rules[i].sent);
+		done(&p.b, &p.a, &contexts[rules[i].fits ? 0 : 1]);
+		/* The other one goes with another message. */
+		to_b(&p, "message", rules[i].wanted);
+		done(&p.b, &p.a, &contexts[rules[i].fits ? 1 : 0]);
+	}
+	part(&p);
+}
+
+CASE(tagged_posting_order)
+{
+	struct pair p;
+	char in[4][64];
+	int i;
+
+	meet(&p, &RDM);
+	for (i = 0; i < 4; i++)
+		get(&p, in[i], 7, 0, &contexts[i]);
+	to_b(&p, "0", 7);
+	to_b(&p, "1", 7);
+	to_b(&p, "2", 7);
+	to_b(&p, "3", 7);
+	for (i = 0; i < 4; i++) {
+		done(&p.b, &p.a, &contexts[i]);
+		CHECK(in[i][0] == '0' + i);
+	}
+	part(&p);
+}
+
+CASE(msg_receives_in_order)
+{
+	struct pair p;
+	char in[4][8];
+	int i;
+
+	meet(&p, &RDM);
+	for (i = 0; i < 4; i++)
+		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+	for (i = 0; i < 4; i++) {
+		POST(fi_send(p.a.ep, "0123" + i, 1, NULL, p.to_b, &contexts[15]), &p.a);
+		done(&p.a, &p.b, &contexts[15]);
+	}
+	for (i = 0; i < 4; i++) {
+		done(&p.b, &p.a, &contexts[i]);
+		CHECK(in[i][0] == '0' + i);
+	}
+	part(&p);
+}
+
+CASE(msg_order_same_peer)
+{
+	static char big[300000], in[300000];
+	struct want w = RDM;
+	struct pair p;
+	int i;
+
+	/* A message that takes long and a short one behind it: matching is in order all the same. */
+	meet(&p, &w);
+	CHECK(p.a.info->tx_attr->msg_order & FI_ORDER_SAS);
+	for (i = 0; i < 5; i++) {
+		memset(big, 'a' + i, sizeof(big));
+		POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[0]), &p.a);
+		POST(fi_inject(p.a.ep, "z", 1, p.to_b), &p.a);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
+		CHECK(done(&p.b, &p.a, &contexts[1]).len == sizeof(big) && in[0] == 'a' + i);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
+		CHECK(done(&p.b, &p.a, &contexts[2]).len == 1 && in[0] == 'z');
+		done(&p.a, &p.b, &contexts[0]);
+	}
+	part(&p);
+}
+
+CASE(msg_tagged_queues_separate)
+{
+	struct pair p;
+	char in[2][64];
+
+	meet(&p, &RDM);
+	get(&p, in[0], 0, ~0ULL, &contexts[0]);
+	POST(fi_recv(p.b.ep, in[1], 64, NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
+	POST(fi_send(p.a.ep, "plain", 6, NULL, p.to_b, &contexts[15]), &p.a);
+	done(&p.a, &p.b, &contexts[15]);
+	done(&p.b, &p.a, &contexts[1]);
+	to_b(&p, "tagged", 3);
+	done(&p.b, &p.a, &contexts[0]);
+	CHECK(!strcmp(in[0], "tagged") && !strcmp(in[1], "plain"));
+	part(&p);
+}
+
+CASE(rdm_early_message_kept)
+{
+	struct pair p;
+	char in[64];
+
+	meet(&p, &RDM);
+	to_b(&p, "early", 9);
+	quiet(&p.b, &p.a);
+	get(&p, in, 9, 0, &contexts[0]);
+	done(&p.b, &p.a, &contexts[0]);
+	CHECK(!strcmp(in, "early"));
+	part(&p);
+}
+
+CASE(rdm_unreachable_send_error)
+{
+	unsigned char nobody[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
+	struct side s;
+	struct fi_cq_err_entry err;
+
+	open_side(&s, &RDM);
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]), &s);
+	err = failed(&s, NULL, FI_ECONNREFUSED);
+	CHECK(err.op_context == &contexts[0]);
+	close_side(&s);
+}
+
+CASE(msg_zero_byte_calls)
+{
+	struct fi_msg msg = { .msg_iov = (void *) 8, .desc = (void *) 8, .context = &contexts[1] };
+	struct pair p;
+	int i;
+
+	meet(&p, &RDM);
+	msg.addr = p.to_b;
+	for (i = 0; i < 3; i++)
+		POST(fi_recv(p.b.ep, (void *) 8, 0, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, (void *) 8, 0, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	POST(fi_inject(p.a.ep, (void *) 8, 0, p.to_b), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	for (i = 0; i < 3; i++)
+		CHECK(done(&p.b, &p.a, &contexts[0]).len == 0);
+	part(&p);
+}
+
+CASE(ep_message_boundaries)
+{
+	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG, FI_EP_DGRAM };
+	static const size_t sizes[] = { 3, 0, 1000, 1 };
+	struct pair p;
+	char in[4][1200];
+	size_t t, i;
+
+	for (t = 0; t < ARRAY(types); t++) {
+		struct want w = { .type = types[t] };
+
+		meet(&p, &w);
+		for (i = 0; i < 4; i++)
+			POST(fi_recv(p.b.ep, in[i], sizeof(in[i]), NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+		for (i = 0; i < 4; i++) {
+			POST(fi_send(p.a.ep, in[0], sizes[i], NULL, p.to_b, &contexts[8]), &p.a);
+			done(&p.a, &p.b, &contexts[8]);
+		}
+		for (i = 0; i < 4; i++)
+			CHECK(done(&p.b, &p.a, &contexts[i]).len == sizes[i]);
+		part(&p);
+	}
+}
+
+CASE(msg_dest_ignored_connected)
+{
+	struct want w = { .type = FI_EP_MSG };
+	struct pair p;
+	char in[8];
+
+	meet(&p, &w);
+	POST(fi_recv(p.b.ep, in, 8, NULL, 12345, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, 54321, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	done(&p.b, &p.a, &contexts[0]);
+	part(&p);
+}
+
+CASE(msg_more_flag)
+{
+	struct iovec iov = { "x", 1 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+	struct pair p;
+	char in[8];
+	int i;
+
+	meet(&p, &RDM);
+	msg.addr = p.to_b;
+	for (i = 0; i < 5; i++)
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	for (i = 0; i < 5; i++)
+		POST(fi_sendmsg(p.a.ep, &msg, i < 4 ? FI_MORE : 0), &p.a);
+	for (i = 0; i < 5; i++)
+		done(&p.b, &p.a, &contexts[0]);
+	for (i = 0; i < 5; i++)
+		done(&p.a, &p.b, &contexts[1]);
+	part(&p);
+}
+
+CASE_OURS(msg_more_then_a_failing_call)
+{
+	static char much[8192];
+	struct iovec iov = { "x", 1 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+	struct pair p;
+	char in[8];
+
+	meet(&p, &RDM);
+	msg.addr = p.to_b;
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_sendmsg(p.a.ep, &msg, FI_MORE), &p.a);
+	CHECK(fi_inject(p.a.ep, much, sizeof(much), p.to_b) == -FI_EMSGSIZE);
+	done(&p.b, &p.a, &contexts[0]);
+	part(&p);
+}
+
+CASE(msg_self_send)
+{
+	struct side s;
+	fi_addr_t self;
+	static char in[300000], out[300000];
+
+	open_side(&s, &RDM);
+	self = insert(&s, s.name);
+	memset(out, 'q', sizeof(out));
+	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &s);
+	POST(fi_inject(s.ep, "me", 3, self), &s);
+	done(&s, NULL, &contexts[0]);
+	CHECK(!strcmp(in, "me"));
+	POST(fi_trecv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]), &s);
+	POST(fi_tsend(s.ep, out, sizeof(out), NULL, self, 1, &contexts[0]), &s);
+	done(&s, NULL, &contexts[0]);
+	done(&s, NULL, &contexts[0]);
+	CHECK(in[sizeof(in) - 1] == 'q');
+	close_side(&s);
+}
+
+CASE(mode_iov_reusable_after_call)
+{
+	char first[4] = "ab", second[4] = "cd", in[2][3];
+	struct iovec iov[2] = { { first, 2 }, { second, 3 } };
+	struct iovec place[2] = { { in[0], 3 }, { in[1], 3 } };
+	struct pair p;
+
+	meet(&p, &RDM);
+	CHECK(p.a.info->tx_attr->iov_limit >= 2 && !(p.a.info->mode & FI_ASYNC_IOV));
+	POST(fi_recvv(p.b.ep, place, NULL, 2, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	memset(place, 0, sizeof(place));
+	POST(fi_sendv(p.a.ep, iov, NULL, 2, p.to_b, &contexts[1]), &p.a);
+	memset(iov, 0, sizeof(iov));
+	done(&p.a, &p.b, &contexts[1]);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == 5);
+	CHECK(!memcmp(in, "abcd", 5));
+	part(&p);
+}
+
+CASE(ep_iov_limits)
+{
+	struct iovec iov[64], place;
+	struct pair p;
+	char out[64], in[64];
+	size_t i, most;
+
+	meet(&p, &RDM);
+	most = p.a.info->tx_attr->iov_limit;
+	CHECK(most >= 1 && most <= 64);
+	for (i = 0; i < most; i++) {
+		out[i] = (char) ('a' + i);
+		iov[i] = (struct iovec) { out + i, 1 };
+	}
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_sendv(p.a.ep, iov, NULL, most, p.to_b, &contexts[1]), &p.a);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == most && !memcmp(in, out, most));
+	part(&p);
+}
+
+CASE_OURS(ep_iov_too_many)
+{
+	static struct iovec iov[9];
+	struct pair p;
+
+	meet(&p, &RDM);
+	CHECK(p.a.info->tx_attr->iov_limit == 8);
+	CHECK(fi_sendv(p.a.ep, iov, NULL, 9, p.to_b, NULL) == -FI_EINVAL);
+	CHECK(fi_recvv(p.a.ep, iov, NULL, 9, p.to_b, NULL) == -FI_EINVAL);
+	CHECK(fi_sendv(p.a.ep, NULL, NULL, 2, p.to_b, NULL) == -FI_EINVAL);
+	CHECK(fi_sendmsg(p.a.ep, NULL, 0) == -FI_EINVAL && fi_recvmsg(p.a.ep, NULL, 0) == -FI_EINVAL);
+	CHECK(fi_tsendmsg(p.a.ep, NULL, 0) == -FI_EINVAL && fi_trecvmsg(p.a.ep, NULL, 0) == -FI_EINVAL);
+	CHECK(fi_send(p.a.ep, "x", 1, NULL, 999, NULL) == -FI_EINVAL);
+	CHECK(fi_send(p.a.ep, "x", 1, NULL, FI_ADDR_UNSPEC, NULL) == -FI_EINVAL);
+	part(&p);
+}
+
+CASE(inject_size_is_served)
+{
+	static char out[1 << 17], in[1 << 17];
+	struct pair p;
+	size_t most;
+
+	meet(&p, &RDM);
+	most = p.a.info->tx_attr->inject_size;
+	CHECK(most >= 8 && most <= sizeof(out));
+	memset(out, 'i', most);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_inject(p.a.ep, out, most, p.to_b), &p.a);
+	memset(out, 'x', most);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == most && in[most - 1] == 'i');
+	part(&p);
+}
+
+CASE_OURS(inject_too_much)
+{
+	static char out[1 << 17];
+	struct pair p;
+
+	meet(&p, &RDM);
+	CHECK(fi_inject(p.a.ep, out, p.a.info->tx_attr->inject_size + 1, p.to_b) == -FI_EMSGSIZE);
+	CHECK(fi_tinject(p.a.ep, out, p.a.info->tx_attr->inject_size + 1, p.to_b, 1) == -FI_EMSGSIZE);
+	part(&p);
+}
+
+CASE(max_msg_size_enforced)
+{
+	struct want w = { .type = FI_EP_DGRAM };
+	static char out[70000], in[70000];
+	struct pair p;
+	size_t most;
+	ssize_t ret;
+
+	meet(&p, &w);
+	most = p.a.info->ep_attr->max_msg_size;
+	CHECK(most > 0 && most < sizeof(out));
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, out, most, NULL, p.to_b, &contexts[1]), &p.a);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == most);
+	done(&p.a, &p.b, &contexts[1]);
+	ret = fi_send(p.a.ep, out, most + 1, NULL, p.to_b, &contexts[1]);
+	CHECK(ret < 0);
+	part(&p);
+}
+
+CASE(dgram_drops_unseen)
+{
+	struct want w = { .type = FI_EP_DGRAM };
+	unsigned char nobody[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
+	struct side s;
+
+	open_side(&s, &w);
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]), &s);
+	done(&s, NULL, &contexts[0]);
+	close_side(&s);
+}
+
+CASE_OURS(dgram_over_both_families)
+{
+	struct fi_info *hints, *info;
+	struct want w = { .type = FI_EP_DGRAM };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct side s = { 0 };
+	char in[40][8];
+	int i;
+
+	hints = hints_for(&w);
+	hints->addr_format = FI_SOCKADDR_IN6;
+	if (fi_getinfo(API, "::1", NULL, FI_SOURCE, hints, &info))
+		SKIP("no IPv6");
+	fi_freeinfo(hints);
+	CHECK(info->addr_format == FI_SOCKADDR_IN6 && info->src_addrlen == 28);
+	s.want = w;
+	s.info = info;
+	CHECK(fi_fabric(info->fabric_attr, &s.fabric, NULL) == 0 && fi_domain(s.fabric, info, &s.domain, NULL) == 0);
+	CHECK(fi_eq_open(s.fabric, NULL, &s.eq, NULL) == 0);
+	CHECK(fi_cq_open(s.domain, &cq_attr, &s.cq, NULL) == 0 && fi_av_open(s.domain, &av_attr, &s.av, NULL) == 0);
+	open_ep(&s, info);
+	/* Forty packets in one go: they come in batches, each whole. */
+	for (i = 0; i < 40; i++)
+		POST(fi_recv(s.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, in[i]), &s);
+	insert(&s, s.name);
+	for (i = 0; i < 40; i++)
+		POST(fi_inject(s.ep, "12345678", (size_t) i % 8 + 1, 0), &s);
+	for (i = 0; i < 40; i++)
+		CHECK(done(&s, NULL, in[i]).len == (size_t) i % 8 + 1);
+	CHECK(fi_tsend(s.ep, "x", 1, NULL, 0, 1, NULL) == -FI_ENOSYS);
+	CHECK(fi_senddata(s.ep, "x", 1, NULL, 1, 0, NULL) == -FI_ENOSYS);
+	close_side(&s);
+}
+
+CASE(caps_directed_recv_matches)
+{
+	struct want w = { .caps = FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE };
+	struct pair p;
+	struct side c;
+	fi_addr_t from_a, from_c, c_to_b;
+	char in[2][64];
+
+	meet(&p, &w);
+	open_side(&c, &w);
+	from_a = p.to_a;
+	from_c = insert(&p.b, c.name);
+	c_to_b = insert(&c, p.b.name);
+	POST(fi_trecv(p.b.ep, in[0], 64, NULL, from_c, 1, 0, &contexts[0]), &p.b);
+	POST(fi_trecv(p.b.ep, in[1], 64, NULL, from_a, 1, 0, &contexts[1]), &p.b);
+	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]), &p.a);
+	done(&p.b, &p.a, &contexts[1]);
+	POST(fi_tsend(c.ep, "c", 2, NULL, c_to_b, 1, &contexts[2]), &c);
+	done(&p.b, &c, &contexts[0]);
+	CHECK(in[0][0] == 'c' && in[1][0] == 'a');
+	part(&p);
+	close_side(&c);
+	/* Without the capability the address does not count. */
+	w.caps = FI_TAGGED;
+	meet(&p, &w);
+	POST(fi_trecv(p.b.ep, in[0], 64, NULL, 77, 1, 0, &contexts[0]), &p.b);
+	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]), &p.a);
+	done(&p.b, &p.a, &contexts[0]);
+	part(&p);
+}
+
+CASE_OURS(caps_fence_orders_sends)
+{
+	struct want w = { .caps = FI_TAGGED | FI_FENCE };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	static char big[600000], in[600000];
+	struct iovec iov = { big, sizeof(big) };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[0] };
+	struct pair p;
+
+	meet(&p, &w);
+	msg.addr = p.to_b;
+	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	iov.iov_len = 1;
+	msg.context = &contexts[1];
+	POST(fi_sendmsg(p.a.ep, &msg, FI_FENCE), &p.a);
+	/* The first waits for its receive, so the fenced one does not leave. */
+	CHECK(next(&p.a, &p.b, &entry, &err, 0.1) == -1);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
+	done(&p.a, &p.b, &contexts[0]);
+	done(&p.a, &p.b, &contexts[1]);
+	part(&p);
+}
+
+static int look(struct pair *p, uint64_t tag, uint64_t flags, void *context, void *buf, size_t len)
+{
+	struct iovec iov = { buf, len };
+	struct fi_msg_tagged msg = {
+		.msg_iov = &iov, .iov_count = buf ? 1 : 0, .addr = FI_ADDR_UNSPEC, .tag = tag, .context = context
+	};
+
+	return (int) fi_trecvmsg(p->b.ep, &msg, flags);
+}
+
+/* Peeks until the message is there. */
+static struct fi_cq_tagged_entry found(struct pair *p, uint64_t tag, uint64_t flags, void *context)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	double end = seconds() + 10;
+	int ret;
+
+	do {
+		fi_cq_read(p->a.cq, NULL, 0);
+		CHECK(look(p, tag, FI_PEEK | flags, context, NULL, 0) == 0);
+		ret = next(&p->b, &p->a, &entry, &err, 10);
+		CHECK(ret == 1 || (ret == 0 && err.err == FI_ENOMSG && err.op_context == context));
+	} while (ret != 1 && seconds() < end);
+	CHECK(ret == 1 && entry.op_context == context);
+	return entry;
+}
+
+CASE(tagged_peek_metadata)
+{
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	char in[64];
+
+	meet(&p, &RDM);
+	CHECK(look(&p, 5, FI_PEEK, &contexts[0], NULL, 0) == 0);
+	CHECK(failed(&p.b, &p.a, FI_ENOMSG).op_context == &contexts[0]);
+	POST(fi_tsenddata(p.a.ep, "hello", 6, NULL, 17, p.to_b, 5, &contexts[15]), &p.a);
+	done(&p.a, &p.b, &contexts[15]);
+	entry = found(&p, 5, 0, &contexts[0]);
+	CHECK(entry.len == 6 && entry.tag == 5 && entry.flags & FI_RECV && entry.flags & FI_TAGGED);
+	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 17);
+	/* It is still there, and a peek is never left behind. */
+	found(&p, 5, 0, &contexts[0]);
+	get(&p, in, 5, 0, &contexts[1]);
+	done(&p.b, &p.a, &contexts[1]);
+	CHECK(!strcmp(in, "hello"));
+	to_b(&p, "again", 5);
+	quiet(&p.b, &p.a);
+	part(&p);
+}
+
+CASE(tagged_peek_claim)
+{
+	static char big[600000], in[600000];
+	struct pair p;
+	char small[64], other[64];
+
+	meet(&p, &RDM);
+	to_b(&p, "first", 5);
+	to_b(&p, "second", 5);
+	found(&p, 5, FI_CLAIM, &contexts[0]);
+	/* The claimed one is out of everybody else's reach. */
+	get(&p, other, 5, 0, &contexts[1]);
+	done(&p.b, &p.a, &contexts[1]);
+	CHECK(!strcmp(other, "second"));
+	CHECK(look(&p, 5, FI_CLAIM, &contexts[0], small, sizeof(small)) == 0);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == 6);
+	CHECK(!strcmp(small, "first"));
+	/* The same with one that waits at its sender. */
+	memset(big, 'b', sizeof(big));
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]), &p.a);
+	CHECK(found(&p, 6, FI_CLAIM, &contexts[0]).len == sizeof(big));
+	CHECK(look(&p, 6, FI_CLAIM, &contexts[0], in, sizeof(in)) == 0);
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == sizeof(big));
+	CHECK(in[0] == 'b' && in[sizeof(in) - 1] == 'b');
+	done(&p.a, &p.b, &contexts[2]);
+	part(&p);
+}
+
+CASE(tagged_discard_drops)
+{
+	struct pair p;
+
+	meet(&p, &RDM);
+	to_b(&p, "one", 5);
+	to_b(&p, "two", 5);
+	found(&p, 5, FI_CLAIM, &contexts[0]);
+	CHECK(look(&p, 5, FI_CLAIM | FI_DISCARD, &contexts[0], NULL, 0) == 0);
+	done(&p.b, &p.a, &contexts[0]);
+	found(&p, 5, FI_DISCARD, &contexts[1]);
+	CHECK(look(&p, 5, FI_PEEK, &contexts[0], NULL, 0) == 0);
+	failed(&p.b, &p.a, FI_ENOMSG);
+	part(&p);
+}
+
+CASE_OURS(tagged_claim_rules)
+{
+	static char big[600000];
+	struct pair p;
+	char in[8];
+
+	meet(&p, &RDM);
+	CHECK(look(&p, 5, FI_CLAIM, &contexts[0], in, 8) == -FI_EINVAL);
+	CHECK(look(&p, 5, FI_DISCARD, &contexts[0], in, 8) == -FI_EINVAL);
+	/* A large one is thrown away at its sender. */
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]), &p.a);
+	CHECK(found(&p, 6, FI_DISCARD, &contexts[0]).len == sizeof(big));
+	done(&p.a, &p.b, &contexts[2]);
+	/* A claim whose sender goes before all of it is here is an error, once. */
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 7, &contexts[2]), &p.a);
+	found(&p, 7, FI_CLAIM, &contexts[1]);
+	CHECK(fi_close(&p.a.ep->fid) == 0);
+	p.a.ep = NULL;
+	quiet(&p.b, NULL);
+	CHECK(look(&p, 7, FI_CLAIM, &contexts[1], big, sizeof(big)) == 0);
+	failed(&p.b, NULL, FI_ECONNRESET);
+	part(&p);
+}
+
+CASE(cancel_pending_receive)
+{
+	struct fi_cq_err_entry err;
+	struct pair p;
+	char in[64];
+
+	meet(&p, &RDM);
+	CHECK(fi_cancel(&p.b.ep->fid, &contexts[0]) == 0 || 1);
+	quiet(&p.b, &p.a);
+	get(&p, in, 1, 0, &contexts[0]);
+	get(&p, in, 1, 0, &contexts[1]);
+	CHECK(fi_cancel(&p.b.ep->fid, &contexts[0]) == 0);
+	err = failed(&p.b, &p.a, FI_ECANCELED);
+	CHECK(err.op_context == &contexts[0]);
+	/* One only, and the other goes on. */
+	quiet(&p.b, &p.a);
+	to_b(&p, "x", 1);
+	done(&p.b, &p.a, &contexts[1]);
+	part(&p);
+}
+
+CASE_OURS(cancel_of_nothing)
+{
+	struct side s;
+
+	open_side(&s, &RDM);
+	CHECK(fi_cancel(&s.ep->fid, &contexts[0]) == 0);
+	quiet(&s, NULL);
+	close_side(&s);
+}
+
+CASE(ep_close_discards_pending)
+{
+	struct side s;
+	char in[8];
+
+	open_side(&s, &RDM);
+	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &s);
+	CHECK(fi_close(&s.ep->fid) == 0);
+	s.ep = NULL;
+	CHECK(fi_cq_read(s.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
+	close_side(&s);
+}
+
+CASE(mode_context_rules)
+{
+	struct own { int mine; struct fi_context context; } a = { 7, { { 0 } } };
+	struct fi_context two[2];
+	struct pair p;
+	char in[8];
+
+	CHECK(sizeof(struct fi_context) == 32 && sizeof(struct fi_context2) == 64);
+	meet(&p, &RDM);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &two), &p.a);
+	done(&p.a, &p.b, &two);
+	done(&p.b, &p.a, &a.context);
+	CHECK(a.mine == 7);
+	/* It may be used again. */
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context), &p.b);
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	done(&p.b, &p.a, &a.context);
+	part(&p);
+}
+
+CASE(remote_cq_data_size)
+{
+	struct fi_info *info, *i;
+
+	CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, &info) == 0);
+	for (i = info; i; i = i->next)
+		CHECK(i->domain_attr->cq_data_size == 0 || i->domain_attr->cq_data_size >= 4);
+	fi_freeinfo(info);
+}
+
+CASE(getname_address_usable)
+{
+	struct pair p;
+	char in[8];
+
+	/* Nothing is known of the names but their bytes. */
+	meet(&p, &RDM);
+	CHECK(p.a.len == p.b.len && p.a.len <= 64);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.b, &p.a, &contexts[0]);
+	part(&p);
+}
+
+CASE(tag_format_rules)
+{
+	struct want w = RDM;
+	struct fi_info *hints = hints_for(&w), *info;
+	struct pair p;
+	char in[64];
+	uint64_t top;
+
+	hints->ep_attr->mem_tag_format = 0xff;
+	CHECK(fi_getinfo(API, "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+	meet(&p, &w);
+	top = p.a.info->ep_attr->mem_tag_format;
+	CHECK(top != 0);
+	top = 1ULL << (63 - __builtin_clzll(top));
+	get(&p, in, top, 0, &contexts[0]);
+	to_b(&p, "top", top);
+	CHECK(done(&p.b, &p.a, &contexts[0]).tag == top);
+	part(&p);
+}
+
+CASE(progress_manual_by_reads)
+{
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_MANUAL };
+	static char big[4 << 20], in[4 << 20];
+	struct pair p;
+
+	meet(&p, &w);
+	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_MANUAL);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.b, &p.a, &contexts[0]);
+	done(&p.a, &p.b, &contexts[1]);
+	part(&p);
+}
+
+struct caller {
+	struct pair *p;
+	int number;
+	pthread_t thread;
+};
+
+static void *call(void *arg)
+{
+	struct caller *c = arg;
+	int i;
+
+	for (i = 0; i < 2000; i++) {
+		ssize_t ret;
+
+		while ((ret = fi_tinject(c->p->a.ep, "x", 1, c->p->to_b, (uint64_t) c->number)) == -FI_EAGAIN)
+			fi_cq_read(c->p->a.cq, NULL, 0);
+		CHECK(ret == 0);
+	}
+	return NULL;
+}
+
+CASE(domain_concurrent_calls)
+{
+	struct want w = { .caps = FI_TAGGED, .threading = FI_THREAD_SAFE };
+	struct caller callers[4];
+	struct pair p;
+	char in[4][1];
+	int i, got = 0;
+
+	meet(&p, &w);
+	CHECK(p.a.info->domain_attr->threading == FI_THREAD_SAFE);
+	for (i = 0; i < 4; i++) {
+		callers[i] = (struct caller) { &p, i, 0 };
+		CHECK(pthread_create(&callers[i].thread, NULL, call, &callers[i]) == 0);
+		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i), &p.b);
+	}
+	while (got < 8000) {
+		struct fi_cq_tagged_entry entry;
+		struct fi_cq_err_entry err;
+
+		CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1);
+		got++;
+		i = (int) (intptr_t) entry.op_context;
+		CHECK(entry.tag == (uint64_t) i);
+		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i), &p.b);
+	}
+	for (i = 0; i < 4; i++)
+		CHECK(pthread_join(callers[i].thread, NULL) == 0);
+	part(&p);
+}

@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Waiting: blocking reads, descriptors, signals, wait sets, poll sets, progress without calls (fi_cq(3), fi_poll(3)). */
+#include "case.h"
+
+/* Another thread that does something a little later: long enough for the first to be asleep. */
+struct later {
+	struct pair *p;
+	struct fid_cq *cq;
+	pthread_t thread;
+};
+
+static void *send_later(void *arg)
+{
+	struct later *l = arg;
+
+	poll(NULL, 0, 50);
+	POST(fi_send(l->p->a.ep, "x", 1, NULL, l->p->to_b, &contexts[1]), &l->p->a);
+	done(&l->p->a, NULL, &contexts[1]);
+	return NULL;
+}
+
+static void *signal_later(void *arg)
+{
+	struct later *l = arg;
+
+	poll(NULL, 0, 50);
+	CHECK(fi_cq_signal(l->cq) == 0);
+	return NULL;
+}
+
+static void wakes(enum fi_wait_obj kind)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = kind };
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	char in[8];
+
+	meet(&p, &w);
+	/* Once to and fro, so that the connection stands. */
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.b, &p.a, &contexts[0]);
+	done(&p.a, &p.b, &contexts[1]);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1);
+	CHECK(entry.op_context == &contexts[0]);
+	CHECK(pthread_join(l.thread, NULL) == 0);
+	/* What is there already does not let it wait; an error neither. */
+	POST(fi_recv(p.b.ep, in, 0, NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, -1) == -FI_EAVAIL);
+	failed(&p.b, &p.a, FI_ETRUNC);
+	part(&p);
+}
+
+CASE(cq_sread_wakes_on_entry)
+{
+	wakes(FI_WAIT_UNSPEC);
+	wakes(FI_WAIT_FD);
+}
+
+CASE_OURS(cq_sread_by_yielding)
+{
+	wakes(FI_WAIT_YIELD);
+	wakes(FI_WAIT_POLLFD);
+}
+
+CASE(cq_sread_timeout)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
+	struct fi_cq_tagged_entry entry;
+	struct side s;
+	double start;
+
+	open_side(&s, &w);
+	start = seconds();
+	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, 100) == -FI_EAGAIN);
+	CHECK(seconds() - start > 0.099 && seconds() - start < 5);
+	start = seconds();
+	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 0) == -FI_EAGAIN);
+	CHECK(seconds() - start < 1);
+	close_side(&s);
+}
+
+CASE(cq_signal_wakes_sread)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
+	struct fi_cq_tagged_entry entry;
+	struct side s;
+	struct later l;
+	double start = seconds();
+
+	open_side(&s, &w);
+	l.cq = s.cq;
+	CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
+	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) == -FI_EAGAIN);
+	CHECK(pthread_join(l.thread, NULL) == 0);
+	CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
+	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, 20000) == -FI_EAGAIN);
+	CHECK(pthread_join(l.thread, NULL) == 0);
+	CHECK(seconds() - start < 10);
+	close_side(&s);
+}
+
+CASE(cq_sread_without_wait_object)
+{
+	struct fi_cq_tagged_entry entry;
+	struct side s;
+
+	open_side(&s, &RDM);
+	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) < 0);
+	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) != -FI_EAGAIN);
+	CHECK(fi_cq_signal(s.cq) < 0);
+	close_side(&s);
+}
+
+CASE(cq_sread_threshold)
+{
+	struct want w = RDM;
+	struct fi_cq_attr attr = {
+		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD
+	};
+	struct fi_cq_tagged_entry entries[4];
+	struct pair p;
+	size_t wanted = 3;
+	char in[8];
+	ssize_t ret, got = 0;
+	double end = seconds() + 10;
+	int i;
+
+	open_side(&p.a, &w);
+	open_domain(&p.b, &w);
+	CHECK(fi_close(&p.b.cq->fid) == 0);
+	CHECK(fi_cq_open(p.b.domain, &attr, &p.b.cq, NULL) == 0);
+	open_ep(&p.b, p.b.info);
+	p.to_b = insert(&p.a, p.b.name);
+	for (i = 0; i < 3; i++)
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	for (i = 0; i < 3; i++) {
+		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+		done(&p.a, &p.b, &contexts[1]);
+	}
+	while (got < 3 && seconds() < end) {
+		ret = fi_cq_sread(p.b.cq, entries, 4, &wanted, 1000);
+		CHECK(ret > 0 || ret == -FI_EAGAIN);
+		got += ret > 0 ? ret : 0;
+		wanted = 1;
+	}
+	CHECK(got == 3);
+	part(&p);
+}
+
+CASE_OURS(cq_open_wait_objects)
+{
+	static const struct { enum fi_wait_obj kind; int manual, automatic; } kinds[] = {
+		{ FI_WAIT_NONE, 0, 0 }, { FI_WAIT_UNSPEC, 0, 0 }, { FI_WAIT_FD, 0, 0 }, { FI_WAIT_YIELD, 0, 0 },
+		{ FI_WAIT_POLLFD, 0, 0 }, { FI_WAIT_SET, -FI_EINVAL, -FI_EINVAL }, { FI_WAIT_MUTEX_COND, -FI_EINVAL, 0 },
+	};
+	struct want w = RDM;
+	struct fid_cq *cq;
+	struct fid_cntr *cntr;
+	struct side s;
+	size_t i;
+	int round;
+
+	for (round = 0; round < 2; round++) {
+		w.progress = round ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
+		open_domain(&s, &w);
+		for (i = 0; i < ARRAY(kinds); i++) {
+			int expected = round ? kinds[i].automatic : kinds[i].manual;
+			struct fi_cq_attr attr = { .wait_obj = kinds[i].kind };
+			struct fi_cntr_attr cntr_attr = { .wait_obj = kinds[i].kind };
+
+			CHECK(fi_cq_open(s.domain, &attr, &cq, NULL) == expected);
+			if (!expected)
+				CHECK(fi_close(&cq->fid) == 0);
+			CHECK(fi_cntr_open(s.domain, &cntr_attr, &cntr, NULL) == expected);
+			if (!expected)
+				CHECK(fi_close(&cntr->fid) == 0);
+		}
+		close_side(&s);
+	}
+}
+
+CASE(cq_getwait_object)
+{
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct fid_cq *cq;
+	struct side s;
+	int fd = -1;
+
+	open_domain(&s, &RDM);
+	CHECK(fi_cq_open(s.domain, &attr, &cq, NULL) == 0);
+	CHECK(fi_control(&cq->fid, FI_GETWAIT, &fd) == 0);
+	CHECK(fd >= 0);
+	CHECK(fi_control(&cq->fid, 12345, &fd) == -FI_ENOSYS);
+	CHECK(fi_close(&cq->fid) == 0);
+	close_side(&s);
+}
+
+CASE_OURS(cq_getwait_of_each_kind)
+{
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_POLLFD };
+	struct pollfd fds[2];
+	struct fi_wait_pollfd list = { .nfds = 0, .fd = fds };
+	struct fid_cq *cq;
+	struct side s;
+	int kind = -1, fd;
+
+	open_domain(&s, &RDM);
+	CHECK(fi_control(&s.cq->fid, FI_GETWAIT, &fd) == -FI_ENODATA);
+	CHECK(fi_cq_open(s.domain, &attr, &cq, NULL) == 0);
+	CHECK(fi_control(&cq->fid, FI_GETWAIT, &list) == -FI_ETOOSMALL);
+	CHECK(list.nfds == 1);
+	list.nfds = 2;
+	CHECK(fi_control(&cq->fid, FI_GETWAIT, &list) == 0);
+	CHECK(list.nfds == 1 && fds[0].fd >= 0 && fds[0].events == POLLIN);
+	CHECK(fi_control(&cq->fid, FI_GETWAIT, NULL) == -FI_EINVAL);
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 12))
+	CHECK(fi_control(&cq->fid, FI_GETWAITOBJ, &kind) == 0);
+	CHECK(kind == FI_WAIT_POLLFD);
+#endif
+	CHECK(fi_close(&cq->fid) == 0);
+	close_side(&s);
+}
+
+CASE(cq_fd_polls_readable)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_FD };
+	struct fi_cq_tagged_entry entry;
+	struct epoll_event got, watch = { .events = EPOLLIN };
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	struct fid *fids[1];
+	int fd, epoll = epoll_create1(0), round, ret;
+	ssize_t read;
+	char in[8];
+
+	meet(&p, &w);
+	CHECK(fi_control(&p.b.cq->fid, FI_GETWAIT, &fd) == 0);
+	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &watch) == 0);
+	fids[0] = &p.b.cq->fid;
+	for (round = 0; round < 3; round++) {
+		double end = seconds() + 10;
+
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+		do {
+			ret = fi_trywait(p.b.fabric, fids, 1);
+			CHECK(ret == 0 || ret == -FI_EAGAIN);
+			if (!ret && round == 0) {
+				struct pollfd set = { fd, POLLIN, 0 };
+
+				CHECK(poll(&set, 1, 10000) == 1);
+				/* It stays readable until the queue is read. */
+				CHECK(poll(&set, 1, 0) == 1);
+			} else if (!ret && round == 1) {
+				fd_set set;
+
+				FD_ZERO(&set);
+				FD_SET(fd, &set);
+				CHECK(select(fd + 1, &set, NULL, NULL, &(struct timeval) { 10, 0 }) == 1);
+			} else if (!ret) {
+				CHECK(epoll_wait(epoll, &got, 1, 10000) == 1);
+			}
+			read = fi_cq_read(p.b.cq, &entry, 1);
+		} while (read == -FI_EAGAIN && seconds() < end);
+		CHECK(read == 1 && entry.op_context == &contexts[0]);
+		CHECK(pthread_join(l.thread, NULL) == 0);
+	}
+	close(epoll);
+	part(&p);
+}
+
+CASE(trywait_before_blocking)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_FD };
+	struct fi_cq_tagged_entry entry;
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD };
+	struct pair p;
+	struct fid_eq *eq;
+	struct fid *fids[2];
+	char in[8];
+
+	meet(&p, &w);
+	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	done(&p.b, &p.a, &contexts[0]);
+	fids[0] = &p.b.cq->fid;
+	fids[1] = &eq->fid;
+	while (fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN)
+		CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
+	/* Something to read: not now. */
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	while (fi_cq_read(p.b.cq, NULL, 0) == -FI_EAGAIN)
+		fi_cq_read(p.a.cq, NULL, 0);
+	CHECK(fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN);
+	done(&p.b, &p.a, &contexts[0]);
+	fids[0] = &p.b.domain->fid;
+	CHECK(fi_trywait(p.b.fabric, fids, 1) == -FI_EINVAL);
+	CHECK(fi_close(&eq->fid) == 0);
+	part(&p);
+}
+
+static struct fid_wait *shared_set;
+
+static struct fid_wait *the_set(struct fid_fabric *fabric)
+{
+	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
+
+	CHECK(fi_wait_open(fabric, &attr, &shared_set) == 0);
+	return shared_set;
+}
+
+CASE_OURS(wait_set_wakes)
+{
+	struct want w = RDM;
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_SET };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .flags = FI_WRITE };
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	struct fid_eq *eq;
+	struct fid_cq *cq;
+	uint32_t number;
+	double end = seconds() + 10, start;
+	char in[8];
+
+	open_side(&p.a, &w);
+	w.set = the_set;
+	open_side(&p.b, &w);
+	p.to_b = insert(&p.a, p.b.name);
+	/* One set for several queues. */
+	eq_attr.wait_set = attr.wait_set = shared_set;
+	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
+	CHECK(fi_cq_open(p.b.domain, &attr, &cq, NULL) == 0);
+	CHECK(fi_close(&shared_set->fid) == -FI_EBUSY);
+	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10) < 0 && fi_eq_sread(eq, &number, in, 8, 10, 0) < 0);
+	start = seconds();
+	while (fi_wait(shared_set, 50) == 0)
+		CHECK(seconds() < end);
+	CHECK(fi_wait(shared_set, 50) == -FI_ETIMEDOUT && seconds() - start > 0.05);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+	do
+		CHECK(fi_wait(shared_set, 10000) == 0);
+	while (fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
+	CHECK(pthread_join(l.thread, NULL) == 0);
+	CHECK(fi_eq_write(eq, FI_NOTIFY, "event", 6, 0) == 6);
+	CHECK(fi_wait(shared_set, 10000) == 0);
+	CHECK(fi_eq_read(eq, &number, in, 6, 0) == 6);
+	CHECK(fi_close(&eq->fid) == 0 && fi_close(&cq->fid) == 0);
+	CHECK(fi_close(&p.b.ep->fid) == 0 && fi_close(&p.b.cq->fid) == 0);
+	p.b.ep = NULL;
+	p.b.cq = NULL;
+	CHECK(fi_close(&shared_set->fid) == 0);
+	part(&p);
+}
+
+CASE_OURS(wait_open_kinds)
+{
+	static const struct { enum fi_wait_obj kind; int expected; } kinds[] = {
+		{ FI_WAIT_UNSPEC, 0 }, { FI_WAIT_FD, 0 }, { FI_WAIT_POLLFD, 0 }, { FI_WAIT_YIELD, 0 },
+		{ FI_WAIT_NONE, -FI_EINVAL }, { FI_WAIT_SET, -FI_EINVAL }, { 99, -FI_EINVAL },
+	};
+	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD, .flags = 1 };
+	struct pollfd fds[1];
+	struct fi_wait_pollfd list = { .nfds = 1, .fd = fds };
+	struct fid_wait *set;
+	struct side s;
+	size_t i;
+	int fd;
+
+	open_domain(&s, &RDM);
+	CHECK(fi_wait_open(s.fabric, &attr, &set) == -FI_EINVAL);
+	for (i = 0; i < ARRAY(kinds); i++) {
+		attr = (struct fi_wait_attr) { .wait_obj = kinds[i].kind };
+		CHECK(fi_wait_open(s.fabric, &attr, &set) == kinds[i].expected);
+		if (kinds[i].expected)
+			continue;
+		CHECK(fi_wait(set, 10) == -FI_ETIMEDOUT);
+		if (kinds[i].kind == FI_WAIT_FD)
+			CHECK(fi_control(&set->fid, FI_GETWAIT, &fd) == 0 && fd >= 0);
+		if (kinds[i].kind == FI_WAIT_POLLFD) {
+			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == 0 && list.nfds == 1 && fds[0].fd >= 0);
+			list.nfds = 0;
+			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == -FI_ETOOSMALL && list.nfds == 1);
+		}
+		CHECK(fi_close(&set->fid) == 0);
+	}
+	close_side(&s);
+}
+
+CASE(poll_set_rules)
+{
+	struct fi_poll_attr attr = { 0 }, bad = { .flags = 1 };
+	struct fid_poll *set;
+	struct side s;
+
+	open_domain(&s, &RDM);
+	CHECK(fi_poll_open(s.domain, &bad, &set) == -FI_EINVAL);
+	if (fi_poll_open(s.domain, &attr, &set) == -FI_ENOSYS)
+		SKIP("no poll sets");
+	CHECK(fi_poll_add(set, &s.cq->fid, 1) == -FI_EINVAL);
+	CHECK(fi_poll_add(set, &s.domain->fid, 0) == -FI_EINVAL);
+	CHECK(fi_poll_add(set, &s.cq->fid, 0) == 0);
+	CHECK(fi_close(&s.cq->fid) == -FI_EBUSY);
+	CHECK(fi_poll_del(set, &s.cq->fid, 0) == 0);
+	CHECK(fi_close(&set->fid) == 0);
+	close_side(&s);
+}
+
+CASE(poll_set_reports_members)
+{
+	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct want w = RDM;
+	struct fid_poll *set;
+	struct pair p;
+	void *ready[2] = { NULL, NULL };
+	double end = seconds() + 10;
+	char in[8];
+	int ret;
+
+	open_side(&p.a, &w);
+	open_domain(&p.b, &w);
+	CHECK(fi_close(&p.b.cq->fid) == 0);
+	CHECK(fi_cq_open(p.b.domain, &attr, &p.b.cq, &contexts[9]) == 0);
+	if (fi_poll_open(p.b.domain, &(struct fi_poll_attr) { 0 }, &set) == -FI_ENOSYS)
+		SKIP("no poll sets");
+	open_ep(&p.b, p.b.info);
+	p.to_b = insert(&p.a, p.b.name);
+	CHECK(fi_poll_add(set, &p.b.cq->fid, 0) == 0);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	while ((ret = fi_poll(set, ready, 2)) == 0 && seconds() < end)
+		fi_cq_read(p.a.cq, NULL, 0);
+	CHECK(ret == 1 && ready[0] == &contexts[9]);
+	done(&p.b, &p.a, &contexts[0]);
+	CHECK(fi_poll_del(set, &p.b.cq->fid, 0) == 0);
+	CHECK(fi_close(&set->fid) == 0);
+	part(&p);
+}
+
+CASE_OURS(poll_set_of_counters)
+{
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_poll *set;
+	struct fid_cntr *cntr;
+	struct side s;
+	void *ready[1];
+
+	open_domain(&s, &RDM);
+	CHECK(fi_poll_open(s.domain, &(struct fi_poll_attr) { 0 }, &set) == 0);
+	CHECK(fi_cntr_open(s.domain, &attr, &cntr, &contexts[3]) == 0);
+	CHECK(fi_poll_add(set, &cntr->fid, 0) == 0);
+	CHECK(fi_poll(set, ready, 1) == 0);
+	CHECK(fi_cntr_add(cntr, 2) == 0);
+	CHECK(fi_poll(set, ready, 1) == 1 && ready[0] == &contexts[3]);
+	CHECK(fi_poll(set, ready, 1) == 0);
+	CHECK(fi_close(&cntr->fid) == -FI_EBUSY);
+	CHECK(fi_poll_del(set, &cntr->fid, 0) == 0 && fi_poll_del(set, &cntr->fid, 0) == -FI_EINVAL);
+	CHECK(fi_close(&cntr->fid) == 0 && fi_close(&set->fid) == 0);
+	close_side(&s);
+}
+
+CASE_OURS(cntr_counts_messages)
+{
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_cntr *sent, *received;
+	struct pair p;
+	char in[8];
+	double start;
+	int i;
+
+	meet(&p, &RDM);
+	CHECK(fi_cntr_open(p.a.domain, &attr, &sent, NULL) == 0);
+	CHECK(fi_cntr_open(p.b.domain, &attr, &received, NULL) == 0);
+	/* After enabling, as some programs do. */
+	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND) == 0);
+	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND) == -FI_EINVAL);
+	CHECK(fi_ep_bind(p.b.ep, &received->fid, FI_RECV | FI_REMOTE_WRITE) == 0);
+	CHECK(fi_ep_bind(p.b.ep, &received->fid, 1ULL << 60) == -FI_EBADFLAGS);
+	for (i = 0; i < 3; i++)
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	POST(fi_send(p.a.ep, "123456789", 9, NULL, p.to_b, &contexts[1]), &p.a);
+	done(&p.a, &p.b, &contexts[1]);
+	CHECK(fi_cntr_wait(received, 2, 10000) == 0);
+	while (fi_cntr_readerr(received) == 0)
+		fi_cntr_read(sent);
+	CHECK(fi_cntr_read(received) == 2 && fi_cntr_readerr(received) == 1);
+	CHECK(fi_cntr_read(sent) == 3);
+	start = seconds();
+	CHECK(fi_cntr_wait(sent, 4, 50) == -FI_ETIMEDOUT && seconds() - start > 0.049);
+	CHECK(fi_cntr_set(sent, 10) == 0 && fi_cntr_wait(sent, 10, -1) == 0);
+	CHECK(fi_close(&sent->fid) == -FI_EBUSY);
+	CHECK(fi_close(&p.a.ep->fid) == 0 && fi_close(&p.b.ep->fid) == 0);
+	p.a.ep = p.b.ep = NULL;
+	CHECK(fi_close(&sent->fid) == 0 && fi_close(&received->fid) == 0);
+	part(&p);
+}
+
+CASE_OURS(progress_auto_without_calls)
+{
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO };
+	struct iovec iov = { "x", 1 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+	static char big[4 << 20], in[4 << 20];
+	struct pair p;
+	char *seen = in + sizeof(in) - 1;
+	double end = seconds() + 10;
+
+	meet(&p, &w);
+	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_AUTO);
+	msg.addr = p.to_b;
+	memset(big, 'z', sizeof(big));
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	iov.iov_base = big;
+	iov.iov_len = sizeof(big);
+	CHECK(fi_sendmsg(p.a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
+	/* Nobody calls anything: it arrives all the same. */
+	while (*(volatile char *) seen != 'z' && seconds() < end)
+		poll(NULL, 0, 1);
+	CHECK(*(volatile char *) seen == 'z');
+	done(&p.b, NULL, &contexts[0]);
+	done(&p.a, NULL, &contexts[1]);
+	part(&p);
+}
+
+CASE_OURS(wait_on_mutex_and_condition)
+{
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_AUTO, .wait = FI_WAIT_MUTEX_COND };
+	struct fi_mutex_cond mc = { NULL, NULL };
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	struct fid *fids[1];
+	char in[8];
+	ssize_t ret;
+	int i;
+
+	meet(&p, &w);
+	CHECK(fi_control(&p.b.cq->fid, FI_GETWAIT, &mc) == 0 && mc.mutex && mc.cond);
+	fids[0] = &p.b.cq->fid;
+	for (i = 0; i < 5; i++) {
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+		pthread_mutex_lock(mc.mutex);
+		while ((ret = fi_cq_read(p.b.cq, &entry, 1)) == -FI_EAGAIN)
+			if (fi_trywait(p.b.fabric, fids, 1) == 0)
+				pthread_cond_wait(mc.cond, mc.mutex);
+		pthread_mutex_unlock(mc.mutex);
+		CHECK(ret == 1);
+		CHECK(pthread_join(l.thread, NULL) == 0);
+	}
+	part(&p);
+}
+
+CASE_OURS(an_idle_reader_uses_no_processor)
+{
+	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
+	struct want dgram = { .type = FI_EP_DGRAM, .wait = FI_WAIT_UNSPEC };
+	struct fi_cq_tagged_entry entry;
+	struct timespec before, after;
+	struct pair p;
+	int round;
+
+	for (round = 0; round < 2; round++) {
+		meet(&p, round ? &dgram : &w);
+		if (round) {
+			/* A packet for which there is no receive must not keep the reader awake. */
+			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+		}
+		CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 20) == -FI_EAGAIN);
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+		CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 500) == -FI_EAGAIN);
+		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+		CHECK((double) (after.tv_sec - before.tv_sec) + (double) (after.tv_nsec - before.tv_nsec) / 1e9 < 0.1);
+		part(&p);
+	}
+}
