@@ -11,6 +11,9 @@ use core::fmt;
 /// `FI_SHARED_CONTEXT` as a context count.
 pub const SHARED_CONTEXT: usize = usize::MAX;
 
+/// What a message stream keeps of early messages from every peer, in bytes (the credit of a link).
+const EARLY_BYTES: usize = 2 << 20;
+
 /// Why an offer does not meet the hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
@@ -126,7 +129,7 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
         endpoint(&mut info, want, hints, offer, api)?;
     }
     if let Some(want) = &hints.rx {
-        receive(&mut info, want, offer)?;
+        receive(&mut info, want, offer, api)?;
     }
     if let Some(want) = &hints.tx {
         transmit(&mut info, want, offer)?;
@@ -260,14 +263,14 @@ fn mr_mode(info: &mut Info, hints: &Hints, offer: &Info, api: Version) -> Check 
     let given = hints.domain.as_ref().map(|domain| domain.mr_mode);
     let required = offer.domain.mr_mode - (MrMode::BASIC | MrMode::SCALABLE);
     let wanted = given.unwrap_or(MrMode::empty());
-    info.domain.mr_mode = if wanted == MrMode::BASIC || wanted == MrMode::SCALABLE {
+    let old = wanted & (MrMode::BASIC | MrMode::SCALABLE);
+    info.domain.mr_mode = if !old.is_empty() && old == wanted && wanted.bits().count_ones() == 1 {
         wanted
+    } else if !old.is_empty() {
+        // The two of before 1.5 stand alone.
+        return Err(Reason::new("domain_attr->mr_mode", list(wanted.names(), 0), "either one of the two old modes or none"));
     } else if !modern {
-        if wanted.is_empty() || wanted == MrMode::LOCAL {
-            MrMode::BASIC
-        } else {
-            return Err(Reason::new("domain_attr->mr_mode", format!("{:#x}", wanted.bits()), "FI_MR_BASIC"));
-        }
+        MrMode::BASIC
     } else if given.is_some() && !(required - wanted).is_empty() {
         let missing = list((required - wanted).names(), 0);
         return Err(Reason::new("domain_attr->mr_mode", list(wanted.names(), 0), missing));
@@ -325,7 +328,7 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, _api: V
     Ok(())
 }
 
-fn receive(info: &mut Info, want: &RxAttr, offer: &Info) -> Check {
+fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check {
     let offered = &offer.rx;
     subset_caps("rx_attr->caps", want.caps - Caps::IGNORED_FOR_RECEIVE, offered.caps)?;
     required_mode("rx_attr->mode", offered.mode, if want.mode.is_empty() { info.mode } else { want.mode })?;
@@ -340,7 +343,10 @@ fn receive(info: &mut Info, want: &RxAttr, offer: &Info) -> Check {
     if want.comp_order != 0 {
         return Err(Reason::new("rx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, 0)?;
+    // Removed in 2.0. A message-stream provider keeps this much of early messages for every peer anyway.
+    let buffered = if api < Version::new(2, 0) && !offer.tx.msg_order.is_empty() { EARLY_BYTES } else { 0 };
+    at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, buffered)?;
+    info.rx.total_buffered_recv = want.total_buffered_recv;
     at_most("rx_attr->size", want.size, offered.size)?;
     at_most("rx_attr->iov_limit", want.iov_limit, offered.iov_limit)?;
     info.rx.op_flags = want.op_flags;

@@ -73,7 +73,8 @@ CASE(getinfo_return_values)
 	/* The hints are as they were. */
 	CHECK(hints->caps == copy->caps && hints->mode == copy->mode && !hints->src_addr && !hints->next);
 	CHECK(!memcmp(hints->tx_attr, copy->tx_attr, sizeof(*hints->tx_attr)));
-	CHECK(!memcmp(hints->ep_attr, copy->ep_attr, sizeof(*hints->ep_attr)));
+	CHECK(hints->ep_attr->type == copy->ep_attr->type && hints->ep_attr->max_msg_size == copy->ep_attr->max_msg_size);
+	CHECK(hints->ep_attr->tx_ctx_cnt == copy->ep_attr->tx_ctx_cnt && hints->ep_attr->protocol == copy->ep_attr->protocol);
 	fi_freeinfo(copy);
 	hints->caps = FI_MSG;
 	hints->ep_attr->type = FI_EP_RDM;
@@ -1030,7 +1031,7 @@ CASE_OURS(offers_are_as_documented)
 		CHECK(udp || i->ep_attr->mem_tag_format == 0xaaaaaaaaaaaaaaaaULL);
 		CHECK(udp || (i->tx_attr->msg_order & FI_ORDER_SAS && !(i->tx_attr->msg_order & (FI_ORDER_SAR | FI_ORDER_WAR))));
 		CHECK(!udp || (i->ep_attr->type == FI_EP_DGRAM && i->ep_attr->protocol == FI_PROTO_UDP));
-		CHECK(!udp || (i->ep_attr->max_msg_size >= 1400 && i->tx_attr->inject_size == i->ep_attr->max_msg_size));
+		CHECK(!udp || (i->ep_attr->max_msg_size >= 500 && i->tx_attr->inject_size == i->ep_attr->max_msg_size));
 		CHECK(!udp || i->caps & FI_MULTICAST);
 		if (!strcmp(name, "tcp") && i->ep_attr->type == FI_EP_MSG)
 			CHECK(i->ep_attr->protocol == FI_PROTO_SOCK_TCP);

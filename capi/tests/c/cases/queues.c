@@ -444,7 +444,8 @@ static size_t error_size(uint32_t api)
 	CHECK(ret == -FI_EAVAIL);
 	memset(bytes, 0xa5, sizeof(bytes));
 	err->err_data_size = 0;
-	CHECK(fi_cq_readerr(p.b.cq, err, 0) == 1);
+	/* Not by the header, which fills in the newest field itself. */
+	CHECK(p.b.cq->ops->readerr(p.b.cq, err, 0) == 1);
 	CHECK(err->err == FI_ETRUNC && err->olen == 6);
 	for (i = sizeof(bytes); bytes[i - 1] == 0xa5; i--)
 		;
@@ -455,7 +456,7 @@ static size_t error_size(uint32_t api)
 CASE_OURS(cq_err_entry_by_version)
 {
 	/* err_data_size ends at 80; the field after it came with 1.20. */
-	CHECK(error_size(FI_VERSION(1, 4)) == 80 - 8 || error_size(FI_VERSION(1, 4)) == 80);
+	CHECK(error_size(FI_VERSION(1, 4)) == 80);
 	CHECK(error_size(FI_VERSION(1, 5)) == 80);
 	CHECK(error_size(FI_VERSION(1, 19)) == 80);
 }
