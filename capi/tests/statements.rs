@@ -40,6 +40,25 @@ fn reference() -> Option<PathBuf> {
     named.into_iter().chain(known).find(|dir| dir.join("libfabric.so.1").exists())
 }
 
+/// Where the reference does not do what its manual says, or leaves open; these cases are not run on it.
+const REFERENCE_DIFFERS: &[(&str, &str)] = &[
+    ("eq_close_rules", "aborts when an event queue with events is closed"),
+    ("caps_local_remote_comm", "names loopback as able to reach other nodes"),
+    ("max_msg_size_enforced", "takes a message that is larger than max_msg_size"),
+    ("ep_close_discards_pending", "completes what was pending when its endpoint is closed"),
+    ("av_open_rules", "an address vector does not carry its context"),
+    ("av_insertsvc_resolves", "accepts a service that has no number"),
+    ("ep_enable_missing_binds", "enables an endpoint that has no address vector"),
+    ("cq_truncated_receive", "the error entry has no tag"),
+    ("rdm_unreachable_send_error", "answers EAGAIN for ever for a peer that refuses"),
+    ("cq_error_without_completion", "as rdm_unreachable_send_error"),
+    ("cq_strerror_text", "has no text for an error of its own"),
+    ("cq_sread_without_wait_object", "crashes"),
+    ("trywait_before_blocking", "takes a queue that has no wait object"),
+    ("poll_set_rules", "takes flags that there are none of"),
+    ("cq_sread_wakes_on_entry", "a reader blocked without a peer's progress sleeps for ever"),
+];
+
 /// Which headers a program is compiled with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Headers {
@@ -96,6 +115,10 @@ fn list(program: &Path, library: &Path) -> Result<Vec<(String, bool)>, String> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
+fn differs(case: &str) -> bool {
+    REFERENCE_DIFFERS.iter().any(|(name, _)| *name == case)
+}
+
 fn trials() -> Result<Vec<Trial>, String> {
     let dir = Arc::new(library()?);
     let folder = Path::new(HERE).join("tests/c/cases");
@@ -131,7 +154,8 @@ fn trials() -> Result<Vec<Trial>, String> {
             add("debian_headers", &old, &dir, &cases);
         }
         if let Some(reference) = reference.as_ref().filter(|_| !asan()) {
-            let any: Vec<(String, bool)> = cases.iter().filter(|(_, ours)| !ours).cloned().collect();
+            let any: Vec<(String, bool)> =
+                cases.iter().filter(|(name, ours)| !ours && !differs(name)).cloned().collect();
             add("reference", &ours, reference, &any);
         }
     }

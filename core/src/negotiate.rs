@@ -268,7 +268,11 @@ fn mr_mode(info: &mut Info, hints: &Hints, offer: &Info, api: Version) -> Check 
         wanted
     } else if !old.is_empty() {
         // The two of before 1.5 stand alone.
-        return Err(Reason::new("domain_attr->mr_mode", list(wanted.names(), 0), "either one of the two old modes or none"));
+        return Err(Reason::new(
+            "domain_attr->mr_mode",
+            list(wanted.names(), 0),
+            "either one of the two old modes or none",
+        ));
     } else if !modern {
         MrMode::BASIC
     } else if given.is_some() && !(required - wanted).is_empty() {

@@ -331,14 +331,14 @@ CASE(cm_traffic_before_connected)
 	listen_at(&d);
 	open_side(&a, &MSG);
 	/* Receives may be posted at any time. */
-	POST(fi_recv(a.ep, in, 8, NULL, 0, &contexts[0]), &a);
+	POST(fi_recv(a.ep, in, 8, NULL, 0, &contexts[0]));
 	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
 	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
 	open_ep(&d.s, event.cm.info);
 	fi_freeinfo(event.cm.info);
 	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
 	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
-	POST(fi_send(d.s.ep, "x", 1, NULL, 0, &contexts[1]), &d.s);
+	POST(fi_send(d.s.ep, "x", 1, NULL, 0, &contexts[1]));
 	done(&a, &d.s, &contexts[0]);
 	close_side(&a);
 	close_door(&d);
@@ -384,8 +384,8 @@ CASE_OURS(cm_shutdown_rules)
 	int i;
 
 	meet(&p, &MSG);
-	POST(fi_recv(p.a.ep, in[0], 8, NULL, 0, &contexts[0]), &p.a);
-	POST(fi_recv(p.a.ep, in[1], 8, NULL, 0, &contexts[1]), &p.a);
+	POST(fi_recv(p.a.ep, in[0], 8, NULL, 0, &contexts[0]));
+	POST(fi_recv(p.a.ep, in[1], 8, NULL, 0, &contexts[1]));
 	CHECK(fi_shutdown(p.a.ep, 0) == 0);
 	/* What is cancelled is there when the call returns. */
 	for (i = 0; i < 2; i++) {
@@ -525,17 +525,17 @@ CASE_OURS(multicast_join_event)
 	CHECK(number == FI_JOIN_COMPLETE && event.fid == &mc->fid && event.context == &contexts[5]);
 	CHECK(fi_join(p.a.ep, group, FI_SEND, &sender, NULL) == 0);
 	CHECK(fi_mc_addr(sender) != FI_ADDR_NOTAVAIL);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	msg.addr = fi_mc_addr(sender);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
 	done(&p.b, &p.a, &contexts[0]);
 	CHECK(!strcmp(in, "to all"));
 	/* Every group that was joined must be left before its endpoint is closed. */
 	CHECK(fi_close(&p.b.ep->fid) == -FI_EBUSY);
 	CHECK(fi_close(&mc->fid) == 0);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	done(&p.a, NULL, &contexts[1]);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
 	done(&p.a, NULL, &contexts[1]);
 	quiet(&p.b, &p.a);
 	CHECK(fi_close(&sender->fid) == 0);

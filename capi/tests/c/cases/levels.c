@@ -8,7 +8,7 @@ static void send_at_level(struct pair *p, size_t len, uint64_t level, void *cont
 	struct iovec iov = { out, len };
 	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = p->to_b, .context = context };
 
-	POST(fi_sendmsg(p->a.ep, &msg, level), &p->a);
+	POST(fi_sendmsg(p->a.ep, &msg, level));
 }
 
 CASE(cq_completion_levels)
@@ -21,7 +21,7 @@ CASE(cq_completion_levels)
 
 	meet(&p, &RDM);
 	for (i = 0; i < ARRAY(levels); i++) {
-		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		send_at_level(&p, i % 2 ? 600000 : 10, levels[i], &contexts[1]);
 		done(&p.a, &p.b, &contexts[1]);
 		done(&p.b, &p.a, &contexts[0]);
@@ -59,7 +59,7 @@ CASE(cq_delivery_complete_level)
 	char in[16];
 
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	memset(in, 'x', sizeof(in));
 	send_at_level(&p, 10, FI_DELIVERY_COMPLETE, &contexts[1]);
 	done(&p.a, &p.b, &contexts[1]);
@@ -78,7 +78,7 @@ CASE_OURS(cq_delivery_without_a_receive)
 	meet(&p, &RDM);
 	send_at_level(&p, 10, FI_DELIVERY_COMPLETE, &contexts[1]);
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
 }
@@ -91,9 +91,9 @@ CASE_OURS(cq_match_complete_level)
 
 	w.tx_flags = FI_MATCH_COMPLETE;
 	meet(&p, &w);
-	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 1, &contexts[1]), &p.a);
+	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 1, &contexts[1]));
 	quiet(&p.a, &p.b);
-	POST(fi_trecv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]), &p.b);
+	POST(fi_trecv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
@@ -113,16 +113,16 @@ CASE(cq_inject_complete_reuse)
 	msg.addr = p.to_b;
 	CHECK(sizeof(out) > p.a.info->tx_attr->inject_size);
 	memset(out, 'a', sizeof(out));
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_INJECT_COMPLETE), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_sendmsg(p.a.ep, &msg, FI_INJECT_COMPLETE));
 	done(&p.a, &p.b, &contexts[1]);
 	memset(out, 'b', sizeof(out));
 	done(&p.b, &p.a, &contexts[0]);
 	for (i = 0; i < sizeof(in); i++)
 		CHECK(in[i] == 'a');
 	/* A call that never reports success does not begin to. */
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &contexts[0]);
 	quiet(&p.a, &p.b);
 	part(&p);
@@ -142,8 +142,8 @@ CASE_OURS(cq_fence_level)
 	send_at_level(&p, 10, FI_FENCE | FI_DELIVERY_COMPLETE, &contexts[1]);
 	send_at_level(&p, 10, 0, &contexts[2]);
 	CHECK(next(&p.a, &p.b, &entry, &err, 0.05) == -1);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[3]), &p.b);
-	POST(fi_recv(p.b.ep, small, 16, NULL, FI_ADDR_UNSPEC, &contexts[4]), &p.b);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[3]));
+	POST(fi_recv(p.b.ep, small, 16, NULL, FI_ADDR_UNSPEC, &contexts[4]));
 	done(&p.a, &p.b, &contexts[0]);
 	/* The fenced one certifies all that came before it; the next leaves only then. */
 	CHECK(next(&p.a, &p.b, &entry, &err, 10) == 1);
@@ -171,8 +171,8 @@ CASE(cq_readfrom_source)
 	for (round = 0; round < 2; round++) {
 		/* First the sender is unknown and stays so; then it is inserted. */
 		known = round ? insert(&b, a.name) : FI_ADDR_NOTAVAIL;
-		POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &b);
-		POST(fi_send(a.ep, "x", 1, NULL, to_b, &contexts[1]), &a);
+		POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		POST(fi_send(a.ep, "x", 1, NULL, to_b, &contexts[1]));
 		end = seconds() + 10;
 		while ((ret = fi_cq_readfrom(b.cq, &entry, 1, &from)) == -FI_EAGAIN && seconds() < end)
 			fi_cq_read(a.cq, NULL, 0);
@@ -181,8 +181,8 @@ CASE(cq_readfrom_source)
 		done(&a, &b, &contexts[1]);
 	}
 	/* What it says can be sent to. */
-	POST(fi_recv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]), &a);
-	POST(fi_send(b.ep, "y", 1, NULL, from, &contexts[3]), &b);
+	POST(fi_recv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_send(b.ep, "y", 1, NULL, from, &contexts[3]));
 	done(&a, &b, &contexts[2]);
 	close_side(&a);
 	close_side(&b);
@@ -199,8 +199,8 @@ CASE_OURS(cq_readfrom_without_source)
 
 	meet(&p, &RDM);
 	CHECK(!(p.b.info->caps & FI_SOURCE));
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	while ((ret = fi_cq_readfrom(p.b.cq, &entry, 1, &from)) == -FI_EAGAIN && seconds() < end)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(ret == 1 && from == FI_ADDR_NOTAVAIL);
@@ -213,6 +213,7 @@ static void from_unknown(enum fi_ep_type type, uint32_t api, size_t room)
 	struct want w = { .type = type, .caps = FI_SOURCE | FI_SOURCE_ERR, .api = api };
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry err = { 0 };
+	uint32_t version = api ? api : API;
 	struct side a, b;
 	fi_addr_t to_b, from;
 	char in[8] = "", addr[64];
@@ -222,8 +223,8 @@ static void from_unknown(enum fi_ep_type type, uint32_t api, size_t room)
 	open_side(&a, &w);
 	open_side(&b, &w);
 	to_b = insert(&a, b.name);
-	POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &b);
-	POST(fi_send(a.ep, "hello", 5, NULL, to_b, &contexts[1]), &a);
+	POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(a.ep, "hello", 5, NULL, to_b, &contexts[1]));
 	while ((ret = fi_cq_readfrom(b.cq, &entry, 1, &from)) == -FI_EAGAIN && seconds() < end)
 		fi_cq_read(a.cq, NULL, 0);
 	CHECK(ret == -FI_EAVAIL);
@@ -239,13 +240,13 @@ static void from_unknown(enum fi_ep_type type, uint32_t api, size_t room)
 		err.err_data_size = a.len;
 	}
 	CHECK(err.err_data_size == a.len || (room && room < a.len && err.err_data_size == room));
-	CHECK((err.err_data == addr) == (room > 0 && FI_VERSION_GE(api ? api : API, FI_VERSION(1, 5))));
+	CHECK((err.err_data == addr) == (room > 0 && FI_VERSION_GE(version, FI_VERSION(1, 5))));
 	if (err.err_data_size == a.len) {
 		CHECK(!memcmp(err.err_data, a.name, a.len));
 		from = insert(&b, err.err_data);
 		done(&a, &b, &contexts[1]);
-		POST(fi_recv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]), &a);
-		POST(fi_send(b.ep, "y", 1, NULL, from, &contexts[3]), &b);
+		POST(fi_recv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+		POST(fi_send(b.ep, "y", 1, NULL, from, &contexts[3]));
 		done(&a, &b, &contexts[2]);
 	}
 	close_side(&a);
@@ -282,15 +283,15 @@ CASE_OURS(cq_source_user_id)
 	/* The array holds the id and receives the handle. */
 	CHECK(fi_av_insert(p.b.av, p.a.name, 1, &id, FI_AV_USER_ID, NULL) == 1);
 	CHECK(id == 0);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	while ((ret = fi_cq_readfrom(p.b.cq, &entry, 1, &from)) == -FI_EAGAIN && seconds() < end)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(ret == 1 && from == 4711);
 	done(&p.a, &p.b, &contexts[1]);
 	/* Calls take the handle as ever. */
-	POST(fi_recv(p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.a);
-	POST(fi_send(p.b.ep, "y", 1, NULL, id, &contexts[3]), &p.b);
+	POST(fi_recv(p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_send(p.b.ep, "y", 1, NULL, id, &contexts[3]));
 	done(&p.a, &p.b, &contexts[2]);
 	part(&p);
 }
@@ -302,7 +303,7 @@ static void post_multi(struct side *s, void *buf, size_t len, void *context)
 	struct iovec iov = { buf, len };
 	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = context };
 
-	POST(fi_recvmsg(s->ep, &msg, FI_MULTI_RECV), s);
+	POST(fi_recvmsg(s->ep, &msg, FI_MULTI_RECV));
 }
 
 CASE(cq_multi_recv_entries)
@@ -318,7 +319,7 @@ CASE(cq_multi_recv_entries)
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
 	post_multi(&p.b, buf, sizeof(buf), &contexts[0]);
 	while (!released) {
-		POST(fi_send(p.a.ep, "0123456789abcdef", 16, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_send(p.a.ep, "0123456789abcdef", 16, NULL, p.to_b, &contexts[1]));
 		done(&p.a, &p.b, &contexts[1]);
 		while (next(&p.b, &p.a, &entry, &err, 0.02) == 1) {
 			CHECK(entry.op_context == &contexts[0]);
@@ -361,7 +362,7 @@ CASE_OURS(multi_recv_packs_messages)
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
 	/* Messages that came before the buffer go into it too, in order, one behind the other. */
 	for (i = 0; i < 3; i++) {
-		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[1]));
 		done(&p.a, &p.b, &contexts[1]);
 	}
 	quiet(&p.b, &p.a);
@@ -373,11 +374,11 @@ CASE_OURS(multi_recv_packs_messages)
 	}
 	/* One that does not fit behind them ends the buffer and goes into the next. */
 	post_multi(&p.b, big, sizeof(big), &contexts[2]);
-	POST(fi_send(p.a.ep, big, 600, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_send(p.a.ep, big, 600, NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.len == 600 && !(entry.flags & FI_MULTI_RECV));
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_send(p.a.ep, big, 800, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_send(p.a.ep, big, 800, NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags == FI_MULTI_RECV);
 	entry = done(&p.b, &p.a, &contexts[2]);
@@ -405,10 +406,10 @@ CASE_OURS(multi_recv_large_messages)
 	meet(&p, &w);
 	post_multi(&p.b, buf, sizeof(buf), &contexts[0]);
 	for (i = 0; i < 3; i++)
-		POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+		POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	memset(big, 'z', sizeof(big));
 	for (i = 0; i < 4; i++)
-		POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags == FI_MULTI_RECV);
 	CHECK(buf[3] == 'z' && buf[3 + 2 * sizeof(big) + 5] == 'z');
@@ -431,9 +432,9 @@ CASE_OURS(tagged_multi_recv_cap)
 
 	meet(&p, &w);
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
-	POST(fi_trecvmsg(p.b.ep, &msg, FI_MULTI_RECV), &p.b);
+	POST(fi_trecvmsg(p.b.ep, &msg, FI_MULTI_RECV));
 	for (i = 0; i < 4; i++) {
-		POST(fi_tinject(p.a.ep, "0123456789abcdef", 16, p.to_b, (uint64_t) (8 + i)), &p.a);
+		POST(fi_tinject(p.a.ep, "0123456789abcdef", 16, p.to_b, (uint64_t) (8 + i)));
 		entry = done(&p.b, &p.a, &contexts[0]);
 		CHECK(entry.tag == (uint64_t) (8 + i) && (char *) entry.buf == buf + 16 * i);
 		CHECK(!!(entry.flags & FI_MULTI_RECV) == (i == 3));
@@ -460,13 +461,13 @@ CASE(ep_selective_completion)
 	meet(&p, &w);
 	msg.addr = p.to_b;
 	for (i = 0; i < 3; i++)
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	/* Neither side asks for it. */
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	quiet(&p.a, &p.b);
 	quiet(&p.b, &p.a);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_COMPLETION), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[1]);
 	quiet(&p.b, &p.a);
 	part(&p);
@@ -474,12 +475,12 @@ CASE(ep_selective_completion)
 	w.tx_flags = w.rx_flags = FI_COMPLETION;
 	meet(&p, &w);
 	msg.addr = p.to_b;
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	quiet(&p.a, &p.b);
 	done(&p.b, &p.a, &contexts[2]);
 	part(&p);
@@ -494,12 +495,12 @@ CASE(ep_nonselective_completion)
 
 	meet(&p, &RDM);
 	msg.addr = p.to_b;
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
-	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &contexts[2]);
 	quiet(&p.a, &p.b);
 	part(&p);
@@ -514,16 +515,16 @@ CASE(ep_inject_completion_rules)
 
 	meet(&p, &RDM);
 	msg.addr = p.to_b;
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_INJECT), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_sendmsg(p.a.ep, &msg, FI_INJECT));
 	/* The buffer is free when the call returns; the operation completes like any other. */
 	strcpy(out, "after");
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
 	CHECK(!strcmp(in, "before"));
 	strcpy(out, "again");
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_inject(p.a.ep, out, 6, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, out, 6, p.to_b));
 	strcpy(out, "no");
 	done(&p.b, &p.a, &contexts[0]);
 	CHECK(!strcmp(in, "again"));
@@ -541,9 +542,9 @@ CASE(ep_default_op_flags)
 	w.tx_flags = FI_DELIVERY_COMPLETE;
 	meet(&p, &w);
 	CHECK(p.a.info->tx_attr->op_flags == FI_DELIVERY_COMPLETE);
-	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, 16, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	memset(in, 'x', sizeof(in));
-	POST(fi_send(p.a.ep, "12345", 5, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_send(p.a.ep, "12345", 5, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(!memcmp(in, "12345", 5));
 	if (fi_control(&p.a.ep->fid, FI_GETOPSFLAG, &flags) == 0)

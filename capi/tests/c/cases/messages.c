@@ -4,13 +4,13 @@
 
 static void to_b(struct pair *p, const char *text, uint64_t tag)
 {
-	POST(fi_tsend(p->a.ep, text, strlen(text) + 1, NULL, p->to_b, tag, &contexts[15]), &p->a);
+	POST(fi_tsend(p->a.ep, text, strlen(text) + 1, NULL, p->to_b, tag, &contexts[15]));
 	done(&p->a, &p->b, &contexts[15]);
 }
 
 static void get(struct pair *p, char *in, uint64_t tag, uint64_t ignore, void *context)
 {
-	POST(fi_trecv(p->b.ep, in, 64, NULL, FI_ADDR_UNSPEC, tag, ignore, context), &p->b);
+	POST(fi_trecv(p->b.ep, in, 64, NULL, FI_ADDR_UNSPEC, tag, ignore, context));
 }
 
 CASE(tagged_match_rule)
@@ -63,9 +63,9 @@ CASE(msg_receives_in_order)
 
 	meet(&p, &RDM);
 	for (i = 0; i < 4; i++)
-		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
 	for (i = 0; i < 4; i++) {
-		POST(fi_send(p.a.ep, "0123" + i, 1, NULL, p.to_b, &contexts[15]), &p.a);
+		POST(fi_send(p.a.ep, "0123" + i, 1, NULL, p.to_b, &contexts[15]));
 		done(&p.a, &p.b, &contexts[15]);
 	}
 	for (i = 0; i < 4; i++) {
@@ -87,11 +87,11 @@ CASE(msg_order_same_peer)
 	CHECK(p.a.info->tx_attr->msg_order & FI_ORDER_SAS);
 	for (i = 0; i < 5; i++) {
 		memset(big, 'a' + i, sizeof(big));
-		POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[0]), &p.a);
-		POST(fi_inject(p.a.ep, "z", 1, p.to_b), &p.a);
-		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
+		POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[0]));
+		POST(fi_inject(p.a.ep, "z", 1, p.to_b));
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[1]));
 		CHECK(done(&p.b, &p.a, &contexts[1]).len == sizeof(big) && in[0] == 'a' + i);
-		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]));
 		CHECK(done(&p.b, &p.a, &contexts[2]).len == 1 && in[0] == 'z');
 		done(&p.a, &p.b, &contexts[0]);
 	}
@@ -105,8 +105,8 @@ CASE(msg_tagged_queues_separate)
 
 	meet(&p, &RDM);
 	get(&p, in[0], 0, ~0ULL, &contexts[0]);
-	POST(fi_recv(p.b.ep, in[1], 64, NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
-	POST(fi_send(p.a.ep, "plain", 6, NULL, p.to_b, &contexts[15]), &p.a);
+	POST(fi_recv(p.b.ep, in[1], 64, NULL, FI_ADDR_UNSPEC, &contexts[1]));
+	POST(fi_send(p.a.ep, "plain", 6, NULL, p.to_b, &contexts[15]));
 	done(&p.a, &p.b, &contexts[15]);
 	done(&p.b, &p.a, &contexts[1]);
 	to_b(&p, "tagged", 3);
@@ -136,7 +136,7 @@ CASE(rdm_unreachable_send_error)
 	struct fi_cq_err_entry err;
 
 	open_side(&s, &RDM);
-	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]), &s);
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]));
 	err = failed(&s, NULL, FI_ECONNREFUSED);
 	CHECK(err.op_context == &contexts[0]);
 	close_side(&s);
@@ -151,11 +151,11 @@ CASE(msg_zero_byte_calls)
 	meet(&p, &RDM);
 	msg.addr = p.to_b;
 	for (i = 0; i < 3; i++)
-		POST(fi_recv(p.b.ep, (void *) 8, 0, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, (void *) 8, 0, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_recv(p.b.ep, (void *) 8, 0, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, (void *) 8, 0, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_inject(p.a.ep, (void *) 8, 0, p.to_b), &p.a);
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_inject(p.a.ep, (void *) 8, 0, p.to_b));
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	done(&p.a, &p.b, &contexts[1]);
 	for (i = 0; i < 3; i++)
 		CHECK(done(&p.b, &p.a, &contexts[0]).len == 0);
@@ -175,9 +175,9 @@ CASE(ep_message_boundaries)
 
 		meet(&p, &w);
 		for (i = 0; i < 4; i++)
-			POST(fi_recv(p.b.ep, in[i], sizeof(in[i]), NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+			POST(fi_recv(p.b.ep, in[i], sizeof(in[i]), NULL, FI_ADDR_UNSPEC, &contexts[i]));
 		for (i = 0; i < 4; i++) {
-			POST(fi_send(p.a.ep, in[0], sizes[i], NULL, p.to_b, &contexts[8]), &p.a);
+			POST(fi_send(p.a.ep, in[0], sizes[i], NULL, p.to_b, &contexts[8]));
 			done(&p.a, &p.b, &contexts[8]);
 		}
 		for (i = 0; i < 4; i++)
@@ -193,8 +193,8 @@ CASE(msg_dest_ignored_connected)
 	char in[8];
 
 	meet(&p, &w);
-	POST(fi_recv(p.b.ep, in, 8, NULL, 12345, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, 54321, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, 12345, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, 54321, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
@@ -211,9 +211,9 @@ CASE(msg_more_flag)
 	meet(&p, &RDM);
 	msg.addr = p.to_b;
 	for (i = 0; i < 5; i++)
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	for (i = 0; i < 5; i++)
-		POST(fi_sendmsg(p.a.ep, &msg, i < 4 ? FI_MORE : 0), &p.a);
+		POST(fi_sendmsg(p.a.ep, &msg, i < 4 ? FI_MORE : 0));
 	for (i = 0; i < 5; i++)
 		done(&p.b, &p.a, &contexts[0]);
 	for (i = 0; i < 5; i++)
@@ -231,8 +231,8 @@ CASE_OURS(msg_more_then_a_failing_call)
 
 	meet(&p, &RDM);
 	msg.addr = p.to_b;
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_MORE), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_sendmsg(p.a.ep, &msg, FI_MORE));
 	CHECK(fi_inject(p.a.ep, much, sizeof(much), p.to_b) == -FI_EMSGSIZE);
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
@@ -247,12 +247,12 @@ CASE(msg_self_send)
 	open_side(&s, &RDM);
 	self = insert(&s, s.name);
 	memset(out, 'q', sizeof(out));
-	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &s);
-	POST(fi_inject(s.ep, "me", 3, self), &s);
+	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(s.ep, "me", 3, self));
 	done(&s, NULL, &contexts[0]);
 	CHECK(!strcmp(in, "me"));
-	POST(fi_trecv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]), &s);
-	POST(fi_tsend(s.ep, out, sizeof(out), NULL, self, 1, &contexts[0]), &s);
+	POST(fi_trecv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+	POST(fi_tsend(s.ep, out, sizeof(out), NULL, self, 1, &contexts[0]));
 	done(&s, NULL, &contexts[0]);
 	done(&s, NULL, &contexts[0]);
 	CHECK(in[sizeof(in) - 1] == 'q');
@@ -268,9 +268,9 @@ CASE(mode_iov_reusable_after_call)
 
 	meet(&p, &RDM);
 	CHECK(p.a.info->tx_attr->iov_limit >= 2 && !(p.a.info->mode & FI_ASYNC_IOV));
-	POST(fi_recvv(p.b.ep, place, NULL, 2, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recvv(p.b.ep, place, NULL, 2, FI_ADDR_UNSPEC, &contexts[0]));
 	memset(place, 0, sizeof(place));
-	POST(fi_sendv(p.a.ep, iov, NULL, 2, p.to_b, &contexts[1]), &p.a);
+	POST(fi_sendv(p.a.ep, iov, NULL, 2, p.to_b, &contexts[1]));
 	memset(iov, 0, sizeof(iov));
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == 5);
@@ -292,8 +292,8 @@ CASE(ep_iov_limits)
 		out[i] = (char) ('a' + i);
 		iov[i] = (struct iovec) { out + i, 1 };
 	}
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_sendv(p.a.ep, iov, NULL, most, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_sendv(p.a.ep, iov, NULL, most, p.to_b, &contexts[1]));
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == most && !memcmp(in, out, most));
 	part(&p);
 }
@@ -325,8 +325,8 @@ CASE(inject_size_is_served)
 	most = p.a.info->tx_attr->inject_size;
 	CHECK(most >= 8 && most <= sizeof(out));
 	memset(out, 'i', most);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_inject(p.a.ep, out, most, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, out, most, p.to_b));
 	memset(out, 'x', most);
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == most && in[most - 1] == 'i');
 	part(&p);
@@ -354,8 +354,8 @@ CASE(max_msg_size_enforced)
 	meet(&p, &w);
 	most = p.a.info->ep_attr->max_msg_size;
 	CHECK(most > 0 && most < sizeof(out));
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, out, most, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, out, most, NULL, p.to_b, &contexts[1]));
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == most);
 	done(&p.a, &p.b, &contexts[1]);
 	ret = fi_send(p.a.ep, out, most + 1, NULL, p.to_b, &contexts[1]);
@@ -370,7 +370,7 @@ CASE(dgram_drops_unseen)
 	struct side s;
 
 	open_side(&s, &w);
-	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]), &s);
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]));
 	done(&s, NULL, &contexts[0]);
 	close_side(&s);
 }
@@ -399,10 +399,10 @@ CASE_OURS(dgram_over_both_families)
 	open_ep(&s, info);
 	/* Forty packets in one go: they come in batches, each whole. */
 	for (i = 0; i < 40; i++)
-		POST(fi_recv(s.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, in[i]), &s);
+		POST(fi_recv(s.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, in[i]));
 	insert(&s, s.name);
 	for (i = 0; i < 40; i++)
-		POST(fi_inject(s.ep, "12345678", (size_t) i % 8 + 1, 0), &s);
+		POST(fi_inject(s.ep, "12345678", (size_t) i % 8 + 1, 0));
 	for (i = 0; i < 40; i++)
 		CHECK(done(&s, NULL, in[i]).len == (size_t) i % 8 + 1);
 	CHECK(fi_tsend(s.ep, "x", 1, NULL, 0, 1, NULL) == -FI_ENOSYS);
@@ -423,11 +423,11 @@ CASE(caps_directed_recv_matches)
 	from_a = p.to_a;
 	from_c = insert(&p.b, c.name);
 	c_to_b = insert(&c, p.b.name);
-	POST(fi_trecv(p.b.ep, in[0], 64, NULL, from_c, 1, 0, &contexts[0]), &p.b);
-	POST(fi_trecv(p.b.ep, in[1], 64, NULL, from_a, 1, 0, &contexts[1]), &p.b);
-	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]), &p.a);
+	POST(fi_trecv(p.b.ep, in[0], 64, NULL, from_c, 1, 0, &contexts[0]));
+	POST(fi_trecv(p.b.ep, in[1], 64, NULL, from_a, 1, 0, &contexts[1]));
+	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]));
 	done(&p.b, &p.a, &contexts[1]);
-	POST(fi_tsend(c.ep, "c", 2, NULL, c_to_b, 1, &contexts[2]), &c);
+	POST(fi_tsend(c.ep, "c", 2, NULL, c_to_b, 1, &contexts[2]));
 	done(&p.b, &c, &contexts[0]);
 	CHECK(in[0][0] == 'c' && in[1][0] == 'a');
 	part(&p);
@@ -435,8 +435,8 @@ CASE(caps_directed_recv_matches)
 	/* Without the capability the address does not count. */
 	w.caps = FI_TAGGED;
 	meet(&p, &w);
-	POST(fi_trecv(p.b.ep, in[0], 64, NULL, 77, 1, 0, &contexts[0]), &p.b);
-	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]), &p.a);
+	POST(fi_trecv(p.b.ep, in[0], 64, NULL, 77, 1, 0, &contexts[0]));
+	POST(fi_tsend(p.a.ep, "a", 2, NULL, p.to_b, 1, &contexts[2]));
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
 }
@@ -453,13 +453,13 @@ CASE_OURS(caps_fence_orders_sends)
 
 	meet(&p, &w);
 	msg.addr = p.to_b;
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	iov.iov_len = 1;
 	msg.context = &contexts[1];
-	POST(fi_sendmsg(p.a.ep, &msg, FI_FENCE), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, FI_FENCE));
 	/* The first waits for its receive, so the fenced one does not leave. */
 	CHECK(next(&p.a, &p.b, &entry, &err, 0.1) == -1);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	done(&p.a, &p.b, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
 	part(&p);
@@ -502,7 +502,7 @@ CASE(tagged_peek_metadata)
 	meet(&p, &RDM);
 	CHECK(look(&p, 5, FI_PEEK, &contexts[0], NULL, 0) == 0);
 	CHECK(failed(&p.b, &p.a, FI_ENOMSG).op_context == &contexts[0]);
-	POST(fi_tsenddata(p.a.ep, "hello", 6, NULL, 17, p.to_b, 5, &contexts[15]), &p.a);
+	POST(fi_tsenddata(p.a.ep, "hello", 6, NULL, 17, p.to_b, 5, &contexts[15]));
 	done(&p.a, &p.b, &contexts[15]);
 	entry = found(&p, 5, 0, &contexts[0]);
 	CHECK(entry.len == 6 && entry.tag == 5 && entry.flags & FI_RECV && entry.flags & FI_TAGGED);
@@ -536,7 +536,7 @@ CASE(tagged_peek_claim)
 	CHECK(!strcmp(small, "first"));
 	/* The same with one that waits at its sender. */
 	memset(big, 'b', sizeof(big));
-	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]), &p.a);
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]));
 	CHECK(found(&p, 6, FI_CLAIM, &contexts[0]).len == sizeof(big));
 	CHECK(look(&p, 6, FI_CLAIM, &contexts[0], in, sizeof(in)) == 0);
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == sizeof(big));
@@ -571,11 +571,11 @@ CASE_OURS(tagged_claim_rules)
 	CHECK(look(&p, 5, FI_CLAIM, &contexts[0], in, 8) == -FI_EINVAL);
 	CHECK(look(&p, 5, FI_DISCARD, &contexts[0], in, 8) == -FI_EINVAL);
 	/* A large one is thrown away at its sender. */
-	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]), &p.a);
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]));
 	CHECK(found(&p, 6, FI_DISCARD, &contexts[0]).len == sizeof(big));
 	done(&p.a, &p.b, &contexts[2]);
 	/* A claim whose sender goes before all of it is here is an error, once. */
-	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 7, &contexts[2]), &p.a);
+	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 7, &contexts[2]));
 	found(&p, 7, FI_CLAIM, &contexts[1]);
 	CHECK(fi_close(&p.a.ep->fid) == 0);
 	p.a.ep = NULL;
@@ -622,7 +622,7 @@ CASE(ep_close_discards_pending)
 	char in[8];
 
 	open_side(&s, &RDM);
-	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &s);
+	POST(fi_recv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	CHECK(fi_close(&s.ep->fid) == 0);
 	s.ep = NULL;
 	CHECK(fi_cq_read(s.cq, &(struct fi_cq_tagged_entry) { 0 }, 1) == -FI_EAGAIN);
@@ -638,14 +638,14 @@ CASE(mode_context_rules)
 
 	CHECK(sizeof(struct fi_context) == 32 && sizeof(struct fi_context2) == 64);
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &two), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &two));
 	done(&p.a, &p.b, &two);
 	done(&p.b, &p.a, &a.context);
 	CHECK(a.mine == 7);
 	/* It may be used again. */
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context), &p.b);
-	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &a.context);
 	part(&p);
 }
@@ -668,8 +668,8 @@ CASE(getname_address_usable)
 	/* Nothing is known of the names but their bytes. */
 	meet(&p, &RDM);
 	CHECK(p.a.len == p.b.len && p.a.len <= 64);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
 }
@@ -704,8 +704,8 @@ CASE(progress_manual_by_reads)
 
 	meet(&p, &w);
 	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_MANUAL);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
 	part(&p);
@@ -745,7 +745,7 @@ CASE(domain_concurrent_calls)
 	for (i = 0; i < 4; i++) {
 		callers[i] = (struct caller) { &p, i, 0 };
 		CHECK(pthread_create(&callers[i].thread, NULL, call, &callers[i]) == 0);
-		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i), &p.b);
+		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i));
 	}
 	while (got < 8000) {
 		struct fi_cq_tagged_entry entry;
@@ -755,7 +755,7 @@ CASE(domain_concurrent_calls)
 		got++;
 		i = (int) (intptr_t) entry.op_context;
 		CHECK(entry.tag == (uint64_t) i);
-		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i), &p.b);
+		POST(fi_trecv(p.b.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, (void *) (intptr_t) i));
 	}
 	for (i = 0; i < 4; i++)
 		CHECK(pthread_join(callers[i].thread, NULL) == 0);

@@ -47,8 +47,8 @@ CASE(close_parent_busy)
 	CHECK(fi_close(&p.b.fabric->fid) == -FI_EBUSY);
 	CHECK(fi_close(&p.b.domain->fid) == -FI_EBUSY);
 	CHECK(fi_close(&p.b.av->fid) == -FI_EBUSY);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
 }
@@ -114,8 +114,8 @@ CASE(domain_threading_hints)
 			CHECK(p.a.info->domain_attr->threading == levels[i]);
 		else
 			CHECK(p.a.info->domain_attr->threading != FI_THREAD_UNSPEC);
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 		done(&p.b, &p.a, &contexts[0]);
 		part(&p);
 	}
@@ -374,14 +374,14 @@ CASE(av_remove_reinsert)
 	char in[8];
 
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
 	CHECK(fi_av_remove(p.a.av, &p.to_b, 1, 0) == 0);
 	p.to_b = insert(&p.a, p.b.name);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	part(&p);
 }
@@ -464,8 +464,8 @@ CASE(av_shared_after_enable)
 	CHECK(fi_endpoint(p.a.domain, p.a.info, &other, NULL) == 0);
 	CHECK(fi_ep_bind(other, &p.a.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
 	CHECK(fi_ep_bind(other, &p.a.av->fid, 0) == 0 && fi_enable(other) == 0);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(other, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(other, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	CHECK(fi_close(&other->fid) == 0);
 	part(&p);
@@ -672,8 +672,8 @@ CASE_OURS(ep_alias_opsflag_rules)
 	flags = FI_TRANSMIT;
 	CHECK(fi_control(&p.a.ep->fid, FI_GETOPSFLAG, &flags) == 0 && flags == 0);
 	memset(in, 'x', sizeof(in));
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(alias, "ab", 2, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(alias, "ab", 2, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(in[0] == 'a');
 	CHECK(fi_close(&p.a.ep->fid) == -FI_EBUSY);

@@ -73,8 +73,8 @@ static size_t written_by_format(enum fi_cq_format format, void *out)
 	w.format = format;
 	meet(&p, &w);
 	/* The helper's default is TAGGED: UNSPEC is asked for by a queue of its own below. */
-	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 5, 0, &contexts[3]), &p.b);
-	POST(fi_tsenddata(p.a.ep, "12345", 5, NULL, 77, p.to_b, 5, &contexts[0]), &p.a);
+	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 5, 0, &contexts[3]));
+	POST(fi_tsenddata(p.a.ep, "12345", 5, NULL, 77, p.to_b, 5, &contexts[0]));
 	for (i = 0; i < 8; i++)
 		words[i] = untouched;
 	do {
@@ -141,8 +141,8 @@ CASE(cq_read_zero_count)
 
 	meet(&p, &RDM);
 	CHECK(fi_cq_read(p.a.cq, NULL, 0) == -FI_EAGAIN);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	/* Reads of nothing make progress, and tell that there is something without taking it. */
 	for (i = 0; fi_cq_read(p.b.cq, NULL, 0) == -FI_EAGAIN; i++) {
 		fi_cq_read(p.a.cq, NULL, 0);
@@ -164,9 +164,9 @@ CASE(cq_read_batches_in_order)
 
 	meet(&p, &RDM);
 	for (i = 0; i < 8; i++)
-		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
 	for (i = 0; i < 8; i++) {
-		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[8]), &p.a);
+		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[8]));
 		done(&p.a, &p.b, &contexts[8]);
 	}
 	while (got < 8 && seconds() < end) {
@@ -186,8 +186,8 @@ static void truncate_one(struct pair *p, void *context)
 {
 	static char in[4];
 
-	POST(fi_trecv(p->b.ep, in, 4, NULL, FI_ADDR_UNSPEC, 9, 0, context), &p->b);
-	POST(fi_tsenddata(p->a.ep, "1234567890", 10, NULL, 42, p->to_b, 9, &contexts[15]), &p->a);
+	POST(fi_trecv(p->b.ep, in, 4, NULL, FI_ADDR_UNSPEC, 9, 0, context));
+	POST(fi_tsenddata(p->a.ep, "1234567890", 10, NULL, 42, p->to_b, 9, &contexts[15]));
 	done(&p->a, &p->b, &contexts[15]);
 }
 
@@ -210,8 +210,8 @@ CASE(cq_error_blocks_reads)
 	CHECK(fi_cq_readerr(p.b.cq, &err, 0) == 1);
 	CHECK(err.err == FI_ETRUNC && err.op_context == &contexts[0]);
 	CHECK(fi_cq_readerr(p.b.cq, &err, 0) == -FI_EAGAIN);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[2]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[1]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[2]));
 	done(&p.b, &p.a, &contexts[1]);
 	part(&p);
 }
@@ -226,11 +226,11 @@ CASE(cq_good_entries_before_error)
 	ssize_t ret, got = 0;
 
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_recv(p.b.ep, in[1], 8, NULL, FI_ADDR_UNSPEC, &contexts[1]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[2]), &p.a);
+	POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_recv(p.b.ep, in[1], 8, NULL, FI_ADDR_UNSPEC, &contexts[1]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[2]));
 	done(&p.a, &p.b, &contexts[2]);
-	POST(fi_send(p.a.ep, "y", 1, NULL, p.to_b, &contexts[2]), &p.a);
+	POST(fi_send(p.a.ep, "y", 1, NULL, p.to_b, &contexts[2]));
 	done(&p.a, &p.b, &contexts[2]);
 	truncate_one(&p, &contexts[3]);
 	while (got < 2 && seconds() < end) {
@@ -281,14 +281,14 @@ CASE(cq_flags_by_operation)
 	char in[8];
 
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	entry = done(&p.a, &p.b, &contexts[1]);
 	CHECK(entry.flags == (FI_MSG | FI_SEND));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags == (FI_MSG | FI_RECV));
-	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[2]), &p.b);
-	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 1, &contexts[3]), &p.a);
+	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[2]));
+	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 1, &contexts[3]));
 	entry = done(&p.a, &p.b, &contexts[3]);
 	CHECK(entry.flags == (FI_TAGGED | FI_SEND));
 	entry = done(&p.b, &p.a, &contexts[2]);
@@ -304,21 +304,21 @@ CASE(cq_remote_data_entry)
 
 	meet(&p, &RDM);
 	CHECK(p.a.info->domain_attr->cq_data_size >= 4);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_senddata(p.a.ep, "x", 1, NULL, 0x12345678, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_senddata(p.a.ep, "x", 1, NULL, 0x12345678, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 0x12345678);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_injectdata(p.a.ep, "x", 1, 0x87654321, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_injectdata(p.a.ep, "x", 1, 0x87654321, p.to_b));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 0x87654321);
-	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, &contexts[0]), &p.b);
-	POST(fi_tinjectdata(p.a.ep, "x", 1, 7, p.to_b, 3), &p.a);
+	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, &contexts[0]));
+	POST(fi_tinjectdata(p.a.ep, "x", 1, 7, p.to_b, 3));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 7);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(!(entry.flags & FI_REMOTE_CQ_DATA));
 	part(&p);
@@ -331,8 +331,8 @@ CASE(cq_tagged_entry)
 	char in[8];
 
 	meet(&p, &RDM);
-	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 0x10, 0x0f, &contexts[0]), &p.b);
-	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 0x1b, &contexts[1]), &p.a);
+	POST(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 0x10, 0x0f, &contexts[0]));
+	POST(fi_tsend(p.a.ep, "x", 1, NULL, p.to_b, 0x1b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.tag == 0x1b && entry.flags & FI_TAGGED);
@@ -347,9 +347,9 @@ CASE(cq_context_returned)
 
 	meet(&p, &RDM);
 	for (i = 0; i < 4; i++)
-		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]), &p.b);
+		POST(fi_recv(p.b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
 	for (i = 0; i < 4; i++) {
-		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[4 + i]), &p.a);
+		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[4 + i]));
 		done(&p.a, &p.b, &contexts[4 + i]);
 		done(&p.b, &p.a, &contexts[i]);
 	}
@@ -369,8 +369,8 @@ CASE(cq_receive_length)
 		memset(in, 0, sizeof(in));
 		for (k = 0; k < sizes[i]; k++)
 			out[k] = (char) (k * 7 + i);
-		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-		POST(fi_send(p.a.ep, out, sizes[i], NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		POST(fi_send(p.a.ep, out, sizes[i], NULL, p.to_b, &contexts[1]));
 		entry = done(&p.b, &p.a, &contexts[0]);
 		/* What the entry reports is there to be read. */
 		CHECK(entry.len == sizes[i] && !memcmp(in, out, sizes[i]));
@@ -393,12 +393,12 @@ CASE(cq_error_without_completion)
 	/* Port 1 of this host: nobody listens there. */
 	to_nobody = insert(&p.a, &nobody);
 	msg.addr = to_nobody;
-	POST(fi_sendmsg(p.a.ep, &msg, 0), &p.a);
+	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	err = failed(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == &contexts[5] && err.flags & FI_SEND);
 	CHECK(err.olen == 0 && err.buf == NULL && err.tag == 0 && err.data == 0);
 	/* An inject call has no context: that field is NULL. */
-	POST(fi_inject(p.a.ep, "x", 1, to_nobody), &p.a);
+	POST(fi_inject(p.a.ep, "x", 1, to_nobody));
 	err = failed(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == NULL);
 	part(&p);
@@ -482,9 +482,9 @@ CASE(cq_overflow_keeps_entries)
 	open_ep(&b, b.info);
 	to_b = insert(&a, b.name);
 	for (i = 0; i < 256; i++)
-		POST(fi_trecv(b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, in[i]), &b);
+		POST(fi_trecv(b.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, (uint64_t) i, 0, in[i]));
 	for (i = 0; i < 256; i++) {
-		POST(fi_tsend(a.ep, "x", 1, NULL, to_b, (uint64_t) i, &contexts[0]), &a);
+		POST(fi_tsend(a.ep, "x", 1, NULL, to_b, (uint64_t) i, &contexts[0]));
 		done(&a, &b, &contexts[0]);
 	}
 	while (got < 256) {
@@ -504,8 +504,8 @@ CASE(cq_close_rules)
 	meet(&p, &RDM);
 	CHECK(fi_close(&p.b.cq->fid) == -FI_EBUSY);
 	/* It is as it was. */
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	/* What nobody has read goes with the queue. */
 	part(&p);
@@ -518,8 +518,8 @@ CASE(cq_read_makes_progress)
 
 	/* With manual progress nothing but these reads moves the message. */
 	meet(&p, &RDM);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
 	part(&p);

@@ -14,7 +14,7 @@ static void *send_later(void *arg)
 	struct later *l = arg;
 
 	poll(NULL, 0, 50);
-	POST(fi_send(l->p->a.ep, "x", 1, NULL, l->p->to_b, &contexts[1]), &l->p->a);
+	POST(fi_send(l->p->a.ep, "x", 1, NULL, l->p->to_b, &contexts[1]));
 	done(&l->p->a, NULL, &contexts[1]);
 	return NULL;
 }
@@ -38,18 +38,18 @@ static void wakes(enum fi_wait_obj kind)
 
 	meet(&p, &w);
 	/* Once to and fro, so that the connection stands. */
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1);
 	CHECK(entry.op_context == &contexts[0]);
 	CHECK(pthread_join(l.thread, NULL) == 0);
 	/* What is there already does not let it wait; an error neither. */
-	POST(fi_recv(p.b.ep, in, 0, NULL, FI_ADDR_UNSPEC, &contexts[2]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 0, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, -1) == -FI_EAVAIL);
 	failed(&p.b, &p.a, FI_ETRUNC);
@@ -138,9 +138,9 @@ CASE(cq_sread_threshold)
 	open_ep(&p.b, p.b.info);
 	p.to_b = insert(&p.a, p.b.name);
 	for (i = 0; i < 3; i++)
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	for (i = 0; i < 3; i++) {
-		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 		done(&p.a, &p.b, &contexts[1]);
 	}
 	while (got < 3 && seconds() < end) {
@@ -246,7 +246,7 @@ CASE(cq_fd_polls_readable)
 	for (round = 0; round < 3; round++) {
 		double end = seconds() + 10;
 
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
 		do {
 			ret = fi_trywait(p.b.fabric, fids, 1);
@@ -287,8 +287,8 @@ CASE(trywait_before_blocking)
 
 	meet(&p, &w);
 	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.b, &p.a, &contexts[0]);
 	fids[0] = &p.b.cq->fid;
@@ -296,8 +296,8 @@ CASE(trywait_before_blocking)
 	while (fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN)
 		CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
 	/* Something to read: not now. */
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	while (fi_cq_read(p.b.cq, NULL, 0) == -FI_EAGAIN)
 		fi_cq_read(p.a.cq, NULL, 0);
@@ -347,7 +347,7 @@ CASE_OURS(wait_set_wakes)
 	while (fi_wait(shared_set, 50) == 0)
 		CHECK(seconds() < end);
 	CHECK(fi_wait(shared_set, 50) == -FI_ETIMEDOUT && seconds() - start > 0.05);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
 	do
 		CHECK(fi_wait(shared_set, 10000) == 0);
@@ -437,8 +437,8 @@ CASE(poll_set_reports_members)
 	open_ep(&p.b, p.b.info);
 	p.to_b = insert(&p.a, p.b.name);
 	CHECK(fi_poll_add(set, &p.b.cq->fid, 0) == 0);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	while ((ret = fi_poll(set, ready, 2)) == 0 && seconds() < end)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(ret == 1 && ready[0] == &contexts[9]);
@@ -488,11 +488,11 @@ CASE_OURS(cntr_counts_messages)
 	CHECK(fi_ep_bind(p.b.ep, &received->fid, FI_RECV | FI_REMOTE_WRITE) == 0);
 	CHECK(fi_ep_bind(p.b.ep, &received->fid, 1ULL << 60) == -FI_EBADFLAGS);
 	for (i = 0; i < 3; i++)
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
-	POST(fi_inject(p.a.ep, "x", 1, p.to_b), &p.a);
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
+	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_send(p.a.ep, "123456789", 9, NULL, p.to_b, &contexts[1]), &p.a);
+	POST(fi_send(p.a.ep, "123456789", 9, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(fi_cntr_wait(received, 2, 10000) == 0);
 	while (fi_cntr_readerr(received) == 0)
@@ -523,7 +523,7 @@ CASE_OURS(progress_auto_without_calls)
 	CHECK(p.a.info->domain_attr->data_progress == FI_PROGRESS_AUTO);
 	msg.addr = p.to_b;
 	memset(big, 'z', sizeof(big));
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	iov.iov_base = big;
 	iov.iov_len = sizeof(big);
 	CHECK(fi_sendmsg(p.a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
@@ -552,7 +552,7 @@ CASE_OURS(wait_on_mutex_and_condition)
 	CHECK(fi_control(&p.b.cq->fid, FI_GETWAIT, &mc) == 0 && mc.mutex && mc.cond);
 	fids[0] = &p.b.cq->fid;
 	for (i = 0; i < 5; i++) {
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]), &p.b);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
 		pthread_mutex_lock(mc.mutex);
 		while ((ret = fi_cq_read(p.b.cq, &entry, 1)) == -FI_EAGAIN)
@@ -578,7 +578,7 @@ CASE_OURS(an_idle_reader_uses_no_processor)
 		meet(&p, round ? &dgram : &w);
 		if (round) {
 			/* A packet for which there is no receive must not keep the reader awake. */
-			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]), &p.a);
+			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 		}
 		CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 20) == -FI_EAGAIN);
 		clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
