@@ -704,7 +704,7 @@ pub(crate) unsafe fn info(info: &fi_info, provider: &str) -> Info {
         (kind == EndpointType::UNSPEC || kind == offer.most.ep.kind) && (named.is_empty() || named == name)
     };
     let offers = ofi_registry::providers();
-    let default = offers.iter().find(|offer| fits(offer)).or(offers.first()).cloned();
+    let default = offers.iter().find(|offer| fits(offer)).or_else(|| offers.first()).cloned();
     let (offered, size) = default.map_or_else(|| (Info::default(), 1), |offer| (offer.most, offer.default_size));
     let mut tx = tx.unwrap_or_default();
     let mut rx = rx.unwrap_or_default();

@@ -56,6 +56,7 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("cq_sread_without_wait_object", "crashes"),
     ("trywait_before_blocking", "takes a queue that has no wait object"),
     ("poll_set_rules", "takes flags that there are none of"),
+    ("cq_fd_polls_readable", "a descriptor may follow its queue only at the next look"),
     ("cq_sread_wakes_on_entry", "a reader blocked without a peer's progress sleeps for ever"),
 ];
 
@@ -87,7 +88,8 @@ fn compile(source: &Path, dir: &Path, headers: Headers) -> Result<PathBuf, Strin
     }
 }
 
-fn run(program: &Path, case: &str, library: &Path, environment: &[(&str, &str)]) -> Result<(), Failed> {
+/// `must_run`: that the case finds what it needs is part of the test.
+fn run(program: &Path, case: &str, library: &Path, must_run: bool) -> Result<(), Failed> {
     let output = Command::new("timeout")
         .args(["--kill-after=5", "60"])
         .arg(program)
@@ -95,13 +97,12 @@ fn run(program: &Path, case: &str, library: &Path, environment: &[(&str, &str)])
         .env("LD_LIBRARY_PATH", library)
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .env("FI_LOG_LEVEL", "warn")
-        .envs(environment.iter().copied())
         .output()?;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     match output.status.code() {
         Some(0) => Ok(()),
         // What the case needs is not in these headers or not in that library.
-        Some(77) => Ok(()),
+        Some(77) if !must_run => Ok(()),
         _ => Err(format!("{}: {}\n{text}", program.display(), output.status).into()),
     }
 }
@@ -145,7 +146,10 @@ fn trials() -> Result<Vec<Trial>, String> {
         let mut add = |label: &str, program: &Path, library: &Arc<PathBuf>, cases: &[(String, bool)]| {
             for (case, _) in cases {
                 let (program, library, name) = (program.to_owned(), library.clone(), case.clone());
-                out.push(Trial::test(format!("{label}::{stem}::{case}"), move || run(&program, &name, &library, &[])));
+                let must_run = label == "ours";
+                out.push(Trial::test(format!("{label}::{stem}::{case}"), move || {
+                    run(&program, &name, &library, must_run)
+                }));
             }
         };
         add("ours", &ours, &dir, &cases);

@@ -28,6 +28,8 @@ pub struct Packet {
     pub len: usize,
     /// Where it comes from.
     pub from: Addr,
+    /// It was sent to a group.
+    pub group: bool,
 }
 
 /// What became of a packet to send.
@@ -170,7 +172,8 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if matches!(given, Given::Full) {
             return Err(Errno::AGAIN);
         }
-        let completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), silent).finish();
+        let mut completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), silent).finish();
+        completion.flags |= op.flags & OpFlags::MULTICAST;
         match given {
             Given::Taken | Given::Full => self.out.sent(completion, silent),
             Given::Refused(why) => {
@@ -223,6 +226,9 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let silent = ticket.is_silent();
         let mut completion = ticket.finish();
         completion.len = packet.len.min(buffer.len());
+        if packet.group {
+            completion.flags |= OpFlags::MULTICAST;
+        }
         let caps = self.config.caps;
         let mut stranger = false;
         if caps.contains(Caps::SOURCE)

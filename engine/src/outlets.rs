@@ -9,6 +9,12 @@ use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The queues and counters of an endpoint, each once.
+pub(crate) struct All<K: LockKind> {
+    queues: Vec<Arc<CompletionQueue<K>>>,
+    counters: Vec<Arc<Counter<K>>>,
+}
+
 /// A completion queue as an endpoint is bound to it.
 #[derive(Debug)]
 pub(crate) struct Target<K: LockKind> {
@@ -95,14 +101,14 @@ impl<K: LockKind> Outlets<K> {
     }
 
     /// The queues, each once, and the counters: whoever reads one moves the endpoint on.
-    pub(crate) fn all(&self) -> (Vec<Arc<CompletionQueue<K>>>, Vec<Arc<Counter<K>>>) {
+    pub(crate) fn all(&self) -> All<K> {
         let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
         for target in [&self.tx, &self.rx].into_iter().flatten() {
             if !queues.iter().any(|cq| Arc::ptr_eq(cq, &target.cq)) {
                 queues.push(target.cq.clone());
             }
         }
-        (queues, self.counters.clone())
+        All { queues, counters: self.counters.clone() }
     }
 
     /// A send has succeeded: an entry unless it is silent, and a count always.
@@ -181,11 +187,7 @@ impl Bonds {
     }
 
     /// Makes a member progress with the queues and counters of its endpoint.
-    pub(crate) fn join<K: LockKind>(
-        &self,
-        member: &Arc<dyn Member>,
-        (queues, counters): (Vec<Arc<CompletionQueue<K>>>, Vec<Arc<Counter<K>>>),
-    ) -> Result<()> {
+    pub(crate) fn join<K: LockKind>(&self, member: &Arc<dyn Member>, All { queues, counters }: All<K>) -> Result<()> {
         for cq in queues {
             let key = cq.join(member.clone())?;
             self.add(move || cq.leave(key));

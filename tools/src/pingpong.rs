@@ -287,9 +287,9 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
 fn short(value: usize) -> String {
     match value {
         0..1024 => value.to_string(),
-        1024..1_048_576 if value % 1024 == 0 => format!("{}k", value >> 10),
+        1024..1_048_576 if value.is_multiple_of(1024) => format!("{}k", value >> 10),
         1024..1_048_576 => format!("{:.1}k", value as f64 / 1024.0),
-        _ if value % 1_048_576 == 0 => format!("{}m", value >> 20),
+        _ if value.is_multiple_of(1_048_576) => format!("{}m", value >> 20),
         _ => format!("{:.1}m", value as f64 / 1_048_576.0),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::abi;
 use crate::run::{Outcome, cargo, files, output, root, run};
+use crate::statements;
 use std::fs;
 use std::process::Command;
 use std::time::Instant;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Outcome {
     atomics()?;
     abi::verify()?;
     licences()?;
+    statements::verify()?;
     library()
 }
 

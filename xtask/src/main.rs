@@ -7,6 +7,7 @@ mod check;
 mod clients;
 mod install;
 mod run;
+mod statements;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

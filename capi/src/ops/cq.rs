@@ -244,8 +244,10 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
     if let Some(sender) = failure.sender {
         let (bytes, len) = sender.encode();
         let (theirs, room) = if object.api >= Version::new(1, 5) {
-            // SAFETY: `entry` is not null, and has its first 80 bytes in these versions (fi_cq(3)).
-            unsafe { ((*entry).err_data, (*entry).err_data_size) }
+            // SAFETY: `entry` is not null, and has this field in these versions (fi_cq(3)).
+            let theirs = unsafe { (*entry).err_data };
+            // SAFETY: as above.
+            (theirs, unsafe { (*entry).err_data_size })
         } else {
             (core::ptr::null_mut(), 0)
         };

@@ -62,13 +62,16 @@ impl Datagrams for Udp {
 
     #[inline]
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
-        for socket in self.sockets() {
+        for (at, socket) in self.sockets().enumerate() {
             let free = buffers.len() - packets.len();
             if free == 0 || packets.len() >= most {
                 return;
             }
             let begin = packets.len();
-            let mut take = |came: Came| packets.push(Packet { len: came.len, from: Addr::from(came.from) });
+            let mut take = |came: Came| {
+                // The first socket is the endpoint's own, the others are those of its groups.
+                packets.push(Packet { len: came.len, from: Addr::from(came.from), group: at > 0 });
+            };
             // Nothing there, or an error that belongs to a packet sent earlier: a datagram endpoint does not report it.
             if most == 1 {
                 if let Some((_, buffer)) = buffers.get_mut(begin)

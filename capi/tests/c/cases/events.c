@@ -509,6 +509,8 @@ CASE_OURS(multicast_join_event)
 	char in[16] = "", group[16];
 	struct iovec iov = { "to all", 7 };
 	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
 	struct fid_mc *mc, *sender;
 	struct pair p;
 	uint32_t number;
@@ -528,13 +530,14 @@ CASE_OURS(multicast_join_event)
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	msg.addr = fi_mc_addr(sender);
 	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
-	done(&p.b, &p.a, &contexts[0]);
-	CHECK(!strcmp(in, "to all"));
+	CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1 && entry.op_context == &contexts[0]);
+	CHECK(entry.flags == (FI_MSG | FI_RECV | FI_MULTICAST) && !strcmp(in, "to all"));
+	CHECK(next(&p.a, NULL, &entry, &err, 10) == 1 && entry.op_context == &contexts[1]);
+	CHECK(entry.flags == (FI_MSG | FI_SEND | FI_MULTICAST));
 	/* Every group that was joined must be left before its endpoint is closed. */
 	CHECK(fi_close(&p.b.ep->fid) == -FI_EBUSY);
 	CHECK(fi_close(&mc->fid) == 0);
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	done(&p.a, NULL, &contexts[1]);
 	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
 	done(&p.a, NULL, &contexts[1]);
 	quiet(&p.b, &p.a);

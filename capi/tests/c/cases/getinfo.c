@@ -732,6 +732,12 @@ CASE(getinfo_domain_attr_hints)
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = FI_RM_ENABLED, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_LOCAL_COMM, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_SHARED_AV, 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cntr_cnt = list->domain_attr->cntr_cnt, 1);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cntr_cnt = (size_t) 1 << 40, 0);
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 5))
+	CHECK(list->domain_attr->max_cntr_value > 0 && list->domain_attr->max_err_cntr_value > 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->max_cntr_value = list->domain_attr->max_cntr_value, 1);
+#endif
 	fi_freeinfo(list);
 }
 
