@@ -44,7 +44,7 @@ pub fn lookup(
     Ok(found.first().copied().map(Addr::from))
 }
 
-/// An address string: "fi_sockaddr_in://1.2.3.4:5", "fi_sockaddr_in6://[::1]:5", or "fi_sockaddr://" with either.
+/// An address string: `fi_sockaddr_in://1.2.3.4:5`, `fi_sockaddr_in6://[::1]:5`, or `fi_sockaddr://` with either.
 /// `None` if the text has no scheme at all, an error if what follows is no address.
 pub fn parse_scheme(text: &str) -> Option<Result<Addr>> {
     let (scheme, rest) = text.split_once("://")?;
