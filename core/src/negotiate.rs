@@ -158,8 +158,11 @@ fn addresses(info: &mut Info, hints: &Hints, offer: &Info) -> Check {
 
 fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
     subset_caps("caps", hints.caps, offer.caps)?;
-    if hints.caps.contains(Caps::SOURCE_ERR) && !hints.caps.contains(Caps::SOURCE) {
-        return Err(Reason::new("caps", "FI_SOURCE_ERR", "only together with FI_SOURCE"));
+    // What a receive context is to do is named too, although the manual wants it among the endpoint's.
+    let named = hints.caps | hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps);
+    if named.contains(Caps::SOURCE_ERR) && !named.contains(Caps::SOURCE) {
+        let field = if hints.caps.contains(Caps::SOURCE_ERR) { "caps" } else { "rx_attr->caps" };
+        return Err(Reason::new(field, "FI_SOURCE_ERR", "only together with FI_SOURCE"));
     }
     let primary = offer.caps & Caps::PRIMARY;
     let secondary = offer.caps & Caps::SECONDARY;
@@ -175,7 +178,7 @@ fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
     if out.intersects(Caps::RMA | Caps::ATOMIC) && !out.intersects(sides) {
         out |= sides & primary;
     }
-    let unnamed = (Caps::SOURCE | Caps::ONLY_IF_NAMED | Caps::KNOWN_BESIDES) - hints.caps;
+    let unnamed = (Caps::SOURCE | Caps::ONLY_IF_NAMED | Caps::KNOWN_BESIDES) - named;
     let besides = offer.caps & Caps::KNOWN_BESIDES;
     Ok(out | ((secondary | besides) - unnamed))
 }

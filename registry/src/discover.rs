@@ -142,6 +142,9 @@ fn names(api: Version) -> Vec<Info> {
     out
 }
 
+/// What tells one interface from another.
+const OF_INTERFACES: &[&str] = &["addr_format", "fabric_attr->name", "domain_attr->name", "src_addr", "dest_addr"];
+
 fn matching(
     query: &Query,
     hints: &Hints,
@@ -174,8 +177,12 @@ fn matching(
         match negotiate(&info, hints, api) {
             Ok(found) => out.push(finish(found, &info, hints, offer, query)),
             Err(reason) => {
-                // The best interface's reason says most; the others often differ only in their format.
-                first.get_or_insert(reason);
+                // The best interface's reason says most, unless it is only that another interface is meant.
+                match &first {
+                    Some(known) if !OF_INTERFACES.contains(&known.field) => {}
+                    Some(_) if OF_INTERFACES.contains(&reason.field) => {}
+                    _ => first = Some(reason),
+                }
             }
         }
     }
@@ -198,7 +205,7 @@ fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
         .map_err(|error| Reason::new("node and service", error.doing(), error.errno()))?;
     let usable = |addr: Option<Addr>, field| match addr {
         Some(addr) if !format_covers(hints.addr_format, addr.format()) => {
-            Err(Reason::new(field, hints.addr_format, addr))
+            Err(Reason::new("addr_format", hints.addr_format, format!("{} of the {field} {addr}", addr.format())))
         }
         addr => Ok(addr),
     };
