@@ -12,8 +12,11 @@ fn library() -> &'static Path {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lib-tools");
         std::fs::create_dir_all(&dir).unwrap();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built =
-            Command::new(cargo).args(["build", "--release", "-p", "ofi-capi"]).current_dir(HERE).status().unwrap();
+        let built = Command::new(cargo)
+            .args(["build", "--release", "-p", "ofi-capi", "-p", "ofi-tools"])
+            .current_dir(HERE)
+            .status()
+            .unwrap();
         assert!(built.success(), "the library does not build");
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         std::fs::copy(target.join("release/libfabric.so"), dir.join("libfabric.so.1")).unwrap();
@@ -62,6 +65,43 @@ fn fi_info_lists_what_there_is() {
     assert!(newest.contains("libfabric"), "{newest}");
 }
 
+#[test]
+fn our_fi_info_prints_the_same_text() {
+    if !tools() {
+        return;
+    }
+    let own = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("release/fi_info");
+    let cases: &[&[&str]] = &[
+        &[],
+        &["-l"],
+        &["-v"],
+        &["-e"],
+        &["-p", "tcp"],
+        &["-p", "udp", "-v"],
+        &["-t", "FI_EP_MSG"],
+        &["-c", "FI_MSG|FI_MULTICAST", "-v"],
+        &["-d", "lo"],
+        &["-f", "127.0.0.0/8"],
+        &["-n", "127.0.0.1", "-P", "4711"],
+        &["-n", "localhost", "-a", "FI_SOCKADDR_IN", "-v"],
+        &["-m", "FI_CONTEXT", "-p", "tcp;ofi_rxm"],
+        &["-g", "FI_TCP"],
+    ];
+    // The version of the headers that a program was built with is all that may differ.
+    let plain = |text: String| -> String {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("api_version:"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    for case in cases {
+        let debian = command("fi_info").args(*case).output().unwrap();
+        let ours = command(own.to_str().unwrap()).args(*case).output().unwrap();
+        let text = |output: &Output| plain(String::from_utf8_lossy(&output.stdout).into_owned());
+        assert_eq!(text(&ours), text(&debian), "fi_info {case:?}");
+        assert!(!text(&ours).is_empty(), "fi_info {case:?}");
+        assert_eq!(ours.status.code(), debian.status.code(), "fi_info {case:?}");
+    }
+}
+
 /// A client and a server.
 fn pingpong(arguments: &[&str]) {
     // One pair at a time: the control port is chosen here, and two cores are few.
@@ -107,6 +147,7 @@ pairs! {
     msg_checked: ["-p", "tcp", "-e", "msg", "-c"];
     msg_all_sizes: ["-p", "tcp", "-e", "msg", "-S", "all"];
     msg_all_sizes_checked: ["-p", "tcp", "-e", "msg", "-c", "-S", "all"];
+    dgram: ["-p", "udp", "-e", "dgram"];
     layered: ["-p", "tcp;ofi_rxm", "-e", "rdm"];
     layered_all_sizes_checked: ["-p", "tcp;ofi_rxm", "-e", "rdm", "-c", "-S", "all"];
 }
