@@ -38,6 +38,7 @@ fn compile(name: &str) -> PathBuf {
     let out = library().join(name.trim_end_matches(".c"));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(Path::new(HERE).join("include"));
+    cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
     cc.arg(Path::new(HERE).join("tests/c").join(name)).arg("-o").arg(&out);
     cc.arg(library().join("libfabric.so.1")).args(["-ldl", "-lpthread"]);
     if asan() {
@@ -178,4 +179,33 @@ peers! {
     nothing_injected_before_closing_is_lost: "inject_close", 60;
     sixty_four_endpoints_in_four_processes_reach_each_other: "all_to_all", 120;
     blocked_readers_wake_each_time: "wake", 300;
+}
+
+/// Readers and writers at random; `OFI_WAKES` says how many events.
+fn wakes(kind: &str) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| compile("wakes.c"));
+    run(program, &[kind], 600);
+}
+
+macro_rules! wakes {
+    ($($name:ident: $kind:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            wakes($kind);
+        }
+    )*};
+}
+
+wakes! {
+    no_wakeup_is_missed_by_blocking_reads: "cq_unspec";
+    no_wakeup_is_missed_on_a_descriptor: "cq_fd";
+    no_wakeup_is_missed_on_poll_descriptors: "cq_pollfd";
+    no_wakeup_is_missed_while_yielding: "cq_yield";
+    no_wakeup_is_missed_in_a_wait_set: "cq_set";
+    no_wakeup_is_missed_on_a_condition: "cq_mutex_cond";
+    no_wakeup_is_missed_by_blocking_reads_of_events: "eq_unspec";
+    no_wakeup_is_missed_on_a_descriptor_of_events: "eq_fd";
+    no_wakeup_is_missed_while_yielding_for_events: "eq_yield";
+    no_wakeup_is_missed_in_a_wait_set_of_events: "eq_set";
 }

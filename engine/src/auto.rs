@@ -57,22 +57,16 @@ impl Auto {
             }
             self.group.flush(Flush::All);
             self.group.before_sleep();
-            self.bell.arm();
+            self.bell.arm(|| self.port.quiet());
             // What came before the bell was armed is found here; what comes later rings it.
             if self.group.last_look() || self.has_errands() || self.stopping.load(Ordering::Acquire) {
-                self.wake_up();
+                self.bell.disarm();
                 continue;
             }
             let now = self.port.now();
             let timeout = self.group.next_deadline().map(|when| when.since(now));
             self.group.sleep(timeout, &mut keys);
-            self.wake_up();
-        }
-    }
-
-    fn wake_up(&self) {
-        if self.bell.disarm() {
-            self.port.quiet();
+            self.bell.disarm();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::group::Group;
 use crate::transport::Flush;
+use core::cell::Cell;
 use ofi_core::{Errno, Instant};
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::LockKind;
@@ -54,7 +55,12 @@ pub(crate) struct Sleep<'a, K: LockKind> {
 impl<K: LockKind> Sleep<'_, K> {
     /// Returns when `ready`, or when the timeout is over.
     pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
-        self.end_sleep();
+        // A signal is taken by looking: what was seen once stays seen.
+        let seen = Cell::new(false);
+        let ready = || {
+            seen.set(seen.get() || ready());
+            seen.get()
+        };
         self.group.progress();
         if ready() || timeout == Some(Duration::ZERO) {
             return;
@@ -87,7 +93,7 @@ impl<K: LockKind> Sleep<'_, K> {
             }
         }
         loop {
-            match self.prepare(&ready) {
+            match self.announce(ready, || self.bell.arm(|| port.quiet())) {
                 Ok(()) => {}
                 Err(_) if ready() => break,
                 // Something moved: look again before sleeping.
@@ -98,31 +104,41 @@ impl<K: LockKind> Sleep<'_, K> {
                     continue;
                 }
             }
+            if ready() {
+                // Who else sleeps is to hear of it: the descriptor may have been drained.
+                self.bell.disarm();
+                self.ring();
+                break;
+            }
+            self.alarm();
             let now = port.now();
             if expired(end, now) {
+                self.bell.disarm();
                 break;
             }
             let mut keys = Vec::new();
             port.ready(end.map(|end| end.since(now)), &mut keys);
-            self.end_sleep();
+            self.bell.disarm();
             self.group.progress();
             if ready() {
                 break;
             }
         }
-        self.end_sleep();
         self.spin.learn(port.now().since(start) < SPIN);
     }
 
-    fn end_sleep(&self) {
-        if self.bell.disarm() {
-            self.group.port().quiet();
+    fn ring(&self) {
+        if self.bell.ring() {
+            self.group.port().ring();
         }
     }
 
-    /// Announces a sleep on the port's descriptor. `AGAIN` if there is something to do first.
-    pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
-        self.end_sleep();
+    fn alarm(&self) {
+        self.group.port().alarm(self.group.next_deadline());
+    }
+
+    /// What comes before a sleep. `AGAIN` if there is something to do first.
+    fn announce(&self, ready: impl Fn() -> bool, announce: impl FnOnce()) -> Result<(), Errno> {
         if self.group.progress() {
             // What arrived may have more behind it that no descriptor will tell of.
             self.group.flush(Flush::All);
@@ -130,12 +146,21 @@ impl<K: LockKind> Sleep<'_, K> {
         }
         self.group.flush(Flush::All);
         self.group.before_sleep();
-        self.bell.arm();
         if ready() {
-            self.end_sleep();
             return Err(Errno::AGAIN);
         }
-        self.group.port().alarm(self.group.next_deadline());
+        announce();
+        Ok(())
+    }
+
+    /// Announces that somebody will sleep on the port's descriptor. `AGAIN` if there is something to do first.
+    pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
+        self.announce(&ready, || self.bell.watch(|| self.group.port().quiet()))?;
+        if ready() {
+            self.ring();
+            return Err(Errno::AGAIN);
+        }
+        self.alarm();
         Ok(())
     }
 }

@@ -1,18 +1,27 @@
-//! Wakes whoever is about to sleep, once, and costs a load when nobody is.
+//! Wakes all who sleep over one descriptor, and costs a load when nobody does.
 //!
-//! The sleeper arms the bell, then looks at what it waits for, then sleeps on a descriptor; the waker makes its change,
+//! A sleeper arms the bell, then looks at what it waits for, then sleeps on the descriptor; the waker makes its change,
 //! then rings. One of the two sees the other: that is the store-load pattern, so both sides fence, unless the change
-//! and the look are made under one lock.
+//! and the look are made under one lock. The descriptor stays readable until somebody arms the bell while nobody else
+//! sleeps, so that one ring wakes all.
 
-use crate::primitive::{AtomicU32, Ordering, fence};
+use crate::primitive::{AtomicU32, Mutex, Ordering, fence};
+use std::sync::PoisonError;
 
-const IDLE: u32 = 0;
-const ARMED: u32 = 1;
-const RUNG: u32 = 2;
+/// The descriptor was written since it was last drained.
+const RUNG: u32 = 1;
+/// Somebody outside may sleep on the descriptor at any time.
+const WATCHED: u32 = 2;
+/// One sleeper; the bits from here on count them.
+const SLEEPER: u32 = 4;
 
-/// The state of a sleeper that can be woken through a descriptor.
+/// The sleepers that can be woken through a descriptor.
 #[derive(Debug)]
-pub struct Doorbell(AtomicU32);
+pub struct Doorbell {
+    state: AtomicU32,
+    /// Held while the descriptor is drained: no sleeper begins meanwhile.
+    gate: Mutex<()>,
+}
 
 impl Default for Doorbell {
     fn default() -> Self {
@@ -23,38 +32,68 @@ impl Default for Doorbell {
 impl Doorbell {
     /// Nobody sleeps.
     pub fn new() -> Self {
-        Self(AtomicU32::new(IDLE))
+        Self { state: AtomicU32::new(0), gate: Mutex::new(()) }
     }
 
-    /// Announces that the caller will look once more and then sleep.
-    pub fn arm(&self) {
-        // Leaves RUNG alone: the descriptor is still to be drained, the sleep will end at once.
-        // Relaxed: the fences order it.
-        let _ = self.0.compare_exchange(IDLE, ARMED, Ordering::Relaxed, Ordering::Relaxed);
-        // Pairs with the fence in `ring`: either the load there sees ARMED, or the look that follows sees the change.
+    /// Announces that the caller will look once more and then sleep, until it calls [`Self::disarm`]. `drain` makes the
+    /// descriptor unreadable, written or not.
+    pub fn arm(&self, drain: impl FnOnce()) {
+        self.announce(drain, |state| state + SLEEPER);
+    }
+
+    /// Announces that somebody may sleep on the descriptor from now on, of whose waking nobody will tell.
+    pub fn watch(&self, drain: impl FnOnce()) {
+        self.announce(drain, |state| state | WATCHED);
+    }
+
+    fn announce(&self, drain: impl FnOnce(), change: impl Fn(u32) -> u32) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // Relaxed: sleepers come under the gate, and one that goes needs no ring.
+        let mut state = self.state.load(Ordering::Relaxed);
+        // Others may have been rung for and not be awake yet: then it is not for this one to drain.
+        let alone = state < SLEEPER;
+        if alone {
+            // Always, for a waker writes only after it has set RUNG, and perhaps long after.
+            drain();
+        }
+        loop {
+            let kept = if alone { state & !RUNG } else { state };
+            // Acquire and Release: whoever rings for this sleeper writes the descriptor after it was drained.
+            match self.state.compare_exchange_weak(state, change(kept), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        drop(gate);
+        // Pairs with the fence in `ring`: either the load there sees this, or the look that follows sees the change.
         fence(Ordering::SeqCst);
     }
 
     /// To be called after the change: true if the caller must write the descriptor now.
     pub fn ring(&self) -> bool {
-        // Pairs with the fence in `arm`.
+        // Pairs with the fence in `announce`.
         fence(Ordering::SeqCst);
         self.ring_after_lock()
     }
 
-    /// Like [`Self::ring`], without a fence: for changes made under a lock that the sleeper takes to look.
+    /// [`Self::ring`] where the change was made under the lock under which sleepers look.
     #[inline]
     pub fn ring_after_lock(&self) -> bool {
-        // Relaxed: the lock orders it.
-        self.0.load(Ordering::Relaxed) == ARMED
-            && self.0.compare_exchange(ARMED, RUNG, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        // Relaxed: see `ring`; the lock orders it otherwise.
+        self.state.load(Ordering::Relaxed) > RUNG && self.ring_somebody()
     }
 
-    /// After waking, or when the sleep is called off: true if the descriptor was or will be written and must be
-    /// drained.
-    pub fn disarm(&self) -> bool {
-        // Relaxed: the descriptor's own system calls order what they tell.
-        self.0.swap(IDLE, Ordering::Relaxed) == RUNG
+    #[cold]
+    fn ring_somebody(&self) -> bool {
+        // Acquire pairs with the Release in `announce`. Of several wakers one writes.
+        let change = |state: u32| (state > RUNG && state & RUNG == 0).then_some(state | RUNG);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change).is_ok()
+    }
+
+    /// The sleeper is awake.
+    pub fn disarm(&self) {
+        // Relaxed: it only counts.
+        self.state.fetch_sub(SLEEPER, Ordering::Relaxed);
     }
 }
 
@@ -63,81 +102,164 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_once_for_each_sleep() {
+    fn rings_once_for_all_who_sleep() {
         let bell = Doorbell::new();
         assert!(!bell.ring());
-        bell.arm();
+        bell.arm(|| ());
+        bell.arm(|| ());
         assert!(bell.ring());
         assert!(!bell.ring());
-        assert!(bell.disarm());
-        assert!(!bell.disarm());
+        bell.disarm();
+        // The other has not woken yet: the descriptor stays as it is.
+        bell.arm(|| panic!("drained too early"));
+        bell.disarm();
+        bell.disarm();
+        assert!(!bell.ring());
+        let mut drained = false;
+        bell.arm(|| drained = true);
+        assert!(drained && bell.ring());
+    }
+
+    #[test]
+    fn one_who_gives_up_leaves_the_others_to_be_woken() {
+        let bell = Doorbell::new();
+        bell.arm(|| ());
+        bell.arm(|| ());
+        bell.disarm();
+        assert!(bell.ring());
+    }
+
+    #[test]
+    fn who_watches_is_rung_for_ever_after() {
+        let bell = Doorbell::new();
+        bell.watch(|| ());
+        assert!(bell.ring() && !bell.ring());
+        bell.watch(|| ());
+        assert!(bell.ring());
     }
 }
 
 #[cfg(all(test, loom))]
 mod models {
     use super::*;
-    use crate::primitive::{Arc, AtomicBool, Mutex};
+    use crate::primitive::{Arc, AtomicBool};
 
-    /// A sleeper that finds nothing and is not rung would sleep for ever.
+    /// A bell over a descriptor, with something to wait for.
+    #[derive(Default)]
+    struct Place {
+        bell: Doorbell,
+        descriptor: AtomicBool,
+        ready: Mutex<u32>,
+    }
+
+    impl Place {
+        fn push(&self) {
+            *self.ready.lock().unwrap() += 1;
+            if self.bell.ring_after_lock() {
+                self.descriptor.store(true, Ordering::Relaxed);
+            }
+        }
+
+        /// One reader's visit: true if it sleeps now, false if it took something, or came too late for it and will be
+        /// back.
+        fn sleeps(&self) -> bool {
+            let sleeps = !self.prepare();
+            if !sleeps {
+                let mut ready = self.ready.lock().unwrap();
+                *ready = ready.saturating_sub(1);
+            }
+            sleeps
+        }
+
+        /// Up to the sleep: true if there was something instead.
+        fn prepare(&self) -> bool {
+            self.bell.arm(|| self.descriptor.store(false, Ordering::Relaxed));
+            let some = *self.ready.lock().unwrap() > 0;
+            if some {
+                self.bell.disarm();
+                if self.bell.ring() {
+                    self.descriptor.store(true, Ordering::Relaxed);
+                }
+            }
+            some
+        }
+    }
+
     #[test]
     fn no_wakeup_is_lost() {
         loom::model(|| {
-            let bell = Arc::new(Doorbell::new());
-            let ready = Arc::new(AtomicBool::new(false));
-            let descriptor = Arc::new(AtomicBool::new(false));
+            let place = Arc::new((Doorbell::new(), AtomicBool::new(false), AtomicBool::new(false)));
             let waker = {
-                let (bell, ready, descriptor) = (bell.clone(), ready.clone(), descriptor.clone());
+                let place = place.clone();
                 loom::thread::spawn(move || {
+                    let (bell, ready, descriptor) = &*place;
                     ready.store(true, Ordering::Relaxed);
                     if bell.ring() {
                         descriptor.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            bell.arm();
+            let (bell, ready, descriptor) = &*place;
+            bell.arm(|| descriptor.store(false, Ordering::Relaxed));
             let saw = ready.load(Ordering::Relaxed);
             waker.join().unwrap();
             assert!(saw || descriptor.load(Ordering::Relaxed), "would sleep for ever");
         });
     }
 
-    /// The same with the change under a lock and no fence on the waker's side.
     #[test]
     fn no_wakeup_is_lost_under_a_lock() {
         loom::model(|| {
-            let bell = Arc::new(Doorbell::new());
-            let ready = Arc::new(Mutex::new(false));
-            let descriptor = Arc::new(AtomicBool::new(false));
+            let place = Arc::new(Place::default());
             let waker = {
-                let (bell, ready, descriptor) = (bell.clone(), ready.clone(), descriptor.clone());
-                loom::thread::spawn(move || {
-                    *ready.lock().unwrap() = true;
-                    if bell.ring_after_lock() {
-                        descriptor.store(true, Ordering::Relaxed);
-                    }
-                })
+                let place = place.clone();
+                loom::thread::spawn(move || place.push())
             };
-            bell.arm();
-            let saw = *ready.lock().unwrap();
+            let saw = place.prepare();
             waker.join().unwrap();
-            assert!(saw || descriptor.load(Ordering::Relaxed), "would sleep for ever");
+            assert!(saw || place.descriptor.load(Ordering::Relaxed), "would sleep for ever");
         });
     }
 
-    /// Two wakers write the descriptor once, so one drain is enough.
+    #[test]
+    fn of_two_sleepers_one_drains_and_none_is_forgotten() {
+        let mut model = loom::model::Builder::new();
+        // Without a bound it takes minutes.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let place = Arc::new(Place::default());
+            let other = {
+                let place = place.clone();
+                loom::thread::spawn(move || place.sleeps())
+            };
+            let waker = {
+                let place = place.clone();
+                loom::thread::spawn(move || {
+                    place.push();
+                    place.push();
+                })
+            };
+            let mine = place.sleeps();
+            let other = other.join().unwrap();
+            waker.join().unwrap();
+            // Whoever sleeps while there is something has a descriptor that wakes it.
+            if (mine || other) && *place.ready.lock().unwrap() > 0 {
+                assert!(place.descriptor.load(Ordering::Relaxed), "would sleep for ever");
+            }
+        });
+    }
+
     #[test]
     fn two_wakers_write_once() {
         loom::model(|| {
             let bell = Arc::new(Doorbell::new());
-            bell.arm();
+            bell.arm(|| ());
             let other = {
                 let bell = bell.clone();
                 loom::thread::spawn(move || u32::from(bell.ring()))
             };
             let mine = u32::from(bell.ring());
             assert_eq!(mine + other.join().unwrap(), 1);
-            assert!(bell.disarm());
         });
     }
 }

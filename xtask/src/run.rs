@@ -58,7 +58,7 @@ pub(crate) fn asan() -> Outcome {
     let build = ["build", "-p", "ofi-capi", "--target", target, "--target-dir", "target/asan"];
     run(cargo(&build).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
     let library = root().join("target/asan").join(target).join("debug/libfabric.so");
-    run(cargo(&["test", "-p", "ofi-capi", "--test", "c_programs"])
+    run(cargo(&["test", "-p", "ofi-capi", "--test", "c_programs", "--test", "statements"])
         .env("OFI_TEST_LIBRARY", library)
         .env("OFI_TEST_ASAN", "1"))
 }
