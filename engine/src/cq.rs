@@ -94,23 +94,23 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Gives up to `count` entries to `take`, oldest first. `AVAIL` if an error is the oldest, `AGAIN` if there is
     /// nothing. Zero entries drive progress.
     #[inline]
-    pub fn read(&self, count: usize, take: impl FnMut(&Completion)) -> Result<usize, Errno> {
+    pub fn read(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
         // What is there is given first. A caller that finds more may be held back; one that leaves nothing may go away for
         // long, so that nothing may be held back then.
-        if count == 0 || K::lock(&self.queue).entries.is_empty() {
-            self.group.progress();
-            return self.pop(count, take).map(|(count, _)| count);
+        if count > 0 {
+            let taken = self.pop(count, &mut take);
+            if taken != Err(Errno::AGAIN) {
+                let emptied = matches!(taken, Ok((_, 0)));
+                self.group.nudge(if emptied { Flush::All } else { Flush::ByRule });
+                return taken.map(|(count, _)| count);
+            }
         }
-        self.group.nudge();
-        let (count, left) = self.pop(count, take)?;
-        if left == 0 {
-            self.group.flush(Flush::All);
-        }
-        Ok(count)
+        self.group.progress();
+        self.pop(count, &mut take).map(|(count, _)| count)
     }
 
     /// How many entries were taken, and how many are left.
-    fn pop(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
+    fn pop(&self, count: usize, take: &mut impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
         let mut done = 0;
         match queue.entries.front() {

@@ -131,16 +131,17 @@ impl<K: LockKind> Group<K> {
         state.visit_hot()
     }
 
-    /// Less than a pass, for a caller that has something to do already: what is held back leaves by its rule, and only
-    /// every so often the members are visited.
-    pub fn nudge(&self) {
+    /// Less than a pass, for a caller that has something to do already: what is held back leaves, by its rule or whole,
+    /// and only every so often the members are visited.
+    pub fn nudge(&self, how: Flush) {
         let mut state = K::lock(&self.state);
         state.nudges = state.nudges.wrapping_add(1);
         if state.nudges.is_multiple_of(LOOK_EVERY) {
             drop(state);
             self.progress();
+            self.flush(how);
         } else {
-            self.flush_members(&mut state, Flush::ByRule);
+            self.flush_members(&mut state, how);
         }
     }
 
