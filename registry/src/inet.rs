@@ -115,7 +115,9 @@ fn names(entry: &str, interface: &Interface) -> bool {
 
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
 pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
-    let all = ranked(netif::interfaces());
+    let all = netif::interfaces();
+    let outward = outward(&all);
+    let all = ranked(all, outward.as_deref());
     let selection = offer.interfaces.text().map(|text| Selection::parse(&text));
     if let Some(src) = ends.src {
         return vec![named(offer, src, ends.dest, &all)];
@@ -150,16 +152,25 @@ pub fn has_domain(name: &str) -> bool {
     crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name))
 }
 
+/// The name of the interface that packets to far away leave by. The address is one for documents: nothing is sent to it.
+fn outward(all: &[Interface]) -> Option<String> {
+    let source = netif::source_for(IpAddr::from([192, 0, 2, 1]))?;
+    all.iter().find(|i| i.addr.ip() == source).map(|i| i.name.clone())
+}
+
 /// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
-/// pairs, then by speed; loopback last.
-fn ranked(mut all: Vec<Interface>) -> Vec<Interface> {
+/// pairs, then by speed, of which the latter only pretend to have one; loopback last. Among equals the one that leads
+/// out, whose name is `outward`, comes first.
+fn ranked(mut all: Vec<Interface>, outward: Option<&str>) -> Vec<Interface> {
     all.sort_by_key(|i| {
+        let inward = outward != Some(i.name.as_str());
         let link_local = match i.addr {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local(),
             SocketAddr::V4(_) => false,
         };
         let demoted = i.point_to_point || i.virtual_device;
-        (i.loopback, !i.running, demoted, link_local, core::cmp::Reverse(i.speed), i.addr.is_ipv6())
+        let speed = core::cmp::Reverse(i.speed);
+        (i.loopback, !i.running, demoted, link_local, demoted && inward, speed, inward, i.addr.is_ipv6())
     });
     all
 }
@@ -251,10 +262,9 @@ mod tests {
         let dead = Interface { running: false, speed: 400_000, ..interface("eth2", "10.0.2.1") };
         let tunnel = Interface { point_to_point: true, ..interface("tun0", "10.8.0.1") };
         let lo = Interface { loopback: true, ..interface("lo", "127.0.0.1") };
-        let order = ranked(vec![lo, bridge, dead, slow, tunnel, fast]);
+        let order = ranked(vec![lo, bridge, dead, slow, tunnel, fast], Some("tun0"));
         let names: Vec<&str> = order.iter().map(|i| i.name.as_str()).collect();
-        assert_eq!(names[..2], ["eth1", "eth0"]);
-        assert_eq!(names[4..], ["eth2", "lo"]);
+        assert_eq!(names, ["eth1", "eth0", "tun0", "docker0", "eth2", "lo"]);
     }
 
     #[test]
