@@ -2,7 +2,7 @@
 
 use crate::ADDR_FORMAT;
 use crate::filter::{PROVIDER, asked_for, selected};
-use crate::inet::{self, Endpoints};
+use crate::inet::{self, Endpoints, Host};
 use crate::provider::providers;
 use core::fmt;
 use ofi_core::error::{Error, Result};
@@ -72,9 +72,10 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     check_bits(query)?;
     let hints = query.hints.clone().unwrap_or_default();
     let filter = PROVIDER.text();
+    let host = Host::read();
     let (mut found, mut refusals) = (Vec::new(), Refusals::default());
     for offer in providers() {
-        match matching(query, &hints, &offer, filter.as_deref(), api) {
+        match matching(query, &hints, &offer, &host, filter.as_deref(), api) {
             Ok(infos) => found.extend(infos),
             Err(reason) => refusals.0.push(Refusal {
                 provider: offer.most.fabric.prov_name.clone().unwrap_or_default(),
@@ -149,6 +150,7 @@ fn matching(
     query: &Query,
     hints: &Hints,
     offer: &Offer,
+    host: &Host,
     filter: Option<&str>,
     api: Version,
 ) -> Result<Vec<Info>, Reason> {
@@ -163,7 +165,7 @@ fn matching(
     }
     let ends = endpoints(query, hints)?;
     let iface = offer.interfaces.text();
-    let infos = inet::expand(offer, ends, hints.caps);
+    let infos = inet::expand(offer, host, ends, hints.caps);
     let mut first = None;
     let mut out = Vec::new();
     let format = ADDR_FORMAT.text();

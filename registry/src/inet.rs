@@ -1,10 +1,12 @@
 //! Addresses for providers over IP: which of this host's to use, and what a node and a service mean.
 
+use core::cell::RefCell;
 use ofi_core::error::{Error, Result};
-use ofi_core::info::{Info, Offer};
+use ofi_core::info::{Info, Nic, Offer};
 use ofi_core::{Addr, AddrFormat, Caps, Errno};
 use ofi_os::netif::{self, Interface};
 use ofi_os::resolve::{Family, Options, resolve};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 /// What an application said of addresses.
@@ -113,14 +115,37 @@ fn names(entry: &str, interface: &Interface) -> bool {
     }
 }
 
+/// What one question needs to know of this host, read once.
+#[derive(Debug)]
+pub struct Host {
+    interfaces: Vec<Interface>,
+    nics: RefCell<BTreeMap<String, Option<Nic>>>,
+}
+
+impl Host {
+    /// As it is now.
+    pub fn read() -> Self {
+        let all = netif::interfaces();
+        let outward = outward(&all);
+        Self { interfaces: ranked(all, outward.as_deref()), nics: RefCell::default() }
+    }
+
+    fn nic(&self, name: &str) -> Option<Nic> {
+        let mut nics = self.nics.borrow_mut();
+        if let Some(known) = nics.get(name) {
+            return known.clone();
+        }
+        let nic = netif::nic(name);
+        nics.insert(name.to_owned(), nic.clone());
+        nic
+    }
+}
+
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
-pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
-    let all = netif::interfaces();
-    let outward = outward(&all);
-    let all = ranked(all, outward.as_deref());
+pub fn expand(offer: &Offer, host: &Host, ends: Endpoints, caps: Caps) -> Vec<Info> {
     let selection = offer.interfaces.text().map(|text| Selection::parse(&text));
     if let Some(src) = ends.src {
-        return vec![named(offer, src, ends.dest, &all)];
+        return vec![named(offer, src, ends.dest, host)];
     }
     if let Some(dest) = ends.dest {
         let ip = netif::source_for(dest.socket().ip());
@@ -134,7 +159,7 @@ pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
                 if let SocketAddr::V6(v6) = &mut src {
                     v6.set_scope_id(scope);
                 }
-                vec![named(offer, Addr::from(src), Some(dest), &all)]
+                vec![named(offer, Addr::from(src), Some(dest), host)]
             }
             None => Vec::new(),
         };
@@ -144,7 +169,7 @@ pub fn expand(offer: &Offer, ends: Endpoints, caps: Caps) -> Vec<Info> {
         // An interface that reaches other hosts reaches this one too; loopback reaches nothing else.
         !(i.loopback && reach.contains(Caps::REMOTE_COMM)) && selection.as_ref().is_none_or(|s| s.allows(i))
     };
-    all.iter().filter(kind).map(|i| named(offer, Addr::from(i.addr), None, &all)).collect()
+    host.interfaces.iter().filter(kind).map(|i| named(offer, Addr::from(i.addr), None, host)).collect()
 }
 
 /// Whether there is a domain of that name: an interface, or a provider's own for an address on all of them.
@@ -181,18 +206,18 @@ const fn overhead(v6: bool) -> usize {
 }
 
 /// The info for one address: names, format, and what only loopback can or cannot do.
-fn named(offer: &Offer, src: Addr, dest: Option<Addr>, interfaces: &[Interface]) -> Info {
+fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
     let base = &offer.most;
     let mut info = base.clone();
     info.addr_format = src.format();
     info.src_addr = Some(src);
     info.dest_addr = dest;
     let ip = src.socket().ip();
-    match interfaces.iter().find(|i| i.addr.ip() == ip) {
+    match host.interfaces.iter().find(|i| i.addr.ip() == ip) {
         Some(interface) => {
             info.domain.name = Some(interface.name.clone());
             info.fabric.name = Some(interface.network());
-            info.nic = netif::nic(&interface.name);
+            info.nic = host.nic(&interface.name);
             if offer.packets && interface.mtu > 0 {
                 let whole = interface.mtu.saturating_sub(overhead(src.socket().is_ipv6()));
                 info.ep.max_msg_size = info.ep.max_msg_size.min(whole);
@@ -205,7 +230,7 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, interfaces: &[Interface])
         }
         None if ip.is_loopback() => {
             // Any address of 127.0.0.0/8 is loopback's, not only the one that is configured.
-            if let Some(lo) = interfaces.iter().find(|i| i.loopback) {
+            if let Some(lo) = host.interfaces.iter().find(|i| i.loopback) {
                 info.domain.name = Some(lo.name.clone());
                 info.fabric.name = Some(lo.network());
             }
@@ -281,10 +306,10 @@ mod tests {
     #[test]
     fn loopback_reaches_only_this_host() {
         let offer = crate::providers().remove(0);
-        let all = expand(&offer, Endpoints::default(), Caps::empty());
+        let all = expand(&offer, &Host::read(), Endpoints::default(), Caps::empty());
         let lo = all.iter().find(|info| info.src_addr.unwrap().socket().ip().is_loopback()).unwrap();
         assert!(lo.caps.contains(Caps::LOCAL_COMM) && !lo.caps.contains(Caps::REMOTE_COMM));
-        let remote = expand(&offer, Endpoints::default(), Caps::REMOTE_COMM);
+        let remote = expand(&offer, &Host::read(), Endpoints::default(), Caps::REMOTE_COMM);
         assert!(remote.iter().all(|info| !info.src_addr.unwrap().socket().ip().is_loopback()));
     }
 
@@ -292,7 +317,7 @@ mod tests {
     fn a_destination_chooses_the_source() {
         let offer = crate::providers().remove(0);
         let dest = parse_scheme("fi_sockaddr_in://127.0.0.1:7471").unwrap().unwrap();
-        let all = expand(&offer, Endpoints { src: None, dest: Some(dest) }, Caps::empty());
+        let all = expand(&offer, &Host::read(), Endpoints { src: None, dest: Some(dest) }, Caps::empty());
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].src_addr.unwrap().socket().to_string(), "127.0.0.1:0");
         assert_eq!(all[0].dest_addr, Some(dest));
