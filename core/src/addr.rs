@@ -18,6 +18,42 @@ pub const MAX_LEN: usize = 64;
 pub enum Addr {
     /// An IPv4 or IPv6 address with its port.
     Inet(SocketAddr),
+    /// A name within this host (FI_ADDR_STR).
+    Name(Name),
+}
+
+/// The name of an endpoint within its host: `fi_shm://…`, or `fi_ns://…` as programs make it of a node and a service.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    len: u8,
+    bytes: [u8; MAX_LEN - 1],
+}
+
+/// How names begin.
+const SCHEMES: [&str; 2] = ["fi_shm://", "fi_ns://"];
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Name {
+    /// The name that a text is: with its scheme, something behind it, printable and at most 63 bytes long.
+    pub fn new(text: &str) -> Option<Self> {
+        let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme))?;
+        let mut bytes = [0; MAX_LEN - 1];
+        if rest.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(Self { len: u8::try_from(text.len()).ok()?, bytes })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
 }
 
 impl Addr {
@@ -29,6 +65,7 @@ impl Addr {
         match self {
             Self::Inet(SocketAddr::V4(_)) => AddrFormat::SOCKADDR_IN,
             Self::Inet(SocketAddr::V6(_)) => AddrFormat::SOCKADDR_IN6,
+            Self::Name(_) => AddrFormat::ADDR_STR,
         }
     }
 
@@ -37,10 +74,11 @@ impl Addr {
         match self {
             Self::Inet(SocketAddr::V4(_)) => SOCKADDR_IN_LEN,
             Self::Inet(SocketAddr::V6(_)) => SOCKADDR_IN6_LEN,
+            Self::Name(name) => name.len as usize + 1,
         }
     }
 
-    /// Its bytes at the C boundary: a `sockaddr_in` or a `sockaddr_in6`, and how many there are.
+    /// Its bytes at the C boundary: a `sockaddr_in`, a `sockaddr_in6` or a string with its end, and how many there are.
     pub fn encode(&self) -> ([u8; MAX_LEN], usize) {
         let mut out = [0; MAX_LEN];
         match self {
@@ -56,12 +94,17 @@ impl Addr {
                 out[8..24].copy_from_slice(&v6.ip().octets());
                 out[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
             }
+            Self::Name(name) => out[..name.bytes.len()].copy_from_slice(&name.bytes),
         }
         (out, self.encoded_len())
     }
 
-    /// Reads a `sockaddr_in` or `sockaddr_in6`. `None` if it is too short or of another family.
+    /// Reads a `sockaddr_in`, a `sockaddr_in6` or a name. `None` if it is too short or of another family.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.starts_with(b"fi_") {
+            let text = bytes.split(|byte| *byte == 0).next()?;
+            return Name::new(core::str::from_utf8(text).ok()?).map(Self::Name);
+        }
         let family = u16::from_ne_bytes(*bytes.first_chunk()?);
         let array = |from: usize| -> Option<[u8; 4]> { bytes.get(from..from + 4)?.try_into().ok() };
         let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
@@ -87,21 +130,32 @@ impl Addr {
                 v6.set_flowinfo(0);
                 Self::Inet(v6.into())
             }
-            v4 => v4,
+            other => other,
         }
     }
 
-    /// The IP address with its port.
+    /// The IP address with its port; of a name [`Self::ANY`]'s, which nobody can connect to.
     pub const fn socket(&self) -> SocketAddr {
         match self {
             Self::Inet(socket) => *socket,
+            Self::Name(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        }
+    }
+
+    /// The name, if it is one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Inet(_) => None,
+            Self::Name(name) => Some(name.as_str()),
         }
     }
 
     /// True if nobody can connect to it as it stands: any interface, or no port.
     pub fn is_incomplete(&self) -> bool {
-        let socket = self.socket();
-        socket.ip().is_unspecified() || socket.port() == 0
+        match self {
+            Self::Inet(socket) => socket.ip().is_unspecified() || socket.port() == 0,
+            Self::Name(_) => false,
+        }
     }
 }
 
@@ -116,13 +170,17 @@ impl fmt::Display for Addr {
         match self {
             Self::Inet(SocketAddr::V4(v4)) => write!(f, "fi_sockaddr_in://{v4}"),
             Self::Inet(SocketAddr::V6(v6)) => write!(f, "fi_sockaddr_in6://[{}]:{}", v6.ip(), v6.port()),
+            Self::Name(name) => f.write_str(name.as_str()),
         }
     }
 }
 
 impl fmt::Debug for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.socket())
+        match self {
+            Self::Inet(socket) => write!(f, "{socket}"),
+            Self::Name(name) => f.write_str(name.as_str()),
+        }
     }
 }
 
@@ -140,6 +198,19 @@ mod tests {
                 assert_eq!(Addr::decode(&bytes[..short]), None);
             }
         }
+    }
+
+    #[test]
+    fn names_are_strings() {
+        let addr = Addr::decode(b"fi_shm://job-7\0rest").unwrap();
+        assert_eq!((addr.to_string().as_str(), addr.encoded_len()), ("fi_shm://job-7", 15));
+        let (bytes, len) = addr.encode();
+        assert_eq!((&bytes[..len], Addr::decode(&bytes[..len])), (&b"fi_shm://job-7\0"[..], Some(addr)));
+        let long = format!("fi_shm://{}", "x".repeat(60));
+        for bad in ["fi_shm://", "fi_sockaddr_in://1.2.3.4:5", "fi_shm://a b", long.as_str()] {
+            assert_eq!(Addr::decode(bad.as_bytes()), None, "{bad}");
+        }
+        assert!(Name::new(&long[..MAX_LEN - 1]).is_some());
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Chunk<'a> {
-    base: *const u8,
-    len: usize,
+    pub(crate) base: *const u8,
+    pub(crate) len: usize,
     life: PhantomData<&'a [u8]>,
 }
 
@@ -53,8 +53,8 @@ pub struct Chunk<'a> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ChunkMut<'a> {
-    base: *mut u8,
-    len: usize,
+    pub(crate) base: *mut u8,
+    pub(crate) len: usize,
     life: PhantomData<&'a mut [u8]>,
 }
 
@@ -217,6 +217,26 @@ impl Buffer {
         }
         let mut done = 0;
         self.for_each_mut(at, bytes.len(), |mut chunk| done += chunk.write(&bytes[done..]));
+        done
+    }
+
+    /// Copies the bytes from offset `from` on to `out`; how many there were.
+    #[inline]
+    pub fn read_at(&self, from: usize, out: &mut [u8]) -> usize {
+        if let Self::One(span) = self {
+            let count = out.len().min(span.len.saturating_sub(from));
+            // SAFETY: `count` bytes from `from` lie within the span.
+            let source = unsafe { span.base.add(from.min(span.len)) };
+            // SAFETY: they are readable by `Span::new`; `copy` allows overlap with the target.
+            unsafe { ptr::copy(source, out.as_mut_ptr(), count) };
+            return count;
+        }
+        let mut done = 0;
+        self.for_each(from, out.len(), |chunk| {
+            // SAFETY: `for_each` hands out `out.len()` bytes at most in all, readable by `Span::new`.
+            unsafe { ptr::copy(chunk.base, out[done..].as_mut_ptr(), chunk.len) };
+            done += chunk.len;
+        });
         done
     }
 

@@ -3,7 +3,9 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod shared;
 mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Span};
+pub use shared::Shared;
 pub use ticket::{Lent, Ticket};

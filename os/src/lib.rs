@@ -5,10 +5,12 @@
 pub mod clock;
 pub mod datagram;
 pub mod limits;
+pub mod mailbox;
 pub mod mutex_cond;
 pub mod netif;
 pub mod poller;
 pub mod resolve;
+pub mod shm;
 pub mod socket;
 pub mod thread;
 pub mod wait_fd;

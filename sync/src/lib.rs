@@ -4,5 +4,6 @@
 pub mod busy;
 pub mod doorbell;
 pub mod heat;
+pub mod lines;
 pub mod lock;
 pub mod primitive;

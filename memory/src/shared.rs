@@ -1,0 +1,123 @@
+//! Memory that another process maps too and may change at any moment: copied from and to, never looked at by reference.
+#![allow(unsafe_code)]
+
+use crate::Buffer;
+use core::ptr::{self, NonNull};
+
+/// A piece of such memory.
+#[derive(Debug)]
+pub struct Shared {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address and a length; the memory is there whichever thread copies from or to it, by `Shared::new`.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// The `len` bytes at `base`.
+    ///
+    /// # Safety
+    /// They are mapped, readable and writable, for as long as the value exists, and no reference to them is.
+    pub const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
+        Self { base, len }
+    }
+
+    /// How many bytes there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// True if so many bytes are there from `at` on.
+    #[inline]
+    pub const fn holds(&self, at: usize, len: usize) -> bool {
+        at <= self.len && len <= self.len - at
+    }
+
+    #[inline]
+    fn place(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(self.holds(at, len), "a copy beyond the end of shared memory");
+        // SAFETY: `at` is at most `len`, within the one mapping.
+        unsafe { self.base.as_ptr().add(at) }
+    }
+
+    /// Copies `len` bytes of a buffer, from `from` on, to offset `at`; what the buffer does not have is left out.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub fn fill(&self, at: usize, buffer: &Buffer, from: usize, len: usize) {
+        let mut place = self.place(at, len);
+        buffer.for_each(from, len, |chunk| {
+            // SAFETY: the chunks are readable by `Span::new` and together at most `len` bytes, for which there is room.
+            unsafe { ptr::copy(chunk.base, place, chunk.len) };
+            place = place.wrapping_add(chunk.len);
+        });
+    }
+
+    /// Copies bytes to offset `at`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let place = self.place(at, bytes.len());
+        // SAFETY: a slice is readable, and there is room for it at `place`.
+        unsafe { ptr::copy(bytes.as_ptr(), place, bytes.len()) };
+    }
+
+    /// Copies the `len` bytes at offset `at` to a buffer, from `to` on, as far as it goes.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[inline]
+    pub fn drain(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
+        let mut place = self.place(at, len).cast_const();
+        buffer.for_each_mut(to, len, |chunk| {
+            // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes, which are there.
+            unsafe { ptr::copy(place, chunk.base, chunk.len) };
+            place = place.wrapping_add(chunk.len);
+        });
+    }
+
+    /// Copies the bytes at offset `at` out.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) {
+        let place = self.place(at, bytes.len());
+        // SAFETY: the bytes are there, and the slice is writable.
+        unsafe { ptr::copy(place, bytes.as_mut_ptr(), bytes.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_in_and_out() {
+        let mut memory = vec![0u8; 64];
+        // SAFETY: the vector outlives the value and is not looked at meanwhile.
+        let shared = unsafe { Shared::new(NonNull::new(memory.as_mut_ptr()).unwrap(), 64) };
+        shared.fill(10, &Buffer::Owned((0..20).collect()), 5, 10);
+        let mut out = Buffer::Owned(vec![0; 12]);
+        shared.drain(10, &mut out, 2, 10);
+        let Buffer::Owned(bytes) = out else { unreachable!() };
+        assert_eq!(bytes, [0, 0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+        assert!(shared.holds(64, 0) && !shared.holds(64, 1) && !shared.holds(usize::MAX, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond the end")]
+    fn nothing_is_copied_beyond_the_end() {
+        let mut memory = vec![0u8; 8];
+        // SAFETY: the vector outlives the value and is not looked at meanwhile.
+        let shared = unsafe { Shared::new(NonNull::new(memory.as_mut_ptr()).unwrap(), 8) };
+        shared.write(4, &[0; 5]);
+    }
+}

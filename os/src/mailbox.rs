@@ -1,0 +1,337 @@
+//! Datagram sockets of this host, by which processes find each other by name and pass descriptors (unix(7)). A name is in
+//! the abstract space, and gone with its process, or a file in a folder, where network namespaces differ.
+#![allow(unsafe_code)]
+
+use core::mem::{offset_of, size_of, zeroed};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Where names live.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Space {
+    /// The abstract space of the network namespace.
+    #[default]
+    Abstract,
+    /// Files in a folder.
+    Folder(PathBuf),
+}
+
+/// How the files of [`Space::Folder`] begin.
+const PREFIX: &str = "ofi-shm-";
+
+impl Space {
+    fn path(&self, name: &str) -> Vec<u8> {
+        match self {
+            Self::Abstract => [b"\0", name.as_bytes()].concat(),
+            Self::Folder(folder) => {
+                let mut file = PREFIX.to_owned();
+                for byte in name.bytes() {
+                    if byte.is_ascii_alphanumeric() || byte == b'-' {
+                        file.push(char::from(byte));
+                    } else {
+                        file.push_str(&format!("_{byte:02x}"));
+                    }
+                }
+                folder.join(file).as_os_str().as_bytes().to_vec()
+            }
+        }
+    }
+
+    /// The name that a path stands for.
+    fn name(&self, path: &[u8]) -> Option<String> {
+        match self {
+            Self::Abstract => String::from_utf8(path.strip_prefix(b"\0")?.to_vec()).ok(),
+            Self::Folder(_) => {
+                let path = Path::new(std::ffi::OsStr::from_bytes(path.split(|byte| *byte == 0).next()?));
+                let text = path.file_name()?.to_str()?.strip_prefix(PREFIX)?;
+                let mut out = Vec::new();
+                let mut rest = text.bytes();
+                while let Some(byte) = rest.next() {
+                    if byte == b'_' {
+                        let hex = [rest.next()?, rest.next()?];
+                        out.push(u8::from_str_radix(core::str::from_utf8(&hex).ok()?, 16).ok()?);
+                    } else {
+                        out.push(byte);
+                    }
+                }
+                String::from_utf8(out).ok()
+            }
+        }
+    }
+
+    fn address(&self, name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+        let path = self.path(name);
+        // SAFETY: an all-zero address is a valid one.
+        let mut address: libc::sockaddr_un = unsafe { zeroed() };
+        address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
+        if path.len() >= address.sun_path.len() {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        for (to, from) in address.sun_path.iter_mut().zip(&path) {
+            *to = from.cast_signed();
+        }
+        let len = offset_of!(libc::sockaddr_un, sun_path) + path.len();
+        Ok((address, libc::socklen_t::try_from(len).unwrap_or(0)))
+    }
+
+    /// Removes the files of processes that are no more.
+    pub fn sweep(&self) {
+        let Self::Folder(folder) = self else { return };
+        // A folder that cannot be read will be refused when a name is bound in it.
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let stale =
+                self.name(path.as_os_str().as_bytes()).is_some_and(|name| matches!(self.is_alive(&name), Ok(false)));
+            if stale {
+                // Somebody else may have been faster.
+                drop(std::fs::remove_file(path));
+            }
+        }
+    }
+
+    /// Whether somebody has that name.
+    pub fn is_alive(&self, name: &str) -> io::Result<bool> {
+        let (address, len) = self.address(name)?;
+        let probe = socket()?;
+        // SAFETY: the address is a local.
+        let result = unsafe { libc::connect(probe.as_raw_fd(), (&raw const address).cast(), len) };
+        if result == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED | libc::ENOENT) => Ok(false),
+            _ => Err(error),
+        }
+    }
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the call takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is fresh and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A letter that came.
+#[derive(Debug)]
+pub struct Letter {
+    /// How many bytes it has.
+    pub len: usize,
+    /// The sender's name, as the system knows it.
+    pub from: Option<String>,
+    /// The sender's user and process, as the system knows them.
+    pub credentials: Option<(u32, i32)>,
+    /// A descriptor that came with it.
+    pub descriptor: Option<OwnedFd>,
+}
+
+/// A socket with a name.
+#[derive(Debug)]
+pub struct Mailbox {
+    socket: OwnedFd,
+    space: Space,
+    name: String,
+}
+
+/// Room for a descriptor and credentials, aligned as control messages are.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+impl Mailbox {
+    /// A mailbox with a name that nobody else has.
+    pub fn bind(space: &Space, name: &str) -> io::Result<Self> {
+        let socket = socket()?;
+        let (address, len) = space.address(name)?;
+        let on: libc::c_int = 1;
+        let size = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+        let fd = socket.as_raw_fd();
+        // SAFETY: the option's value is a local.
+        let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PASSCRED, (&raw const on).cast(), size) };
+        if set < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the address is a local.
+        if unsafe { libc::bind(fd, (&raw const address).cast(), len) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { socket, space: space.clone(), name: name.to_owned() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its name lives.
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Sends a letter, with a descriptor if given.
+    pub fn send(&self, to: &str, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let (mut address, len) = self.space.address(to)?;
+        let mut chunk = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut control = Control([0; 128]);
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_name = (&raw mut address).cast();
+        message.msg_namelen = len;
+        message.msg_iov = &mut chunk;
+        message.msg_iovlen = 1;
+        if let Some(descriptor) = descriptor {
+            let size = u32::try_from(size_of::<RawFd>()).unwrap_or(0);
+            message.msg_control = control.0.as_mut_ptr().cast();
+            // SAFETY: pure arithmetic.
+            message.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as usize;
+            // SAFETY: the header names a buffer of ours with room for one control message.
+            let first = unsafe { libc::CMSG_FIRSTHDR(&message) };
+            // SAFETY: that is the first control message's header.
+            let header = unsafe { &mut *first };
+            header.cmsg_level = libc::SOL_SOCKET;
+            header.cmsg_type = libc::SCM_RIGHTS;
+            // SAFETY: pure arithmetic.
+            header.cmsg_len = unsafe { libc::CMSG_LEN(size) } as usize;
+            // SAFETY: the data of the control message lies behind its header, within the buffer.
+            let data = unsafe { libc::CMSG_DATA(first) };
+            // SAFETY: there is room for a descriptor there; its alignment is not promised.
+            unsafe { data.cast::<RawFd>().write_unaligned(descriptor.as_raw_fd()) };
+        }
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the header names locals and the caller's slice.
+        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &message, flags) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Takes a letter out; of one that is longer than `bytes` the rest is lost.
+    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Letter> {
+        // SAFETY: an all-zero address is a valid one.
+        let mut address: libc::sockaddr_un = unsafe { zeroed() };
+        let mut chunk = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        let mut control = Control([0; 128]);
+        // SAFETY: an all-zero message header is a valid empty one.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_name = (&raw mut address).cast();
+        message.msg_namelen = libc::socklen_t::try_from(size_of::<libc::sockaddr_un>()).unwrap_or(0);
+        message.msg_iov = &mut chunk;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len();
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: the header names locals and the caller's slice.
+        let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, flags) };
+        let len = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+        let (mut credentials, mut descriptor) = (None, None);
+        // SAFETY: the system filled the header, which names a local.
+        let mut at = unsafe { libc::CMSG_FIRSTHDR(&message) };
+        // SAFETY: null, or a header within the local buffer.
+        while let Some(header) = unsafe { at.as_ref() } {
+            // SAFETY: the data lies behind the header.
+            let data = unsafe { libc::CMSG_DATA(at) };
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    // SAFETY: pure arithmetic.
+                    let count = (header.cmsg_len - unsafe { libc::CMSG_LEN(0) } as usize) / size_of::<RawFd>();
+                    for index in 0..count {
+                        let place = data.cast::<RawFd>().wrapping_add(index);
+                        // SAFETY: the system wrote `count` descriptors there.
+                        let fd = unsafe { place.read_unaligned() };
+                        // SAFETY: it is fresh and nobody else's. More than one are closed again.
+                        descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    // SAFETY: the system wrote credentials there.
+                    let of = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                    credentials = Some((of.uid, of.pid));
+                }
+                _ => {}
+            }
+            // SAFETY: the header is the system's, `at` one of its messages.
+            at = unsafe { libc::CMSG_NXTHDR(&message, at) };
+        }
+        let path = (message.msg_namelen as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
+        let path: Vec<u8> = address.sun_path.iter().take(path).map(|byte| byte.cast_unsigned()).collect();
+        Ok(Letter { len, from: self.space.name(&path), credentials, descriptor })
+    }
+}
+
+impl AsRawFd for Mailbox {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if let Space::Folder(_) = &self.space {
+            let path = self.space.path(&self.name);
+            // Somebody may have swept it.
+            drop(std::fs::remove_file(std::ffi::OsStr::from_bytes(&path)));
+        }
+    }
+}
+
+/// The user that this process acts for.
+pub fn user() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn name() -> String {
+        format!("fi_shm://test-{:016x}", u64::from_ne_bytes(crate::random()))
+    }
+
+    fn letters(space: &Space) {
+        let (a, b) = (Mailbox::bind(space, &name()).unwrap(), Mailbox::bind(space, &name()).unwrap());
+        assert_eq!(Mailbox::bind(space, a.name()).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        a.send(b.name(), b"hello", Some(file.as_fd())).unwrap();
+        a.send(b.name(), b"again", None).unwrap();
+        let mut bytes = [0; 16];
+        let letter = b.receive(&mut bytes).unwrap();
+        assert_eq!((&bytes[..letter.len], letter.from.as_deref()), (&b"hello"[..], Some(a.name())));
+        assert_eq!(letter.credentials, Some((user(), i32::try_from(std::process::id()).unwrap())));
+        assert!(letter.descriptor.is_some());
+        assert!(b.receive(&mut bytes).unwrap().descriptor.is_none());
+        assert_eq!(b.receive(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let gone = b.name().to_owned();
+        assert!(space.is_alive(&gone).unwrap());
+        drop(b);
+        assert!(!space.is_alive(&gone).unwrap());
+        assert!(a.send(&gone, b"?", None).is_err());
+    }
+
+    #[test]
+    fn letters_and_descriptors_pass() {
+        letters(&Space::Abstract);
+        let folder = std::env::temp_dir().join(format!("ofi-{:016x}", u64::from_ne_bytes(crate::random())));
+        std::fs::create_dir(&folder).unwrap();
+        let space = Space::Folder(folder.clone());
+        letters(&space);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "files stay behind");
+        // A name of somebody who did not get to remove it.
+        let left = Mailbox::bind(&space, &name()).unwrap();
+        let kept = Mailbox::bind(&space, &name()).unwrap();
+        let Mailbox { socket, .. } = &*core::mem::ManuallyDrop::new(left);
+        // SAFETY: nobody uses the descriptor any more, and its owner is never dropped.
+        unsafe { libc::close(socket.as_raw_fd()) };
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        space.sweep();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+        drop(kept);
+        std::fs::remove_dir(&folder).unwrap();
+    }
+}

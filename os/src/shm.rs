@@ -1,0 +1,204 @@
+//! Memory that processes share: without a name, so that nothing stays behind, and sealed, so that nobody can take it away
+//! under the other (memfd_create(2)).
+#![allow(unsafe_code)]
+
+use core::ptr::{self, NonNull};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The unit in which memory is mapped, in bytes.
+pub const PAGE: usize = 4096;
+
+/// What tests let fail.
+#[doc(hidden)]
+pub mod seam {
+    use core::cell::Cell;
+
+    thread_local!(static FAILS: Cell<Option<i32>> = const { Cell::new(None) });
+
+    /// Every reservation of this thread fails with that error number from now on.
+    pub fn fail_with(errno: Option<i32>) {
+        FAILS.set(errno);
+    }
+
+    pub(super) fn check() -> std::io::Result<()> {
+        FAILS.get().map_or(Ok(()), |errno| Err(std::io::Error::from_raw_os_error(errno)))
+    }
+}
+
+fn done(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+/// Memory of `len` bytes that cannot change its size, of which the first `reserved` are there for certain.
+pub fn create(len: usize, reserved: usize) -> io::Result<OwnedFd> {
+    seam::check()?;
+    // SAFETY: the name is a string with its end.
+    let fd = unsafe { libc::memfd_create(c"ofi-shm".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    done(fd)?;
+    // SAFETY: the descriptor is fresh and nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    // SAFETY: the call takes no pointers.
+    done(unsafe { libc::ftruncate(fd.as_raw_fd(), size(len)?) })?;
+    // SAFETY: the call takes no pointers.
+    done(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, size(reserved)?) })?;
+    // SAFETY: the call takes no pointers.
+    done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
+    Ok(fd)
+}
+
+/// How many bytes a peer's memory has, if it is sealed against shrinking: no other can be touched without fear.
+pub fn sealed_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    // SAFETY: the call takes no pointers.
+    let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    done(seals)?;
+    if seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    // SAFETY: an all-zero stat is a valid one.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    // SAFETY: `stat` is a local.
+    done(unsafe { libc::fstat(fd.as_raw_fd(), &mut stat) })?;
+    usize::try_from(stat.st_size).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+/// A mapping; it outlives the descriptor.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address and a length; the memory is mapped for every thread until the value is dropped.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access gives out addresses only.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes.
+    pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a fresh mapping at an address of the system's choice takes nothing from anybody.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Self { base, len })
+    }
+
+    /// Where it begins.
+    pub const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// How many bytes it has.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Has the system provide the pages of a part now: an error here instead of SIGBUS later.
+    pub fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        seam::check()?;
+        assert!(at <= self.len && len <= self.len - at, "within the mapping");
+        // SAFETY: the part is within the mapping.
+        let part = unsafe { self.base.as_ptr().add(at) };
+        // SAFETY: the call changes no content.
+        match done(unsafe { libc::madvise(part.cast(), len, libc::MADV_POPULATE_WRITE) }) {
+            // A system from before 5.14 provides pages when they are touched.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+            // The call's word for a page that cannot be had.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            other => other,
+        }
+    }
+
+    /// Gives the pages of a part back: they are zero from now on.
+    pub fn release(&self, at: usize, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "within the mapping");
+        // SAFETY: the part is within the mapping.
+        let part = unsafe { self.base.as_ptr().add(at) };
+        // SAFETY: the mapping is shared and writable; its bytes are zero afterwards, which every reader allows for. A
+        // failure leaves the pages where they are.
+        let _ = unsafe { libc::madvise(part.cast(), len, libc::MADV_REMOVE) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody else has its address any more.
+        let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Bytes of the largest cache that is private to a processor, 1 MiB if the system does not say.
+pub fn private_cache() -> usize {
+    // SAFETY: the call takes no pointers.
+    let size = unsafe { libc::sysconf(libc::_SC_LEVEL2_CACHE_SIZE) };
+    usize::try_from(size).ok().filter(|size| *size >= 64 << 10).unwrap_or(1 << 20)
+}
+
+const REGISTER: i32 = libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+const ORDER: i32 = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED;
+
+fn membarrier(command: i32) -> i64 {
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+}
+
+/// Lets other processes order this one's memory accesses, and this one theirs (membarrier(2)). False if the system does
+/// not allow it.
+pub fn share_ordering() -> bool {
+    membarrier(REGISTER) == 0
+}
+
+/// Orders the memory accesses of every process that called [`share_ordering`].
+pub fn order_all() {
+    // Works whenever the registration did.
+    let _ = membarrier(ORDER);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn memory_is_sealed_and_mapped() {
+        let fd = create(64 << 10, PAGE).unwrap();
+        assert_eq!(sealed_len(fd.as_fd()).unwrap(), 64 << 10);
+        // SAFETY: the call takes no pointers.
+        assert!(unsafe { libc::ftruncate(fd.as_raw_fd(), 0) } < 0);
+        let mapping = Mapping::new(fd.as_fd(), 64 << 10).unwrap();
+        mapping.populate(PAGE, PAGE).unwrap();
+        mapping.release(PAGE, PAGE);
+        assert_eq!(mapping.len(), 64 << 10);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(sealed_len(file.as_fd()).is_err());
+        // SAFETY: the name is a string with its end.
+        let fd = unsafe { libc::memfd_create(c"x".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+        // SAFETY: the descriptor is fresh and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        assert_eq!(sealed_len(fd.as_fd()).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_an_error() {
+        seam::fail_with(Some(libc::ENOSPC));
+        assert_eq!(create(PAGE, PAGE).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        seam::fail_with(None);
+        assert!(create(PAGE, PAGE).is_ok());
+    }
+}

@@ -1,0 +1,425 @@
+//! A ring of 64-byte lines that one process writes and another reads, in memory that both map.
+//! Each line begins with a word that carries the lap in which it was written, stored last: a reader sees a whole line or
+//! none, and stale bytes never look new. The reader tells how far it has come in a word of its own.
+//! Neither side trusts the other: each shared word is read once and checked, and positions are kept privately.
+
+use crate::primitive::{AtomicU64, Ordering, fence};
+
+/// Words of a line.
+pub const WORDS: usize = 8;
+/// Words of a line behind the first.
+pub const BODY: usize = WORDS - 1;
+/// Lines of a ring.
+#[cfg(not(loom))]
+pub const LINES: u64 = 128;
+/// Lines of a ring.
+#[cfg(loom)]
+pub const LINES: u64 = 4;
+/// So many lines are read before the reader tells of it.
+const TELL_EVERY: u64 = LINES / 4;
+/// The bits of a line's first word that its writer chooses.
+pub const HEAD: u64 = (1 << 48) - 1;
+
+/// Where a ring is.
+pub trait Memory {
+    /// A line. `index` is less than [`LINES`].
+    fn line(&self, index: usize) -> &[AtomicU64; WORDS];
+    /// How many lines the reader has read.
+    fn consumed(&self) -> &AtomicU64;
+}
+
+/// The other side wrote what no correct program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+fn stamp(number: u64) -> u64 {
+    ((number / LINES + 1) & 0xffff) << 48
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "less than LINES")]
+const fn index(number: u64) -> usize {
+    (number % LINES) as usize
+}
+
+/// The side that writes.
+#[derive(Debug)]
+pub struct Writer<M> {
+    memory: M,
+    /// Lines written.
+    next: u64,
+    /// Lines read, as far as is known.
+    consumed: u64,
+}
+
+impl<M: Memory> Writer<M> {
+    /// The writer of a ring of zeros.
+    pub const fn new(memory: M) -> Self {
+        Self { memory, next: 0, consumed: 0 }
+    }
+
+    /// Whether `lines` more can be written now.
+    #[inline]
+    pub fn has_room(&mut self, lines: u64) -> Result<bool, Damaged> {
+        if LINES - (self.next - self.consumed) >= lines {
+            return Ok(true);
+        }
+        self.look()?;
+        Ok(LINES - (self.next - self.consumed) >= lines)
+    }
+
+    /// Learns how far the reader has come.
+    pub fn look(&mut self) -> Result<u64, Damaged> {
+        // Acquire pairs with the Release in `Reader::tell`: what the reader looked at before may be written over.
+        let consumed = self.memory.consumed().load(Ordering::Acquire);
+        if consumed < self.consumed || consumed > self.next {
+            return Err(Damaged);
+        }
+        self.consumed = consumed;
+        Ok(consumed)
+    }
+
+    /// How many lines have been written.
+    pub const fn written(&self) -> u64 {
+        self.next
+    }
+
+    /// How many of them are known to have been read.
+    pub const fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    #[inline]
+    fn put(&self, number: u64, head: u64, body: &[u64; BODY], order: Ordering) {
+        let line = self.memory.line(index(number));
+        for (word, value) in line[1..].iter().zip(body) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        line[0].store(stamp(number) | head & HEAD, order);
+    }
+
+    /// Writes a line. There is room for it ([`Self::has_room`]).
+    #[inline]
+    pub fn write(&mut self, head: u64, body: &[u64; BODY]) {
+        debug_assert!(self.next - self.consumed < LINES, "room was asked for");
+        // Release pairs with the Acquire in `Reader::read`.
+        self.put(self.next, head, body, Ordering::Release);
+        self.next += 1;
+    }
+
+    /// Writes two lines that are read as one. There is room for both.
+    #[inline]
+    pub fn write_two(&mut self, head: u64, body: &[u64; BODY], more: &[u64; BODY]) {
+        debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
+        // The second first: whoever sees the first sees both.
+        self.put(self.next + 1, 0, more, Ordering::Relaxed);
+        self.put(self.next, head, body, Ordering::Release);
+        self.next += 2;
+    }
+}
+
+/// The side that reads.
+#[derive(Debug)]
+pub struct Reader<M> {
+    memory: M,
+    /// Lines read.
+    next: u64,
+    /// Lines read, as the writer has been told.
+    told: u64,
+}
+
+impl<M: Memory> Reader<M> {
+    /// The reader of a ring of zeros.
+    pub const fn new(memory: M) -> Self {
+        Self { memory, next: 0, told: 0 }
+    }
+
+    /// Whether there is a line.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        let word = self.memory.line(index(self.next))[0].load(Ordering::Relaxed);
+        word & !HEAD == stamp(self.next)
+    }
+
+    #[inline]
+    fn body(&self, number: u64) -> [u64; BODY] {
+        let line = self.memory.line(index(number));
+        core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
+    }
+
+    /// The next line: what its writer put into its first word, and the rest. It stays until [`Self::advance`].
+    #[inline]
+    pub fn read(&self) -> Option<(u64, [u64; BODY])> {
+        // Acquire pairs with the Release in `Writer::write`.
+        let word = self.memory.line(index(self.next))[0].load(Ordering::Acquire);
+        if word & !HEAD != stamp(self.next) {
+            return None;
+        }
+        Some((word & HEAD, self.body(self.next)))
+    }
+
+    /// The line behind that, of two that are read as one.
+    #[inline]
+    pub fn read_second(&self) -> Result<[u64; BODY], Damaged> {
+        let number = self.next + 1;
+        let word = self.memory.line(index(number))[0].load(Ordering::Relaxed);
+        if word & !HEAD == stamp(number) { Ok(self.body(number)) } else { Err(Damaged) }
+    }
+
+    /// So many lines are done with. The writer hears of it every so often.
+    #[inline]
+    pub fn advance(&mut self, lines: u64) {
+        self.next += lines;
+        if self.next - self.told >= TELL_EVERY {
+            self.tell();
+        }
+    }
+
+    /// The writer hears of it now.
+    #[inline]
+    pub fn tell(&mut self) {
+        self.told = self.next;
+        // Release pairs with the Acquire in `Writer::look`.
+        self.memory.consumed().store(self.next, Ordering::Release);
+    }
+}
+
+/// The reader sleeps and wants to be woken.
+const ASLEEP: u64 = 1;
+
+/// How the two sides' memory accesses are kept in order where a reader falls asleep: the writer's line before its look at
+/// the sleeper's word, the sleeper's word before its last look at the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The reader makes the system order both sides' accesses (membarrier(2)); the writer does nothing.
+    ByReader,
+    /// Each side orders its own.
+    ByBoth,
+}
+
+/// The reader announces on one ring that it falls asleep. Before it looks at the ring for the last time it orders its
+/// accesses: with the system's help, or by [`order_own`].
+pub fn announce_sleep(word: &AtomicU64) {
+    word.store(ASLEEP, Ordering::Relaxed);
+}
+
+/// Orders a thread's own accesses.
+pub fn order_own() {
+    // SeqCst on both sides: one of the two sees what the other stored.
+    fence(Ordering::SeqCst);
+}
+
+/// The reader is awake.
+pub fn announce_waking(word: &AtomicU64) {
+    if word.load(Ordering::Relaxed) == ASLEEP {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether a line that was just written calls for waking the reader. True once a sleep.
+#[inline]
+pub fn must_wake(word: &AtomicU64, order: Order) -> bool {
+    if order == Order::ByBoth {
+        order_own();
+    } else {
+        // The processor may still reorder, which the reader's system call undoes; the compiler may not.
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+    word.load(Ordering::Relaxed) == ASLEEP
+        && word.compare_exchange(ASLEEP, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Clone, Debug)]
+    struct Plain(Arc<(Vec<[AtomicU64; WORDS]>, AtomicU64)>);
+
+    impl Memory for Plain {
+        fn line(&self, index: usize) -> &[AtomicU64; WORDS] {
+            &self.0.0[index]
+        }
+        fn consumed(&self) -> &AtomicU64 {
+            &self.0.1
+        }
+    }
+
+    fn ring() -> (Plain, Writer<Plain>, Reader<Plain>) {
+        let lines = (0..LINES).map(|_| core::array::from_fn(|_| AtomicU64::new(0))).collect();
+        let memory = Plain(Arc::new((lines, AtomicU64::new(0))));
+        (memory.clone(), Writer::new(memory.clone()), Reader::new(memory))
+    }
+
+    #[test]
+    fn lines_arrive_in_order_for_many_laps() {
+        let (_, mut writer, mut reader) = ring();
+        let mut sent = 0u64;
+        for read in 0..LINES * 66_000 {
+            while writer.has_room(1).unwrap() {
+                writer.write(sent & HEAD, &[sent; BODY]);
+                sent += 1;
+            }
+            let (head, body) = reader.read().expect("a line");
+            assert_eq!((head, body), (read & HEAD, [read; BODY]));
+            reader.advance(1);
+        }
+        // The stamps have wrapped round by now.
+        assert!(sent > LINES << 16);
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_until_the_reader_tells() {
+        let (_, mut writer, mut reader) = ring();
+        for _ in 0..LINES {
+            assert_eq!(writer.has_room(1), Ok(true));
+            writer.write(0, &[0; BODY]);
+        }
+        assert_eq!(writer.has_room(1), Ok(false));
+        reader.advance(1);
+        assert_eq!(writer.has_room(1), Ok(false));
+        reader.tell();
+        assert_eq!(writer.has_room(1), Ok(true));
+        assert_eq!(writer.has_room(2), Ok(false));
+    }
+
+    #[test]
+    fn two_lines_are_one() {
+        let (_, mut writer, mut reader) = ring();
+        for lap in 0..3 * LINES / 2 + 1 {
+            assert!(writer.has_room(2).unwrap());
+            writer.write_two(7, &[lap; BODY], &[lap + 1; BODY]);
+            assert_eq!(reader.read(), Some((7, [lap; BODY])));
+            assert_eq!(reader.read_second(), Ok([lap + 1; BODY]));
+            reader.advance(2);
+            assert!(!reader.is_ready());
+        }
+    }
+
+    #[test]
+    fn a_reader_that_claims_too_much_or_goes_back_is_noticed() {
+        let (memory, mut writer, _) = ring();
+        writer.write(0, &[0; BODY]);
+        memory.consumed().store(2, Ordering::Relaxed);
+        assert_eq!(writer.look(), Err(Damaged));
+        memory.consumed().store(1, Ordering::Relaxed);
+        assert_eq!(writer.look(), Ok(1));
+        memory.consumed().store(0, Ordering::Relaxed);
+        assert_eq!(writer.look(), Err(Damaged));
+    }
+
+    #[test]
+    fn scribbling_never_panics() {
+        let (memory, mut writer, mut reader) = ring();
+        let mut x = 88_172_645_463_325_252u64;
+        for _ in 0..100_000 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            memory.line(index(x >> 8))[index(x) % WORDS].store(x, Ordering::Relaxed);
+            if x.is_multiple_of(97) {
+                memory.consumed().store(x >> 40, Ordering::Relaxed);
+            }
+            if writer.has_room(2) == Ok(true) {
+                writer.write_two(x, &[x; BODY], &[x; BODY]);
+            }
+            if reader.read().is_some() {
+                reader.advance(1 + u64::from(reader.read_second().is_ok()));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::primitive::{Arc, AtomicBool};
+
+    #[derive(Clone)]
+    struct Plain(Arc<([[AtomicU64; WORDS]; LINES as usize], AtomicU64)>);
+
+    impl Memory for Plain {
+        fn line(&self, index: usize) -> &[AtomicU64; WORDS] {
+            &self.0.0[index]
+        }
+        fn consumed(&self) -> &AtomicU64 {
+            &self.0.1
+        }
+    }
+
+    fn ring() -> Plain {
+        let zero = || core::array::from_fn(|_| AtomicU64::new(0));
+        Plain(Arc::new((core::array::from_fn(|_| zero()), AtomicU64::new(0))))
+    }
+
+    #[test]
+    fn a_line_is_seen_whole() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let memory = ring();
+            let mut reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            let other = loom::thread::spawn(move || {
+                for number in 0..LINES + 2 {
+                    while !writer.has_room(1).unwrap() {
+                        loom::thread::yield_now();
+                    }
+                    writer.write(number, &[number; BODY]);
+                }
+            });
+            for number in 0..LINES + 2 {
+                let (head, body) = loop {
+                    if let Some(line) = reader.read() {
+                        break line;
+                    }
+                    loom::thread::yield_now();
+                };
+                assert_eq!((head, body[0], body[BODY - 1]), (number, number, number));
+                reader.advance(1);
+            }
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_lines_are_seen_together() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let memory = ring();
+            let reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            let other = loom::thread::spawn(move || writer.write_two(1, &[2; BODY], &[3; BODY]));
+            if reader.read().is_some() {
+                assert_eq!(reader.read_second(), Ok([3; BODY]));
+            }
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_line_is_slept_through() {
+        loom::model(|| {
+            let memory = ring();
+            let word = Arc::new(AtomicU64::new(0));
+            let rung = Arc::new(AtomicBool::new(false));
+            let reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            let other = {
+                let (word, rung) = (word.clone(), rung.clone());
+                loom::thread::spawn(move || {
+                    writer.write(1, &[0; BODY]);
+                    if must_wake(&word, Order::ByBoth) {
+                        rung.store(true, Ordering::Relaxed);
+                    }
+                })
+            };
+            announce_sleep(&word);
+            order_own();
+            let saw = reader.is_ready();
+            other.join().unwrap();
+            assert!(saw || rung.load(Ordering::Relaxed), "would sleep for ever");
+        });
+    }
+}
