@@ -205,7 +205,10 @@ fn shared_memory(out: &mut Vec<Finding>) {
 fn environment(out: &mut Vec<Finding>) {
     const AREA: &str = "environment";
     let known = ofi_registry::params();
-    let mut set: Vec<(String, String)> = std::env::vars().filter(|(name, _)| name.starts_with("FI_")).collect();
+    let mut set: Vec<(String, String)> = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .filter(|(name, _)| name.starts_with("FI_"))
+        .collect();
     set.sort();
     for (name, value) in set {
         if known.iter().any(|param| param.name == name) {

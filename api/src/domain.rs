@@ -221,7 +221,7 @@ impl CompletionQueue {
 
     /// Sleeps until there is something to read or the timeout is over.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
-        self.queue.wait(1, timeout)
+        self.queue.wait(1, timeout).map(drop)
     }
 }
 

@@ -342,45 +342,14 @@ unsafe extern "C" fn nic_control(nic: *mut fid, command: c_int, arg: *mut c_void
     if command != FI_DUP {
         return Errno::ENOSYS.negative();
     }
-    // SAFETY: C passes the object that holds this table.
-    let copy = unsafe { nic.cast::<fid_nic>().as_ref() }.map(|nic| nic_to_c(&nic_from_c(nic)));
+    // SAFETY: C passes the object that holds this table, whose parts are valid or null.
+    let copy = unsafe { self::nic(nic.cast()) }.map(|nic| nic_to_c(&nic));
     let Some(copy) = copy else { return Errno::EINVAL.negative() };
     // SAFETY: FI_DUP passes a place for the copy (fi_control(3)), or null.
     match unsafe { crate::guard::put(arg.cast::<*mut fid_nic>(), copy) } {
         Ok(()) => 0,
         Err(errno) => errno.negative(),
     }
-}
-
-fn nic_from_c(nic: &fid_nic) -> Nic {
-    let mut out = Nic::default();
-    // SAFETY: the text ends with NUL, or is null, in every nic of ours.
-    let read = |pointer: *mut c_char| unsafe { text(pointer) };
-    // SAFETY: the parts of a nic are valid or null.
-    if let Some(device) = unsafe { nic.device_attr.as_ref() } {
-        out.name = read(device.name);
-        out.device_id = read(device.device_id);
-        out.vendor_id = read(device.vendor_id);
-        out.driver = read(device.driver);
-    }
-    // SAFETY: as above.
-    if let Some(bus) = unsafe { nic.bus_attr.as_ref() } {
-        let fi_pci_attr { domain_id, bus_id, device_id, function_id } = bus.attr;
-        out.pci = (bus.bus_type == 1).then_some((domain_id, bus_id, device_id, function_id));
-    }
-    // SAFETY: as above.
-    if let Some(link) = unsafe { nic.link_attr.as_ref() } {
-        out.address = read(link.address);
-        out.mtu = link.mtu;
-        out.speed = link.speed as u64;
-        out.state = match link.state {
-            1 => LinkState::Down,
-            2 => LinkState::Up,
-            _ => LinkState::Unknown,
-        };
-        out.network = read(link.network_type);
-    }
-    out
 }
 
 fn release<T>(block: *mut T) {

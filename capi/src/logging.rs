@@ -8,6 +8,7 @@ use crate::object::{self, LogObj, ours};
 use crate::ops::absent;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
+use ofi_core::Version;
 use ofi_core::log::{self, LOG_INTERVAL, LOG_LEVEL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
 use ofi_core::param::Param;
 use std::ffi::CString;
@@ -18,38 +19,50 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
 const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
 
+/// Names, or all but those.
+#[derive(Debug)]
+struct Names {
+    listed: Option<Vec<String>>,
+    negated: bool,
+}
+
+impl Names {
+    /// A list such as "tcp,udp" or "^tcp"; without a text, all.
+    fn parse(text: Option<&str>) -> Self {
+        let list = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect();
+        let negated = text.is_some_and(|text| text.starts_with('^'));
+        Self { listed: text.map(|text| list(text.trim_start_matches('^'))), negated }
+    }
+
+    fn contain(&self, name: &str) -> bool {
+        let Some(listed) = &self.listed else { return true };
+        listed.iter().any(|entry| entry.eq_ignore_ascii_case(name)) != self.negated
+    }
+}
+
 /// What the environment wants to see.
 #[derive(Debug)]
 struct Filter {
     level: Option<i32>,
-    subsystems: Option<Vec<String>>,
-    providers: Option<Vec<String>>,
-    negated: bool,
+    subsystems: Names,
+    providers: Names,
     interval_ms: u64,
 }
 
 impl Filter {
     fn from_environment() -> Self {
         let var = |param: &Param| param.text();
-        let list = |text: &str| text.split(',').map(|part| part.trim().to_ascii_lowercase()).collect::<Vec<_>>();
-        let providers = var(&LOG_PROV);
-        let negated = providers.as_deref().is_some_and(|text| text.starts_with('^'));
         Self {
             level: var(&LOG_LEVEL).map_or(Some(ERROR), |level| level_index(&level)),
-            subsystems: var(&LOG_SUBSYS).map(|text| list(&text)),
-            providers: providers.map(|text| list(text.trim_start_matches('^'))),
-            negated,
+            subsystems: Names::parse(var(&LOG_SUBSYS).as_deref()),
+            providers: Names::parse(var(&LOG_PROV).as_deref()),
             interval_ms: LOG_INTERVAL.number(2000),
         }
     }
 
     fn wants(&self, provider: &str, level: i32, subsystem: usize) -> bool {
         let (Some(most), Some(name)) = (self.level, SUBSYSTEMS.get(subsystem)) else { return false };
-        let wanted = |list: &Option<Vec<String>>, name: &str| {
-            list.as_ref().is_none_or(|list| list.iter().any(|entry| entry.eq_ignore_ascii_case(name)))
-        };
-        let by_provider = provider.is_empty() || wanted(&self.providers, provider) != self.negated;
-        level <= most && wanted(&self.subsystems, name) && by_provider
+        level <= most && self.subsystems.contain(name) && (provider.is_empty() || self.providers.contain(provider))
     }
 }
 
@@ -95,20 +108,43 @@ const fn subsystem_number(subsystem: Subsystem) -> usize {
     }
 }
 
+/// What callbacks of an application are told of who speaks: they look at its name.
+struct Speaker(fi_provider);
+
+// SAFETY: the names are literals, and nothing changes.
+unsafe impl Sync for Speaker {}
+
+const fn speaker(name: &'static core::ffi::CStr) -> Speaker {
+    let null = core::ptr::null();
+    let (version, fi_version) = (Version::new(206, 0).0, Version::API.0);
+    let (getinfo, fabric, cleanup) = (null, null, null);
+    Speaker(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
+}
+
+/// The provider of that name as callbacks see it; the library itself is "core".
+fn named(provider: &str) -> *const fi_provider {
+    static SPEAKERS: [Speaker; 4] = [speaker(c"core"), speaker(c"tcp"), speaker(c"udp"), speaker(c"shm")];
+    let of = |name: &Speaker| {
+        // SAFETY: a literal of this function.
+        unsafe { core::ffi::CStr::from_ptr(name.0.name) }.to_bytes() == provider.as_bytes()
+    };
+    &SPEAKERS.iter().find(|speaker| of(speaker)).unwrap_or(&SPEAKERS[0]).0
+}
+
 struct Stderr;
 
 impl Sink for Stderr {
     fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool {
         let (level, subsystem) = (level_number(level), subsystem_number(subsystem));
         match imported() {
-            Some(callbacks) => callbacks.enabled(core::ptr::null(), level, subsystem),
+            Some(callbacks) => callbacks.enabled(named(provider), level, subsystem),
             None => filter().wants(provider, level, subsystem),
         }
     }
 
     fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str) {
-        let provider = if provider.is_empty() { "core" } else { provider };
-        print(provider, level_number(level), subsystem_number(subsystem), "ofi", 0, text);
+        let (c, provider) = (named(provider), if provider.is_empty() { "core" } else { provider });
+        print(c, provider, level_number(level), subsystem_number(subsystem), "ofi", 0, text);
     }
 }
 
@@ -120,7 +156,7 @@ struct Callbacks(&'static fi_ops_log);
 impl Callbacks {
     fn enabled(self, provider: *const fi_provider, level: i32, subsystem: usize) -> bool {
         let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return false };
-        // SAFETY: fi_import_log takes a table whose functions may be called with any provider, null among them.
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider.
         unsafe { (self.0.enabled)(provider, level, subsystem, 0) != 0 }
     }
 }
@@ -201,13 +237,21 @@ pub(crate) fn init() {
     ONCE.call_once(|| log::install(Box::new(Stderr)));
 }
 
-fn print(provider: &str, level: i32, subsystem: usize, function: &str, line: c_int, text: &str) {
+fn print(
+    speaker: *const fi_provider,
+    provider: &str,
+    level: i32,
+    subsystem: usize,
+    function: &str,
+    line: c_int,
+    text: &str,
+) {
     if let Some(Callbacks(ops)) = imported() {
         let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return };
         let c_string = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (function, text) = (c_string(function), c_string(text));
-        // SAFETY: fi_import_log takes a table whose functions may be called with any provider, null among them.
-        unsafe { (ops.log)(core::ptr::null(), level, subsystem, function.as_ptr(), line, text.as_ptr()) };
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider.
+        unsafe { (ops.log)(speaker, level, subsystem, function.as_ptr(), line, text.as_ptr()) };
         return;
     }
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -227,6 +271,7 @@ pub(crate) unsafe extern "C" fn fi_log_enabled(provider: *const fi_provider, lev
         return 0;
     }
     if let Some(callbacks) = imported() {
+        let provider = if provider.is_null() { named("") } else { provider };
         return c_int::from(callbacks.enabled(provider, level, subsystem));
     }
     // SAFETY: null or valid by fi_provider(3).
@@ -323,6 +368,7 @@ unsafe extern "C" fn log_formatted(
     let function = unsafe { text(function) }.unwrap_or_default();
     // SAFETY: not null, and the caller's arguments go with it.
     let text = unsafe { formatted(format, arguments) };
+    let speaker = if provider.is_null() { named(&name) } else { provider };
     let name = if name.is_empty() { "core" } else { &name };
-    print(name, level, subsystem, &function, line, &text);
+    print(speaker, name, level, subsystem, &function, line, &text);
 }

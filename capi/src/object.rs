@@ -320,8 +320,9 @@ pub(crate) trait EpControl: Send + Sync {
     fn connect(&self, to: Addr, data: &[u8]) -> Result<()>;
     fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
     fn shut_down(&self) -> core::result::Result<(), Errno>;
-    /// Joins a group, to send to it, to receive from it, or both: the handle to send with.
-    fn join(&self, group: Addr, send: bool, receive: bool, owner: Owner) -> Result<FiAddr>;
+    /// Joins a group, to send to it, to receive from it, or both. `joined` is told the handle to send with before anybody
+    /// can read of it.
+    fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()>;
     fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner);
     fn close(&self);
 }

@@ -134,7 +134,9 @@ pub(crate) unsafe extern "C" fn fi_param_get(
             None => return Errno::EINVAL.negative(),
         },
         _ => {
-            let number = usize::try_from(number()).unwrap_or(0);
+            // As strtol's result is stored: -1 stands for the largest size.
+            #[allow(clippy::cast_possible_truncation, reason = "64 bits both")]
+            let number = number().cast_unsigned() as usize;
             // SAFETY: a size parameter has a place for a size_t.
             unsafe { value.cast::<usize>().write(number) };
         }

@@ -56,7 +56,10 @@ impl Auto {
                 continue;
             }
             self.group.flush(Flush::All);
-            self.group.before_sleep();
+            let _sleeper = self.group.sleeper();
+            if self.group.before_sleep() {
+                continue;
+            }
             self.bell.arm(|| self.port.quiet());
             // What came before the bell was armed is found here; what comes later rings it.
             if self.group.last_look() || self.has_errands() || self.stopping.load(Ordering::Acquire) {

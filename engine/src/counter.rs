@@ -2,7 +2,7 @@
 //! Reading it moves on the endpoints that are bound to it.
 
 use crate::group::{Group, Member};
-use crate::waiting::{Sleep, Spin, Waiting};
+use crate::waiting::{Sleep, Spin, Waiting, ringer};
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;
@@ -18,8 +18,10 @@ use std::time::Duration;
 pub struct Counter<K: LockKind> {
     successes: AtomicU64,
     errors: AtomicU64,
+    /// Both as they were last told to the application.
+    told: [AtomicU64; 2],
     group: Group<K>,
-    bell: Doorbell,
+    bell: Arc<Doorbell>,
     how: Waiting,
     spin: Spin,
     /// The endpoints and poll sets that it is bound to.
@@ -38,11 +40,13 @@ impl<K: LockKind> fmt::Debug for Counter<K> {
 impl<K: LockKind> Counter<K> {
     /// A counter at zero. `how`: whether and how [`Self::wait`] waits.
     pub fn new(kind: K, port: Arc<dyn Port>, how: Waiting) -> Self {
+        let bell = Arc::new(Doorbell::new());
         Self {
             successes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            group: Group::new(kind, port),
-            bell: Doorbell::new(),
+            told: [AtomicU64::new(0), AtomicU64::new(0)],
+            group: Group::with_bell(kind, port.clone(), ringer(&bell, port)),
+            bell,
             how,
             spin: Spin::default(),
             users: Children::new(),
@@ -100,13 +104,19 @@ impl<K: LockKind> Counter<K> {
     #[inline]
     pub fn read(&self) -> u64 {
         self.group.progress();
-        self.value()
+        let value = self.value();
+        // Relaxed: compared by the thread that waits, with what it read itself or heard of.
+        self.told[0].store(value, Ordering::Relaxed);
+        value
     }
 
     /// The number of errors. Moves its endpoints on.
     pub fn read_errors(&self) -> u64 {
         self.group.progress();
-        self.error_value()
+        let value = self.error_value();
+        // Relaxed: as in `read`.
+        self.told[1].store(value, Ordering::Relaxed);
+        value
     }
 
     /// Successes and errors as they stand, without moving anything on.
@@ -132,10 +142,20 @@ impl<K: LockKind> Counter<K> {
         }
     }
 
-    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if something moved.
+    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if something moved since the counter was
+    /// read, or since this said so.
     pub fn try_wait(&self) -> Result<(), Errno> {
-        let before = self.peek();
-        let ready = || self.peek() != before;
+        // Relaxed: as in `read`.
+        let told = || (self.told[0].load(Ordering::Relaxed), self.told[1].load(Ordering::Relaxed));
+        let ready = || {
+            let now = self.peek();
+            let moved = now != told();
+            if moved {
+                self.told[0].store(now.0, Ordering::Relaxed);
+                self.told[1].store(now.1, Ordering::Relaxed);
+            }
+            moved
+        };
         Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Flush;
-use crate::waiting::{Sleep, Spin, Waiting};
+use crate::waiting::{Sleep, Spin, Waiting, ringer};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
@@ -11,7 +11,7 @@ use ofi_core::{Cause, Completion, Errno, Failure};
 use ofi_sync::busy::Children;
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,12 +30,25 @@ struct Queue {
     entries: VecDeque<Entry>,
 }
 
+/// Why a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// There was something to read; another reader may have been faster.
+    Ready,
+    /// Somebody signalled.
+    Signalled,
+    /// The timeout is over.
+    Expired,
+}
+
 /// A completion queue.
 pub struct CompletionQueue<K: LockKind> {
     queue: K::Cell<Queue>,
     group: Group<K>,
-    bell: Doorbell,
-    signalled: AtomicBool,
+    bell: Arc<Doorbell>,
+    /// How often it was signalled, and how many of those have ended a wait.
+    signals: AtomicU64,
+    heard: AtomicU64,
     how: Waiting,
     spin: Spin,
     last_error: Mutex<Option<(i32, Arc<str>)>>,
@@ -53,11 +66,13 @@ impl<K: LockKind> CompletionQueue<K> {
     /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
     pub fn new(kind: K, size: usize, port: Arc<dyn Port>, how: Waiting) -> Self {
         let entries = VecDeque::with_capacity(size.clamp(64, 4096));
+        let bell = Arc::new(Doorbell::new());
         Self {
             queue: kind.cell(Queue { entries }),
-            group: Group::new(kind, port),
-            bell: Doorbell::new(),
-            signalled: AtomicBool::new(false),
+            group: Group::with_bell(kind, port.clone(), ringer(&bell, port)),
+            bell,
+            signals: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             how,
             spin: Spin::default(),
             last_error: Mutex::new(None),
@@ -159,15 +174,23 @@ impl<K: LockKind> CompletionQueue<K> {
         }
     }
 
-    /// Blocks until there are `threshold` entries, an error, a signal, or the timeout (`None`: without end). Returning
-    /// says nothing about what there is.
-    pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<(), Errno> {
+    /// Blocks until there are `threshold` entries, an error, a signal, or the timeout (`None`: without end).
+    pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<Waited, Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
-        let ready = || self.has(threshold) || self.take_signal();
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.until(ready, timeout);
-        Ok(())
+        // A signal wakes all who wait by now; one that nobody waited for, the next who does.
+        let (entered, heard) = self.signals_and_heard();
+        let signalled = || entered != heard || self.signals_and_heard().0 != entered;
+        let ready = || self.has(threshold) || signalled();
+        if !(Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }).until(ready, timeout) {
+            return Ok(Waited::Expired);
+        }
+        if !signalled() {
+            return Ok(Waited::Ready);
+        }
+        self.hear();
+        Ok(Waited::Signalled)
     }
 
     fn has(&self, threshold: usize) -> bool {
@@ -175,18 +198,23 @@ impl<K: LockKind> CompletionQueue<K> {
         queue.entries.len() >= threshold.max(1) || matches!(queue.entries.front(), Some(Entry::Failed(_)))
     }
 
-    fn take_signal(&self) -> bool {
-        // Acquire pairs with the Release in `signal`.
-        self.signalled.load(Ordering::Relaxed) && self.signalled.swap(false, Ordering::Acquire)
+    fn signals_and_heard(&self) -> (u64, u64) {
+        // Acquire pairs with the Release in `signal`. Relaxed: who hears too late hears once more.
+        (self.signals.load(Ordering::Acquire), self.heard.load(Ordering::Relaxed))
     }
 
-    /// Wakes whoever waits, or the next who would.
+    fn hear(&self) {
+        // Relaxed: as above.
+        self.heard.store(self.signals.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Wakes all who wait, or the next who would.
     pub fn signal(&self) -> Result<(), Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
-        // Release pairs with the Acquire in `take_signal`.
-        self.signalled.store(true, Ordering::Release);
+        // Release pairs with the Acquire in `signals_and_heard`.
+        self.signals.fetch_add(1, Ordering::Release);
         if self.bell.ring() {
             self.group.port().ring();
         }
@@ -195,7 +223,13 @@ impl<K: LockKind> CompletionQueue<K> {
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is something to read.
     pub fn try_wait(&self) -> Result<(), Errno> {
-        let ready = || self.has(1) || self.take_signal();
+        let ready = || {
+            let (signals, heard) = self.signals_and_heard();
+            if signals != heard {
+                self.hear();
+            }
+            self.has(1) || signals != heard
+        };
         Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
     }
 

@@ -378,8 +378,14 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
     }
 
-    /// Joins a multicast group (fi_join(3)): the handle to send to it with. That it is done is an event of `owner`.
-    pub fn join(&self, group: Addr, send: bool, receive: bool, owner: Owner) -> Result<FiAddr> {
+    /// Joins a multicast group (fi_join(3)). `joined` is told the handle to send to it with; then `owner` has an event.
+    pub fn join(
+        &self,
+        group: Addr,
+        (send, receive): (bool, bool),
+        owner: Owner,
+        joined: &mut dyn FnMut(FiAddr),
+    ) -> Result<()> {
         let mut inner = K::lock(&self.inner);
         let Some(eq) = inner.eq.clone() else {
             return Err(Error::new(Errno::ENOEQ, "join a group without an event queue"));
@@ -389,8 +395,10 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         };
         inner.open()?.join(&group, send, receive)?;
         drop(inner);
+        let handle = av.insert(group);
+        joined(handle);
         eq.push(Event { owner, kind: EventKind::Joined });
-        Ok(av.insert(group))
+        Ok(())
     }
 
     /// Leaves a multicast group.

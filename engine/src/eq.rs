@@ -3,13 +3,13 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Asked;
-use crate::waiting::{Sleep, Spin, Waiting};
+use crate::waiting::{Sleep, Spin, Waiting, ringer};
 use core::any::Any;
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
 use ofi_core::{Cause, Errno, Info};
-use ofi_sync::busy::Children;
+use ofi_sync::busy::{Child, Children};
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::{LockKind, Park};
 use std::collections::VecDeque;
@@ -28,6 +28,8 @@ pub struct ConnectionRequest {
     pub info: Info,
     /// The peer's connection data.
     pub data: Vec<u8>,
+    /// Counted among those that wait, as long as it exists.
+    pub(crate) _waits: Child,
 }
 
 impl fmt::Debug for ConnectionRequest {
@@ -99,7 +101,7 @@ pub enum Found {
 pub struct EventQueue {
     queue: Mutex<VecDeque<Event>>,
     group: Group<Park>,
-    bell: Doorbell,
+    bell: Arc<Doorbell>,
     spin: Spin,
     how: Waiting,
     last_error: Mutex<Option<(i32, Arc<str>)>>,
@@ -116,10 +118,11 @@ impl fmt::Debug for EventQueue {
 impl EventQueue {
     /// An empty queue over a port that can sleep. `how`: how blocking reads wait.
     pub fn new(port: Arc<dyn Port>, how: Waiting) -> Self {
+        let bell = Arc::new(Doorbell::new());
         Self {
             queue: Mutex::default(),
-            group: Group::new(Park, port),
-            bell: Doorbell::new(),
+            group: Group::with_bell(Park, port.clone(), ringer(&bell, port)),
+            bell,
             spin: Spin::default(),
             how,
             last_error: Mutex::new(None),
@@ -183,10 +186,11 @@ impl EventQueue {
         }
     }
 
-    /// Blocks until there is an event or the timeout is over (`None`: without end).
-    pub fn wait(&self, timeout: Option<Duration>) {
+    /// Blocks until there is an event or the timeout is over (`None`: without end). False if it is over; another reader
+    /// may have been faster otherwise.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
         Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }
-            .until(|| !self.queue().is_empty(), timeout);
+            .until(|| !self.queue().is_empty(), timeout)
     }
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)).

@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Visits without traffic after which a member cools down.
 const PATIENCE: u16 = 128;
+/// Members that are polled stay hot while there are no more hot ones than this: their descriptors cost the sender.
+const FEW: usize = 8;
 /// Passes over the hot members between looks at the port.
 const LOOK_EVERY: u16 = 16;
 
@@ -37,6 +39,17 @@ pub trait Member: Send + Sync {
     fn flush(&self, how: Flush);
     /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent.
     fn before_sleep(&self) {}
+    /// True if news may come of which the descriptor tells only while it is armed.
+    fn is_polled(&self) -> bool {
+        false
+    }
+    /// The descriptor is to tell of news until [`Member::disarm`] is called as often as this was with `first`. True if
+    /// there are some already.
+    fn arm(&self, _first: bool) -> bool {
+        false
+    }
+    /// The descriptor need not tell any more, as far as this visitor is concerned.
+    fn disarm(&self) {}
     /// When something is due.
     fn next_deadline(&self) -> Option<Instant>;
     /// What becomes readable when there is news.
@@ -50,12 +63,44 @@ struct Hot {
     idle: u16,
 }
 
+struct Entry {
+    member: Arc<dyn Member>,
+    /// Its descriptor tells of news: it is cold, or somebody sleeps.
+    armed: bool,
+}
+
 struct State {
-    members: Slab<Arc<dyn Member>>,
+    members: Slab<Entry>,
     hot: Vec<Hot>,
+    /// When cold members have something due.
+    due: Vec<(Instant, usize)>,
+    /// Who sleeps on the port, or is about to.
+    sleepers: usize,
+    /// Somebody may sleep on the port's descriptor without telling.
+    watched: bool,
     passes: u16,
     nudges: u16,
     news: Vec<u64>,
+}
+
+/// Somebody who sleeps on the port, or is about to: members' descriptors stay armed meanwhile.
+pub struct Sleeper<'a, K: LockKind>(&'a Group<K>);
+
+impl<K: LockKind> fmt::Debug for Sleeper<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sleeper")
+    }
+}
+
+impl<K: LockKind> Drop for Sleeper<'_, K> {
+    fn drop(&mut self) {
+        let mut state = K::lock(&self.0.state);
+        state.sleepers -= 1;
+        if !state.is_slept_on() {
+            state.members.iter().for_each(|(_, entry)| entry.member.heat().remove_sleeper());
+            state.disarm_hot();
+        }
+    }
 }
 
 /// The members of a queue.
@@ -74,13 +119,27 @@ impl<K: LockKind> fmt::Debug for Group<K> {
 impl<K: LockKind> Group<K> {
     /// A group without members that looks for news at `port`.
     pub fn new(kind: K, port: Arc<dyn Port>) -> Self {
-        let state = State { members: Slab::new(), hot: Vec::new(), passes: 0, nudges: 0, news: Vec::new() };
+        let state = State {
+            members: Slab::new(),
+            hot: Vec::new(),
+            due: Vec::new(),
+            sleepers: 0,
+            watched: false,
+            passes: 0,
+            nudges: 0,
+            news: Vec::new(),
+        };
         Self { state: kind.cell(state), inbox: Arc::default(), port }
     }
 
     /// The same for a reader that sleeps and is woken by `waker` when a member becomes hot.
     pub fn with_waker(kind: K, port: Arc<dyn Port>, waker: Waker) -> Self {
         Self { inbox: Arc::new(Inbox::with_waker(waker)), ..Self::new(kind, port) }
+    }
+
+    /// The same for a reader that sleeps at times and is woken by `ring` when something is due earlier than it knows.
+    pub fn with_bell(kind: K, port: Arc<dyn Port>, ring: Waker) -> Self {
+        Self { inbox: Arc::new(Inbox::with_bell(ring)), ..Self::new(kind, port) }
     }
 
     /// The port.
@@ -97,20 +156,31 @@ impl<K: LockKind> Group<K> {
             self.port.add(fd, key as u64)?;
         }
         member.heat().attach(&self.inbox, key);
-        entry.insert(member);
+        entry.insert(Entry { member, armed: false });
         state.hot.push(Hot { key, idle: 0 });
+        if state.is_slept_on() {
+            state.members[key].member.heat().add_sleeper();
+            state.arm(key);
+        }
         Ok(key)
     }
 
     /// Removes a member.
     pub fn leave(&self, key: usize) {
         let mut state = K::lock(&self.state);
-        if let Some(member) = state.members.try_remove(key) {
+        if let Some(Entry { member, armed }) = state.members.try_remove(key) {
+            if armed {
+                member.disarm();
+            }
+            if state.is_slept_on() {
+                member.heat().remove_sleeper();
+            }
             if let Some(fd) = member.descriptor() {
                 self.port.remove(fd);
             }
             member.heat().detach(&self.inbox);
             state.hot.retain(|hot| hot.key != key);
+            state.due.retain(|(_, due)| *due != key);
         }
     }
 
@@ -127,8 +197,20 @@ impl<K: LockKind> Group<K> {
         let all_hot = state.hot.len() == state.members.len() && !state.hot.is_empty();
         if !all_hot && (state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(&mut state, Some(Duration::ZERO));
+            self.warm_due(&mut state);
         }
         state.visit_hot()
+    }
+
+    fn warm_due(&self, state: &mut State) {
+        if state.due.is_empty() {
+            return;
+        }
+        let now = self.port.now();
+        while let Some(at) = state.due.iter().position(|(when, _)| *when <= now) {
+            let (_, key) = state.due.swap_remove(at);
+            state.warm(key);
+        }
     }
 
     /// Less than a pass, for a caller that has something to do already: what is held back leaves, by its rule or whole,
@@ -152,8 +234,8 @@ impl<K: LockKind> Group<K> {
         self.collect(&mut state);
         let State { members, hot, .. } = &mut *state;
         for hot in hot.iter() {
-            if let Some(member) = members.get(hot.key) {
-                member.heat().forget();
+            if let Some(entry) = members.get(hot.key) {
+                entry.member.heat().forget();
             }
         }
         self.look(&mut state, Some(Duration::ZERO));
@@ -193,38 +275,104 @@ impl<K: LockKind> Group<K> {
         self.collect(state);
         let State { members, hot, .. } = state;
         for hot in hot.iter() {
-            if let Some(member) = members.get(hot.key) {
-                member.flush(how);
+            if let Some(entry) = members.get(hot.key) {
+                entry.member.flush(how);
             }
         }
     }
 
-    /// Tells the hot members that the caller is about to sleep.
-    pub fn before_sleep(&self) {
-        let state = K::lock(&self.state);
-        state.hot.iter().filter_map(|hot| state.members.get(hot.key)).for_each(|member| member.before_sleep());
+    /// Somebody is about to sleep.
+    pub fn sleeper(&self) -> Sleeper<'_, K> {
+        let mut state = K::lock(&self.state);
+        state.note_sleeper();
+        state.sleepers += 1;
+        Sleeper(self)
+    }
+
+    /// Somebody may sleep on the port's descriptor from now on, whenever they like.
+    pub fn watch(&self) {
+        let mut state = K::lock(&self.state);
+        state.note_sleeper();
+        state.watched = true;
+    }
+
+    /// Tells the hot members that a caller, who is a [`Sleeper`] or watches, is about to sleep. True if one of them has
+    /// news already.
+    pub fn before_sleep(&self) -> bool {
+        let mut state = K::lock(&self.state);
+        debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
+        self.collect(&mut state);
+        let mut news = false;
+        for at in 0..state.hot.len() {
+            let key = state.hot[at].key;
+            if let Some(entry) = state.members.get(key) {
+                entry.member.before_sleep();
+            }
+            news |= state.arm(key);
+        }
+        news
     }
 
     /// When the first member has something due.
     pub fn next_deadline(&self) -> Option<Instant> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        state.hot.iter().filter_map(|hot| state.members.get(hot.key)?.next_deadline()).min()
+        let hot = state.hot.iter().filter_map(|hot| state.members.get(hot.key)?.member.next_deadline());
+        hot.chain(state.due.iter().map(|(when, _)| *when)).min()
     }
 
     /// Calls `each` with every member.
     pub fn for_each(&self, mut each: impl FnMut(&dyn Member)) {
         let state = K::lock(&self.state);
-        state.members.iter().for_each(|(_, member)| each(&**member));
+        state.members.iter().for_each(|(_, entry)| each(&*entry.member));
     }
 }
 
 impl State {
+    const fn is_slept_on(&self) -> bool {
+        self.sleepers > 0 || self.watched
+    }
+
+    /// Members learn that somebody sleeps, if they do not know.
+    fn note_sleeper(&self) {
+        if !self.is_slept_on() {
+            self.members.iter().for_each(|(_, entry)| entry.member.heat().add_sleeper());
+        }
+    }
+
     fn warm(&mut self, key: usize) {
         match self.hot.iter_mut().find(|hot| hot.key == key) {
             Some(hot) => hot.idle = 0,
-            None if self.members.contains(key) => self.hot.push(Hot { key, idle: 0 }),
+            None if self.members.contains(key) => {
+                self.hot.push(Hot { key, idle: 0 });
+                self.due.retain(|(_, due)| *due != key);
+                if !self.is_slept_on() {
+                    self.disarm(key);
+                }
+            }
             None => {}
+        }
+    }
+
+    /// A member's descriptor is to tell of news. True if there are some already.
+    fn arm(&mut self, key: usize) -> bool {
+        let Some(entry) = self.members.get_mut(key).filter(|entry| entry.member.is_polled()) else { return false };
+        let first = !core::mem::replace(&mut entry.armed, true);
+        entry.member.arm(first)
+    }
+
+    fn disarm(&mut self, key: usize) {
+        if let Some(entry) = self.members.get_mut(key)
+            && core::mem::take(&mut entry.armed)
+        {
+            entry.member.disarm();
+        }
+    }
+
+    /// Hot members are polled again.
+    fn disarm_hot(&mut self) {
+        for at in 0..self.hot.len() {
+            self.disarm(self.hot[at].key);
         }
     }
 
@@ -232,28 +380,49 @@ impl State {
         let mut any = false;
         let mut at = 0;
         while let Some(hot) = self.hot.get_mut(at) {
-            let Some(member) = self.members.get(hot.key) else {
+            let Some(Entry { member, .. }) = self.members.get(hot.key) else {
                 self.hot.swap_remove(at);
                 continue;
             };
             let visit = member.visit();
             any |= visit.active;
-            hot.idle = if visit.active || visit.busy { 0 } else { hot.idle + 1 };
+            hot.idle = if visit.active || visit.busy { 0 } else { hot.idle.saturating_add(1) };
             if hot.idle >= PATIENCE {
-                member.heat().forget();
-                // What was announced before the flag was cleared is found by one more visit.
-                let last = member.visit();
-                if last.active || last.busy {
-                    hot.idle = 0;
-                    member.heat().announce();
-                    any |= last.active;
-                } else {
-                    self.hot.swap_remove(at);
-                    continue;
-                }
+                any |= self.cool(&mut at);
+            } else {
+                at += 1;
             }
-            at += 1;
         }
         any
+    }
+
+    /// A member that had nothing for long is left to its descriptor. True if it had something after all.
+    #[cold]
+    fn cool(&mut self, at: &mut usize) -> bool {
+        let key = self.hot[*at].key;
+        let Some(Entry { member, .. }) = self.members.get(key) else { return false };
+        let member = member.clone();
+        if member.is_polled() && self.hot.len() <= FEW {
+            *at += 1;
+            return false;
+        }
+        member.heat().forget();
+        // What was announced before the flag was cleared is found by one more visit.
+        let armed = self.arm(key);
+        let last = member.visit();
+        if armed || last.active || last.busy {
+            self.hot[*at].idle = 0;
+            member.heat().announce();
+            if !self.is_slept_on() {
+                self.disarm(key);
+            }
+            *at += 1;
+            return last.active;
+        }
+        if let Some(when) = member.next_deadline() {
+            self.due.push((when, key));
+        }
+        self.hot.swap_remove(*at);
+        false
     }
 }

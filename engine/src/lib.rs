@@ -24,7 +24,7 @@ mod waiting;
 pub use auto::Auto;
 pub use av::AddressVector;
 pub use counter::Counter;
-pub use cq::CompletionQueue;
+pub use cq::{CompletionQueue, Waited};
 pub use datagram::DatagramEndpoint;
 pub use endpoint::Endpoint;
 pub use eq::EventQueue;

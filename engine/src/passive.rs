@@ -8,7 +8,11 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno, Error, Info, Instant};
+use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Requests that wait for the application at most; others are refused.
+const MOST_WAITING: usize = 4096;
 
 /// Makes the listener when it is needed.
 pub type ListenerOpener<L> = Box<dyn FnMut(Option<Addr>) -> Result<L> + Send>;
@@ -18,6 +22,8 @@ struct Inner<L: Listener> {
     opener: ListenerOpener<L>,
     source: Option<Addr>,
     eq: Option<(Arc<EventQueue>, Owner)>,
+    /// Keeps the event queue open.
+    user: Option<Child>,
     leave: Option<Box<dyn FnOnce() + Send>>,
     listening: bool,
     closed: bool,
@@ -29,6 +35,8 @@ pub struct PassiveEndpoint<L: Listener> {
     info: Info,
     nonce: [u8; 16],
     heat: Heat,
+    /// Requests that the application has not answered.
+    waiting: Children,
 }
 
 impl<L: Listener> fmt::Debug for PassiveEndpoint<L> {
@@ -41,8 +49,17 @@ impl<L: Listener> PassiveEndpoint<L> {
     /// A passive endpoint that does not listen yet.
     pub fn new(info: Info, nonce: [u8; 16], opener: ListenerOpener<L>) -> Arc<Self> {
         let source = info.src_addr;
-        let inner = Inner { listener: None, opener, source, eq: None, leave: None, listening: false, closed: false };
-        Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default() })
+        let inner = Inner {
+            listener: None,
+            opener,
+            source,
+            eq: None,
+            user: None,
+            leave: None,
+            listening: false,
+            closed: false,
+        };
+        Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default(), waiting: Children::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<L>> {
@@ -56,6 +73,7 @@ impl<L: Listener> PassiveEndpoint<L> {
             return Err(Error::new(Errno::EOPBADSTATE, "bind an event queue to a passive endpoint that listens"));
         }
         inner.eq = Some((eq.clone(), owner));
+        inner.user = Some(eq.users.add());
         Ok(())
     }
 
@@ -91,11 +109,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         inner.listening = true;
         drop(inner);
         let key = eq.join(self.clone())?;
-        let user = eq.users.add();
-        self.lock().leave = Some(Box::new(move || {
-            eq.leave(key);
-            drop(user);
-        }));
+        self.lock().leave = Some(Box::new(move || eq.leave(key)));
         Ok(())
     }
 
@@ -129,6 +143,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         }
         let mut inner = self.lock();
         inner.listener = None;
+        inner.user = None;
         inner.closed = true;
     }
 
@@ -160,11 +175,17 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
             let hello = Hello::parse(&request.hello);
             match hello {
                 Ok(hello) if hello.greeting == Greeting::Ask && hello.speaker == Speaker::Msg => {
+                    if self.waiting.count() >= MOST_WAITING {
+                        let why = b"too many connections wait to be accepted";
+                        listener.refuse(request.request, &self.hello(Greeting::Mismatch, why));
+                        continue;
+                    }
                     let mut info = self.info.clone();
                     info.src_addr = Some(request.to);
                     info.dest_addr = Some(request.from);
                     let data = hello.data;
-                    let request = ConnectionRequest { asked: Box::new(request), info, data };
+                    let _waits = self.waiting.add();
+                    let request = ConnectionRequest { asked: Box::new(request), info, data, _waits };
                     eq.push(Event { owner, kind: EventKind::ConnectionRequest(Box::new(request)) });
                 }
                 Ok(_) => {

@@ -178,6 +178,8 @@ pub enum Finish {
 pub trait Transport: Send + Sized + 'static {
     /// A connection that somebody asked a [`Listener`] for.
     type Request: Send + 'static;
+    /// True if news may come of which the descriptor tells only while it is armed.
+    const POLLED: bool = false;
 
     /// The address under which others reach this endpoint.
     fn local_addr(&self) -> Addr;
@@ -205,6 +207,13 @@ pub trait Transport: Send + Sized + 'static {
     fn is_busy(&self) -> bool;
     /// What becomes readable when there is news.
     fn descriptor(&self) -> Option<Descriptor>;
+    /// The descriptor is to tell of all news until [`Transport::disarm`]. True if there are some already. May be called
+    /// again while it is armed.
+    fn arm(&mut self) -> bool {
+        false
+    }
+    /// The descriptor need not tell of all news any more.
+    fn disarm(&mut self) {}
     /// The present.
     fn now(&self) -> Instant;
 }

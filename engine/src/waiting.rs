@@ -2,11 +2,12 @@
 
 use crate::group::Group;
 use crate::transport::Flush;
-use core::cell::Cell;
+use ofi_core::wait::Port;
 use ofi_core::{Errno, Instant};
 use ofi_sync::doorbell::Doorbell;
+use ofi_sync::heat::Waker;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicU32, Ordering};
+use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How a queue may be waited on (fi_cq(3), `wait_obj`).
@@ -43,6 +44,16 @@ impl Spin {
     }
 }
 
+/// Wakes whoever sleeps on a port over a bell.
+pub(crate) fn ringer(bell: &Arc<Doorbell>, port: Arc<dyn Port>) -> Waker {
+    let bell = bell.clone();
+    Box::new(move || {
+        if bell.ring() {
+            port.ring();
+        }
+    })
+}
+
 /// What a sleeper needs.
 #[derive(Debug)]
 pub(crate) struct Sleep<'a, K: LockKind> {
@@ -53,17 +64,14 @@ pub(crate) struct Sleep<'a, K: LockKind> {
 }
 
 impl<K: LockKind> Sleep<'_, K> {
-    /// Returns when `ready`, or when the timeout is over.
-    pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) {
-        // A signal is taken by looking: what was seen once stays seen.
-        let seen = Cell::new(false);
-        let ready = || {
-            seen.set(seen.get() || ready());
-            seen.get()
-        };
+    /// Returns true when `ready`, false when the timeout is over.
+    pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
         self.group.progress();
-        if ready() || timeout == Some(Duration::ZERO) {
-            return;
+        if ready() {
+            return true;
+        }
+        if timeout == Some(Duration::ZERO) {
+            return false;
         }
         let port = self.group.port();
         let start = port.now();
@@ -71,8 +79,11 @@ impl<K: LockKind> Sleep<'_, K> {
         if self.how == Waiting::Yielding {
             loop {
                 self.group.progress();
-                if ready() || expired(end, port.now()) {
-                    return;
+                if ready() {
+                    return true;
+                }
+                if expired(end, port.now()) {
+                    return false;
                 }
                 std::thread::yield_now();
             }
@@ -83,7 +94,7 @@ impl<K: LockKind> Sleep<'_, K> {
                     self.group.progress();
                     if ready() {
                         self.spin.learn(true);
-                        return;
+                        return true;
                     }
                 }
                 let now = port.now();
@@ -92,14 +103,15 @@ impl<K: LockKind> Sleep<'_, K> {
                 }
             }
         }
-        loop {
-            match self.announce(ready, || self.bell.arm(|| port.quiet())) {
+        let is_ready = loop {
+            let _sleeper = self.group.sleeper();
+            match self.announce(&ready, || self.bell.arm(|| port.quiet())) {
                 Ok(()) => {}
-                Err(_) if ready() => break,
+                Err(_) if ready() => break true,
                 // Something moved: look again before sleeping.
                 Err(_) => {
                     if expired(end, port.now()) {
-                        break;
+                        break false;
                     }
                     continue;
                 }
@@ -108,23 +120,24 @@ impl<K: LockKind> Sleep<'_, K> {
                 // Who else sleeps is to hear of it: the descriptor may have been drained.
                 self.bell.disarm();
                 self.ring();
-                break;
+                break true;
             }
             self.alarm();
             let now = port.now();
             if expired(end, now) {
                 self.bell.disarm();
-                break;
+                break false;
             }
             let mut keys = Vec::new();
             port.ready(end.map(|end| end.since(now)), &mut keys);
             self.bell.disarm();
             self.group.progress();
             if ready() {
-                break;
+                break true;
             }
-        }
+        };
         self.spin.learn(port.now().since(start) < SPIN);
+        is_ready
     }
 
     fn ring(&self) {
@@ -145,8 +158,7 @@ impl<K: LockKind> Sleep<'_, K> {
             return Err(Errno::AGAIN);
         }
         self.group.flush(Flush::All);
-        self.group.before_sleep();
-        if ready() {
+        if self.group.before_sleep() || ready() {
             return Err(Errno::AGAIN);
         }
         announce();
@@ -155,6 +167,7 @@ impl<K: LockKind> Sleep<'_, K> {
 
     /// Announces that somebody will sleep on the port's descriptor. `AGAIN` if there is something to do first.
     pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
+        self.group.watch();
         self.announce(&ready, || self.bell.watch(|| self.group.port().quiet()))?;
         if ready() {
             self.ring();

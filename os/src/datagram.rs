@@ -55,7 +55,7 @@ impl DatagramSocket {
     pub fn send_groups_from(&self, interface: &SocketAddr) -> io::Result<()> {
         match interface {
             SocketAddr::V4(v4) => self.0.set_multicast_if_v4(v4.ip()),
-            SocketAddr::V6(_) => self.0.set_multicast_if_v6(crate::netif::index_of(&interface.ip())),
+            SocketAddr::V6(_) => self.0.set_multicast_if_v6(crate::netif::index_of(interface)),
         }
     }
 
@@ -64,7 +64,7 @@ impl DatagramSocket {
         match (group, interface) {
             (IpAddr::V4(group), SocketAddr::V4(v4)) => self.0.join_multicast_v4(&group, v4.ip()),
             (IpAddr::V6(group), SocketAddr::V6(_)) => {
-                self.0.join_multicast_v6(&group, crate::netif::index_of(&interface.ip()))
+                self.0.join_multicast_v6(&group, crate::netif::index_of(interface))
             }
             _ => Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
         }

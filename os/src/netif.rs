@@ -31,6 +31,14 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// True for an address that is only good on its link.
+    pub const fn is_of_link(&self) -> bool {
+        match &self.addr {
+            SocketAddr::V6(v6) => v6.ip().is_unicast_link_local(),
+            SocketAddr::V4(_) => false,
+        }
+    }
+
     /// The network, as in "10.0.0.0/8".
     pub fn network(&self) -> String {
         let network = match self.addr.ip() {
@@ -113,17 +121,23 @@ fn socket_addr(addr: *const libc::sockaddr) -> Option<SocketAddr> {
 }
 
 /// The index of the interface that has this address; 0, which means any, if there is none.
-pub fn index_of(addr: &IpAddr) -> u32 {
-    let name = interfaces().into_iter().find(|i| i.addr.ip() == *addr).map(|i| i.name);
+pub fn index_of(addr: &SocketAddr) -> u32 {
+    if let SocketAddr::V6(v6) = addr
+        && v6.scope_id() != 0
+    {
+        // Several interfaces may have the same address of a link; the scope says which is meant.
+        return v6.scope_id();
+    }
+    let name = interfaces().into_iter().find(|i| i.addr.ip() == addr.ip()).map(|i| i.name);
     name.and_then(|name| std::ffi::CString::new(name).ok()).map_or(0, |name| {
         // SAFETY: the name ends with NUL.
         unsafe { libc::if_nametoindex(name.as_ptr()) }
     })
 }
 
-/// The address that the kernel's routing would send from to reach `dest`. Nothing is sent.
-pub fn source_for(dest: IpAddr) -> Option<IpAddr> {
-    let dest = SocketAddr::new(dest, 9);
+/// The address that the kernel's routing would send from to reach `dest`, whose port does not matter. Nothing is sent.
+pub fn source_for(mut dest: SocketAddr) -> Option<IpAddr> {
+    dest.set_port(9);
     let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None).ok()?;
     socket.connect(&dest.into()).ok()?;
     Some(socket.local_addr().ok()?.as_socket()?.ip())
@@ -167,6 +181,68 @@ fn parse_pci(text: &str) -> Option<(u16, u8, u8, u8)> {
     Some((u16::from_str_radix(domain, 16).ok()?, byte(bus)?, byte(device)?, byte(function)?))
 }
 
+/// Which interfaces the environment allows: names, addresses and networks, or all but those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selection {
+    negated: bool,
+    entries: Vec<String>,
+}
+
+impl Selection {
+    /// Reads a list such as "eth0,10.0.0.0/8" or "^lo".
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim();
+        let (negated, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let entries = list.split(',').map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect();
+        Self { negated, entries }
+    }
+
+    /// Whether it names this interface.
+    pub fn allows(&self, interface: &Interface) -> bool {
+        self.entries.iter().any(|entry| names(entry, interface)) != self.negated
+    }
+}
+
+fn names(entry: &str, interface: &Interface) -> bool {
+    if entry == interface.name || entry == "loopback" && interface.loopback {
+        return true;
+    }
+    let ip = interface.addr.ip();
+    match entry.split_once('/') {
+        Some((network, bits)) => match (network.parse::<IpAddr>(), bits.parse::<u32>()) {
+            (Ok(IpAddr::V4(network)), Ok(bits @ 0..=32)) => match ip {
+                IpAddr::V4(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0,
+                IpAddr::V6(_) => false,
+            },
+            (Ok(IpAddr::V6(network)), Ok(bits @ 0..=128)) => match ip {
+                IpAddr::V6(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0,
+                IpAddr::V4(_) => false,
+            },
+            _ => false,
+        },
+        None => entry.parse::<IpAddr>().is_ok_and(|wanted| wanted == ip),
+    }
+}
+
+/// The name of the interface that packets to far away leave by. The address is one for documents: nothing is sent to it.
+pub fn outward(all: &[Interface]) -> Option<String> {
+    let source = source_for(SocketAddr::from(([192, 0, 2, 1], 9)))?;
+    all.iter().find(|i| i.addr.ip() == source).map(|i| i.name.clone())
+}
+
+/// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
+/// pairs, then by speed, of which the latter only pretend to have one; loopback last. Among equals the one that leads
+/// out, whose name is `outward`, comes first.
+pub fn ranked(mut all: Vec<Interface>, outward: Option<&str>) -> Vec<Interface> {
+    all.sort_by_key(|i| {
+        let inward = outward != Some(i.name.as_str());
+        let demoted = i.point_to_point || i.virtual_device;
+        let speed = core::cmp::Reverse(i.speed);
+        (i.loopback, !i.running, demoted, i.is_of_link(), demoted && inward, speed, inward, i.addr.is_ipv6())
+    });
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +251,7 @@ mod tests {
     fn loopback_is_there_and_routes_to_itself() {
         let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
         assert_eq!(lo.network(), "127.0.0.0/8");
-        assert_eq!(source_for(lo.addr.ip()), Some(lo.addr.ip()));
+        assert_eq!(source_for(lo.addr), Some(lo.addr.ip()));
         assert_eq!(nic(&lo.name), None);
     }
 

@@ -4,7 +4,9 @@ use crate::ADDR_FORMAT;
 use crate::filter::{PROVIDER, asked_for, selected};
 use crate::inet::{self, Endpoints, Host};
 use crate::provider::providers;
+use core::cell::OnceCell;
 use core::fmt;
+use ofi_core::AddrFormat;
 use ofi_core::error::{Error, Result};
 use ofi_core::info::{Hints, Info, Offer};
 use ofi_core::log::{self, Level, Subsystem};
@@ -71,11 +73,15 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     }
     check_bits(query)?;
     let hints = query.hints.clone().unwrap_or_default();
-    let filter = PROVIDER.text();
+    let (filter, format) = (PROVIDER.text(), format_asked());
     let host = Host::read();
+    // Asking for names may take long: once, and only if a provider is asked for at all.
+    let ends = OnceCell::new();
+    let hints = heeded(query, hints);
     let (mut found, mut refusals) = (Vec::new(), Refusals::default());
     for offer in providers() {
-        match matching(query, &hints, &offer, &host, filter.as_deref(), api) {
+        let ends = || ends.get_or_init(|| endpoints(query, &hints)).clone();
+        match matching(query, &hints, &offer, &host, ends, (filter.as_deref(), format)) {
             Ok(infos) => found.extend(infos),
             Err(reason) => refusals.0.push(Refusal {
                 provider: offer.most.fabric.prov_name.clone().unwrap_or_default(),
@@ -151,9 +157,10 @@ fn matching(
     hints: &Hints,
     offer: &Offer,
     host: &Host,
-    filter: Option<&str>,
-    api: Version,
+    ends: impl Fn() -> Result<Endpoints, Reason>,
+    (filter, format): (Option<&str>, Option<AddrFormat>),
 ) -> Result<Vec<Info>, Reason> {
+    let api = query.version.max(Version::new(1, 0));
     let most = &offer.most;
     let name = most.fabric.prov_name.as_deref().unwrap_or("");
     let wanted = hints.fabric.as_ref().and_then(|fabric| fabric.prov_name.as_deref());
@@ -163,16 +170,13 @@ fn matching(
     if !selected(filter, name) {
         return Err(Reason::new("FI_PROVIDER", filter.unwrap_or(""), name));
     }
-    let ends = endpoints(query, hints)?;
+    let ends = ends()?;
     let iface = offer.interfaces.text();
     let infos = inet::expand(offer, host, ends, hints.caps);
     let mut first = None;
     let mut out = Vec::new();
-    let format = ADDR_FORMAT.text();
     for info in infos {
-        let allowed = format.as_deref().is_none_or(|name| info.addr_format.name().is_none_or(|own| own == name));
-        if !allowed {
-            let wanted = format.as_deref().unwrap_or_default();
+        if let Some(wanted) = format.filter(|format| info.addr_format != *format) {
             first.get_or_insert_with(|| Reason::new(ADDR_FORMAT.name, wanted, info.addr_format));
             continue;
         }
@@ -197,13 +201,39 @@ fn matching(
     Ok(out)
 }
 
+/// The hints without an address that node and service stand in for (fi_getinfo(3)).
+fn heeded(query: &Query, mut hints: Hints) -> Hints {
+    if query.source {
+        hints.src_addr = None;
+    } else if query.node.is_some() || query.service.is_some() {
+        hints.dest_addr = None;
+    }
+    hints
+}
+
+/// The format that the environment asks for; an unknown one is ignored.
+fn format_asked() -> Option<AddrFormat> {
+    let text = ADDR_FORMAT.text()?;
+    let format = AddrFormat::named(&text);
+    if format.is_none() {
+        log::log("", Level::Warn, Subsystem::Core, || format!("{}: there is no format {text}", ADDR_FORMAT.name));
+    }
+    format
+}
+
 /// What node, service and hints say of addresses.
 fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
     let (node, service) = (query.node.as_deref(), query.service.as_deref());
     if query.source && node.is_none() && service.is_none() {
         return Err(Reason::new("node and service", "FI_SOURCE", "neither given"));
     }
-    let found = inet::lookup(node, service, query.source, query.numeric, hints.addr_format)
+    // Both ends are of one family: where one is given, the other is looked for among its kind.
+    let given = if query.source { hints.dest_addr } else { hints.src_addr };
+    let format = match (hints.addr_format, given) {
+        (AddrFormat::FORMAT_UNSPEC | AddrFormat::SOCKADDR, Some(given)) => given.format(),
+        (format, _) => format,
+    };
+    let found = inet::lookup(node, service, query.source, query.numeric, format)
         .map_err(|error| Reason::new("node and service", error.doing(), error.errno()))?;
     let usable = |addr: Option<Addr>, field| match addr {
         Some(addr) if !format_covers(hints.addr_format, addr.format()) => {
@@ -255,8 +285,8 @@ fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Qu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ofi_core::EndpointType;
     use ofi_core::info::{EpAttr, FabricAttr};
-    use ofi_core::{AddrFormat, EndpointType};
 
     fn ask(change: impl FnOnce(&mut Query)) -> (Vec<Info>, Refusals) {
         let mut query = Query { version: Version::API, ..Query::default() };

@@ -4,10 +4,10 @@ use core::cell::RefCell;
 use ofi_core::error::{Error, Result};
 use ofi_core::info::{Info, Nic, Offer};
 use ofi_core::{Addr, AddrFormat, Caps, Errno};
-use ofi_os::netif::{self, Interface};
+use ofi_os::netif::{self, Interface, Selection, outward, ranked};
 use ofi_os::resolve::{Family, Options, resolve};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV6};
 
 /// What an application said of addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,49 +72,6 @@ fn with_named_scope(text: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip.parse().ok()?, port.parse().ok()?, 0, scope).into())
 }
 
-/// Which interfaces the environment allows: names, addresses and networks, or all but those.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selection {
-    negated: bool,
-    entries: Vec<String>,
-}
-
-impl Selection {
-    /// Reads a list such as "eth0,10.0.0.0/8" or "^lo".
-    pub fn parse(text: &str) -> Self {
-        let text = text.trim();
-        let (negated, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-        let entries = list.split(',').map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect();
-        Self { negated, entries }
-    }
-
-    /// Whether it names this interface.
-    pub fn allows(&self, interface: &Interface) -> bool {
-        self.entries.iter().any(|entry| names(entry, interface)) != self.negated
-    }
-}
-
-fn names(entry: &str, interface: &Interface) -> bool {
-    if entry == interface.name || entry == "loopback" && interface.loopback {
-        return true;
-    }
-    let ip = interface.addr.ip();
-    match entry.split_once('/') {
-        Some((network, bits)) => match (network.parse::<IpAddr>(), bits.parse::<u32>()) {
-            (Ok(IpAddr::V4(network)), Ok(bits @ 0..=32)) => match ip {
-                IpAddr::V4(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0,
-                IpAddr::V6(_) => false,
-            },
-            (Ok(IpAddr::V6(network)), Ok(bits @ 0..=128)) => match ip {
-                IpAddr::V6(ip) => (network.to_bits() ^ ip.to_bits()).checked_shr(128 - bits).unwrap_or(0) == 0,
-                IpAddr::V4(_) => false,
-            },
-            _ => false,
-        },
-        None => entry.parse::<IpAddr>().is_ok_and(|wanted| wanted == ip),
-    }
-}
-
 /// What one question needs to know of this host, read once.
 #[derive(Debug)]
 pub struct Host {
@@ -144,11 +101,16 @@ impl Host {
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
 pub fn expand(offer: &Offer, host: &Host, ends: Endpoints, caps: Caps) -> Vec<Info> {
     let selection = offer.interfaces.text().map(|text| Selection::parse(&text));
+    if let (Some(src), Some(dest)) = (ends.src, ends.dest)
+        && src.socket().is_ipv4() != dest.socket().is_ipv4()
+    {
+        return Vec::new();
+    }
     if let Some(src) = ends.src {
         return vec![named(offer, src, ends.dest, host)];
     }
     if let Some(dest) = ends.dest {
-        let ip = netif::source_for(dest.socket().ip());
+        let ip = netif::source_for(dest.socket());
         let scope = match dest.socket() {
             SocketAddr::V6(v6) => v6.scope_id(),
             SocketAddr::V4(_) => 0,
@@ -177,32 +139,18 @@ pub fn has_domain(name: &str) -> bool {
     crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name))
 }
 
-/// The name of the interface that packets to far away leave by. The address is one for documents: nothing is sent to it.
-fn outward(all: &[Interface]) -> Option<String> {
-    let source = netif::source_for(IpAddr::from([192, 0, 2, 1]))?;
-    all.iter().find(|i| i.addr.ip() == source).map(|i| i.name.clone())
-}
-
-/// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
-/// pairs, then by speed, of which the latter only pretend to have one; loopback last. Among equals the one that leads
-/// out, whose name is `outward`, comes first.
-fn ranked(mut all: Vec<Interface>, outward: Option<&str>) -> Vec<Interface> {
-    all.sort_by_key(|i| {
-        let inward = outward != Some(i.name.as_str());
-        let link_local = match i.addr {
-            SocketAddr::V6(v6) => v6.ip().is_unicast_link_local(),
-            SocketAddr::V4(_) => false,
-        };
-        let demoted = i.point_to_point || i.virtual_device;
-        let speed = core::cmp::Reverse(i.speed);
-        (i.loopback, !i.running, demoted, link_local, demoted && inward, speed, inward, i.addr.is_ipv6())
-    });
-    all
-}
-
 /// What the headers of IP and UDP take of a packet, in bytes.
 const fn overhead(v6: bool) -> usize {
     if v6 { 48 } else { 28 }
+}
+
+/// Whether an address is that of an interface: of a link's, which several may have alike, the scope says which.
+fn is_of(addr: &SocketAddr, interface: &Interface) -> bool {
+    let same_link = match (addr, &interface.addr) {
+        (SocketAddr::V6(a), SocketAddr::V6(b)) => a.scope_id() == 0 || a.scope_id() == b.scope_id(),
+        _ => true,
+    };
+    addr.ip() == interface.addr.ip() && same_link
 }
 
 /// The info for one address: names, format, and what only loopback can or cannot do.
@@ -213,7 +161,7 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
     info.src_addr = Some(src);
     info.dest_addr = dest;
     let ip = src.socket().ip();
-    match host.interfaces.iter().find(|i| i.addr.ip() == ip) {
+    match host.interfaces.iter().find(|i| is_of(&src.socket(), i)) {
         Some(interface) => {
             info.domain.name = Some(interface.name.clone());
             info.fabric.name = Some(interface.network());
@@ -229,11 +177,11 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
             }
         }
         None if ip.is_loopback() => {
-            // Any address of 127.0.0.0/8 is loopback's, not only the one that is configured.
-            if let Some(lo) = host.interfaces.iter().find(|i| i.loopback) {
-                info.domain.name = Some(lo.name.clone());
-                info.fabric.name = Some(lo.network());
-            }
+            // Any address of 127.0.0.0/8 is loopback's, not only the one that is configured, and even while it is down.
+            let lo = host.interfaces.iter().find(|i| i.loopback && i.addr.is_ipv4() == ip.is_ipv4());
+            let network = if ip.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
+            info.domain.name = Some(lo.map_or_else(|| "lo".to_owned(), |lo| lo.name.clone()));
+            info.fabric.name = Some(lo.map_or_else(|| network.to_owned(), Interface::network));
             info.caps -= Caps::REMOTE_COMM;
             info.domain.caps -= Caps::REMOTE_COMM;
         }

@@ -3,7 +3,7 @@
 
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
-use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading};
+use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading, Version};
 use ofi_engine::datagram::Datagrams;
 use ofi_engine::transport::{Listener, Transport};
 use ofi_sync::lock::{LockKind, Park, Unlocked};
@@ -110,10 +110,12 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     if !has_provider(name) {
         return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
     }
-    // Connected endpoints also move on when an event queue is read, which belongs to no domain.
-    let promised = info.domain.threading == Threading::DOMAIN
-        && info.domain.progress != ProgressModel::AUTO
-        && info.ep.kind != EndpointType::MSG;
+    // Connected endpoints also move on when an event queue is read, which belongs to no domain. Since 1.21 control calls
+    // are outside the promise of FI_THREAD_DOMAIN, unless FI_PROGRESS_CONTROL_UNIFIED takes them in.
+    let progress = info.domain.progress;
+    let all_calls = progress == ProgressModel::CONTROL_UNIFIED
+        || progress != ProgressModel::AUTO && info.fabric.api_version < Version::new(1, 21);
+    let promised = info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG;
     let is_udp = name.rsplit(';').any(|layer| layer.eq_ignore_ascii_case("udp"));
     Ok(match (unlocked.filter(|_| promised), is_udp) {
         (Some(kind), false) => visitor.visit(Tcp, kind),

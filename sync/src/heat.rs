@@ -5,13 +5,15 @@
 //! announcement and then looks once more under that lock: work that was made before the look is found by it, work that
 //! is made after it sees the announcement forgotten and announces anew.
 
-use crate::primitive::{Arc, AtomicBool, Mutex, Ordering};
+use crate::primitive::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use core::fmt;
 
 /// A member's temperature, and the lists that want to know when it rises.
 #[derive(Debug, Default)]
 pub struct Heat {
     announced: AtomicBool,
+    /// Visitors who sleep, or may at any time.
+    sleepers: AtomicU32,
     lists: Mutex<Vec<(Arc<Inbox>, usize)>>,
 }
 
@@ -24,6 +26,7 @@ pub struct Inbox {
     full: AtomicBool,
     keys: Mutex<Vec<usize>>,
     waker: Option<Waker>,
+    ring: Option<Waker>,
 }
 
 impl fmt::Debug for Inbox {
@@ -63,13 +66,43 @@ impl Heat {
     fn announce_now(&self) {
         self.announced.store(true, Ordering::Relaxed);
         for (list, key) in locked!(self.lists).iter() {
-            locked!(list.keys).push(*key);
+            let mut keys = locked!(list.keys);
+            // A list that nobody looks at does not grow.
+            if !keys.contains(key) {
+                keys.push(*key);
+            }
+            drop(keys);
             // Release pairs with the Acquire in `Inbox::take`.
             list.full.store(true, Ordering::Release);
             if let Some(wake) = &list.waker {
                 wake();
             }
         }
+    }
+
+    /// One more visitor sleeps, or may at any time.
+    pub fn add_sleeper(&self) {
+        // Relaxed: the visitor then takes the lock of the list and that of the work, and whoever has work looks after both.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One visitor less sleeps.
+    pub fn remove_sleeper(&self) {
+        // Relaxed: whoever still sees it wakes somebody in vain.
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True if a visitor sleeps, or may at any time: to be asked after [`Self::announce`].
+    #[inline]
+    pub fn is_slept_on(&self) -> bool {
+        // Relaxed: see `add_sleeper`.
+        self.sleepers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Wakes visitors that sleep: something is due earlier than they know.
+    #[cold]
+    pub fn wake(&self) {
+        locked!(self.lists).iter().filter_map(|(list, _)| list.ring.as_ref()).for_each(|ring| ring());
     }
 
     /// The next announcement is to be heard again: to be called before the last look for work.
@@ -83,6 +116,11 @@ impl Inbox {
     /// A list whose reader sleeps: `waker` is called after each announcement.
     pub fn with_waker(waker: Waker) -> Self {
         Self { waker: Some(waker), ..Self::default() }
+    }
+
+    /// A list whose reader may sleep: `ring` is called by [`Heat::wake`].
+    pub fn with_bell(ring: Waker) -> Self {
+        Self { ring: Some(ring), ..Self::default() }
     }
 
     /// Gives the keys of members that became hot to `take`. Costs a load if there are none.

@@ -41,13 +41,13 @@ pub fn run(options: &Options) -> Result<bool, Error> {
             .iter()
             .map(|f| Line { area: f.area, grade: word(f.grade), text: &f.text, advice: f.advice.as_deref() })
             .collect();
-        println!("{}", crate::json(&lines)?);
+        crate::line!("{}", crate::json(&lines)?);
     } else {
         for finding in &findings {
             let (area, grade) = line(finding);
-            println!("{grade:<8}{area:<14} {}", finding.text);
+            crate::line!("{grade:<8}{area:<14} {}", finding.text);
             if let Some(advice) = &finding.advice {
-                println!("{:<23}-> {advice}", "");
+                crate::line!("{:<23}-> {advice}", "");
             }
         }
     }

@@ -142,23 +142,24 @@ const fn kind_of(kind: ParamKind) -> &'static str {
 }
 
 fn environment(part: Option<&str>, as_json: bool) {
-    let all: Vec<Param> =
-        ofi::params().into_iter().filter(|param| part.is_none_or(|p| param.name.contains(p))).collect();
+    let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
+    let wanted = |param: &Param| part.is_none_or(|part| has(param.name, part) || has(param.help, part));
+    let all: Vec<Param> = ofi::params().into_iter().filter(wanted).collect();
     if as_json {
         let list: Vec<Value> = all
             .iter()
             .map(|p| json!({ "name": p.name, "type": kind_of(p.kind), "help": p.help, "value": p.text() }))
             .collect();
-        println!("{:#}", Value::Array(list));
+        crate::line!("{:#}", Value::Array(list));
         return;
     }
     for param in all {
-        println!("# {}: {}", param.name, kind_of(param.kind));
-        println!("# {}", param.help);
+        crate::line!("# {}: {}", param.name, kind_of(param.kind));
+        crate::line!("# {}", param.help);
         if let Ok(value) = std::env::var(param.name) {
-            println!("{}={value}", param.name);
+            crate::line!("{}={value}", param.name);
         }
-        println!();
+        crate::line!();
     }
 }
 
@@ -201,7 +202,7 @@ pub fn main() -> ExitCode {
     let options = Options::parse();
     if options.version {
         let version = env!("CARGO_PKG_VERSION");
-        println!("fi_info: {version}\nlibfabric: {version}\nlibfabric api: {}", Version::API);
+        crate::line!("fi_info: {version}\nlibfabric: {version}\nlibfabric api: {}", Version::API);
         return ExitCode::SUCCESS;
     }
     if options.env || options.getenv.is_some() {
@@ -225,7 +226,7 @@ pub fn main() -> ExitCode {
     };
     if options.json {
         let found: Vec<Value> = infos.iter().map(as_json).collect();
-        println!("{:#}", json!({ "infos": found, "refusals": reasons(&refusals) }));
+        crate::line!("{:#}", json!({ "infos": found, "refusals": reasons(&refusals) }));
     } else {
         print(&options, &infos);
         if options.explain || infos.is_empty() {
@@ -245,16 +246,16 @@ fn print(options: &Options, infos: &[Info]) {
     for info in infos {
         if options.list {
             let name = info.fabric.prov_name.as_deref().unwrap_or("(null)");
-            println!("{name}:\n    version: {}", Version(info.fabric.prov_version));
+            crate::line!("{name}:\n    version: {}", Version(info.fabric.prov_version));
         } else if let Some(part) = &options.info {
             let text = ofi::text_of(info);
             if text.contains(part.as_str()) {
-                print!("---\n{text}");
+                crate::text!("---\n{text}");
             }
         } else if options.verbose {
-            print!("---\n{}", ofi::text_of(info));
+            crate::text!("---\n{}", ofi::text_of(info));
         } else {
-            print!("{}", summary(info));
+            crate::text!("{}", summary(info));
         }
     }
 }

@@ -1,6 +1,17 @@
 //! The tools as a library: what each one is told is a type from which its options, its help and its manual page are made.
 #![forbid(unsafe_code)]
 
+/// Prints a text. Whoever reads it may have seen enough.
+macro_rules! text {
+    ($($part:tt)*) => { $crate::put(&format!($($part)*)) };
+}
+/// Prints a line.
+macro_rules! line {
+    () => { $crate::put("\n") };
+    ($($part:tt)*) => { $crate::put(&(format!($($part)*) + "\n")) };
+}
+pub(crate) use {line, text};
+
 pub mod doctor;
 pub mod info;
 mod pair;
@@ -9,6 +20,7 @@ pub mod selftest;
 pub mod strerror;
 
 use clap::{Parser, Subcommand};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Finds out what the fabric library offers on this machine, and whether it works.
@@ -59,6 +71,15 @@ pub fn end(tool: &str, result: Result<bool, ofi::Error>) -> ExitCode {
             eprintln!("{tool}: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Writes to standard output. A reader that went away has seen enough; what else goes wrong is said.
+fn put(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => eprintln!("write the output: {error}"),
+        _ => {}
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::pair::{Side, kind_named, now, trouble};
 use ofi::{
-    Addr, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query,
-    Version,
+    Addr, AddrFormat, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener,
+    Query, Version,
 };
 use serde::Serialize;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use socket2::{Domain as Family, Socket, Type};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 #[allow(clippy::disallowed_types, reason = "the tool's own talk is not the library's traffic")]
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -16,6 +17,8 @@ use std::time::Duration;
 const PORT: u16 = 47_592;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest line that the other side may say, in bytes.
+const LINE: u64 = 4096;
 /// What the two say first.
 const GREETING: &str = "ofi fi_pingpong 1";
 
@@ -24,9 +27,9 @@ const GREETING: &str = "ofi fi_pingpong 1";
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_pingpong", version, disable_version_flag = true)]
 pub struct Options {
-    /// Control port to wait at
-    #[arg(short = 'B', value_name = "SRC_PORT", default_value_t = PORT)]
-    source_port: u16,
+    /// Control port of this side (default: 47592 to wait at, any to connect from)
+    #[arg(short = 'B', value_name = "SRC_PORT")]
+    source_port: Option<u16>,
     /// Control port to connect to
     #[arg(short = 'P', value_name = "DST_PORT", default_value_t = PORT)]
     port: u16,
@@ -99,16 +102,33 @@ impl Control {
 
     fn wait(options: &Options) -> Result<Self, Error> {
         let any: IpAddr = if options.six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-        let addr = SocketAddr::new(any, options.source_port);
+        let addr = SocketAddr::new(any, options.source_port.unwrap_or(PORT));
         let listener = TcpListener::bind(addr).map_err(|error| Error::os(error, format!("wait at {addr}")))?;
         let (stream, _) = listener.accept().map_err(|error| Error::os(error, "wait for the other side"))?;
         Self::new(stream)
     }
 
-    fn connect(server: &str, port: u16) -> Result<Self, Error> {
-        let stream = TcpStream::connect((server, port))
-            .map_err(|error| Error::os(error, format!("connect to {server} port {port}")))?;
-        Self::new(stream)
+    fn connect(server: &str, port: u16, from: Option<u16>) -> Result<Self, Error> {
+        let stream = match from {
+            Some(from) => Self::connect_from(server, port, from),
+            None => TcpStream::connect((server, port)),
+        };
+        Self::new(stream.map_err(|error| Error::os(error, format!("connect to {server} port {port}")))?)
+    }
+
+    fn connect_from(server: &str, port: u16, from: u16) -> std::io::Result<TcpStream> {
+        let mut failed = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+        for to in (server, port).to_socket_addrs()? {
+            let any: IpAddr = if to.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            let socket = Socket::new(Family::for_address(to), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddr::new(any, from).into())?;
+            match socket.connect(&to.into()) {
+                Ok(()) => return Ok(socket.into()),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
     }
 
     fn say(&mut self, line: &str) -> Result<(), Error> {
@@ -117,7 +137,7 @@ impl Control {
 
     fn hear(&mut self) -> Result<String, Error> {
         let mut line = String::new();
-        match self.lines.read_line(&mut line) {
+        match (&mut self.lines).take(LINE).read_line(&mut line) {
             Ok(0) => Err(trouble("the other side has gone")),
             Ok(_) => Ok(line.trim().to_owned()),
             Err(error) => Err(Error::os(error, "hear the other side")),
@@ -143,8 +163,13 @@ fn hints(options: &Options) -> Hints {
 
 /// The best offer from the address that the control connection has on this side.
 fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
-    let node = Some(local.ip().to_canonical().to_string());
-    let query = Query { version: Version::API, node, source: true, hints: Some(hints(options)), ..Query::default() };
+    // A domain that is named may be another than the one that the control connection uses.
+    let ip = local.ip().to_canonical();
+    let node = options.domain.is_none().then(|| ip.to_string());
+    let mut hints = hints(options);
+    hints.addr_format = if ip.is_ipv4() { AddrFormat::SOCKADDR_IN } else { AddrFormat::SOCKADDR_IN6 };
+    let source = node.is_some();
+    let query = Query { version: Version::API, node, source, hints: Some(hints), ..Query::default() };
     let (infos, refusals) = ofi::discover(&query)?;
     infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))
 }
@@ -199,7 +224,7 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
 /// What keeps the two sides from talking, or a message that does not arrive.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let mut control = match &options.server {
-        Some(server) => Control::connect(server, options.port)?,
+        Some(server) => Control::connect(server, options.port, options.source_port)?,
         None => Control::wait(options)?,
     };
     control.say(GREETING)?;
@@ -219,7 +244,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     side.check(options.check);
     let mut rows = Vec::new();
     if !options.json {
-        println!(
+        crate::line!(
             "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec   p50 usec   p99 usec"
         );
     }
@@ -231,7 +256,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         rows.push(row);
     }
     if options.json {
-        println!("{}", crate::json(&rows)?);
+        crate::line!("{}", crate::json(&rows)?);
     }
     // Both sides have everything before either goes.
     control.say("bye")?;
@@ -295,7 +320,7 @@ fn short(value: usize) -> String {
 }
 
 fn print(row: &Row) {
-    println!(
+    crate::line!(
         "{:<8}{:<8}={:<8}{:<8}{:>9.2}s{:>11.2}{:>13.2}{:>13.2}{:>11.2}{:>11.2}",
         short(row.bytes),
         short(row.sent),

@@ -118,7 +118,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     bar.finish_and_clear();
     let ok = report.failures.is_empty();
     if options.json {
-        println!("{}", crate::json(&report)?);
+        crate::line!("{}", crate::json(&report)?);
     } else {
         print(&report);
     }
@@ -207,8 +207,8 @@ fn print(report: &Report) {
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    println!("{table}");
+    crate::line!("{table}");
     for Trouble { provider, endpoint, error } in &report.failures {
-        println!("{provider} {endpoint} FAILED: {error}");
+        crate::line!("{provider} {endpoint} FAILED: {error}");
     }
 }

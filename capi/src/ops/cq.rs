@@ -11,7 +11,7 @@ use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
-use ofi_engine::{CompletionQueue, Waiting};
+use ofi_engine::{CompletionQueue, Waited, Waiting};
 use ofi_sync::lock::LockKind;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -202,11 +202,20 @@ unsafe extern "C" fn sreadfrom<K: LockKind>(
     if first != Errno::AGAIN.negative() as isize || timeout == Some(Duration::ZERO) {
         return first;
     }
-    if let Err(errno) = queue.wait(threshold, timeout) {
-        return errno.negative() as isize;
+    let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
+    loop {
+        let left = end.map(|end| end.since(ofi_os::clock::now()));
+        let waited = match queue.wait(threshold, left) {
+            Ok(waited) => waited,
+            Err(errno) => return errno.negative() as isize,
+        };
+        // SAFETY: as above.
+        let got = unsafe { read_into(object, queue, buf, count, src) };
+        // Only a signal or the end of the timeout lets a reader go without anything: another one may have been faster.
+        if got != Errno::AGAIN.negative() as isize || waited != Waited::Ready {
+            return got;
+        }
     }
-    // SAFETY: as above.
-    unsafe { read_into(object, queue, buf, count, src) }
 }
 
 unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err_entry, _flags: u64) -> isize {

@@ -326,7 +326,7 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn shut_down(&self) -> Result<(), Errno> {
         self.0.shut_down()
     }
-    fn join(&self, _group: Addr, _send: bool, _receive: bool, _owner: Owner) -> Result<FiAddr> {
+    fn join(&self, _group: Addr, _ways: (bool, bool), _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
         Err(NO_GROUPS.into())
     }
     fn leave(&self, _group: &Addr, _handle: FiAddr, _owner: Owner) {}
@@ -386,8 +386,8 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn shut_down(&self) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    fn join(&self, group: Addr, send: bool, receive: bool, owner: Owner) -> Result<FiAddr> {
-        self.0.join(group, send, receive, owner)
+    fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
+        self.0.join(group, ways, owner, joined)
     }
     fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner) {
         self.0.leave(group, handle, owner);

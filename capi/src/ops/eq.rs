@@ -222,12 +222,21 @@ unsafe extern "C" fn sread(
     }
     // SAFETY: C passes the event queue that holds this table.
     match unsafe { object::borrow::<EqObj>(eq.cast()) } {
-        Ok(object) if object.wait.is_shared() => return Errno::ENOSYS.negative() as isize,
-        Ok(object) => object.eq.wait(timeout),
-        Err(errno) => return errno.negative() as isize,
+        Ok(object) if object.wait.is_shared() => Errno::ENOSYS.negative() as isize,
+        Ok(object) => {
+            let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
+            loop {
+                let came = object.eq.wait(end.map(|end| end.since(ofi_os::clock::now())));
+                // SAFETY: the arguments are those of this function.
+                let got = unsafe { read(eq, event, buf, len, flags) };
+                // Another reader may have been faster: this one waits on.
+                if got != Errno::AGAIN.negative() as isize || !came {
+                    return got;
+                }
+            }
+        }
+        Err(errno) => errno.negative() as isize,
     }
-    // SAFETY: the arguments are those of this function.
-    unsafe { read(eq, event, buf, len, flags) }
 }
 
 unsafe extern "C" fn readerr(eq: *mut fid_eq, entry: *mut fi_eq_err_entry, _flags: u64) -> isize {

@@ -38,10 +38,10 @@ pub(super) unsafe extern "C" fn join(
     let object = McObj { c, ep: ep.control.clone(), group, parent: ep.dependents.add() };
     let mc = object::install(object);
     let owner = Owner(mc.expose_provenance());
-    match ep.control.join(group, both || flags & send != 0, both || flags & receive != 0, owner) {
-        Ok(handle) => {
-            // SAFETY: made above and not given away yet.
-            unsafe { (*mc).c.fi_addr = handle.0 };
+    // SAFETY: made above and not given away before this has been called.
+    let mut joined = |handle: FiAddr| unsafe { (*mc).c.fi_addr = handle.0 };
+    match ep.control.join(group, (both || flags & send != 0, both || flags & receive != 0), owner, &mut joined) {
+        Ok(()) => {
             // SAFETY: not null, so valid by fi_join(3).
             unsafe { out.write(mc.cast()) };
             0

@@ -35,12 +35,13 @@ enum What {
 }
 
 impl Polled {
-    fn has_news(&mut self) -> bool {
+    /// Whether there is something to tell; nothing is told without `room`.
+    fn has_news(&mut self, room: bool) -> bool {
         match &mut self.what {
-            What::Queue(queue) => queue.check(),
+            What::Queue(queue) => queue.check() && room,
             What::Counter(counter, last) => {
                 let now = (counter.read(), counter.read_errors());
-                core::mem::replace(last, now) != now
+                room && core::mem::replace(last, now) != now
             }
         }
     }
@@ -69,10 +70,8 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
     let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = 0;
     for member in members.iter_mut() {
-        if found == room {
-            break;
-        }
-        if member.has_news() {
+        // Every member is moved on, however many there is room to tell of.
+        if member.has_news(found < room) {
             // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is there.
             let context = unsafe { (*member.fid).context };
             // SAFETY: fi_poll(3) passes room for `count` contexts.

@@ -59,6 +59,8 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) fences: usize,
     /// A message was cut, which has been logged.
     pub(super) cut: bool,
+    /// A peer may be in [`PeerState::Yielding`].
+    pub(super) yielding: bool,
     /// Connections begun.
     pub(super) attempts: u64,
     pub(super) out: Outlets<K>,
@@ -66,7 +68,7 @@ pub(super) struct Engine<K: LockKind> {
     /// Links with control frames, credit or streams to send.
     pub(super) todo: Vec<LinkId>,
     /// Links that the transport is to drop.
-    pub(super) abandoned: Vec<LinkId>,
+    pub(super) abandoned: Vec<(LinkId, Option<Down>)>,
     /// Empty buffers of small unexpected messages, to be used again.
     pub(super) spare: Vec<Vec<u8>>,
 }
@@ -99,6 +101,7 @@ impl<K: LockKind> Engine<K> {
             failures: 0,
             fences: 0,
             cut: false,
+            yielding: false,
             attempts: 0,
             out: Outlets::default(),
             eq: None,
@@ -267,8 +270,9 @@ impl<K: LockKind> Engine<K> {
     /// A send has ended: one behind a fence may be next.
     #[inline]
     fn after_fence(&mut self, peer: PeerId, fenced: bool) {
+        let fences = self.fences;
         self.fences -= usize::from(fenced);
-        if self.fences > 0
+        if fences > 0
             && let Some(PeerState::Open(id)) = self.peers.get(peer).map(|peer| peer.state)
         {
             self.list(id);

@@ -5,6 +5,7 @@ use super::state::{Body, Config, Link, PeerId, PeerState, ReceiveStage, SendStag
 use crate::eq::EventKind;
 use crate::frame::Frame;
 use crate::hello::{Grant, Greeting, Hello, Speaker};
+use crate::outlets::Outlets;
 use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency, Verdict};
 use core::net::SocketAddr;
 use ofi_core::error::Result;
@@ -78,7 +79,7 @@ impl<K: LockKind> Engine<K> {
                     }
                     // Theirs is used; what waits moves to it.
                     self.remove_link(mine);
-                    self.abandoned.push(mine);
+                    self.abandoned.push((mine, None));
                 }
                 PeerState::Open(old) => {
                     let stale = self.link(old).map(|link| (link.nonce, link.attempt, link.remote));
@@ -97,8 +98,9 @@ impl<K: LockKind> Engine<K> {
                     } else {
                         Down::new(Cause::PeerRestarted, Errno::ECONNRESET, format!("{name}: the peer was restarted"))
                     };
-                    self.abandoned.push(old);
-                    self.end_link(old, &why);
+                    // What waits was for the old one; what is with the transport fails when that has let go of it.
+                    self.fail_waiting(peer, &why);
+                    self.abandoned.push((old, Some(why)));
                 }
                 PeerState::Idle | PeerState::Yielding(_) => {}
             }
@@ -111,7 +113,7 @@ impl<K: LockKind> Engine<K> {
         let mut link = Link::new(peer, grant);
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.out = hello.grant;
+        link.granted_by_peer(hello.grant);
         link.remote = Some(*from);
         self.add_link(id, link);
         if !to_self {
@@ -140,19 +142,22 @@ impl<K: LockKind> Engine<K> {
                     let why = Down::new(Cause::Rejected, Errno::ECONNREFUSED, format!("connect to {}: rejected", to()));
                     let Down { cause, errno, text } = why.clone();
                     self.event(EventKind::Failed { errno, cause, text, data: hello.data });
-                    self.phase = Phase::Ended;
+                    if self.phase != Phase::Closing {
+                        self.phase = Phase::Ended;
+                    }
                     return Err(why);
                 }
                 let errno = if hello.greeting == Greeting::Reject { Errno::ECONNREFUSED } else { Errno::EPROTO };
                 return Err(Down::new(Cause::Rejected, errno, format!("connect to {}: {said}", to())));
             }
         }
-        let Some(link) = self.link(id) else {
+        let closing = self.phase == Phase::Closing && matches!(self.config.speaker, Speaker::Msg);
+        let Some(link) = self.link(id).filter(|_| !closing) else {
             return Err(Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text()));
         };
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.out = hello.grant;
+        link.granted_by_peer(hello.grant);
         let peer = link.peer;
         self.peers[peer].state = PeerState::Open(id);
         self.list(id);
@@ -178,7 +183,7 @@ impl<K: LockKind> Engine<K> {
         let mut link = Link::new(peer, grant);
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.out = hello.grant;
+        link.granted_by_peer(hello.grant);
         link.remote = Some(asked.from);
         self.add_link(id, link);
         self.peers[peer].state = PeerState::Open(id);
@@ -191,7 +196,7 @@ impl<K: LockKind> Engine<K> {
     /// A link is no more.
     pub(super) fn handle_down(&mut self, id: LinkId, reason: Down) {
         // The number may be used again from now on.
-        self.abandoned.retain(|abandoned| *abandoned != id);
+        self.abandoned.retain(|(abandoned, _)| *abandoned != id);
         let Some(link) = self.link(id) else { return };
         let orderly = link.bye;
         let why = if orderly {
@@ -207,6 +212,7 @@ impl<K: LockKind> Engine<K> {
             if self.peers.get(peer).is_some_and(|peer| peer.state == PeerState::Connecting(id)) {
                 // Marked by the clock in `tick`: the engine has no clock of its own.
                 self.peers[peer].state = PeerState::Yielding(Instant::from_nanos(u64::MAX));
+                self.yielding = true;
             }
             return;
         }
@@ -361,13 +367,15 @@ impl<K: LockKind> Engine<K> {
 
     /// What is due at `now`.
     pub(super) fn tick<T: Transport>(&mut self, transport: &mut T) {
-        if !self.peers.iter().any(|(_, peer)| matches!(peer.state, PeerState::Yielding(_))) {
+        if !self.yielding {
             return;
         }
+        self.yielding = false;
         let now = transport.now();
         let mut late = Vec::new();
         for (id, peer) in &mut self.peers {
             if let PeerState::Yielding(until) = &mut peer.state {
+                self.yielding = true;
                 if until.nanos() == u64::MAX {
                     *until = now + YIELD;
                 } else if now >= *until {
@@ -388,6 +396,9 @@ impl<K: LockKind> Engine<K> {
 
     /// When [`Self::tick`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
+        if !self.yielding {
+            return None;
+        }
         self.peers
             .iter()
             .filter_map(|(_, peer)| match peer.state {
@@ -400,6 +411,9 @@ impl<K: LockKind> Engine<K> {
     /// Begins to close: only what was accepted for inject or transmit is still sent.
     pub(super) fn begin_close(&mut self) {
         self.phase = Phase::Closing;
+        // Nobody hears of what comes to its end from here on: the queues may be read by others still.
+        self.out = Outlets::default();
+        self.eq = None;
         self.discard_receives();
         let Self { sends, peers, links, .. } = self;
         for (key, send) in sends.iter_mut() {
@@ -481,6 +495,8 @@ impl<K: LockKind> Engine<K> {
 /// Where a peer can be reached: what it says, with the address that we see if it listens on all of its own.
 fn named(name: Option<Addr>, from: &Addr) -> Addr {
     match name {
+        // Where the medium says who speaks, nobody else is asked.
+        _ if from.name().is_some() => *from,
         Some(name) if !name.socket().ip().is_unspecified() => name,
         Some(name) => Addr::from(SocketAddr::new(from.socket().ip(), name.socket().port())),
         None => *from,

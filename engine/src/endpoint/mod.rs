@@ -38,6 +38,10 @@ struct Inner<T: Transport, K: LockKind> {
     engine: Engine<K>,
     opener: Opener<T>,
     source: Option<Addr>,
+    /// Visitors for whom the descriptor is armed.
+    armed: usize,
+    /// When something is due, as far as those who sleep know.
+    told: Option<Instant>,
 }
 
 /// An endpoint.
@@ -65,6 +69,11 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         self.transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))
     }
 
+    fn due(&self) -> Option<Instant> {
+        let theirs = self.transport.as_ref().and_then(Transport::next_deadline);
+        [theirs, self.engine.next_deadline()].into_iter().flatten().min()
+    }
+
     fn poll(&mut self) -> bool {
         let Self { transport: Some(transport), engine, .. } = self else { return false };
         let mut any = transport.poll(engine);
@@ -87,7 +96,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// application's calls are not to.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>, auto: Option<Arc<Auto>>) -> Arc<Self> {
         let connected = matches!(config.speaker, Speaker::Msg);
-        let inner = Inner { transport: None, engine: Engine::new(config), opener, source };
+        let inner = Inner { transport: None, engine: Engine::new(config), opener, source, armed: 0, told: None };
         Arc::new(Self {
             inner: kind.cell(inner),
             heat: Heat::default(),
@@ -181,6 +190,24 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
+    /// Something was posted while somebody sleeps who would otherwise see to it: it leaves now, and they hear of what is
+    /// due earlier than they know.
+    #[cold]
+    fn see_to_it(&self) {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return };
+        transport.flush(Flush::All, engine);
+        let due = inner.due();
+        let earlier = due.is_some_and(|due| inner.told.is_none_or(|told| due < told));
+        if earlier {
+            inner.told = due;
+        }
+        drop(inner);
+        if earlier {
+            self.heat.wake();
+        }
+    }
+
     fn is_joined(&self) -> bool {
         // Relaxed: set and read by control calls, which the application orders.
         self.joined.load(Ordering::Relaxed)
@@ -217,6 +244,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         engine.connect(transport, peer, data.to_vec())?;
         drop(inner);
         self.heat.announce();
+        if self.heat.is_slept_on() {
+            self.see_to_it();
+        }
         Ok(())
     }
 
@@ -229,6 +259,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         engine.accept(transport, asked, data.to_vec())?;
         drop(inner);
         self.heat.announce();
+        if self.heat.is_slept_on() {
+            self.see_to_it();
+        }
         Ok(())
     }
 
@@ -258,7 +291,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 
     /// Cancels the oldest operation with that context that can be cancelled (fi_cancel(3)).
     pub fn cancel(&self, context: usize) {
-        K::lock(&self.inner).engine.cancel(context);
+        let mut inner = K::lock(&self.inner);
+        inner.engine.cancel(context);
+        let moves = !inner.engine.todo.is_empty();
+        drop(inner);
+        if moves {
+            self.heat.announce();
+        }
     }
 
     /// The free space below which a buffer for several messages is given back, of those posted from now on, in bytes
@@ -329,13 +368,16 @@ impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
         }
         drop(inner);
         self.heat.announce();
+        if self.heat.is_slept_on() {
+            self.see_to_it();
+        }
         result
     }
 
     #[inline]
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        let mut inner = K::lock(&self.inner);
-        let inner = &mut *inner;
+        let mut guard = K::lock(&self.inner);
+        let inner = &mut *guard;
         if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
             // Receives may be posted before connecting, so before there is anything to connect with.
             inner.open().map_err(|error| error.errno())?;
@@ -345,6 +387,15 @@ impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
         if self.auto.is_some() {
             transport.flush(Flush::All, engine);
         }
+        // What was waiting for the receive may have left an answer to send.
+        let answers = transport.is_busy() || !engine.todo.is_empty();
+        drop(guard);
+        if answers {
+            self.heat.announce();
+            if self.heat.is_slept_on() {
+                self.see_to_it();
+            }
+        }
         result
     }
 }
@@ -353,7 +404,7 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     fn visit(&self) -> Visit {
         let mut inner = K::lock(&self.inner);
         let active = inner.poll();
-        let busy = inner.transport.as_ref().is_some_and(Transport::is_busy);
+        let busy = inner.transport.as_ref().is_some_and(Transport::is_busy) || inner.engine.next_deadline().is_some();
         Visit { active, busy }
     }
 
@@ -365,13 +416,31 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let inner = K::lock(&self.inner);
-        let theirs = inner.transport.as_ref().and_then(Transport::next_deadline);
-        [theirs, inner.engine.next_deadline()].into_iter().flatten().min()
+        let mut inner = K::lock(&self.inner);
+        inner.told = inner.due();
+        inner.told
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
         K::lock(&self.inner).transport.as_ref().and_then(Transport::descriptor)
+    }
+
+    fn is_polled(&self) -> bool {
+        T::POLLED
+    }
+
+    fn arm(&self, first: bool) -> bool {
+        let mut inner = K::lock(&self.inner);
+        inner.armed += usize::from(first);
+        inner.transport.as_mut().is_some_and(Transport::arm)
+    }
+
+    fn disarm(&self) {
+        let mut inner = K::lock(&self.inner);
+        inner.armed -= 1;
+        if let (0, Some(transport)) = (inner.armed, &mut inner.transport) {
+            transport.disarm();
+        }
     }
 
     fn heat(&self) -> &Heat {

@@ -65,7 +65,7 @@ impl<K: LockKind> Engine<K> {
             && entry.waiting.is_empty()
             && let Some(Some(link)) = self.links.get_mut(id.index())
             && len <= link.out.eager as usize
-            && link.affords(len as u64 + OVERHEAD)
+            && link.affords_eager(len)
         {
             link.spend(len as u64 + OVERHEAD);
             let number = key(self.sends.vacant_key());
@@ -136,7 +136,8 @@ impl<K: LockKind> Engine<K> {
                 peer.waiting.pop_front();
                 continue;
             };
-            let eager = send.len <= link.out.eager as usize;
+            // What is past the credit is announced instead, like what is too long: the receiver may want it first.
+            let eager = send.len <= link.out.eager as usize && link.affords_eager(send.len);
             let cost = if eager { send.len as u64 + OVERHEAD } else { OVERHEAD };
             if !link.affords(cost) {
                 return;
@@ -205,8 +206,11 @@ impl<K: LockKind> Engine<K> {
 
     /// Carries out what arrivals and posts left to do.
     pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
-        while let Some(id) = self.abandoned.pop() {
+        while let Some((id, why)) = self.abandoned.pop() {
             transport.abandon(id, self);
+            if let Some(why) = why {
+                self.end_link(id, &why);
+            }
         }
         while let Some(id) = self.todo.pop() {
             if let Some(link) = self.link(id) {

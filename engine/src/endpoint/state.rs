@@ -91,6 +91,8 @@ pub(super) struct Link {
     pub(super) remote: Option<Addr>,
     /// What we may still send.
     pub(super) out: Grant,
+    /// Bytes of it that are kept for announcements.
+    pub(super) reserve: u64,
     /// What the peer may still send.
     pub(super) incoming: Grant,
     /// What the peer got to begin with.
@@ -118,6 +120,7 @@ impl Link {
             attempt: 0,
             remote: None,
             out: Grant { bytes: 0, messages: 0, eager: 0 },
+            reserve: 0,
             incoming: granted,
             granted,
             owed_bytes: 0,
@@ -129,6 +132,21 @@ impl Link {
             bye_sent: false,
             listed: false,
         }
+    }
+
+    /// Whether a message may be sent unasked now. Some credit stays for announcements: however much of it lies unexpected
+    /// at the receiver, the message that it waits for must get through. An announcement costs as much as a short message.
+    #[inline]
+    pub(super) const fn affords_eager(&self, len: usize) -> bool {
+        let cost = len as u64 + OVERHEAD;
+        let reserve = if len as u64 <= OVERHEAD { 0 } else { self.reserve };
+        self.out.bytes >= cost + reserve && self.out.messages > 0
+    }
+
+    /// The peer's first grant.
+    pub(super) const fn granted_by_peer(&mut self, grant: Grant) {
+        self.out = grant;
+        self.reserve = grant.bytes / 8;
     }
 
     /// Whether a message of so many credited bytes may be sent now.

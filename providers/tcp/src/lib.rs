@@ -14,6 +14,7 @@ use net::System;
 use ofi_core::error::{Error, Result};
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno};
+use ofi_os::netif::{self, Interface};
 use std::net::IpAddr;
 use std::time::Duration;
 use transport::Settings;
@@ -75,10 +76,13 @@ fn settings() -> Settings {
 
 /// The address by which other hosts best reach this one, for endpoints that are bound to all of them.
 fn reachable(v4: bool) -> Option<IpAddr> {
-    let interfaces = ofi_os::netif::interfaces();
-    let fits = |i: &&ofi_os::netif::Interface| i.running && i.addr.is_ipv4() == v4;
-    let best = interfaces.iter().filter(fits).min_by_key(|i| (i.loopback, i.point_to_point, i.virtual_device));
-    best.map(|i| i.addr.ip())
+    let all = netif::interfaces();
+    let outward = netif::outward(&all);
+    let selection = IFACE.text().map(|text| netif::Selection::parse(&text));
+    // An address of a link means nothing to others without their name for the link.
+    let fits = |i: &Interface| i.running && i.addr.is_ipv4() == v4 && !i.is_of_link();
+    let chosen = |i: &Interface| fits(i) && selection.as_ref().is_none_or(|s| s.allows(i));
+    netif::ranked(all, outward.as_deref()).into_iter().find(chosen).map(|i| i.addr.ip())
 }
 
 fn bind_address(addr: Option<Addr>, format: AddrFormat) -> Addr {

@@ -362,6 +362,12 @@ impl<N: Net> TcpTransport<N> {
                 }
             };
             any = true;
+            if !self.finished.is_empty() {
+                // What the peer says may answer what was sent just before.
+                self.deliver_finished(sink);
+            }
+            let Self { conns, staging, net, .. } = self;
+            let Some(conn) = conns.get_mut(slot) else { return any };
             let result = if direct {
                 match conn.reader.direct_done(count) {
                     Record::Placed(landing) => sink.placed(id(slot), landing).map_err(Trouble::Violation),

@@ -658,6 +658,27 @@ CASE(getinfo_hint_addrs_ignored)
 	fi_freeinfo(hints);
 }
 
+/* An address of another family than the node's, where the node says it (fi_getinfo(3)). */
+CASE_OURS(getinfo_ignored_hints_of_another_family)
+{
+	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
+
+	hints->addr_format = FI_FORMAT_UNSPEC;
+	set_addr(&hints->src_addr, &hints->src_addrlen, 1, 99);
+	CHECK(ask(API, "::1", "7471", FI_SOURCE, hints, &list) == 0);
+	CHECK(list->addr_format == FI_SOCKADDR_IN6);
+	fi_freeinfo(list);
+	/* Both ends are of one family. */
+	CHECK(ask(API, "::1", "7471", 0, hints, &list) == -FI_ENODATA);
+	free(hints->src_addr);
+	hints->src_addr = NULL;
+	set_addr(&hints->dest_addr, &hints->dest_addrlen, 1, 99);
+	CHECK(ask(API, "::1", "7471", 0, hints, &list) == 0);
+	CHECK(list->addr_format == FI_SOCKADDR_IN6);
+	fi_freeinfo(list);
+	fi_freeinfo(hints);
+}
+
 CASE(getinfo_prov_attr_only)
 {
 	struct fi_info *list, *i, *k;
