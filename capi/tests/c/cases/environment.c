@@ -2,6 +2,8 @@
    tried in a process of its own, for a library reads it once. */
 #include "case.h"
 #include <dlfcn.h>
+#include <rdma/fi_ext.h>
+#include <rdma/providers/fi_prov.h>
 #include <sys/wait.h>
 
 /* What another process of this program prints for that case, with the settings. */
@@ -222,5 +224,38 @@ CASE(ask_for_the_impossible)
 	hints->mode = ~0ULL;
 	hints->ep_attr->type = FI_EP_DGRAM;
 	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &list) == -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
+static int heard;
+
+static int log_enabled(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys, uint64_t flags)
+{
+	CHECK(prov && prov->name && strlen(prov->name));
+	(void) level, (void) subsys, (void) flags;
+	return 1;
+}
+
+static void log_line(const struct fi_provider *prov, enum fi_log_level level, enum fi_log_subsys subsys, const char *func,
+	int line, const char *msg)
+{
+	CHECK(prov && prov->name && strlen(prov->name));
+	(void) level, (void) subsys, (void) func, (void) line;
+	heard += strlen(msg) > 0;
+}
+
+/* Callbacks that take the log look at the provider's name. */
+CASE_OURS(log_callbacks_are_told_who_speaks)
+{
+	static struct fi_ops_log ops = { .size = sizeof(ops), .enabled = log_enabled, .log = log_line };
+	static struct fid_logging logging = { .fid = { .fclass = 0 }, .ops = &ops };
+	struct fi_info *hints = fi_allocinfo(), *info;
+
+	logging.fid.context = NULL;
+	if (fi_import_log(FI_VERSION(1, 13), 0, &logging) != 0)
+		SKIP("these headers import it otherwise");
+	hints->fabric_attr->prov_name = strdup("nobody");
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	CHECK(heard);
 	fi_freeinfo(hints);
 }
