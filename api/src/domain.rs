@@ -46,6 +46,7 @@ pub(crate) trait Erased: Send + Sync {
     fn accept(&self, request: ConnectionRequest) -> Result<()>;
     fn send(&self, op: SendOp) -> Result<(), Errno>;
     fn receive(&self, op: RecvOp) -> Result<(), Errno>;
+    fn describe(&self) -> String;
     fn close(&self);
 }
 
@@ -77,6 +78,9 @@ impl<T: Transport> Erased for Held<T> {
     }
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
         self.0.receive(op)
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
     }
     fn close(&self) {
         self.0.close();
@@ -111,6 +115,9 @@ impl<D: Datagrams> Erased for Packets<D> {
     }
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
         self.0.receive(op)
+    }
+    fn describe(&self) -> String {
+        format!("{:?}", self.0)
     }
     fn close(&self) {
         self.0.close();
@@ -245,6 +252,11 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
+    /// What is under way and what it waits for, for people who look for the cause of a hang.
+    pub fn describe(&self) -> String {
+        self.engine.describe()
+    }
+
     /// The address under which others reach it.
     pub fn local_addr(&self) -> Result<Addr> {
         self.engine.local_addr()

@@ -66,10 +66,10 @@ pub(crate) unsafe fn bytes(data: *const c_void, len: usize) -> Vec<u8> {
     unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
 }
 
-/// The socket address at `addr`, whose length its family tells.
+/// The address at `addr`: a socket address, whose length its family tells, or a string.
 ///
 /// # Safety
-/// `addr` is null or points to a socket address of the length of its family.
+/// `addr` is null or points to a socket address of the length of its family, or to a string that ends with NUL.
 pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
     if addr.is_null() {
         return None;
@@ -79,6 +79,8 @@ pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
     let len = match i32::from(family) {
         libc::AF_INET => ofi_core::addr::SOCKADDR_IN_LEN,
         libc::AF_INET6 => ofi_core::addr::SOCKADDR_IN6_LEN,
+        // SAFETY: "fi" is no family, so it is a string that ends with NUL.
+        _ if family == u16::from_ne_bytes(*b"fi") => unsafe { libc::strnlen(addr.cast(), ofi_core::addr::MAX_LEN) },
         _ => return None,
     };
     // SAFETY: an address of that family has that many bytes by this function's contract.

@@ -165,6 +165,23 @@ impl From<SocketAddr> for Addr {
     }
 }
 
+impl core::str::FromStr for Addr {
+    type Err = ();
+
+    /// Reads what [`Addr`]'s `Display` writes.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some(name) = Name::new(text) {
+            return Ok(Self::Name(name));
+        }
+        let socket = match text.split_once("://") {
+            Some(("fi_sockaddr_in", v4)) => v4.parse::<SocketAddrV4>().map(SocketAddr::from),
+            Some(("fi_sockaddr_in6", v6)) => v6.parse::<SocketAddrV6>().map(SocketAddr::from),
+            _ => return Err(()),
+        };
+        socket.map(Self::Inet).map_err(|_| ())
+    }
+}
+
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -219,6 +236,10 @@ mod tests {
         assert_eq!(addr.to_string(), "fi_sockaddr_in://1.2.3.4:5");
         let addr = Addr::from("[::1]:5".parse::<SocketAddr>().unwrap());
         assert_eq!(addr.to_string(), "fi_sockaddr_in6://[::1]:5");
+        for text in ["fi_sockaddr_in://1.2.3.4:5", "fi_sockaddr_in6://[::1]:5", "fi_ns://host:7"] {
+            assert_eq!(text.parse::<Addr>().map(|addr| addr.to_string()), Ok(text.to_owned()));
+        }
+        assert!("1.2.3.4:5".parse::<Addr>().is_err());
     }
 
     #[test]

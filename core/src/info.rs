@@ -232,8 +232,8 @@ pub struct Offer {
     pub most: Info,
     /// `tx_attr->size` and `rx_attr->size` if the hints do not say.
     pub default_size: usize,
-    /// The environment's choice of interfaces for it, by the parameter's name.
-    pub interfaces: crate::param::Param,
+    /// The environment's choice of interfaces for it, by the parameter's name; none for what stays within the host.
+    pub interfaces: Option<crate::param::Param>,
     /// Messages are packets: `max_msg_size` is what an interface carries whole.
     pub packets: bool,
 }

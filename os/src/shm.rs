@@ -43,8 +43,10 @@ pub fn create(len: usize, reserved: usize) -> io::Result<OwnedFd> {
     let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::ftruncate(fd.as_raw_fd(), size(len)?) })?;
-    // SAFETY: the call takes no pointers.
-    done(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, size(reserved)?) })?;
+    if reserved > 0 {
+        // SAFETY: the call takes no pointers.
+        done(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, size(reserved)?) })?;
+    }
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
     Ok(fd)

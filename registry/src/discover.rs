@@ -3,6 +3,7 @@
 use crate::ADDR_FORMAT;
 use crate::filter::{PROVIDER, asked_for, selected};
 use crate::inet::{self, Endpoints, Host};
+use crate::local;
 use crate::provider::providers;
 use core::cell::OnceCell;
 use core::fmt;
@@ -170,9 +171,13 @@ fn matching(
     if !selected(filter, name) {
         return Err(Reason::new("FI_PROVIDER", filter.unwrap_or(""), name));
     }
-    let ends = ends()?;
-    let iface = offer.interfaces.text();
-    let infos = inet::expand(offer, host, ends, hints.caps);
+    let (ends, infos) = if offer.interfaces.is_some() {
+        let ends = ends()?;
+        (ends, inet::expand(offer, host, ends, hints.caps))
+    } else {
+        let ends = local::endpoints(query, hints)?;
+        (ends, vec![local::expand(offer, ends)])
+    };
     let mut first = None;
     let mut out = Vec::new();
     for info in infos {
@@ -195,7 +200,11 @@ fn matching(
     if out.is_empty() {
         return Err(first.unwrap_or_else(|| match ends.dest {
             Some(dest) => Reason::new("dest_addr", dest, "no route"),
-            None => Reason::new(offer.interfaces.name, iface.as_deref().unwrap_or("any interface"), "none that is up"),
+            None => {
+                let named = offer.interfaces.map_or("", |param| param.name);
+                let wanted = offer.interfaces.and_then(|param| param.text());
+                Reason::new(named, wanted.as_deref().unwrap_or("any interface"), "none that is up")
+            }
         }));
     }
     Ok(out)
@@ -332,13 +341,19 @@ mod tests {
             query.node = Some("127.0.0.1".into());
             query.service = Some("7471".into());
         });
-        assert!(infos.iter().all(|info| info.dest_addr.unwrap().socket().port() == 7471));
+        // Within the host the two are a name.
+        let fits = |addr: Option<Addr>| match addr {
+            Some(Addr::Inet(socket)) => socket.port() == 7471,
+            Some(Addr::Name(name)) => name.as_str() == "fi_ns://127.0.0.1:7471",
+            None => false,
+        };
+        assert!(infos.iter().all(|info| fits(info.dest_addr)));
         let (infos, _) = ask(|query| {
             query.node = Some("127.0.0.1".into());
             query.service = Some("7471".into());
             query.source = true;
         });
-        assert!(infos.iter().all(|info| info.src_addr.unwrap().socket().port() == 7471 && info.dest_addr.is_none()));
+        assert!(infos.iter().all(|info| fits(info.src_addr) && info.dest_addr.is_none()));
         assert_eq!(infos[0].domain.name.as_deref(), Some("lo"));
     }
 

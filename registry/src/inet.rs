@@ -100,7 +100,7 @@ impl Host {
 
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
 pub fn expand(offer: &Offer, host: &Host, ends: Endpoints, caps: Caps) -> Vec<Info> {
-    let selection = offer.interfaces.text().map(|text| Selection::parse(&text));
+    let selection = offer.interfaces.and_then(|param| param.text()).map(|text| Selection::parse(&text));
     if let (Some(src), Some(dest)) = (ends.src, ends.dest)
         && src.socket().is_ipv4() != dest.socket().is_ipv4()
     {

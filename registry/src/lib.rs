@@ -6,12 +6,13 @@ mod auto;
 mod discover;
 mod filter;
 pub mod inet;
+pub mod local;
 mod provider;
 
 pub use auto::AutoThread;
 pub use discover::{Query, Refusal, Refusals, discover};
 pub use filter::{PROVIDER, selected};
-pub use provider::{DatagramProvider, DomainVisitor, Provider, Tcp, Udp, has_provider, open, providers};
+pub use provider::{DatagramProvider, DomainVisitor, Provider, Shm, Tcp, Udp, has_provider, open, providers};
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 
@@ -20,6 +21,7 @@ pub fn params() -> Vec<Param> {
     let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT];
     all.extend(ofi_core::log::PARAMS);
     all.extend(ofi_tcp::PARAMS);
+    all.extend(ofi_shm::PARAMS);
     all.extend(ofi_udp::PARAMS);
     all
 }

@@ -50,6 +50,31 @@ impl Provider for Tcp {
     }
 }
 
+/// The shm provider.
+#[derive(Clone, Copy, Debug)]
+pub struct Shm;
+
+impl Provider for Shm {
+    type Transport = ofi_shm::ShmTransport;
+    type Listener = ofi_shm::ShmListener;
+
+    fn name(self) -> &'static str {
+        "shm"
+    }
+
+    fn open_rdm(self, addr: Option<Addr>, _format: AddrFormat) -> Result<ofi_shm::ShmTransport> {
+        ofi_shm::open_rdm(addr)
+    }
+
+    fn open_msg(self, _addr: Option<Addr>) -> Result<ofi_shm::ShmTransport> {
+        ofi_shm::open_msg()
+    }
+
+    fn open_listener(self, addr: Option<Addr>, _format: AddrFormat) -> Result<ofi_shm::ShmListener> {
+        ofi_shm::open_listener(addr)
+    }
+}
+
 /// A provider of datagram endpoints.
 pub trait DatagramProvider: Copy + Send + Sync + 'static {
     /// What carries its packets.
@@ -80,7 +105,9 @@ impl DatagramProvider for Udp {
 /// The offers of all providers in order of preference.
 pub fn providers() -> Vec<Offer> {
     use ofi_tcp::offer;
-    vec![offer::rdm(), offer::rdm_layered(), ofi_udp::offer::dgram(), offer::msg()]
+    let shm = ofi_shm::offer::rdm();
+    // Whoever asks for a connection without saying by what must not get one that ends at this host.
+    vec![offer::rdm(), offer::rdm_layered(), shm, ofi_udp::offer::dgram(), offer::msg(), ofi_shm::offer::msg()]
 }
 
 /// Whether there is a provider of that name; of a layered name the last part counts.
@@ -116,11 +143,13 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     let all_calls = progress == ProgressModel::CONTROL_UNIFIED
         || progress != ProgressModel::AUTO && info.fabric.api_version < Version::new(1, 21);
     let promised = info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG;
-    let is_udp = name.rsplit(';').any(|layer| layer.eq_ignore_ascii_case("udp"));
-    Ok(match (unlocked.filter(|_| promised), is_udp) {
-        (Some(kind), false) => visitor.visit(Tcp, kind),
-        (None, false) => visitor.visit(Tcp, Park),
-        (Some(kind), true) => visitor.visit_datagrams(Udp, kind),
-        (None, true) => visitor.visit_datagrams(Udp, Park),
+    let is = |core: &str| name.rsplit(';').any(|layer| layer.eq_ignore_ascii_case(core));
+    Ok(match unlocked.filter(|_| promised) {
+        Some(kind) if is("udp") => visitor.visit_datagrams(Udp, kind),
+        None if is("udp") => visitor.visit_datagrams(Udp, Park),
+        Some(kind) if is("shm") => visitor.visit(Shm, kind),
+        None if is("shm") => visitor.visit(Shm, Park),
+        Some(kind) => visitor.visit(Tcp, kind),
+        None => visitor.visit(Tcp, Park),
     })
 }

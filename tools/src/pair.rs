@@ -1,11 +1,11 @@
 //! Two processes that exchange messages: the one that measures, and the one that echoes.
 
+use ofi::Addr;
 use ofi::{
     CompletionQueue, Domain, Endpoint, EndpointType, Errno, Error, Event, EventQueue, FiAddr, Hints, Info, Listener,
     Query, Version,
 };
 use std::io::{BufRead, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How long either side waits for the other before it gives up.
@@ -94,8 +94,9 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     let mut fabric = ofi::Info::default().fabric;
     fabric.prov_name = Some(provider.to_owned());
     hints.fabric = Some(fabric);
-    let node = Some("127.0.0.1".to_owned());
-    let query = Query { version: Version::API, node, source: true, hints: Some(hints), ..Query::default() };
+    // Over IP by loopback; what stays within the host needs no address to begin with.
+    let node = (provider != "shm").then(|| "127.0.0.1".to_owned());
+    let query = Query { version: Version::API, source: node.is_some(), node, hints: Some(hints), ..Query::default() };
     let (infos, refusals) = ofi::discover(&query)?;
     let exact = |info: &Info| info.fabric.prov_name.as_deref() == Some(provider);
     infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))
@@ -119,7 +120,7 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let plan = parse_plan(&options.plan).ok_or_else(|| trouble("a plan that cannot be read"))?;
     let info = find(&options.provider, &options.endpoint)?;
-    let say = |addr: SocketAddr| {
+    let say = |addr: Addr| {
         let mut out = std::io::stdout();
         writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "say the address"))
     };
@@ -128,7 +129,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     if options.endpoint == "msg" {
         let events = EventQueue::new()?;
         let listener = Listener::listen(&info, &events)?;
-        say(listener.local_addr()?.socket())?;
+        say(listener.local_addr()?)?;
         let Some(Event::Request(request)) = events.next(PATIENCE)? else { return Err(trouble("nobody connects")) };
         let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
         ep.accept(request)?;
@@ -136,11 +137,10 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         follow(&mut Side::new(ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
-        say(ep.local_addr()?.socket())?;
+        say(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-        let peer: SocketAddr = line.trim().parse().map_err(|_| trouble("an address that is none"))?;
-        let peer = ep.peer(peer.into());
+        let peer = ep.peer(line.trim().parse().map_err(|()| trouble("an address that is none"))?);
         follow(&mut Side::new(ep, cq, peer, options.endpoint != "dgram"), &plan)?;
     }
     Ok(true)
@@ -170,20 +170,20 @@ fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
 }
 
 /// Connects to the echoing process at `addr`; for connectionless endpoints also the own address to tell it.
-pub(crate) fn meet(provider: &str, endpoint: &str, addr: SocketAddr) -> Result<(Side, Option<SocketAddr>), Error> {
+pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, Option<Addr>), Error> {
     let info = find(provider, endpoint)?;
     let domain = Domain::open(&info)?;
     let cq = domain.completion_queue(256)?;
     if endpoint == "msg" {
         let events = EventQueue::new()?;
         let ep = domain.endpoint(&info, &cq, Some(&events))?;
-        ep.connect(addr.into())?;
+        ep.connect(addr)?;
         let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
         return Ok((Side::new(ep, cq, FiAddr(0), true), None));
     }
     let ep = domain.endpoint(&info, &cq, None)?;
-    let mine = ep.local_addr()?.socket();
-    let peer = ep.peer(addr.into());
+    let mine = ep.local_addr()?;
+    let peer = ep.peer(addr);
     Ok((Side::new(ep, cq, peer, endpoint != "dgram"), Some(mine)))
 }
 
@@ -311,7 +311,9 @@ impl Side {
             if empty > 20_000 {
                 self.cq.wait(Some(PATIENCE)).map_err(|errno| Error::new(errno, "wait for the peer"))?;
                 if empty > 20_002 {
-                    return Err(Error::new(Errno::ETIMEDOUT, "wait for the peer"));
+                    // For people who look for the cause.
+                    let state = self.ep.describe();
+                    return Err(Error::new(Errno::ETIMEDOUT, format!("wait for the peer while:\n{state}")));
                 }
             }
         }

@@ -184,7 +184,7 @@ fn sizes(options: &Options, most: usize) -> Result<Vec<usize>, Error> {
 }
 
 fn parse(text: &str) -> Result<Addr, Error> {
-    text.parse::<SocketAddr>().map(Addr::from).map_err(|_| trouble(format!("the other side said \"{text}\"")))
+    text.parse().map_err(|()| trouble(format!("the other side said \"{text}\"")))
 }
 
 /// Makes the measured connection.
@@ -200,7 +200,7 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         };
         if options.server.is_none() {
             let listener = Listener::listen(info, &events)?;
-            control.say(&listener.local_addr()?.socket().to_string())?;
+            control.say(&listener.local_addr()?.to_string())?;
             let Some(Event::Request(request)) = events.next(PATIENCE)? else { return Err(trouble("nobody connects")) };
             let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
             ep.accept(request)?;
@@ -213,7 +213,7 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         return Ok(Side::new(ep, cq, FiAddr(0), tagged));
     }
     let ep = domain.endpoint(info, &cq, None)?;
-    control.say(&ep.local_addr()?.socket().to_string())?;
+    control.say(&ep.local_addr()?.to_string())?;
     let peer = ep.peer(parse(&control.hear()?)?);
     Ok(Side::new(ep, cq, peer, tagged))
 }

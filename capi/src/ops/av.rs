@@ -6,7 +6,7 @@ use crate::guard::{put_text, refuse, socket_addr, text};
 use crate::object::{self, AvObj, DomainObj, ours};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::{Addr, AvType, Errno, FiAddr};
+use ofi_core::{Addr, AddrFormat, AvType, Errno, FiAddr};
 use ofi_engine::AddressVector;
 use std::sync::Arc;
 
@@ -119,6 +119,34 @@ fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Re
     if context.is_null() { Err(Errno::EINVAL) } else { Ok(context.cast()) }
 }
 
+/// The address that the string stands for to which the pointer at `place` points.
+///
+/// # Safety
+/// There is a pointer at `place`, null or to a string.
+unsafe fn string_addr(place: *const u8) -> Option<Addr> {
+    // SAFETY: this function's contract.
+    let text = unsafe { place.cast::<*const c_char>().read_unaligned() };
+    // SAFETY: null or a string by this function's contract.
+    unsafe { socket_addr(text.cast()) }
+}
+
+/// The address at `place`.
+///
+/// # Safety
+/// There is an address.
+unsafe fn first_addr(place: *const u8) -> Option<Addr> {
+    // SAFETY: this function's contract.
+    unsafe { socket_addr(place.cast()) }
+}
+
+/// The address that a node and a service stand for in the vector's format.
+fn resolve(av: &AvObj, node: Option<&str>, service: Option<&str>) -> Result<Option<Addr>> {
+    if av.format == AddrFormat::ADDR_STR {
+        return Ok(ofi_registry::local::lookup(node, service));
+    }
+    ofi_registry::inet::lookup(node, service, false, false, av.format)
+}
+
 unsafe extern "C" fn insert(
     av: *mut fid_av,
     addrs: *const c_void,
@@ -139,9 +167,14 @@ unsafe extern "C" fn insert(
         return Errno::EINVAL.negative();
     }
     let (mut at, mut inserted) = (addrs.cast::<u8>(), 0);
+    // Programs pass strings as the manual says, by an array of pointers, or as fi_getname gave them, one behind the other.
+    // No pointer begins like a string: addresses of this architecture have zeros there.
+    // SAFETY: `count` is not 0 if this is read, and an address or a pointer has at least eight bytes.
+    let strings = av.format == AddrFormat::ADDR_STR && count > 0 && unsafe { !at.cast::<[u8; 3]>().read().eq(b"fi_") };
     for index in 0..count {
+        let read = if strings { string_addr } else { first_addr };
         // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the other.
-        let addr = unsafe { socket_addr(at.cast()) };
+        let addr = unsafe { read(at) };
         let result = match addr {
             Some(addr) => {
                 inserted += 1;
@@ -160,6 +193,7 @@ unsafe extern "C" fn insert(
         let stride = match av.format {
             ofi_core::AddrFormat::SOCKADDR_IN6 => ofi_core::addr::SOCKADDR_IN6_LEN,
             ofi_core::AddrFormat::SOCKADDR_IN => ofi_core::addr::SOCKADDR_IN_LEN,
+            _ if strings => size_of::<*const c_char>(),
             _ => addr.map_or(ofi_core::addr::SOCKADDR_IN_LEN, |addr| addr.encoded_len()),
         };
         at = at.wrapping_add(stride);
@@ -182,10 +216,10 @@ unsafe extern "C" fn insertsvc(
     };
     // SAFETY: fi_av_insertsvc(3) passes strings, or null; that holds for both.
     let (node, service) = (unsafe { text(node) }, unsafe { text(service) });
-    if node.is_none() || service.is_none() && node.as_deref().and_then(ofi_registry::inet::parse_scheme).is_none() {
+    if node.is_none() || service.is_none() && !node.as_deref().is_some_and(|node| node.contains("://")) {
         return Errno::EINVAL.negative();
     }
-    match ofi_registry::inet::lookup(node.as_deref(), service.as_deref(), false, false, av.format) {
+    match resolve(av, node.as_deref(), service.as_deref()) {
         Ok(Some(addr)) => {
             // SAFETY: fi_av_insertsvc(3) passes places for one element, or null.
             unsafe { results.put(0, Ok(av.av.insert(addr))) };
@@ -248,7 +282,7 @@ unsafe extern "C" fn insertsym(
     let (mut index, mut inserted) = (0, 0);
     for node in &names.0 {
         for service in &names.1 {
-            let found = ofi_registry::inet::lookup(Some(node), Some(service), false, false, av.format);
+            let found = resolve(av, Some(node), Some(service));
             let result = match found {
                 Ok(Some(addr)) => Ok(av.av.insert(addr)),
                 Ok(None) => Err(Errno::EINVAL),

@@ -103,7 +103,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE, interfaces: crate::IFACE, packets: false }
+    Offer { most, default_size: DEFAULT_SIZE, interfaces: Some(crate::IFACE), packets: false }
 }
 
 /// Connectionless endpoints under the provider's own name.

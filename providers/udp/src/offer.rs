@@ -80,5 +80,5 @@ pub fn dgram() -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE, interfaces: crate::IFACE, packets: true }
+    Offer { most, default_size: DEFAULT_SIZE, interfaces: Some(crate::IFACE), packets: true }
 }

@@ -1,0 +1,547 @@
+//! One link: a ring and a pool in each direction, what waits for room in them, and what is arriving.
+//! Everything that is read from the other side is read once and checked; what does not fit costs this link.
+//!
+//! ```text
+//! first word of a line   stamp 16 · kind 8 · header length 8 · length 32 (from the highest bits)
+//! Inline   header and payload follow, up to the end of the next line
+//! Pooled   header in 32 bytes · where in the pool u32 · bytes there u32; length: of the whole payload
+//! Piece    where u32 · 0 u32; length: bytes there, of the payload that is coming
+//! Hello    identity [16] · flags u64 · where u32 · 0 u32; length: bytes there
+//! End      nothing follows
+//! ```
+
+use crate::region::{Pool, Region, Ring, Side};
+use crate::window::{SMALLEST, Window};
+use arrayvec::ArrayVec;
+use ofi_core::{Addr, Instant};
+use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::hello;
+use ofi_engine::transport::{Arriving, Landing, LinkId, Place, Sink, Token};
+use ofi_memory::Buffer;
+use ofi_sync::lines::{BODY, Order, Reader, Writer, announce_sleep, announce_waking, must_wake};
+use ofi_sync::primitive::{AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Bytes of header and payload that travel in lines.
+pub(crate) const INLINE: usize = 2 * BODY * 8;
+const LINE: usize = BODY * 8;
+/// Lines of a link that are read before others have their turn.
+const READS: usize = 64;
+/// Bytes of a link that are read before others have their turn.
+const BYTES: usize = 1 << 20;
+
+const KIND_INLINE: u64 = 1;
+const KIND_POOLED: u64 = 2;
+const KIND_PIECE: u64 = 3;
+const KIND_HELLO: u64 = 4;
+const KIND_END: u64 = 5;
+
+/// The peer of this link can order our memory accesses.
+const ORDERS: u64 = 1;
+
+const fn head(kind: u64, header: usize, len: usize) -> u64 {
+    kind << 40 | (header as u64) << 32 | len as u64
+}
+
+const fn place(at: usize, len: usize) -> u64 {
+    (at as u64) << 32 | len as u64
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "32 bits each")]
+const fn unplace(word: u64) -> (usize, usize) {
+    ((word >> 32) as usize, (word & 0xffff_ffff) as usize)
+}
+
+/// Words from bytes, which they are longer than or as long as.
+#[inline]
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut out = [0; N];
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for (word, chunk) in out.iter_mut().zip(chunks) {
+        *word = u64::from_ne_bytes(*chunk);
+    }
+    if !rest.is_empty()
+        && let Some(word) = out.get_mut(chunks.len())
+    {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        *word = u64::from_ne_bytes(last);
+    }
+    out
+}
+
+/// Where a link is.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// The question has not left: the other side's mailbox was full.
+    Unasked { memory: OwnedFd, hello: Vec<u8>, deadline: Instant },
+    /// Waits for the answer.
+    Asking,
+    /// Frames flow.
+    Open,
+}
+
+/// What waits for room.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// Header and payload that fit into lines, the header's length, and what to tell the engine when they are on their way.
+    Small(ArrayVec<u8, INLINE>, usize, Option<(Token, Buffer)>),
+    /// A payload of which `done` bytes are on their way.
+    Large(Large),
+    /// The answer to a question.
+    Hello(Vec<u8>, [u8; 16]),
+    /// Nothing follows.
+    End,
+}
+
+/// A payload on its way.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub(crate) header: ArrayVec<u8, MAX_HEADER>,
+    pub(crate) buffer: Buffer,
+    pub(crate) from: usize,
+    pub(crate) len: usize,
+    pub(crate) done: usize,
+    /// The engine's number for it; none for a copy of ours.
+    pub(crate) token: Option<Token>,
+}
+
+/// A payload that is arriving.
+#[derive(Debug)]
+struct Coming {
+    landing: Option<Landing>,
+    done: usize,
+    total: usize,
+}
+
+/// Why a link ends.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Violation(Violation),
+    /// The answer was no.
+    Down(ofi_engine::transport::Down),
+    /// The other side ended it in order.
+    Ended,
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+const DAMAGED: Violation = Violation("the memory of the link has been written over");
+
+/// A link.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    region: Arc<Region>,
+    side: Side,
+    writer: Writer<Ring>,
+    reader: Reader<Ring>,
+    pool: Pool,
+    theirs: Pool,
+    window: Window,
+    pub(crate) state: State,
+    pub(crate) remote: Addr,
+    /// Under which the other side is woken and looked for.
+    pub(crate) peer: String,
+    /// Our number for the question.
+    pub(crate) number: u64,
+    order: Order,
+    coming: Option<Coming>,
+    pub(crate) out: VecDeque<Out>,
+    /// The end has been asked for.
+    pub(crate) finishing: bool,
+    /// The end has been said.
+    pub(crate) ended: bool,
+    /// The other side's process is no more, or its endpoint.
+    pub(crate) lost: bool,
+    /// In the list of links with something to send.
+    pub(crate) listed: bool,
+    /// Where in the order of links.
+    pub(crate) rank: usize,
+    /// Bytes by which the pool was grown, to be given back to the budget.
+    pub(crate) grown: usize,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        region: Arc<Region>,
+        side: Side,
+        state: State,
+        remote: Addr,
+        peer: String,
+        number: u64,
+    ) -> io::Result<Self> {
+        let (pool, theirs) = (region.pool(side), region.pool(side.other()));
+        let mut window = Window::new(pool.bytes.len());
+        pool.provide(SMALLEST)?;
+        window.grow(SMALLEST);
+        Ok(Self {
+            writer: Writer::new(region.ring(side)),
+            reader: Reader::new(region.ring(side.other())),
+            window,
+            pool,
+            theirs,
+            region,
+            side,
+            state,
+            remote,
+            peer,
+            number,
+            order: Order::ByBoth,
+            coming: None,
+            out: VecDeque::new(),
+            finishing: false,
+            ended: false,
+            lost: false,
+            listed: false,
+            rank: 0,
+            grown: 0,
+        })
+    }
+
+    /// Whom the order of memory accesses is up to: the sleeper, if both processes take part.
+    pub(crate) const fn set_order(&mut self, ours: bool, theirs: bool) {
+        self.order = if ours && theirs { Order::ByReader } else { Order::ByBoth };
+    }
+
+    /// Whether there is something to read.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.reader.is_ready()
+    }
+
+    /// Whether the other side must be woken after what was just written.
+    #[inline]
+    pub(crate) fn must_wake(&self) -> bool {
+        must_wake(self.region.asleep(self.side.other()), self.order)
+    }
+
+    /// This side falls asleep; it looks at [`Self::has_news`] once more.
+    pub(crate) fn announce_sleep(&self) {
+        announce_sleep(self.region.asleep(self.side));
+    }
+
+    pub(crate) fn announce_waking(&self) {
+        announce_waking(self.region.asleep(self.side));
+    }
+
+    /// Whether the other side has woken this one since it fell asleep.
+    pub(crate) fn was_rung(&self) -> bool {
+        // Relaxed: what it leads to looks at everything.
+        self.region.asleep(self.side).load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether there is something to read, or room for what waits.
+    pub(crate) fn has_news(&mut self) -> bool {
+        if self.is_ready() || self.is_gone() {
+            return true;
+        }
+        let before = self.writer.consumed();
+        !self.out.is_empty() && self.writer.look().is_ok_and(|now| now != before)
+    }
+
+    fn word(&self, side: Side) -> &AtomicU64 {
+        self.region.gone(side)
+    }
+
+    /// This side leaves without a word.
+    pub(crate) fn leave(&self) {
+        // Release pairs with the Acquire in `is_gone`: what was written before is read first.
+        self.word(self.side).store(1, Ordering::Release);
+    }
+
+    /// Whether the other side has left without a word.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Acquire pairs with the Release in `leave`.
+        self.word(self.side.other()).load(Ordering::Acquire) != 0
+    }
+
+    /// Sends header and payload if there is room for them now and they fit into lines.
+    #[inline]
+    pub(crate) fn send_small(&mut self, bytes: &[u8], header: usize) -> Result<bool, Violation> {
+        let len = bytes.len() - header;
+        if bytes.len() <= LINE {
+            if !self.writer.has_room(1).map_err(|_| DAMAGED)? {
+                return Ok(false);
+            }
+            self.writer.write(head(KIND_INLINE, header, len), &words(bytes));
+        } else {
+            if !self.writer.has_room(2).map_err(|_| DAMAGED)? {
+                return Ok(false);
+            }
+            self.writer.write_two(head(KIND_INLINE, header, len), &words(&bytes[..LINE]), &words(&bytes[LINE..]));
+        }
+        Ok(true)
+    }
+
+    /// Room for `len` bytes of the pool and a line, if there is now. `budget`: bytes by which pools may still grow.
+    fn take(&mut self, len: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
+        for attempt in 0..2 {
+            if attempt > 0 {
+                self.writer.look().map_err(|_| DAMAGED)?;
+            }
+            let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+            // Before the line's entry is used again.
+            self.window.free(self.writer.consumed());
+            if self.window.wanted().is_some() {
+                self.grow(budget);
+            }
+            if self.window.is_cramped() {
+                // It is emptied before it grows.
+                continue;
+            }
+            if room && let Some(at) = self.window.take(self.writer.written(), len) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    fn grow(&mut self, budget: &mut usize) {
+        let Some(wanted) = self.window.wanted() else { return };
+        let more = wanted - self.window.limit();
+        let small = wanted <= 16 << 10;
+        if !small && more > *budget || self.pool.provide(wanted).is_err() {
+            // It goes on with what it has: slower, but it goes on.
+            self.window.settle();
+            return;
+        }
+        if !small {
+            *budget -= more;
+            self.grown += more;
+        }
+        self.window.grow(wanted);
+    }
+
+    /// Sends of a payload what there is room for. True when all of it is on its way.
+    pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
+        let piece = self.window.piece(large.len);
+        while large.done < large.len {
+            let len = piece.min(large.len - large.done);
+            let Some(at) = self.take(len, budget)? else { return Ok(false) };
+            self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
+            if large.done == 0 {
+                let mut body: [u64; BODY] = words(&large.header);
+                body[4] = place(at, len);
+                self.writer.write(head(KIND_POOLED, large.header.len(), large.len), &body);
+            } else {
+                let mut body = [0; BODY];
+                body[0] = place(at, 0);
+                self.writer.write(head(KIND_PIECE, 0, len), &body);
+            }
+            large.done += len;
+        }
+        Ok(true)
+    }
+
+    /// Sends an answer, if there is room.
+    fn send_hello(&mut self, hello: &[u8], identity: [u8; 16], orders: bool) -> Result<bool, Violation> {
+        let mut none = 0;
+        let Some(at) = self.take(hello.len(), &mut none)? else { return Ok(false) };
+        self.pool.bytes.write(at, hello);
+        let mut body: [u64; BODY] = words(&identity);
+        body[2] = if orders { ORDERS } else { 0 };
+        body[3] = place(at, 0);
+        self.writer.write(head(KIND_HELLO, 0, hello.len()), &body);
+        Ok(true)
+    }
+
+    /// Sends what waits, as far as there is room. True if anything moved. `sent` is told of payloads that are through.
+    pub(crate) fn send_waiting(
+        &mut self,
+        orders: bool,
+        budget: &mut usize,
+        mut sent: impl FnMut(Token, Buffer),
+    ) -> Result<bool, Violation> {
+        let mut any = false;
+        while let Some(mut out) = self.out.pop_front() {
+            let done = match &mut out {
+                Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
+                Out::Large(large) => {
+                    let before = large.done;
+                    let done = self.send_large(large, budget)?;
+                    any |= large.done > before;
+                    done
+                }
+                Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
+                Out::End => {
+                    let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+                    if room {
+                        self.writer.write(head(KIND_END, 0, 0), &[0; BODY]);
+                        self.ended = true;
+                    }
+                    room
+                }
+            };
+            if !done {
+                self.out.push_front(out);
+                return Ok(any);
+            }
+            any = true;
+            if let Out::Large(Large { buffer, token: Some(token), .. }) | Out::Small(.., Some((token, buffer))) = out {
+                sent(token, buffer);
+            }
+        }
+        Ok(any)
+    }
+
+    /// Reads what has come, within bounds. True if there was anything.
+    pub(crate) fn read(&mut self, link: LinkId, ours: bool, sink: &mut impl Sink) -> Result<bool, Trouble> {
+        let (mut lines, mut bytes) = (0, 0);
+        while lines < READS && bytes < BYTES {
+            let Some((word, body)) = self.reader.read() else { break };
+            lines += 1;
+            let (kind, header) = (word >> 40, usize::try_from(word >> 32 & 0xff).unwrap_or(0));
+            let (_, len) = unplace(word);
+            match kind {
+                KIND_INLINE => self.read_inline(link, header, len, body, sink)?,
+                KIND_POOLED | KIND_PIECE => {
+                    bytes += if kind == KIND_POOLED {
+                        self.read_pooled(link, header, len, &body, sink)?
+                    } else {
+                        self.read_piece(link, len, body[0], sink)?
+                    };
+                    self.reader.advance(1);
+                    // The room that it took is to be had again at once.
+                    self.reader.tell();
+                }
+                KIND_HELLO => self.read_hello(link, len, &body, ours, sink)?,
+                KIND_END => {
+                    self.reader.advance(1);
+                    self.reader.tell();
+                    return Err(Trouble::Ended);
+                }
+                _ => return Err(Violation("a line of unknown kind").into()),
+            }
+        }
+        Ok(lines > 0)
+    }
+
+    #[inline]
+    fn read_inline(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        len: usize,
+        body: [u64; BODY],
+        sink: &mut impl Sink,
+    ) -> Result<(), Trouble> {
+        let total = header + len;
+        if header > MAX_HEADER || total > INLINE || !matches!(self.state, State::Open) || self.coming.is_some() {
+            return Err(Violation("a line that does not fit").into());
+        }
+        let mut bytes = [0u8; INLINE];
+        let (chunks, _) = bytes.as_chunks_mut::<8>();
+        for (chunk, word) in chunks.iter_mut().zip(&body) {
+            *chunk = word.to_ne_bytes();
+        }
+        let mut lines = 1;
+        if total > LINE {
+            let more = self.reader.read_second().map_err(|_| DAMAGED)?;
+            for (chunk, word) in chunks[BODY..].iter_mut().zip(&more) {
+                *chunk = word.to_ne_bytes();
+            }
+            lines = 2;
+        }
+        self.reader.advance(lines);
+        sink.frame(link, &bytes[..header], Arriving::Here(&bytes[header..total]))?;
+        Ok(())
+    }
+
+    /// The beginning of a payload in the pool.
+    fn read_pooled(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        total: usize,
+        body: &[u64; BODY],
+        sink: &mut impl Sink,
+    ) -> Result<usize, Trouble> {
+        let (at, len) = unplace(body[4]);
+        let fits = header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.theirs.bytes.holds(at, len);
+        if !fits || !matches!(self.state, State::Open) || self.coming.is_some() {
+            return Err(Violation("a payload that does not fit").into());
+        }
+        let mut bytes = [0u8; MAX_HEADER];
+        for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(body) {
+            *chunk = word.to_ne_bytes();
+        }
+        let landing = match sink.frame(link, &bytes[..header], Arriving::Coming(total))? {
+            Place::Into(landing) => Some(landing),
+            Place::Done => None,
+        };
+        self.coming = Some(Coming { landing, done: 0, total });
+        self.land(link, at, len, sink)?;
+        Ok(len)
+    }
+
+    fn read_piece(&mut self, link: LinkId, len: usize, word: u64, sink: &mut impl Sink) -> Result<usize, Trouble> {
+        let (at, _) = unplace(word);
+        let room = self.coming.as_ref().map_or(0, |coming| coming.total - coming.done);
+        if len == 0 || len > room || !self.theirs.bytes.holds(at, len) {
+            return Err(Violation("a piece that does not fit").into());
+        }
+        self.land(link, at, len, sink)?;
+        Ok(len)
+    }
+
+    /// Takes `len` bytes at `at` of the pool as the next of the payload that is coming.
+    fn land(&mut self, link: LinkId, at: usize, len: usize, sink: &mut impl Sink) -> Result<(), Violation> {
+        let Some(coming) = &mut self.coming else { return Ok(()) };
+        if let Some(landing) = &mut coming.landing {
+            let take = landing.take.saturating_sub(coming.done).min(len);
+            self.theirs.bytes.drain(at, &mut landing.buffer, landing.at + coming.done, take);
+        }
+        coming.done += len;
+        if coming.done == coming.total
+            && let Some(Coming { landing: Some(landing), .. }) = self.coming.take()
+        {
+            sink.placed(link, landing)?;
+        }
+        Ok(())
+    }
+
+    fn read_hello(
+        &mut self,
+        link: LinkId,
+        len: usize,
+        body: &[u64; BODY],
+        ours: bool,
+        sink: &mut impl Sink,
+    ) -> Result<(), Trouble> {
+        let (at, _) = unplace(body[3]);
+        if !matches!(self.state, State::Asking) || len > hello::MAX_LEN || !self.theirs.bytes.holds(at, len) {
+            return Err(Violation("an answer that was not asked for").into());
+        }
+        let mut hello = vec![0; len];
+        self.theirs.bytes.read(at, &mut hello);
+        self.reader.advance(1);
+        self.reader.tell();
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&body[0].to_ne_bytes());
+        identity[8..].copy_from_slice(&body[1].to_ne_bytes());
+        self.peer = crate::post::Identity(identity).name();
+        self.set_order(ours, body[2] & ORDERS != 0);
+        self.state = State::Open;
+        sink.answered(link, &hello).map_err(Trouble::Down)
+    }
+
+    /// What it kept, at its end.
+    pub(crate) fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
+        if let Some(Coming { landing: Some(landing), .. }) = self.coming.take() {
+            sink.unplaced(link, landing);
+        }
+        for out in self.out.drain(..) {
+            if let Out::Large(Large { buffer, token: Some(token), .. }) | Out::Small(.., Some((token, buffer))) = out {
+                sink.returned(link, token, buffer);
+            }
+        }
+    }
+}

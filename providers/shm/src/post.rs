@@ -1,0 +1,227 @@
+//! How endpoints find each other: letters to mailboxes by name. A letter asks for a link and brings its memory, or wakes,
+//! or says why a link is refused. Everything else goes through the memory.
+
+use ofi_core::addr::Name;
+use ofi_core::error::{Error, Result};
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Errno};
+use ofi_engine::hello;
+use ofi_os::mailbox::{Letter, Mailbox, Space, user};
+use ofi_os::poller::{Interest, Poller};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// How a letter begins: what it is, and the version of what it is about.
+const MAGIC: [u8; 7] = *b"OFIshm\x01";
+/// The kind, and what an identity and a number of a question take.
+const HEAD: usize = MAGIC.len() + 1 + 16 + 8;
+/// The longest letter, in bytes.
+const MOST: usize = HEAD + 1 + hello::MAX_LEN;
+/// Letters that are read at once.
+const BATCH: usize = 32;
+
+const ASK: u8 = 1;
+const WAKE: u8 = 2;
+const REFUSE: u8 = 3;
+
+/// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(pub(crate) [u8; 16]);
+
+impl Identity {
+    pub(crate) fn random() -> Self {
+        Self(ofi_os::random())
+    }
+
+    /// The name under which it is reached.
+    pub(crate) fn name(self) -> String {
+        format!("fi_shm://{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// What a letter says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// Somebody asks for a link.
+    Ask(Question),
+    /// The link that the question of that number was for is refused.
+    Refuse(u64, String),
+    /// There is something to look at.
+    Wake,
+}
+
+/// Somebody asks for a link.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// The asker's name, as the system knows it.
+    pub(crate) from: Addr,
+    /// Under which the asker is woken.
+    pub(crate) identity: Identity,
+    /// The asker's number for it.
+    pub(crate) number: u64,
+    /// The asker can order this side's memory accesses.
+    pub(crate) orders: bool,
+    pub(crate) hello: Vec<u8>,
+    pub(crate) memory: OwnedFd,
+}
+
+/// The mailboxes of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Post {
+    identity: Identity,
+    /// Under the identity's name.
+    own: Mailbox,
+    /// Under the name that the application chose.
+    named: Option<Mailbox>,
+    poller: Option<Poller>,
+}
+
+impl Post {
+    /// Mailboxes for an endpoint that is called `name`, or by its identity.
+    pub(crate) fn open(space: &Space, name: Option<&str>) -> Result<Self> {
+        let identity = Identity::random();
+        let bind =
+            |name: &str| Mailbox::bind(space, name).map_err(|error| Error::os(error, format!("take the name {name}")));
+        space.sweep();
+        let own = bind(&identity.name())?;
+        let named = name.map(bind).transpose()?;
+        let poller = match &named {
+            None => None,
+            Some(named) => {
+                let make = || -> io::Result<Poller> {
+                    let poller = Poller::new()?;
+                    poller.add(own.as_raw_fd(), Interest::Read, 0)?;
+                    poller.add(named.as_raw_fd(), Interest::Read, 1)?;
+                    Ok(poller)
+                };
+                Some(make().map_err(|error| Error::os(error, "make an epoll descriptor"))?)
+            }
+        };
+        Ok(Self { identity, own, named, poller })
+    }
+
+    pub(crate) const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The name that peers are to use.
+    pub(crate) fn addr(&self) -> Result<Addr> {
+        let name = self.named.as_ref().unwrap_or(&self.own).name();
+        let name = Name::new(name).ok_or_else(|| Error::new(Errno::EINVAL, format!("use the name {name}")))?;
+        Ok(Addr::Name(name))
+    }
+
+    /// What becomes readable when a letter comes.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.poller.as_ref().map_or_else(|| self.own.as_raw_fd(), AsRawFd::as_raw_fd)
+    }
+
+    /// Sleeps until a letter comes or the timeout is over.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let once = || -> io::Result<()> {
+            match &self.poller {
+                Some(poller) => poller.wait(Some(timeout), |_| ()),
+                None => {
+                    let poller = Poller::new()?;
+                    poller.add(self.own.as_raw_fd(), Interest::Read, 0)?;
+                    poller.wait(Some(timeout), |_| ())
+                }
+            }
+        };
+        // Without a descriptor the caller looks again at once.
+        drop(once());
+    }
+
+    /// Asks for a link.
+    pub(crate) fn ask(
+        &self,
+        to: &str,
+        number: u64,
+        orders: bool,
+        hello: &[u8],
+        memory: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let letter = [&MAGIC[..], &[ASK], &self.identity.0, &number.to_le_bytes(), &[u8::from(orders)], hello].concat();
+        // Asked under the name by which it wants to be known: the system vouches for it.
+        self.named.as_ref().unwrap_or(&self.own).send(to, &letter, Some(memory))
+    }
+
+    /// Wakes a peer.
+    pub(crate) fn wake(&self, to: &str) -> io::Result<()> {
+        self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), None)
+    }
+
+    /// Refuses a question of somebody whose memory is not to be touched.
+    fn refuse(&self, to: &str, number: u64, why: &str) {
+        let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
+        // Whoever cannot be told does not hear of it.
+        drop(self.own.send(to, &letter, None));
+    }
+
+    /// Whether a peer is there.
+    pub(crate) fn is_alive(&self, name: &str) -> bool {
+        // A probe that fails says nothing.
+        self.own.space().is_alive(name).unwrap_or(true)
+    }
+
+    /// Reads letters. True if there were any.
+    pub(crate) fn read(&self, mut take: impl FnMut(Said)) -> bool {
+        let mut any = false;
+        for mailbox in [Some(&self.own), self.named.as_ref()].into_iter().flatten() {
+            for _ in 0..BATCH {
+                let mut bytes = [0; MOST + 1];
+                // An error is one of nothing being there, or of a lack of memory, which passes.
+                let Ok(letter) = mailbox.receive(&mut bytes) else { break };
+                any = true;
+                if let Some(said) = self.parse(&bytes[..letter.len.min(MOST + 1)], letter) {
+                    take(said);
+                }
+            }
+        }
+        any
+    }
+
+    fn parse(&self, bytes: &[u8], letter: Letter) -> Option<Said> {
+        let rest = bytes.strip_prefix(&MAGIC)?;
+        let (kind, rest) = rest.split_first()?;
+        if *kind == WAKE {
+            return Some(Said::Wake);
+        }
+        let (identity, rest) = rest.split_first_chunk::<16>()?;
+        let (number, rest) = rest.split_first_chunk::<8>()?;
+        let number = u64::from_le_bytes(*number);
+        if *kind == REFUSE {
+            return Some(Said::Refuse(number, String::from_utf8_lossy(rest).chars().take(200).collect()));
+        }
+        let (orders, hello) = rest.split_first()?;
+        let from = letter.from?;
+        if *kind != ASK || bytes.len() > MOST {
+            return None;
+        }
+        let (owner, _) = letter.credentials?;
+        if owner != 0 && owner != user() {
+            self.refuse(&from, number, "the endpoint belongs to another user");
+            return None;
+        }
+        let Some(memory) = letter.descriptor else {
+            self.refuse(&from, number, "the memory of the link did not arrive");
+            return None;
+        };
+        Some(Said::Ask(Question {
+            from: Addr::Name(Name::new(&from)?),
+            identity: Identity(*identity),
+            number,
+            orders: *orders != 0,
+            hello: hello.to_vec(),
+            memory,
+        }))
+    }
+
+    /// Refuses a question whose memory cannot be used.
+    pub(crate) fn refuse_memory(&self, question: &Question, error: &io::Error) {
+        if let Some(name) = question.from.name() {
+            self.refuse(name, question.number, &format!("the memory of the link cannot be used: {error}"));
+        }
+    }
+}

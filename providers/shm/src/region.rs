@@ -1,0 +1,192 @@
+//! The memory that two endpoints share: a page of words that each side writes for the other, a ring in each direction, and a
+//! pool for what does not fit into the lines. Made by the side that asks for the link, and nobody else's.
+//!
+//! ```text
+//! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
+//! 256    side 1: the same
+//! 4096   ring from side 0 to side 1 · ring from side 1 to side 0
+//!        pool of side 0 · pool of side 1, equally long, up to the end
+//! ```
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use ofi_memory::Shared;
+use ofi_os::shm::{self, Mapping, PAGE};
+use ofi_sync::lines::{LINES, Memory, WORDS};
+use ofi_sync::primitive::AtomicU64;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+const LINE: usize = WORDS * size_of::<u64>();
+#[allow(clippy::cast_possible_truncation, reason = "a small constant")]
+const RING: usize = LINES as usize * LINE;
+const RINGS: usize = PAGE;
+const POOLS: usize = RINGS + 2 * RING;
+const SIDE: usize = 256;
+/// The smallest and the largest pool that is accepted from a peer, in bytes.
+const POOL: core::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Who asked for the link.
+    Asker = 0,
+    /// Who gave it.
+    Giver = 1,
+}
+
+impl Side {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Asker => Self::Giver,
+            Self::Giver => Self::Asker,
+        }
+    }
+}
+
+/// A mapped region.
+#[derive(Debug)]
+pub(crate) struct Region {
+    mapping: Mapping,
+    pool: usize,
+}
+
+/// A word that one side writes for the other.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Consumed = 0,
+    Asleep = 64,
+    Gone = 128,
+}
+
+impl Region {
+    /// Fresh memory, and the descriptor by which a peer gets at it.
+    pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, OwnedFd)> {
+        let pool = pool.next_multiple_of(PAGE).clamp(*POOL.start(), *POOL.end());
+        let len = POOLS + 2 * pool;
+        let fd = shm::create(len, POOLS)?;
+        let mapping = Mapping::new(fd.as_fd(), len)?;
+        Ok((Arc::new(Self { mapping, pool }), fd))
+    }
+
+    /// Memory that a peer made.
+    pub(crate) fn adopt(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
+        let len = shm::sealed_len(fd)?;
+        let pools = len.checked_sub(POOLS).filter(|pools| pools.is_multiple_of(2 * PAGE));
+        let pool = pools.map(|pools| pools / 2).filter(|pool| POOL.contains(pool));
+        let pool = pool.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "memory of another layout"))?;
+        let mapping = Mapping::new(fd, len)?;
+        // What was not provided yet is provided now: a touch later must not fail.
+        mapping.populate(0, POOLS)?;
+        Ok(Arc::new(Self { mapping, pool }))
+    }
+
+    fn word(&self, side: Side, word: Word) -> NonNull<AtomicU64> {
+        let at = side as usize * SIDE + word as usize;
+        // SAFETY: the first page is mapped, `at` lies in it and is a multiple of 64.
+        unsafe { self.mapping.base().add(at) }.cast()
+    }
+
+    /// Whether that side sleeps.
+    pub(crate) fn asleep(&self, side: Side) -> &AtomicU64 {
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
+        unsafe { self.word(side, Word::Asleep).as_ref() }
+    }
+
+    /// Whether that side has left.
+    pub(crate) fn gone(&self, side: Side) -> &AtomicU64 {
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
+        unsafe { self.word(side, Word::Gone).as_ref() }
+    }
+
+    /// The ring that a side writes.
+    pub(crate) fn ring(self: &Arc<Self>, writer: Side) -> Ring {
+        // SAFETY: the rings lie within the mapping.
+        let lines = unsafe { self.mapping.base().add(RINGS + writer as usize * RING) }.cast();
+        Ring { lines, consumed: self.word(writer.other(), Word::Consumed), _region: self.clone() }
+    }
+
+    /// The pool that a side fills. The region outlives it: both belong to one connection.
+    pub(crate) fn pool(self: &Arc<Self>, writer: Side) -> Pool {
+        let at = POOLS + writer as usize * self.pool;
+        // SAFETY: the pools lie within the mapping.
+        let base = unsafe { self.mapping.base().add(at) };
+        // SAFETY: the pool is mapped, and stays so while the region exists, which the pool keeps.
+        let bytes = unsafe { Shared::new(base, self.pool) };
+        Pool { bytes, at, region: self.clone() }
+    }
+}
+
+/// A pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) bytes: Shared,
+    at: usize,
+    region: Arc<Region>,
+}
+
+impl Pool {
+    /// Has the system provide the first `len` bytes.
+    pub(crate) fn provide(&self, len: usize) -> io::Result<()> {
+        self.region.mapping.populate(self.at, len.min(self.bytes.len()))
+    }
+}
+
+/// A ring in a region.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    lines: NonNull<[AtomicU64; WORDS]>,
+    consumed: NonNull<AtomicU64>,
+    _region: Arc<Region>,
+}
+
+// SAFETY: the addresses are those of atomics that are mapped while the region exists, which the ring keeps.
+unsafe impl Send for Ring {}
+
+impl Memory for Ring {
+    #[inline]
+    fn line(&self, index: usize) -> &[AtomicU64; WORDS] {
+        assert!(index < RING / LINE, "a line of the ring");
+        // SAFETY: within the ring by the line above.
+        let line = unsafe { self.lines.add(index) };
+        // SAFETY: mapped while the region exists, aligned, and only accessed as atomics, by both processes.
+        unsafe { line.as_ref() }
+    }
+
+    #[inline]
+    fn consumed(&self) -> &AtomicU64 {
+        // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both processes.
+        unsafe { self.consumed.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ofi_sync::lines::{BODY, Reader, Writer};
+
+    #[test]
+    fn two_mappings_are_one_memory() {
+        let (mine, fd) = Region::create(1 << 20).unwrap();
+        let theirs = Region::adopt(fd.as_fd()).unwrap();
+        for (from, to, side) in [(&mine, &theirs, Side::Asker), (&theirs, &mine, Side::Giver)] {
+            let (mut writer, reader) = (Writer::new(from.ring(side)), Reader::new(to.ring(side)));
+            assert!(writer.has_room(1).unwrap());
+            writer.write(5, &[6; BODY]);
+            assert_eq!(reader.read(), Some((5, [6; BODY])));
+            from.pool(side).bytes.write(100, b"hello");
+            let mut out = [0; 5];
+            to.pool(side).bytes.read(100, &mut out);
+            assert_eq!(&out, b"hello");
+        }
+    }
+
+    #[test]
+    fn memory_of_another_layout_is_refused() {
+        for len in [PAGE, POOLS, POOLS + PAGE, POOLS + 2 * PAGE] {
+            let fd = shm::create(len, 0).unwrap();
+            assert!(Region::adopt(fd.as_fd()).is_err(), "{len}");
+        }
+    }
+}

@@ -1,0 +1,747 @@
+//! The transport contract over shared memory. A few busy links are looked at in every poll, the others in turn; who sleeps
+//! says so in each link's memory and is woken by a letter.
+//! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
+
+use crate::conn::{Conn, INLINE, Large, Out, State, Trouble};
+use crate::post::{Post, Question, Said};
+use crate::region::{Region, Side};
+use arrayvec::ArrayVec;
+use ofi_core::error::Result;
+use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Cause, Errno, Error, Instant};
+use ofi_engine::frame::Violation;
+use ofi_engine::transport::{
+    Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency, Verdict,
+};
+use ofi_memory::Buffer;
+use ofi_os::mailbox::Space;
+use ofi_os::shm;
+use slab::Slab;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Links that are looked at in every poll.
+const BUSY: usize = 8;
+/// Others that are looked at in a poll that found nothing.
+const OTHERS: usize = 4;
+/// Polls between looks at the clock, at most.
+const CLOCK_EVERY: u32 = 64;
+/// Time between looks into the mailbox.
+const LETTERS_EVERY: Duration = Duration::from_micros(100);
+/// Time in which every peer is looked for once: the second in which a death is noticed has room for several.
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+/// Time before a letter is sent again that found the other side's mailbox full.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+/// Bytes by which the pools of an endpoint may grow together.
+const BUDGET: usize = 64 << 20;
+
+/// What a transport is made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where names live.
+    pub space: Space,
+    /// How long a peer's mailbox may be full while connecting.
+    pub connect_deadline: Duration,
+    /// Bytes of a pool.
+    pub pool: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // Memory that is written again should have left the reader's own cache: that needs twice its size.
+        let pool = 3 * shm::private_cache();
+        Self { space: Space::default(), connect_deadline: Duration::from_secs(10), pool }
+    }
+}
+
+/// A question that a listener handed over.
+#[derive(Debug)]
+pub struct Pending(pub(crate) Question);
+
+/// Links through shared memory.
+#[derive(Debug)]
+pub struct ShmTransport {
+    conns: Slab<Conn>,
+    /// All links: the busy ones first, the latest first among them.
+    order: Vec<usize>,
+    /// The next of the others to look at.
+    turn: usize,
+    /// Links with something to send.
+    senders: Vec<usize>,
+    finished: Vec<(LinkId, Token, Buffer)>,
+    /// Links that ended outside a poll.
+    lost: Vec<(usize, Down)>,
+    polls: u32,
+    clock_every: u32,
+    clock_at: Instant,
+    letters_at: Instant,
+    probe_at: Instant,
+    /// Links whose question has not left.
+    unasked: usize,
+    armed: bool,
+    /// This process takes part in ordering memory accesses across processes.
+    orders: bool,
+    budget: usize,
+    questions: u64,
+    local: Addr,
+    post: Post,
+    settings: Settings,
+}
+
+fn id(slot: usize) -> LinkId {
+    LinkId(u32::try_from(slot).unwrap_or(u32::MAX))
+}
+
+impl ShmTransport {
+    /// A transport that is called `name`, or by a random identity.
+    pub fn new(name: Option<&str>, settings: Settings) -> Result<Self> {
+        let post = Post::open(&settings.space, name)?;
+        let now = ofi_os::clock::now();
+        Ok(Self {
+            conns: Slab::new(),
+            order: Vec::new(),
+            turn: 0,
+            senders: Vec::new(),
+            finished: Vec::new(),
+            lost: Vec::new(),
+            polls: 0,
+            clock_every: 1,
+            clock_at: now,
+            letters_at: now,
+            probe_at: now,
+            unasked: 0,
+            armed: false,
+            orders: shm::share_ordering(),
+            budget: BUDGET,
+            questions: u64::from_ne_bytes(ofi_os::random()),
+            local: post.addr()?,
+            post,
+            settings,
+        })
+    }
+
+    fn insert(&mut self, mut conn: Conn) -> usize {
+        conn.rank = self.order.len();
+        let slot = self.conns.insert(conn);
+        self.order.push(slot);
+        self.promote(slot);
+        slot
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.order.swap(a, b);
+        for rank in [a, b] {
+            if let Some(conn) = self.conns.get_mut(self.order[rank]) {
+                conn.rank = rank;
+            }
+        }
+    }
+
+    /// A link had something: it is looked at earlier from now on.
+    fn promote(&mut self, slot: usize) {
+        let rank = self.conns[slot].rank;
+        if rank >= BUSY {
+            self.swap(rank, BUSY - 1);
+        } else if rank > 0 {
+            self.swap(rank, rank - 1);
+        }
+    }
+
+    /// Takes a link out of the table and gives back what it kept.
+    fn drop_link(&mut self, slot: usize, sink: &mut impl Sink) {
+        let Some(mut conn) = self.conns.try_remove(slot) else { return };
+        self.deliver_finished(sink);
+        conn.abandon(id(slot), sink);
+        conn.leave();
+        if conn.must_wake() {
+            // Whoever cannot be woken is gone.
+            drop(self.post.wake(&conn.peer));
+        }
+        self.budget += conn.grown;
+        self.unasked -= usize::from(matches!(conn.state, State::Unasked { .. }));
+        if conn.listed {
+            self.senders.retain(|sender| *sender != slot);
+        }
+        let last = self.order.len() - 1;
+        self.swap(conn.rank, last);
+        self.order.pop();
+    }
+
+    fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
+        self.drop_link(slot, sink);
+        sink.down(id(slot), why);
+    }
+
+    fn deliver_finished(&mut self, sink: &mut impl Sink) {
+        while let Some((link, token, buffer)) = self.finished.pop() {
+            sink.sent(link, token, buffer);
+        }
+    }
+
+    /// Wakes the other side of a link to which something was written, if it sleeps.
+    #[inline]
+    fn wake(conn: &mut Conn, post: &Post) {
+        if conn.must_wake() {
+            Self::send_wake(conn, post);
+        }
+    }
+
+    #[cold]
+    fn send_wake(conn: &mut Conn, post: &Post) {
+        match post.wake(&conn.peer) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
+            // A full mailbox wakes as well; what else goes wrong the next probe finds out.
+            _ => {}
+        }
+    }
+
+    /// Reads a link. True if anything came.
+    fn read(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+        if !self.finished.is_empty() {
+            // What the peer says may answer what was sent just before.
+            self.deliver_finished(sink);
+        }
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        match conn.read(id(slot), self.orders, sink) {
+            Ok(any) => {
+                if any {
+                    // The room that was made may be waited for.
+                    Self::wake(conn, &self.post);
+                }
+                any
+            }
+            Err(trouble) => {
+                let why = match trouble {
+                    Trouble::Violation(Violation(what)) => {
+                        Down::new(Cause::Violation, Errno::EPROTO, format!("link to {}: {what}", conn.remote))
+                    }
+                    Trouble::Down(why) => why,
+                    Trouble::Ended => ended(conn),
+                };
+                self.lose(slot, why, sink);
+                true
+            }
+        }
+    }
+
+    /// Sends what waits on a link.
+    fn send_waiting(&mut self, slot: usize) -> bool {
+        let Self { conns, finished, budget, orders, post, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return false };
+        if !matches!(conn.state, State::Open) || conn.out.is_empty() {
+            return false;
+        }
+        let result = conn.send_waiting(*orders, budget, |token, buffer| finished.push((id(slot), token, buffer)));
+        match result {
+            Ok(any) => {
+                if any {
+                    Self::wake(conn, post);
+                }
+                any
+            }
+            Err(Violation(what)) => {
+                let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {}: {what}", conn.remote));
+                self.lost.push((slot, why));
+                true
+            }
+        }
+    }
+
+    fn list(&mut self, slot: usize) {
+        if let Some(conn) = self.conns.get_mut(slot)
+            && !conn.listed
+        {
+            conn.listed = true;
+            self.senders.push(slot);
+        }
+    }
+
+    fn send_all(&mut self) -> bool {
+        let mut any = false;
+        let mut at = 0;
+        while let Some(&slot) = self.senders.get(at) {
+            any |= self.send_waiting(slot);
+            match self.conns.get_mut(slot) {
+                Some(conn) if !conn.out.is_empty() => at += 1,
+                other => {
+                    if let Some(conn) = other {
+                        conn.listed = false;
+                    }
+                    self.senders.swap_remove(at);
+                }
+            }
+        }
+        any
+    }
+
+    fn lose_lost(&mut self, sink: &mut impl Sink) {
+        while let Some((slot, why)) = self.lost.pop() {
+            if self.conns.contains(slot) {
+                self.lose(slot, why, sink);
+            }
+        }
+    }
+
+    /// Reads letters: questions, refusals, and nothing but waking.
+    fn read_letters(&mut self, sink: &mut impl Sink) -> bool {
+        let mut said = Vec::new();
+        let any = self.post.read(|one| said.push(one));
+        for one in said {
+            match one {
+                Said::Wake => {}
+                Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
+                Said::Ask(question) => self.handle_question(&question, sink),
+            }
+        }
+        any
+    }
+
+    fn handle_refusal(&mut self, number: u64, why: &str, sink: &mut impl Sink) {
+        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking);
+        let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
+        if let Some(slot) = slot {
+            let text = format!("connect to {}: {why}", self.conns[slot].remote);
+            self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), sink);
+        }
+    }
+
+    fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
+        let mut conn = match giver(question) {
+            Ok(conn) => conn,
+            Err(error) => return self.post.refuse_memory(question, &error),
+        };
+        conn.set_order(self.orders, question.orders);
+        let link = id(self.conns.vacant_key());
+        match sink.incoming(link, &question.hello, &question.from) {
+            Verdict::Accept(answer) => {
+                conn.out.push_back(Out::Hello(answer, self.post.identity().0));
+                let slot = self.insert(conn);
+                self.list(slot);
+                self.send_waiting(slot);
+            }
+            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.post, self.orders),
+        }
+    }
+
+    /// Looks for peers that are no more: some of them each time, all of them every so often.
+    fn probe(&mut self, now: Instant, sink: &mut impl Sink) {
+        if now < self.probe_at {
+            return;
+        }
+        self.probe_at = now + PROBE_EVERY;
+        let slots: Vec<usize> = self.conns.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
+                conn.lost = conn.is_gone() || !self.post.is_alive(&conn.peer);
+            }
+        }
+        self.end_lost(sink);
+    }
+
+    /// Ends links whose peers are no more, after everything that they had said has been read.
+    fn end_lost(&mut self, sink: &mut impl Sink) {
+        let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
+        for slot in lost {
+            while self.conns.get(slot).is_some_and(Conn::is_ready) {
+                if !self.read(slot, sink) {
+                    break;
+                }
+            }
+            if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
+                let why = ended(conn);
+                self.lose(slot, why, sink);
+            }
+        }
+    }
+
+    /// Sends questions again that found a full mailbox.
+    fn ask_again(&mut self, now: Instant, sink: &mut impl Sink) {
+        if self.unasked == 0 {
+            return;
+        }
+        let slots: Vec<usize> =
+            self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            let State::Unasked { memory, hello, deadline } = &conn.state else { continue };
+            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd());
+            let late = now >= *deadline;
+            match result {
+                Ok(()) => {
+                    conn.state = State::Asking;
+                    self.unasked -= 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !late => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let text = format!("connect to {}: its mailbox stays full", conn.remote);
+                    self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
+                }
+                Err(error) => {
+                    let why = unreachable(&conn.remote, &error);
+                    self.lose(slot, why, sink);
+                }
+            }
+        }
+    }
+
+    /// What depends on time.
+    #[cold]
+    fn look_around(&mut self, sink: &mut impl Sink) -> bool {
+        let now = ofi_os::clock::now();
+        // Whoever polls seldom looks at the clock each time.
+        let took = now.since(self.clock_at);
+        self.clock_at = now;
+        let rarely = took > Duration::from_micros(1) * self.clock_every;
+        self.clock_every = if rarely { 1 } else { CLOCK_EVERY };
+        let mut any = false;
+        if now >= self.letters_at {
+            self.letters_at = now + LETTERS_EVERY;
+            any = self.read_letters(sink);
+        }
+        self.ask_again(now, sink);
+        if !self.conns.is_empty() {
+            self.probe(now, sink);
+        }
+        any
+    }
+
+    /// Looks at every link.
+    fn read_all(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = false;
+        for rank in 0..self.order.len() {
+            let Some(&slot) = self.order.get(rank) else { break };
+            if self.conns[slot].is_ready() {
+                any |= self.read(slot, sink);
+            }
+        }
+        any
+    }
+
+    fn read_others(&mut self, count: usize, sink: &mut impl Sink) -> bool {
+        let mut any = false;
+        for _ in 0..count {
+            if self.order.len() <= BUSY {
+                break;
+            }
+            self.turn = if self.turn + 1 >= self.order.len() || self.turn < BUSY { BUSY } else { self.turn + 1 };
+            let slot = self.order[self.turn];
+            if self.conns[slot].is_ready() && self.read(slot, sink) {
+                any = true;
+                if self.conns.contains(slot) {
+                    self.promote(slot);
+                }
+            }
+        }
+        any
+    }
+}
+
+/// The link that a question brings.
+fn giver(question: &Question) -> io::Result<Conn> {
+    let region = Region::adopt(question.memory.as_fd())?;
+    let peer = question.identity.name();
+    Conn::new(region, Side::Giver, State::Open, question.from, peer, question.number)
+}
+
+/// Says no, and leaves the link to the asker.
+pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool) {
+    conn.out.push_back(Out::Hello(answer, post.identity().0));
+    conn.out.push_back(Out::End);
+    let mut budget = 0;
+    // The memory is fresh: there is room. An asker that has written over it learns of the end all the same.
+    let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
+    conn.leave();
+    if conn.must_wake() {
+        drop(post.wake(&conn.peer));
+    }
+}
+
+fn ended(conn: &Conn) -> Down {
+    let (cause, errno) = match conn.state {
+        State::Open => (Cause::Broken, Errno::ECONNRESET),
+        State::Unasked { .. } | State::Asking => (Cause::Connect, Errno::ECONNREFUSED),
+    };
+    Down::new(cause, errno, format!("link to {}: the peer's endpoint is no more", conn.remote))
+}
+
+fn unreachable(to: &Addr, error: &io::Error) -> Down {
+    let absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+    let errno =
+        if absent { Errno::ECONNREFUSED } else { Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw())) };
+    let why = if absent { "no endpoint has this name here".to_owned() } else { error.to_string() };
+    Down::new(Cause::Connect, errno, format!("connect to {to}: {why}"))
+}
+
+impl Transport for ShmTransport {
+    type Request = Pending;
+    const POLLED: bool = true;
+
+    fn local_addr(&self) -> Addr {
+        self.local
+    }
+
+    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
+        self.conns.get(link.index()).map(|conn| conn.remote)
+    }
+
+    fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
+        let Some(name) = to.name() else {
+            return Err(Error::new(Errno::EINVAL, format!("connect to {to}, which is no name within this host")));
+        };
+        let make = || Region::create(self.settings.pool);
+        let doing = |error| {
+            let pool = self.settings.pool;
+            Error::os(error, format!("provide the memory of a link to {to} (two pools of up to {pool} bytes)"))
+        };
+        let (region, memory) = make().map_err(doing)?;
+        self.questions = self.questions.wrapping_add(1);
+        let (number, now) = (self.questions, ofi_os::clock::now());
+        let deadline = now + self.settings.connect_deadline;
+        let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd());
+        let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        let state = if blocked { State::Unasked { memory, hello: hello.to_vec(), deadline } } else { State::Asking };
+        let conn = Conn::new(region, Side::Asker, state, *to, name.to_owned(), number).map_err(doing)?;
+        if self.conns.is_empty() {
+            self.probe_at = now + PROBE_EVERY;
+        }
+        let slot = self.insert(conn);
+        self.unasked += usize::from(blocked);
+        if let (false, Err(error)) = (blocked, &outcome) {
+            self.lost.push((slot, unreachable(to, error)));
+        }
+        self.clock_every = 1;
+        Ok(id(slot))
+    }
+
+    fn adopt(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
+        let Pending(question) = request;
+        let doing = |error| Error::os(error, format!("take over the memory of a link to {}", question.from));
+        let mut conn = giver(&question).map_err(doing)?;
+        conn.set_order(self.orders, question.orders);
+        conn.out.push_back(Out::Hello(hello.to_vec(), self.post.identity().0));
+        let slot = self.insert(conn);
+        self.list(slot);
+        self.send_waiting(slot);
+        Ok(id(slot))
+    }
+
+    #[inline]
+    fn submit(&mut self, link: LinkId, header: &[u8], mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
+        let slot = link.index();
+        let Self { conns, post, budget, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
+        if conn.finishing || conn.lost {
+            return Submitted::Broken;
+        }
+        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
+        let waits = !conn.out.is_empty();
+        if header.len() + len <= INLINE {
+            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
+            bytes.truncate(header.len() + len);
+            let (front, back) = bytes.split_at_mut(header.len());
+            front.copy_from_slice(header);
+            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
+                buffer.read_at(from, back);
+            }
+            let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
+            return match sent {
+                Ok(true) => {
+                    Self::wake(conn, post);
+                    Submitted::Done
+                }
+                Ok(false) => {
+                    // Not done before it is in the memory: who hears that it is may not come back for long.
+                    let kept = payload.filter(|payload| !payload.inject);
+                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
+                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
+                    conn.out.push_back(Out::Small(bytes, header.len(), kept));
+                    self.list(slot);
+                    outcome
+                }
+                Err(violation) => self.break_link(slot, violation),
+            };
+        }
+        let Some(payload) = &mut payload else { return Submitted::Done };
+        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
+        let header = header.iter().copied().collect();
+        let mut large = Large { header, buffer, from, len, done: 0, token: Some(payload.token) };
+        let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };
+        match sent {
+            Ok(true) => {
+                *payload.buffer = Some(large.buffer);
+                Self::wake(conn, post);
+                Submitted::Done
+            }
+            Ok(false) => {
+                if large.done > 0 {
+                    Self::wake(conn, post);
+                }
+                let mut kept = Submitted::Kept;
+                if payload.inject {
+                    // The application has its buffer back when this returns.
+                    let mut copy = Vec::with_capacity(len);
+                    large.buffer.append_to(from, len, &mut copy);
+                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
+                    (large.from, large.token) = (0, None);
+                    kept = Submitted::Done;
+                }
+                conn.out.push_back(Out::Large(large));
+                self.list(slot);
+                kept
+            }
+            Err(violation) => {
+                *payload.buffer = Some(large.buffer);
+                self.break_link(slot, violation)
+            }
+        }
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = !self.finished.is_empty() || !self.lost.is_empty();
+        self.deliver_finished(sink);
+        self.lose_lost(sink);
+        if self.armed {
+            return self.poll_armed(sink) | any;
+        }
+        for rank in 0..self.order.len().min(BUSY) {
+            let Some(&slot) = self.order.get(rank) else { break };
+            if self.conns[slot].is_ready() && self.read(slot, sink) {
+                any = true;
+                if rank > 0 && self.conns.contains(slot) {
+                    self.promote(slot);
+                }
+            }
+        }
+        if self.order.len() > BUSY {
+            any |= self.read_others(if any { 1 } else { OTHERS }, sink);
+        }
+        if !self.senders.is_empty() {
+            any |= self.send_all();
+            self.deliver_finished(sink);
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(self.clock_every) {
+            any |= self.look_around(sink);
+        }
+        any
+    }
+
+    fn flush(&mut self, _how: Flush, sink: &mut impl Sink) {
+        if !self.senders.is_empty() {
+            self.send_all();
+            self.deliver_finished(sink);
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let armed = self.armed;
+        if !self.arm() {
+            self.post.wait(timeout);
+        }
+        if !armed {
+            self.disarm();
+        }
+    }
+
+    fn finish(&mut self, link: LinkId) -> Finish {
+        let slot = link.index();
+        let Some(conn) = self.conns.get_mut(slot) else { return Finish::Done };
+        if !core::mem::replace(&mut conn.finishing, true) {
+            conn.out.push_back(Out::End);
+            self.list(slot);
+            self.send_waiting(slot);
+        }
+        match self.conns.get(slot) {
+            // What lies in the memory can be read whatever becomes of this process.
+            Some(conn) if !conn.ended && !conn.lost => Finish::Pending,
+            _ => Finish::Done,
+        }
+    }
+
+    fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
+        self.drop_link(link.index(), sink);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        if self.conns.is_empty() {
+            None
+        } else if self.unasked > 0 {
+            Some(self.clock_at + ASK_AGAIN)
+        } else {
+            Some(self.probe_at)
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.finished.is_empty() || !self.lost.is_empty()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.post.descriptor())
+    }
+
+    fn arm(&mut self) -> bool {
+        self.armed = true;
+        for (_, conn) in &self.conns {
+            conn.announce_sleep();
+        }
+        if self.orders {
+            shm::order_all();
+        } else {
+            ofi_sync::lines::order_own();
+        }
+        self.conns.iter_mut().any(|(_, conn)| conn.has_news())
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        for (_, conn) in &self.conns {
+            conn.announce_waking();
+        }
+    }
+
+    fn now(&self) -> Instant {
+        ofi_os::clock::now()
+    }
+}
+
+impl ShmTransport {
+    #[cold]
+    fn break_link(&mut self, slot: usize, Violation(what): Violation) -> Submitted {
+        let remote = self.conns[slot].remote;
+        let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {remote}: {what}"));
+        self.lost.push((slot, why));
+        Submitted::Broken
+    }
+
+    /// A poll while somebody sleeps: everything is looked at, and whoever was rung for is announced again.
+    fn poll_armed(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = self.look_around(sink);
+        // A wakeup ends with its letter.
+        any |= self.read_letters(sink);
+        for _ in 0..4 {
+            any |= self.read_all(sink);
+            any |= self.send_all();
+            self.deliver_finished(sink);
+            let rung = self.conns.iter().any(|(_, conn)| conn.was_rung());
+            if !rung || !self.arm() {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        for (_, conn) in &self.conns {
+            conn.leave();
+            if conn.must_wake() {
+                drop(self.post.wake(&conn.peer));
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Which bytes of a pool are free: first in, first out, so that a line of memory is written again only after the reader's
+//! cache has long forgotten it. Small at first; grown for a link that moves much.
+
+use ofi_sync::lines::LINES;
+
+/// What every link has from the first, in bytes.
+pub(crate) const SMALLEST: usize = 4 << 10;
+/// Sizes before the whole pool is used, in bytes, and how many bytes must have moved before the next is.
+const STEPS: [(usize, usize); 2] = [(SMALLEST, 8 << 10), (16 << 10, 1 << 20)];
+#[allow(clippy::cast_possible_truncation, reason = "a small constant")]
+const SLOTS: usize = LINES as usize;
+
+/// The free bytes of a pool.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Bytes in use by now.
+    limit: usize,
+    /// Bytes there are.
+    most: usize,
+    /// Where the next piece goes.
+    head: usize,
+    /// Bytes that the reader has not read, and those left out at the end.
+    used: usize,
+    /// What each line of the ring takes.
+    taken: Box<[u32; SLOTS]>,
+    /// Lines up to this one are free.
+    freed: u64,
+    /// Bytes that have moved.
+    moved: usize,
+}
+
+impl Window {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
+    }
+
+    /// How large it should be now; only to be changed while nothing is in it.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        if self.used > 0 || self.limit == self.most {
+            return None;
+        }
+        let step = STEPS.iter().find(|(_, moves)| self.moved < *moves);
+        let wanted = step.map_or(self.most, |(size, _)| (*size).min(self.most));
+        (wanted > self.limit).then_some(wanted)
+    }
+
+    /// True if it is worth waiting until it is empty, to grow.
+    pub(crate) fn is_cramped(&self) -> bool {
+        self.limit < self.most && STEPS.iter().all(|(_, moves)| self.moved >= *moves)
+    }
+
+    /// It has that size from now on.
+    pub(crate) fn grow(&mut self, limit: usize) {
+        debug_assert!(self.used == 0, "nothing is in it");
+        self.limit = limit;
+        self.head = 0;
+    }
+
+    /// It stays as it is: there is no more memory.
+    pub(crate) fn settle(&mut self) {
+        self.most = self.limit;
+    }
+
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The size of the pieces in which a payload travels, so that both sides copy at once.
+    pub(crate) fn piece(&self, total: usize) -> usize {
+        let most = (self.limit / 4).clamp(1 << 10, 16 << 10);
+        (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
+    }
+
+    /// Room for `len` bytes in the line of that number.
+    pub(crate) fn take(&mut self, line: u64, len: usize) -> Option<usize> {
+        let wraps = self.head + len > self.limit;
+        let cost = if wraps { len + self.limit - self.head } else { len };
+        if self.used + cost > self.limit {
+            return None;
+        }
+        let at = if wraps { 0 } else { self.head };
+        self.head = at + len;
+        self.used += cost;
+        self.moved = self.moved.saturating_add(len);
+        *self.slot(line) = u32::try_from(cost).ok()?;
+        Some(at)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "less than LINES")]
+    fn slot(&mut self, line: u64) -> &mut u32 {
+        &mut self.taken[(line % LINES) as usize]
+    }
+
+    /// The reader has read all lines before that one.
+    #[inline]
+    pub(crate) fn free(&mut self, lines: u64) {
+        if self.used == 0 {
+            self.freed = lines;
+            return;
+        }
+        while self.freed < lines {
+            let line = self.freed;
+            self.used -= core::mem::take(self.slot(line)) as usize;
+            self.freed += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_never_overlap_and_come_back_in_order() {
+        let mut window = Window::new(1 << 20);
+        window.grow(16 << 10);
+        let mut x = 1u64;
+        let mut live = std::collections::VecDeque::new();
+        let (mut line, mut read) = (0u64, 0u64);
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let len = 1 + usize::try_from(x >> 50).unwrap() % 5000;
+            if line - read < LINES
+                && let Some(at) = window.take(line, len)
+            {
+                assert!(at + len <= 16 << 10);
+                assert!(live.iter().all(|(_, from, to)| at + len <= *from || at >= *to), "overlaps");
+                live.push_back((line, at, at + len));
+                line += 1;
+            } else {
+                // Lines without bytes come between.
+                read = (read + 1 + (x & 3)).min(line);
+                window.free(read);
+                live.retain(|(number, ..)| *number >= read);
+            }
+        }
+        window.free(line);
+        assert_eq!(window.used, 0);
+    }
+
+    #[test]
+    fn it_grows_with_what_moves_and_only_while_empty() {
+        let mut window = Window::new(1 << 20);
+        assert_eq!(window.wanted(), Some(4 << 10));
+        window.grow(4 << 10);
+        for line in 0..20 {
+            assert!(window.take(line, 1024).is_some());
+            assert_eq!(window.wanted(), None);
+            window.free(line + 1);
+        }
+        assert_eq!(window.wanted(), Some(16 << 10));
+        window.grow(16 << 10);
+        for line in 20..1100 {
+            assert!(window.take(line, 1024).is_some());
+            window.free(line + 1);
+        }
+        assert!(window.is_cramped());
+        assert_eq!(window.wanted(), Some(1 << 20));
+        window.settle();
+        assert_eq!((window.wanted(), window.is_cramped()), (None, false));
+    }
+}

@@ -1,0 +1,219 @@
+//! Two endpoints over real memory in one process: messages of every size arrive, in order and whole.
+
+use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
+use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_engine::hello::Speaker;
+use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
+use ofi_memory::Buffer;
+use ofi_os::clock;
+use ofi_os::wait_fd::WaitPort;
+use ofi_shm::ShmTransport;
+use ofi_sync::lock::Park;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Ep = Endpoint<ShmTransport, Park>;
+
+struct Side {
+    ep: Arc<Ep>,
+    cq: Arc<CompletionQueue<Park>>,
+    av: Arc<AddressVector>,
+}
+
+fn open() -> Side {
+    let config = Config {
+        speaker: Speaker::Rdm,
+        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
+        tx_size: 1024,
+        rx_size: 1024,
+        inject_size: 4096,
+        nonce: ofi_os::random(),
+        provider: "shm",
+    };
+    let ep = Ep::new(Park, config, None, Box::new(ofi_shm::open_rdm), None);
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(true).unwrap()), Waiting::Sleeping));
+    let av = Arc::new(AddressVector::new(4, false));
+    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
+    ep.bind_av(&av).unwrap();
+    ep.enable().unwrap();
+    Side { ep, cq, av }
+}
+
+impl Side {
+    fn addr(&self) -> Addr {
+        self.ep.local_addr().unwrap()
+    }
+
+    fn send(&self, to: FiAddr, bytes: Vec<u8>, tag: u64) {
+        let op = SendOp {
+            dest: to,
+            buffer: Buffer::Owned(bytes),
+            context: 1,
+            tag: Some(tag),
+            data: None,
+            flags: OpFlags::empty(),
+            quiet: false,
+        };
+        self.ep.send(op).unwrap();
+    }
+
+    fn receive(&self, len: usize, tag: u64) {
+        let op = RecvOp {
+            src: FiAddr::UNSPEC,
+            buffer: Buffer::Owned(vec![0; len]),
+            context: 2,
+            tag: Some((tag, 0)),
+            flags: OpFlags::empty(),
+        };
+        self.ep.receive(op).unwrap();
+    }
+
+    fn reap(&self, done: &mut Vec<(usize, usize)>) {
+        let read = self.cq.read(16, |completion| done.push((completion.context, completion.len)));
+        assert!(read != Err(ofi_core::Errno::EAVAIL), "{:?}", self.cq.read_error());
+    }
+}
+
+#[test]
+fn messages_of_every_size_arrive() {
+    let (a, b) = (open(), open());
+    let to_b = a.av.insert(b.addr());
+    let sizes = [0, 1, 8, 40, 41, 96, 97, 1000, 4096, 20_000, 65_536, 300_000, 1 << 20, 5 << 20];
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    for size in sizes {
+        b.receive(size, size as u64);
+        a.send(to_b, vec![7; size], size as u64);
+        let end = clock::now() + Duration::from_secs(10);
+        while sent.is_empty() || got.is_empty() {
+            a.reap(&mut sent);
+            b.reap(&mut got);
+            assert!(clock::now() < end, "{size}: {}\n{}", a.ep.describe(), b.ep.describe());
+        }
+        assert_eq!(got.pop(), Some((2, size)));
+        sent.clear();
+    }
+    b.ep.close();
+    a.ep.close();
+}
+
+/// Waits for one completion with that context, asleep if need be.
+fn wait(side: &Side, other: &Side, context: usize, pool: &mut Vec<(usize, usize)>) -> usize {
+    let end = clock::now() + Duration::from_secs(10);
+    loop {
+        if let Some(at) = pool.iter().position(|(of, _)| *of == context) {
+            return pool.swap_remove(at).1;
+        }
+        side.reap(pool);
+        if pool.is_empty() {
+            side.cq.wait(1, Some(Duration::from_secs(1))).unwrap();
+            assert!(clock::now() < end, "{}\n{}", side.ep.describe(), other.ep.describe());
+        }
+    }
+}
+
+#[test]
+fn sleepers_are_woken() {
+    for size in [8, 64, 4096, 65_536, 1 << 20] {
+        let (a, b) = (open(), open());
+        let (to_b, to_a) = (a.av.insert(b.addr()), b.av.insert(a.addr()));
+        let trips = 200;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut pool = Vec::new();
+                for _ in 0..trips {
+                    b.receive(size, 1);
+                    assert_eq!(wait(&b, &a, 2, &mut pool), size);
+                    b.send(to_a, vec![1; size], 1);
+                    wait(&b, &a, 1, &mut pool);
+                }
+            });
+            let mut pool = Vec::new();
+            for trip in 0..trips {
+                a.receive(size, 1);
+                if trip % 10 == 0 {
+                    // Long enough for the other to be asleep.
+                    a.cq.wait(1, Some(Duration::from_millis(2))).unwrap();
+                }
+                a.send(to_b, vec![1; size], 1);
+                wait(&a, &b, 1, &mut pool);
+                assert_eq!(wait(&a, &b, 2, &mut pool), size);
+            }
+        });
+    }
+}
+
+#[test]
+fn streams_flow() {
+    for (size, count) in [(8, 20_000), (4096, 10_000), (65_536, 2000), (1 << 20, 100)] {
+        let (a, b) = (open(), open());
+        let to_b = a.av.insert(b.addr());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut pool = Vec::new();
+                for _ in 0..64 {
+                    b.receive(size, 1);
+                }
+                for number in 0..count {
+                    assert_eq!(wait(&b, &a, 2, &mut pool), size);
+                    if number + 64 < count {
+                        b.receive(size, 1);
+                    }
+                }
+            });
+            let mut pool = Vec::new();
+            for number in 0..count {
+                a.send(to_b, vec![1; size], 1);
+                if number >= 64 {
+                    wait(&a, &b, 1, &mut pool);
+                }
+            }
+            for _ in 0..64 {
+                wait(&a, &b, 1, &mut pool);
+            }
+        });
+    }
+}
+
+/// The same two endpoints for everything: what one pattern leaves behind does not stop the next.
+#[test]
+fn patterns_follow_each_other() {
+    let plan = [(8, 2000, 20_000), (64, 2000, 20_000), (4096, 1000, 10_000), (65_536, 500, 2000), (1 << 20, 100, 200)];
+    let (a, b) = (open(), open());
+    let (to_b, to_a) = (a.av.insert(b.addr()), b.av.insert(a.addr()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut pool = Vec::new();
+            for (size, trips, stream) in plan {
+                for _ in 0..trips {
+                    b.receive(size, 1);
+                    wait(&b, &a, 2, &mut pool);
+                    b.send(to_a, vec![1; size], 1);
+                    wait(&b, &a, 1, &mut pool);
+                }
+                for _ in 0..stream {
+                    b.receive(size, 1);
+                    wait(&b, &a, 2, &mut pool);
+                }
+            }
+        });
+        let mut pool = Vec::new();
+        for (size, trips, stream) in plan {
+            for _ in 0..trips {
+                a.receive(size, 1);
+                a.send(to_b, vec![1; size], 1);
+                wait(&a, &b, 1, &mut pool);
+                wait(&a, &b, 2, &mut pool);
+            }
+            for number in 0..stream {
+                a.send(to_b, vec![1; size], 1);
+                if number >= 64 {
+                    wait(&a, &b, 1, &mut pool);
+                }
+            }
+            for _ in 0..64 {
+                wait(&a, &b, 1, &mut pool);
+            }
+        }
+    });
+}
