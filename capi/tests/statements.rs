@@ -89,12 +89,13 @@ fn compile(source: &Path, dir: &Path, headers: Headers) -> Result<PathBuf, Strin
 }
 
 /// `must_run`: that the case finds what it needs is part of the test.
-fn run(program: &Path, case: &str, library: &Path, must_run: bool) -> Result<(), Failed> {
+fn run(program: &Path, case: &str, library: &Path, provider: &str, must_run: bool) -> Result<(), Failed> {
     let output = Command::new("timeout")
         .args(["--kill-after=5", "60"])
         .arg(program)
         .arg(case)
         .env("LD_LIBRARY_PATH", library)
+        .env("OFI_TEST_PROVIDER", provider)
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .env("FI_LOG_LEVEL", "warn")
         .output()?;
@@ -115,6 +116,28 @@ fn list(program: &Path, library: &Path) -> Result<Vec<(String, bool)>, String> {
     let parse = |line: &str| line.split_once(' ').map(|(name, kind)| (name.to_owned(), kind == "ours"));
     Ok(text.lines().filter_map(parse).collect())
 }
+
+/// Files whose cases say nothing of a provider, so that they run over shm too.
+const OVER_ANY: &[&str] = &["queues", "messages", "levels", "waits", "events", "objects", "progress"];
+/// Cases of those files that work with addresses of IP.
+const OVER_IP: &[&str] = &[
+    "cq_error_without_completion",
+    "rdm_unreachable_send_error",
+    "cm_setname_rules",
+    "av_open_rules",
+    "compat_av_map_accepted",
+    "av_table_index_order",
+    "av_lowest_free_index",
+    "av_insert_failures_reported",
+    "av_insert_flag_rules",
+    "av_insert_duplicate_handle",
+    "av_remove_rules",
+    "av_lookup_rules",
+    "av_insertsvc_resolves",
+    "av_insertsvc_of_strings",
+    "av_insertsym_ranges",
+    "av_user_id_handles",
+];
 
 fn differs(case: &str) -> bool {
     REFERENCE_DIFFERS.iter().any(|(name, _)| *name == case)
@@ -147,12 +170,17 @@ fn trials() -> Result<Vec<Trial>, String> {
             for (case, _) in cases {
                 let (program, library, name) = (program.to_owned(), library.clone(), case.clone());
                 let must_run = label == "ours";
+                let provider = if label == "shm" { "shm" } else { "tcp" };
                 out.push(Trial::test(format!("{label}::{stem}::{case}"), move || {
-                    run(&program, &name, &library, must_run)
+                    run(&program, &name, &library, provider, must_run)
                 }));
             }
         };
         add("ours", &ours, &dir, &cases);
+        if OVER_ANY.contains(&stem.as_str()) {
+            let any = cases.iter().filter(|(name, _)| !OVER_IP.contains(&name.as_str())).cloned().collect::<Vec<_>>();
+            add("shm", &ours, &dir, &any);
+        }
         if debian {
             let old = compile(source, &dir, Headers::Debian)?;
             add("debian_headers", &old, &dir, &cases);

@@ -401,11 +401,12 @@ impl State {
     fn cool(&mut self, at: &mut usize) -> bool {
         let key = self.hot[*at].key;
         let Some(Entry { member, .. }) = self.members.get(key) else { return false };
-        let member = member.clone();
         if member.is_polled() && self.hot.len() <= FEW {
+            self.hot[*at].idle = 0;
             *at += 1;
             return false;
         }
+        let member = member.clone();
         member.heat().forget();
         // What was announced before the flag was cleared is found by one more visit.
         let armed = self.arm(key);

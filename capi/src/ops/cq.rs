@@ -107,6 +107,22 @@ unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQ
     (object, queue)
 }
 
+/// Writes an entry's words one by one: a copy of a length that is only known at run time is a call, and one in larger
+/// pieces waits for the stores that made the entry.
+///
+/// # Safety
+/// `place` has room for `N` words.
+#[inline]
+unsafe fn put_words<const N: usize>(words: &[u64; ENTRY], place: *mut u64) {
+    for (at, word) in words.iter().enumerate().take(N) {
+        // SAFETY: this function's contract.
+        unsafe { place.wrapping_add(at).write_unaligned(*word) };
+    }
+}
+
+/// Words of the longest entry.
+const ENTRY: usize = size_of::<fi_cq_tagged_entry>() / size_of::<u64>();
+
 /// Copies entries out.
 ///
 /// # Safety
@@ -124,17 +140,17 @@ unsafe fn read_into<K: LockKind>(
     let count = if buf.is_null() { 0 } else { count };
     let result = queue.read(count, |completion| {
         let Completion { context, flags, len, buf: at, data, tag, src: from } = *completion;
-        let entry = fi_cq_tagged_entry {
-            op_context: core::ptr::with_exposed_provenance_mut(context),
-            flags: flags.bits(),
-            len,
-            buf: core::ptr::with_exposed_provenance_mut(at),
-            data,
-            tag,
-        };
-        let place = buf.cast::<u8>().wrapping_add(index * size);
-        // SAFETY: entry `index < count` has room, and every format is a prefix of the tagged one.
-        unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&entry).cast::<u8>(), place, size) };
+        let words = [context as u64, flags.bits(), len as u64, at as u64, data, tag];
+        let place = buf.cast::<u8>().wrapping_add(index * size).cast::<u64>();
+        // SAFETY: entry `index < count` has room, and every format is a prefix of the tagged one, in words.
+        unsafe {
+            match size / size_of::<u64>() {
+                1 => put_words::<1>(&words, place),
+                3 => put_words::<3>(&words, place),
+                5 => put_words::<5>(&words, place),
+                _ => put_words::<ENTRY>(&words, place),
+            }
+        }
         if !src.is_null() {
             // SAFETY: `src` has room for `count` addresses.
             unsafe { src.wrapping_add(index).write(from.0) };

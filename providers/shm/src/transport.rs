@@ -541,7 +541,11 @@ impl Transport for ShmTransport {
             let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
             bytes.truncate(header.len() + len);
             let (front, back) = bytes.split_at_mut(header.len());
-            front.copy_from_slice(header);
+            match <&[u8; 16]>::try_from(header) {
+                // That of a short tagged message: a copy of a known length is no call.
+                Ok(header) => front.copy_from_slice(header),
+                Err(_) => front.copy_from_slice(header),
+            }
             if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
                 buffer.read_at(from, back);
             }
