@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -51,14 +51,33 @@ fn compile(name: &str) -> PathBuf {
 
 /// Runs a program with arguments; it must end with 0 within so many seconds.
 fn run(program: &Path, arguments: &[&str], seconds: u32) {
+    run_over("tcp", program, arguments, seconds);
+}
+
+/// Scenarios that fill the machine, or measure a time that a full one would spoil: nothing else runs meanwhile.
+const ALONE: &[&str] = &["storm", "crowd", "thousand", "kill"];
+static OTHERS: RwLock<()> = RwLock::new(());
+
+/// The same over that provider.
+fn run_over(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
+    let alone = arguments.iter().any(|argument| ALONE.contains(argument));
+    let _alone = alone.then(|| OTHERS.write().unwrap_or_else(PoisonError::into_inner));
+    let _among_others = (!alone).then(|| OTHERS.read().unwrap_or_else(PoisonError::into_inner));
     let output = Command::new("timeout")
         .args(["--kill-after=5", &seconds.to_string()])
         .arg(program)
         .args(arguments)
         .env("LD_LIBRARY_PATH", library())
+        .env("OFI_TEST_PROVIDER", provider)
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .output()
         .expect("the program runs");
+    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    if output.status.code() == Some(77) && !in_ci {
+        // What it needs is not to be had here, as it says.
+        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{} {arguments:?}: {}\n{text}", program.display(), output.status);
     assert!(!text.contains("no version information"), "the loader warns: {text}");
@@ -179,6 +198,61 @@ peers! {
     nothing_injected_before_closing_is_lost: "inject_close", 60;
     sixty_four_endpoints_in_four_processes_reach_each_other: "all_to_all", 120;
     blocked_readers_wake_each_time: "wake", 300;
+}
+
+/// The same over shm, where a peer is another memory and not another address.
+macro_rules! peers_over_shm {
+    ($($name:ident: $scenario:literal, $seconds:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            run_over("shm", &peers(), &[$scenario], $seconds);
+        }
+    )*};
+}
+
+peers_over_shm! {
+    messages_of_every_call_arrive_within_a_host: "calls", 60;
+    connected_endpoints_meet_and_part_within_a_host: "connect", 60;
+    a_killed_process_is_an_error_with_a_cause: "kill", 120;
+    a_stopped_process_is_no_error: "stopped", 120;
+    nothing_injected_before_closing_is_lost_within_a_host: "inject_close", 60;
+    endpoints_of_four_processes_reach_each_other_within_a_host: "all_to_all", 120;
+    blocked_readers_wake_each_time_within_a_host: "wake", 300;
+}
+
+/// What only endpoints of one host do.
+fn within(scenario: &str, seconds: u32) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    run(PROGRAM.get_or_init(|| compile("within.c")), &[scenario], seconds);
+}
+
+#[test]
+fn killed_processes_leave_nothing_behind() {
+    within("storm", 600);
+}
+
+#[test]
+fn a_thousand_endpoints_reach_each_other() {
+    within("thousand", 120);
+}
+
+#[test]
+fn sixty_four_processes_reach_each_other() {
+    within("crowd", 120);
+}
+
+#[test]
+fn idle_endpoints_are_small_and_change_no_signal_handler() {
+    // Shadow memory is not the library's.
+    if !asan() {
+        within("quiet", 60);
+    }
+}
+
+#[test]
+fn processes_of_other_namespaces_are_reached() {
+    within("other_pids", 60);
+    within("other_net", 60);
 }
 
 /// Readers and writers at random; `OFI_WAKES` says how many events.

@@ -268,7 +268,8 @@ static void calls_of_one_kind(void)
 	for (i = 0; i < 20; i++)
 		every_call(&a, &b, to_b, to_a);
 	refusals_and_errors(&a, &b, to_b);
-	names(&a);
+	if (!within_host())
+		names(&a);
 	close_side(&a);
 	close_side(&b);
 	selective();
@@ -312,7 +313,7 @@ static void connect_scenario(void)
 	CHECK(fi_listen(pep) == -FI_ENOEQ);
 	CHECK(fi_pep_bind(pep, &server.eq->fid, 0) == 0);
 	CHECK(fi_listen(pep) == 0);
-	CHECK(fi_getname(&pep->fid, name, &len) == 0 && len == 16);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0 && len == (within_host() ? strlen(name) + 1 : 16));
 
 	for (round = 0; round < 10; round++) {
 		open_domain(&client, find(FI_EP_MSG), FI_WAIT_NONE);
@@ -390,7 +391,7 @@ static void connect_scenario(void)
 	CHECK(fi_connect(client.ep, name, NULL, 0) == 0);
 	CHECK(fi_eq_sread(client.eq, &number, &got, sizeof(got), 5000, 0) == -FI_EAVAIL);
 	CHECK(fi_eq_readerr(client.eq, &eq_err, 0) == sizeof(eq_err) && eq_err.err == FI_ECONNREFUSED);
-	CHECK(strstr(fi_eq_strerror(client.eq, eq_err.prov_errno, NULL, data, sizeof(data)), "connect to 127.0.0.1"));
+	CHECK(strstr(fi_eq_strerror(client.eq, eq_err.prov_errno, NULL, data, sizeof(data)), within_host() ? "connect to fi_shm://" : "connect to 127.0.0.1"));
 
 	/* Events of the application's own. */
 	struct fi_eq_entry mine = { .data = 17 }, back;
@@ -514,7 +515,7 @@ static void kill_scenario(void)
 		}
 		CHECK(killed);
 		CHECK(err.err == FI_ECONNRESET || err.err == FI_ECONNREFUSED);
-		CHECK(strstr(fi_cq_strerror(s.cq, err.prov_errno, NULL, text, sizeof(text)), "127.0.0.1"));
+		CHECK(strstr(fi_cq_strerror(s.cq, err.prov_errno, NULL, text, sizeof(text)), within_host() ? name : "127.0.0.1"));
 		if (!noticed)
 			waitpid(pid, &status, 0);
 		close(to);
@@ -855,7 +856,9 @@ static void wake(void)
 
 	CHECK(pthread_create(&thread, NULL, wake_up, &w) == 0);
 	for (turn = 1; turn <= 100000; turn++) {
-		int by_epoll = turn / 2 % 2, signalled = turn % 2;
+		int signalled = turn % 2;
+		/* A descriptor may have news of something else, such as a peer that connects: no sign of a signal. */
+		int by_epoll = turn / 2 % 2 && !(signalled && within_host());
 		ssize_t ret = 0;
 
 		if (turn % 10 == 5) {

@@ -25,6 +25,19 @@ struct side {
 /* The threading that endpoints are opened for: both kinds of locking are to be tested. */
 static enum fi_threading threading = FI_THREAD_SAFE;
 
+/* OFI_TEST_PROVIDER, or tcp. */
+static inline const char *provider(void)
+{
+	const char *name = getenv("OFI_TEST_PROVIDER");
+
+	return name ? name : "tcp";
+}
+
+static inline int within_host(void)
+{
+	return !strcmp(provider(), "shm");
+}
+
 static inline double seconds(void)
 {
 	struct timespec now;
@@ -40,9 +53,15 @@ static inline struct fi_info *find(enum fi_ep_type type)
 	CHECK(hints);
 	hints->ep_attr->type = type;
 	hints->caps = FI_MSG | FI_TAGGED | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
-	hints->fabric_attr->prov_name = strdup("tcp");
+	hints->fabric_attr->prov_name = strdup(provider());
 	hints->domain_attr->threading = threading;
-	CHECK(fi_getinfo(FI_VERSION(2, 6), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
+	/* Without locks only if the control calls are promised too. */
+	if (threading == FI_THREAD_DOMAIN)
+		hints->domain_attr->data_progress = hints->domain_attr->control_progress = FI_PROGRESS_CONTROL_UNIFIED;
+	if (within_host())
+		CHECK(fi_getinfo(FI_VERSION(2, 6), NULL, NULL, 0, hints, &info) == 0);
+	else
+		CHECK(fi_getinfo(FI_VERSION(2, 6), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
 	CHECK(info->domain_attr->threading == threading);
 	fi_freeinfo(hints);
 	return info;

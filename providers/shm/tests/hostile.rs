@@ -1,0 +1,179 @@
+//! A peer that writes whatever it likes over all the memory that it can reach: it costs that peer its link, and nobody else
+//! anything. `OFI_SCRIBBLES=n` runs n peers (default 60).
+
+use ofi_core::addr::Name;
+use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
+use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_engine::hello::{Grant, Greeting, Hello, Speaker};
+use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
+use ofi_memory::{Buffer, Shared};
+use ofi_os::clock;
+use ofi_os::mailbox::{Mailbox, Space};
+use ofi_os::shm::{Mapping, sealed_len};
+use ofi_os::wait_fd::WaitPort;
+use ofi_shm::ShmTransport;
+use ofi_sync::lock::Park;
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where things lie in the memory of a link, as `region.rs` says.
+const RING: usize = 128 * 64;
+const RINGS: usize = 4096;
+const POOLS: usize = RINGS + 2 * RING;
+
+struct Side {
+    ep: Arc<Endpoint<ShmTransport, Park>>,
+    cq: Arc<CompletionQueue<Park>>,
+    av: Arc<AddressVector>,
+    /// Contexts of operations that have not completed.
+    pending: BTreeSet<usize>,
+    next: usize,
+}
+
+impl Side {
+    fn open() -> Self {
+        let caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV;
+        let nonce = ofi_os::random();
+        let (tx_size, rx_size, inject_size) = (1024, 1024, 4096);
+        let config = Config { speaker: Speaker::Rdm, caps, tx_size, rx_size, inject_size, nonce, provider: "shm" };
+        let ep = Endpoint::new(Park, config, None, Box::new(ofi_shm::open_rdm), None);
+        let port = Arc::new(WaitPort::new(true).unwrap());
+        let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
+        let av = Arc::new(AddressVector::new(4, false));
+        ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
+        ep.bind_av(&av).unwrap();
+        ep.enable().unwrap();
+        Self { ep, cq, av, pending: BTreeSet::new(), next: 0 }
+    }
+
+    fn context(&mut self) -> usize {
+        self.next += 1;
+        self.pending.insert(self.next);
+        self.next
+    }
+
+    fn send(&mut self, dest: FiAddr, len: usize) {
+        let (buffer, context) = (Buffer::Owned(vec![3; len]), self.context());
+        let op = SendOp { dest, buffer, context, tag: Some(1), data: None, flags: OpFlags::empty(), quiet: false };
+        self.ep.send(op).unwrap();
+    }
+
+    fn receive(&mut self, src: FiAddr, len: usize) {
+        let (buffer, context) = (Buffer::Owned(vec![0; len]), self.context());
+        let op = RecvOp { src, buffer, context, tag: Some((0, u64::MAX)), flags: OpFlags::empty() };
+        self.ep.receive(op).unwrap();
+    }
+
+    /// Moves on; what completed is no longer pending, once each.
+    fn drive(&mut self) {
+        let pending = &mut self.pending;
+        let result = self.cq.read(16, |done| assert!(pending.remove(&done.context), "completed twice"));
+        if result == Err(ofi_core::Errno::EAVAIL) {
+            let failure = self.cq.read_error().unwrap();
+            assert!(self.pending.remove(&failure.completion.context), "completed twice");
+        }
+    }
+}
+
+/// The peer: a mailbox, and the memory of the link once it has been asked for one.
+struct Peer {
+    mailbox: Mailbox,
+    memory: Option<(Mapping, Shared)>,
+    rng: fastrand::Rng,
+}
+
+impl Peer {
+    fn read_letter(&mut self) {
+        let mut bytes = [0; 1024];
+        let Ok(letter) = self.mailbox.receive(&mut bytes) else { return };
+        let Some(fd) = letter.descriptor else { return };
+        let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
+        // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
+        let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
+        self.memory = Some((mapping, memory));
+        if self.rng.u8(0..8) > 0 {
+            self.answer();
+        }
+    }
+
+    /// Says yes, so that frames flow.
+    fn answer(&mut self) {
+        let Some((_, memory)) = &self.memory else { return };
+        let pool = POOLS + (memory.len() - POOLS) / 2;
+        let grant = Grant { bytes: 1 << 21, messages: 1 << 13, eager: 1 << 18 };
+        let (greeting, speaker, nonce) = (Greeting::Accept, Speaker::Rdm, [9; 16]);
+        let hello = Hello { greeting, speaker, nonce, attempt: 1, grant, name: None, data: Vec::new() }.encode();
+        memory.write(pool, &hello);
+        let mut line = [0u64; 8];
+        line[0] = 1 << 48 | 4 << 40 | hello.len() as u64;
+        for (word, value) in line.into_iter().enumerate().rev() {
+            memory.write(RINGS + RING + word * 8, &value.to_le_bytes());
+        }
+    }
+
+    /// Writes something somewhere: anything at all, or what nearly is a line.
+    fn scribble(&mut self) {
+        let Some((_, memory)) = &self.memory else { return };
+        let rng = &mut self.rng;
+        let at = match rng.u8(0..10) {
+            0 => rng.usize(0..64) * 8,
+            1..=8 => RINGS + rng.usize(0..2 * RING / 8) * 8,
+            _ => POOLS + rng.usize(0..4096) * 8,
+        };
+        let value = match rng.u8(0..4) {
+            0 => rng.u64(..),
+            1 => rng.u64(0..200),
+            _ => rng.u64(1..3) << 48 | rng.u64(0..7) << 40 | rng.u64(0..40) << 32 | rng.u64(0..5000),
+        };
+        memory.write(at, &value.to_le_bytes());
+    }
+}
+
+#[test]
+fn scribbling_costs_the_scribbler_its_link() {
+    let count = std::env::var("OFI_SCRIBBLES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let (mut victim, mut friend) = (Side::open(), Side::open());
+    let to_friend = victim.av.insert(friend.ep.local_addr().unwrap());
+    for seed in 0..count {
+        let name = format!("fi_shm://hostile-{:016x}", u64::from_ne_bytes(ofi_os::random()));
+        let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
+        let mut peer = Peer { mailbox, memory: None, rng: fastrand::Rng::with_seed(seed) };
+        let addr = Addr::Name(Name::new(&name).unwrap());
+        let to_peer = victim.av.insert(addr);
+        for len in [8, 90, 5000, 100_000, 1 << 20] {
+            victim.receive(to_peer, len);
+            victim.send(to_peer, len);
+        }
+        for step in 0..400 {
+            victim.drive();
+            peer.read_letter();
+            // At first it lets some frames through.
+            if step > peer.rng.usize(0..60) {
+                peer.scribble();
+            }
+        }
+        // Others are served as ever.
+        friend.receive(FiAddr::UNSPEC, 70_000);
+        victim.send(to_friend, 70_000);
+        let end = clock::now() + Duration::from_secs(10);
+        while !friend.pending.is_empty() {
+            victim.drive();
+            friend.drive();
+            assert!(clock::now() < end, "seed {seed}: the friend waits\n{}", victim.ep.describe());
+        }
+        // When the peer is gone, everything that waited for it ends.
+        drop(peer);
+        victim.send(to_peer, 8);
+        while !victim.pending.is_empty() {
+            victim.drive();
+            friend.drive();
+            assert!(clock::now() < end, "seed {seed}: something never ends\n{}", victim.ep.describe());
+        }
+        assert!(victim.av.remove(to_peer));
+    }
+    victim.ep.close();
+    friend.ep.close();
+}
