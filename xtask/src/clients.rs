@@ -35,6 +35,7 @@ enum Mpi {
 struct Case {
     name: &'static str,
     mpi: Mpi,
+    provider: &'static str,
     what: What,
     processes: &'static [u32],
     seconds: u64,
@@ -58,15 +59,25 @@ const CASES: &[Case] = &[
     Case {
         name: "impi_rt IMB-MPI1",
         mpi: Mpi::Intel,
+        provider: "tcp",
         what: What::Benchmarks,
         processes: BOTH,
         seconds: 900,
         quick: Some(&["-iter", "50", "-time", "0.3", "PingPong", "Sendrecv", "Allreduce", "Alltoall", "Bcast"]),
     },
-    Case { name: "mpich rounds", mpi: Mpi::Mpich, what: What::Rounds, processes: BOTH, seconds: 120, quick: Some(&[]) },
+    Case {
+        name: "mpich rounds",
+        mpi: Mpi::Mpich,
+        provider: "tcp",
+        what: What::Rounds,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
     Case {
         name: "openmpi rounds",
         mpi: Mpi::Open,
+        provider: "tcp",
         what: What::Rounds,
         processes: BOTH,
         seconds: 120,
@@ -75,6 +86,7 @@ const CASES: &[Case] = &[
     Case {
         name: "debian openmpi rounds",
         mpi: Mpi::Debian,
+        provider: "tcp",
         what: What::Rounds,
         processes: BOTH,
         seconds: 120,
@@ -83,6 +95,7 @@ const CASES: &[Case] = &[
     Case {
         name: "mpich mpi4py",
         mpi: Mpi::Mpich,
+        provider: "tcp",
         what: What::Python,
         processes: BOTH,
         seconds: 1200,
@@ -91,10 +104,29 @@ const CASES: &[Case] = &[
     Case {
         name: "openmpi mpi4py",
         mpi: Mpi::Open,
+        provider: "tcp",
         what: What::Python,
         processes: BOTH,
         seconds: 1200,
         quick: Some(&["-i", "test_p2p_buf", "-i", "test_p2p_obj_matched", "-i", "test_cco_buf"]),
+    },
+    Case {
+        name: "impi_rt IMB-MPI1 over shm",
+        mpi: Mpi::Intel,
+        provider: "shm",
+        what: What::Benchmarks,
+        processes: BOTH,
+        seconds: 900,
+        quick: Some(&["-iter", "50", "-time", "0.3", "PingPong", "Allreduce", "Alltoall"]),
+    },
+    Case {
+        name: "mpich rounds over shm",
+        mpi: Mpi::Mpich,
+        provider: "shm",
+        what: What::Rounds,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
     },
 ];
 
@@ -141,7 +173,7 @@ impl Mpi {
     }
 
     /// The launcher with everything that comes before the program.
-    fn launcher(self, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
+    fn launcher(self, provider: &str, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
         let folder = self.folder();
         let mut path = library.map(|dir| dir.display().to_string()).unwrap_or_default();
         if self != Self::Debian {
@@ -162,13 +194,13 @@ impl Mpi {
                     .env("I_MPI_ROOT", &folder)
                     .env("I_MPI_OFI_LIBRARY", file)
                     .env("I_MPI_FABRICS", "ofi")
-                    .env("I_MPI_OFI_PROVIDER", "tcp")
-                    .env("FI_PROVIDER", "tcp");
+                    .env("I_MPI_OFI_PROVIDER", provider)
+                    .env("FI_PROVIDER", provider);
             }
             Self::Mpich => {
                 command
                     .env("MPIR_CVAR_CH4_NETMOD", "ofi")
-                    .env("FI_PROVIDER", "tcp")
+                    .env("FI_PROVIDER", provider)
                     .env("MPIR_CVAR_NOLOCAL", "1")
                     .env("MPI4PY_MPIABI", "mpich");
             }
@@ -185,7 +217,7 @@ impl Mpi {
                 let include =
                     if self == Self::Debian { "mtl_ofi_provider_include" } else { "opal_common_ofi_provider_include" };
                 command.args(["--allow-run-as-root", "--oversubscribe", "-x", "LD_LIBRARY_PATH", "-n", &count]);
-                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", include, "tcp"]);
+                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", include, provider]);
             }
         }
         command
@@ -235,7 +267,7 @@ fn source_of_mpi4py() -> Result<PathBuf, String> {
 fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, limit: u64) -> Result<Ending, String> {
     let label = if library.is_some_and(|dir| dir.ends_with("ours")) { "ours" } else { "bundled" };
     let log = home().join(format!("{}-{processes}-{label}.log", case.name.replace(' ', "-")));
-    let mut command = case.mpi.launcher(processes, library, limit);
+    let mut command = case.mpi.launcher(case.provider, processes, library, limit);
     let folder = case.mpi.folder();
     let extra: &[&str] = if quick { case.quick.unwrap_or(&[]) } else { &[] };
     match case.what {

@@ -233,9 +233,10 @@ static void storm(void)
 		while (atomic_load(&board->ready) < PROCESSES)
 			sched_yield();
 		usleep(random_below(20000));
+		/* Before, so that nobody sees it fail without knowing. */
+		atomic_store(&board->victim, victim);
 		kill(pids[victim], SIGKILL);
 		waitpid(pids[victim], &status, 0);
-		atomic_store(&board->victim, victim);
 		for (i = 0; i < PROCESSES; i++) {
 			if (i == victim)
 				continue;
