@@ -129,10 +129,10 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // All is read before anything is written. The words in the middle may be the same.
     let at = |word: usize| (word * WORD).min(len - WORD);
     // SAFETY: each word lies within the `len` bytes, of which there are at least a word's.
-    let words: [u64; 4] = core::array::from_fn(|word| unsafe { from.byte_add(at(word)).read_unaligned() });
+    let words: [u64; 4] = core::array::from_fn(|word| unsafe { from.wrapping_byte_add(at(word)).read_unaligned() });
     for (word, value) in words.into_iter().enumerate() {
         // SAFETY: as above.
-        unsafe { to.byte_add(at(word)).write_unaligned(value) };
+        unsafe { to.wrapping_byte_add(at(word)).write_unaligned(value) };
     }
 }
 
@@ -308,6 +308,23 @@ mod tests {
         assert_eq!(buffer.write_at(9, b"1"), 0);
         drop(buffer);
         assert_eq!(&a, b"1234");
+    }
+
+    #[test]
+    fn short_copies_copy_every_byte_and_no_other() {
+        for len in 0..70 {
+            let source: Vec<u8> = (1..=len).collect();
+            let mut target = [0u8; 80];
+            // SAFETY: both are as long.
+            unsafe { copy(source.as_ptr(), target[4..].as_mut_ptr(), source.len()) };
+            assert_eq!(&target[4..4 + source.len()], &source[..]);
+            assert!(target[..4].iter().chain(&target[4 + source.len()..]).all(|byte| *byte == 0));
+        }
+        let mut bytes: Vec<u8> = (0..40).collect();
+        let base = bytes.as_mut_ptr();
+        // SAFETY: within the vector; overlapping is what is tested.
+        unsafe { copy(base, base.wrapping_add(3), 20) };
+        assert_eq!(&bytes[3..23], &(0..20).collect::<Vec<u8>>()[..]);
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(crate) struct Options {
     /// Round trips of each sample
     #[arg(long, default_value_t = 20_000)]
     trips: usize,
+    /// Messages within a host instead of those over sockets
+    #[arg(long)]
+    shm: bool,
     /// Writes the numbers as JSON here
     #[arg(long)]
     json: Option<PathBuf>,
@@ -46,12 +49,12 @@ fn sample(program: &Path, library: &Path, mode: &str, trips: usize) -> Result<f6
     text.trim().parse().map_err(|_| format!("{mode}: printed {text:?}"))
 }
 
-fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn spread(values: &[f64]) -> String {
+pub(crate) fn spread(values: &[f64]) -> String {
     let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));
     format!("{low:.2}–{high:.2}")
 }
@@ -65,10 +68,14 @@ pub(crate) fn run(options: &Options) -> Outcome {
     fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1"))
         .map_err(|error| error.to_string())?;
     let rival = options.rival.clone().map_or_else(rival, Ok)?;
-    let program = work.join("pingpong");
+    let source = if options.shm { "shm" } else { "pingpong" };
+    let program = work.join(source);
     let mut cc = Command::new("cc");
-    cc.args(["-O2", "-std=gnu11", "-Icapi/include", "-o"]).arg(&program).arg("benches/pingpong.c");
+    cc.args(["-O2", "-std=gnu11", "-Icapi/include", "-o"]).arg(&program).arg(format!("benches/{source}.c"));
     crate::run::run(cc.arg(ours.join("libfabric.so.1")))?;
+    if options.shm {
+        return crate::bench_shm::run(&program, &ours, &rival, options.rounds);
+    }
     let mut report = Vec::new();
     println!(
         "{:<14} {:>8} {:>8} {:>8}   {:>22} {:>22}",

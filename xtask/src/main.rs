@@ -3,6 +3,7 @@
 
 mod abi;
 mod bench;
+mod bench_shm;
 mod check;
 mod clients;
 mod install;

@@ -142,15 +142,14 @@ unsafe fn read_into<K: LockKind>(
         let Completion { context, flags, len, buf: at, data, tag, src: from } = *completion;
         let words = [context as u64, flags.bits(), len as u64, at as u64, data, tag];
         let place = buf.cast::<u8>().wrapping_add(index * size).cast::<u64>();
+        let put = match size / size_of::<u64>() {
+            1 => put_words::<1>,
+            3 => put_words::<3>,
+            5 => put_words::<5>,
+            _ => put_words::<ENTRY>,
+        };
         // SAFETY: entry `index < count` has room, and every format is a prefix of the tagged one, in words.
-        unsafe {
-            match size / size_of::<u64>() {
-                1 => put_words::<1>(&words, place),
-                3 => put_words::<3>(&words, place),
-                5 => put_words::<5>(&words, place),
-                _ => put_words::<ENTRY>(&words, place),
-            }
-        }
+        unsafe { put(&words, place) };
         if !src.is_null() {
             // SAFETY: `src` has room for `count` addresses.
             unsafe { src.wrapping_add(index).write(from.0) };
