@@ -55,7 +55,7 @@ fn run(program: &Path, arguments: &[&str], seconds: u32) {
 }
 
 /// Scenarios that fill the machine, or measure a time that a full one would spoil: nothing else runs meanwhile.
-const ALONE: &[&str] = &["storm", "crowd", "thousand", "kill"];
+const ALONE: &[&str] = &["storm", "crowd", "thousand", "kill", "spinning"];
 static OTHERS: RwLock<()> = RwLock::new(());
 
 /// The same over that provider.
@@ -239,6 +239,11 @@ fn a_thousand_endpoints_reach_each_other() {
 #[test]
 fn sixty_four_processes_reach_each_other() {
     within("crowd", 120);
+}
+
+#[test]
+fn a_spinning_reader_costs_the_sender_no_system_call() {
+    within("spinning", 60);
 }
 
 #[test]

@@ -183,8 +183,19 @@ impl<M: Memory> Reader<M> {
     }
 }
 
-/// The reader sleeps and wants to be woken.
+/// That side sleeps and wants to be woken by lines.
 const ASLEEP: u64 = 1;
+/// It also waits for room in the ring that it writes.
+const FOR_ROOM: u64 = 2;
+
+/// What one side has done for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Written a line.
+    Line,
+    /// Read some, and told so.
+    Room,
+}
 
 /// How the two sides' memory accesses are kept in order where a reader falls asleep: the writer's line before its look at
 /// the sleeper's word, the sleeper's word before its last look at the line.
@@ -196,10 +207,10 @@ pub enum Order {
     ByBoth,
 }
 
-/// The reader announces on one ring that it falls asleep. Before it looks at the ring for the last time it orders its
+/// One side announces that it falls asleep, and whether it waits for room. Before it looks for the last time it orders its
 /// accesses: with the system's help, or by [`order_own`].
-pub fn announce_sleep(word: &AtomicU64) {
-    word.store(ASLEEP, Ordering::Relaxed);
+pub fn announce_sleep(word: &AtomicU64, for_room: bool) {
+    word.store(if for_room { ASLEEP | FOR_ROOM } else { ASLEEP }, Ordering::Relaxed);
 }
 
 /// Orders a thread's own accesses.
@@ -210,22 +221,26 @@ pub fn order_own() {
 
 /// The reader is awake.
 pub fn announce_waking(word: &AtomicU64) {
-    if word.load(Ordering::Relaxed) == ASLEEP {
+    if word.load(Ordering::Relaxed) != 0 {
         word.store(0, Ordering::Relaxed);
     }
 }
 
-/// Whether a line that was just written calls for waking the reader. True once a sleep.
+/// Whether what was just done calls for waking the other side. True once a sleep.
 #[inline]
-pub fn must_wake(word: &AtomicU64, order: Order) -> bool {
+pub fn must_wake(word: &AtomicU64, news: News, order: Order) -> bool {
     if order == Order::ByBoth {
         order_own();
     } else {
         // The processor may still reorder, which the reader's system call undoes; the compiler may not.
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
-    word.load(Ordering::Relaxed) == ASLEEP
-        && word.compare_exchange(ASLEEP, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    let state = word.load(Ordering::Relaxed);
+    let wakes = match news {
+        News::Line => state != 0,
+        News::Room => state & FOR_ROOM != 0,
+    };
+    wakes && word.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -399,6 +414,35 @@ mod models {
     }
 
     #[test]
+    fn no_room_is_slept_through() {
+        loom::model(|| {
+            let memory = ring();
+            let word = Arc::new(AtomicU64::new(0));
+            let rung = Arc::new(AtomicBool::new(false));
+            let mut reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            for _ in 0..LINES {
+                writer.write(0, &[0; BODY]);
+            }
+            let other = {
+                let (word, rung) = (word.clone(), rung.clone());
+                loom::thread::spawn(move || {
+                    reader.advance(1);
+                    reader.tell();
+                    if must_wake(&word, News::Room, Order::ByBoth) {
+                        rung.store(true, Ordering::Relaxed);
+                    }
+                })
+            };
+            announce_sleep(&word, true);
+            order_own();
+            let saw = writer.has_room(1).unwrap();
+            other.join().unwrap();
+            assert!(saw || rung.load(Ordering::Relaxed), "would sleep for ever");
+        });
+    }
+
+    #[test]
     fn no_line_is_slept_through() {
         loom::model(|| {
             let memory = ring();
@@ -410,12 +454,12 @@ mod models {
                 let (word, rung) = (word.clone(), rung.clone());
                 loom::thread::spawn(move || {
                     writer.write(1, &[0; BODY]);
-                    if must_wake(&word, Order::ByBoth) {
+                    if must_wake(&word, News::Line, Order::ByBoth) {
                         rung.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            announce_sleep(&word);
+            announce_sleep(&word, false);
             order_own();
             let saw = reader.is_ready();
             other.join().unwrap();

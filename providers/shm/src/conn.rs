@@ -18,7 +18,7 @@ use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
 use ofi_engine::transport::{Arriving, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
-use ofi_sync::lines::{BODY, Order, Reader, Writer, announce_sleep, announce_waking, must_wake};
+use ofi_sync::lines::{BODY, News, Order, Reader, Writer, announce_sleep, announce_waking, must_wake};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
@@ -216,15 +216,15 @@ impl Conn {
         self.reader.is_ready()
     }
 
-    /// Whether the other side must be woken after what was just written.
+    /// Whether the other side must be woken after what was just done.
     #[inline]
-    pub(crate) fn must_wake(&self) -> bool {
-        must_wake(self.region.asleep(self.side.other()), self.order)
+    pub(crate) fn must_wake(&self, news: News) -> bool {
+        must_wake(self.region.asleep(self.side.other()), news, self.order)
     }
 
     /// This side falls asleep; it looks at [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
-        announce_sleep(self.region.asleep(self.side));
+        announce_sleep(self.region.asleep(self.side), !self.out.is_empty());
     }
 
     pub(crate) fn announce_waking(&self) {

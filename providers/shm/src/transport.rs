@@ -16,6 +16,7 @@ use ofi_engine::transport::{
 use ofi_memory::Buffer;
 use ofi_os::mailbox::Space;
 use ofi_os::shm;
+use ofi_sync::lines::{News, order_own};
 use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
@@ -154,7 +155,7 @@ impl ShmTransport {
         self.deliver_finished(sink);
         conn.abandon(id(slot), sink);
         conn.leave();
-        if conn.must_wake() {
+        if conn.must_wake(News::Line) {
             // Whoever cannot be woken is gone.
             drop(self.post.wake(&conn.peer));
         }
@@ -181,8 +182,8 @@ impl ShmTransport {
 
     /// Wakes the other side of a link to which something was written, if it sleeps.
     #[inline]
-    fn wake(conn: &mut Conn, post: &Post) {
-        if conn.must_wake() {
+    fn wake(conn: &mut Conn, news: News, post: &Post) {
+        if conn.must_wake(news) {
             Self::send_wake(conn, post);
         }
     }
@@ -207,7 +208,7 @@ impl ShmTransport {
             Ok(any) => {
                 if any {
                     // The room that was made may be waited for.
-                    Self::wake(conn, &self.post);
+                    Self::wake(conn, News::Room, &self.post);
                 }
                 any
             }
@@ -236,7 +237,7 @@ impl ShmTransport {
         match result {
             Ok(any) => {
                 if any {
-                    Self::wake(conn, post);
+                    Self::wake(conn, News::Line, post);
                 }
                 any
             }
@@ -254,6 +255,27 @@ impl ShmTransport {
         {
             conn.listed = true;
             self.senders.push(slot);
+            if self.armed {
+                self.announce_waiting(slot);
+            }
+        }
+    }
+
+    /// Something waits for room since a while ago nothing did, and somebody sleeps: the other side is to know.
+    #[cold]
+    fn announce_waiting(&mut self, slot: usize) {
+        self.conns[slot].announce_sleep();
+        self.order();
+        // What room there was before that is used now.
+        self.send_waiting(slot);
+    }
+
+    /// Orders memory accesses between an announcement of sleep and the last look.
+    fn order(&self) {
+        if self.orders {
+            shm::order_all();
+        } else {
+            order_own();
         }
     }
 
@@ -453,7 +475,7 @@ pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool
     // The memory is fresh: there is room. An asker that has written over it learns of the end all the same.
     let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
     conn.leave();
-    if conn.must_wake() {
+    if conn.must_wake(News::Line) {
         drop(post.wake(&conn.peer));
     }
 }
@@ -552,7 +574,7 @@ impl Transport for ShmTransport {
             let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
             return match sent {
                 Ok(true) => {
-                    Self::wake(conn, post);
+                    Self::wake(conn, News::Line, post);
                     Submitted::Done
                 }
                 Ok(false) => {
@@ -575,12 +597,12 @@ impl Transport for ShmTransport {
         match sent {
             Ok(true) => {
                 *payload.buffer = Some(large.buffer);
-                Self::wake(conn, post);
+                Self::wake(conn, News::Line, post);
                 Submitted::Done
             }
             Ok(false) => {
                 if large.done > 0 {
-                    Self::wake(conn, post);
+                    Self::wake(conn, News::Line, post);
                 }
                 let mut kept = Submitted::Kept;
                 if payload.inject {
@@ -691,11 +713,7 @@ impl Transport for ShmTransport {
         for (_, conn) in &self.conns {
             conn.announce_sleep();
         }
-        if self.orders {
-            shm::order_all();
-        } else {
-            ofi_sync::lines::order_own();
-        }
+        self.order();
         self.conns.iter_mut().any(|(_, conn)| conn.has_news())
     }
 
@@ -743,7 +761,7 @@ impl Drop for ShmTransport {
     fn drop(&mut self) {
         for (_, conn) in &self.conns {
             conn.leave();
-            if conn.must_wake() {
+            if conn.must_wake(News::Line) {
                 drop(self.post.wake(&conn.peer));
             }
         }

@@ -1,12 +1,13 @@
 //! Two endpoints over real memory in one process: messages of every size arrive, in order and whole.
 
-use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
+use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
 use ofi_os::clock;
+use ofi_os::shm::seam;
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
 use ofi_sync::lock::Park;
@@ -22,6 +23,10 @@ struct Side {
 }
 
 fn open() -> Side {
+    open_as(None)
+}
+
+fn open_as(name: Option<Addr>) -> Side {
     let config = Config {
         speaker: Speaker::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
@@ -31,7 +36,7 @@ fn open() -> Side {
         nonce: ofi_os::random(),
         provider: "shm",
     };
-    let ep = Ep::new(Park, config, None, Box::new(ofi_shm::open_rdm), None);
+    let ep = Ep::new(Park, config, name, Box::new(ofi_shm::open_rdm), None);
     let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(true).unwrap()), Waiting::Sleeping));
     let av = Arc::new(AddressVector::new(4, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
@@ -71,7 +76,7 @@ impl Side {
 
     fn reap(&self, done: &mut Vec<(usize, usize)>) {
         let read = self.cq.read(16, |completion| done.push((completion.context, completion.len)));
-        assert!(read != Err(ofi_core::Errno::EAVAIL), "{:?}", self.cq.read_error());
+        assert!(read != Err(Errno::EAVAIL), "{:?}", self.cq.read_error());
     }
 }
 
@@ -95,6 +100,57 @@ fn messages_of_every_size_arrive() {
     }
     b.ep.close();
     a.ep.close();
+}
+
+#[test]
+fn a_lack_of_memory_is_the_operations_error_with_the_numbers() {
+    let (a, b) = (open(), open());
+    let to_b = a.av.insert(b.addr());
+    for errno in [Errno::ENOSPC, Errno::ENOMEM] {
+        seam::fail_with(Some(errno.raw()));
+        a.send(to_b, vec![1; 8], 1);
+        seam::fail_with(None);
+        assert_eq!(a.cq.read(1, |_| unreachable!()), Err(Errno::EAVAIL));
+        let failure = a.cq.read_error().unwrap();
+        assert_eq!((failure.errno, failure.completion.context), (errno, 1));
+        assert!(failure.text.contains("provide the memory of a link to fi_shm://"), "{}", failure.text);
+        assert!(failure.text.contains("bytes"), "{}", failure.text);
+    }
+    // Later it works.
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    b.receive(8, 1);
+    a.send(to_b, vec![1; 8], 1);
+    let end = clock::now() + Duration::from_secs(10);
+    while sent.is_empty() || got.is_empty() {
+        a.reap(&mut sent);
+        b.reap(&mut got);
+        assert!(clock::now() < end);
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_opened_again_is_another() {
+    let name = format!("fi_shm://again-{:016x}", u64::from_ne_bytes(ofi_os::random()));
+    let a = open();
+    let to_b = a.av.insert(name.parse().unwrap());
+    for _ in 0..3 {
+        let b = open_as(Some(name.parse().unwrap()));
+        let (mut sent, mut got) = (Vec::new(), Vec::new());
+        b.receive(8, 1);
+        a.send(to_b, vec![1; 8], 1);
+        let end = clock::now() + Duration::from_secs(10);
+        while sent.is_empty() || got.is_empty() {
+            a.reap(&mut sent);
+            b.reap(&mut got);
+            assert!(clock::now() < end, "{}\n{}", a.ep.describe(), b.ep.describe());
+        }
+        b.ep.close();
+        // Until the end has been heard of.
+        while !a.ep.describe().is_empty() {
+            a.reap(&mut sent);
+            assert!(clock::now() < end, "{}", a.ep.describe());
+        }
+    }
 }
 
 /// Waits for one completion with that context, asleep if need be.
