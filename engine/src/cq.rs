@@ -120,7 +120,10 @@ impl<K: LockKind> CompletionQueue<K> {
                 return taken.map(|(count, _)| count);
             }
         }
-        self.group.progress();
+        // What others add meanwhile is found by the next read.
+        if !self.group.progress() && count > 0 {
+            return Err(Errno::AGAIN);
+        }
         self.pop(count, &mut take).map(|(count, _)| count)
     }
 

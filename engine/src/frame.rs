@@ -200,6 +200,17 @@ impl Frame {
     /// The frame that a header stands for.
     #[inline]
     pub fn parse(header: &[u8]) -> Result<Self, Violation> {
+        // What is parsed most: a short tagged message.
+        if let ([EAGER, TAGGED, 0, 0, id @ ..], Some((_, tag))) = (header, header.split_first_chunk::<8>())
+            && let (Some((id, _)), Ok(tag)) = (id.split_first_chunk::<4>(), <[u8; 8]>::try_from(tag))
+        {
+            let label = Label { tag: Some(u64::from_le_bytes(tag)), data: None, ack: AckWanted::No };
+            return Ok(Self::Eager { id: u32::from_le_bytes(*id), label });
+        }
+        Self::parse_any(header)
+    }
+
+    fn parse_any(header: &[u8]) -> Result<Self, Violation> {
         let mut rest = Rest(header);
         let [kind, flags, zero_low, zero_high] = rest.take()?;
         if zero_low | zero_high != 0 {

@@ -2,7 +2,7 @@
 //! that does not fit the state of its own link is a [`Violation`] and costs that link alone.
 
 use super::engine::{Engine, Phase};
-use super::state::{Body, Coming, OVERHEAD, Receive, ReceiveStage, Role, SendStage, Sender, Unexpected};
+use super::state::{Body, Coming, OVERHEAD, Pull, Receive, ReceiveStage, Role, SendStage, Sender, Unexpected};
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
 use ofi_core::{Addr, FiAddr};
@@ -262,7 +262,7 @@ impl<K: LockKind> Engine<K> {
         let Some(entry) = self.receives.get_mut(receive as usize) else { return };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
         let want = usize::try_from(total).unwrap_or(usize::MAX).min(room);
-        entry.stage = ReceiveStage::Pulling { link: id, id: number, label, at: 0, want, total, src };
+        entry.stage = ReceiveStage::Pulling(Box::new(Pull { link: id, id: number, label, at: 0, want, total, src }));
         if let Some(link) = self.link(id) {
             link.control.push_back(Frame::Pull { id: number, token: receive, len: want as u64 });
             self.list(id);
@@ -275,8 +275,9 @@ impl<K: LockKind> Engine<K> {
 
     /// All that was pulled is in place.
     fn pulled(&mut self, receive: u32) {
-        let Some(entry) = self.receives.try_remove(receive as usize) else { return };
-        if let ReceiveStage::Pulling { link, id, label, want, total, src, .. } = entry.stage {
+        let Some(mut entry) = self.receives.try_remove(receive as usize) else { return };
+        if let ReceiveStage::Pulling(pull) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
+            let Pull { link, id, label, want, total, src, .. } = *pull;
             if label.wants(AckWanted::Delivery) {
                 self.acknowledge(link, id);
             }
@@ -291,8 +292,8 @@ impl<K: LockKind> Engine<K> {
             return Ok(Place::Done);
         }
         let receive = self.receives.get_mut(token as usize).ok_or(STRAY)?;
-        let (at, want) = match receive.stage {
-            ReceiveStage::Pulling { link, at, want, .. } if link == id => (at, want),
+        let (at, want) = match &receive.stage {
+            ReceiveStage::Pulling(pull) if pull.link == id => (pull.at, pull.want),
             _ => return Err(STRAY),
         };
         let len = payload.len();
@@ -316,10 +317,9 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn segment_is_here(&mut self, key: u32, len: usize) {
-        if let Some(Receive { stage: ReceiveStage::Pulling { at, want, .. }, .. }) = self.receives.get_mut(key as usize)
-        {
-            *at += len;
-            if at == want {
+        if let Some(Receive { stage: ReceiveStage::Pulling(pull), .. }) = self.receives.get_mut(key as usize) {
+            pull.at += len;
+            if pull.at == pull.want {
                 self.pulled(key);
             }
         }

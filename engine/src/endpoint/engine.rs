@@ -358,11 +358,11 @@ impl<K: LockKind> Engine<K> {
                 completion.flags |= OpFlags::MULTI_RECV;
             }
         }
-        if let ReceiveStage::Pulling { label, at, src, .. } = receive.stage {
-            completion.tag = label.tag.unwrap_or(0);
-            completion.data = label.data.unwrap_or(0);
-            completion.len = at;
-            completion.src = self.told(src);
+        if let ReceiveStage::Pulling(pull) = &receive.stage {
+            completion.tag = pull.label.tag.unwrap_or(0);
+            completion.data = pull.label.data.unwrap_or(0);
+            completion.len = pull.at;
+            completion.src = self.told(pull.src);
         }
         self.failures += 1;
         self.out.receive_failed(failure(completion, why, 0));

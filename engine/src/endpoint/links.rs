@@ -245,9 +245,10 @@ impl<K: LockKind> Engine<K> {
         let broken: Vec<usize> = self
             .receives
             .iter()
-            .filter(|(_, receive)| match receive.stage {
+            .filter(|(_, receive)| match &receive.stage {
                 ReceiveStage::Posted => false,
-                ReceiveStage::Arriving { link } | ReceiveStage::Pulling { link, .. } => link == id,
+                ReceiveStage::Arriving { link } => *link == id,
+                ReceiveStage::Pulling(pull) => pull.link == id,
             })
             .map(|(key, _)| key)
             .collect();
