@@ -61,6 +61,7 @@ pub trait Member: Send + Sync {
 struct Hot {
     key: usize,
     idle: u16,
+    member: Arc<dyn Member>,
 }
 
 struct Entry {
@@ -152,12 +153,13 @@ impl<K: LockKind> Group<K> {
         let mut state = K::lock(&self.state);
         let entry = state.members.vacant_entry();
         let key = entry.key();
+        let hot = Hot { key, idle: 0, member: member.clone() };
         if let Some(fd) = member.descriptor() {
             self.port.add(fd, key as u64)?;
         }
         member.heat().attach(&self.inbox, key);
         entry.insert(Entry { member, armed: false });
-        state.hot.push(Hot { key, idle: 0 });
+        state.hot.push(hot);
         if state.is_slept_on() {
             state.members[key].member.heat().add_sleeper();
             state.arm(key);
@@ -189,15 +191,24 @@ impl<K: LockKind> Group<K> {
     }
 
     /// One pass: visits the hot members, and at times looks for news of the others. True if anything happened.
+    #[inline(always)]
     pub fn progress(&self) -> bool {
         let mut state = K::lock(&self.state);
-        self.collect(&mut state);
-        state.passes = state.passes.wrapping_add(1);
         // Where all are hot there is nobody of whom the port would tell.
+        if self.inbox.has_news() || state.hot.len() != state.members.len() || state.hot.is_empty() {
+            return self.progress_all(&mut state);
+        }
+        state.visit_hot()
+    }
+
+    #[inline(never)]
+    fn progress_all(&self, state: &mut State) -> bool {
+        self.collect(state);
+        state.passes = state.passes.wrapping_add(1);
         let all_hot = state.hot.len() == state.members.len() && !state.hot.is_empty();
         if !all_hot && (state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
-            self.look(&mut state, Some(Duration::ZERO));
-            self.warm_due(&mut state);
+            self.look(state, Some(Duration::ZERO));
+            self.warm_due(state);
         }
         state.visit_hot()
     }
@@ -232,12 +243,7 @@ impl<K: LockKind> Group<K> {
     pub fn last_look(&self) -> bool {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        let State { members, hot, .. } = &mut *state;
-        for hot in hot.iter() {
-            if let Some(entry) = members.get(hot.key) {
-                entry.member.heat().forget();
-            }
-        }
+        state.hot.iter().for_each(|hot| hot.member.heat().forget());
         self.look(&mut state, Some(Duration::ZERO));
         state.visit_hot()
     }
@@ -273,12 +279,7 @@ impl<K: LockKind> Group<K> {
 
     fn flush_members(&self, state: &mut State, how: Flush) {
         self.collect(state);
-        let State { members, hot, .. } = state;
-        for hot in hot.iter() {
-            if let Some(entry) = members.get(hot.key) {
-                entry.member.flush(how);
-            }
-        }
+        state.hot.iter().for_each(|hot| hot.member.flush(how));
     }
 
     /// Somebody is about to sleep.
@@ -304,10 +305,8 @@ impl<K: LockKind> Group<K> {
         self.collect(&mut state);
         let mut news = false;
         for at in 0..state.hot.len() {
+            state.hot[at].member.before_sleep();
             let key = state.hot[at].key;
-            if let Some(entry) = state.members.get(key) {
-                entry.member.before_sleep();
-            }
             news |= state.arm(key);
         }
         news
@@ -317,7 +316,7 @@ impl<K: LockKind> Group<K> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        let hot = state.hot.iter().filter_map(|hot| state.members.get(hot.key)?.member.next_deadline());
+        let hot = state.hot.iter().filter_map(|hot| hot.member.next_deadline());
         hot.chain(state.due.iter().map(|(when, _)| *when)).min()
     }
 
@@ -343,14 +342,14 @@ impl State {
     fn warm(&mut self, key: usize) {
         match self.hot.iter_mut().find(|hot| hot.key == key) {
             Some(hot) => hot.idle = 0,
-            None if self.members.contains(key) => {
-                self.hot.push(Hot { key, idle: 0 });
+            None => {
+                let Some(Entry { member, .. }) = self.members.get(key) else { return };
+                self.hot.push(Hot { key, idle: 0, member: member.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
                     self.disarm(key);
                 }
             }
-            None => {}
         }
     }
 
@@ -380,15 +379,13 @@ impl State {
         let mut any = false;
         let mut at = 0;
         while let Some(hot) = self.hot.get_mut(at) {
-            let Some(Entry { member, .. }) = self.members.get(hot.key) else {
-                self.hot.swap_remove(at);
-                continue;
-            };
-            let visit = member.visit();
+            let visit = hot.member.visit();
             any |= visit.active;
             hot.idle = if visit.active || visit.busy { 0 } else { hot.idle.saturating_add(1) };
             if hot.idle >= PATIENCE {
-                any |= self.cool(&mut at);
+                let (stays, active) = self.cool(at);
+                any |= active;
+                at += usize::from(stays);
             } else {
                 at += 1;
             }
@@ -396,34 +393,32 @@ impl State {
         any
     }
 
-    /// A member that had nothing for long is left to its descriptor. True if it had something after all.
+    /// A member that had nothing for long is left to its descriptor. Whether it stays hot, and whether it had something
+    /// after all.
     #[cold]
-    fn cool(&mut self, at: &mut usize) -> bool {
-        let key = self.hot[*at].key;
-        let Some(Entry { member, .. }) = self.members.get(key) else { return false };
+    fn cool(&mut self, at: usize) -> (bool, bool) {
+        let Hot { key, member, .. } = &self.hot[at];
+        let (key, member) = (*key, member.clone());
         if member.is_polled() && self.hot.len() <= FEW {
-            self.hot[*at].idle = 0;
-            *at += 1;
-            return false;
+            self.hot[at].idle = 0;
+            return (true, false);
         }
-        let member = member.clone();
         member.heat().forget();
         // What was announced before the flag was cleared is found by one more visit.
         let armed = self.arm(key);
         let last = member.visit();
         if armed || last.active || last.busy {
-            self.hot[*at].idle = 0;
+            self.hot[at].idle = 0;
             member.heat().announce();
             if !self.is_slept_on() {
                 self.disarm(key);
             }
-            *at += 1;
-            return last.active;
+            return (true, last.active);
         }
         if let Some(when) = member.next_deadline() {
             self.due.push((when, key));
         }
-        self.hot.swap_remove(*at);
-        false
+        self.hot.swap_remove(at);
+        (false, false)
     }
 }

@@ -123,6 +123,13 @@ impl Inbox {
         Self { ring: Some(ring), ..Self::default() }
     }
 
+    /// Whether members became hot.
+    #[inline(always)]
+    pub fn has_news(&self) -> bool {
+        // Relaxed: who acts on it takes them, which is ordered.
+        self.full.load(Ordering::Relaxed)
+    }
+
     /// Gives the keys of members that became hot to `take`. Costs a load if there are none.
     #[inline]
     pub fn take(&self, take: impl FnMut(usize)) {
