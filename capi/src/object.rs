@@ -170,8 +170,6 @@ pub(crate) struct CqObj {
     /// The `CompletionQueue<K>` for which the table was made.
     pub(crate) hot: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
-    /// Bytes of an entry.
-    pub(crate) entry: usize,
     pub(crate) wait: Wait,
     /// What the last error entry pointed to.
     pub(crate) error_data: Mutex<Vec<u8>>,
@@ -301,7 +299,8 @@ pub(crate) struct Opened {
 pub(crate) struct OpenedCq {
     pub(crate) hot: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
-    pub(crate) ops: &'static crate::abi::fi_ops_cq,
+    /// The table for a format.
+    pub(crate) ops: fn(crate::ops::cq::Format) -> &'static crate::abi::fi_ops_cq,
 }
 
 /// What an endpoint does off the data path, whatever its provider and locking.

@@ -7,27 +7,85 @@ use crate::waiting::{Sleep, Spin, Waiting, ringer};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
-use ofi_core::{Cause, Completion, Errno, Failure};
+use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::busy::Children;
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicU64, Ordering};
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// An entry: a completion, or an error that hides what is behind it until it is read.
 #[derive(Debug)]
-enum Entry {
-    Done(Completion),
-    Failed(Box<Failure>),
+struct Entry {
+    done: Completion,
+    failed: Option<Box<Failure>>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
-#[derive(Debug, Default)]
+const FREE: Entry = Entry {
+    done: Completion { context: 0, flags: OpFlags::empty(), len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC },
+    failed: None,
+};
+
+/// Entries, oldest first. Its own ring, so that an entry is written word by word where it stays: a copy of one that was
+/// just made, in larger pieces, would wait for the stores that made it.
+#[derive(Debug)]
 struct Queue {
-    entries: VecDeque<Entry>,
+    /// A power of two of them; those that are not in use have no error.
+    entries: Vec<Entry>,
+    /// Of the oldest, counted on and on.
+    head: usize,
+    len: usize,
+}
+
+impl Queue {
+    fn new(size: usize) -> Self {
+        let mut entries = Vec::new();
+        entries.resize_with(size.next_power_of_two(), || FREE);
+        Self { entries, head: 0, len: 0 }
+    }
+
+    #[inline(always)]
+    fn entry(&mut self, at: usize) -> &mut Entry {
+        let mask = self.entries.len() - 1;
+        &mut self.entries[at & mask]
+    }
+
+    #[inline(always)]
+    fn push(&mut self, done: Completion, failed: Option<Box<Failure>>) {
+        if self.len == self.entries.len() {
+            self.grow();
+        }
+        let entry = self.entry(self.head.wrapping_add(self.len));
+        entry.done = done;
+        if failed.is_some() {
+            entry.failed = failed;
+        }
+        self.len += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let (size, oldest) = (self.entries.len(), self.head & (self.entries.len() - 1));
+        self.entries.rotate_left(oldest);
+        self.entries.resize_with(2 * size, || FREE);
+        self.head = 0;
+    }
+
+    /// Whether the oldest is an error.
+    #[inline(always)]
+    fn is_failed(&mut self) -> bool {
+        self.len > 0 && self.entry(self.head).failed.is_some()
+    }
+
+    #[inline(always)]
+    fn drop_first(&mut self) {
+        self.len -= 1;
+        // A queue that was emptied begins anew, so that the same few cache lines are used.
+        self.head = if self.len == 0 { 0 } else { self.head.wrapping_add(1) };
+    }
 }
 
 /// Why a wait has ended.
@@ -65,10 +123,9 @@ impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
 impl<K: LockKind> CompletionQueue<K> {
     /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
     pub fn new(kind: K, size: usize, port: Arc<dyn Port>, how: Waiting) -> Self {
-        let entries = VecDeque::with_capacity(size.clamp(64, 4096));
         let bell = Arc::new(Doorbell::new());
         Self {
-            queue: kind.cell(Queue { entries }),
+            queue: kind.cell(Queue::new(size.clamp(64, 4096))),
             group: Group::with_bell(kind, port.clone(), ringer(&bell, port)),
             bell,
             signals: AtomicU64::new(0),
@@ -81,9 +138,9 @@ impl<K: LockKind> CompletionQueue<K> {
     }
 
     /// Adds a completion.
-    #[inline]
+    #[inline(always)]
     pub fn push(&self, completion: Completion) {
-        K::lock(&self.queue).entries.push_back(Entry::Done(completion));
+        K::lock(&self.queue).push(completion, None);
         if self.how != Waiting::Never {
             self.wake();
         }
@@ -92,7 +149,7 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Adds an error.
     #[cold]
     pub fn push_failure(&self, failure: Failure) {
-        K::lock(&self.queue).entries.push_back(Entry::Failed(Box::new(failure)));
+        K::lock(&self.queue).push(FREE.done, Some(Box::new(failure)));
         if self.how != Waiting::Never {
             self.wake();
         }
@@ -112,60 +169,65 @@ impl<K: LockKind> CompletionQueue<K> {
     pub fn read(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
         // What is there is given first. A caller that finds more may be held back; one that leaves nothing may go away for
         // long, so that nothing may be held back then.
-        if count > 0 {
+        let mut moved = count == 0;
+        if moved {
+            self.group.progress();
+        }
+        loop {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
-                let emptied = matches!(taken, Ok((_, 0)));
-                self.group.nudge(if emptied { Flush::All } else { Flush::ByRule });
+                if !moved {
+                    let emptied = matches!(taken, Ok((_, 0)));
+                    self.group.nudge(if emptied { Flush::All } else { Flush::ByRule });
+                }
                 return taken.map(|(count, _)| count);
             }
+            // What others add meanwhile is found by the next read.
+            if moved || !self.group.progress() {
+                return Err(Errno::AGAIN);
+            }
+            moved = true;
         }
-        // What others add meanwhile is found by the next read.
-        if !self.group.progress() && count > 0 {
-            return Err(Errno::AGAIN);
-        }
-        self.pop(count, &mut take).map(|(count, _)| count)
     }
 
     /// How many entries were taken, and how many are left.
+    #[inline(always)]
     fn pop(&self, count: usize, take: &mut impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
-        let mut done = 0;
-        match queue.entries.front() {
-            None => return Err(Errno::AGAIN),
-            Some(Entry::Failed(_)) => return Err(Errno::EAVAIL),
-            Some(Entry::Done(_)) => {}
+        if queue.len == 0 {
+            return Err(Errno::AGAIN);
         }
-        while done < count {
-            let Some(Entry::Done(completion)) = queue.entries.front() else { break };
-            take(completion);
-            queue.entries.pop_front();
+        if queue.is_failed() {
+            return Err(Errno::EAVAIL);
+        }
+        let mut done = 0;
+        while done < count && queue.len > 0 && !queue.is_failed() {
+            let head = queue.head;
+            take(&queue.entry(head).done);
+            queue.drop_first();
             done += 1;
         }
-        Ok((done, queue.entries.len()))
+        Ok((done, queue.len))
     }
 
     /// The error that is the oldest entry, removed; `AGAIN` if the oldest is none.
     pub fn read_error(&self) -> Result<Failure, Errno> {
         let mut queue = K::lock(&self.queue);
-        if queue.entries.is_empty() {
+        if queue.len == 0 {
             drop(queue);
             self.group.progress();
             queue = K::lock(&self.queue);
         }
-        match queue.entries.pop_front() {
-            Some(Entry::Failed(failure)) => {
-                drop(queue);
-                let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-                *last = Some((failure.cause.code(), failure.text.clone()));
-                Ok(*failure)
-            }
-            Some(done) => {
-                queue.entries.push_front(done);
-                Err(Errno::AGAIN)
-            }
-            None => Err(Errno::AGAIN),
+        if queue.len == 0 {
+            return Err(Errno::AGAIN);
         }
+        let head = queue.head;
+        let failure = queue.entry(head).failed.take().ok_or(Errno::AGAIN)?;
+        queue.drop_first();
+        drop(queue);
+        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((failure.cause.code(), failure.text.clone()));
+        Ok(*failure)
     }
 
     /// What a provider's error number means: the last error's own words if it is that one.
@@ -197,8 +259,8 @@ impl<K: LockKind> CompletionQueue<K> {
     }
 
     fn has(&self, threshold: usize) -> bool {
-        let queue = K::lock(&self.queue);
-        queue.entries.len() >= threshold.max(1) || matches!(queue.entries.front(), Some(Entry::Failed(_)))
+        let mut queue = K::lock(&self.queue);
+        queue.len >= threshold.max(1) || queue.is_failed()
     }
 
     fn signals_and_heard(&self) -> (u64, u64) {
@@ -262,5 +324,33 @@ impl<K: LockKind> CompletionQueue<K> {
     /// The endpoint no longer progresses with this queue.
     pub fn leave(&self, key: usize) {
         self.group.leave(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn entries_stay_in_order_whatever_the_queue_grows_to() {
+        let mut queue = Queue::new(4);
+        let mut model = VecDeque::new();
+        let mut number = 0;
+        for round in 0..200usize {
+            for _ in 0..round % 13 {
+                queue.push(Completion { context: number, ..FREE.done }, None);
+                model.push_back(number);
+                number += 1;
+            }
+            for _ in 0..round % 11 {
+                let Some(expected) = model.pop_front() else { break };
+                let head = queue.head;
+                assert_eq!(queue.entry(head).done.context, expected);
+                queue.drop_first();
+            }
+            assert_eq!(queue.len, model.len());
+        }
+        assert!(queue.entries.len() > 64);
     }
 }

@@ -26,17 +26,36 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     ops_set: absent::ops_set,
 };
 
-/// The table for one kind of locking.
-pub(crate) struct Table<K>(PhantomData<K>);
+/// The entries of a queue, by what C calls their format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Format {
+    Context,
+    Msg,
+    Data,
+    Tagged,
+}
 
-impl<K: LockKind> Table<K> {
-    pub(crate) const OPS: &'static fi_ops_cq = &fi_ops_cq {
+/// The table for one kind of locking and a format.
+pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {
+    match format {
+        Format::Context => Table::<K, 1>::OPS,
+        Format::Msg => Table::<K, 3>::OPS,
+        Format::Data => Table::<K, 5>::OPS,
+        Format::Tagged => Table::<K, ENTRY>::OPS,
+    }
+}
+
+/// The same with entries of `N` words.
+struct Table<K, const N: usize>(PhantomData<K>);
+
+impl<K: LockKind, const N: usize> Table<K, N> {
+    const OPS: &'static fi_ops_cq = &fi_ops_cq {
         size: size_of::<fi_ops_cq>(),
-        read: read::<K>,
-        readfrom: readfrom::<K>,
+        read: read::<K, N>,
+        readfrom: readfrom::<K, N>,
         readerr: readerr::<K>,
-        sread: sread::<K>,
-        sreadfrom: sreadfrom::<K>,
+        sread: sread::<K, N>,
+        sreadfrom: sreadfrom::<K, N>,
         signal: signal::<K>,
         strerror: strerror::<K>,
         export_xpu: absent::absent,
@@ -55,11 +74,11 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     if attr.wait_cond > 1 {
         return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
     }
-    let entry = match CqFormat(attr.format) {
-        CqFormat::UNSPEC | CqFormat::CONTEXT => 8,
-        CqFormat::MSG => 24,
-        CqFormat::DATA => 40,
-        CqFormat::TAGGED => 48,
+    let format = match CqFormat(attr.format) {
+        CqFormat::UNSPEC | CqFormat::CONTEXT => Format::Context,
+        CqFormat::MSG => Format::Msg,
+        CqFormat::DATA => Format::Data,
+        CqFormat::TAGGED => Format::Tagged,
         other => return refuse(Errno::EINVAL, format!("format {}", other.0)),
     };
     // SAFETY: this function's contract.
@@ -67,12 +86,11 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     let waitable = choice.how != Waiting::Never;
     let opened = domain.control.cq(attr.size, choice.port.clone(), choice.how);
     let wait = choice.settle(opened.control.clone())?;
-    let c = fid_cq { fid: object::header::<CqObj>(context), ops: opened.ops };
+    let c = fid_cq { fid: object::header::<CqObj>(context), ops: (opened.ops)(format) };
     let object = CqObj {
         c,
         hot: opened.hot,
         control: opened.control,
-        entry,
         wait,
         error_data: Mutex::default(),
         threshold: waitable && attr.wait_cond == 1,
@@ -107,54 +125,47 @@ unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQ
     (object, queue)
 }
 
-/// Writes an entry's words one by one: a copy of a length that is only known at run time is a call, and one in larger
-/// pieces waits for the stores that made the entry.
-///
-/// # Safety
-/// `place` has room for `N` words.
-#[inline]
-unsafe fn put_words<const N: usize>(words: &[u64; ENTRY], place: *mut u64) {
-    for (at, word) in words.iter().enumerate().take(N) {
-        // SAFETY: this function's contract.
-        unsafe { place.wrapping_add(at).write_unaligned(*word) };
+/// The words of an entry, each read by itself: a read of two of them together would wait for the stores that just made them.
+#[inline(always)]
+fn words(completion: &Completion) -> [u64; ENTRY] {
+    let Completion { context, flags, len, buf, data, tag, .. } = completion;
+    macro_rules! word {
+        ($field:expr) => {
+            // SAFETY: a reference is valid for reads.
+            unsafe { core::ptr::from_ref($field).cast::<u64>().read_volatile() }
+        };
     }
+    [word!(context), word!(flags), word!(len), word!(buf), word!(data), word!(tag)]
 }
 
 /// Words of the longest entry.
 const ENTRY: usize = size_of::<fi_cq_tagged_entry>() / size_of::<u64>();
 
-/// Copies entries out.
+/// Copies entries of `N` words out.
 ///
 /// # Safety
-/// `buf` has room for `count` entries of the queue's format, `src` for `count` addresses or is null.
-#[inline]
-unsafe fn read_into<K: LockKind>(
-    object: &CqObj,
+/// `buf` has room for `count` such entries or is null, `src` for `count` addresses or is null.
+#[inline(always)]
+unsafe fn read_into<K: LockKind, const N: usize>(
     queue: &CompletionQueue<K>,
     buf: *mut c_void,
     count: usize,
     src: *mut fi_addr_t,
 ) -> isize {
-    let size = object.entry;
-    let mut index = 0;
+    let mut place = buf.cast::<[u64; N]>();
+    let mut from_place = src;
     let count = if buf.is_null() { 0 } else { count };
     let result = queue.read(count, |completion| {
-        let Completion { context, flags, len, buf: at, data, tag, src: from } = *completion;
-        let words = [context as u64, flags.bits(), len as u64, at as u64, data, tag];
-        let place = buf.cast::<u8>().wrapping_add(index * size).cast::<u64>();
-        let put = match size / size_of::<u64>() {
-            1 => put_words::<1>,
-            3 => put_words::<3>,
-            5 => put_words::<5>,
-            _ => put_words::<ENTRY>,
-        };
-        // SAFETY: entry `index < count` has room, and every format is a prefix of the tagged one, in words.
-        unsafe { put(&words, place) };
-        if !src.is_null() {
+        let words = words(completion);
+        let entry: [u64; N] = core::array::from_fn(|at| words[at]);
+        // SAFETY: there is room for `count` entries, and every format is a prefix of the tagged one, in words.
+        unsafe { place.write_unaligned(entry) };
+        place = place.wrapping_add(1);
+        if !from_place.is_null() {
             // SAFETY: `src` has room for `count` addresses.
-            unsafe { src.wrapping_add(index).write(from.0) };
+            unsafe { from_place.write(completion.src.0) };
+            from_place = from_place.wrapping_add(1);
         }
-        index += 1;
     });
     match result {
         Ok(count) => count.cast_signed(),
@@ -162,26 +173,26 @@ unsafe fn read_into<K: LockKind>(
     }
 }
 
-unsafe extern "C" fn read<K: LockKind>(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+unsafe extern "C" fn read<K: LockKind, const N: usize>(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
-    let (object, queue) = unsafe { parts::<K>(cq) };
+    let (_, queue) = unsafe { parts::<K>(cq) };
     // SAFETY: fi_cq_read(3) passes room for `count` entries.
-    unsafe { read_into(object, queue, buf, count, core::ptr::null_mut()) }
+    unsafe { read_into::<K, N>(queue, buf, count, core::ptr::null_mut()) }
 }
 
-unsafe extern "C" fn readfrom<K: LockKind>(
+unsafe extern "C" fn readfrom<K: LockKind, const N: usize>(
     cq: *mut fid_cq,
     buf: *mut c_void,
     count: usize,
     src: *mut fi_addr_t,
 ) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
-    let (object, queue) = unsafe { parts::<K>(cq) };
+    let (_, queue) = unsafe { parts::<K>(cq) };
     // SAFETY: fi_cq_readfrom(3) passes room for `count` entries and addresses.
-    unsafe { read_into(object, queue, buf, count, src) }
+    unsafe { read_into::<K, N>(queue, buf, count, src) }
 }
 
-unsafe extern "C" fn sread<K: LockKind>(
+unsafe extern "C" fn sread<K: LockKind, const N: usize>(
     cq: *mut fid_cq,
     buf: *mut c_void,
     count: usize,
@@ -189,10 +200,10 @@ unsafe extern "C" fn sread<K: LockKind>(
     timeout: c_int,
 ) -> isize {
     // SAFETY: the arguments are those of this function.
-    unsafe { sreadfrom::<K>(cq, buf, count, core::ptr::null_mut(), cond, timeout) }
+    unsafe { sreadfrom::<K, N>(cq, buf, count, core::ptr::null_mut(), cond, timeout) }
 }
 
-unsafe extern "C" fn sreadfrom<K: LockKind>(
+unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
     cq: *mut fid_cq,
     buf: *mut c_void,
     count: usize,
@@ -206,7 +217,7 @@ unsafe extern "C" fn sreadfrom<K: LockKind>(
         return Errno::ENOSYS.negative() as isize;
     }
     // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.
-    let first = unsafe { read_into(object, queue, buf, count, src) };
+    let first = unsafe { read_into::<K, N>(queue, buf, count, src) };
     let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
     let threshold = if object.threshold && !cond.is_null() {
         // SAFETY: with FI_CQ_COND_THRESHOLD the condition is a size_t (fi_cq(3)).
@@ -225,7 +236,7 @@ unsafe extern "C" fn sreadfrom<K: LockKind>(
             Err(errno) => return errno.negative() as isize,
         };
         // SAFETY: as above.
-        let got = unsafe { read_into(object, queue, buf, count, src) };
+        let got = unsafe { read_into::<K, N>(queue, buf, count, src) };
         // Only a signal or the end of the timeout lets a reader go without anything: another one may have been faster.
         if got != Errno::AGAIN.negative() as isize || waited != Waited::Ready {
             return got;

@@ -184,7 +184,7 @@ impl<O: Opens, K: LockKind> DomainControl for Held<O, K> {
 
     fn cq(&self, size: usize, port: Arc<dyn Port>, how: Waiting) -> OpenedCq {
         let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
-        OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::Table::<K>::OPS, control: Arc::new(CqHeld(queue)) }
+        OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: Arc::new(CqHeld(queue)) }
     }
 
     fn counter(&self, port: Arc<dyn Port>, how: Waiting) -> Arc<dyn CntrControl> {
