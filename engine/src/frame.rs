@@ -13,7 +13,7 @@
 //! Bye      …
 //! ```
 
-use arrayvec::ArrayVec;
+use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
 pub const VERSION: u16 = 1;
@@ -22,8 +22,45 @@ pub const MAX_HEADER: usize = 32;
 /// The longest payload of a frame, in bytes; longer messages go in segments.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// A header on its way out.
-pub type Header = ArrayVec<u8, MAX_HEADER>;
+/// Words of the longest header.
+pub const HEADER_WORDS: usize = MAX_HEADER / 8;
+
+/// A header on its way out, as bytes or as the words that it consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    bytes: [u8; MAX_HEADER],
+    len: usize,
+}
+
+impl Header {
+    #[inline(always)]
+    const fn new<const N: usize>(words: [u64; N]) -> Self {
+        const { assert!(N <= HEADER_WORDS) };
+        let mut bytes = [0; MAX_HEADER];
+        let (chunks, _) = bytes.as_chunks_mut::<8>();
+        let mut at = 0;
+        while at < N {
+            chunks[at] = words[at].to_le_bytes();
+            at += 1;
+        }
+        Self { bytes, len: N * 8 }
+    }
+
+    /// All words in the order of memory; those behind the end are 0.
+    #[inline(always)]
+    pub fn words(&self) -> [u64; HEADER_WORDS] {
+        let (chunks, _) = self.bytes.as_chunks::<8>();
+        core::array::from_fn(|at| u64::from_ne_bytes(chunks[at]))
+    }
+}
+
+impl Deref for Header {
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
 
 /// What a peer did wrong. It costs that peer its link, and nobody else anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +152,7 @@ const ACK_MATCH: u8 = 8;
 const LABEL_FLAGS: u8 = TAGGED | WITH_DATA | ACK_DELIVERY | ACK_MATCH;
 
 impl Label {
+    #[inline(always)]
     const fn flags(self) -> u8 {
         let tagged = if self.tag.is_some() { TAGGED } else { 0 };
         let with_data = if self.data.is_some() { WITH_DATA } else { 0 };
@@ -162,55 +200,52 @@ impl Rest<'_> {
 }
 
 impl Frame {
-    /// The header's bytes.
-    #[inline]
+    /// The header.
+    #[inline(always)]
     pub fn encode(&self) -> Header {
-        let mut out = Header::new();
-        let mut start = |kind: u8, flags: u8, id: u32| {
-            let mut first = [kind, flags, 0, 0, 0, 0, 0, 0];
-            first[4..].copy_from_slice(&id.to_le_bytes());
-            push(&mut out, &first);
-        };
         match *self {
             Self::Eager { id, label } => {
-                start(EAGER, label.flags(), id);
-                push_label(&mut out, label);
+                let start = first(EAGER, label.flags(), id);
+                match (label.tag, label.data) {
+                    (Some(tag), None) => Header::new([start, tag]),
+                    (None, None) => Header::new([start]),
+                    (None, Some(data)) => Header::new([start, data]),
+                    (Some(tag), Some(data)) => Header::new([start, tag, data]),
+                }
             }
-            Self::Request { id, len, label } => {
-                start(REQUEST, label.flags(), id);
-                push(&mut out, &len.to_le_bytes());
-                push_label(&mut out, label);
-            }
-            Self::Pull { id, token, len } => {
-                start(PULL, 0, id);
-                push(&mut out, &u64::from(token).to_le_bytes());
-                push(&mut out, &len.to_le_bytes());
-            }
-            Self::Segment { token } => start(SEGMENT, 0, token),
-            Self::Credit { messages, bytes } => {
-                start(CREDIT, 0, messages);
-                push(&mut out, &bytes.to_le_bytes());
-            }
-            Self::Ack { id } => start(ACK, 0, id),
-            Self::Bye => start(BYE, 0, 0),
+            _ => self.encode_other(),
         }
-        out
+    }
+
+    fn encode_other(&self) -> Header {
+        match *self {
+            Self::Eager { .. } => self.encode(),
+            Self::Request { id, len, label } => {
+                let start = first(REQUEST, label.flags(), id);
+                match (label.tag, label.data) {
+                    (Some(word), None) | (None, Some(word)) => Header::new([start, len, word]),
+                    (None, None) => Header::new([start, len]),
+                    (Some(tag), Some(data)) => Header::new([start, len, tag, data]),
+                }
+            }
+            Self::Pull { id, token, len } => Header::new([first(PULL, 0, id), u64::from(token), len]),
+            Self::Segment { token } => Header::new([first(SEGMENT, 0, token)]),
+            Self::Credit { messages, bytes } => Header::new([first(CREDIT, 0, messages), bytes]),
+            Self::Ack { id } => Header::new([first(ACK, 0, id)]),
+            Self::Bye => Header::new([first(BYE, 0, 0)]),
+        }
+    }
+
+    /// The tag, if the header is that of a message with a tag and nothing else.
+    #[inline(always)]
+    pub fn plain_tag(header: &[u8]) -> Option<u64> {
+        let words = <&[u8; 16]>::try_from(header).ok()?;
+        let (start, tag) = (words.first_chunk::<4>()?, words.last_chunk::<8>()?);
+        (*start == [EAGER, TAGGED, 0, 0]).then(|| u64::from_le_bytes(*tag))
     }
 
     /// The frame that a header stands for.
-    #[inline]
     pub fn parse(header: &[u8]) -> Result<Self, Violation> {
-        // What is parsed most: a short tagged message.
-        if let ([EAGER, TAGGED, 0, 0, id @ ..], Some((_, tag))) = (header, header.split_first_chunk::<8>())
-            && let (Some((id, _)), Ok(tag)) = (id.split_first_chunk::<4>(), <[u8; 8]>::try_from(tag))
-        {
-            let label = Label { tag: Some(u64::from_le_bytes(tag)), data: None, ack: AckWanted::No };
-            return Ok(Self::Eager { id: u32::from_le_bytes(*id), label });
-        }
-        Self::parse_any(header)
-    }
-
-    fn parse_any(header: &[u8]) -> Result<Self, Violation> {
         let mut rest = Rest(header);
         let [kind, flags, zero_low, zero_high] = rest.take()?;
         if zero_low | zero_high != 0 {
@@ -244,20 +279,9 @@ impl Frame {
     }
 }
 
-#[inline]
-fn push(out: &mut Header, bytes: &[u8]) {
-    // The longest header is a request with tag and data: 8 + 8 + 8 + 8 = MAX_HEADER.
-    out.try_extend_from_slice(bytes).expect("a header fits into MAX_HEADER");
-}
-
-#[inline]
-fn push_label(out: &mut Header, label: Label) {
-    if let Some(tag) = label.tag {
-        push(out, &tag.to_le_bytes());
-    }
-    if let Some(data) = label.data {
-        push(out, &data.to_le_bytes());
-    }
+#[inline(always)]
+const fn first(kind: u8, flags: u8, id: u32) -> u64 {
+    kind as u64 | (flags as u64) << 8 | (id as u64) << 32
 }
 
 #[cfg(test)]
@@ -308,6 +332,20 @@ mod tests {
                 prop_assert_eq!(frame.encode().to_vec(), bytes);
             }
         }
+    }
+
+    #[test]
+    fn only_plain_messages_have_a_plain_tag() {
+        let plain = Label { tag: Some(7), data: None, ack: AckWanted::No };
+        let tag_of = |label| Frame::plain_tag(&Frame::Eager { id: 3, label }.encode());
+        assert_eq!(tag_of(plain), Some(7));
+        assert_eq!(tag_of(Label { tag: None, data: Some(7), ..plain }), None);
+        assert_eq!(tag_of(Label { data: Some(7), ..plain }), None);
+        assert_eq!(tag_of(Label { ack: AckWanted::Match, ..plain }), None);
+        assert_eq!(
+            Frame::plain_tag(&Frame::Request { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()),
+            None
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod matching;
 pub mod op;
 mod outlets;
 pub mod passive;
+mod table;
 pub mod transport;
 mod waiting;
 

@@ -53,7 +53,7 @@ pub struct Matcher {
 
 impl Matcher {
     /// Posts a receive that no unexpected message fits.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
         self.posted.push_back(Posted { pattern, key, live: true, stays: false });
         self.posted_live += 1;
@@ -65,8 +65,29 @@ impl Matcher {
         self.posted_live += 1;
     }
 
+    /// The oldest posted receive if the message fits it and it goes with one message: [`Self::take_first`] removes it.
+    #[inline(always)]
+    pub fn first(&self, tag: u64, src: FiAddr) -> Option<u32> {
+        // What is at the front is live.
+        self.posted.front().filter(|first| first.pattern.fits(tag, src) && !first.stays).map(|first| first.key)
+    }
+
+    /// Removes the oldest posted receive.
+    #[inline(always)]
+    pub fn take_first(&mut self) {
+        self.posted_live -= usize::from(self.posted.pop_front().is_some());
+        if self.posted.front().is_some_and(|next| !next.live) {
+            self.close_gaps();
+        }
+    }
+
+    /// Whether messages wait for receives.
+    #[inline(always)]
+    pub const fn has_unexpected(&self) -> bool {
+        self.unexpected_live > 0
+    }
+
     /// The oldest posted receive that the message fits, removed unless it stays.
-    #[inline]
     pub fn take_posted(&mut self, tag: u64, src: FiAddr) -> Option<u32> {
         let at = self.posted.iter().position(|posted| posted.live && posted.pattern.fits(tag, src))?;
         if self.posted[at].stays {
@@ -75,19 +96,23 @@ impl Matcher {
         Some(self.remove_posted_at(at))
     }
 
-    #[inline]
     fn remove_posted_at(&mut self, at: usize) -> u32 {
         let entry = &mut self.posted[at];
         entry.live = false;
         let key = entry.key;
         self.posted_live -= 1;
+        self.close_gaps();
+        key
+    }
+
+    /// Gaps at the front go at once, those elsewhere when there are many.
+    fn close_gaps(&mut self) {
         while self.posted.front().is_some_and(|posted| !posted.live) {
             self.posted.pop_front();
         }
         if self.posted.len() > 32 && self.posted.len() / 4 > self.posted_live {
             self.posted.retain(|posted| posted.live);
         }
-        key
     }
 
     /// Removes a posted receive; false if it is not posted (any more).

@@ -112,7 +112,7 @@ impl<K: LockKind> Outlets<K> {
     }
 
     /// A send has succeeded: an entry unless it is silent, and a count always.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(&self, completion: Completion, silent: bool) {
         if let Some(tx) = self.tx.as_ref().filter(|_| !silent) {
             tx.cq.push(completion);
@@ -134,7 +134,7 @@ impl<K: LockKind> Outlets<K> {
     }
 
     /// A receive has succeeded: an entry unless it is silent, and a count always.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn received(&self, completion: Completion, silent: bool) {
         if let Some(rx) = self.rx.as_ref().filter(|_| !silent) {
             rx.cq.push(completion);

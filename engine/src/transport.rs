@@ -3,7 +3,7 @@
 //! payload goes before it reads it. Calls go down, events come back through a [`Sink`]; the engine never calls the
 //! transport from inside one.
 
-use crate::frame::Violation;
+use crate::frame::{Header, Violation};
 use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -190,7 +190,15 @@ pub trait Transport: Send + Sized + 'static {
     /// Takes over a connection that was asked for, and says yes to it.
     fn adopt(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// Sends a frame, or keeps it until it can.
-    fn submit(&mut self, link: LinkId, header: &[u8], payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
+    /// Bytes of header and payload up to which [`Transport::submit_at_once`] is worth a try.
+    const AT_ONCE: usize = 0;
+    /// Sends a frame with the first `len` bytes of a buffer if it can be done without keeping anything, ahead of nothing.
+    /// False: nothing has happened.
+    #[inline(always)]
+    fn submit_at_once(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
+        false
+    }
     /// Moves everything on; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, sink: &mut impl Sink) -> bool;
     /// Sends what is being held back.

@@ -58,6 +58,40 @@ pub struct ChunkMut<'a> {
     life: PhantomData<&'a mut [u8]>,
 }
 
+/// The bytes of a short piece of memory as words.
+#[derive(Debug)]
+pub struct Words<'a> {
+    base: *const u8,
+    left: usize,
+    life: PhantomData<&'a [u8]>,
+}
+
+impl Iterator for Words<'_> {
+    type Item = u64;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u64> {
+        if self.left >= WORD {
+            // SAFETY: `left` bytes from `base` on are readable by `Span::new`.
+            let word = unsafe { self.base.cast::<u64>().read_unaligned() };
+            self.base = self.base.wrapping_add(WORD);
+            self.left -= WORD;
+            return Some(word);
+        }
+        if self.left == 0 { None } else { Some(self.last()) }
+    }
+}
+
+impl Words<'_> {
+    fn last(&mut self) -> u64 {
+        let mut word = [0; WORD];
+        let count = core::mem::take(&mut self.left).min(WORD);
+        // SAFETY: `count` bytes from `base` on are readable by `Span::new`, and fit into a word.
+        unsafe { ptr::copy(self.base, word.as_mut_ptr(), count) };
+        u64::from_ne_bytes(word)
+    }
+}
+
 impl<'a> Chunk<'a> {
     /// The bytes of a slice.
     pub const fn of(bytes: &'a [u8]) -> Self {
@@ -113,13 +147,29 @@ impl<'a> ChunkMut<'a> {
     }
 }
 
+const WORD: usize = size_of::<u64>();
+
 /// Copies `len` bytes, which may overlap. Short ones without a call.
 ///
 /// # Safety
 /// `from` is readable and `to` writable for `len` bytes.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    const WORD: usize = size_of::<u64>();
+    if len == WORD {
+        // SAFETY: a word is readable.
+        let word = unsafe { from.cast::<u64>().read_unaligned() };
+        // SAFETY: a word is writable.
+        return unsafe { to.cast::<u64>().write_unaligned(word) };
+    }
+    // SAFETY: this function's contract.
+    unsafe { copy_any(from, to, len) }
+}
+
+/// The same for lengths that are rarer.
+///
+/// # Safety
+/// As above.
+unsafe fn copy_any(from: *const u8, to: *mut u8, len: usize) {
     if !(WORD..=4 * WORD).contains(&len) {
         // SAFETY: this function's contract.
         return unsafe { ptr::copy(from, to, len) };
@@ -228,7 +278,7 @@ impl Buffer {
     }
 
     /// Copies `bytes` to offset `at`; how many fitted.
-    #[inline]
+    #[inline(always)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
         if let Self::One(span) = self {
             let count = bytes.len().min(span.len.saturating_sub(at));
@@ -238,6 +288,10 @@ impl Buffer {
             unsafe { copy(bytes.as_ptr(), target, count) };
             return count;
         }
+        self.write_pieces(at, bytes)
+    }
+
+    fn write_pieces(&mut self, at: usize, bytes: &[u8]) -> usize {
         let mut done = 0;
         self.for_each_mut(at, bytes.len(), |mut chunk| done += chunk.write(&bytes[done..]));
         done
@@ -261,6 +315,14 @@ impl Buffer {
             done += chunk.len;
         });
         done
+    }
+
+    /// The first `len` bytes, at most all of them, as words of which the last is filled up with zeros, if the buffer is one
+    /// piece of the application's memory.
+    #[inline(always)]
+    pub fn words(&self, len: usize) -> Option<Words<'_>> {
+        let Self::One(span) = self else { return None };
+        Some(Words { base: span.base, left: len.min(span.len), life: PhantomData })
     }
 
     /// Appends `len` bytes from offset `from` on to `out`.
@@ -325,6 +387,20 @@ mod tests {
         // SAFETY: within the vector; overlapping is what is tested.
         unsafe { copy(base, base.wrapping_add(3), 20) };
         assert_eq!(&bytes[3..23], &(0..20).collect::<Vec<u8>>()[..]);
+    }
+
+    #[test]
+    fn words_are_the_bytes() {
+        let mut bytes: Vec<u8> = (1..=60).collect();
+        let buffer = Buffer::One(lend(&mut bytes));
+        for len in 0..=64 {
+            let mut expected = Vec::new();
+            buffer.append_to(0, len, &mut expected);
+            expected.resize(expected.len().next_multiple_of(WORD), 0);
+            let got: Vec<u8> = buffer.words(len).into_iter().flatten().flat_map(u64::to_ne_bytes).collect();
+            assert_eq!(got, expected, "{len}");
+        }
+        assert!(Buffer::Owned(vec![1]).words(1).is_none());
     }
 
     #[test]

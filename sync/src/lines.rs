@@ -32,13 +32,30 @@ pub trait Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
-fn stamp(number: u64) -> u64 {
+#[inline(always)]
+const fn stamp(number: u64) -> u64 {
     ((number / LINES + 1) & 0xffff) << 48
 }
 
+#[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "less than LINES")]
 const fn index(number: u64) -> usize {
     (number % LINES) as usize
+}
+
+/// The words behind the first of a line that is being written.
+#[derive(Clone, Copy, Debug)]
+pub struct Blank<'a>(&'a [AtomicU64; BODY]);
+
+impl Blank<'_> {
+    /// Sets a word.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline(always)]
+    pub fn set(self, at: usize, value: u64) {
+        self.0[at].store(value, Ordering::Relaxed);
+    }
 }
 
 /// The side that writes.
@@ -58,11 +75,15 @@ impl<M: Memory> Writer<M> {
     }
 
     /// Whether `lines` more can be written now.
-    #[inline]
+    #[inline(always)]
     pub fn has_room(&mut self, lines: u64) -> Result<bool, Damaged> {
         if LINES - (self.next - self.consumed) >= lines {
             return Ok(true);
         }
+        self.has_room_now(lines)
+    }
+
+    fn has_room_now(&mut self, lines: u64) -> Result<bool, Damaged> {
         self.look()?;
         Ok(LINES - (self.next - self.consumed) >= lines)
     }
@@ -88,32 +109,61 @@ impl<M: Memory> Writer<M> {
         self.consumed
     }
 
-    #[inline]
-    fn put(&self, number: u64, head: u64, body: &[u64; BODY], order: Ordering) {
-        let line = self.memory.line(index(number));
-        for (word, value) in line[1..].iter().zip(body) {
-            word.store(*value, Ordering::Relaxed);
-        }
-        line[0].store(stamp(number) | head & HEAD, order);
-    }
-
     /// Writes a line. There is room for it ([`Self::has_room`]).
     #[inline]
     pub fn write(&mut self, head: u64, body: &[u64; BODY]) {
+        let line = self.blank();
+        for (at, value) in body.iter().enumerate() {
+            line.set(at, *value);
+        }
+        self.publish(head);
+    }
+
+    /// The next line, to be filled in word by word as far as it matters; what is not set is from an earlier lap. There is
+    /// room for it ([`Self::has_room`]).
+    #[inline(always)]
+    pub fn blank(&self) -> Blank<'_> {
         debug_assert!(self.next - self.consumed < LINES, "room was asked for");
-        // Release pairs with the Acquire in `Reader::read`.
-        self.put(self.next, head, body, Ordering::Release);
+        let [_, body @ ..] = self.memory.line(index(self.next));
+        Blank(body)
+    }
+
+    /// Shows the line that was filled in to the reader.
+    #[inline(always)]
+    pub fn publish(&mut self, head: u64) {
+        let [first, ..] = self.memory.line(index(self.next));
+        // Release pairs with the Acquire in `Reader::head`.
+        first.store(stamp(self.next) | head & HEAD, Ordering::Release);
+        self.next += 1;
+    }
+
+    /// The line behind that one. There is room for it, too.
+    #[inline(always)]
+    pub fn second_blank(&self) -> Blank<'_> {
+        debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
+        let [_, body @ ..] = self.memory.line(index(self.next + 1));
+        Blank(body)
+    }
+
+    /// Shows two lines that were filled in and are read as one.
+    #[inline(always)]
+    pub fn publish_two(&mut self, head: u64) {
+        let [second, ..] = self.memory.line(index(self.next + 1));
+        // Relaxed: whoever sees the first sees both.
+        second.store(stamp(self.next + 1), Ordering::Relaxed);
+        self.publish(head);
         self.next += 1;
     }
 
     /// Writes two lines that are read as one. There is room for both.
     #[inline]
     pub fn write_two(&mut self, head: u64, body: &[u64; BODY], more: &[u64; BODY]) {
-        debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
-        // The second first: whoever sees the first sees both.
-        self.put(self.next + 1, 0, more, Ordering::Relaxed);
-        self.put(self.next, head, body, Ordering::Release);
-        self.next += 2;
+        let (first, second) = (self.blank(), self.second_blank());
+        for (at, (value, more)) in body.iter().zip(more).enumerate() {
+            first.set(at, *value);
+            second.set(at, *more);
+        }
+        self.publish_two(head);
     }
 }
 
@@ -134,27 +184,44 @@ impl<M: Memory> Reader<M> {
     }
 
     /// Whether there is a line.
-    #[inline]
+    #[inline(always)]
     pub fn is_ready(&self) -> bool {
         let word = self.memory.line(index(self.next))[0].load(Ordering::Relaxed);
         word & !HEAD == stamp(self.next)
     }
 
-    #[inline]
+    #[inline(always)]
     fn body(&self, number: u64) -> [u64; BODY] {
         let line = self.memory.line(index(number));
         core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
     }
 
-    /// The next line: what its writer put into its first word, and the rest. It stays until [`Self::advance`].
+    /// What the writer put into the first word of the next line, if it is there. It stays until [`Self::advance`].
+    #[inline(always)]
+    pub fn head(&self) -> Option<u64> {
+        // Acquire pairs with the Release in `Writer::publish`.
+        let word = self.memory.line(index(self.next))[0].load(Ordering::Acquire);
+        (word & !HEAD == stamp(self.next)).then_some(word & HEAD)
+    }
+
+    /// The rest of the next line, whose head was seen.
+    #[inline(always)]
+    pub fn rest(&self) -> [u64; BODY] {
+        self.body(self.next)
+    }
+
+    /// The first words of that.
+    #[inline(always)]
+    pub fn front<const N: usize>(&self) -> [u64; N] {
+        const { assert!(N <= BODY) };
+        let line = self.memory.line(index(self.next));
+        core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
+    }
+
+    /// The next line: what its writer put into its first word, and the rest.
     #[inline]
     pub fn read(&self) -> Option<(u64, [u64; BODY])> {
-        // Acquire pairs with the Release in `Writer::write`.
-        let word = self.memory.line(index(self.next))[0].load(Ordering::Acquire);
-        if word & !HEAD != stamp(self.next) {
-            return None;
-        }
-        Some((word & HEAD, self.body(self.next)))
+        self.head().map(|head| (head, self.rest()))
     }
 
     /// The line behind that, of two that are read as one.
@@ -166,7 +233,7 @@ impl<M: Memory> Reader<M> {
     }
 
     /// So many lines are done with. The writer hears of it every so often.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self, lines: u64) {
         self.next += lines;
         if self.next - self.told >= TELL_EVERY {
@@ -227,7 +294,7 @@ pub fn announce_waking(word: &AtomicU64) {
 }
 
 /// Whether what was just done calls for waking the other side. True once a sleep.
-#[inline]
+#[inline(always)]
 pub fn must_wake(word: &AtomicU64, news: News, order: Order) -> bool {
     if order == Order::ByBoth {
         order_own();

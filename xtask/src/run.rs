@@ -65,7 +65,7 @@ pub(crate) fn asan() -> Outcome {
 
 /// The most instructions that sending, matching, completing and reading an 8-byte tagged message may take, both sides
 /// together, over the in-memory transport. What was reached; it may only fall.
-const MOST_INSTRUCTIONS: u64 = 1800;
+const MOST_INSTRUCTIONS: u64 = 1500;
 
 /// Counts instructions of the message path.
 pub(crate) fn cost() -> Outcome {

@@ -2,10 +2,10 @@
 //! that does not fit the state of its own link is a [`Violation`] and costs that link alone.
 
 use super::engine::{Engine, Phase};
-use super::state::{Body, Coming, OVERHEAD, Pull, Receive, ReceiveStage, Role, SendStage, Sender, Unexpected};
+use super::state::{Body, Coming, OVERHEAD, Pull, Receive, ReceiveStage, Role, SendStage, Sender, TAGGED, Unexpected};
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
-use ofi_core::{Addr, FiAddr};
+use ofi_core::{Addr, Caps, FiAddr};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 
@@ -29,25 +29,14 @@ impl<K: LockKind> Sink for Engine<K> {
         self.handle_answer(link, hello)
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
-        let frame = Frame::parse(header)?;
-        match frame {
-            Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
-            Frame::Segment { token } => return self.handle_segment(id, token, payload),
-            _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
-            Frame::Request { id: number, len, label } => self.handle_request(id, number, len, label)?,
-            Frame::Pull { id: number, token, len } => self.handle_pull(id, number, token, len)?,
-            Frame::Credit { messages, bytes } => {
-                let link = self.link(id).ok_or(UNKNOWN_LINK)?;
-                link.out.bytes = link.out.bytes.saturating_add(bytes);
-                link.out.messages = link.out.messages.saturating_add(messages);
-                self.list(id);
-            }
-            Frame::Ack { id: number } => self.handle_ack(id, number)?,
-            Frame::Bye => self.link(id).ok_or(UNKNOWN_LINK)?.bye = true,
+        if let (Some(tag), Arriving::Here(bytes)) = (Frame::plain_tag(header), payload)
+            && self.take_at_once(id, tag, bytes)
+        {
+            return Ok(Place::Done);
         }
-        Ok(Place::Done)
+        self.handle_frame(id, header, payload)
     }
 
     fn placed(&mut self, id: LinkId, landing: Landing) -> Result<(), Violation> {
@@ -55,14 +44,14 @@ impl<K: LockKind> Sink for Engine<K> {
         match coming {
             Some(Coming::Receive { key, id: number, label, len }) => {
                 let who = self.sender(id);
-                if let Some(receive) = self.receives.try_remove(key as usize) {
+                if let Some(receive) = self.receives.remove(key) {
                     self.finish_receive(receive, label, landing.take, len as u64, who);
                     self.arrived(id, number, label, len);
                 }
             }
             Some(Coming::Unexpected { key }) => self.unexpected_is_here(id, key, landing.buffer),
             Some(Coming::Segment { key, len }) => {
-                if let Some(receive) = self.receives.get_mut(key as usize) {
+                if let Some(receive) = self.receives.get_mut(key) {
                     receive.buffer = Some(landing.buffer);
                     self.segment_is_here(key, len);
                 }
@@ -106,7 +95,7 @@ impl<K: LockKind> Sink for Engine<K> {
     fn unplaced(&mut self, id: LinkId, landing: Landing) {
         let coming = self.link(id).and_then(|link| link.coming.take());
         if let Some(Coming::Receive { key, .. } | Coming::Segment { key, .. }) = coming
-            && let Some(receive) = self.receives.get_mut(key as usize)
+            && let Some(receive) = self.receives.get_mut(key)
         {
             receive.buffer = Some(landing.buffer);
         }
@@ -118,6 +107,63 @@ impl<K: LockKind> Sink for Engine<K> {
 }
 
 impl<K: LockKind> Engine<K> {
+    /// The common case in one piece: a short tagged message that is for the oldest posted receive and fits into it. False:
+    /// something is not as usual, and nothing has happened.
+    #[inline(always)]
+    fn take_at_once(&mut self, id: LinkId, tag: u64, bytes: &[u8]) -> bool {
+        let cost = cost_of(bytes.len());
+        if !self.av_is_known() || self.config.caps.contains(Caps::SOURCE_ERR) {
+            return false;
+        }
+        let Some(Some(link)) = self.links.get_mut(id.index()) else { return false };
+        let Some(peer) = self.peers.get(link.peer) else { return false };
+        let Some(found) = self.lanes[TAGGED].first(tag, peer.handle) else { return false };
+        let Some(receive) = self.receives.get_mut(found) else { return false };
+        // Such a receive owns nothing but its ticket.
+        let Some(buffer @ Buffer::One(_)) = &mut receive.buffer else { return false };
+        if buffer.len() < bytes.len()
+            || receive.role != Role::Plain
+            || bytes.len() > link.granted.eager as usize
+            || link.charge(cost).is_err()
+        {
+            return false;
+        }
+        buffer.write_at(0, bytes);
+        let grants = link.consumed(cost);
+        let src = peer.handle;
+        self.lanes[TAGGED].take_first();
+        let silent = receive.ticket.is_silent();
+        let mut completion = receive.ticket.finish_here();
+        self.receives.forget(found);
+        (completion.len, completion.tag, completion.src) = (bytes.len(), tag, self.told(src));
+        self.out.received(completion, silent);
+        if grants {
+            self.grant(id);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
+        let frame = Frame::parse(header)?;
+        match frame {
+            Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
+            Frame::Segment { token } => return self.handle_segment(id, token, payload),
+            _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
+            Frame::Request { id: number, len, label } => self.handle_request(id, number, len, label)?,
+            Frame::Pull { id: number, token, len } => self.handle_pull(id, number, token, len)?,
+            Frame::Credit { messages, bytes } => {
+                let link = self.link(id).ok_or(UNKNOWN_LINK)?;
+                link.out.bytes = link.out.bytes.saturating_add(bytes);
+                link.out.messages = link.out.messages.saturating_add(messages);
+                self.list(id);
+            }
+            Frame::Ack { id: number } => self.handle_ack(id, number)?,
+            Frame::Bye => self.link(id).ok_or(UNKNOWN_LINK)?.bye = true,
+        }
+        Ok(Place::Done)
+    }
+
     /// The sender on a link, as the address vector knows it.
     #[inline]
     fn source(&self, id: LinkId) -> FiAddr {
@@ -133,7 +179,6 @@ impl<K: LockKind> Engine<K> {
         Sender { src, addr }
     }
 
-    #[inline]
     fn handle_message(
         &mut self,
         id: LinkId,
@@ -154,7 +199,7 @@ impl<K: LockKind> Engine<K> {
         };
         match payload {
             Arriving::Here(bytes) => {
-                if let Some(mut receive) = self.receives.try_remove(found as usize) {
+                if let Some(mut receive) = self.receives.remove(found) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
                     let who = self.sender(id);
                     self.finish_receive(receive, label, placed, len as u64, who);
@@ -163,7 +208,7 @@ impl<K: LockKind> Engine<K> {
                 Ok(Place::Done)
             }
             Arriving::Coming(_) => {
-                let Some(receive) = self.receives.get_mut(found as usize) else { return Ok(Place::Done) };
+                let Some(receive) = self.receives.get_mut(found) else { return Ok(Place::Done) };
                 receive.stage = ReceiveStage::Arriving { link: id };
                 let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
                 if label.wants(AckWanted::Match) {
@@ -259,7 +304,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Asks for a message that waits at its sender.
     fn pull(&mut self, receive: u32, id: LinkId, number: u32, label: Label, total: u64, src: FiAddr) {
-        let Some(entry) = self.receives.get_mut(receive as usize) else { return };
+        let Some(entry) = self.receives.get_mut(receive) else { return };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
         let want = usize::try_from(total).unwrap_or(usize::MAX).min(room);
         entry.stage = ReceiveStage::Pulling(Box::new(Pull { link: id, id: number, label, at: 0, want, total, src }));
@@ -275,7 +320,7 @@ impl<K: LockKind> Engine<K> {
 
     /// All that was pulled is in place.
     fn pulled(&mut self, receive: u32) {
-        let Some(mut entry) = self.receives.try_remove(receive as usize) else { return };
+        let Some(mut entry) = self.receives.remove(receive) else { return };
         if let ReceiveStage::Pulling(pull) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
             let Pull { link, id, label, want, total, src, .. } = *pull;
             if label.wants(AckWanted::Delivery) {
@@ -291,7 +336,7 @@ impl<K: LockKind> Engine<K> {
         if self.phase == Phase::Closing {
             return Ok(Place::Done);
         }
-        let receive = self.receives.get_mut(token as usize).ok_or(STRAY)?;
+        let receive = self.receives.get_mut(token).ok_or(STRAY)?;
         let (at, want) = match &receive.stage {
             ReceiveStage::Pulling(pull) if pull.link == id => (pull.at, pull.want),
             _ => return Err(STRAY),
@@ -317,7 +362,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn segment_is_here(&mut self, key: u32, len: usize) {
-        if let Some(Receive { stage: ReceiveStage::Pulling(pull), .. }) = self.receives.get_mut(key as usize) {
+        if let Some(Receive { stage: ReceiveStage::Pulling(pull), .. }) = self.receives.get_mut(key) {
             pull.at += len;
             if pull.at == pull.want {
                 self.pulled(key);
@@ -387,7 +432,7 @@ impl<K: LockKind> Engine<K> {
     /// Gives a message to a receive that it fits since its sender has a name.
     #[cold]
     pub(super) fn give_renamed(&mut self, lane: usize, message: u32, receive: u32) {
-        let Some(role) = self.receives.get(receive as usize).map(|receive| receive.role) else { return };
+        let Some(role) = self.receives.get(receive).map(|receive| receive.role) else { return };
         let Role::Multi(multi) = role else { return self.give(receive, message) };
         let Some((total, tag, src)) = self
             .unexpected
@@ -413,7 +458,7 @@ impl<K: LockKind> Engine<K> {
             Body::Coming { link, claimed } => {
                 *claimed = Some(receive);
                 let link = *link;
-                if let Some(receive) = self.receives.get_mut(receive as usize) {
+                if let Some(receive) = self.receives.get_mut(receive) {
                     receive.stage = ReceiveStage::Arriving { link };
                 }
             }
@@ -425,7 +470,7 @@ impl<K: LockKind> Engine<K> {
             Body::Here(_) => {
                 let entry = self.unexpected.remove(message as usize);
                 let Body::Here(bytes) = entry.body else { return };
-                if let Some(mut receive) = self.receives.try_remove(receive as usize) {
+                if let Some(mut receive) = self.receives.remove(receive) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, &bytes));
                     let addr = if entry.src == FiAddr::UNSPEC { entry.addr } else { None };
                     self.finish_receive(

@@ -11,6 +11,7 @@ use crate::frame::Label;
 use crate::hash::HashMap;
 use crate::matching::Matcher;
 use crate::outlets::Outlets;
+use crate::table::Table;
 use crate::transport::{Down, LinkId};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Caps, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
@@ -44,7 +45,7 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) av: Option<Arc<AddressVector>>,
     pub(super) av_epoch: u64,
     pub(super) lanes: [Matcher; 2],
-    pub(super) receives: Slab<Receive>,
+    pub(super) receives: Table<Receive>,
     /// Buffers for several messages.
     pub(super) multis: Slab<Multi>,
     pub(super) min_multi_recv: usize,
@@ -91,7 +92,7 @@ impl<K: LockKind> Engine<K> {
             av: None,
             av_epoch: 0,
             lanes: [Matcher::default(), Matcher::default()],
-            receives: Slab::new(),
+            receives: Table::new(),
             multis: Slab::new(),
             min_multi_recv: MIN_MULTI_RECV,
             unexpected: Slab::new(),
@@ -144,6 +145,23 @@ impl<K: LockKind> Engine<K> {
             link.listed = true;
             self.todo.push(id);
         }
+    }
+
+    /// The peer of a handle if it is known, and the address vector is as it was.
+    #[inline(always)]
+    pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
+        if matches!(self.config.speaker, crate::hello::Speaker::Msg) {
+            return Some(0);
+        }
+        // Handles of no peer, and those that are no index, are not in the table.
+        let index = usize::try_from(handle.0).ok()?;
+        self.by_handle.get(index).copied().filter(|peer| *peer != NO_PEER && self.av_is_known())
+    }
+
+    /// Whether nothing has changed in the address vector.
+    #[inline(always)]
+    pub(super) fn av_is_known(&self) -> bool {
+        self.av.as_ref().is_none_or(|av| av.epoch() == self.av_epoch)
     }
 
     /// The peer of a handle, known or made.
@@ -375,6 +393,14 @@ impl<K: LockKind> Engine<K> {
         if let Some(link) = self.link(id)
             && link.consumed(cost)
         {
+            self.grant(id);
+        }
+    }
+
+    /// Grants the peer of a link again what was consumed.
+    #[cold]
+    pub(super) fn grant(&mut self, id: LinkId) {
+        if let Some(link) = self.link(id) {
             link.grant();
             self.list(id);
         }
@@ -410,7 +436,7 @@ impl<K: LockKind> Engine<K> {
     /// Ends the oldest operation with that context that can still be ended. False if there is none.
     pub(super) fn cancel(&mut self, context: usize) -> bool {
         let posted = self.lanes.iter().flat_map(Matcher::posted).filter_map(|key| {
-            let receive = self.receives.get(key as usize)?;
+            let receive = self.receives.get(key)?;
             (receive.ticket.context() == context).then_some((receive.seq, true, key))
         });
         let waiting = self.sends.iter().filter_map(|(key, send)| {
@@ -454,7 +480,7 @@ impl<K: LockKind> Engine<K> {
         for (key, send) in &self.sends {
             let _ = writeln!(out, "send {key} of {} bytes, {:?}: {:?}", send.len, send.label, send.stage);
         }
-        for (key, receive) in &self.receives {
+        for (key, receive) in self.receives.iter() {
             let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
         }
         for (key, message) in &self.unexpected {
@@ -479,7 +505,7 @@ impl<K: LockKind> Engine<K> {
     /// Ends receives and unexpected messages without completions. Only for closing.
     pub(super) fn discard_receives(&mut self) {
         self.lanes = [Matcher::default(), Matcher::default()];
-        for receive in self.receives.drain() {
+        for receive in self.receives.take_all() {
             receive.ticket.discard();
         }
         self.multis.clear();

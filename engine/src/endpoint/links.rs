@@ -242,7 +242,7 @@ impl<K: LockKind> Engine<K> {
             }
         }
         self.end_unexpected(id, why);
-        let broken: Vec<usize> = self
+        let broken: Vec<u32> = self
             .receives
             .iter()
             .filter(|(_, receive)| match &receive.stage {
@@ -253,8 +253,9 @@ impl<K: LockKind> Engine<K> {
             .map(|(key, _)| key)
             .collect();
         for key in broken {
-            let receive = self.receives.remove(key);
-            self.fail_receive(receive, why);
+            if let Some(receive) = self.receives.remove(key) {
+                self.fail_receive(receive, why);
+            }
         }
         let lost = self.failures - before;
         if lost > 0 && self.phase != Phase::Closing {
@@ -294,7 +295,7 @@ impl<K: LockKind> Engine<K> {
                 }
             }
             if let Body::Coming { claimed: Some(receive), .. } = message.body
-                && let Some(receive) = self.receives.try_remove(receive as usize)
+                && let Some(receive) = self.receives.remove(receive)
             {
                 self.fail_receive(receive, why);
             }

@@ -74,9 +74,18 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         [theirs, self.engine.next_deadline()].into_iter().flatten().min()
     }
 
-    fn poll(&mut self) -> bool {
-        let Self { transport: Some(transport), engine, .. } = self else { return false };
-        let mut any = transport.poll(engine);
+    #[inline(always)]
+    fn poll(&mut self) -> Visit {
+        let Self { transport: Some(transport), engine, .. } = self else { return Visit { active: false, busy: false } };
+        let active = transport.poll(engine);
+        if engine.yielding || !engine.todo.is_empty() || !engine.abandoned.is_empty() {
+            return Self::follow_up(transport, engine, active);
+        }
+        Visit { active, busy: transport.is_busy() }
+    }
+
+    #[inline(never)]
+    fn follow_up(transport: &mut T, engine: &mut Engine<K>, mut active: bool) -> Visit {
         engine.tick(transport);
         // What arrived may be answered at once, and an answer may let more arrive; bounded, so that nobody starves.
         for _ in 0..4 {
@@ -84,10 +93,10 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
                 break;
             }
             engine.settle(transport);
-            any = true;
+            active = true;
             transport.flush(Flush::All, engine);
         }
-        any
+        Visit { active, busy: transport.is_busy() || engine.next_deadline().is_some() }
     }
 }
 
@@ -357,8 +366,35 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 }
 
 impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
-    #[inline]
+    #[inline(always)]
     fn send(&self, op: SendOp) -> Result<(), Errno> {
+        if T::AT_ONCE > 0 {
+            let mut inner = K::lock(&self.inner);
+            if let Inner { transport: Some(transport), engine, .. } = &mut *inner
+                && engine.send_at_once(transport, &op)
+            {
+                drop(inner);
+                // It has left. The answer is looked for by polling.
+                self.heat.announce();
+                return Ok(());
+            }
+        }
+        self.send_any(op)
+    }
+
+    #[inline(always)]
+    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        let posted = K::lock(&self.inner).engine.post_at_once(op);
+        match posted {
+            Ok(()) => Ok(()),
+            Err(op) => self.receive_any(op),
+        }
+    }
+}
+
+impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    #[inline(never)]
+    fn send_any(&self, op: SendOp) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
         let result = engine.send(transport, op);
@@ -374,8 +410,8 @@ impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
         result
     }
 
-    #[inline]
-    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+    #[inline(never)]
+    fn receive_any(&self, op: RecvOp) -> Result<(), Errno> {
         let mut guard = K::lock(&self.inner);
         let inner = &mut *guard;
         if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
@@ -402,10 +438,7 @@ impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
 
 impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     fn visit(&self) -> Visit {
-        let mut inner = K::lock(&self.inner);
-        let active = inner.poll();
-        let busy = inner.transport.as_ref().is_some_and(Transport::is_busy) || inner.engine.next_deadline().is_some();
-        Visit { active, busy }
+        K::lock(&self.inner).poll()
     }
 
     fn flush(&self, how: Flush) {

@@ -23,7 +23,41 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    #[inline]
+    /// The common case in one piece: a short message to a peer with a link and credit, of which nothing is to be remembered.
+    /// False: something is not as usual, and nothing has happened.
+    #[inline(always)]
+    pub(super) fn send_at_once<T: Transport>(&mut self, transport: &mut T, op: &SendOp) -> bool {
+        const UNUSUAL: OpFlags =
+            UNSUPPORTED.union(OpFlags::MATCH_COMPLETE).union(OpFlags::DELIVERY_COMPLETE).union(OpFlags::FENCE);
+        let len = op.buffer.len();
+        let (Phase::Enabled, Some(target)) = (self.phase, &self.out.tx) else { return false };
+        if len > T::AT_ONCE.min(self.config.inject_size)
+            || op.flags.intersects(UNUSUAL)
+            || self.sends.len() >= self.config.tx_size
+        {
+            return false;
+        }
+        let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let Some(peer) = self.known_peer(op.dest).and_then(|peer| self.peers.get(peer)) else { return false };
+        let PeerState::Open(id) = peer.state else { return false };
+        if !peer.waiting.is_empty() {
+            return false;
+        }
+        let Some(Some(link)) = self.links.get_mut(id.index()) else { return false };
+        if len > link.out.eager as usize || !link.affords_eager(len) {
+            return false;
+        }
+        // Nobody answers it: it needs no number.
+        let label = Label { tag: op.tag, data: op.data, ack: AckWanted::No };
+        if !transport.submit_at_once(id, &Frame::Eager { id: 0, label }.encode(), &op.buffer, len) {
+            return false;
+        }
+        link.spend(len as u64 + OVERHEAD);
+        let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
+        self.out.sent(Ticket::new(op.context, kind.union(OpFlags::SEND), silent).finish(), silent);
+        true
+    }
+
     pub(super) fn send<T: Transport>(&mut self, transport: &mut T, op: SendOp) -> Result<(), Errno> {
         self.accepts()?;
         let target = self.out.tx.as_ref().ok_or(Errno::ENOCQ)?;

@@ -26,7 +26,40 @@ struct Posting {
 }
 
 impl<K: LockKind> Engine<K> {
-    #[inline]
+    /// The common case in one piece: a receive of one message while none waits. Otherwise nothing has happened, and it is
+    /// given back.
+    #[inline(always)]
+    pub(super) fn post_at_once(&mut self, op: RecvOp) -> Result<(), RecvOp> {
+        const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
+        let (Phase::Enabled, Some(target)) = (self.phase, &self.out.rx) else { return Err(op) };
+        let lane = if op.tag.is_some() { TAGGED } else { MSG };
+        if op.flags.intersects(UNUSUAL)
+            || self.receives.len() >= self.config.rx_size
+            || self.lanes[lane].has_unexpected()
+        {
+            return Err(op);
+        }
+        let silent = target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let (pattern, kind) = self.pattern(op.tag, op.src);
+        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
+        self.lanes[lane].post(pattern, number);
+        Ok(())
+    }
+
+    /// What a receive accepts, and what kind of operation its completion says that it was.
+    #[inline(always)]
+    fn pattern(&self, tag: Option<(u64, u64)>, src: FiAddr) -> (Pattern, OpFlags) {
+        let (tag, ignore, kind, directed) = match tag {
+            Some((tag, ignore)) => {
+                let directed = Caps::DIRECTED_RECV.union(Caps::TAGGED_DIRECTED_RECV);
+                (tag, ignore, OpFlags::TAGGED.union(OpFlags::RECV), directed)
+            }
+            None => (0, u64::MAX, OpFlags::MSG.union(OpFlags::RECV), Caps::DIRECTED_RECV),
+        };
+        let src = if self.config.caps.intersects(directed) { src } else { FiAddr::UNSPEC };
+        (Pattern { tag, ignore, src }, kind)
+    }
+
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
         match self.phase {
             Phase::New if matches!(self.config.speaker, Speaker::Msg) => {}
@@ -38,15 +71,8 @@ impl<K: LockKind> Engine<K> {
         }
         self.check_av();
         let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
-        let (lane, tag, ignore, kind, directed) = match op.tag {
-            Some((tag, ignore)) => {
-                let directed = Caps::DIRECTED_RECV.union(Caps::TAGGED_DIRECTED_RECV);
-                (TAGGED, tag, ignore, OpFlags::TAGGED.union(OpFlags::RECV), directed)
-            }
-            None => (MSG, 0, u64::MAX, OpFlags::MSG.union(OpFlags::RECV), Caps::DIRECTED_RECV),
-        };
-        let src = if self.config.caps.intersects(directed) { op.src } else { FiAddr::UNSPEC };
-        let pattern = Pattern { tag, ignore, src };
+        let lane = if op.tag.is_some() { TAGGED } else { MSG };
+        let (pattern, kind) = self.pattern(op.tag, op.src);
         if op.flags.intersects(LOOKS) {
             return self.look(transport, Posting { op, pattern, lane, kind, silent });
         }
@@ -57,20 +83,25 @@ impl<K: LockKind> Engine<K> {
             return self.receive_several(transport, Posting { op, pattern, lane, kind, silent });
         }
         let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
-        match self.lanes[lane].take_unexpected(&pattern) {
-            Some(message) => {
-                self.give(number, message);
-                self.settle(transport);
-            }
-            None => self.lanes[lane].post(pattern, number),
+        if self.lanes[lane].has_unexpected() && self.take_waiting(transport, lane, pattern, number) {
+            return Ok(());
         }
+        self.lanes[lane].post(pattern, number);
         Ok(())
     }
 
-    #[inline]
+    /// Gives a new receive the oldest message that waits for one like it.
+    fn take_waiting<T: Transport>(&mut self, transport: &mut T, lane: usize, pattern: Pattern, number: u32) -> bool {
+        let Some(message) = self.lanes[lane].take_unexpected(&pattern) else { return false };
+        self.give(number, message);
+        self.settle(transport);
+        true
+    }
+
+    #[inline(always)]
     fn add_receive(&mut self, ticket: Ticket, buffer: Option<Buffer>, role: Role, lane: usize) -> u32 {
         let seq = self.next_seq();
-        key(self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, lane, seq }))
+        self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, lane, seq })
     }
 
     /// Posts a buffer for several messages.
@@ -113,7 +144,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn match_posted(&mut self, lane: usize, tag: u64, src: FiAddr, len: u64) -> Option<u32> {
         loop {
             let found = self.lanes[lane].take_posted(tag, src)?;
-            match self.receives.get(found as usize).map(|receive| receive.role) {
+            match self.receives.get(found).map(|receive| receive.role) {
                 Some(Role::Multi(multi)) => {
                     if let Some(part) = self.carve(found, multi, len) {
                         return Some(part);
@@ -128,7 +159,7 @@ impl<K: LockKind> Engine<K> {
     /// those that are there already: then the buffer takes no more.
     #[cold]
     pub(super) fn carve(&mut self, parent: u32, multi: u32, len: u64) -> Option<u32> {
-        let receive = self.receives.get_mut(parent as usize)?;
+        let receive = self.receives.get_mut(parent)?;
         let state = self.multis.get_mut(multi as usize)?;
         let buffer = receive.buffer.as_mut()?;
         let room = buffer.len();
@@ -150,7 +181,7 @@ impl<K: LockKind> Engine<K> {
 
     /// A buffer for several messages takes no more.
     fn retire(&mut self, parent: u32, multi: u32) {
-        if let Some(lane) = self.receives.get(parent as usize).map(|receive| receive.lane) {
+        if let Some(lane) = self.receives.get(parent).map(|receive| receive.lane) {
             self.lanes[lane].withdraw(parent);
         }
         let Some(state) = self.multis.get_mut(multi as usize) else { return };
@@ -163,7 +194,7 @@ impl<K: LockKind> Engine<K> {
     /// A message of a buffer for several has completed. True if its entry is the one that gives the buffer back.
     #[cold]
     pub(super) fn part_is_done(&mut self, parent: u32, silent: bool) -> bool {
-        let Some(Role::Multi(multi)) = self.receives.get(parent as usize).map(|receive| receive.role) else {
+        let Some(Role::Multi(multi)) = self.receives.get(parent).map(|receive| receive.role) else {
             return false;
         };
         let Some(state) = self.multis.get_mut(multi as usize) else { return false };
@@ -177,7 +208,7 @@ impl<K: LockKind> Engine<K> {
     /// Gives a buffer for several messages back. With `joined` the entry of its last message says so, unless there is an
     /// error to report: then true.
     fn release(&mut self, parent: u32, multi: u32, joined: bool) -> bool {
-        let Some(receive) = self.receives.try_remove(parent as usize) else { return false };
+        let Some(receive) = self.receives.remove(parent) else { return false };
         let state = self.multis.remove(multi as usize);
         let mut completion = receive.ticket.finish();
         match state.ended {
@@ -199,7 +230,7 @@ impl<K: LockKind> Engine<K> {
     /// Ends a posted receive that failed: cancelled, or nobody is left who could fill it.
     #[cold]
     pub(super) fn fail_posted(&mut self, number: u32, why: &Down) {
-        let Some(receive) = self.receives.get(number as usize) else { return };
+        let Some(receive) = self.receives.get(number) else { return };
         self.lanes[receive.lane].withdraw(number);
         if let Role::Multi(multi) = receive.role {
             let Some(state) = self.multis.get_mut(multi as usize) else { return };
@@ -208,7 +239,7 @@ impl<K: LockKind> Engine<K> {
             if state.parts == 0 {
                 self.release(number, multi, false);
             }
-        } else if let Some(receive) = self.receives.try_remove(number as usize) {
+        } else if let Some(receive) = self.receives.remove(number) {
             self.fail_receive(receive, why);
         }
     }

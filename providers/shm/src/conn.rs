@@ -14,7 +14,7 @@ use crate::region::{Pool, Region, Ring, Side};
 use crate::window::{SMALLEST, Window};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Instant};
-use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
 use ofi_engine::transport::{Arriving, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
@@ -27,7 +27,10 @@ use std::sync::Arc;
 
 /// Bytes of header and payload that travel in lines.
 pub(crate) const INLINE: usize = 2 * BODY * 8;
+/// Bytes of them that fit into one.
 const LINE: usize = BODY * 8;
+/// Bytes of the shortest frames.
+const SHORT: usize = 24;
 /// Lines of a link that are read before others have their turn.
 const READS: usize = 64;
 /// Bytes of a link that are read before others have their turn.
@@ -44,6 +47,12 @@ const ORDERS: u64 = 1;
 
 const fn head(kind: u64, header: usize, len: usize) -> u64 {
     kind << 40 | (header as u64) << 32 | len as u64
+}
+
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "8 bits")]
+const fn header_of(word: u64) -> usize {
+    (word >> 32 & 0xff) as usize
 }
 
 const fn place(at: usize, len: usize) -> u64 {
@@ -100,7 +109,7 @@ pub(crate) enum Out {
 /// A payload on its way.
 #[derive(Debug)]
 pub(crate) struct Large {
-    pub(crate) header: ArrayVec<u8, MAX_HEADER>,
+    pub(crate) header: Header,
     pub(crate) buffer: Buffer,
     pub(crate) from: usize,
     pub(crate) len: usize,
@@ -211,13 +220,13 @@ impl Conn {
     }
 
     /// Whether there is something to read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_ready(&self) -> bool {
         self.reader.is_ready()
     }
 
     /// Whether the other side must be woken after what was just done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn must_wake(&self, news: News) -> bool {
         must_wake(self.region.asleep(self.side.other()), news, self.order)
     }
@@ -260,6 +269,57 @@ impl Conn {
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire pairs with the Release in `leave`.
         self.word(self.side.other()).load(Ordering::Acquire) != 0
+    }
+
+    /// Sends a frame with the first `len` bytes of a buffer if it fits into lines and there is room for it now.
+    #[inline(always)]
+    pub(crate) fn send_line(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        if header.len() + len > LINE {
+            return self.send_two_lines(header, buffer, len);
+        }
+        let Some(payload) = buffer.words(len) else { return false };
+        if self.writer.has_room(1) != Ok(true) {
+            return false;
+        }
+        let line = self.writer.blank();
+        let [first, second, third, fourth] = header.words();
+        // What is behind the header's end is written over by the payload, or does not matter.
+        line.set(0, first);
+        line.set(1, second);
+        let words = header.len() / 8;
+        if words > 2 {
+            line.set(2, third);
+            line.set(3, fourth);
+        }
+        for (at, word) in payload.enumerate() {
+            line.set(words + at, word);
+        }
+        self.writer.publish(head(KIND_INLINE, header.len(), len));
+        true
+    }
+
+    fn send_two_lines(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        let Some(payload) = buffer.words(len) else { return false };
+        if header.len() + len > INLINE || self.writer.has_room(2) != Ok(true) {
+            return false;
+        }
+        let (first, second) = (self.writer.blank(), self.writer.second_blank());
+        let words = header.words().into_iter().take(header.len() / 8).chain(payload);
+        for (at, word) in words.enumerate() {
+            if at < BODY {
+                first.set(at, word);
+            } else {
+                second.set(at - BODY, word);
+            }
+        }
+        self.writer.publish_two(head(KIND_INLINE, header.len(), len));
+        true
+    }
+
+    /// Whether something waits that what is sent now must not overtake.
+    #[inline(always)]
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.out.is_empty()
     }
 
     /// Sends header and payload if there is room for them now and they fit into lines.
@@ -328,8 +388,8 @@ impl Conn {
             let Some(at) = self.take(len, budget)? else { return Ok(false) };
             self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
             if large.done == 0 {
-                let mut body: [u64; BODY] = words(&large.header);
-                body[4] = place(at, len);
+                let [first, second, third, fourth] = large.header.words();
+                let body = [first, second, third, fourth, place(at, len), 0, 0];
                 self.writer.write(head(KIND_POOLED, large.header.len(), large.len), &body);
             } else {
                 let mut body = [0; BODY];
@@ -393,39 +453,81 @@ impl Conn {
     }
 
     /// Reads what has come, within bounds. True if there was anything.
+    #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, sink: &mut impl Sink) -> Result<bool, Trouble> {
         let (mut lines, mut bytes) = (0, 0);
-        while lines < READS && bytes < BYTES {
-            let Some((word, body)) = self.reader.read() else { break };
+        let mut next = self.reader.head();
+        while let Some(word) = next
+            && lines < READS
+            && bytes < BYTES
+        {
             lines += 1;
-            let (kind, header) = (word >> 40, usize::try_from(word >> 32 & 0xff).unwrap_or(0));
-            let (_, len) = unplace(word);
-            match kind {
-                KIND_INLINE => self.read_inline(link, header, len, body, sink)?,
-                KIND_POOLED | KIND_PIECE => {
-                    bytes += if kind == KIND_POOLED {
-                        self.read_pooled(link, header, len, &body, sink)?
-                    } else {
-                        self.read_piece(link, len, body[0], sink)?
-                    };
-                    self.reader.advance(1);
-                    // The room that it took is to be had again at once.
-                    self.reader.tell();
-                }
-                KIND_HELLO => self.read_hello(link, len, &body, ours, sink)?,
-                KIND_END => {
-                    self.reader.advance(1);
-                    self.reader.tell();
-                    return Err(Trouble::Ended);
-                }
-                _ => return Err(Violation("a line of unknown kind").into()),
+            if !self.read_short(link, word, sink)? {
+                bytes += self.read_any(link, word, ours, sink)?;
             }
+            next = self.reader.head();
         }
         Ok(lines > 0)
     }
 
-    #[inline]
-    fn read_inline(
+    /// Reads a frame that is in one line. False if it is not, or is not to be: nothing has happened then.
+    #[inline(always)]
+    fn read_short(&mut self, link: LinkId, word: u64, sink: &mut impl Sink) -> Result<bool, Trouble> {
+        let (header, (_, len)) = (header_of(word), unplace(word));
+        let total = header + len;
+        if word >> 40 != KIND_INLINE || header > MAX_HEADER || total > LINE || self.state_is_other() {
+            return Ok(false);
+        }
+        if total <= SHORT {
+            let bytes: [_; SHORT / 8] = self.reader.front().map(u64::to_ne_bytes);
+            self.reader.advance(1);
+            let (header, payload) = bytes.as_flattened()[..total].split_at(header);
+            sink.frame(link, header, Arriving::Here(payload))?;
+        } else {
+            let bytes = self.reader.rest().map(u64::to_ne_bytes);
+            self.reader.advance(1);
+            let (header, payload) = bytes.as_flattened()[..total].split_at(header);
+            sink.frame(link, header, Arriving::Here(payload))?;
+        }
+        Ok(true)
+    }
+
+    /// No frame may begin now.
+    #[inline(always)]
+    const fn state_is_other(&self) -> bool {
+        !matches!(self.state, State::Open) || self.coming.is_some()
+    }
+
+    #[inline(never)]
+    fn read_any(&mut self, link: LinkId, word: u64, ours: bool, sink: &mut impl Sink) -> Result<usize, Trouble> {
+        let (header, (_, len)) = (header_of(word), unplace(word));
+        let body = self.reader.rest();
+        let mut bytes = 0;
+        match word >> 40 {
+            KIND_INLINE => self.read_two(link, header, len, body, sink)?,
+            kind @ (KIND_POOLED | KIND_PIECE) => {
+                bytes = if kind == KIND_POOLED {
+                    self.read_pooled(link, header, len, &body, sink)?
+                } else {
+                    self.read_piece(link, len, body[0], sink)?
+                };
+                self.reader.advance(1);
+                // The room that it took is to be had again at once.
+                self.reader.tell();
+            }
+            KIND_HELLO => self.read_hello(link, len, &body, ours, sink)?,
+            KIND_END => {
+                self.reader.advance(1);
+                self.reader.tell();
+                return Err(Trouble::Ended);
+            }
+            _ => return Err(Violation("a line of unknown kind").into()),
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a frame that is in two lines.
+    fn read_two(
         &mut self,
         link: LinkId,
         header: usize,
@@ -434,24 +536,14 @@ impl Conn {
         sink: &mut impl Sink,
     ) -> Result<(), Trouble> {
         let total = header + len;
-        if header > MAX_HEADER || total > INLINE || !matches!(self.state, State::Open) || self.coming.is_some() {
+        if header > MAX_HEADER || total <= LINE || total > INLINE || self.state_is_other() {
             return Err(Violation("a line that does not fit").into());
         }
-        let mut bytes = [0u8; INLINE];
-        let (chunks, _) = bytes.as_chunks_mut::<8>();
-        for (chunk, word) in chunks.iter_mut().zip(&body) {
-            *chunk = word.to_ne_bytes();
-        }
-        let mut lines = 1;
-        if total > LINE {
-            let more = self.reader.read_second().map_err(|_| DAMAGED)?;
-            for (chunk, word) in chunks[BODY..].iter_mut().zip(&more) {
-                *chunk = word.to_ne_bytes();
-            }
-            lines = 2;
-        }
-        self.reader.advance(lines);
-        sink.frame(link, &bytes[..header], Arriving::Here(&bytes[header..total]))?;
+        let second = self.reader.read_second().map_err(|_| DAMAGED)?;
+        self.reader.advance(2);
+        let both = [body.map(u64::to_ne_bytes), second.map(u64::to_ne_bytes)];
+        let (header, payload) = both.as_flattened().as_flattened()[..total].split_at(header);
+        sink.frame(link, header, Arriving::Here(payload))?;
         Ok(())
     }
 
@@ -466,7 +558,7 @@ impl Conn {
     ) -> Result<usize, Trouble> {
         let (at, len) = unplace(body[4]);
         let fits = header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.theirs.bytes.holds(at, len);
-        if !fits || !matches!(self.state, State::Open) || self.coming.is_some() {
+        if !fits || self.state_is_other() {
             return Err(Violation("a payload that does not fit").into());
         }
         let mut bytes = [0u8; MAX_HEADER];

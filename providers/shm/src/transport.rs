@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
-use ofi_engine::frame::Violation;
+use ofi_engine::frame::{Header, Violation};
 use ofi_engine::transport::{
     Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency, Verdict,
 };
@@ -73,8 +73,9 @@ pub struct ShmTransport {
     finished: Vec<(LinkId, Token, Buffer)>,
     /// Links that ended outside a poll.
     lost: Vec<(usize, Down)>,
-    polls: u32,
+    /// Polls between looks at the clock, and until the next.
     clock_every: u32,
+    until_clock: u32,
     clock_at: Instant,
     letters_at: Instant,
     probe_at: Instant,
@@ -106,8 +107,8 @@ impl ShmTransport {
             senders: Vec::new(),
             finished: Vec::new(),
             lost: Vec::new(),
-            polls: 0,
             clock_every: 1,
+            until_clock: 1,
             clock_at: now,
             letters_at: now,
             probe_at: now,
@@ -181,7 +182,7 @@ impl ShmTransport {
     }
 
     /// Wakes the other side of a link to which something was written, if it sleeps.
-    #[inline]
+    #[inline(always)]
     fn wake(conn: &mut Conn, news: News, post: &Post) {
         if conn.must_wake(news) {
             Self::send_wake(conn, post);
@@ -417,6 +418,7 @@ impl ShmTransport {
         self.clock_at = now;
         let rarely = took > Duration::from_micros(1) * self.clock_every;
         self.clock_every = if rarely { 1 } else { CLOCK_EVERY };
+        self.until_clock = self.clock_every;
         let mut any = false;
         if now >= self.letters_at {
             self.letters_at = now + LETTERS_EVERY;
@@ -499,6 +501,7 @@ fn unreachable(to: &Addr, error: &io::Error) -> Down {
 impl Transport for ShmTransport {
     type Request = Pending;
     const POLLED: bool = true;
+    const AT_ONCE: usize = INLINE;
 
     fn local_addr(&self) -> Addr {
         self.local
@@ -533,7 +536,7 @@ impl Transport for ShmTransport {
         if let (false, Err(error)) = (blocked, &outcome) {
             self.lost.push((slot, unreachable(to, error)));
         }
-        self.clock_every = 1;
+        (self.clock_every, self.until_clock) = (1, 1);
         Ok(id(slot))
     }
 
@@ -549,8 +552,7 @@ impl Transport for ShmTransport {
         Ok(id(slot))
     }
 
-    #[inline]
-    fn submit(&mut self, link: LinkId, header: &[u8], mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
+    fn submit(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
         let slot = link.index();
         let Self { conns, post, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
@@ -563,11 +565,7 @@ impl Transport for ShmTransport {
             let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
             bytes.truncate(header.len() + len);
             let (front, back) = bytes.split_at_mut(header.len());
-            match <&[u8; 16]>::try_from(header) {
-                // That of a short tagged message: a copy of a known length is no call.
-                Ok(header) => front.copy_from_slice(header),
-                Err(_) => front.copy_from_slice(header),
-            }
+            front.copy_from_slice(header);
             if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
                 buffer.read_at(from, back);
             }
@@ -591,8 +589,7 @@ impl Transport for ShmTransport {
         }
         let Some(payload) = &mut payload else { return Submitted::Done };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let header = header.iter().copied().collect();
-        let mut large = Large { header, buffer, from, len, done: 0, token: Some(payload.token) };
+        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
         let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };
         match sent {
             Ok(true) => {
@@ -624,34 +621,31 @@ impl Transport for ShmTransport {
         }
     }
 
-    fn poll(&mut self, sink: &mut impl Sink) -> bool {
-        let mut any = !self.finished.is_empty() || !self.lost.is_empty();
-        self.deliver_finished(sink);
-        self.lose_lost(sink);
-        if self.armed {
-            return self.poll_armed(sink) | any;
+    #[inline(always)]
+    fn submit_at_once(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        let Self { conns, post, .. } = self;
+        let Some(conn) = conns.get_mut(link.index()) else { return false };
+        if conn.finishing || conn.lost || conn.has_waiting() || !conn.send_line(header, buffer, len) {
+            return false;
         }
-        for rank in 0..self.order.len().min(BUSY) {
-            let Some(&slot) = self.order.get(rank) else { break };
-            if self.conns[slot].is_ready() && self.read(slot, sink) {
-                any = true;
-                if rank > 0 && self.conns.contains(slot) {
-                    self.promote(slot);
-                }
+        Self::wake(conn, News::Line, post);
+        true
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, sink: &mut impl Sink) -> bool {
+        if !self.is_calm() {
+            return self.poll_links(sink);
+        }
+        // Mostly there is nothing: that is found out first, and fast.
+        self.until_clock -= 1;
+        for rank in 0..self.order.len() {
+            let Some(slot) = self.order.get(rank).copied() else { break };
+            if self.conns.get(slot).is_some_and(Conn::is_ready) {
+                return if self.order.len() == 1 { self.read(slot, sink) } else { self.poll_links(sink) };
             }
         }
-        if self.order.len() > BUSY {
-            any |= self.read_others(if any { 1 } else { OTHERS }, sink);
-        }
-        if !self.senders.is_empty() {
-            any |= self.send_all();
-            self.deliver_finished(sink);
-        }
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(self.clock_every) {
-            any |= self.look_around(sink);
-        }
-        any
+        false
     }
 
     fn flush(&mut self, _how: Flush, sink: &mut impl Sink) {
@@ -730,6 +724,44 @@ impl Transport for ShmTransport {
 }
 
 impl ShmTransport {
+    /// Nothing but busy links is to be looked at in the next poll.
+    #[inline(always)]
+    const fn is_calm(&self) -> bool {
+        let waiting = self.finished.len() | self.lost.len() | self.senders.len();
+        waiting == 0 && !self.armed && self.order.len() <= BUSY && self.until_clock > 1
+    }
+
+    #[inline(never)]
+    fn poll_links(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = !self.finished.is_empty() || !self.lost.is_empty();
+        self.deliver_finished(sink);
+        self.lose_lost(sink);
+        if self.armed {
+            return self.poll_armed(sink) | any;
+        }
+        for rank in 0..self.order.len().min(BUSY) {
+            let Some(&slot) = self.order.get(rank) else { break };
+            if self.conns[slot].is_ready() && self.read(slot, sink) {
+                any = true;
+                if rank > 0 && self.conns.contains(slot) {
+                    self.promote(slot);
+                }
+            }
+        }
+        if self.order.len() > BUSY {
+            any |= self.read_others(if any { 1 } else { OTHERS }, sink);
+        }
+        if !self.senders.is_empty() {
+            any |= self.send_all();
+            self.deliver_finished(sink);
+        }
+        self.until_clock = self.until_clock.saturating_sub(1);
+        if self.until_clock == 0 {
+            any |= self.look_around(sink);
+        }
+        any
+    }
+
     #[cold]
     fn break_link(&mut self, slot: usize, Violation(what): Violation) -> Submitted {
         let remote = self.conns[slot].remote;

@@ -10,7 +10,7 @@ use crate::writer::{COPY, Writer};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
-use ofi_engine::frame::Violation;
+use ofi_engine::frame::{Header, Violation};
 use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
 use ofi_memory::Buffer;
 use ofi_os::poller::{Event, Interest};
@@ -515,7 +515,13 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     #[inline]
-    fn submit(&mut self, link: LinkId, header: &[u8], mut payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted {
+    fn submit(
+        &mut self,
+        link: LinkId,
+        header: &Header,
+        mut payload: Option<Payload<'_>>,
+        urgency: Urgency,
+    ) -> Submitted {
         let slot = index(link);
         let Self { conns, net, scratch, audit_at, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
-use ofi_engine::frame::MAX_HEADER;
+use ofi_engine::frame::Header;
 use ofi_engine::transport::{
     Arriving, Finish, Flush, LinkId, Payload, Place, Sink, Submitted, Transport, Urgency, Verdict,
 };
@@ -20,7 +20,7 @@ pub const MOST: usize = 64;
 enum Item {
     Ask(Vec<u8>),
     Answer(Vec<u8>),
-    Frame(ArrayVec<u8, MAX_HEADER>, ArrayVec<u8, MOST>),
+    Frame(Header, ArrayVec<u8, MOST>),
 }
 
 type Queue = Arc<Mutex<VecDeque<Item>>>;
@@ -78,15 +78,13 @@ impl Transport for Wire {
     }
 
     #[inline]
-    fn submit(&mut self, _link: LinkId, header: &[u8], payload: Option<Payload<'_>>, _urgency: Urgency) -> Submitted {
+    fn submit(&mut self, _link: LinkId, header: &Header, payload: Option<Payload<'_>>, _urgency: Urgency) -> Submitted {
         self.scratch.clear();
         if let Some(Payload { buffer: Some(buffer), from, len, .. }) = payload {
             buffer.append_to(from, len, &mut self.scratch);
         }
-        let (Ok(header), Ok(bytes)) = (ArrayVec::try_from(header), ArrayVec::try_from(&self.scratch[..])) else {
-            return Submitted::Broken;
-        };
-        lock(&self.outgoing).push_back(Item::Frame(header, bytes));
+        let Ok(bytes) = ArrayVec::try_from(&self.scratch[..]) else { return Submitted::Broken };
+        lock(&self.outgoing).push_back(Item::Frame(*header, bytes));
         Submitted::Done
     }
 

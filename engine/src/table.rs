@@ -1,0 +1,140 @@
+//! A table whose entries keep their number: like a slab, and an entry can end where it is. Taking a large one out to drop it
+//! costs more than what it is for.
+
+/// Entries by number; numbers of entries that ended are used again.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    slots: Vec<Slot<T>>,
+    /// The slot to use next: the latest that became free, or one more than there are.
+    free: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    /// The slot to use after this one.
+    Free(u32),
+    Used(T),
+}
+
+impl<T> Table<T> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new(), free: 0, len: 0 }
+    }
+
+    /// How many entries there are.
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds an entry; its number.
+    ///
+    /// # Panics
+    /// If there are 2^32.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        let number = self.free;
+        self.len += 1;
+        if number as usize == self.slots.len() {
+            self.slots.push(Slot::Used(value));
+            self.free = u32::try_from(self.slots.len()).expect("tables are far smaller than 2^32");
+        } else {
+            self.free = match self.slots.get(number as usize) {
+                Some(&Slot::Free(next)) => next,
+                _ => unreachable!("a free slot is there and free"),
+            };
+            self.slots[number as usize] = Slot::Used(value);
+        }
+        number
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        match self.slots.get(number as usize) {
+            Some(Slot::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        match self.slots.get_mut(number as usize) {
+            Some(Slot::Used(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Ends an entry where it is, without dropping it: for one that owns nothing.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, number: u32) {
+        if let Some(slot @ Slot::Used(_)) = self.slots.get_mut(number as usize) {
+            core::mem::forget(core::mem::replace(slot, Slot::Free(self.free)));
+            self.free = number;
+            self.len -= 1;
+        }
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        let slot = self.slots.get_mut(number as usize)?;
+        if matches!(slot, Slot::Free(_)) {
+            return None;
+        }
+        let Slot::Used(value) = core::mem::replace(slot, Slot::Free(self.free)) else { return None };
+        self.free = number;
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// The entries with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {
+            Slot::Used(value) => Some((number, value)),
+            Slot::Free(_) => None,
+        })
+    }
+
+    /// Takes all entries out.
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
+        (self.free, self.len) = (0, 0);
+        core::mem::take(&mut self.slots).into_iter().filter_map(|slot| match slot {
+            Slot::Used(value) => Some(value),
+            Slot::Free(_) => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn entries_keep_their_numbers(steps in proptest::collection::vec((0u8..4, 0u32..12), 0..300)) {
+            let mut table = Table::new();
+            let mut model = HashMap::new();
+            for (at, (what, number)) in steps.into_iter().enumerate() {
+                match what {
+                    0 | 1 => {
+                        let number = table.insert(at);
+                        prop_assert!(model.insert(number, at).is_none());
+                    }
+                    2 => prop_assert_eq!(table.remove(number), model.remove(&number)),
+                    _ => {
+                        table.forget(number);
+                        model.remove(&number);
+                    }
+                }
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(table.get(number), model.get(&number));
+                prop_assert_eq!(table.get_mut(number).copied(), model.get(&number).copied());
+                prop_assert_eq!(table.iter().map(|(number, value)| (number, *value)).collect::<HashMap<_, _>>(), model.clone());
+            }
+            prop_assert_eq!(table.take_all().count(), model.len());
+            prop_assert_eq!((table.len(), table.iter().count()), (0, 0));
+        }
+    }
+}
