@@ -89,6 +89,10 @@ impl Matcher {
 
     /// The oldest posted receive that the message fits, removed unless it stays.
     pub fn take_posted(&mut self, tag: u64, src: FiAddr) -> Option<u32> {
+        if let Some(first) = self.first(tag, src) {
+            self.take_first();
+            return Some(first);
+        }
         let at = self.posted.iter().position(|posted| posted.live && posted.pattern.fits(tag, src))?;
         if self.posted[at].stays {
             return Some(self.posted[at].key);

@@ -145,7 +145,10 @@ impl<K: LockKind> Engine<K> {
 
     #[inline(never)]
     fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
-        let frame = Frame::parse(header)?;
+        let frame = match Frame::plain_tag(header) {
+            Some(tag) => Frame::Eager { id: 0, label: Label { tag: Some(tag), data: None, ack: AckWanted::No } },
+            None => Frame::parse(header)?,
+        };
         match frame {
             Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
             Frame::Segment { token } => return self.handle_segment(id, token, payload),
@@ -175,8 +178,7 @@ impl<K: LockKind> Engine<K> {
     #[inline]
     fn sender(&mut self, id: LinkId) -> Sender {
         let src = self.source(id);
-        let addr = if src == FiAddr::UNSPEC { self.peer_addr(id) } else { None };
-        Sender { src, addr }
+        Sender { src, addr: self.addr_to_tell(src, id) }
     }
 
     fn handle_message(
@@ -278,6 +280,13 @@ impl<K: LockKind> Engine<K> {
         key
     }
 
+    /// The address of a sender that has no handle, if the application wants to be told.
+    #[inline]
+    fn addr_to_tell(&mut self, src: FiAddr, id: LinkId) -> Option<Box<Addr>> {
+        let tells = src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR);
+        if tells { self.peer_addr(id).map(Box::new) } else { None }
+    }
+
     fn peer_addr(&mut self, id: LinkId) -> Option<Addr> {
         let peer = self.link(id)?.peer;
         self.peers.get(peer)?.addr
@@ -326,7 +335,7 @@ impl<K: LockKind> Engine<K> {
             if label.wants(AckWanted::Delivery) {
                 self.acknowledge(link, id);
             }
-            let addr = if src == FiAddr::UNSPEC { self.peer_addr(link) } else { None };
+            let addr = self.addr_to_tell(src, link);
             self.finish_receive(entry, label, want, total, Sender { src, addr });
         }
     }
@@ -472,7 +481,8 @@ impl<K: LockKind> Engine<K> {
                 let Body::Here(bytes) = entry.body else { return };
                 if let Some(mut receive) = self.receives.remove(receive) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, &bytes));
-                    let addr = if entry.src == FiAddr::UNSPEC { entry.addr } else { None };
+                    let tells = entry.src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR);
+                    let addr = if tells { entry.addr.map(Box::new) } else { None };
                     self.finish_receive(
                         receive,
                         entry.label,

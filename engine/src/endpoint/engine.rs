@@ -358,9 +358,9 @@ impl<K: LockKind> Engine<K> {
             log::log(self.config.provider, level, Subsystem::EpData, || format!("{text}: it was cut"));
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
             self.out.receive_failed(failure(completion, &why, cut));
-        } else if who.addr.is_some() && self.config.caps.contains(Caps::SOURCE_ERR) {
+        } else if let Some(sender) = who.addr {
             let why = Down::new(Cause::UnknownSender, Errno::EADDRNOTAVAIL, Cause::UnknownSender.text());
-            self.out.receive_failed(Failure { sender: who.addr, ..failure(completion, &why, 0) });
+            self.out.receive_failed(Failure { sender: Some(*sender), ..failure(completion, &why, 0) });
         } else {
             self.out.received(completion, silent);
         }

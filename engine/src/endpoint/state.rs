@@ -272,12 +272,12 @@ pub(super) enum Role {
 }
 
 /// Who sent a message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Sender {
     /// As the address vector knows it.
     pub(super) src: FiAddr,
-    /// Its address, if the address vector does not have it.
-    pub(super) addr: Option<Addr>,
+    /// Its address, if the address vector does not have it and the application wants to be told (FI_SOURCE_ERR).
+    pub(super) addr: Option<Box<Addr>>,
 }
 
 /// What there is to know of a buffer for several messages (FI_MULTI_RECV). Its free bytes are its receive's buffer.
