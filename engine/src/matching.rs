@@ -45,7 +45,9 @@ struct Unexpected {
 /// closed when it reaches the front.
 #[derive(Debug, Default)]
 pub struct Matcher {
-    posted: VecDeque<Posted>,
+    /// Those before `front` are gone; the one there is live, unless there is none.
+    posted: Vec<Posted>,
+    front: usize,
     posted_live: usize,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
@@ -55,28 +57,53 @@ impl Matcher {
     /// Posts a receive that no unexpected message fits.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
-        self.posted.push_back(Posted { pattern, key, live: true, stays: false });
-        self.posted_live += 1;
+        self.push(Posted { pattern, key, live: true, stays: false });
     }
 
     /// Posts a receive that takes messages until it is withdrawn. Those that wait already are the caller's to give.
     pub fn post_staying(&mut self, pattern: Pattern, key: u32) {
-        self.posted.push_back(Posted { pattern, key, live: true, stays: true });
+        self.push(Posted { pattern, key, live: true, stays: true });
+    }
+
+    #[inline(always)]
+    fn push(&mut self, posted: Posted) {
+        if self.posted.len() == self.posted.capacity() {
+            self.make_room();
+        }
+        self.posted.push(posted);
         self.posted_live += 1;
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        if self.front > self.posted.len() / 2 {
+            self.drop_gone();
+        } else {
+            self.posted.reserve(self.posted.len().max(32));
+        }
+    }
+
+    fn drop_gone(&mut self) {
+        self.posted.drain(..self.front);
+        self.front = 0;
     }
 
     /// The oldest posted receive if the message fits it and it goes with one message: [`Self::take_first`] removes it.
     #[inline(always)]
     pub fn first(&self, tag: u64, src: FiAddr) -> Option<u32> {
-        // What is at the front is live.
-        self.posted.front().filter(|first| first.pattern.fits(tag, src) && !first.stays).map(|first| first.key)
+        self.posted.get(self.front).filter(|first| first.pattern.fits(tag, src) && !first.stays).map(|first| first.key)
     }
 
     /// Removes the oldest posted receive.
     #[inline(always)]
     pub fn take_first(&mut self) {
-        self.posted_live -= usize::from(self.posted.pop_front().is_some());
-        if self.posted.front().is_some_and(|next| !next.live) {
+        self.front += 1;
+        self.posted_live -= 1;
+        if self.posted_live == 0 {
+            // Used again from the beginning, where the cache still knows it.
+            self.posted.clear();
+            self.front = 0;
+        } else if !self.posted.get(self.front).is_some_and(|next| next.live) {
             self.close_gaps();
         }
     }
@@ -93,11 +120,17 @@ impl Matcher {
             self.take_first();
             return Some(first);
         }
-        let at = self.posted.iter().position(|posted| posted.live && posted.pattern.fits(tag, src))?;
+        let at = self.position(|posted| posted.pattern.fits(tag, src))?;
         if self.posted[at].stays {
             return Some(self.posted[at].key);
         }
         Some(self.remove_posted_at(at))
+    }
+
+    /// The place of the oldest posted receive of which that is true.
+    fn position(&self, mut what: impl FnMut(&Posted) -> bool) -> Option<usize> {
+        let at = self.posted[self.front..].iter().position(|posted| posted.live && what(posted))?;
+        Some(self.front + at)
     }
 
     fn remove_posted_at(&mut self, at: usize) -> u32 {
@@ -111,17 +144,22 @@ impl Matcher {
 
     /// Gaps at the front go at once, those elsewhere when there are many.
     fn close_gaps(&mut self) {
-        while self.posted.front().is_some_and(|posted| !posted.live) {
-            self.posted.pop_front();
+        while self.posted.get(self.front).is_some_and(|posted| !posted.live) {
+            self.front += 1;
         }
-        if self.posted.len() > 32 && self.posted.len() / 4 > self.posted_live {
+        let held = self.posted.len() - self.front;
+        if held == 0 {
+            self.posted.clear();
+            self.front = 0;
+        } else if held > 32 && held / 4 > self.posted_live {
+            self.drop_gone();
             self.posted.retain(|posted| posted.live);
         }
     }
 
     /// Removes a posted receive; false if it is not posted (any more).
     pub fn withdraw(&mut self, key: u32) -> bool {
-        match self.posted.iter().position(|posted| posted.live && posted.key == key) {
+        match self.position(|posted| posted.key == key) {
             Some(at) => {
                 self.remove_posted_at(at);
                 true
@@ -137,12 +175,13 @@ impl Matcher {
 
     /// The keys of the posted receives, oldest first.
     pub fn posted(&self) -> impl Iterator<Item = u32> + '_ {
-        self.posted.iter().filter(|posted| posted.live).map(|posted| posted.key)
+        self.posted[self.front..].iter().filter(|posted| posted.live).map(|posted| posted.key)
     }
 
     /// The keys of the posted receives that name `src`, oldest first.
     pub fn posted_from(&self, src: FiAddr) -> impl Iterator<Item = u32> + '_ {
-        self.posted.iter().filter(move |posted| posted.live && posted.pattern.src == src).map(|posted| posted.key)
+        let held = self.posted[self.front..].iter();
+        held.filter(move |posted| posted.live && posted.pattern.src == src).map(|posted| posted.key)
     }
 
     /// Queues a message that no posted receive fits.
@@ -195,7 +234,7 @@ impl Matcher {
     pub fn take_pair(&mut self) -> Option<(u32, u32)> {
         let (at, posted) =
             self.unexpected.iter().enumerate().filter(|(_, entry)| entry.live).find_map(|(at, entry)| {
-                let posted = self.posted.iter().position(|p| p.live && p.pattern.fits(entry.tag, entry.src))?;
+                let posted = self.position(|posted| posted.pattern.fits(entry.tag, entry.src))?;
                 Some((at, posted))
             })?;
         let receive = if self.posted[posted].stays { self.posted[posted].key } else { self.remove_posted_at(posted) };
