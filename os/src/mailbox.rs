@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::mem::{offset_of, size_of, zeroed};
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -129,8 +129,8 @@ pub struct Letter {
     pub from: Option<String>,
     /// The sender's user and process, as the system knows them.
     pub credentials: Option<(u32, i32)>,
-    /// A descriptor that came with it.
-    pub descriptor: Option<OwnedFd>,
+    /// The descriptors that came with it.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// A socket with a name.
@@ -139,6 +139,30 @@ pub struct Mailbox {
     socket: OwnedFd,
     space: Space,
     name: String,
+}
+
+/// How many descriptors a letter may bring.
+pub const MOST_DESCRIPTORS: usize = 2;
+
+/// Tells the sender of a letter whether somebody still has it, who may answer: the other end goes along with it.
+#[derive(Debug)]
+pub struct Receipt(PipeReader);
+
+impl Receipt {
+    /// A receipt, and what is to go along with the letter.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (mine, theirs) = io::pipe()?;
+        Ok((Self(mine), theirs.into()))
+    }
+
+    /// Whether nobody has the letter any more: it was answered, or thrown away unread. To be asked after the sender's own
+    /// end of what went along has been closed.
+    pub fn is_void(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one entry, which is a local.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        ready == 1 && poll.revents & libc::POLLHUP != 0
+    }
 }
 
 /// Room for a descriptor and credentials, aligned as control messages are.
@@ -175,8 +199,8 @@ impl Mailbox {
         &self.space
     }
 
-    /// Sends a letter, with a descriptor if given.
-    pub fn send(&self, to: &str, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Sends a letter with descriptors, at most [`MOST_DESCRIPTORS`].
+    pub fn send(&self, to: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let (mut address, len) = self.space.address(to)?;
         let mut chunk = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         let mut control = Control([0; 128]);
@@ -186,8 +210,11 @@ impl Mailbox {
         message.msg_namelen = len;
         message.msg_iov = &mut chunk;
         message.msg_iovlen = 1;
-        if let Some(descriptor) = descriptor {
-            let size = u32::try_from(size_of::<RawFd>()).unwrap_or(0);
+        if descriptors.len() > MOST_DESCRIPTORS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if !descriptors.is_empty() {
+            let size = u32::try_from(size_of_val(descriptors)).unwrap_or(0);
             message.msg_control = control.0.as_mut_ptr().cast();
             // SAFETY: pure arithmetic.
             message.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as usize;
@@ -200,9 +227,11 @@ impl Mailbox {
             // SAFETY: pure arithmetic.
             header.cmsg_len = unsafe { libc::CMSG_LEN(size) } as usize;
             // SAFETY: the data of the control message lies behind its header, within the buffer.
-            let data = unsafe { libc::CMSG_DATA(first) };
-            // SAFETY: there is room for a descriptor there; its alignment is not promised.
-            unsafe { data.cast::<RawFd>().write_unaligned(descriptor.as_raw_fd()) };
+            let data = unsafe { libc::CMSG_DATA(first) }.cast::<RawFd>();
+            for (at, descriptor) in descriptors.iter().enumerate() {
+                // SAFETY: there is room for all descriptors there; the alignment is not promised.
+                unsafe { data.wrapping_add(at).write_unaligned(descriptor.as_raw_fd()) };
+            }
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header names locals and the caller's slice.
@@ -228,7 +257,7 @@ impl Mailbox {
         // SAFETY: the header names locals and the caller's slice.
         let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, flags) };
         let len = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
-        let (mut credentials, mut descriptor) = (None, None);
+        let (mut credentials, mut descriptors) = (None, Vec::new());
         // SAFETY: the system filled the header, which names a local.
         let mut at = unsafe { libc::CMSG_FIRSTHDR(&message) };
         // SAFETY: null, or a header within the local buffer.
@@ -243,8 +272,8 @@ impl Mailbox {
                         let place = data.cast::<RawFd>().wrapping_add(index);
                         // SAFETY: the system wrote `count` descriptors there.
                         let fd = unsafe { place.read_unaligned() };
-                        // SAFETY: it is fresh and nobody else's. More than one are closed again.
-                        descriptor = Some(unsafe { OwnedFd::from_raw_fd(fd) });
+                        // SAFETY: it is fresh and nobody else's.
+                        descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
                     }
                 }
                 (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
@@ -259,7 +288,7 @@ impl Mailbox {
         }
         let path = (message.msg_namelen as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
         let path: Vec<u8> = address.sun_path.iter().take(path).map(|byte| byte.cast_unsigned()).collect();
-        Ok(Letter { len, from: self.space.name(&path), credentials, descriptor })
+        Ok(Letter { len, from: self.space.name(&path), credentials, descriptors })
     }
 }
 
@@ -298,20 +327,39 @@ mod tests {
         let (a, b) = (Mailbox::bind(space, &name()).unwrap(), Mailbox::bind(space, &name()).unwrap());
         assert_eq!(Mailbox::bind(space, a.name()).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        a.send(b.name(), b"hello", Some(file.as_fd())).unwrap();
-        a.send(b.name(), b"again", None).unwrap();
+        a.send(b.name(), b"hello", &[file.as_fd()]).unwrap();
+        a.send(b.name(), b"again", &[]).unwrap();
         let mut bytes = [0; 16];
         let letter = b.receive(&mut bytes).unwrap();
         assert_eq!((&bytes[..letter.len], letter.from.as_deref()), (&b"hello"[..], Some(a.name())));
         assert_eq!(letter.credentials, Some((user(), i32::try_from(std::process::id()).unwrap())));
-        assert!(letter.descriptor.is_some());
-        assert!(b.receive(&mut bytes).unwrap().descriptor.is_none());
+        assert_eq!(letter.descriptors.len(), 1);
+        assert!(b.receive(&mut bytes).unwrap().descriptors.is_empty());
         assert_eq!(b.receive(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let gone = b.name().to_owned();
         assert!(space.is_alive(&gone).unwrap());
         drop(b);
         assert!(!space.is_alive(&gone).unwrap());
-        assert!(a.send(&gone, b"?", None).is_err());
+        assert!(a.send(&gone, b"?", &[]).is_err());
+    }
+
+    #[test]
+    fn a_receipt_is_void_once_nobody_has_the_letter() {
+        let space = Space::default();
+        let name = |what| format!("fi_shm://receipt-{what}-{}", std::process::id());
+        let (a, b) = (Mailbox::bind(&space, &name("a")).unwrap(), Mailbox::bind(&space, &name("b")).unwrap());
+        let post = || {
+            let (receipt, theirs) = Receipt::new().unwrap();
+            a.send(b.name(), b"?", &[theirs.as_fd()]).unwrap();
+            receipt
+        };
+        let (read, unread) = (post(), post());
+        let letter = b.receive(&mut [0; 8]).unwrap();
+        assert!(!read.is_void() && !unread.is_void());
+        drop(letter);
+        assert!(read.is_void() && !unread.is_void());
+        drop(b);
+        assert!(unread.is_void());
     }
 
     #[test]

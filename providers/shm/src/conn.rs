@@ -13,11 +13,12 @@
 use crate::region::{Pool, Region, Ring, Side};
 use crate::window::{SMALLEST, Window};
 use arrayvec::ArrayVec;
-use ofi_core::{Addr, Instant};
+use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
-use ofi_engine::transport::{Arriving, Landing, LinkId, Place, Sink, Token};
+use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
+use ofi_os::mailbox::Receipt;
 use ofi_sync::lines::{BODY, News, Order, Reader, Writer, announce_sleep, announce_waking, must_wake};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -86,9 +87,9 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 #[derive(Debug)]
 pub(crate) enum State {
     /// The question has not left: the other side's mailbox was full.
-    Unasked { memory: OwnedFd, hello: Vec<u8>, deadline: Instant },
-    /// Waits for the answer.
-    Asking,
+    Unasked { memory: OwnedFd, hello: Vec<u8>, receipt: Option<(Receipt, OwnedFd)>, deadline: Instant },
+    /// Waits for the answer. With a receipt where the name alone does not tell whether the one that was asked is still there.
+    Asking(Option<Receipt>),
     /// Frames flow.
     Open,
 }
@@ -131,7 +132,7 @@ struct Coming {
 pub(crate) enum Trouble {
     Violation(Violation),
     /// The answer was no.
-    Down(ofi_engine::transport::Down),
+    Down(Down),
     /// The other side ended it in order.
     Ended,
 }
@@ -253,6 +254,12 @@ impl Conn {
         }
         let before = self.writer.consumed();
         !self.out.is_empty() && self.writer.look().is_ok_and(|now| now != before)
+    }
+
+    /// Whether the question will never be answered: whoever had it has ended.
+    pub(crate) fn is_lost_question(&self) -> bool {
+        // In this order: an answer is written before the question is thrown away.
+        matches!(&self.state, State::Asking(Some(receipt)) if receipt.is_void()) && !self.is_ready()
     }
 
     fn word(&self, side: Side) -> &AtomicU64 {
@@ -609,7 +616,7 @@ impl Conn {
         sink: &mut impl Sink,
     ) -> Result<(), Trouble> {
         let (at, _) = unplace(body[3]);
-        if !matches!(self.state, State::Asking) || len > hello::MAX_LEN || !self.theirs.bytes.holds(at, len) {
+        if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.theirs.bytes.holds(at, len) {
             return Err(Violation("an answer that was not asked for").into());
         }
         let mut hello = vec![0; len];
@@ -636,4 +643,22 @@ impl Conn {
             }
         }
     }
+}
+
+/// Why a link whose other side is no more goes down.
+pub(crate) fn ended(conn: &Conn) -> Down {
+    let (cause, errno) = match conn.state {
+        State::Open => (Cause::Broken, Errno::ECONNRESET),
+        State::Unasked { .. } | State::Asking(_) => (Cause::Connect, Errno::ECONNREFUSED),
+    };
+    Down::new(cause, errno, format!("link to {}: the peer's endpoint is no more", conn.remote))
+}
+
+/// Why nobody can be asked.
+pub(crate) fn unreachable(to: &Addr, error: &io::Error) -> Down {
+    let absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
+    let errno =
+        if absent { Errno::ECONNREFUSED } else { Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw())) };
+    let why = if absent { "no endpoint has this name here".to_owned() } else { error.to_string() };
+    Down::new(Cause::Connect, errno, format!("connect to {to}: {why}"))
 }

@@ -40,6 +40,12 @@ impl Identity {
     }
 }
 
+/// Whether a name may be taken again by another endpoint after the one that has it: it is no identity.
+pub(crate) fn is_chosen(name: &str) -> bool {
+    let digits = name.strip_prefix("fi_shm://").filter(|rest| rest.len() == 32);
+    !digits.is_some_and(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
+}
+
 /// What a letter says.
 #[derive(Debug)]
 pub(crate) enum Said {
@@ -64,6 +70,8 @@ pub(crate) struct Question {
     pub(crate) orders: bool,
     pub(crate) hello: Vec<u8>,
     pub(crate) memory: OwnedFd,
+    /// Closed when the question has been answered, or will not be: the asker sees it.
+    _receipt: Option<OwnedFd>,
 }
 
 /// The mailboxes of an endpoint.
@@ -141,22 +149,25 @@ impl Post {
         orders: bool,
         hello: &[u8],
         memory: BorrowedFd<'_>,
+        receipt: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let letter = [&MAGIC[..], &[ASK], &self.identity.0, &number.to_le_bytes(), &[u8::from(orders)], hello].concat();
+        let both = [memory, receipt.unwrap_or(memory)];
+        let with = if receipt.is_some() { &both[..] } else { &both[..1] };
         // Asked under the name by which it wants to be known: the system vouches for it.
-        self.named.as_ref().unwrap_or(&self.own).send(to, &letter, Some(memory))
+        self.named.as_ref().unwrap_or(&self.own).send(to, &letter, with)
     }
 
     /// Wakes a peer.
     pub(crate) fn wake(&self, to: &str) -> io::Result<()> {
-        self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), None)
+        self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), &[])
     }
 
     /// Refuses a question of somebody whose memory is not to be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
         let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
         // Whoever cannot be told does not hear of it.
-        drop(self.own.send(to, &letter, None));
+        drop(self.own.send(to, &letter, &[]));
     }
 
     /// Whether a peer is there.
@@ -204,7 +215,8 @@ impl Post {
             self.refuse(&from, number, "the endpoint belongs to another user");
             return None;
         }
-        let Some(memory) = letter.descriptor else {
+        let mut descriptors = letter.descriptors.into_iter();
+        let Some(memory) = descriptors.next() else {
             self.refuse(&from, number, "the memory of the link did not arrive");
             return None;
         };
@@ -215,6 +227,7 @@ impl Post {
             orders: *orders != 0,
             hello: hello.to_vec(),
             memory,
+            _receipt: descriptors.next(),
         }))
     }
 

@@ -2,8 +2,8 @@
 //! says so in each link's memory and is woken by a letter.
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
-use crate::conn::{Conn, INLINE, Large, Out, State, Trouble};
-use crate::post::{Post, Question, Said};
+use crate::conn::{Conn, INLINE, Large, Out, State, Trouble, ended, unreachable};
+use crate::post::{Post, Question, Said, is_chosen};
 use crate::region::{Region, Side};
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;
@@ -14,7 +14,7 @@ use ofi_engine::transport::{
     Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_memory::Buffer;
-use ofi_os::mailbox::Space;
+use ofi_os::mailbox::{Receipt, Space};
 use ofi_os::shm;
 use ofi_sync::lines::{News, order_own};
 use slab::Slab;
@@ -321,7 +321,7 @@ impl ShmTransport {
     }
 
     fn handle_refusal(&mut self, number: u64, why: &str, sink: &mut impl Sink) {
-        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking);
+        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking(_));
         let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
         if let Some(slot) = slot {
             let text = format!("connect to {}: {why}", self.conns[slot].remote);
@@ -357,7 +357,7 @@ impl ShmTransport {
         for slot in slots {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
-                conn.lost = conn.is_gone() || !self.post.is_alive(&conn.peer);
+                conn.lost = conn.is_gone() || conn.is_lost_question() || !self.post.is_alive(&conn.peer);
             }
         }
         self.end_lost(sink);
@@ -388,12 +388,13 @@ impl ShmTransport {
             self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
         for slot in slots {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
-            let State::Unasked { memory, hello, deadline } = &conn.state else { continue };
-            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd());
+            let State::Unasked { memory, hello, receipt, deadline } = &mut conn.state else { continue };
+            let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
+            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
             let late = now >= *deadline;
             match result {
                 Ok(()) => {
-                    conn.state = State::Asking;
+                    conn.state = State::Asking(receipt.take().map(|(receipt, _)| receipt));
                     self.unasked -= 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && !late => {}
@@ -482,22 +483,6 @@ pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool
     }
 }
 
-fn ended(conn: &Conn) -> Down {
-    let (cause, errno) = match conn.state {
-        State::Open => (Cause::Broken, Errno::ECONNRESET),
-        State::Unasked { .. } | State::Asking => (Cause::Connect, Errno::ECONNREFUSED),
-    };
-    Down::new(cause, errno, format!("link to {}: the peer's endpoint is no more", conn.remote))
-}
-
-fn unreachable(to: &Addr, error: &io::Error) -> Down {
-    let absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
-    let errno =
-        if absent { Errno::ECONNREFUSED } else { Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw())) };
-    let why = if absent { "no endpoint has this name here".to_owned() } else { error.to_string() };
-    Down::new(Cause::Connect, errno, format!("connect to {to}: {why}"))
-}
-
 impl Transport for ShmTransport {
     type Request = Pending;
     const POLLED: bool = true;
@@ -524,9 +509,15 @@ impl Transport for ShmTransport {
         self.questions = self.questions.wrapping_add(1);
         let (number, now) = (self.questions, ofi_os::clock::now());
         let deadline = now + self.settings.connect_deadline;
-        let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd());
+        let receipt = if is_chosen(name) { Some(Receipt::new().map_err(doing)?) } else { None };
+        let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
+        let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        let state = if blocked { State::Unasked { memory, hello: hello.to_vec(), deadline } } else { State::Asking };
+        let state = if blocked {
+            State::Unasked { memory, hello: hello.to_vec(), receipt, deadline }
+        } else {
+            State::Asking(receipt.map(|(receipt, _)| receipt))
+        };
         let conn = Conn::new(region, Side::Asker, state, *to, name.to_owned(), number).map_err(doing)?;
         if self.conns.is_empty() {
             self.probe_at = now + PROBE_EVERY;

@@ -89,7 +89,7 @@ impl Peer {
     fn read_letter(&mut self) {
         let mut bytes = [0; 1024];
         let Ok(letter) = self.mailbox.receive(&mut bytes) else { return };
-        let Some(fd) = letter.descriptor else { return };
+        let Some(fd) = letter.descriptors.into_iter().next() else { return };
         let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
         // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
         let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };

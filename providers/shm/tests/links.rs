@@ -7,6 +7,7 @@ use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
 use ofi_os::clock;
+use ofi_os::mailbox::{Mailbox, Space};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
@@ -151,6 +152,39 @@ fn an_endpoint_that_is_opened_again_is_another() {
             assert!(clock::now() < end, "{}", a.ep.describe());
         }
     }
+}
+
+#[test]
+fn a_question_that_nobody_read_is_not_waited_for() {
+    let name = format!("fi_shm://unread-{:016x}", u64::from_ne_bytes(ofi_os::random()));
+    let a = open();
+    let to_b = a.av.insert(name.parse().unwrap());
+    // An endpoint of that name which ends before it looks; then there is another.
+    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    a.send(to_b, vec![1; 8], 1);
+    drop(mailbox);
+    let b = open_as(Some(name.parse().unwrap()));
+    let start = clock::now();
+    let failure = loop {
+        b.reap(&mut Vec::new());
+        match a.cq.read(1, |_| ()) {
+            Err(Errno::EAVAIL) => break a.cq.read_error().unwrap(),
+            other => assert_eq!(other, Err(Errno::AGAIN)),
+        }
+        // A second, and as much again for a busy machine.
+        assert!(clock::now().since(start) < Duration::from_secs(2), "{}", a.ep.describe());
+    };
+    assert_eq!((failure.errno, failure.completion.context), (Errno::ECONNREFUSED, 1));
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    b.receive(8, 1);
+    a.send(to_b, vec![1; 8], 1);
+    while sent.is_empty() || got.is_empty() {
+        a.reap(&mut sent);
+        b.reap(&mut got);
+        assert!(clock::now().since(start) < Duration::from_secs(10), "{}\n{}", a.ep.describe(), b.ep.describe());
+    }
+    b.ep.close();
+    a.ep.close();
 }
 
 /// Waits for one completion with that context, asleep if need be.

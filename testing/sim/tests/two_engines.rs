@@ -1,24 +1,147 @@
-//! Two endpoints exchange random messages over a network that splits, stalls, breaks, and while one of them is
-//! restarted. Whatever happens: every accepted operation completes exactly once, what arrives is what was sent, each
-//! message arrives once, and in order.
+//! Two endpoints exchange random messages over a network that splits, stalls, breaks, or through memory that is lacking at
+//! times, and while one of them is restarted. Whatever happens: every accepted operation completes exactly once, what
+//! arrives is what was sent, each message arrives once, and in order.
 //!
-//! `OFI_SIM_SEEDS=n` runs n seeds (default 500), `OFI_SIM_SEED=s` only that one.
+//! `OFI_SIM_SEEDS=n` runs n seeds (default 500; a twentieth of them through memory, where time is real), `OFI_SIM_SEED=s` only
+//! that one.
 
+use ofi_core::wait::Port;
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
-use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::hello::Speaker;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
+use ofi_os::shm::seam;
+use ofi_os::wait_fd::WaitPort;
+use ofi_shm::ShmTransport;
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Ep = Endpoint<TcpTransport<SimNet>, Park>;
+/// What the two exchange their messages through.
+trait Medium: Sized {
+    type Carrier: Transport;
+
+    /// What goes wrong follows from `rng`.
+    fn new(seed: u64, rng: &mut fastrand::Rng) -> Self;
+    fn addr(&self, side: u8) -> Addr;
+    fn opener(&self, rng: &mut fastrand::Rng) -> Opener<Self::Carrier>;
+    fn port(&self) -> Arc<dyn Port>;
+    /// A short time passes.
+    fn advance(&self, by: Duration);
+    /// Something goes wrong.
+    fn disturb(&self);
+    /// Nothing goes wrong from now on.
+    fn calm(&self);
+    /// Nobody can move: only time can.
+    fn idle(&self, somebody: &CompletionQueue<Park>);
+    /// Closes an endpoint, which may have to wait for what the other one does `meanwhile`.
+    fn close(&self, ep: &Ep<Self>, meanwhile: impl FnMut());
+}
+
+impl Medium for World {
+    type Carrier = TcpTransport<SimNet>;
+
+    fn new(seed: u64, rng: &mut fastrand::Rng) -> Self {
+        Self::new(seed, faults(rng))
+    }
+
+    fn addr(&self, side: u8) -> Addr {
+        Addr::from(SocketAddr::from(([127, 0, 0, 1], 1000 + u16::from(side))))
+    }
+
+    fn opener(&self, rng: &mut fastrand::Rng) -> Opener<Self::Carrier> {
+        let (world, hold) = (self.clone(), rng.bool());
+        Box::new(move |addr| {
+            let settings = Settings { hold, ..Settings::default() };
+            TcpTransport::listening(world.net(), addr.unwrap_or(Addr::ANY), settings)
+        })
+    }
+
+    fn port(&self) -> Arc<dyn Port> {
+        self.port()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.advance(by);
+    }
+
+    fn disturb(&self) {
+        self.break_connections();
+    }
+
+    fn calm(&self) {
+        self.set_faults(Faults { stall: 0, split: false });
+    }
+
+    fn idle(&self, _: &CompletionQueue<Park>) {
+        self.advance(Duration::from_millis(20));
+    }
+
+    fn close(&self, ep: &Ep<Self>, _: impl FnMut()) {
+        ep.close();
+    }
+}
+
+/// Memory of this process. Links do not break in it; new ones may find none.
+struct Memory {
+    names: [Addr; 2],
+    lacking: Cell<bool>,
+}
+
+impl Medium for Memory {
+    type Carrier = ShmTransport;
+
+    fn new(seed: u64, _: &mut fastrand::Rng) -> Self {
+        let name = |side| format!("fi_shm://sim-{}-{seed}-{side}", std::process::id()).parse().unwrap();
+        Self { names: [name(0), name(1)], lacking: Cell::new(false) }
+    }
+
+    fn addr(&self, side: u8) -> Addr {
+        self.names[usize::from(side)]
+    }
+
+    fn opener(&self, _: &mut fastrand::Rng) -> Opener<ShmTransport> {
+        Box::new(ofi_shm::open_rdm)
+    }
+
+    fn port(&self) -> Arc<dyn Port> {
+        Arc::new(WaitPort::new(true).unwrap())
+    }
+
+    fn advance(&self, _: Duration) {}
+
+    fn disturb(&self) {
+        self.lacking.set(!self.lacking.get());
+        seam::fail_with(self.lacking.get().then_some(Errno::ENOMEM.raw()));
+    }
+
+    fn calm(&self) {
+        seam::fail_with(None);
+    }
+
+    fn idle(&self, somebody: &CompletionQueue<Park>) {
+        somebody.wait(1, Some(Duration::from_millis(1))).unwrap();
+    }
+
+    fn close(&self, ep: &Ep<Self>, mut meanwhile: impl FnMut()) {
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(|| ep.close());
+            while !closing.is_finished() {
+                meanwhile();
+            }
+        });
+    }
+}
+
+type Ep<M> = Endpoint<<M as Medium>::Carrier, Park>;
 
 const TAGS: u64 = 3;
 const ROUNDS: usize = 120;
@@ -59,11 +182,10 @@ struct Pending {
     order: u32,
 }
 
-struct Side {
+struct Side<M: Medium> {
     number: u8,
     life: u32,
-    addr: Addr,
-    ep: Arc<Ep>,
+    ep: Arc<Ep<M>>,
     cq: Arc<CompletionQueue<Park>>,
     peer: FiAddr,
     pending: HashMap<usize, Pending>,
@@ -87,7 +209,7 @@ struct Ledger {
     order: HashMap<Lane, Vec<(u32, u32)>>,
 }
 
-fn open(world: &World, number: u8, life: u32, addr: Addr, peer: Addr, most: usize, rng: &mut fastrand::Rng) -> Side {
+fn open<M: Medium>(medium: &M, number: u8, life: u32, most: usize, rng: &mut fastrand::Rng) -> Side<M> {
     let mut nonce = [0u8; 16];
     rng.fill(&mut nonce);
     let config = Config {
@@ -99,23 +221,16 @@ fn open(world: &World, number: u8, life: u32, addr: Addr, peer: Addr, most: usiz
         nonce,
         provider: "sim",
     };
-    let net_world = world.clone();
-    let hold = rng.bool();
-    let opener = Box::new(move |addr: Option<Addr>| {
-        let settings = Settings { hold, ..Settings::default() };
-        TcpTransport::listening(net_world.net(), addr.unwrap_or(Addr::ANY), settings)
-    });
-    let ep = Ep::new(Park, config, Some(addr), opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 16, world.port(), Waiting::Sleeping));
+    let ep = Ep::<M>::new(Park, config, Some(medium.addr(number)), medium.opener(rng), None);
+    let cq = Arc::new(CompletionQueue::new(Park, 16, medium.port(), Waiting::Sleeping));
     let av = Arc::new(AddressVector::new(4, false));
-    let handle = av.insert(peer);
+    let handle = av.insert(medium.addr(1 - number));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
     ep.enable().unwrap();
     Side {
         number,
         life,
-        addr,
         ep,
         cq,
         peer: handle,
@@ -127,7 +242,7 @@ fn open(world: &World, number: u8, life: u32, addr: Addr, peer: Addr, most: usiz
     }
 }
 
-impl Side {
+impl<M: Medium> Side<M> {
     fn context(&mut self, pending: Pending) -> usize {
         let context = self.next_context;
         self.next_context += 1;
@@ -284,17 +399,13 @@ fn faults(rng: &mut fastrand::Rng) -> Faults {
     Faults { stall: *[0, 0, 10, 40].get(rng.usize(0..4)).unwrap(), split: rng.bool() }
 }
 
-fn run(seed: u64) {
+fn run<M: Medium>(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let world = World::new(seed, faults(&mut rng));
-    let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
+    let medium = M::new(seed, &mut rng);
     // Segments are up to 1 MiB; most seeds do without them for speed.
     let most = if rng.u8(0..32) == 0 { 2_500_000 } else { 300_000 };
     let mut ledger = Ledger::default();
-    let mut sides = [
-        open(&world, 0, 0, addr(1000), addr(1001), most, &mut rng),
-        open(&world, 1, 0, addr(1001), addr(1000), most, &mut rng),
-    ];
+    let mut sides = [open(&medium, 0, 0, most, &mut rng), open(&medium, 1, 0, most, &mut rng)];
     let breaks = rng.u8(0..4) == 0;
     let restarts = rng.u8(0..4) == 0;
     for _ in 0..ROUNDS {
@@ -310,15 +421,15 @@ fn run(seed: u64) {
                 sides[side].ep.cancel(context);
             }
         }
-        world.advance(Duration::from_micros(rng.u64(0..20)));
+        medium.advance(Duration::from_micros(rng.u64(0..20)));
         if breaks && rng.u8(0..60) == 0 {
-            world.break_connections();
+            medium.disturb();
         }
         if restarts && rng.u8(0..60) == 0 {
-            restart(&world, &mut sides[side], &mut rng);
+            restart(&medium, &mut sides, side, &mut ledger, &mut rng);
         }
     }
-    finish(&world, &mut sides, &mut ledger, &mut rng);
+    finish(&medium, &mut sides, &mut ledger, &mut rng);
     for (key, mut pairs) in ledger.order {
         pairs.sort_unstable();
         assert!(pairs.is_sorted_by_key(|(_, message)| *message), "out of order for {key:?}: {pairs:?}");
@@ -326,21 +437,29 @@ fn run(seed: u64) {
 }
 
 /// A process dies and another takes its address.
-fn restart(world: &World, side: &mut Side, rng: &mut fastrand::Rng) {
+fn restart<M: Medium>(
+    medium: &M,
+    sides: &mut [Side<M>; 2],
+    which: usize,
+    ledger: &mut Ledger,
+    rng: &mut fastrand::Rng,
+) {
     if rng.bool() {
-        world.break_connections();
+        medium.disturb();
     }
-    side.ep.close();
-    let peer = if side.number == 0 { 1001 } else { 1000 };
-    let peer = Addr::from(SocketAddr::from(([127, 0, 0, 1], peer)));
+    let [one, two] = sides;
+    let (side, other) = if which == 0 { (one, two) } else { (two, one) };
+    medium.close(&side.ep, || {
+        other.progress(ledger);
+    });
     let pending: Vec<usize> = side.pending.keys().copied().collect();
     pending.into_iter().for_each(|context| side.forget(context));
-    *side = open(world, side.number, side.life + 1, side.addr, peer, side.most, rng);
+    *side = open(medium, side.number, side.life + 1, side.most, rng);
 }
 
 /// Without faults from now on everything that was accepted comes to its end.
-fn finish(world: &World, sides: &mut [Side; 2], ledger: &mut Ledger, rng: &mut fastrand::Rng) {
-    world.set_faults(Faults { stall: 0, split: false });
+fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, rng: &mut fastrand::Rng) {
+    medium.calm();
     let mut quiet = 0;
     for _ in 0..20_000 {
         let mut any = false;
@@ -352,12 +471,11 @@ fn finish(world: &World, sides: &mut [Side; 2], ledger: &mut Ledger, rng: &mut f
                 side.post(side.most, Some((0, u64::MAX)), FiAddr::UNSPEC);
             }
         }
-        world.advance(Duration::from_micros(50));
+        medium.advance(Duration::from_micros(50));
         let sends = sides.iter().flat_map(|side| side.pending.values()).filter(|pending| pending.is_send).count();
         // A receive with an exact tag may stand before the wildcard in a sender's way: withdraw old ones in turn.
         if !any && sends > 0 {
-            // Nobody can move: only time can.
-            world.advance(Duration::from_millis(20));
+            medium.idle(&sides[0].cq);
             for side in sides.iter_mut() {
                 side.receive(rng, true);
             }
@@ -378,22 +496,34 @@ fn finish(world: &World, sides: &mut [Side; 2], ledger: &mut Ledger, rng: &mut f
             side.ep.cancel(context);
         }
         side.progress(ledger);
-        assert!(side.pending.is_empty(), "receives that could not be cancelled");
     }
-    for side in sides.iter() {
-        side.ep.close();
+    // One that was being filled ends when it is noticed that nobody fills it any more.
+    for _ in 0..2000 {
+        if sides.iter().all(|side| side.pending.is_empty()) {
+            break;
+        }
+        for side in sides.iter_mut() {
+            side.progress(ledger);
+            medium.idle(&side.cq);
+        }
     }
+    assert!(sides.iter().all(|side| side.pending.is_empty()), "receives that could not be cancelled");
+    let [one, two] = sides;
+    medium.close(&one.ep, || {
+        two.progress(ledger);
+    });
+    two.ep.close();
 }
 
-#[test]
-fn random_exchanges_complete_exactly_once() {
+/// Runs the seeds of which one in `every` is to be run.
+fn run_seeds<M: Medium>(every: u64) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("OFI_SIM_SEED") {
-        return run(seed);
+        return run::<M>(seed);
     }
-    let seeds = number("OFI_SIM_SEEDS").unwrap_or(500);
+    let seeds = number("OFI_SIM_SEEDS").unwrap_or(500) / every;
     for seed in 0..seeds {
-        let result = std::panic::catch_unwind(|| run(seed));
+        let result = std::panic::catch_unwind(|| run::<M>(seed));
         if let Err(panic) = result {
             eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
             std::panic::resume_unwind(panic);
@@ -402,13 +532,22 @@ fn random_exchanges_complete_exactly_once() {
 }
 
 #[test]
+fn random_exchanges_complete_exactly_once() {
+    run_seeds::<World>(1);
+}
+
+#[test]
+fn random_exchanges_through_memory_complete_exactly_once() {
+    run_seeds::<Memory>(20);
+}
+
+#[test]
 fn a_host_that_does_not_answer_fails_by_the_deadline() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
-    let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
-    world.black_hole(addr(1001).socket());
+    world.black_hole(Medium::addr(&world, 1).socket());
     let mut ledger = Ledger::default();
-    let mut side = open(&world, 0, 0, addr(1000), addr(1001), 300_000, &mut rng);
+    let mut side = open(&world, 0, 0, 300_000, &mut rng);
     (0..5).for_each(|_| side.send(&mut rng, &mut ledger));
     let start = world.now();
     while !side.pending.is_empty() {
@@ -423,9 +562,8 @@ fn a_host_that_does_not_answer_fails_by_the_deadline() {
 fn nobody_listening_fails_at_once() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
-    let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
     let mut ledger = Ledger::default();
-    let mut side = open(&world, 0, 0, addr(1000), addr(1001), 300_000, &mut rng);
+    let mut side = open(&world, 0, 0, 300_000, &mut rng);
     side.post(10, None, side.peer);
     let op = SendOp {
         dest: side.peer,
