@@ -24,8 +24,8 @@ use std::time::Duration;
 
 /// Links that are looked at in every poll.
 const BUSY: usize = 8;
-/// Others that are looked at in a poll that found nothing.
-const OTHERS: usize = 4;
+/// Others that are looked at in a poll that found nothing: it may be long until the next one.
+const OTHERS: usize = 64;
 /// Polls between looks at the clock, at most.
 const CLOCK_EVERY: u32 = 64;
 /// Time between looks into the mailbox.
@@ -446,7 +446,7 @@ impl ShmTransport {
 
     fn read_others(&mut self, count: usize, sink: &mut impl Sink) -> bool {
         let mut any = false;
-        for _ in 0..count {
+        for _ in 0..count.min(self.order.len().saturating_sub(BUSY)) {
             if self.order.len() <= BUSY {
                 break;
             }
