@@ -199,7 +199,7 @@ impl Mailbox {
         &self.space
     }
 
-    /// Sends a letter with descriptors, at most [`MOST_DESCRIPTORS`].
+    /// Sends a letter with descriptors, at most [`MOST_DESCRIPTORS`]. `WouldBlock` if there is no room for it now.
     pub fn send(&self, to: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let (mut address, len) = self.space.address(to)?;
         let mut chunk = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -236,7 +236,13 @@ impl Mailbox {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header names locals and the caller's slice.
         let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &message, flags) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if sent >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // Too many descriptors are on their way: as if the mailbox were full.
+        let full = error.raw_os_error() == Some(libc::ETOOMANYREFS);
+        Err(if full { io::ErrorKind::WouldBlock.into() } else { error })
     }
 
     /// Takes a letter out; of one that is longer than `bytes` the rest is lost.
@@ -285,6 +291,10 @@ impl Mailbox {
             }
             // SAFETY: the header is the system's, `at` one of its messages.
             at = unsafe { libc::CMSG_NXTHDR(&message, at) };
+        }
+        if message.msg_flags & libc::MSG_CTRUNC != 0 {
+            // Some did not arrive for lack of descriptors: the rest is of no use.
+            descriptors.clear();
         }
         let path = (message.msg_namelen as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
         let path: Vec<u8> = address.sun_path.iter().take(path).map(|byte| byte.cast_unsigned()).collect();

@@ -36,6 +36,8 @@ impl<K: LockKind> Engine<K> {
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.config.rx_size
             || self.lanes[lane].has_unexpected()
+            // Whose end a receive from one peer waits for must be known while it waits.
+            || op.src != FiAddr::UNSPEC && !self.av_is_known()
         {
             return Err(op);
         }

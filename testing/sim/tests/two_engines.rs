@@ -187,6 +187,7 @@ struct Side<M: Medium> {
     life: u32,
     ep: Arc<Ep<M>>,
     cq: Arc<CompletionQueue<Park>>,
+    av: Arc<AddressVector>,
     peer: FiAddr,
     pending: HashMap<usize, Pending>,
     /// The longest message.
@@ -233,6 +234,7 @@ fn open<M: Medium>(medium: &M, number: u8, life: u32, most: usize, rng: &mut fas
         life,
         ep,
         cq,
+        av,
         peer: handle,
         most,
         pending: HashMap::new(),
@@ -556,6 +558,53 @@ fn a_host_that_does_not_answer_fails_by_the_deadline() {
     }
     let took = world.now().since(start);
     assert!(took >= Duration::from_secs(10) && took < Duration::from_millis(10_200), "{took:?}");
+}
+
+#[test]
+fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let mut sides = [open(&world, 0, 0, 1000, &mut rng), open(&world, 1, 0, 1000, &mut rng)];
+    let [receiver, sender] = &mut sides;
+    // Somebody unknown sends; then it gets a name, a receive names it, and before anything else happens it is gone.
+    assert!(receiver.av.remove(receiver.peer));
+    receiver.post(1000, None, FiAddr::UNSPEC);
+    let op = SendOp {
+        dest: sender.peer,
+        buffer: Buffer::Owned(vec![1; 8]),
+        context: 1,
+        tag: None,
+        data: None,
+        flags: OpFlags::empty(),
+        quiet: false,
+    };
+    sender.ep.send(op).unwrap();
+    let read = |side: &Side<World>, other: &Side<World>| {
+        for _ in 0..1000 {
+            world.advance(Duration::from_micros(50));
+            // Moves it on, and leaves what there is to read.
+            let _ = other.cq.read(0, |_| ());
+            let mut got = None;
+            match side.cq.read(1, |completion| got = Some(Ok(*completion))) {
+                Err(Errno::EAVAIL) => return Some(Err(side.cq.read_error().unwrap())),
+                Err(errno) => assert_eq!(errno, Errno::AGAIN),
+                Ok(_) => return got,
+            }
+        }
+        None
+    };
+    assert!(read(sender, receiver).is_some_and(|sent| sent.is_ok()));
+    assert!(read(receiver, sender).is_some_and(|got| got.is_ok()));
+    let named = receiver.av.insert(world.addr(1));
+    receiver.post(1000, None, named);
+    world.break_connections();
+    let ended = read(receiver, sender).expect("the receive ends").expect_err("with an error");
+    assert_eq!(ended.completion.context, receiver.next_context - 1);
+    for side in &mut sides {
+        let pending: Vec<usize> = side.pending.keys().copied().collect();
+        pending.into_iter().for_each(|context| side.forget(context));
+        side.ep.close();
+    }
 }
 
 #[test]
