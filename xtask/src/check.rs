@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
     ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
     ("ofi-tools", &["ofi"]),
-    ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp"]),
+    ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
     ("xtask", &["ofi-tools"]),
 ];
 
