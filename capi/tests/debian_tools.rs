@@ -36,7 +36,7 @@ fn tools() -> bool {
 
 fn command(program: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=5", "60", program]).env("LD_LIBRARY_PATH", library());
+    command.args(["--kill-after=5", "300", program]).env("LD_LIBRARY_PATH", library());
     command
 }
 
