@@ -35,7 +35,7 @@ const FREE: Entry = Entry {
 struct Queue {
     /// A power of two of them; those that are not in use have no error.
     entries: Vec<Entry>,
-    /// Of the oldest, counted on and on.
+    /// The place of the oldest; it is counted on past the end, and begins anew when the queue is empty.
     head: usize,
     len: usize,
 }
@@ -74,10 +74,16 @@ impl Queue {
         self.head = 0;
     }
 
+    /// The oldest.
+    #[inline(always)]
+    fn first(&mut self) -> Option<&mut Entry> {
+        if self.len == 0 { None } else { Some(self.entry(self.head)) }
+    }
+
     /// Whether the oldest is an error.
     #[inline(always)]
     fn is_failed(&mut self) -> bool {
-        self.len > 0 && self.entry(self.head).failed.is_some()
+        self.first().is_some_and(|entry| entry.failed.is_some())
     }
 
     #[inline(always)]
@@ -194,16 +200,16 @@ impl<K: LockKind> CompletionQueue<K> {
     #[inline(always)]
     fn pop(&self, count: usize, take: &mut impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
-        if queue.len == 0 {
-            return Err(Errno::AGAIN);
-        }
-        if queue.is_failed() {
-            return Err(Errno::EAVAIL);
+        match queue.first() {
+            None => return Err(Errno::AGAIN),
+            Some(entry) if entry.failed.is_some() => return Err(Errno::EAVAIL),
+            Some(_) => {}
         }
         let mut done = 0;
-        while done < count && queue.len > 0 && !queue.is_failed() {
-            let head = queue.head;
-            take(&queue.entry(head).done);
+        while done < count
+            && let Some(Entry { done: completion, failed: None }) = queue.first()
+        {
+            take(completion);
             queue.drop_first();
             done += 1;
         }
@@ -218,11 +224,7 @@ impl<K: LockKind> CompletionQueue<K> {
             self.group.progress();
             queue = K::lock(&self.queue);
         }
-        if queue.len == 0 {
-            return Err(Errno::AGAIN);
-        }
-        let head = queue.head;
-        let failure = queue.entry(head).failed.take().ok_or(Errno::AGAIN)?;
+        let failure = queue.first().and_then(|entry| entry.failed.take()).ok_or(Errno::AGAIN)?;
         queue.drop_first();
         drop(queue);
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -345,8 +347,7 @@ mod tests {
             }
             for _ in 0..round % 11 {
                 let Some(expected) = model.pop_front() else { break };
-                let head = queue.head;
-                assert_eq!(queue.entry(head).done.context, expected);
+                assert_eq!(queue.first().unwrap().done.context, expected);
                 queue.drop_first();
             }
             assert_eq!(queue.len, model.len());

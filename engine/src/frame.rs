@@ -236,16 +236,24 @@ impl Frame {
         }
     }
 
-    /// The tag, if the header is that of a message with a tag and nothing else.
+    /// The number and the tag, if the header is that of a message with a tag and nothing else.
     #[inline(always)]
-    pub fn plain_tag(header: &[u8]) -> Option<u64> {
-        let words = <&[u8; 16]>::try_from(header).ok()?;
-        let (start, tag) = (words.first_chunk::<4>()?, words.last_chunk::<8>()?);
-        (*start == [EAGER, TAGGED, 0, 0]).then(|| u64::from_le_bytes(*tag))
+    pub fn plain(header: &[u8]) -> Option<(u32, u64)> {
+        let [EAGER, TAGGED, 0, 0, a, b, c, d, tag @ ..] = <&[u8; 16]>::try_from(header).ok()? else { return None };
+        Some((u32::from_le_bytes([*a, *b, *c, *d]), u64::from_le_bytes(*tag)))
     }
 
     /// The frame that a header stands for.
+    #[inline]
     pub fn parse(header: &[u8]) -> Result<Self, Violation> {
+        // What is parsed most.
+        match Self::plain(header) {
+            Some((id, tag)) => Ok(Self::Eager { id, label: Label { tag: Some(tag), data: None, ack: AckWanted::No } }),
+            None => Self::parse_any(header),
+        }
+    }
+
+    fn parse_any(header: &[u8]) -> Result<Self, Violation> {
         let mut rest = Rest(header);
         let [kind, flags, zero_low, zero_high] = rest.take()?;
         if zero_low | zero_high != 0 {
@@ -335,17 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_messages_have_a_plain_tag() {
+    fn only_plain_messages_are_plain() {
         let plain = Label { tag: Some(7), data: None, ack: AckWanted::No };
-        let tag_of = |label| Frame::plain_tag(&Frame::Eager { id: 3, label }.encode());
-        assert_eq!(tag_of(plain), Some(7));
-        assert_eq!(tag_of(Label { tag: None, data: Some(7), ..plain }), None);
-        assert_eq!(tag_of(Label { data: Some(7), ..plain }), None);
-        assert_eq!(tag_of(Label { ack: AckWanted::Match, ..plain }), None);
-        assert_eq!(
-            Frame::plain_tag(&Frame::Request { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()),
-            None
-        );
+        let plain_of = |label| Frame::plain(&Frame::Eager { id: 3, label }.encode());
+        assert_eq!(plain_of(plain), Some((3, 7)));
+        assert_eq!(plain_of(Label { tag: None, data: Some(7), ..plain }), None);
+        assert_eq!(plain_of(Label { data: Some(7), ..plain }), None);
+        assert_eq!(plain_of(Label { ack: AckWanted::Match, ..plain }), None);
+        assert_eq!(Frame::plain(&Frame::Request { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()), None);
     }
 
     #[test]

@@ -38,19 +38,19 @@ impl Ticket {
         Self { context: self.context, flags: self.flags, silent: self.silent }
     }
 
-    /// The same for a ticket that stays where it is; what is left of it may be dropped.
-    #[inline(always)]
-    pub const fn finish_here(&mut self) -> Completion {
-        let (context, flags) = (self.context, self.flags);
-        self.flags = OpFlags::empty();
-        Completion { context, flags, len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC }
-    }
-
     /// Ends the operation: its completion, to be filled in with what the operation found out.
     #[inline]
     pub fn finish(self) -> Completion {
         let (context, flags) = (self.context, self.flags);
         mem::forget(self);
+        Completion { context, flags, len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC }
+    }
+
+    /// The same for a ticket that stays where it is; what is left of it may be dropped.
+    #[inline(always)]
+    pub const fn finish_here(&mut self) -> Completion {
+        let (context, flags) = (self.context, self.flags);
+        self.flags = OpFlags::empty();
         Completion { context, flags, len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC }
     }
 

@@ -191,7 +191,8 @@ impl<M: Memory> Reader<M> {
     }
 
     #[inline(always)]
-    fn body(&self, number: u64) -> [u64; BODY] {
+    fn words_of<const N: usize>(&self, number: u64) -> [u64; N] {
+        const { assert!(N <= BODY) };
         let line = self.memory.line(index(number));
         core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
     }
@@ -204,24 +205,16 @@ impl<M: Memory> Reader<M> {
         (word & !HEAD == stamp(self.next)).then_some(word & HEAD)
     }
 
-    /// The rest of the next line, whose head was seen.
-    #[inline(always)]
-    pub fn rest(&self) -> [u64; BODY] {
-        self.body(self.next)
-    }
-
-    /// The first words of that.
+    /// The first words behind the head of the next line, which was seen.
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> [u64; N] {
-        const { assert!(N <= BODY) };
-        let line = self.memory.line(index(self.next));
-        core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
+        self.words_of(self.next)
     }
 
     /// The next line: what its writer put into its first word, and the rest.
     #[inline]
     pub fn read(&self) -> Option<(u64, [u64; BODY])> {
-        self.head().map(|head| (head, self.rest()))
+        self.head().map(|head| (head, self.front()))
     }
 
     /// The line behind that, of two that are read as one.
@@ -229,7 +222,7 @@ impl<M: Memory> Reader<M> {
     pub fn read_second(&self) -> Result<[u64; BODY], Damaged> {
         let number = self.next + 1;
         let word = self.memory.line(index(number))[0].load(Ordering::Relaxed);
-        if word & !HEAD == stamp(number) { Ok(self.body(number)) } else { Err(Damaged) }
+        if word & !HEAD == stamp(number) { Ok(self.words_of(number)) } else { Err(Damaged) }
     }
 
     /// So many lines are done with. The writer hears of it every so often.

@@ -31,7 +31,7 @@ impl<K: LockKind> Sink for Engine<K> {
 
     #[inline(always)]
     fn frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
-        if let (Some(tag), Arriving::Here(bytes)) = (Frame::plain_tag(header), payload)
+        if let (Some((_, tag)), Arriving::Here(bytes)) = (Frame::plain(header), payload)
             && self.take_at_once(id, tag, bytes)
         {
             return Ok(Place::Done);
@@ -145,11 +145,7 @@ impl<K: LockKind> Engine<K> {
 
     #[inline(never)]
     fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
-        let frame = match Frame::plain_tag(header) {
-            Some(tag) => Frame::Eager { id: 0, label: Label { tag: Some(tag), data: None, ack: AckWanted::No } },
-            None => Frame::parse(header)?,
-        };
-        match frame {
+        match Frame::parse(header)? {
             Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
             Frame::Segment { token } => return self.handle_segment(id, token, payload),
             _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
@@ -280,11 +276,16 @@ impl<K: LockKind> Engine<K> {
         key
     }
 
-    /// The address of a sender that has no handle, if the application wants to be told.
+    /// Whether the application is to be told the address of this sender, which has no handle.
+    #[inline]
+    fn tells_addr(&self, src: FiAddr) -> bool {
+        src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR)
+    }
+
+    /// That address, if it is.
     #[inline]
     fn addr_to_tell(&mut self, src: FiAddr, id: LinkId) -> Option<Box<Addr>> {
-        let tells = src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR);
-        if tells { self.peer_addr(id).map(Box::new) } else { None }
+        if self.tells_addr(src) { self.peer_addr(id).map(Box::new) } else { None }
     }
 
     fn peer_addr(&mut self, id: LinkId) -> Option<Addr> {
@@ -481,8 +482,7 @@ impl<K: LockKind> Engine<K> {
                 let Body::Here(bytes) = entry.body else { return };
                 if let Some(mut receive) = self.receives.remove(receive) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, &bytes));
-                    let tells = entry.src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR);
-                    let addr = if tells { entry.addr.map(Box::new) } else { None };
+                    let addr = entry.addr.filter(|_| self.tells_addr(entry.src)).map(Box::new);
                     self.finish_receive(
                         receive,
                         entry.label,

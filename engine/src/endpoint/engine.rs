@@ -167,19 +167,19 @@ impl<K: LockKind> Engine<K> {
     /// The peer of a handle, known or made.
     #[inline]
     pub(super) fn peer_of(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
-        if matches!(self.config.speaker, crate::hello::Speaker::Msg) {
-            return Ok(0);
-        }
-        self.check_av();
-        let index = handle.index().ok_or(Errno::EINVAL)?;
-        match self.by_handle.get(index) {
-            Some(&peer) if peer != NO_PEER => Ok(peer),
-            _ => self.find_peer(handle, index),
+        match self.known_peer(handle) {
+            Some(peer) => Ok(peer),
+            None => self.find_peer(handle),
         }
     }
 
     #[cold]
-    fn find_peer(&mut self, handle: FiAddr, index: usize) -> Result<PeerId, Errno> {
+    fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+        self.check_av();
+        if let Some(peer) = self.known_peer(handle) {
+            return Ok(peer);
+        }
+        let index = handle.index().ok_or(Errno::EINVAL)?;
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let addr = av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
         let peer = match self.by_addr.get(&addr) {

@@ -486,17 +486,26 @@ impl Conn {
             return Ok(false);
         }
         if total <= SHORT {
-            let bytes: [_; SHORT / 8] = self.reader.front().map(u64::to_ne_bytes);
-            self.reader.advance(1);
-            let (header, payload) = bytes.as_flattened()[..total].split_at(header);
-            sink.frame(link, header, Arriving::Here(payload))?;
+            self.give::<{ SHORT / 8 }>(link, header, total, sink)?;
         } else {
-            let bytes = self.reader.rest().map(u64::to_ne_bytes);
-            self.reader.advance(1);
-            let (header, payload) = bytes.as_flattened()[..total].split_at(header);
-            sink.frame(link, header, Arriving::Here(payload))?;
+            self.give::<BODY>(link, header, total, sink)?;
         }
         Ok(true)
+    }
+
+    /// Gives the engine the frame of `total` bytes in the next line, which are within its first `N` words.
+    #[inline(always)]
+    fn give<const N: usize>(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        total: usize,
+        sink: &mut impl Sink,
+    ) -> Result<(), Violation> {
+        let bytes = self.reader.front::<N>().map(u64::to_ne_bytes);
+        self.reader.advance(1);
+        let (header, payload) = bytes.as_flattened()[..total].split_at(header);
+        sink.frame(link, header, Arriving::Here(payload)).map(drop)
     }
 
     /// No frame may begin now.
@@ -508,7 +517,7 @@ impl Conn {
     #[inline(never)]
     fn read_any(&mut self, link: LinkId, word: u64, ours: bool, sink: &mut impl Sink) -> Result<usize, Trouble> {
         let (header, (_, len)) = (header_of(word), unplace(word));
-        let body = self.reader.rest();
+        let body = self.reader.front();
         let mut bytes = 0;
         match word >> 40 {
             KIND_INLINE => self.read_two(link, header, len, body, sink)?,
