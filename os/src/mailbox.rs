@@ -7,6 +7,7 @@ use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Where names live.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,21 +82,43 @@ impl Space {
         let Self::Folder(folder) = self else { return };
         // A folder that cannot be read will be refused when a name is bound in it.
         let Ok(entries) = std::fs::read_dir(folder) else { return };
+        let probe = Probe::new(self);
         for entry in entries.flatten() {
             let path = entry.path();
             let stale =
-                self.name(path.as_os_str().as_bytes()).is_some_and(|name| matches!(self.is_alive(&name), Ok(false)));
+                self.name(path.as_os_str().as_bytes()).is_some_and(|name| matches!(probe.finds(&name), Ok(false)));
             if stale {
                 // Somebody else may have been faster.
                 drop(std::fs::remove_file(path));
             }
         }
     }
+}
+
+/// Finds out who has a name. One socket does for all of them.
+#[derive(Debug)]
+pub struct Probe {
+    space: Space,
+    socket: OnceLock<OwnedFd>,
+}
+
+impl Probe {
+    /// For the names that live there.
+    pub fn new(space: &Space) -> Self {
+        Self { space: space.clone(), socket: OnceLock::new() }
+    }
 
     /// Whether somebody has that name.
-    pub fn is_alive(&self, name: &str) -> io::Result<bool> {
-        let (address, len) = self.address(name)?;
-        let probe = socket()?;
+    pub fn finds(&self, name: &str) -> io::Result<bool> {
+        let (address, len) = self.space.address(name)?;
+        let probe = match self.socket.get() {
+            Some(probe) => probe,
+            None => {
+                let fresh = socket()?;
+                self.socket.get_or_init(|| fresh)
+            }
+        };
+        // A datagram socket may be connected again and again.
         // SAFETY: the address is a local.
         let result = unsafe { libc::connect(probe.as_raw_fd(), (&raw const address).cast(), len) };
         if result == 0 {
@@ -192,11 +215,6 @@ impl Mailbox {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Where its name lives.
-    pub const fn space(&self) -> &Space {
-        &self.space
     }
 
     /// Sends a letter with descriptors, at most [`MOST_DESCRIPTORS`]. `WouldBlock` if there is no room for it now.
@@ -347,9 +365,10 @@ mod tests {
         assert!(b.receive(&mut bytes).unwrap().descriptors.is_empty());
         assert_eq!(b.receive(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let gone = b.name().to_owned();
-        assert!(space.is_alive(&gone).unwrap());
+        let probe = Probe::new(space);
+        assert!(probe.finds(&gone).unwrap());
         drop(b);
-        assert!(!space.is_alive(&gone).unwrap());
+        assert!(!probe.finds(&gone).unwrap());
         assert!(a.send(&gone, b"?", &[]).is_err());
     }
 

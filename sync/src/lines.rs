@@ -247,6 +247,38 @@ impl<M: Memory> Reader<M> {
 const ASLEEP: u64 = 1;
 /// It also waits for room in the ring that it writes.
 const FOR_ROOM: u64 = 2;
+/// It does not look at this link in each poll: lines are to be noted on its board.
+const COLD: u64 = 4;
+
+/// What a side says about itself in its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posture(u64);
+
+impl Posture {
+    /// It polls. `cold`: this link only when its board says so.
+    pub const fn awake(cold: bool) -> Self {
+        Self(if cold { COLD } else { 0 })
+    }
+
+    /// It sleeps, and waits for room as well, or not.
+    pub const fn asleep(cold: bool, for_room: bool) -> Self {
+        Self(Self::awake(cold).0 | ASLEEP | if for_room { FOR_ROOM } else { 0 })
+    }
+
+    /// Says so. Before it sleeps it looks for the last time, and orders its accesses before that: with the system's help, or
+    /// by [`order_own`].
+    pub fn announce(self, word: &AtomicU64) {
+        if word.load(Ordering::Relaxed) != self.0 {
+            word.store(self.0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a sleep that was announced has been ended by the other side.
+pub fn was_rung(word: &AtomicU64) -> bool {
+    // Relaxed: what it leads to looks at everything.
+    word.load(Ordering::Relaxed) & ASLEEP == 0
+}
 
 /// What one side has done for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +287,17 @@ pub enum News {
     Line,
     /// Read some, and told so.
     Room,
+}
+
+/// What it owes the other side after that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owed {
+    /// The other side looks.
+    Nothing,
+    /// A note on its board.
+    Note,
+    /// A wakeup. Once a sleep.
+    Wake,
 }
 
 /// How the two sides' memory accesses are kept in order where a reader falls asleep: the writer's line before its look at
@@ -267,40 +310,52 @@ pub enum Order {
     ByBoth,
 }
 
-/// One side announces that it falls asleep, and whether it waits for room. Before it looks for the last time it orders its
-/// accesses: with the system's help, or by [`order_own`].
-pub fn announce_sleep(word: &AtomicU64, for_room: bool) {
-    word.store(if for_room { ASLEEP | FOR_ROOM } else { ASLEEP }, Ordering::Relaxed);
-}
-
 /// Orders a thread's own accesses.
 pub fn order_own() {
     // SeqCst on both sides: one of the two sees what the other stored.
     fence(Ordering::SeqCst);
 }
 
-/// The reader is awake.
-pub fn announce_waking(word: &AtomicU64) {
-    if word.load(Ordering::Relaxed) != 0 {
-        word.store(0, Ordering::Relaxed);
-    }
-}
-
-/// Whether what was just done calls for waking the other side. True once a sleep.
+/// What is owed the other side, by its word, for what was just done.
 #[inline(always)]
-pub fn must_wake(word: &AtomicU64, news: News, order: Order) -> bool {
+pub fn owed(word: &AtomicU64, news: News, order: Order) -> Owed {
     if order == Order::ByBoth {
         order_own();
     } else {
         // The processor may still reorder, which the reader's system call undoes; the compiler may not.
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
-    let state = word.load(Ordering::Relaxed);
+    match word.load(Ordering::Relaxed) {
+        0 => Owed::Nothing,
+        state => owed_by(word, state, news),
+    }
+}
+
+#[inline(never)]
+fn owed_by(word: &AtomicU64, state: u64, news: News) -> Owed {
     let wakes = match news {
-        News::Line => state != 0,
+        News::Line => state & ASLEEP != 0,
         News::Room => state & FOR_ROOM != 0,
     };
-    wakes && word.compare_exchange(state, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    // If the word has changed meanwhile, its owner has looked, or will.
+    if wakes && word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        return Owed::Wake;
+    }
+    if news == News::Line && state & COLD != 0 { Owed::Note } else { Owed::Nothing }
+}
+
+/// Notes a link on a board, in its word of it. A note that comes too early or too late, because its writer read an old
+/// [`Posture`], costs time only: whoever keeps a board looks at what is not on it, too, one link after the other.
+pub fn note(word: &AtomicU64, bit: u64) {
+    // Release pairs with the Acquire in `take_notes`: whoever sees the note sees the line.
+    word.fetch_or(bit, Ordering::Release);
+}
+
+/// Takes the notes of one word off a board.
+#[inline]
+pub fn take_notes(word: &AtomicU64) -> u64 {
+    // Acquire pairs with the Release in `note`. Mostly there is none, which a load finds out.
+    if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -381,6 +436,28 @@ mod tests {
         assert_eq!(writer.look(), Ok(1));
         memory.consumed().store(0, Ordering::Relaxed);
         assert_eq!(writer.look(), Err(Damaged));
+    }
+
+    #[test]
+    fn what_is_owed_depends_on_the_posture() {
+        let word = AtomicU64::new(0);
+        for (posture, line, room) in [
+            (Posture::awake(false), Owed::Nothing, Owed::Nothing),
+            (Posture::awake(true), Owed::Note, Owed::Nothing),
+            (Posture::asleep(false, false), Owed::Wake, Owed::Nothing),
+            (Posture::asleep(true, false), Owed::Wake, Owed::Nothing),
+            (Posture::asleep(true, true), Owed::Wake, Owed::Wake),
+        ] {
+            for (news, expected) in [(News::Line, line), (News::Room, room)] {
+                posture.announce(&word);
+                assert_eq!(owed(&word, news, Order::ByBoth), expected, "{posture:?} {news:?}");
+                if expected == Owed::Wake {
+                    // Once; a side that is cold stays so.
+                    assert!(was_rung(&word));
+                    assert_ne!(owed(&word, news, Order::ByBoth), Owed::Wake);
+                }
+            }
+        }
     }
 
     #[test]
@@ -489,12 +566,12 @@ mod models {
                 loom::thread::spawn(move || {
                     reader.advance(1);
                     reader.tell();
-                    if must_wake(&word, News::Room, Order::ByBoth) {
+                    if owed(&word, News::Room, Order::ByBoth) == Owed::Wake {
                         rung.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            announce_sleep(&word, true);
+            Posture::asleep(false, true).announce(&word);
             order_own();
             let saw = writer.has_room(1).unwrap();
             other.join().unwrap();
@@ -502,9 +579,8 @@ mod models {
         });
     }
 
-    #[test]
-    fn no_line_is_slept_through() {
-        loom::model(|| {
+    fn no_line_is_slept_through_by(cold: bool) {
+        loom::model(move || {
             let memory = ring();
             let word = Arc::new(AtomicU64::new(0));
             let rung = Arc::new(AtomicBool::new(false));
@@ -514,16 +590,47 @@ mod models {
                 let (word, rung) = (word.clone(), rung.clone());
                 loom::thread::spawn(move || {
                     writer.write(1, &[0; BODY]);
-                    if must_wake(&word, News::Line, Order::ByBoth) {
+                    if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
                         rung.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            announce_sleep(&word, false);
+            Posture::asleep(cold, false).announce(&word);
             order_own();
             let saw = reader.is_ready();
             other.join().unwrap();
             assert!(saw || rung.load(Ordering::Relaxed), "would sleep for ever");
+            assert!(!rung.load(Ordering::Relaxed) || was_rung(&word));
+        });
+    }
+
+    #[test]
+    fn no_line_is_slept_through() {
+        no_line_is_slept_through_by(false);
+        no_line_is_slept_through_by(true);
+    }
+
+    #[test]
+    fn a_line_that_is_noted_is_seen_by_whoever_takes_the_note() {
+        loom::model(|| {
+            let memory = ring();
+            let (word, board) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            Posture::awake(true).announce(&word);
+            let reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            let other = {
+                let board = board.clone();
+                loom::thread::spawn(move || {
+                    writer.write(1, &[0; BODY]);
+                    assert_eq!(owed(&word, News::Line, Order::ByReader), Owed::Note);
+                    note(&board, 2);
+                })
+            };
+            let early = take_notes(&board);
+            assert!(early == 0 || reader.is_ready());
+            other.join().unwrap();
+            assert_eq!(early | take_notes(&board), 2, "the note is lost");
+            assert!(reader.is_ready());
         });
     }
 }

@@ -10,7 +10,7 @@
 //! End      nothing follows
 //! ```
 
-use crate::region::{Pool, Region, Ring, Side};
+use crate::region::{Board, Pool, Region, Ring, Side};
 use crate::window::{SMALLEST, Window};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Cause, Errno, Instant};
@@ -19,7 +19,7 @@ use ofi_engine::hello;
 use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
 use ofi_os::mailbox::Receipt;
-use ofi_sync::lines::{BODY, News, Order, Reader, Writer, announce_sleep, announce_waking, must_wake};
+use ofi_sync::lines::{self, BODY, News, Order, Owed, Posture, Reader, Writer, owed};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
@@ -149,7 +149,7 @@ const DAMAGED: Violation = Violation("the memory of the link has been written ov
 #[derive(Debug)]
 pub(crate) struct Conn {
     region: Arc<Region>,
-    side: Side,
+    pub(crate) side: Side,
     writer: Writer<Ring>,
     reader: Reader<Ring>,
     pool: Pool,
@@ -174,6 +174,14 @@ pub(crate) struct Conn {
     pub(crate) listed: bool,
     /// Where in the order of links.
     pub(crate) rank: usize,
+    /// Not among those that are looked at in every poll.
+    pub(crate) cold: bool,
+    /// Times that something came since it is.
+    pub(crate) calls: u32,
+    /// The other side has been given our board.
+    pub(crate) told: bool,
+    /// The other side's board, and this link's place on it.
+    pub(crate) board: Option<(Board, usize)>,
     /// Bytes by which the pool was grown, to be given back to the budget.
     pub(crate) grown: usize,
 }
@@ -211,6 +219,10 @@ impl Conn {
             lost: false,
             listed: false,
             rank: 0,
+            cold: false,
+            calls: 0,
+            told: false,
+            board: None,
             grown: 0,
         })
     }
@@ -226,25 +238,34 @@ impl Conn {
         self.reader.is_ready()
     }
 
-    /// Whether the other side must be woken after what was just done.
+    /// Tells the other side of what was just done, unless it looks anyway. True if it must be woken.
     #[inline(always)]
     pub(crate) fn must_wake(&self, news: News) -> bool {
-        must_wake(self.region.asleep(self.side.other()), news, self.order)
+        match owed(self.region.asleep(self.side.other()), news, self.order) {
+            Owed::Nothing => false,
+            Owed::Wake => true,
+            Owed::Note => {
+                if let Some((board, place)) = &self.board {
+                    board.note(*place);
+                }
+                false
+            }
+        }
     }
 
     /// This side falls asleep; it looks at [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
-        announce_sleep(self.region.asleep(self.side), !self.out.is_empty());
+        Posture::asleep(self.cold, !self.out.is_empty()).announce(self.region.asleep(self.side));
     }
 
+    /// This side polls.
     pub(crate) fn announce_waking(&self) {
-        announce_waking(self.region.asleep(self.side));
+        Posture::awake(self.cold).announce(self.region.asleep(self.side));
     }
 
     /// Whether the other side has woken this one since it fell asleep.
     pub(crate) fn was_rung(&self) -> bool {
-        // Relaxed: what it leads to looks at everything.
-        self.region.asleep(self.side).load(Ordering::Relaxed) == 0
+        lines::was_rung(self.region.asleep(self.side))
     }
 
     /// Whether there is something to read, or room for what waits.

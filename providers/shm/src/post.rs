@@ -6,7 +6,7 @@ use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno};
 use ofi_engine::hello;
-use ofi_os::mailbox::{Letter, Mailbox, Space, user};
+use ofi_os::mailbox::{Letter, Mailbox, Probe, Space, user};
 use ofi_os::poller::{Interest, Poller};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -24,6 +24,7 @@ const BATCH: usize = 32;
 const ASK: u8 = 1;
 const WAKE: u8 = 2;
 const REFUSE: u8 = 3;
+const BOARD: u8 = 4;
 
 /// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,22 @@ pub(crate) enum Said {
     Refuse(u64, String),
     /// There is something to look at.
     Wake,
+    /// A peer wants to be told on its board of what is sent to it.
+    Board(Notice),
+}
+
+/// A peer's board.
+#[derive(Debug)]
+pub(crate) struct Notice {
+    /// The peer, as the system knows it.
+    pub(crate) from: String,
+    /// The number of the question to which the link goes back.
+    pub(crate) number: u64,
+    /// The peer asked that question.
+    pub(crate) theirs: bool,
+    /// The link's place on the board.
+    pub(crate) place: usize,
+    pub(crate) memory: OwnedFd,
 }
 
 /// Somebody asks for a link.
@@ -83,6 +100,7 @@ pub(crate) struct Post {
     /// Under the name that the application chose.
     named: Option<Mailbox>,
     poller: Option<Poller>,
+    probe: Probe,
 }
 
 impl Post {
@@ -106,7 +124,7 @@ impl Post {
                 Some(make().map_err(|error| Error::os(error, "make an epoll descriptor"))?)
             }
         };
-        Ok(Self { identity, own, named, poller })
+        Ok(Self { identity, own, named, poller, probe: Probe::new(space) })
     }
 
     pub(crate) const fn identity(&self) -> Identity {
@@ -163,6 +181,19 @@ impl Post {
         self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), &[])
     }
 
+    /// Gives a peer a board on which to note what it sends on a link, which goes back to the question of that number: `ours`,
+    /// or the peer's.
+    pub(crate) fn give_board(
+        &self,
+        to: &str,
+        (number, ours): (u64, bool),
+        place: usize,
+        board: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let head = [&MAGIC[..], &[BOARD], &self.identity.0, &number.to_le_bytes()].concat();
+        self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[board])
+    }
+
     /// Refuses a question of somebody whose memory is not to be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
         let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
@@ -173,7 +204,7 @@ impl Post {
     /// Whether a peer is there.
     pub(crate) fn is_alive(&self, name: &str) -> bool {
         // A probe that fails says nothing.
-        self.own.space().is_alive(name).unwrap_or(true)
+        self.probe.finds(name).unwrap_or(true)
     }
 
     /// Reads letters. True if there were any.
@@ -205,13 +236,19 @@ impl Post {
         if *kind == REFUSE {
             return Some(Said::Refuse(number, String::from_utf8_lossy(rest).chars().take(200).collect()));
         }
-        let (orders, hello) = rest.split_first()?;
+        let (flag, rest) = rest.split_first()?;
         let from = letter.from?;
+        let (owner, _) = letter.credentials?;
+        let foreign = owner != 0 && owner != user();
+        if *kind == BOARD {
+            let place = usize::try_from(u64::from_le_bytes(*rest.first_chunk()?)).ok()?;
+            let memory = letter.descriptors.into_iter().next().filter(|_| !foreign)?;
+            return Some(Said::Board(Notice { from, number, theirs: *flag != 0, place, memory }));
+        }
         if *kind != ASK || bytes.len() > MOST {
             return None;
         }
-        let (owner, _) = letter.credentials?;
-        if owner != 0 && owner != user() {
+        if foreign {
             self.refuse(&from, number, "the endpoint belongs to another user");
             return None;
         }
@@ -224,8 +261,8 @@ impl Post {
             from: Addr::Name(Name::new(&from)?),
             identity: Identity(*identity),
             number,
-            orders: *orders != 0,
-            hello: hello.to_vec(),
+            orders: *flag != 0,
+            hello: rest.to_vec(),
             memory,
             _receipt: descriptors.next(),
         }))

@@ -12,7 +12,7 @@
 use core::ptr::NonNull;
 use ofi_memory::Shared;
 use ofi_os::shm::{self, Mapping, PAGE};
-use ofi_sync::lines::{LINES, Memory, WORDS};
+use ofi_sync::lines::{LINES, Memory, WORDS, note, take_notes};
 use ofi_sync::primitive::AtomicU64;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -161,9 +161,76 @@ impl Memory for Ring {
     }
 }
 
+/// Where peers note which links are to be looked at: a page of bits, one for each link, of an endpoint that has many. What a
+/// hostile peer notes makes its owner look in vain, nothing more.
+#[derive(Debug)]
+pub(crate) struct Board(Mapping);
+
+impl Board {
+    /// Places there are; those beyond share them.
+    pub(crate) const BITS: usize = PAGE * 8;
+
+    /// An empty one, and the descriptor by which peers get at it.
+    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
+        let fd = shm::create(PAGE, PAGE)?;
+        Ok((Self(Mapping::new(fd.as_fd(), PAGE)?), fd))
+    }
+
+    /// A peer's.
+    pub(crate) fn adopt(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        if shm::sealed_len(fd)? != PAGE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a board of another size"));
+        }
+        let mapping = Mapping::new(fd, PAGE)?;
+        mapping.populate(0, PAGE)?;
+        Ok(Self(mapping))
+    }
+
+    fn word(&self, place: usize) -> &AtomicU64 {
+        let at = place % Self::BITS / 64 * size_of::<u64>();
+        // SAFETY: `at` lies in the page that is mapped.
+        let word = unsafe { self.0.base().add(at) }.cast::<AtomicU64>();
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by all processes.
+        unsafe { word.as_ref() }
+    }
+
+    /// Notes a link.
+    pub(crate) fn note(&self, place: usize) {
+        note(self.word(place), 1 << (place % 64));
+    }
+
+    /// Takes the notes off of the places below `end`, and gives the first places at which links may be meant: they stand for
+    /// all that are a whole number of pages further on as well.
+    pub(crate) fn take(&self, end: usize, mut each: impl FnMut(usize)) {
+        for first in (0..end.min(Self::BITS)).step_by(64) {
+            let mut notes = take_notes(self.word(first));
+            while notes != 0 {
+                each(first + notes.trailing_zeros() as usize);
+                notes &= notes - 1;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_noted_is_taken_once() {
+        let (mine, fd) = Board::create().unwrap();
+        let theirs = Board::adopt(fd.as_fd()).unwrap();
+        for place in [0, 63, 64, 200, Board::BITS + 5] {
+            theirs.note(place);
+        }
+        let mut places = Vec::new();
+        mine.take(128, |place| places.push(place));
+        assert_eq!(places, [0, 5, 63, 64]);
+        mine.take(usize::MAX, |place| places.push(place));
+        assert_eq!(places, [0, 5, 63, 64, 200]);
+        mine.take(usize::MAX, |_| panic!("taken twice"));
+        assert!(Board::adopt(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
+    }
     use ofi_sync::lines::{BODY, Reader, Writer};
 
     #[test]

@@ -1,5 +1,5 @@
-//! The transport contract over shared memory. A few busy links are looked at in every poll, the others in turn; who sleeps
-//! says so in each link's memory and is woken by a letter.
+//! The transport contract over shared memory. A few busy links are looked at in every poll, the others when the board says so
+//! (`turns.rs`); who sleeps says so in each link's memory and is woken by a letter.
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
 use crate::conn::{Conn, INLINE, Large, Out, State, Trouble, ended, unreachable};
@@ -21,18 +21,17 @@ use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
+use turns::{BUSY, Turns};
 
-/// Links that are looked at in every poll.
-const BUSY: usize = 8;
-/// Others that are looked at in a poll that found nothing: it may be long until the next one.
-const OTHERS: usize = 64;
+mod turns;
+
 /// Polls between looks at the clock, at most.
 const CLOCK_EVERY: u32 = 64;
 /// Time between looks into the mailbox.
 const LETTERS_EVERY: Duration = Duration::from_micros(100);
 /// Time in which every peer is looked for once: the second in which a death is noticed has room for several.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// Time before a letter is sent again that found the other side's mailbox full.
+/// Time before letters are sent again that found the other side's mailbox full.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 /// Bytes by which the pools of an endpoint may grow together.
 const BUDGET: usize = 64 << 20;
@@ -64,10 +63,8 @@ pub struct Pending(pub(crate) Question);
 #[derive(Debug)]
 pub struct ShmTransport {
     conns: Slab<Conn>,
-    /// All links: the busy ones first, the latest first among them.
-    order: Vec<usize>,
-    /// The next of the others to look at.
-    turn: usize,
+    /// Which links are looked at when.
+    turns: Turns,
     /// Links with something to send.
     senders: Vec<usize>,
     finished: Vec<(LinkId, Token, Buffer)>,
@@ -79,6 +76,7 @@ pub struct ShmTransport {
     clock_at: Instant,
     letters_at: Instant,
     probe_at: Instant,
+    again_at: Instant,
     /// Links whose question has not left.
     unasked: usize,
     armed: bool,
@@ -102,8 +100,7 @@ impl ShmTransport {
         let now = ofi_os::clock::now();
         Ok(Self {
             conns: Slab::new(),
-            order: Vec::new(),
-            turn: 0,
+            turns: Turns::default(),
             senders: Vec::new(),
             finished: Vec::new(),
             lost: Vec::new(),
@@ -112,6 +109,7 @@ impl ShmTransport {
             clock_at: now,
             letters_at: now,
             probe_at: now,
+            again_at: now,
             unasked: 0,
             armed: false,
             orders: shm::share_ordering(),
@@ -121,33 +119,6 @@ impl ShmTransport {
             post,
             settings,
         })
-    }
-
-    fn insert(&mut self, mut conn: Conn) -> usize {
-        conn.rank = self.order.len();
-        let slot = self.conns.insert(conn);
-        self.order.push(slot);
-        self.promote(slot);
-        slot
-    }
-
-    fn swap(&mut self, a: usize, b: usize) {
-        self.order.swap(a, b);
-        for rank in [a, b] {
-            if let Some(conn) = self.conns.get_mut(self.order[rank]) {
-                conn.rank = rank;
-            }
-        }
-    }
-
-    /// A link had something: it is looked at earlier from now on.
-    fn promote(&mut self, slot: usize) {
-        let rank = self.conns[slot].rank;
-        if rank >= BUSY {
-            self.swap(rank, BUSY - 1);
-        } else if rank > 0 {
-            self.swap(rank, rank - 1);
-        }
     }
 
     /// Takes a link out of the table and gives back what it kept.
@@ -165,9 +136,7 @@ impl ShmTransport {
         if conn.listed {
             self.senders.retain(|sender| *sender != slot);
         }
-        let last = self.order.len() - 1;
-        self.swap(conn.rank, last);
-        self.order.pop();
+        self.forget(&conn);
     }
 
     fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
@@ -315,6 +284,7 @@ impl ShmTransport {
                 Said::Wake => {}
                 Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
                 Said::Ask(question) => self.handle_question(&question, sink),
+                Said::Board(notice) => self.handle_board(&notice),
             }
         }
         any
@@ -429,35 +399,21 @@ impl ShmTransport {
             self.letters_at = now + LETTERS_EVERY;
             any = self.read_letters(sink);
         }
-        any |= self.ask_again(now, sink);
+        if now >= self.again_at {
+            self.again_at = now + ASK_AGAIN;
+            any |= self.ask_again(now, sink);
+            self.tell_board();
+        }
         any | (!self.conns.is_empty() && self.probe(now, sink))
     }
 
     /// Looks at every link.
     fn read_all(&mut self, sink: &mut impl Sink) -> bool {
         let mut any = false;
-        for rank in 0..self.order.len() {
-            let Some(&slot) = self.order.get(rank) else { break };
+        for rank in 0..self.turns.order.len() {
+            let Some(&slot) = self.turns.order.get(rank) else { break };
             if self.conns[slot].is_ready() {
                 any |= self.read(slot, sink);
-            }
-        }
-        any
-    }
-
-    fn read_others(&mut self, count: usize, sink: &mut impl Sink) -> bool {
-        let mut any = false;
-        for _ in 0..count.min(self.order.len().saturating_sub(BUSY)) {
-            if self.order.len() <= BUSY {
-                break;
-            }
-            self.turn = if self.turn + 1 >= self.order.len() || self.turn < BUSY { BUSY } else { self.turn + 1 };
-            let slot = self.order[self.turn];
-            if self.conns[slot].is_ready() && self.read(slot, sink) {
-                any = true;
-                if self.conns.contains(slot) {
-                    self.promote(slot);
-                }
             }
         }
         any
@@ -632,10 +588,10 @@ impl Transport for ShmTransport {
         }
         // Mostly there is nothing: that is found out first, and fast.
         self.until_clock -= 1;
-        for rank in 0..self.order.len() {
-            let Some(slot) = self.order.get(rank).copied() else { break };
+        for rank in 0..self.turns.order.len() {
+            let Some(slot) = self.turns.order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
-                return if self.order.len() == 1 { self.read(slot, sink) } else { self.poll_links(sink) };
+                return if self.turns.order.len() == 1 { self.read(slot, sink) } else { self.poll_links(sink) };
             }
         }
         false
@@ -681,7 +637,7 @@ impl Transport for ShmTransport {
         if self.conns.is_empty() {
             None
         } else if self.unasked > 0 {
-            Some(self.clock_at + ASK_AGAIN)
+            Some(self.again_at)
         } else {
             Some(self.probe_at)
         }
@@ -709,6 +665,7 @@ impl Transport for ShmTransport {
         for (_, conn) in &self.conns {
             conn.announce_waking();
         }
+        self.note_own();
     }
 
     fn now(&self) -> Instant {
@@ -721,7 +678,7 @@ impl ShmTransport {
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         let waiting = self.finished.len() | self.lost.len() | self.senders.len();
-        waiting == 0 && !self.armed && self.order.len() <= BUSY && self.until_clock > 1
+        waiting == 0 && !self.armed && self.turns.order.len() <= BUSY && self.until_clock > 1
     }
 
     #[inline(never)]
@@ -732,8 +689,8 @@ impl ShmTransport {
         if self.armed {
             return self.poll_armed(sink) | any;
         }
-        for rank in 0..self.order.len().min(BUSY) {
-            let Some(&slot) = self.order.get(rank) else { break };
+        for rank in 0..self.turns.order.len().min(BUSY) {
+            let Some(&slot) = self.turns.order.get(rank) else { break };
             if self.conns[slot].is_ready() && self.read(slot, sink) {
                 any = true;
                 if rank > 0 && self.conns.contains(slot) {
@@ -741,8 +698,8 @@ impl ShmTransport {
                 }
             }
         }
-        if self.order.len() > BUSY {
-            any |= self.read_others(if any { 1 } else { OTHERS }, sink);
+        if self.turns.order.len() > BUSY {
+            any |= self.read_others(sink);
         }
         if !self.senders.is_empty() {
             any |= self.send_all();

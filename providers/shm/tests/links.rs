@@ -81,23 +81,27 @@ impl Side {
     }
 }
 
+/// Sends so many bytes and waits until both sides are done with them.
+fn exchange(from: &Side, to: &Side, dest: FiAddr, size: usize) {
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    to.receive(size, size as u64);
+    from.send(dest, vec![7; size], size as u64);
+    let end = clock::now() + Duration::from_secs(10);
+    while sent.is_empty() || got.is_empty() {
+        from.reap(&mut sent);
+        to.reap(&mut got);
+        assert!(clock::now() < end, "{size}: {}\n{}", from.ep.describe(), to.ep.describe());
+    }
+    assert_eq!(got, [(2, size)]);
+}
+
 #[test]
 fn messages_of_every_size_arrive() {
     let (a, b) = (open(), open());
     let to_b = a.av.insert(b.addr());
     let sizes = [0, 1, 8, 40, 41, 96, 97, 1000, 4096, 20_000, 65_536, 300_000, 1 << 20, 5 << 20];
-    let (mut sent, mut got) = (Vec::new(), Vec::new());
     for size in sizes {
-        b.receive(size, size as u64);
-        a.send(to_b, vec![7; size], size as u64);
-        let end = clock::now() + Duration::from_secs(10);
-        while sent.is_empty() || got.is_empty() {
-            a.reap(&mut sent);
-            b.reap(&mut got);
-            assert!(clock::now() < end, "{size}: {}\n{}", a.ep.describe(), b.ep.describe());
-        }
-        assert_eq!(got.pop(), Some((2, size)));
-        sent.clear();
+        exchange(&a, &b, to_b, size);
     }
     b.ep.close();
     a.ep.close();
@@ -118,15 +122,7 @@ fn a_lack_of_memory_is_the_operations_error_with_the_numbers() {
         assert!(failure.text.contains("bytes"), "{}", failure.text);
     }
     // Later it works.
-    let (mut sent, mut got) = (Vec::new(), Vec::new());
-    b.receive(8, 1);
-    a.send(to_b, vec![1; 8], 1);
-    let end = clock::now() + Duration::from_secs(10);
-    while sent.is_empty() || got.is_empty() {
-        a.reap(&mut sent);
-        b.reap(&mut got);
-        assert!(clock::now() < end);
-    }
+    exchange(&a, &b, to_b, 8);
 }
 
 #[test]
@@ -136,19 +132,12 @@ fn an_endpoint_that_is_opened_again_is_another() {
     let to_b = a.av.insert(name.parse().unwrap());
     for _ in 0..3 {
         let b = open_as(Some(name.parse().unwrap()));
-        let (mut sent, mut got) = (Vec::new(), Vec::new());
-        b.receive(8, 1);
-        a.send(to_b, vec![1; 8], 1);
-        let end = clock::now() + Duration::from_secs(10);
-        while sent.is_empty() || got.is_empty() {
-            a.reap(&mut sent);
-            b.reap(&mut got);
-            assert!(clock::now() < end, "{}\n{}", a.ep.describe(), b.ep.describe());
-        }
+        exchange(&a, &b, to_b, 8);
         b.ep.close();
         // Until the end has been heard of.
+        let end = clock::now() + Duration::from_secs(10);
         while !a.ep.describe().is_empty() {
-            a.reap(&mut sent);
+            a.reap(&mut Vec::new());
             assert!(clock::now() < end, "{}", a.ep.describe());
         }
     }
@@ -175,16 +164,73 @@ fn a_question_that_nobody_read_is_not_waited_for() {
         assert!(clock::now().since(start) < Duration::from_secs(2), "{}", a.ep.describe());
     };
     assert_eq!((failure.errno, failure.completion.context), (Errno::ECONNREFUSED, 1));
-    let (mut sent, mut got) = (Vec::new(), Vec::new());
-    b.receive(8, 1);
-    a.send(to_b, vec![1; 8], 1);
-    while sent.is_empty() || got.is_empty() {
-        a.reap(&mut sent);
-        b.reap(&mut got);
-        assert!(clock::now().since(start) < Duration::from_secs(10), "{}\n{}", a.ep.describe(), b.ep.describe());
-    }
+    exchange(&a, &b, to_b, 8);
     b.ep.close();
     a.ep.close();
+}
+
+/// An endpoint with links to `count` others, all of which have sent something to it.
+fn hub(count: usize) -> (Side, Vec<(Side, FiAddr)>) {
+    let hub = open();
+    let peers = (0..count).map(|_| {
+        let peer = open();
+        let to_hub = peer.av.insert(hub.addr());
+        exchange(&peer, &hub, to_hub, 8);
+        (peer, to_hub)
+    });
+    let peers = peers.collect();
+    (hub, peers)
+}
+
+#[test]
+fn whoever_has_many_links_finds_what_came_at_once() {
+    let (hub, peers) = hub(20);
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    let end = clock::now() + Duration::from_secs(10);
+    // Until all have heard that there is a board, and for some rounds more: the links become busy in turn.
+    let mut rounds = 0;
+    while rounds < 100 {
+        let mut late = 0;
+        for (peer, to_hub) in &peers {
+            hub.receive(8, 1);
+            peer.reap(&mut sent);
+            peer.send(*to_hub, vec![1; 8], 1);
+            peer.reap(&mut sent);
+            hub.reap(&mut got);
+            while got.is_empty() {
+                late += 1;
+                hub.reap(&mut got);
+            }
+            got.clear();
+        }
+        rounds = if late == 0 { rounds + 1 } else { 0 };
+        assert!(clock::now() < end, "{late} late\n{}", hub.ep.describe());
+    }
+}
+
+#[test]
+fn whoever_has_many_links_is_woken_by_each() {
+    let (hub, peers) = hub(12);
+    std::thread::scope(|scope| {
+        let (go, gone) = std::sync::mpsc::channel();
+        let peers = &peers;
+        scope.spawn(move || {
+            let mut pool = Vec::new();
+            for at in gone {
+                let (peer, to_hub): &(Side, FiAddr) = &peers[at];
+                // Long enough for the other to be asleep.
+                peer.cq.wait(1, Some(Duration::from_millis(2))).unwrap();
+                peer.send(*to_hub, vec![1; 8], 1);
+                wait(peer, peer, 1, &mut pool);
+            }
+        });
+        let mut pool = Vec::new();
+        for at in (0..peers.len()).chain((0..peers.len()).rev()) {
+            hub.receive(8, 1);
+            go.send(at).unwrap();
+            assert_eq!(wait(&hub, &peers[at].0, 2, &mut pool), 8);
+        }
+    });
 }
 
 /// Waits for one completion with that context, asleep if need be.

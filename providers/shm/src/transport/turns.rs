@@ -1,0 +1,184 @@
+//! Which links are looked at when: a few busy ones in every poll; of the others those that peers note on this endpoint's
+//! board, and at times one more, since a note may be missing that was owed while the link became one of them.
+//! Invariant: `order[conn.rank]` is the link, and those from [`BUSY`] on, and only those, are cold.
+
+use super::ShmTransport;
+use crate::conn::{Conn, State};
+use crate::post::Notice;
+use crate::region::{Board, Side};
+use ofi_engine::transport::Sink;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Links that are looked at in every poll.
+pub(super) const BUSY: usize = 8;
+/// Others that are looked at in a poll while some of them have not been told of the board.
+const OTHERS: usize = 64;
+/// Times that something must come on one of the others before it is a busy one.
+const CALLS: u32 = 32;
+/// Polls between looks at one that nobody noted.
+const UNNOTED_EVERY: u32 = 8;
+/// Peers that are told of the board at a time.
+const NOTICES: usize = 32;
+
+/// The order of the links.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// All links: the busy ones first, the latest first among them.
+    pub(super) order: Vec<usize>,
+    /// The next of the others to look at.
+    next: usize,
+    board: Option<(Board, OwnedFd)>,
+    /// Cold links whose other side has not been told of the board.
+    untold: usize,
+    /// Links have smaller numbers.
+    end: usize,
+    noted: Vec<usize>,
+    polls: u32,
+}
+
+impl ShmTransport {
+    pub(super) fn insert(&mut self, conn: Conn) -> usize {
+        let slot = self.conns.insert(conn);
+        let rank = self.turns.order.len();
+        self.turns.order.push(slot);
+        self.turns.end = self.turns.end.max(slot + 1);
+        self.put(rank);
+        if rank >= BUSY {
+            self.swap(rank, BUSY - 1);
+        } else {
+            self.promote(slot);
+        }
+        slot
+    }
+
+    /// Takes a link out of the order that is out of the table.
+    pub(super) fn forget(&mut self, conn: &Conn) {
+        self.turns.untold -= usize::from(conn.cold && !conn.told);
+        let last = self.turns.order.len() - 1;
+        self.turns.order.swap(conn.rank, last);
+        self.turns.order.pop();
+        if conn.rank < last {
+            self.put(conn.rank);
+        }
+    }
+
+    /// What stands at that place of the order now is told so.
+    fn put(&mut self, rank: usize) {
+        let Self { conns, turns, armed, .. } = self;
+        let Some(conn) = conns.get_mut(turns.order[rank]) else { return };
+        conn.rank = rank;
+        let cold = rank >= BUSY;
+        if conn.cold == cold {
+            return;
+        }
+        (conn.cold, conn.calls) = (cold, 0);
+        if !conn.told {
+            turns.untold = if cold { turns.untold + 1 } else { turns.untold - 1 };
+        }
+        if !*armed {
+            conn.announce_waking();
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.turns.order.swap(a, b);
+        self.put(a);
+        self.put(b);
+    }
+
+    /// A busy link had something: it is looked at earlier from now on.
+    pub(super) fn promote(&mut self, slot: usize) {
+        let rank = self.conns[slot].rank;
+        if rank > 0 {
+            self.swap(rank, rank - 1);
+        }
+    }
+
+    /// Reads one of the others, which may become a busy one by it.
+    fn read_other(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+        if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
+            return false;
+        }
+        let Some(conn) = self.conns.get_mut(slot) else { return true };
+        if let Some((board, _)) = &self.turns.board
+            && conn.is_ready()
+        {
+            board.note(slot);
+        }
+        conn.calls += 1;
+        let rank = conn.rank;
+        if conn.calls >= CALLS && rank >= BUSY {
+            self.swap(rank, BUSY - 1);
+        }
+        true
+    }
+
+    /// Reads the links that are noted on the board, and some of the others that are not busy.
+    pub(super) fn read_others(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = false;
+        if let Some((board, _)) = &self.turns.board {
+            let mut noted = core::mem::take(&mut self.turns.noted);
+            board.take(self.turns.end, |place| noted.push(place));
+            for place in noted.drain(..) {
+                for slot in (place..self.turns.end).step_by(Board::BITS) {
+                    any |= self.read_other(slot, sink);
+                }
+            }
+            self.turns.noted = noted;
+        }
+        self.turns.polls = self.turns.polls.wrapping_add(1);
+        let count = match self.turns.untold {
+            0 => usize::from(self.turns.polls.is_multiple_of(UNNOTED_EVERY)),
+            _ => OTHERS,
+        };
+        for _ in 0..count.min(self.turns.order.len().saturating_sub(BUSY)) {
+            let Turns { order, next, .. } = &mut self.turns;
+            *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
+            let Some(&slot) = order.get(*next) else { break };
+            any |= self.read_other(slot, sink);
+        }
+        any
+    }
+
+    /// Tells peers of the board whose links are not looked at in every poll.
+    pub(super) fn tell_board(&mut self) {
+        if self.turns.untold == 0 {
+            return;
+        }
+        let Self { conns, turns, post, .. } = self;
+        if turns.board.is_none() {
+            // Without one the links are looked at in turn.
+            turns.board = Board::create().ok();
+        }
+        let Some((_, memory)) = &turns.board else { return };
+        let untold = |conn: &Conn| conn.cold && !conn.told && matches!(conn.state, State::Open);
+        for (slot, conn) in conns.iter_mut().filter(|(_, conn)| untold(conn)).take(NOTICES) {
+            let question = (conn.number, conn.side == Side::Asker);
+            // A mailbox that is full is tried again, one that is no more the next probe finds out.
+            if post.give_board(&conn.peer, question, slot, memory.as_fd()).is_ok() {
+                conn.told = true;
+                turns.untold -= 1;
+            }
+        }
+    }
+
+    /// A peer has a board of its own.
+    pub(super) fn handle_board(&mut self, notice: &Notice) {
+        let Notice { from, number, theirs, place, memory } = notice;
+        let side = if *theirs { Side::Giver } else { Side::Asker };
+        // Numbers of ours are known to those whom we asked; the numbers of others may be anybody's.
+        let meant = |conn: &Conn| conn.number == *number && conn.side == side && (!theirs || conn.peer == *from);
+        if let Some((_, conn)) = self.conns.iter_mut().find(|(_, conn)| meant(conn)) {
+            // Without it the other side looks at this link in turn.
+            conn.board = Board::adopt(memory.as_fd()).ok().map(|board| (board, *place));
+        }
+    }
+
+    /// Nobody sleeps any more: what came to links that are not busy is found by the next poll.
+    pub(super) fn note_own(&self) {
+        let Some((board, _)) = &self.turns.board else { return };
+        for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.cold && conn.is_ready()) {
+            board.note(slot);
+        }
+    }
+}
