@@ -239,8 +239,10 @@ impl Frame {
     /// The number and the tag, if the header is that of a message with a tag and nothing else.
     #[inline(always)]
     pub fn plain(header: &[u8]) -> Option<(u32, u64)> {
-        let [EAGER, TAGGED, 0, 0, a, b, c, d, tag @ ..] = <&[u8; 16]>::try_from(header).ok()? else { return None };
-        Some((u32::from_le_bytes([*a, *b, *c, *d]), u64::from_le_bytes(*tag)))
+        let ([start, tag], []) = header.as_chunks::<8>() else { return None };
+        let (start, tag) = (u64::from_le_bytes(*start), u64::from_le_bytes(*tag));
+        let id = start >> 32;
+        (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
     }
 
     /// The frame that a header stands for.

@@ -40,11 +40,11 @@ impl<T> Table<T> {
             self.slots.push(Slot::Used(value));
             self.free = u32::try_from(self.slots.len()).expect("tables are far smaller than 2^32");
         } else {
-            self.free = match self.slots.get(number as usize) {
-                Some(&Slot::Free(next)) => next,
-                _ => unreachable!("a free slot is there and free"),
-            };
-            self.slots[number as usize] = Slot::Used(value);
+            let slot = &mut self.slots[number as usize];
+            let Slot::Free(next) = *slot else { unreachable!("a free slot is free") };
+            self.free = next;
+            // There is nothing to drop, which an assignment would look for.
+            core::mem::forget(core::mem::replace(slot, Slot::Used(value)));
         }
         number
     }
@@ -65,14 +65,16 @@ impl<T> Table<T> {
         }
     }
 
-    /// Ends an entry where it is, without dropping it: for one that owns nothing.
+    /// Ends an entry where it is, if `end` gives what is to become of it. It is not dropped: it must own nothing by then.
     #[inline(always)]
-    pub(crate) fn forget(&mut self, number: u32) {
-        if let Some(slot @ Slot::Used(_)) = self.slots.get_mut(number as usize) {
-            core::mem::forget(core::mem::replace(slot, Slot::Free(self.free)));
-            self.free = number;
-            self.len -= 1;
-        }
+    pub(crate) fn end<R>(&mut self, number: u32, end: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let slot = self.slots.get_mut(number as usize)?;
+        let Slot::Used(value) = slot else { return None };
+        let rest = end(value)?;
+        core::mem::forget(core::mem::replace(slot, Slot::Free(self.free)));
+        self.free = number;
+        self.len -= 1;
+        Some(rest)
     }
 
     /// Takes an entry out.
@@ -113,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_keep_their_numbers(steps in proptest::collection::vec((0u8..4, 0u32..12), 0..300)) {
+        fn entries_keep_their_numbers(steps in proptest::collection::vec((0u8..5, 0u32..12), 0..300)) {
             let mut table = Table::new();
             let mut model = HashMap::new();
             for (at, (what, number)) in steps.into_iter().enumerate() {
@@ -123,10 +125,8 @@ mod tests {
                         prop_assert!(model.insert(number, at).is_none());
                     }
                     2 => prop_assert_eq!(table.remove(number), model.remove(&number)),
-                    _ => {
-                        table.forget(number);
-                        model.remove(&number);
-                    }
+                    3 => prop_assert_eq!(table.end(number, |value| Some(*value)), model.remove(&number)),
+                    _ => prop_assert_eq!(table.end(number, |_| None::<usize>), None),
                 }
                 prop_assert_eq!(table.len(), model.len());
                 prop_assert_eq!(table.get(number), model.get(&number));

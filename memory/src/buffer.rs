@@ -27,6 +27,29 @@ impl Span {
     pub const unsafe fn new(base: *mut u8, len: usize) -> Self {
         Self { base, len }
     }
+
+    /// How many bytes there are.
+    #[inline(always)]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies `bytes` to offset `at`; how many fitted.
+    #[inline(always)]
+    pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
+        let at = at.min(self.len);
+        let count = bytes.len().min(self.len - at);
+        // SAFETY: `count` bytes from `at` lie within the span.
+        let target = unsafe { self.base.add(at) };
+        // SAFETY: they are writable by `Span::new`; `copy` allows overlap with the source.
+        unsafe { copy(bytes.as_ptr(), target, count) };
+        count
+    }
 }
 
 /// Bytes to send from, or to receive into.
@@ -280,15 +303,10 @@ impl Buffer {
     /// Copies `bytes` to offset `at`; how many fitted.
     #[inline(always)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
-        if let Self::One(span) = self {
-            let count = bytes.len().min(span.len.saturating_sub(at));
-            // SAFETY: `count` bytes from `at` lie within the span.
-            let target = unsafe { span.base.add(at.min(span.len)) };
-            // SAFETY: they are writable by `Span::new`; `copy` allows overlap with the source.
-            unsafe { copy(bytes.as_ptr(), target, count) };
-            return count;
+        match self {
+            Self::One(span) => span.write_at(at, bytes),
+            _ => self.write_pieces(at, bytes),
         }
-        self.write_pieces(at, bytes)
     }
 
     fn write_pieces(&mut self, at: usize, bytes: &[u8]) -> usize {

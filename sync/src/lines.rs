@@ -26,6 +26,9 @@ pub trait Memory {
     fn line(&self, index: usize) -> &[AtomicU64; WORDS];
     /// How many lines the reader has read.
     fn consumed(&self) -> &AtomicU64;
+    /// A line will be looked at soon.
+    #[inline(always)]
+    fn fetch(&self, _index: usize) {}
 }
 
 /// The other side wrote what no correct program writes.
@@ -195,6 +198,12 @@ impl<M: Memory> Reader<M> {
         const { assert!(N <= BODY) };
         let line = self.memory.line(index(number));
         core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
+    }
+
+    /// The line so many behind the next will be looked at soon.
+    #[inline(always)]
+    pub fn fetch(&self, ahead: u64) {
+        self.memory.fetch(index(self.next + ahead));
     }
 
     /// What the writer put into the first word of the next line, if it is there. It stays until [`Self::advance`].

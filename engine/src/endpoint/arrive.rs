@@ -5,7 +5,7 @@ use super::engine::{Engine, Phase};
 use super::state::{Body, Coming, OVERHEAD, Pull, Receive, ReceiveStage, Role, SendStage, Sender, TAGGED, Unexpected};
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
-use ofi_core::{Addr, Caps, FiAddr};
+use ofi_core::{Addr, Caps, Completion, FiAddr};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 
@@ -115,28 +115,26 @@ impl<K: LockKind> Engine<K> {
         if !self.av_is_known() || self.config.caps.contains(Caps::SOURCE_ERR) {
             return false;
         }
-        let Some(Some(link)) = self.links.get_mut(id.index()) else { return false };
-        let Some(peer) = self.peers.get(link.peer) else { return false };
-        let Some(found) = self.lanes[TAGGED].first(tag, peer.handle) else { return false };
-        let Some(receive) = self.receives.get_mut(found) else { return false };
-        // Such a receive owns nothing but its ticket.
-        let Some(buffer @ Buffer::One(_)) = &mut receive.buffer else { return false };
-        if buffer.len() < bytes.len()
-            || receive.role != Role::Plain
-            || bytes.len() > link.granted.eager as usize
-            || link.charge(cost).is_err()
-        {
-            return false;
-        }
-        buffer.write_at(0, bytes);
-        let grants = link.consumed(cost);
-        let src = peer.handle;
-        self.lanes[TAGGED].take_first();
-        let silent = receive.ticket.is_silent();
-        let mut completion = receive.ticket.finish_here();
-        self.receives.forget(found);
-        (completion.len, completion.tag, completion.src) = (bytes.len(), tag, self.told(src));
-        self.out.received(completion, silent);
+        let Self { links, lanes, receives, .. } = self;
+        let Some(Some(link)) = links.get_mut(id.index()) else { return false };
+        let (src, lane) = (link.src, &mut lanes[TAGGED]);
+        let Some(found) = lane.first(tag, src) else { return false };
+        let ended = receives.end(found, |receive| {
+            // Such a receive owns nothing but its ticket.
+            let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
+            if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.granted.eager as usize {
+                return None;
+            }
+            let grants = link.pass(cost)?;
+            span.write_at(0, bytes);
+            lane.take_first();
+            let silent = receive.ticket.is_silent();
+            let Completion { context, flags, .. } = receive.ticket.finish_here();
+            Some((grants, silent, context, flags))
+        });
+        let Some((grants, silent, context, flags)) = ended else { return false };
+        let src = self.told(src);
+        self.out.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, silent);
         if grants {
             self.grant(id);
         }
@@ -166,8 +164,7 @@ impl<K: LockKind> Engine<K> {
     /// The sender on a link, as the address vector knows it.
     #[inline]
     fn source(&self, id: LinkId) -> FiAddr {
-        let peer = self.links.get(id.index()).and_then(Option::as_ref).and_then(|link| self.peers.get(link.peer));
-        peer.map_or(FiAddr::UNSPEC, |peer| peer.handle)
+        self.links.get(id.index()).and_then(Option::as_ref).map_or(FiAddr::UNSPEC, |link| link.src)
     }
 
     /// The same with its address where that is all we know.

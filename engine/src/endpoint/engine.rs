@@ -122,7 +122,8 @@ impl<K: LockKind> Engine<K> {
         self.links.get_mut(id.index())?.as_deref_mut()
     }
 
-    pub(super) fn add_link(&mut self, id: LinkId, link: Link) {
+    pub(super) fn add_link(&mut self, id: LinkId, mut link: Link) {
+        link.src = self.peers.get(link.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
@@ -187,6 +188,7 @@ impl<K: LockKind> Engine<K> {
             None => self.add_peer(Some(addr)),
         };
         self.peers[peer].handle = handle;
+        self.name_links();
         if self.by_handle.len() <= index {
             self.by_handle.resize(index + 1, NO_PEER);
         }
@@ -229,6 +231,13 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
+    /// Peers are called by other handles than before: their links know it, too.
+    fn name_links(&mut self) {
+        for link in self.links.iter_mut().flatten() {
+            link.src = self.peers.get(link.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
+        }
+    }
+
     /// Learns what changed in the address vector.
     #[inline]
     pub(super) fn check_av(&mut self) {
@@ -253,6 +262,7 @@ impl<K: LockKind> Engine<K> {
                 self.by_handle[index] = id;
             }
         }
+        self.name_links();
         let Self { lanes, unexpected, .. } = self;
         let mut renamed = false;
         for lane in lanes.iter_mut() {

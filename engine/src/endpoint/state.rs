@@ -84,6 +84,8 @@ pub(super) enum Coming {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: PeerId,
+    /// The peer's handle: a copy for what arrives, which would have to look it up otherwise.
+    pub(super) src: FiAddr,
     /// The peer's random number; zero until it said it.
     pub(super) nonce: [u8; 16],
     /// How often the peer had begun to connect when it said hello.
@@ -116,6 +118,7 @@ impl Link {
     pub(super) const fn new(peer: PeerId, granted: Grant) -> Self {
         Self {
             peer,
+            src: FiAddr::UNSPEC,
             nonce: [0; 16],
             attempt: 0,
             remote: None,
@@ -178,6 +181,13 @@ impl Link {
         self.owed_bytes += cost;
         self.owed_messages += 1;
         self.owed_bytes >= self.granted.bytes / 2 || self.owed_messages >= self.granted.messages / 2
+    }
+
+    /// Both in one, for a message that is consumed as it comes. None if it was not granted, and then nothing has happened.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, cost: u64) -> Option<bool> {
+        self.charge(cost).ok()?;
+        Some(self.consumed(cost))
     }
 
     /// Grants what is owed.

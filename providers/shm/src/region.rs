@@ -154,6 +154,16 @@ impl Memory for Ring {
         unsafe { line.as_ref() }
     }
 
+    #[inline(always)]
+    fn fetch(&self, index: usize) {
+        let line = self.lines.as_ptr().wrapping_add(index);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which is free to name any address.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+        }
+    }
+
     #[inline]
     fn consumed(&self) -> &AtomicU64 {
         // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both processes.
