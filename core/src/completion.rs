@@ -71,11 +71,13 @@ pub enum Cause {
     NoMessage = 14,
     /// The sender is not in the address vector.
     UnknownSender = 15,
+    /// The memory of the message is not there any more.
+    Absent = 16,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -91,6 +93,7 @@ impl Cause {
         Self::PeerDropped,
         Self::NoMessage,
         Self::UnknownSender,
+        Self::Absent,
     ];
 
     /// The number for `prov_errno`.
@@ -121,6 +124,7 @@ impl Cause {
             Self::PeerDropped => "the peer could not take the message",
             Self::NoMessage => "no message that fits has come",
             Self::UnknownSender => "the sender is not in the address vector",
+            Self::Absent => "the memory of the message was unmapped before it had been sent",
         }
     }
 }

@@ -21,6 +21,9 @@ pub const VERSION: u16 = 1;
 pub const MAX_HEADER: usize = 32;
 /// The longest payload of a frame, in bytes; longer messages go in segments.
 pub const MAX_PAYLOAD: usize = 1 << 20;
+/// The longest message that is sent unasked, in bytes. A frame with a longer payload is a segment: the next one of its message is
+/// submitted when the transport is done with it, and nothing else has to keep its order with it.
+pub const MOST_EAGER: usize = 256 << 10;
 
 /// Words of the longest header.
 pub const HEADER_WORDS: usize = MAX_HEADER / 8;

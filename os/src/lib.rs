@@ -9,6 +9,7 @@ pub mod mailbox;
 pub mod mutex_cond;
 pub mod netif;
 pub mod poller;
+pub mod process;
 pub mod resolve;
 pub mod shm;
 pub mod socket;

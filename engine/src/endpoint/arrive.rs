@@ -101,6 +101,25 @@ impl<K: LockKind> Sink for Engine<K> {
         }
     }
 
+    fn spoiled(&mut self, id: LinkId, landing: Landing, why: Down) {
+        let coming = self.link(id).and_then(|link| link.coming.take());
+        if let Some(Coming::Receive { key, .. } | Coming::Segment { key, .. }) = coming
+            && let Some(mut receive) = self.receives.remove(key)
+        {
+            receive.buffer = Some(landing.buffer);
+            self.fail_receive(receive, &why);
+        }
+    }
+
+    fn unsent(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
+        if let Some(send) = self.sends.get_mut(token.0 as usize) {
+            send.lent.buffer = Some(buffer);
+            self.fail_send(token.0, &why);
+        }
+        // The next stream's turn.
+        self.list(link);
+    }
+
     fn down(&mut self, link: LinkId, reason: Down) {
         self.handle_down(link, reason);
     }

@@ -1,6 +1,6 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
-use crate::frame::{AckWanted, Frame, Label, Violation};
+use crate::frame::{AckWanted, Frame, Label, MOST_EAGER, Violation};
 use crate::hello::{Grant, Speaker};
 use crate::transport::{Down, LinkId};
 use ofi_core::{Addr, Caps, FiAddr, Instant};
@@ -38,10 +38,13 @@ pub struct Config {
 
 /// How much each link may send before it is granted more: generous for the first peers, so that the sum has a bound
 /// that can be stated: 128 MiB for the first 64 links, 512 KiB each up to the 1,024th, 64 KiB each after that.
+const EAGER: u32 = 256 << 10;
+const _: () = assert!(EAGER as usize == MOST_EAGER);
+
 pub(super) const fn grant_for(links: usize) -> Grant {
     match links {
-        0..64 => Grant { bytes: 2 << 20, messages: 8192, eager: 256 << 10 },
-        64..1024 => Grant { bytes: 512 << 10, messages: 2048, eager: 256 << 10 },
+        0..64 => Grant { bytes: 2 << 20, messages: 8192, eager: EAGER },
+        64..1024 => Grant { bytes: 512 << 10, messages: 2048, eager: EAGER },
         _ => Grant { bytes: 64 << 10, messages: 256, eager: 32 << 10 },
     }
 }
@@ -149,6 +152,9 @@ impl Link {
     /// The peer's first grant.
     pub(super) const fn granted_by_peer(&mut self, grant: Grant) {
         self.out = grant;
+        if self.out.eager > EAGER {
+            self.out.eager = EAGER;
+        }
         self.reserve = grant.bytes / 8;
     }
 

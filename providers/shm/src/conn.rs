@@ -8,8 +8,12 @@
 //! Piece    where u32 · 0 u32; length: bytes there, of the payload that is coming
 //! Hello    identity [16] · flags u64 · where u32 · 0 u32; length: bytes there
 //! End      nothing follows
+//! Direct   header in 32 bytes · where in the sender's memory u64 · number u64; length: of the payload (`direct.rs`)
+//! Outcome  number u64 · what became of the payload of that number u64
+//! Leave    1: the memory can be read, 0: it is not to be
 //! ```
 
+use crate::direct::{self, Direct, Lent};
 use crate::region::{Board, Pool, Region, Ring, Side};
 use crate::window::{SMALLEST, Window};
 use arrayvec::ArrayVec;
@@ -25,6 +29,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+mod lending;
 
 /// Bytes of header and payload that travel in lines.
 pub(crate) const INLINE: usize = 2 * BODY * 8;
@@ -42,6 +48,9 @@ const KIND_POOLED: u64 = 2;
 const KIND_PIECE: u64 = 3;
 const KIND_HELLO: u64 = 4;
 const KIND_END: u64 = 5;
+const KIND_DIRECT: u64 = 6;
+const KIND_OUTCOME: u64 = 7;
+const KIND_LEAVE: u64 = 8;
 
 /// The peer of this link can order our memory accesses.
 const ORDERS: u64 = 1;
@@ -128,6 +137,8 @@ struct Coming {
     landing: Option<Landing>,
     done: usize,
     total: usize,
+    /// When it began, if it is one whose time counts.
+    began: Option<Instant>,
 }
 
 /// Why a link ends.
@@ -166,6 +177,7 @@ pub(crate) struct Conn {
     pub(crate) number: u64,
     order: Order,
     coming: Option<Coming>,
+    pub(crate) direct: Direct,
     pub(crate) out: VecDeque<Out>,
     /// The end has been asked for.
     pub(crate) finishing: bool,
@@ -216,6 +228,7 @@ impl Conn {
             number,
             order: Order::ByBoth,
             coming: None,
+            direct: Direct::default(),
             out: VecDeque::new(),
             finishing: false,
             ended: false,
@@ -258,7 +271,7 @@ impl Conn {
 
     /// This side falls asleep; it looks at [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
-        Posture::asleep(self.cold, !self.out.is_empty()).announce(self.region.asleep(self.side));
+        Posture::asleep(self.cold, self.has_more()).announce(self.region.asleep(self.side));
     }
 
     /// This side polls.
@@ -277,7 +290,7 @@ impl Conn {
             return true;
         }
         let before = self.writer.consumed();
-        !self.out.is_empty() && self.writer.look().is_ok_and(|now| now != before)
+        self.has_more() && self.writer.look().is_ok_and(|now| now != before)
     }
 
     /// Whether the question will never be answered: whoever had it has ended.
@@ -444,6 +457,11 @@ impl Conn {
         Ok(true)
     }
 
+    /// Whether something is to be sent as soon as there is room.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.out.is_empty() || self.direct.has_replies()
+    }
+
     /// Sends what waits, as far as there is room. True if anything moved. `sent` is told of payloads that are through.
     pub(crate) fn send_waiting(
         &mut self,
@@ -451,7 +469,7 @@ impl Conn {
         budget: &mut usize,
         mut sent: impl FnMut(Token, Buffer),
     ) -> Result<bool, Violation> {
-        let mut any = false;
+        let mut any = self.send_replies()?;
         while let Some(mut out) = self.out.pop_front() {
             let done = match &mut out {
                 Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
@@ -462,6 +480,8 @@ impl Conn {
                     done
                 }
                 Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
+                // What the other side reads is still ours to keep.
+                Out::End if self.direct.has_lent() => false,
                 Out::End => {
                     let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
                     if room {
@@ -554,6 +574,17 @@ impl Conn {
                 self.reader.tell();
             }
             KIND_HELLO => self.read_hello(link, len, &body, ours, sink)?,
+            KIND_DIRECT => {
+                bytes = len;
+                self.read_direct(link, header, len, &body, sink)?;
+            }
+            KIND_OUTCOME => self.read_outcome(link, body[0], body[1], sink)?,
+            KIND_LEAVE => {
+                self.reader.advance(1);
+                if !self.direct.answered(body[0] != 0) {
+                    return Err(Violation("leave that was not asked for").into());
+                }
+            }
             KIND_END => {
                 self.reader.advance(1);
                 self.reader.tell();
@@ -607,7 +638,8 @@ impl Conn {
             Place::Into(landing) => Some(landing),
             Place::Done => None,
         };
-        self.coming = Some(Coming { landing, done: 0, total });
+        let began = direct::is_large(total).then(ofi_os::clock::now);
+        self.coming = Some(Coming { landing, done: 0, total, began });
         self.land(link, at, len, sink)?;
         Ok(len)
     }
@@ -631,9 +663,14 @@ impl Conn {
         }
         coming.done += len;
         if coming.done == coming.total
-            && let Some(Coming { landing: Some(landing), .. }) = self.coming.take()
+            && let Some(Coming { landing, total, began, .. }) = self.coming.take()
         {
-            sink.placed(link, landing)?;
+            if let Some(began) = began {
+                self.direct.note_pooled(direct::since(began), total);
+            }
+            if let Some(landing) = landing {
+                sink.placed(link, landing)?;
+            }
         }
         Ok(())
     }
@@ -667,6 +704,9 @@ impl Conn {
     pub(crate) fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
         if let Some(Coming { landing: Some(landing), .. }) = self.coming.take() {
             sink.unplaced(link, landing);
+        }
+        for Lent { token, buffer, .. } in self.direct.take_all_back() {
+            sink.returned(link, token, buffer);
         }
         for out in self.out.drain(..) {
             if let Out::Large(Large { buffer, token: Some(token), .. }) | Out::Small(.., Some((token, buffer))) = out {

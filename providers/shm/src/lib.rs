@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod conn;
+pub mod direct;
 pub mod listener;
 pub mod offer;
 mod post;
@@ -10,6 +11,7 @@ mod region;
 pub mod transport;
 mod window;
 
+use direct::Use;
 pub use listener::ShmListener;
 use ofi_core::Addr;
 use ofi_core::error::Result;
@@ -26,12 +28,25 @@ pub const SOCKET_DIR: Param = Param {
            them (default: names without files, within a network namespace)",
 };
 
+/// Whether large messages may be read out of the sender's memory.
+pub const DIRECT: Param = Param {
+    name: "FI_SHM_DIRECT",
+    kind: ParamKind::String,
+    help: "Whether the receiver of a large message reads it out of the sender's memory: auto, where the system allows it and \
+           it is measured to be faster than copying through shared memory; on, where the system allows it; off (default: auto)",
+};
+
 /// Every parameter of this provider.
-pub const PARAMS: [Param; 1] = [SOCKET_DIR];
+pub const PARAMS: [Param; 2] = [SOCKET_DIR, DIRECT];
 
 fn settings() -> Settings {
     let space = SOCKET_DIR.text().map_or(Space::Abstract, |folder| Space::Folder(folder.into()));
-    Settings { space, ..Settings::default() }
+    let direct = match DIRECT.text().as_deref() {
+        Some("on") => Use::IfAllowed,
+        Some("off") => Use::Never,
+        _ => Use::IfFaster,
+    };
+    Settings { space, direct, ..Settings::default() }
 }
 
 /// Opens the transport of a connectionless endpoint, called by `addr` if given.

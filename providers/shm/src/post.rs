@@ -25,6 +25,7 @@ const ASK: u8 = 1;
 const WAKE: u8 = 2;
 const REFUSE: u8 = 3;
 const BOARD: u8 = 4;
+const OFFER: u8 = 5;
 
 /// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,24 @@ pub(crate) enum Said {
     Wake,
     /// A peer wants to be told on its board of what is sent to it.
     Board(Notice),
+    /// A peer asks whether its memory can be read.
+    Offer(Offer),
+}
+
+/// A peer asks whether its memory can be read.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// The peer, as the system knows it.
+    pub(crate) from: String,
+    /// The number of the question to which the link goes back.
+    pub(crate) number: u64,
+    /// The peer asked that question.
+    pub(crate) theirs: bool,
+    /// The peer's process, as this process counts them.
+    pub(crate) pid: i32,
+    /// Where its secret lies.
+    pub(crate) at: usize,
+    pub(crate) secret: [u8; 16],
 }
 
 /// A peer's board.
@@ -194,6 +213,14 @@ impl Post {
         self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[board])
     }
 
+    /// Asks a peer whether it can read our memory, at `at` of which is a secret. The link goes back to the question of that
+    /// number: `ours`, or the peer's.
+    pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool), secret: &[u8; 16]) -> io::Result<()> {
+        let head = [&MAGIC[..], &[OFFER], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
+        let at = secret.as_ptr().addr() as u64;
+        self.own.send(to, &[&head[..], &at.to_le_bytes(), secret].concat(), &[])
+    }
+
     /// Refuses a question of somebody whose memory is not to be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
         let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
@@ -238,12 +265,17 @@ impl Post {
         }
         let (flag, rest) = rest.split_first()?;
         let from = letter.from?;
-        let (owner, _) = letter.credentials?;
+        let (owner, pid) = letter.credentials?;
         let foreign = owner != 0 && owner != user();
         if *kind == BOARD {
             let place = usize::try_from(u64::from_le_bytes(*rest.first_chunk()?)).ok()?;
             let memory = letter.descriptors.into_iter().next().filter(|_| !foreign)?;
             return Some(Said::Board(Notice { from, number, theirs: *flag != 0, place, memory }));
+        }
+        if *kind == OFFER {
+            let (at, secret) = rest.split_first_chunk()?;
+            let (at, secret) = (usize::try_from(u64::from_le_bytes(*at)).ok()?, *secret.first_chunk()?);
+            return (!foreign).then_some(Said::Offer(Offer { from, number, theirs: *flag != 0, pid, at, secret }));
         }
         if *kind != ASK || bytes.len() > MOST {
             return None;

@@ -3,7 +3,8 @@
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
 use crate::conn::{Conn, INLINE, Large, Out, State, Trouble, ended, unreachable};
-use crate::post::{Post, Question, Said, is_chosen};
+use crate::direct::{Use, is_large};
+use crate::post::{Offer, Post, Question, Said, is_chosen};
 use crate::region::{Region, Side};
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;
@@ -45,13 +46,15 @@ pub struct Settings {
     pub connect_deadline: Duration,
     /// Bytes of a pool.
     pub pool: usize,
+    /// Whether large payloads may go past it.
+    pub direct: Use,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         // Memory that is written again should have left the reader's own cache: that needs twice its size.
         let pool = 3 * shm::private_cache();
-        Self { space: Space::default(), connect_deadline: Duration::from_secs(10), pool }
+        Self { space: Space::default(), connect_deadline: Duration::from_secs(10), pool, direct: Use::default() }
     }
 }
 
@@ -84,6 +87,8 @@ pub struct ShmTransport {
     orders: bool,
     budget: usize,
     questions: u64,
+    /// What peers look for in our memory to find out whether they can read it.
+    secret: Box<[u8; 16]>,
     local: Addr,
     post: Post,
     settings: Settings,
@@ -115,6 +120,7 @@ impl ShmTransport {
             orders: shm::share_ordering(),
             budget: BUDGET,
             questions: u64::from_ne_bytes(ofi_os::random()),
+            secret: Box::new(ofi_os::random()),
             local: post.addr()?,
             post,
             settings,
@@ -179,6 +185,11 @@ impl ShmTransport {
                 if any {
                     // The room that was made may be waited for.
                     Self::wake(conn, News::Room, &self.post);
+                    if conn.has_more() {
+                        // The other side may wait for nothing but that, and this one not come back for long.
+                        self.list(slot);
+                        self.send_waiting(slot);
+                    }
                 }
                 any
             }
@@ -200,7 +211,7 @@ impl ShmTransport {
     fn send_waiting(&mut self, slot: usize) -> bool {
         let Self { conns, finished, budget, orders, post, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return false };
-        if !matches!(conn.state, State::Open) || conn.out.is_empty() {
+        if !matches!(conn.state, State::Open) || !conn.has_more() {
             return false;
         }
         let result = conn.send_waiting(*orders, budget, |token, buffer| finished.push((id(slot), token, buffer)));
@@ -255,7 +266,7 @@ impl ShmTransport {
         while let Some(&slot) = self.senders.get(at) {
             any |= self.send_waiting(slot);
             match self.conns.get_mut(slot) {
-                Some(conn) if !conn.out.is_empty() => at += 1,
+                Some(conn) if conn.has_more() => at += 1,
                 other => {
                     if let Some(conn) = other {
                         conn.listed = false;
@@ -285,6 +296,7 @@ impl ShmTransport {
                 Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
                 Said::Ask(question) => self.handle_question(&question, sink),
                 Said::Board(notice) => self.handle_board(&notice),
+                Said::Offer(offer) => self.handle_offer(&offer),
             }
         }
         any
@@ -297,6 +309,37 @@ impl ShmTransport {
             let text = format!("connect to {}: {why}", self.conns[slot].remote);
             self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), sink);
         }
+    }
+
+    /// A peer asks whether its memory can be read.
+    fn handle_offer(&mut self, offer: &Offer) {
+        let Offer { from, number, theirs, pid, at, secret } = offer;
+        if let Some(slot) = self.link_of(*number, *theirs, from) {
+            let conn = &mut self.conns[slot];
+            let yes = conn.direct.try_process(*pid, *at, *secret);
+            conn.reply_leave(yes);
+            self.list(slot);
+        }
+    }
+
+    /// A large payload is to be sent: past the pool, if the other side can read it where it is.
+    fn submit_direct(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        if payload.inject || conn.has_more() {
+            return false;
+        }
+        if conn.direct.is_time_to_ask() {
+            let question = (conn.number, conn.side == Side::Asker);
+            // A mailbox that is full is tried again with the next payload.
+            if self.post.offer(&conn.peer, question, &self.secret).is_ok() {
+                conn.direct.asked();
+            }
+        }
+        if !conn.send_direct(header, payload) {
+            return false;
+        }
+        Self::wake(conn, News::Line, &self.post);
+        true
     }
 
     fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
@@ -503,7 +546,7 @@ impl Transport for ShmTransport {
 
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
         let slot = link.index();
-        let Self { conns, post, budget, .. } = self;
+        let Self { conns, post, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         if conn.finishing || conn.lost {
             return Submitted::Broken;
@@ -537,6 +580,11 @@ impl Transport for ShmTransport {
             };
         }
         let Some(payload) = &mut payload else { return Submitted::Done };
+        if is_large(len) && self.submit_direct(slot, header, payload) {
+            return Submitted::Kept;
+        }
+        let Self { conns, post, budget, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
         let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
         let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };

@@ -10,12 +10,12 @@ use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
 use ofi_os::mailbox::{Mailbox, Space};
-use ofi_os::shm::{Mapping, sealed_len};
+use ofi_os::shm::{Mapping, create, sealed_len};
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
 use ofi_sync::lock::Park;
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ impl Side {
 struct Peer {
     mailbox: Mailbox,
     memory: Option<(Mapping, Shared)>,
+    /// Who asked, and the number of the question.
+    asked: Option<(String, [u8; 8])>,
     rng: fastrand::Rng,
 }
 
@@ -90,6 +92,8 @@ impl Peer {
         let mut bytes = [0; 1024];
         let Ok(letter) = self.mailbox.receive(&mut bytes) else { return };
         let Some(fd) = letter.descriptors.into_iter().next() else { return };
+        let number = bytes[24..32].try_into().unwrap();
+        self.asked = letter.from.map(|from| (from, number));
         let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
         // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
         let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
@@ -114,6 +118,21 @@ impl Peer {
         }
     }
 
+    /// Gives a board that is none, or offers memory that is anywhere.
+    fn send_letter(&mut self) {
+        let Some((to, number)) = &self.asked else { return };
+        let rng = &mut self.rng;
+        let kind = rng.u8(2..7);
+        let secret: Box<[u8; 16]> = Box::new(rng.u128(..).to_le_bytes());
+        let at = if rng.bool() { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
+        let mut letter =
+            [&b"OFIshm\x01"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &*secret].concat();
+        letter.truncate(rng.usize(0..2 * letter.len()));
+        let memory = sealed(rng.usize(1..3) * 4096);
+        // A mailbox that is full has had enough of them.
+        drop(self.mailbox.send(to, &letter, &[memory.as_fd()]));
+    }
+
     /// Writes something somewhere: anything at all, or what nearly is a line.
     fn scribble(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
@@ -126,10 +145,14 @@ impl Peer {
         let value = match rng.u8(0..4) {
             0 => rng.u64(..),
             1 => rng.u64(0..200),
-            _ => rng.u64(1..3) << 48 | rng.u64(0..7) << 40 | rng.u64(0..40) << 32 | rng.u64(0..5000),
+            _ => rng.u64(1..3) << 48 | rng.u64(0..10) << 40 | rng.u64(0..40) << 32 | rng.u64(0..5000),
         };
         memory.write(at, &value.to_le_bytes());
     }
+}
+
+fn sealed(len: usize) -> OwnedFd {
+    create(len, 0).unwrap()
 }
 
 #[test]
@@ -140,7 +163,7 @@ fn scribbling_costs_the_scribbler_its_link() {
     for seed in 0..count {
         let name = format!("fi_shm://hostile-{:016x}", u64::from_ne_bytes(ofi_os::random()));
         let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
-        let mut peer = Peer { mailbox, memory: None, rng: fastrand::Rng::with_seed(seed) };
+        let mut peer = Peer { mailbox, memory: None, asked: None, rng: fastrand::Rng::with_seed(seed) };
         let addr = Addr::Name(Name::new(&name).unwrap());
         let to_peer = victim.av.insert(addr);
         for len in [8, 90, 5000, 100_000, 1 << 20] {
@@ -153,6 +176,9 @@ fn scribbling_costs_the_scribbler_its_link() {
             // At first it lets some frames through.
             if step > peer.rng.usize(0..60) {
                 peer.scribble();
+                if peer.rng.u8(0..16) == 0 {
+                    peer.send_letter();
+                }
             }
         }
         // Others are served as ever.

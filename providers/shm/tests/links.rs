@@ -5,13 +5,17 @@ use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
-use ofi_memory::Buffer;
+use ofi_memory::{Buffer, Span};
 use ofi_os::clock;
 use ofi_os::mailbox::{Mailbox, Space};
-use ofi_os::shm::seam;
+use ofi_os::process;
+use ofi_os::shm::{self, Mapping, seam};
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
+use ofi_shm::direct::Use;
+use ofi_shm::transport::Settings;
 use ofi_sync::lock::Park;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +32,15 @@ fn open() -> Side {
 }
 
 fn open_as(name: Option<Addr>) -> Side {
+    open_with(name, Settings::default())
+}
+
+/// An endpoint that does as it is told with large payloads.
+fn open_direct(direct: Use) -> Side {
+    open_with(None, Settings { direct, ..Settings::default() })
+}
+
+fn open_with(name: Option<Addr>, settings: Settings) -> Side {
     let config = Config {
         speaker: Speaker::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
@@ -37,7 +50,8 @@ fn open_as(name: Option<Addr>) -> Side {
         nonce: ofi_os::random(),
         provider: "shm",
     };
-    let ep = Ep::new(Park, config, name, Box::new(ofi_shm::open_rdm), None);
+    let opener = move |addr: Option<Addr>| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone());
+    let ep = Ep::new(Park, config, name, Box::new(opener), None);
     let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(true).unwrap()), Waiting::Sleeping));
     let av = Arc::new(AddressVector::new(4, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
@@ -52,15 +66,12 @@ impl Side {
     }
 
     fn send(&self, to: FiAddr, bytes: Vec<u8>, tag: u64) {
-        let op = SendOp {
-            dest: to,
-            buffer: Buffer::Owned(bytes),
-            context: 1,
-            tag: Some(tag),
-            data: None,
-            flags: OpFlags::empty(),
-            quiet: false,
-        };
+        self.send_buffer(to, Buffer::Owned(bytes), tag);
+    }
+
+    fn send_buffer(&self, to: FiAddr, buffer: Buffer, tag: u64) {
+        let op =
+            SendOp { dest: to, buffer, context: 1, tag: Some(tag), data: None, flags: OpFlags::empty(), quiet: false };
         self.ep.send(op).unwrap();
     }
 
@@ -231,6 +242,163 @@ fn whoever_has_many_links_is_woken_by_each() {
             assert_eq!(wait(&hub, &peers[at].0, 2, &mut pool), 8);
         }
     });
+}
+
+const LARGE: usize = 5 << 20;
+
+/// Sends large messages until the second side has read some of one out of the first one's memory.
+fn warm(a: &Side, b: &Side, to_b: FiAddr) {
+    let before = process::seam::bytes_read();
+    for _ in 0..4 {
+        exchange(a, b, to_b, LARGE);
+    }
+    let read = process::seam::bytes_read() - before;
+    assert!((LARGE..5 * LARGE).contains(&read), "{read} bytes were read out of the sender's memory");
+}
+
+#[test]
+fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
+    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let (to_b, to_a) = (a.av.insert(b.addr()), b.av.insert(a.addr()));
+    warm(&a, &b, to_b);
+    warm(&b, &a, to_a);
+    // Whoever has received has said so: the sender needs no more of it.
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    b.receive(1 << 20, 3);
+    a.send(to_b, vec![1; 1 << 20], 3);
+    let end = clock::now() + Duration::from_secs(10);
+    while got.is_empty() {
+        a.reap(&mut sent);
+        b.reap(&mut got);
+    }
+    while sent.is_empty() {
+        a.reap(&mut sent);
+        assert!(clock::now() < end, "{}", a.ep.describe());
+    }
+    // All of it, where it belongs.
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    let bytes: Vec<u8> = (0..LARGE).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
+    let (fd, len) = (shm::create(LARGE, 0).unwrap(), bytes.len());
+    let target = Mapping::new(fd.as_fd(), len).unwrap();
+    // SAFETY: the mapping outlives the receive, and nobody looks at it meanwhile.
+    let span = unsafe { Span::new(target.base().as_ptr(), len) };
+    let op = RecvOp {
+        src: FiAddr::UNSPEC,
+        buffer: Buffer::One(span),
+        context: 2,
+        tag: Some((9, 0)),
+        flags: OpFlags::empty(),
+    };
+    b.ep.receive(op).unwrap();
+    a.send(to_b, bytes.clone(), 9);
+    while sent.is_empty() || got.is_empty() {
+        a.reap(&mut sent);
+        b.reap(&mut got);
+    }
+    // SAFETY: the mapping is that long, and nobody writes there any more.
+    let arrived = unsafe { core::slice::from_raw_parts(target.base().as_ptr(), len) };
+    assert!(arrived == bytes, "other bytes came than were sent");
+    a.ep.close();
+    b.ep.close();
+}
+
+#[test]
+fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
+    for (mine, theirs) in [(Use::Never, Use::IfAllowed), (Use::IfAllowed, Use::Never), (Use::IfFaster, Use::IfFaster)] {
+        let (a, b) = (open_direct(mine), open_direct(theirs));
+        let to_b = a.av.insert(b.addr());
+        let before = process::seam::bytes_read();
+        // Fewer than it takes to find out what is faster.
+        for _ in 0..3 {
+            exchange(&a, &b, to_b, LARGE);
+        }
+        assert_eq!(process::seam::bytes_read(), before);
+    }
+}
+
+#[test]
+fn what_is_faster_is_found_out_without_losing_anything() {
+    let (a, b) = (open_direct(Use::IfFaster), open_direct(Use::IfFaster));
+    let to_b = a.av.insert(b.addr());
+    let before = process::seam::bytes_read();
+    for _ in 0..40 {
+        exchange(&a, &b, to_b, LARGE);
+    }
+    assert!(process::seam::bytes_read() > before, "it was never tried");
+}
+
+/// From now on the system lets this thread read no other process's memory.
+fn deny_reading() {
+    let statement =
+        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
+    let number = u32::try_from(libc::SYS_process_vm_readv).unwrap();
+    let eperm = u32::try_from(libc::EPERM).unwrap();
+    let mut filter = [
+        // The number of the system call is what the filter sees first.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | eperm, 0, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the call takes no pointers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program is four statements long, and a local.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn where_reading_is_denied_large_messages_go_through_the_pool() {
+    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let to_b = a.av.insert(b.addr());
+    warm(&a, &b, to_b);
+    // The filter is this thread's, and ends with it.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            deny_reading();
+            // Denied only after it was found to be allowed, and from the first.
+            let (c, d) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+            let to_d = c.av.insert(d.addr());
+            for _ in 0..20 {
+                exchange(&a, &b, to_b, LARGE);
+                exchange(&c, &d, to_d, LARGE);
+            }
+            assert_eq!(process::seam::bytes_read(), 0);
+        });
+    });
+}
+
+#[test]
+fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
+    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let to_b = a.av.insert(b.addr());
+    warm(&a, &b, to_b);
+    let fd = shm::create(LARGE, 0).unwrap();
+    let memory = Mapping::new(fd.as_fd(), LARGE).unwrap();
+    // SAFETY: it is unmapped before the send has completed, which is what this is about: nothing but the other side's system call
+    // looks there.
+    let span = unsafe { Span::new(memory.base().as_ptr(), LARGE) };
+    a.send_buffer(to_b, Buffer::One(span), 5);
+    drop(memory);
+    b.receive(LARGE, 5);
+    let (mut sent, mut got) = (None, None);
+    let end = clock::now() + Duration::from_secs(10);
+    while sent.is_none() || got.is_none() {
+        for (side, failure) in [(&a, &mut sent), (&b, &mut got)] {
+            match side.cq.read(1, |_| panic!("completed without its memory")) {
+                Err(Errno::EAVAIL) => *failure = Some(side.cq.read_error().unwrap()),
+                other => assert_eq!(other, Err(Errno::AGAIN)),
+            }
+        }
+        assert!(clock::now() < end, "{}\n{}", a.ep.describe(), b.ep.describe());
+    }
+    let (sent, got) = (sent.unwrap(), got.unwrap());
+    assert_eq!((sent.errno, sent.completion.context), (Errno::EFAULT, 1));
+    assert_eq!((got.errno, got.completion.context), (Errno::EFAULT, 2));
+    // The link goes on as before.
+    warm(&a, &b, to_b);
+    exchange(&a, &b, to_b, 8);
 }
 
 /// Waits for one completion with that context, asleep if need be.

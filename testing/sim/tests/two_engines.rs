@@ -16,6 +16,8 @@ use ofi_memory::{Buffer, Span};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
+use ofi_shm::direct::Use;
+use ofi_shm::transport as shm;
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
@@ -108,8 +110,10 @@ impl Medium for Memory {
         self.names[usize::from(side)]
     }
 
-    fn opener(&self, _: &mut fastrand::Rng) -> Opener<ShmTransport> {
-        Box::new(ofi_shm::open_rdm)
+    fn opener(&self, rng: &mut fastrand::Rng) -> Opener<ShmTransport> {
+        let direct = if rng.bool() { Use::IfAllowed } else { Use::IfFaster };
+        let settings = shm::Settings { direct, ..shm::Settings::default() };
+        Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
     }
 
     fn port(&self) -> Arc<dyn Port> {

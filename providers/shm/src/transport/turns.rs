@@ -4,6 +4,7 @@
 
 use super::ShmTransport;
 use crate::conn::{Conn, State};
+use crate::direct::Direct;
 use crate::post::Notice;
 use crate::region::{Board, Side};
 use ofi_engine::transport::Sink;
@@ -37,7 +38,8 @@ pub(super) struct Turns {
 }
 
 impl ShmTransport {
-    pub(super) fn insert(&mut self, conn: Conn) -> usize {
+    pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
+        conn.direct = Direct::new(self.settings.direct);
         let slot = self.conns.insert(conn);
         let rank = self.turns.order.len();
         self.turns.order.push(slot);
@@ -162,15 +164,20 @@ impl ShmTransport {
         }
     }
 
+    /// The link that a letter is about.
+    pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
+        let side = if theirs { Side::Giver } else { Side::Asker };
+        // Numbers of ours are known to those whom we asked; the numbers of others may be anybody's.
+        let meant = |conn: &Conn| conn.number == number && conn.side == side && (!theirs || conn.peer == from);
+        self.conns.iter().find(|(_, conn)| meant(conn)).map(|(slot, _)| slot)
+    }
+
     /// A peer has a board of its own.
     pub(super) fn handle_board(&mut self, notice: &Notice) {
         let Notice { from, number, theirs, place, memory } = notice;
-        let side = if *theirs { Side::Giver } else { Side::Asker };
-        // Numbers of ours are known to those whom we asked; the numbers of others may be anybody's.
-        let meant = |conn: &Conn| conn.number == *number && conn.side == side && (!theirs || conn.peer == *from);
-        if let Some((_, conn)) = self.conns.iter_mut().find(|(_, conn)| meant(conn)) {
+        if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the other side looks at this link in turn.
-            conn.board = Board::adopt(memory.as_fd()).ok().map(|board| (board, *place));
+            self.conns[slot].board = Board::adopt(memory.as_fd()).ok().map(|board| (board, *place));
         }
     }
 
