@@ -4,6 +4,9 @@
  *   shm lat SIZE TRIPS       half a round trip, us
  *   shm cold SIZE TRIPS      the same with buffers that cycle over 64 MB
  *   shm stream SIZE ROUNDS   windows of up to 64 messages, each answered, MB/s (M messages/s for sizes up to 64)
+ *   shm links SIZE TRIPS     the same as lat while one side has 15 other links
+ *   shm sleep SIZE TRIPS     the same as lat with readers that sleep
+ *   shm late SIZE ROUNDS     windows of 64 messages that are sent before they are received, as stream
  *   shm line 0 TRIPS         nothing but a cache line to and fro, us
  *   shm copy SIZE TRIPS      memcpy in one process, MB/s
  * Prints the result and half a round trip of one cache line before and after it: the cores of a virtual machine move, and
@@ -12,25 +15,15 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
+#include "open_shm.h"
 
-#define MUST(what) do { if (!(what)) { fprintf(stderr, "%d: %s\n", __LINE__, #what); exit(1); } } while (0)
 #define COLD ((size_t) 64 << 20)
 #define WINDOW 64
+#define OTHERS 15
 
 struct line {
 	_Alignas(64) atomic_long value;
@@ -40,18 +33,9 @@ struct line {
 static struct shared {
 	struct line ping, pong, ready[2], go;
 	char name[2][128];
-	size_t len[2];
 } *shared;
 
 static int me;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec * 1e6 + (double) t.tv_nsec / 1e3;
-}
 
 static void meet(void)
 {
@@ -86,16 +70,17 @@ static double line_trips(long trips)
 	return (now() - start) / (double) trips / 2;
 }
 
-static struct fid_cq *cq;
-static struct fid_ep *ep;
+static struct side side;
 static fi_addr_t peer;
 static struct fi_context2 contexts[2 * WINDOW];
 static long sent, received;
+/* Readers sleep. */
+static int blocks;
 
 static void reap(void)
 {
 	struct fi_cq_tagged_entry entries[16];
-	ssize_t n = fi_cq_read(cq, entries, 16), i;
+	ssize_t n = blocks ? fi_cq_sread(side.cq, entries, 16, NULL, -1) : fi_cq_read(side.cq, entries, 16), i;
 
 	if (n == -FI_EAGAIN)
 		return;
@@ -109,34 +94,10 @@ static void reap(void)
 
 static void open_library(void)
 {
-	struct fi_info *hints = fi_allocinfo(), *info;
-	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
-	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED, .size = 1024 };
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
-	struct fid_av *av;
-
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_TAGGED;
-	hints->mode = FI_CONTEXT | FI_CONTEXT2;
-	hints->fabric_attr->prov_name = strdup("shm");
-	hints->domain_attr->threading = FI_THREAD_DOMAIN;
-	hints->domain_attr->data_progress = FI_PROGRESS_CONTROL_UNIFIED;
-	hints->domain_attr->control_progress = FI_PROGRESS_CONTROL_UNIFIED;
-	hints->domain_attr->mr_mode = ~3;
-	MUST(fi_getinfo(FI_VERSION(2, 0), NULL, NULL, 0, hints, &info) == 0);
-	MUST(fi_fabric(info->fabric_attr, &fabric, NULL) == 0);
-	MUST(fi_domain(fabric, info, &domain, NULL) == 0);
-	MUST(fi_cq_open(domain, &cq_attr, &cq, NULL) == 0);
-	MUST(fi_av_open(domain, &av_attr, &av, NULL) == 0);
-	MUST(fi_endpoint(domain, info, &ep, NULL) == 0);
-	MUST(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0);
-	MUST(fi_ep_bind(ep, &av->fid, 0) == 0);
-	MUST(fi_enable(ep) == 0);
-	shared->len[me] = sizeof(shared->name[me]);
-	MUST(fi_getname(&ep->fid, shared->name[me], &shared->len[me]) == 0);
+	side = open_side(blocks);
+	memcpy(shared->name[me], side.name, sizeof(side.name));
 	meet();
-	MUST(fi_av_insert(av, shared->name[!me], 1, &peer, 0, NULL) == 1);
+	peer = insert(&side, shared->name[!me]);
 	meet();
 }
 
@@ -144,7 +105,7 @@ static void post(char *buf, size_t size, int slot)
 {
 	ssize_t ret;
 
-	while ((ret = fi_trecv(ep, buf, size, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[slot])) == -FI_EAGAIN)
+	while ((ret = fi_trecv(side.ep, buf, size, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[slot])) == -FI_EAGAIN)
 		reap();
 	MUST(ret == 0);
 }
@@ -153,7 +114,7 @@ static void give(const char *buf, size_t size, int slot)
 {
 	ssize_t ret;
 
-	while ((ret = fi_tsend(ep, buf, size, NULL, peer, 1, &contexts[WINDOW + slot])) == -FI_EAGAIN)
+	while ((ret = fi_tsend(side.ep, buf, size, NULL, peer, 1, &contexts[WINDOW + slot])) == -FI_EAGAIN)
 		reap();
 	MUST(ret == 0);
 }
@@ -215,6 +176,64 @@ static double rounds_of(char *out, char *in, size_t size, long rounds)
 	return size <= 64 ? 1 / start : (double) size / start;
 }
 
+/* All of a window has been sent before the first receive is posted. */
+static double late_of(char *out, char *in, size_t size, long rounds)
+{
+	double start = 0;
+	long round;
+	int i;
+
+	for (round = 0; round < rounds; round++) {
+		sent = received = 0;
+		meet();
+		if (round == rounds / 10)
+			start = now();
+		if (me == 0) {
+			for (i = 0; i < WINDOW; i++)
+				give(out, size, i);
+			meet();
+			await(WINDOW, 0);
+		} else {
+			meet();
+			for (i = 0; i < WINDOW; i++)
+				post(in + (size_t) i * size, size, i);
+			await(0, WINDOW);
+		}
+	}
+	start = (now() - start) / (double) ((rounds - rounds / 10) * WINDOW);
+	sent = received = 0;
+	return size <= 64 ? 1 / start : (double) size / start;
+}
+
+/* Links of the first process that have nothing to say any more. */
+static void add_links(void)
+{
+	static struct fi_context2 theirs[OTHERS], mine[OTHERS];
+	static char bytes[OTHERS][8];
+	struct side others[OTHERS];
+	struct fi_cq_tagged_entry entry;
+	int i, done = 0;
+
+	for (i = 0; i < OTHERS; i++) {
+		if (me == 0) {
+			MUST(fi_trecv(side.ep, bytes[i], 8, NULL, FI_ADDR_UNSPEC, 2, 0, &mine[i]) == 0);
+			continue;
+		}
+		others[i] = open_side(0);
+		fi_addr_t first = insert(&others[i], shared->name[0]);
+
+		while (fi_tsend(others[i].ep, bytes[i], 8, NULL, first, 2, &theirs[i]) == -FI_EAGAIN)
+			fi_cq_read(others[i].cq, &entry, 1);
+	}
+	while (me == 0 && received < OTHERS)
+		reap();
+	while (me == 1 && done < OTHERS)
+		for (i = 0; i < OTHERS; i++)
+			done += fi_cq_read(others[i].cq, &entry, 1) == 1;
+	received = 0;
+	meet();
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc == 4 ? argv[1] : "";
@@ -253,13 +272,18 @@ int main(int argc, char **argv)
 		before = line_trips(20000);
 		after = line_trips(20000);
 	} else {
+		blocks = !strcmp(what, "sleep");
 		open_library();
+		if (!strcmp(what, "links"))
+			add_links();
 		trips_of(out, in, size, 0, trips / 10 + 100 > 2000 ? 2000 : trips / 10 + 100);
 		before = line_trips(20000);
-		if (!strcmp(what, "lat"))
+		if (!strcmp(what, "lat") || !strcmp(what, "links") || blocks)
 			result = trips_of(out, in, size, 0, trips);
 		else if (!strcmp(what, "cold"))
 			result = trips_of(out, in, size, COLD, trips);
+		else if (!strcmp(what, "late"))
+			result = late_of(out, in, size, trips);
 		else
 			result = rounds_of(out, in, size, trips);
 		after = line_trips(20000);

@@ -159,11 +159,11 @@ pub trait Sink {
     fn sent(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// A kept payload was not sent: the link goes down.
     fn returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// The payload that was coming will not: the link goes down.
+    /// The payload that was coming does not come: the link goes down, or the same frame comes again.
     fn unplaced(&mut self, link: LinkId, landing: Landing);
     /// The payload that was coming cannot be had: its message fails, the link goes on.
     fn spoiled(&mut self, link: LinkId, landing: Landing, why: Down);
-    /// The peer could not get at a kept payload: its message fails, the link goes on.
+    /// A kept payload cannot be had: its message fails, the link goes on.
     fn unsent(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
     /// The link is no more; its number may be used again.
     fn down(&mut self, link: LinkId, reason: Down);

@@ -160,6 +160,11 @@ impl<'a> ChunkMut<'a> {
         self.len == 0
     }
 
+    /// Where it is, for the system to write to.
+    pub const fn base(&mut self) -> *mut u8 {
+        self.base
+    }
+
     /// Copies `bytes` to the front; how many fitted.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);

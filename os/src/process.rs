@@ -1,9 +1,9 @@
 //! Another process's memory, read without its help (process_vm_readv(2)).
 #![allow(unsafe_code)]
 
+use core::ptr;
 use ofi_memory::ChunkMut;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// What tests want to know.
 #[doc(hidden)]
@@ -11,96 +11,128 @@ pub mod seam {
     use core::cell::Cell;
 
     thread_local!(static READ: Cell<usize> = const { Cell::new(0) });
+    thread_local!(static FOUND: Cell<usize> = const { Cell::new(0) });
 
     /// Bytes that this thread has read from the memory of processes.
     pub fn bytes_read() -> usize {
         READ.get()
     }
 
+    /// How often this thread has found a process that can be read.
+    pub fn found() -> usize {
+        FOUND.get()
+    }
+
     pub(super) fn note(bytes: usize) {
         READ.set(READ.get() + bytes);
     }
+
+    pub(super) fn note_found() {
+        FOUND.set(FOUND.get() + 1);
+    }
 }
 
-/// What could be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// So many bytes: all of them, or what lies before a place where nothing is.
-    Bytes(usize),
-    /// The process has ended; what came is somebody else's, if anything.
-    Ended,
-    /// It may not be read.
-    Denied,
-}
-
-/// A process that was there when it was opened.
+/// A process, by its number and by a secret that it keeps: numbers are used again, and a process may have become another program.
 #[derive(Debug)]
 pub struct Process {
     id: libc::pid_t,
-    fd: OwnedFd,
+    /// Where the secret is.
+    at: usize,
+    secret: [u8; 16],
+}
+
+fn piece(base: usize, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: ptr::without_provenance_mut(base), iov_len: len }
 }
 
 impl Process {
-    /// The process of that number, as this process counts them.
-    pub fn open(id: i32) -> io::Result<Self> {
-        if id <= 0 {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
-        // SAFETY: the call takes no pointers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
-        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the descriptor is fresh and nobody else's.
-        Ok(Self { id, fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    /// Pieces that can be read to at once.
+    pub const PIECES: usize = 16;
+
+    /// The process of that number, as this process counts them, if it can be read and has that secret at `at`.
+    pub fn find(id: i32, at: usize, secret: [u8; 16]) -> Option<Self> {
+        let process = Self { id, at, secret };
+        let found = id > 0 && process.read(0, &mut []);
+        found.then(seam::note_found).map(|()| process)
     }
 
-    /// Copies what is at `from` in that process to the pieces, in order.
-    pub fn read(&self, from: usize, pieces: &mut [ChunkMut<'_>]) -> Reading {
-        let len = pieces.iter().map(ChunkMut::len).sum();
-        let there = libc::iovec { iov_base: core::ptr::without_provenance_mut(from), iov_len: len };
-        let (count, here) = (pieces.len() as libc::c_ulong, pieces.as_mut_ptr().cast::<libc::iovec>());
-        // SAFETY: the pieces are laid out as iovecs (asserted in `socket.rs`) over memory that is writable as long as they live;
-        // the other address is one of the other process, which the system checks.
-        let got = unsafe { libc::process_vm_readv(self.id, here, count, &raw const there, 1, 0) };
-        let got = usize::try_from(got).or_else(|_| match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EFAULT) => Ok(0),
-            _ => Err(()),
-        });
-        // The number may be another process's by now, but not as long as the one that was opened is there.
-        if self.has_ended() {
-            return Reading::Ended;
+    /// Copies what is at `from` in that process to the pieces, in order. False: not all of it could be read, or it was another
+    /// process's, and the pieces hold anything.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::PIECES`].
+    pub fn read(&self, from: usize, pieces: &mut [ChunkMut<'_>]) -> bool {
+        let len: usize = pieces.iter().map(ChunkMut::len).sum();
+        let mut found = [0u8; 16];
+        let mut here = [piece(0, 0); Self::PIECES + 1];
+        for (to, piece) in here.iter_mut().zip(pieces.iter_mut()) {
+            *to = libc::iovec { iov_base: piece.base().cast(), iov_len: piece.len() };
         }
-        seam::note(got.unwrap_or(0));
-        got.map_or(Reading::Denied, Reading::Bytes)
+        here[pieces.len()] = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: found.len() };
+        // The secret is read behind everything else: whoever has it then had it before.
+        let there = [piece(from, len), piece(self.at, found.len())];
+        let skip = usize::from(len == 0);
+        let (count, parts) = (pieces.len() as libc::c_ulong + 1, (2 - skip) as libc::c_ulong);
+        // SAFETY: `here` names the pieces, which are writable as long as they live, and a local; the system checks `there`, which
+        // is the other process's.
+        let got = unsafe { libc::process_vm_readv(self.id, here.as_ptr(), count, there[skip..].as_ptr(), parts, 0) };
+        let whole = usize::try_from(got).is_ok_and(|got| got == len + found.len()) && found == self.secret;
+        if whole {
+            seam::note(len);
+        }
+        whole
     }
+}
 
-    fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which is a local.
-        unsafe { libc::poll(&raw mut poll, 1, 0) != 0 }
-    }
+/// Whether there is memory of this process everywhere from `at` on.
+pub fn is_mapped(at: usize, len: usize) -> bool {
+    let page = crate::shm::PAGE;
+    let (start, end) = (at / page * page, at.saturating_add(len));
+    let mut resident = vec![0u8; (end - start).div_ceil(page)];
+    // SAFETY: the vector has a byte for each page; the call does not touch the pages.
+    let result = unsafe { libc::mincore(ptr::without_provenance_mut(start), end - start, resident.as_mut_ptr()) };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOMEM)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shm::{self, Mapping, PAGE};
+    use std::os::fd::AsFd;
 
     #[test]
-    fn memory_is_read_as_far_as_it_is_there() {
-        let me = Process::open(i32::try_from(std::process::id()).unwrap()).unwrap();
+    fn memory_is_read_from_whoever_has_the_secret() {
+        let id = i32::try_from(std::process::id()).unwrap();
+        let secret: Box<[u8; 16]> = Box::new(crate::random());
+        let at = secret.as_ptr().addr();
+        assert!(Process::find(id, at, [0; 16]).is_none());
+        assert!(Process::find(id, 8, *secret).is_none());
+        assert!(Process::find(0, at, *secret).is_none());
+        let mut me = Process::find(id, at, *secret).unwrap();
         let (from, mut a, mut b) = ([1u8, 2, 3, 4, 5], [0u8; 2], [0u8; 3]);
-        let got = me.read(from.as_ptr().addr(), &mut [ChunkMut::of(&mut a), ChunkMut::of(&mut b)]);
-        assert_eq!((got, a, b), (Reading::Bytes(5), [1, 2], [3, 4, 5]));
-        assert_eq!(me.read(8, &mut [ChunkMut::of(&mut a)]), Reading::Bytes(0));
+        assert!(me.read(from.as_ptr().addr(), &mut [ChunkMut::of(&mut a), ChunkMut::of(&mut b)]));
+        assert_eq!((a, b), ([1, 2], [3, 4, 5]));
+        assert!(!me.read(8, &mut [ChunkMut::of(&mut a)]));
         assert_eq!(seam::bytes_read(), 5);
+        me.secret[0] ^= 1;
+        assert!(!me.read(from.as_ptr().addr(), &mut [ChunkMut::of(&mut a)]));
     }
 
     #[test]
     fn a_process_that_has_ended_is_not_read() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
+        let id = i32::try_from(child.id()).unwrap();
         child.wait().unwrap();
-        let mut byte = [0];
-        assert_eq!(process.read(byte.as_ptr().addr(), &mut [ChunkMut::of(&mut byte)]), Reading::Ended);
-        assert!(Process::open(0).is_err());
+        assert!(Process::find(id, 4096, [0; 16]).is_none());
+    }
+
+    #[test]
+    fn what_is_unmapped_is_known() {
+        let fd = shm::create(3 * PAGE, 0).unwrap();
+        let mapping = Mapping::new(fd.as_fd(), 3 * PAGE).unwrap();
+        let base = mapping.base().as_ptr().addr();
+        assert!(is_mapped(base + 1, 3 * PAGE - 1));
+        drop(mapping);
+        assert!(!is_mapped(base + PAGE, 10));
     }
 }

@@ -340,14 +340,27 @@ pub fn owed(word: &AtomicU64, news: News, order: Order) -> Owed {
     }
 }
 
+/// How often a word that changes is looked at.
+const ATTEMPTS: u32 = 4;
+
 #[inline(never)]
-fn owed_by(word: &AtomicU64, state: u64, news: News) -> Owed {
-    let wakes = match news {
-        News::Line => state & ASLEEP != 0,
-        News::Room => state & FOR_ROOM != 0,
+fn owed_by(word: &AtomicU64, mut state: u64, news: News) -> Owed {
+    let wanted = match news {
+        News::Line => ASLEEP,
+        News::Room => FOR_ROOM,
     };
-    // If the word has changed meanwhile, its owner has looked, or will.
-    if wakes && word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    for _ in 0..ATTEMPTS {
+        if state & wanted == 0 {
+            break;
+        }
+        match word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return Owed::Wake,
+            // It may have been said anew, for another reason.
+            Err(now) => state = now,
+        }
+    }
+    if state & wanted != 0 {
+        // One that goes on changing its word is woken once too often.
         return Owed::Wake;
     }
     if news == News::Line && state & COLD != 0 { Owed::Note } else { Owed::Nothing }
@@ -617,6 +630,32 @@ mod models {
     fn no_line_is_slept_through() {
         no_line_is_slept_through_by(false);
         no_line_is_slept_through_by(true);
+    }
+
+    /// A sleeper that goes to wait for room as well, and does not look for lines again, is woken by a line all the same.
+    #[test]
+    fn no_line_is_slept_through_by_whoever_says_so_anew() {
+        loom::model(|| {
+            let memory = ring();
+            let word = Arc::new(AtomicU64::new(0));
+            let rung = Arc::new(AtomicBool::new(false));
+            let reader = Reader::new(memory.clone());
+            let mut writer = Writer::new(memory);
+            Posture::asleep(false, false).announce(&word);
+            let other = {
+                let (word, rung) = (word.clone(), rung.clone());
+                loom::thread::spawn(move || {
+                    writer.write(1, &[0; BODY]);
+                    if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
+                        rung.store(true, Ordering::Relaxed);
+                    }
+                })
+            };
+            Posture::asleep(false, true).announce(&word);
+            other.join().unwrap();
+            assert!(reader.is_ready());
+            assert!(rung.load(Ordering::Relaxed), "would sleep for ever");
+        });
     }
 
     #[test]

@@ -68,14 +68,17 @@ pub(crate) fn run(options: &Options) -> Outcome {
     fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1"))
         .map_err(|error| error.to_string())?;
     let rival = options.rival.clone().map_or_else(rival, Ok)?;
-    let source = if options.shm { "shm" } else { "pingpong" };
-    let program = work.join(source);
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-std=gnu11", "-Icapi/include", "-o"]).arg(&program).arg(format!("benches/{source}.c"));
-    crate::run::run(cc.arg(ours.join("libfabric.so.1")))?;
+    let build = |source: &str| -> Result<PathBuf, String> {
+        let program = work.join(source);
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-std=gnu11", "-Icapi/include", "-o"]).arg(&program).arg(format!("benches/{source}.c"));
+        crate::run::run(cc.arg(ours.join("libfabric.so.1")))?;
+        Ok(program)
+    };
     if options.shm {
-        return crate::bench_shm::run(&program, &ours, &rival, options.rounds);
+        return crate::bench_shm::run(&build("shm")?, &build("crowd")?, &ours, &rival, options.rounds);
     }
+    let program = build("pingpong")?;
     let mut report = Vec::new();
     println!(
         "{:<14} {:>8} {:>8} {:>8}   {:>22} {:>22}",

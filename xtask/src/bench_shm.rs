@@ -19,6 +19,23 @@ const CASES: &[(&str, usize, usize, f64)] = &[
     ("stream", 65_536, 400, 2.5),
     ("stream", 1 << 20, 80, 2.0),
     ("cold", 1 << 20, 800, 0.83),
+    ("links", 8, 300_000, f64::NAN),
+    ("links", 4096, 150_000, f64::NAN),
+    ("late", 8, 10_000, f64::NAN),
+    ("late", 4096, 5000, f64::NAN),
+    ("sleep", 8, 10_000, f64::NAN),
+];
+
+/// Many processes: who sends to whom, how many they are, rounds of 8-byte messages, reads that find nothing before a process gives
+/// its processor away, and the ratio of rates that is wanted.
+const CROWDS: &[(&str, usize, usize, usize, f64)] = &[
+    ("all", 64, 1000, 1, 1.0),
+    ("all", 64, 1000, 50, 1.0),
+    ("all", 64, 1000, 1000, 1.0),
+    ("all", 64, 10, 1_000_000_000, 1.0),
+    ("pairs", 2, 20_000, 50, f64::NAN),
+    ("pairs", 8, 5000, 50, f64::NAN),
+    ("pairs", 64, 500, 50, f64::NAN),
 ];
 
 /// How far apart the two cores are, by half a round trip of a cache line in microseconds.
@@ -56,33 +73,64 @@ fn sample(program: &Path, library: &Path, what: &str, size: usize, count: usize)
 }
 
 /// Measures and prints.
-pub(crate) fn run(program: &Path, ours: &Path, rival: &Path, rounds: usize) -> Outcome {
+pub(crate) fn run(program: &Path, crowd: &Path, ours: &Path, rival: &Path, rounds: usize) -> Outcome {
     let line = sample(program, ours, "line", 0, 1_000_000)?;
     let copy = sample(program, ours, "copy", 1 << 20, 3000)?;
     println!(
         "cache line half round trip {:.3} us ({:?}), memcpy of 1 MiB {:.0} MB/s",
         line.value, line.class, copy.value
     );
-    println!("{:<18} {:>10} {:>10}   {:>24}  bar", "shm", "rival", "ours", "ours/rival (spread)");
+    println!("{:<22} {:>10} {:>10}   {:>24}  bar", "shm", "rival", "ours", "ours/rival (spread)");
     for &(what, size, count, bar) in CASES {
-        let (mut theirs, mut mine, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        if let Err(why) = sample(program, rival, what, size, 100) {
+            // What it does not offer can be measured here alone.
+            let mut mine = Vec::new();
+            for _ in 0..rounds {
+                mine.push(sample(program, ours, what, size, count)?.value);
+            }
+            let why = why.lines().last().unwrap_or_default();
+            println!("{:<22} {:>10} {:>10.3}   {why}", format!("{what} {size}"), "-", median(&mut mine));
+            continue;
+        }
+        let mut pairs = Vec::new();
         for _ in 0..rounds {
             let (a, b) = (sample(program, rival, what, size, count)?, sample(program, ours, what, size, count)?);
             if a.class.is_some() && a.class == b.class {
-                ratios.push(b.value / a.value);
-                theirs.push(a.value);
-                mine.push(b.value);
+                pairs.push((a.value, b.value));
             }
         }
-        let range = if ratios.is_empty() { "no pair of one class".into() } else { spread(&ratios) };
-        let kept = ratios.len();
-        println!(
-            "{:<18} {:>10.3} {:>10.3}   {:>24}  {bar}",
-            format!("{what} {size}"),
-            median(&mut theirs),
-            median(&mut mine),
-            format!("{:.2} ({range}; {kept})", median(&mut ratios)),
-        );
+        report(&format!("{what} {size}"), &pairs, bar);
+    }
+    for &(what, processes, count, reads, bar) in CROWDS {
+        let mut pairs = Vec::new();
+        for _ in 0..rounds {
+            let rate = |library| rate(crowd, library, what, processes, count, reads);
+            pairs.push((rate(rival)?, rate(ours)?));
+        }
+        report(&format!("{what} {processes}, {reads} reads"), &pairs, bar);
     }
     Ok(())
+}
+
+/// Thousands of messages a second that many processes exchange.
+fn rate(crowd: &Path, library: &Path, what: &str, processes: usize, count: usize, reads: usize) -> Result<f64, String> {
+    let numbers = [processes, 8, count, reads].map(|number| number.to_string());
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(crowd).arg(what).args(numbers).env("LD_LIBRARY_PATH", library);
+    let text = output(&mut command)?;
+    text.trim().parse().map_err(|_| format!("{what}: printed {text:?}"))
+}
+
+/// Prints what pairs of the rival's and our samples say.
+fn report(case: &str, pairs: &[(f64, f64)], bar: f64) {
+    let (mut theirs, mut mine): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let mut ratios: Vec<f64> = pairs.iter().map(|(theirs, mine)| mine / theirs).collect();
+    let range = if ratios.is_empty() { "no pair of one class".into() } else { spread(&ratios) };
+    let kept = ratios.len();
+    println!(
+        "{case:<22} {:>10.3} {:>10.3}   {:>24}  {bar}",
+        median(&mut theirs),
+        median(&mut mine),
+        format!("{:.2} ({range}; {kept})", median(&mut ratios)),
+    );
 }

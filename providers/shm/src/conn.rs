@@ -9,6 +9,7 @@
 //! Hello    identity [16] · flags u64 · where u32 · 0 u32; length: bytes there
 //! End      nothing follows
 //! Direct   header in 32 bytes · where in the sender's memory u64 · number u64; length: of the payload (`direct.rs`)
+//! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · what became of the payload of that number u64
 //! Leave    1: the memory can be read, 0: it is not to be
 //! ```
@@ -23,7 +24,7 @@ use ofi_engine::hello;
 use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
 use ofi_os::mailbox::Receipt;
-use ofi_sync::lines::{self, BODY, News, Order, Owed, Posture, Reader, Writer, owed};
+use ofi_sync::lines::{self, BODY, News, Order, Owed, Posture, Reader, Writer, order_own, owed};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
@@ -51,6 +52,7 @@ const KIND_END: u64 = 5;
 const KIND_DIRECT: u64 = 6;
 const KIND_OUTCOME: u64 = 7;
 const KIND_LEAVE: u64 = 8;
+const KIND_ABSENT: u64 = 9;
 
 /// The peer of this link can order our memory accesses.
 const ORDERS: u64 = 1;
@@ -113,6 +115,8 @@ pub(crate) enum Out {
     Small(ArrayVec<u8, INLINE>, usize, Option<(Token, Buffer)>),
     /// A payload of which `done` bytes are on their way.
     Large(Large),
+    /// A payload whose memory is gone: its header, and its length.
+    Absent(Header, usize),
     /// The answer to a question.
     Hello(Vec<u8>, [u8; 16]),
     /// Nothing follows.
@@ -307,6 +311,8 @@ impl Conn {
     pub(crate) fn leave(&self) {
         // Release pairs with the Acquire in `is_gone`: what was written before is read first.
         self.word(self.side).store(1, Ordering::Release);
+        // What the other side was reading is used again from now on.
+        order_own();
     }
 
     /// Whether the other side has left without a word.
@@ -479,6 +485,7 @@ impl Conn {
                     any |= large.done > before;
                     done
                 }
+                Out::Absent(header, len) => self.send_absent(header, *len)?,
                 Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
                 // What the other side reads is still ours to keep.
                 Out::End if self.direct.has_lent() => false,
@@ -578,6 +585,7 @@ impl Conn {
                 bytes = len;
                 self.read_direct(link, header, len, &body, sink)?;
             }
+            KIND_ABSENT => self.read_absent(link, header, len, &body, sink)?,
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], sink)?,
             KIND_LEAVE => {
                 self.reader.advance(1);

@@ -1,15 +1,16 @@
 //! Large payloads past the pool: the receiver reads them out of the sender's memory, one copy instead of two, where the system
 //! lets it and where that is faster. The side that sends asks first, by a letter that tells its process's number and where a
 //! secret of its lies; the other side tries, and says yes or no. It goes on to measure, and says no later if the pool does better.
+//! The secret is read with every payload, so that what came is that process's and no other's.
 //!
 //! Only payloads of more than [`MOST_EAGER`] bytes: those are parts of pulled messages, of which each waits for the one before, so
-//! that one which cannot be read in this way after all may come through the pool later.
+//! that one which cannot be read in this way after all comes through the pool later, or is said to be absent.
 
 use ofi_core::Instant;
 use ofi_engine::frame::{Header, MOST_EAGER};
 use ofi_engine::transport::{Landing, Token};
 use ofi_memory::{Buffer, ChunkMut};
-use ofi_os::process::{Process, Reading};
+use ofi_os::process::Process;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ const ASK_AFTER: u32 = 16;
 const ASK_AGAIN_AFTER: u32 = 4096;
 /// Payloads by which either way is judged.
 const TRIALS: u32 = 4;
-/// Pieces of a buffer: more than any may have.
-const PIECES: usize = 16;
+/// Outcomes that may wait for room: more than anybody has under way who reads what is said.
+const REPLIES: usize = 4096;
 
 /// Whether payloads may go past the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,9 +62,7 @@ pub(crate) struct Lent {
 pub(crate) enum Outcome {
     /// It was read.
     Taken,
-    /// It is not there: its memory is none.
-    Absent,
-    /// It may not be read: it is to come through the pool.
+    /// It could not be: it is to come through the pool.
     Refused,
 }
 
@@ -71,30 +70,38 @@ impl Outcome {
     pub(crate) const fn code(self) -> u64 {
         match self {
             Self::Taken => 0,
-            Self::Absent => 1,
-            Self::Refused => 2,
+            Self::Refused => 1,
         }
     }
 
     pub(crate) fn from_code(code: u64) -> Option<Self> {
-        [Self::Taken, Self::Absent, Self::Refused].into_iter().find(|outcome| outcome.code() == code)
+        [Self::Taken, Self::Refused].into_iter().find(|outcome| outcome.code() == code)
     }
 }
 
-/// The best time of the latest payloads.
+/// The best time of the latest payloads, of [`TRIALS`] at least once there were so many.
 #[derive(Debug, Default)]
 struct Best {
     count: u32,
-    /// Nanoseconds of a MiB.
-    time: u64,
+    /// Nanoseconds of a MiB: of those since, and of the [`TRIALS`] before.
+    now: u64,
+    before: u64,
 }
 
 impl Best {
     fn note(&mut self, took: Duration, len: usize) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let time = nanos.saturating_mul(1 << 20) / (len as u64).max(1);
-        self.time = if self.count.is_multiple_of(TRIALS) { time } else { self.time.min(time) };
-        self.count += 1;
+        if self.count.is_multiple_of(TRIALS) {
+            self.before = if self.count == 0 { u64::MAX } else { self.now };
+            self.now = time;
+        }
+        self.now = self.now.min(time);
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn time(&self) -> u64 {
+        self.now.min(self.before)
     }
 }
 
@@ -109,8 +116,10 @@ pub(crate) struct Direct {
     peer: Option<Process>,
     pooled: Best,
     read: Best,
-    /// What the other side is to hear when there is room: kinds and words of lines.
-    pub(crate) replies: VecDeque<(u64, u64, u64)>,
+    /// Outcomes that the other side is to hear of when there is room.
+    outcomes: VecDeque<(u64, Outcome)>,
+    /// The same of leave to send payloads past the pool.
+    pub(crate) word: Option<bool>,
 }
 
 impl Default for Direct {
@@ -123,7 +132,8 @@ impl Default for Direct {
             peer: None,
             pooled: Best::default(),
             read: Best::default(),
-            replies: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            word: None,
         }
     }
 }
@@ -183,7 +193,18 @@ impl Direct {
 
     /// Whether the other side is to hear something.
     pub(crate) fn has_replies(&self) -> bool {
-        !self.replies.is_empty()
+        !self.outcomes.is_empty() || self.word.is_some()
+    }
+
+    /// The other side is to hear what became of a payload. False if it lets too many wait.
+    pub(crate) fn reply(&mut self, number: u64, outcome: Outcome) -> bool {
+        self.outcomes.push_back((number, outcome));
+        self.outcomes.len() <= REPLIES
+    }
+
+    /// The next outcome to tell.
+    pub(crate) fn next_outcome(&mut self) -> Option<(u64, Outcome)> {
+        self.outcomes.pop_front()
     }
 
     /// All that the other side has not said to be done with.
@@ -196,25 +217,20 @@ impl Direct {
         self.leave = Leave::No { more: ASK_AGAIN_AFTER };
     }
 
-    /// Tries whether the memory of a process can be read: its secret must be where it says.
-    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> bool {
-        self.peer = if self.how == Use::Never { None } else { Process::open(pid).ok() };
-        self.peer = self.peer.take().filter(|process| {
-            let mut found = [0; 16];
-            process.read(at, &mut [ChunkMut::of(&mut found)]) == Reading::Bytes(found.len()) && found == secret
-        });
+    /// Tries whether the memory of a process can be read: its secret must be where it says. The other side is to hear of it.
+    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) {
+        if self.word.is_some() {
+            // It has not read the answer to its last question.
+            return;
+        }
+        self.peer = if self.how == Use::Never { None } else { Process::find(pid, at, secret) };
         self.read = Best::default();
-        self.peer.is_some()
+        self.word = Some(self.peer.is_some());
     }
 
     /// The process whose memory may be read.
     pub(crate) const fn peer(&self) -> Option<&Process> {
         self.peer.as_ref()
-    }
-
-    /// That has turned out to be not so.
-    pub(crate) fn forget_peer(&mut self) {
-        self.peer = None;
     }
 
     /// A payload came through the pool in that time.
@@ -226,7 +242,7 @@ impl Direct {
     pub(crate) fn note_read(&mut self, took: Duration, len: usize) -> bool {
         self.read.note(took, len);
         let judged = self.how == Use::IfFaster && self.read.count == TRIALS && self.pooled.count >= TRIALS;
-        judged && self.read.time > self.pooled.time
+        judged && self.read.time() > self.pooled.time()
     }
 }
 
@@ -235,18 +251,12 @@ pub(crate) const fn is_large(len: usize) -> bool {
     len > MOST_EAGER
 }
 
-/// Reads what lies at `from` in a process to where it belongs.
-pub(crate) fn read(process: &Process, from: usize, landing: &mut Landing) -> Reading {
-    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, PIECES>::new();
+/// Reads what lies at `from` in a process to where it belongs. False if it could not be.
+pub(crate) fn read(process: &Process, from: usize, landing: &mut Landing) -> bool {
+    let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
     let mut fits = true;
     landing.buffer.for_each_mut(landing.at, landing.take, |piece| fits &= pieces.try_push(piece).is_ok());
-    debug_assert!(fits, "buffers have few pieces");
-    process.read(from, &mut pieces)
-}
-
-/// Whether a process may be read.
-pub(crate) fn may_read(process: &Process, from: usize) -> bool {
-    process.read(from, &mut [ChunkMut::of(&mut [0])]) != Reading::Denied
+    fits && process.read(from, &mut pieces)
 }
 
 /// How long it took.
@@ -290,15 +300,21 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_not_there_convinces_nobody() {
+    fn whoever_is_not_heard_is_not_asked_again() {
         let pid = i32::try_from(std::process::id()).unwrap();
-        let secret: [u8; 16] = ofi_os::random();
+        let secret: Box<[u8; 16]> = Box::new(ofi_os::random());
         let at = secret.as_ptr().addr();
-        let mut direct = Direct::new(Use::IfFaster);
-        assert!(direct.try_process(pid, at, secret));
-        assert!(!direct.try_process(pid, at, [0; 16]));
-        assert!(!direct.try_process(pid, 8, secret));
-        assert!(!direct.try_process(0, at, secret));
-        assert!(!Direct::new(Use::Never).try_process(pid, at, secret));
+        for (how, yes) in [(Use::IfFaster, true), (Use::Never, false)] {
+            let mut direct = Direct::new(how);
+            direct.try_process(pid, at, *secret);
+            assert_eq!(direct.word, Some(yes));
+            direct.try_process(pid, 8, *secret);
+            assert_eq!(direct.word.take(), Some(yes));
+            direct.try_process(pid, 8, *secret);
+            assert_eq!(direct.word, Some(false));
+        }
+        let mut direct = Direct::default();
+        assert!((0..REPLIES as u64).all(|number| direct.reply(number, Outcome::Taken)));
+        assert!(!direct.reply(0, Outcome::Taken));
     }
 }

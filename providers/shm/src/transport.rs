@@ -22,7 +22,7 @@ use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
-use turns::{BUSY, Turns};
+use turns::{FEW, Turns};
 
 mod turns;
 
@@ -86,7 +86,6 @@ pub struct ShmTransport {
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
     budget: usize,
-    questions: u64,
     /// What peers look for in our memory to find out whether they can read it.
     secret: Box<[u8; 16]>,
     local: Addr,
@@ -119,7 +118,6 @@ impl ShmTransport {
             armed: false,
             orders: shm::share_ordering(),
             budget: BUDGET,
-            questions: u64::from_ne_bytes(ofi_os::random()),
             secret: Box::new(ofi_os::random()),
             local: post.addr()?,
             post,
@@ -314,10 +312,9 @@ impl ShmTransport {
     /// A peer asks whether its memory can be read.
     fn handle_offer(&mut self, offer: &Offer) {
         let Offer { from, number, theirs, pid, at, secret } = offer;
-        if let Some(slot) = self.link_of(*number, *theirs, from) {
-            let conn = &mut self.conns[slot];
-            let yes = conn.direct.try_process(*pid, *at, *secret);
-            conn.reply_leave(yes);
+        let slot = self.link_of(*number, *theirs, from);
+        if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
+            self.conns[slot].direct.try_process(*pid, *at, *secret);
             self.list(slot);
         }
     }
@@ -506,8 +503,8 @@ impl Transport for ShmTransport {
             Error::os(error, format!("provide the memory of a link to {to} (two pools of up to {pool} bytes)"))
         };
         let (region, memory) = make().map_err(doing)?;
-        self.questions = self.questions.wrapping_add(1);
-        let (number, now) = (self.questions, ofi_os::clock::now());
+        // Letters about the link tell it, which nobody else is to guess.
+        let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
         let deadline = now + self.settings.connect_deadline;
         // Without one, for lack of descriptors, an owner that has another successor is waited for.
         let receipt = if is_chosen(name) { Receipt::new().ok() } else { None };
@@ -726,7 +723,7 @@ impl ShmTransport {
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         let waiting = self.finished.len() | self.lost.len() | self.senders.len();
-        waiting == 0 && !self.armed && self.turns.order.len() <= BUSY && self.until_clock > 1
+        waiting == 0 && !self.armed && self.turns.order.len() <= FEW && self.until_clock > 1
     }
 
     #[inline(never)]
@@ -737,7 +734,7 @@ impl ShmTransport {
         if self.armed {
             return self.poll_armed(sink) | any;
         }
-        for rank in 0..self.turns.order.len().min(BUSY) {
+        for rank in 0..self.turns.order.len().min(self.turns.busy()) {
             let Some(&slot) = self.turns.order.get(rank) else { break };
             if self.conns[slot].is_ready() && self.read(slot, sink) {
                 any = true;
@@ -746,7 +743,7 @@ impl ShmTransport {
                 }
             }
         }
-        if self.turns.order.len() > BUSY {
+        if self.turns.order.len() > FEW {
             any |= self.read_others(sink);
         }
         if !self.senders.is_empty() {

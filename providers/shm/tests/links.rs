@@ -106,6 +106,21 @@ fn exchange(from: &Side, to: &Side, dest: FiAddr, size: usize) {
     assert_eq!(got, [(2, size)]);
 }
 
+/// Sends several large messages at once.
+fn exchange_many(from: &Side, to: &Side, dest: FiAddr, count: u64) {
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    for tag in 0..count {
+        to.receive(LARGE, tag);
+        from.send(dest, vec![7; LARGE], tag);
+    }
+    let end = clock::now() + Duration::from_secs(20);
+    while sent.len() as u64 + (got.len() as u64) < 2 * count {
+        from.reap(&mut sent);
+        to.reap(&mut got);
+        assert!(clock::now() < end, "{}\n{}", from.ep.describe(), to.ep.describe());
+    }
+}
+
 #[test]
 fn messages_of_every_size_arrive() {
     let (a, b) = (open(), open());
@@ -262,6 +277,7 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
     let (to_b, to_a) = (a.av.insert(b.addr()), b.av.insert(a.addr()));
     warm(&a, &b, to_b);
     warm(&b, &a, to_a);
+    exchange_many(&a, &b, to_b, 5);
     // Whoever has received has said so: the sender needs no more of it.
     let (mut sent, mut got) = (Vec::new(), Vec::new());
     b.receive(1 << 20, 3);
@@ -360,6 +376,7 @@ fn where_reading_is_denied_large_messages_go_through_the_pool() {
             // Denied only after it was found to be allowed, and from the first.
             let (c, d) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
             let to_d = c.av.insert(d.addr());
+            exchange_many(&a, &b, to_b, 5);
             for _ in 0..20 {
                 exchange(&a, &b, to_b, LARGE);
                 exchange(&c, &d, to_d, LARGE);
@@ -520,4 +537,42 @@ fn patterns_follow_each_other() {
             }
         }
     });
+}
+
+/// What a sender that has died had written behind a payload that cannot be read any more arrives.
+#[test]
+fn what_was_said_before_the_end_is_heard() {
+    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let to_b = a.av.insert(b.addr());
+    warm(&a, &b, to_b);
+    for tag in 0..3 {
+        b.receive(LARGE, tag);
+    }
+    b.receive(8, 9);
+    a.send(to_b, vec![1; LARGE], 0);
+    let mut sent = Vec::new();
+    let end = clock::now() + Duration::from_secs(10);
+    // The request goes out, is pulled, and the first part lies in the ring; then a short message behind it.
+    for _ in 0..3 {
+        a.reap(&mut sent);
+        b.reap(&mut sent);
+    }
+    a.reap(&mut sent);
+    a.send(to_b, vec![1; 8], 9);
+    let (mut got, mut failed) = (Vec::new(), 0);
+    // It waits in vain for its payload to be read.
+    a.ep.close();
+    let end = end + Duration::from_secs(10);
+    while got.is_empty() || failed < 1 {
+        match b.cq.read(1, |completion| got.push((completion.context, completion.len))) {
+            Err(Errno::EAVAIL) => {
+                b.cq.read_error().unwrap();
+                failed += 1;
+            }
+            Err(Errno::AGAIN) | Ok(_) => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(clock::now() < end, "{got:?} {failed} {}", b.ep.describe());
+    }
+    assert_eq!(got, [(2, 8)]);
 }

@@ -1,12 +1,12 @@
 //! Lines about payloads that the receiver reads out of the sender's memory (`direct.rs`).
 
-use super::{Conn, DAMAGED, KIND_DIRECT, KIND_LEAVE, KIND_OUTCOME, Large, Out, Trouble, head};
+use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, KIND_LEAVE, KIND_OUTCOME, Large, Out, Trouble, head};
 use crate::direct::{self, Lent, Outcome};
 use ofi_core::{Cause, Errno};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::transport::{Arriving, Down, LinkId, Payload, Place, Sink};
-use ofi_os::process::Reading;
-use ofi_sync::lines::BODY;
+use ofi_os::process;
+use ofi_sync::lines::{BODY, order_own};
 
 impl Conn {
     /// A payload that is to be read out of the sender's memory.
@@ -27,34 +27,48 @@ impl Conn {
             return Err(Violation("a payload that does not fit").into());
         }
         let start = ofi_os::clock::now();
-        if !direct::may_read(process, from) {
-            self.direct.forget_peer();
-            self.reply_outcome(body[5], Outcome::Refused);
-            return Ok(());
-        }
         let bytes = body.map(u64::to_ne_bytes);
         let mut landing = match sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))? {
             Place::Into(landing) => landing,
-            Place::Done => {
-                self.reply_outcome(body[5], Outcome::Taken);
-                return Ok(());
-            }
+            Place::Done => return self.reply(body[5], Outcome::Taken),
         };
-        let result = direct::read(process, from, &mut landing);
-        if self.is_gone() || result == Reading::Ended {
-            // It had its memory back already, or there is no such process any more.
+        if !direct::read(process, from, &mut landing) {
+            // It comes again.
             sink.unplaced(link, landing);
-            return Err(Trouble::Ended);
+            return self.reply(body[5], Outcome::Refused);
         }
-        if result == Reading::Bytes(landing.take) {
-            self.reply_outcome(body[5], Outcome::Taken);
-            if self.direct.note_read(direct::since(start), len) {
-                self.reply(KIND_LEAVE, 0, 0);
-            }
-            sink.placed(link, landing)?;
-        } else {
-            self.reply_outcome(body[5], Outcome::Absent);
-            let text = format!("link to {}: the sender's memory at {from:#x} is not there any more", self.remote);
+        // Before the look at the word: what was read after the other side had its memory back is not the message.
+        order_own();
+        if self.is_gone() {
+            let text = format!("link to {}: the peer left while its memory was being read", self.remote);
+            sink.spoiled(link, landing, Down::new(Cause::Broken, Errno::ECONNRESET, text));
+            // What it wrote behind this is read first.
+            self.lost = true;
+            return Ok(());
+        }
+        if self.direct.note_read(direct::since(start), len) {
+            self.direct.word = Some(false);
+        }
+        sink.placed(link, landing)?;
+        self.reply(body[5], Outcome::Taken)
+    }
+
+    /// A payload whose memory is gone.
+    pub(super) fn read_absent(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        len: usize,
+        body: &[u64; BODY],
+        sink: &mut impl Sink,
+    ) -> Result<(), Violation> {
+        self.reader.advance(1);
+        if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
+            return Err(Violation("a payload that does not fit"));
+        }
+        let bytes = body.map(u64::to_ne_bytes);
+        if let Place::Into(landing) = sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))? {
+            let text = format!("link to {}: the sender's memory was unmapped before it had been read", self.remote);
             sink.spoiled(link, landing, Down::new(Cause::Absent, Errno::EFAULT, text));
         }
         Ok(())
@@ -74,39 +88,55 @@ impl Conn {
         let Lent { header, buffer, from, len, token, .. } = self.direct.take_back(number).ok_or(STRAY)?;
         match outcome {
             Outcome::Taken => sink.sent(link, token, buffer),
-            Outcome::Absent => {
-                let text = format!("link to {}: the memory of the message was unmapped", self.remote);
-                sink.unsent(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
-            }
             Outcome::Refused => {
-                self.direct.refused();
-                self.out.push_back(Out::Large(Large { header, buffer, from, len, done: 0, token: Some(token) }));
+                if process::is_mapped(buffer.address() + from, len) {
+                    self.direct.refused();
+                    self.queue(Out::Large(Large { header, buffer, from, len, done: 0, token: Some(token) }));
+                } else {
+                    self.queue(Out::Absent(header, len));
+                    let text = format!("link to {}: the memory of the message was unmapped", self.remote);
+                    sink.unsent(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
+                }
             }
         }
         Ok(())
     }
 
-    fn reply_outcome(&mut self, number: u64, outcome: Outcome) {
-        self.reply(KIND_OUTCOME, number, outcome.code());
+    /// Has something sent, before the end.
+    fn queue(&mut self, out: Out) {
+        let ends = matches!(self.out.back(), Some(Out::End));
+        self.out.insert(self.out.len() - usize::from(ends), out);
     }
 
-    /// Says whether the other side's memory can be read.
-    pub(crate) fn reply_leave(&mut self, yes: bool) {
-        self.reply(KIND_LEAVE, u64::from(yes), 0);
-    }
-
-    fn reply(&mut self, kind: u64, first: u64, second: u64) {
-        self.direct.replies.push_back((kind, first, second));
+    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), Trouble> {
+        let heard = self.direct.reply(number, outcome);
+        if heard { Ok(()) } else { Err(Violation("it does not read what became of its payloads").into()) }
     }
 
     pub(super) fn send_replies(&mut self) -> Result<bool, Violation> {
         let mut any = false;
         while self.direct.has_replies() && self.writer.has_room(1).map_err(|_| DAMAGED)? {
-            let Some((kind, first, second)) = self.direct.replies.pop_front() else { break };
+            let (kind, first, second) = match self.direct.word.take() {
+                Some(yes) => (KIND_LEAVE, u64::from(yes), 0),
+                None => match self.direct.next_outcome() {
+                    Some((number, outcome)) => (KIND_OUTCOME, number, outcome.code()),
+                    None => break,
+                },
+            };
             self.writer.write(head(kind, 0, 0), &[first, second, 0, 0, 0, 0, 0]);
             any = true;
         }
         Ok(any)
+    }
+
+    /// Says that a payload's memory is gone. False if there is no room for it.
+    pub(super) fn send_absent(&mut self, header: &Header, len: usize) -> Result<bool, Violation> {
+        let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+        if room {
+            let [first, second, third, fourth] = header.words();
+            self.writer.write(head(KIND_ABSENT, header.len(), len), &[first, second, third, fourth, 0, 0, 0]);
+        }
+        Ok(room)
     }
 
     /// Has the other side read a large payload, if it can and there is room for a line now. `payload` is kept then.

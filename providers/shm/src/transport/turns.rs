@@ -1,6 +1,6 @@
 //! Which links are looked at when: a few busy ones in every poll; of the others those that peers note on this endpoint's
 //! board, and at times one more, since a note may be missing that was owed while the link became one of them.
-//! Invariant: `order[conn.rank]` is the link, and those from [`BUSY`] on, and only those, are cold.
+//! Invariant: `order[conn.rank]` is the link, and those from [`Turns::busy`] on, and only those, are cold.
 
 use super::ShmTransport;
 use crate::conn::{Conn, State};
@@ -10,8 +10,10 @@ use crate::region::{Board, Side};
 use ofi_engine::transport::Sink;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Links that are looked at in every poll.
-pub(super) const BUSY: usize = 8;
+/// So many links are all looked at in every poll.
+pub(super) const FEW: usize = 8;
+/// Links that are where there are more.
+const BUSY: usize = 4;
 /// Others that are looked at in a poll while some of them have not been told of the board.
 const OTHERS: usize = 64;
 /// Times that something must come on one of the others before it is a busy one.
@@ -34,7 +36,17 @@ pub(super) struct Turns {
     /// Links have smaller numbers.
     end: usize,
     noted: Vec<usize>,
+    /// Whose turn it is to be told of the board.
+    first_told: usize,
     polls: u32,
+}
+
+impl Turns {
+    /// How many links are looked at in every poll.
+    #[inline(always)]
+    pub(super) const fn busy(&self) -> usize {
+        if self.order.len() <= FEW { FEW } else { BUSY }
+    }
 }
 
 impl ShmTransport {
@@ -44,13 +56,31 @@ impl ShmTransport {
         let rank = self.turns.order.len();
         self.turns.order.push(slot);
         self.turns.end = self.turns.end.max(slot + 1);
+        if rank == FEW {
+            // Now they are many.
+            (BUSY..FEW).for_each(|rank| self.put(rank));
+        }
         self.put(rank);
-        if rank >= BUSY {
+        if rank >= FEW {
             self.swap(rank, BUSY - 1);
         } else {
             self.promote(slot);
         }
+        if self.armed {
+            self.announce_new(slot);
+        }
         slot
+    }
+
+    /// Somebody sleeps already: the other side of a new link is to know, and what it said before it knew is to be found.
+    #[cold]
+    fn announce_new(&mut self, slot: usize) {
+        self.conns[slot].announce_sleep();
+        self.order();
+        if self.conns[slot].has_news() {
+            // Whoever cannot be woken is not asleep.
+            drop(self.post.wake(&self.post.identity().name()));
+        }
     }
 
     /// Takes a link out of the order that is out of the table.
@@ -62,6 +92,10 @@ impl ShmTransport {
         if conn.rank < last {
             self.put(conn.rank);
         }
+        if last == FEW {
+            // Now they are few.
+            (BUSY..FEW).for_each(|rank| self.put(rank));
+        }
     }
 
     /// What stands at that place of the order now is told so.
@@ -69,7 +103,7 @@ impl ShmTransport {
         let Self { conns, turns, armed, .. } = self;
         let Some(conn) = conns.get_mut(turns.order[rank]) else { return };
         conn.rank = rank;
-        let cold = rank >= BUSY;
+        let cold = rank >= turns.busy();
         if conn.cold == cold {
             return;
         }
@@ -77,8 +111,13 @@ impl ShmTransport {
         if !conn.told {
             turns.untold = if cold { turns.untold + 1 } else { turns.untold - 1 };
         }
-        if !*armed {
-            conn.announce_waking();
+        if *armed {
+            return;
+        }
+        conn.announce_waking();
+        if let (true, Some((board, _))) = (conn.is_ready(), &turns.board) {
+            // It came before anybody was asked to note it.
+            board.note(turns.order[rank]);
         }
     }
 
@@ -133,7 +172,7 @@ impl ShmTransport {
             0 => usize::from(self.turns.polls.is_multiple_of(UNNOTED_EVERY)),
             _ => OTHERS,
         };
-        for _ in 0..count.min(self.turns.order.len().saturating_sub(BUSY)) {
+        for _ in 0..count.min(self.turns.order.len().saturating_sub(self.turns.busy())) {
             let Turns { order, next, .. } = &mut self.turns;
             *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
             let Some(&slot) = order.get(*next) else { break };
@@ -154,7 +193,12 @@ impl ShmTransport {
         }
         let Some((_, memory)) = &turns.board else { return };
         let untold = |conn: &Conn| conn.cold && !conn.told && matches!(conn.state, State::Open);
-        for (slot, conn) in conns.iter_mut().filter(|(_, conn)| untold(conn)).take(NOTICES) {
+        // Each time others come first: a mailbox may stay full.
+        turns.first_told = turns.first_told.wrapping_add(NOTICES) % turns.end.max(1);
+        let first = turns.first_told;
+        let slots = (first..turns.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
+        for slot in slots.take(NOTICES).collect::<Vec<usize>>() {
+            let Some(conn) = conns.get_mut(slot) else { continue };
             let question = (conn.number, conn.side == Side::Asker);
             // A mailbox that is full is tried again, one that is no more the next probe finds out.
             if post.give_board(&conn.peer, question, slot, memory.as_fd()).is_ok() {
@@ -167,8 +211,9 @@ impl ShmTransport {
     /// The link that a letter is about.
     pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
         let side = if theirs { Side::Giver } else { Side::Asker };
-        // Numbers of ours are known to those whom we asked; the numbers of others may be anybody's.
-        let meant = |conn: &Conn| conn.number == number && conn.side == side && (!theirs || conn.peer == from);
+        // Until the answer has been read, the number alone tells who was asked: its letter may be faster.
+        let asking = |conn: &Conn| !theirs && matches!(conn.state, State::Asking(_));
+        let meant = |conn: &Conn| conn.number == number && conn.side == side && (asking(conn) || conn.peer == from);
         self.conns.iter().find(|(_, conn)| meant(conn)).map(|(slot, _)| slot)
     }
 
