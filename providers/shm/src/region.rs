@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use ofi_memory::Shared;
 use ofi_os::shm::{self, Mapping, PAGE};
 use ofi_sync::lines::{LINES, Memory, WORDS, note, take_notes};
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -207,6 +207,13 @@ impl Board {
     /// Notes a link.
     pub(crate) fn note(&self, place: usize) {
         note(self.word(place), 1 << (place % 64));
+    }
+
+    /// Whether there are notes of the places below `end`.
+    #[inline]
+    pub(crate) fn has_notes(&self, end: usize) -> bool {
+        // Relaxed: whoever takes them orders itself.
+        (0..end.min(Self::BITS)).step_by(64).any(|first| self.word(first).load(Ordering::Relaxed) != 0)
     }
 
     /// Takes the notes off of the places below `end`, and gives the first places at which links may be meant: they stand for

@@ -633,13 +633,13 @@ impl Transport for ShmTransport {
         }
         // Mostly there is nothing: that is found out first, and fast.
         self.until_clock -= 1;
-        for rank in 0..self.turns.order.len() {
+        for rank in 0..self.turns.order.len().min(self.turns.busy()) {
             let Some(slot) = self.turns.order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
                 return if self.turns.order.len() == 1 { self.read(slot, sink) } else { self.poll_links(sink) };
             }
         }
-        false
+        self.turns.is_others_turn() && self.read_others(sink)
     }
 
     fn flush(&mut self, _how: Flush, sink: &mut impl Sink) {
@@ -723,7 +723,7 @@ impl ShmTransport {
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         let waiting = self.finished.len() | self.lost.len() | self.senders.len();
-        waiting == 0 && !self.armed && self.turns.order.len() <= FEW && self.until_clock > 1
+        waiting == 0 && !self.armed && self.until_clock > 1
     }
 
     #[inline(never)]
@@ -744,6 +744,7 @@ impl ShmTransport {
             }
         }
         if self.turns.order.len() > FEW {
+            self.turns.next_poll();
             any |= self.read_others(sink);
         }
         if !self.senders.is_empty() {

@@ -47,6 +47,26 @@ impl Turns {
     pub(super) const fn busy(&self) -> usize {
         if self.order.len() <= FEW { FEW } else { BUSY }
     }
+
+    /// Whether one of the others is to be looked at in this poll.
+    #[inline(always)]
+    pub(super) fn is_others_turn(&mut self) -> bool {
+        if self.order.len() <= FEW {
+            return false;
+        }
+        self.next_poll();
+        let noted = || self.board.as_ref().is_some_and(|(board, _)| board.has_notes(self.end));
+        self.untold > 0 || self.is_unnoted_turn() || noted()
+    }
+
+    /// Another poll begins.
+    pub(super) const fn next_poll(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
+    }
+
+    const fn is_unnoted_turn(&self) -> bool {
+        self.polls.is_multiple_of(UNNOTED_EVERY)
+    }
 }
 
 impl ShmTransport {
@@ -167,11 +187,7 @@ impl ShmTransport {
             }
             self.turns.noted = noted;
         }
-        self.turns.polls = self.turns.polls.wrapping_add(1);
-        let count = match self.turns.untold {
-            0 => usize::from(self.turns.polls.is_multiple_of(UNNOTED_EVERY)),
-            _ => OTHERS,
-        };
+        let count = if self.turns.untold > 0 { OTHERS } else { usize::from(self.turns.is_unnoted_turn()) };
         for _ in 0..count.min(self.turns.order.len().saturating_sub(self.turns.busy())) {
             let Turns { order, next, .. } = &mut self.turns;
             *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
