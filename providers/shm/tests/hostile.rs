@@ -222,3 +222,102 @@ fn scribbling_costs_the_scribbler_its_link() {
     victim.ep.close();
     friend.ep.close();
 }
+
+const INLINE: u64 = 1;
+const DIRECT: u64 = 6;
+const OUTCOME: u64 = 7;
+const ABSENT: u64 = 9;
+const LARGE: usize = 1 << 20;
+
+impl Peer {
+    /// Writes the line of that number of the first lap, its first word last.
+    fn write_line(&self, number: usize, head: u64, body: &[u64]) {
+        let (_, memory) = self.memory.as_ref().unwrap();
+        let at = RINGS + RING + number * 64;
+        for (word, value) in body.iter().enumerate() {
+            memory.write(at + 8 + word * 8, &value.to_le_bytes());
+        }
+        memory.write(at, &(1 << 48 | head).to_le_bytes());
+    }
+
+    /// Offers a message of so many bytes.
+    fn write_request(&self, line: usize) {
+        self.write_line(line, INLINE << 40 | 24 << 32, &[2 | 1 << 8 | 5 << 32, LARGE as u64, 1]);
+    }
+
+    /// Says where the first part of the message lies that the victim's first receive has pulled.
+    fn write_part(&self, line: usize, kind: u64, place: u64, number: u64) {
+        self.write_line(line, kind << 40 | 8 << 32 | LARGE as u64, &[4, 0, 0, 0, place, number]);
+    }
+
+    /// What the victim said became of payloads: their numbers, and what.
+    fn outcomes(&self) -> Vec<(u64, u64)> {
+        let (_, memory) = self.memory.as_ref().unwrap();
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            memory.read(at, &mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        let lines = (0..128).map(|line| RINGS + line * 64).filter(|at| word(*at) >> 40 == 1 << 8 | OUTCOME);
+        lines.map(|at| (word(at + 8), word(at + 16))).collect()
+    }
+}
+
+/// A peer that says where its messages lie, rightly and wrongly.
+#[test]
+fn memory_that_is_not_there_costs_a_peer_its_message() {
+    let mut victim = Side::open();
+    let identity = u128::from_ne_bytes(ofi_os::random());
+    let name = format!("fi_shm://{identity:032x}");
+    let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
+    let rng = fastrand::Rng::with_seed(1);
+    let mut peer = Peer { mailbox, identity, memory: None, asked: None, secrets: Vec::new(), rng };
+    let to_peer = victim.av.insert(Addr::Name(Name::new(&name).unwrap()));
+    victim.receive(FiAddr::UNSPEC, LARGE);
+    victim.send(to_peer, 8);
+    peer.read_letter();
+    peer.answer();
+    peer.write_request(1);
+    let (to, number) = peer.asked.clone().unwrap();
+    let secret = vec![7u8; 16];
+    let at = secret.as_ptr().addr() as u64;
+    let letter = [&b"OFIshm\x01"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), &secret].concat();
+    peer.mailbox.send(&to, &letter, &[]).unwrap();
+    let end = clock::now() + Duration::from_secs(10);
+    let before = seam::found();
+    while seam::found() == before || victim.pending.len() > 1 {
+        victim.drive();
+        assert!(clock::now() < end, "the offer was not taken\n{}", victim.ep.describe());
+    }
+    // It lies where nothing is: it may come through the pool yet, or be read elsewhere.
+    peer.write_part(2, DIRECT, 8, 77);
+    while peer.outcomes().is_empty() {
+        victim.drive();
+        assert!(clock::now() < end, "no word of what could not be read\n{}", victim.ep.describe());
+    }
+    assert_eq!((peer.outcomes(), victim.pending.len()), (vec![(77, 1)], 1));
+    let bytes = vec![5u8; LARGE];
+    peer.write_part(3, DIRECT, bytes.as_ptr().addr() as u64, 78);
+    while !victim.pending.is_empty() {
+        victim.drive();
+        assert!(clock::now() < end, "what could be read was not\n{}", victim.ep.describe());
+    }
+    assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
+    // Of the next one it says that it is gone. That fails, and the link goes on.
+    victim.receive(FiAddr::UNSPEC, LARGE);
+    peer.write_request(4);
+    peer.write_part(5, ABSENT, 0, 0);
+    while !victim.pending.is_empty() {
+        victim.drive();
+        assert!(clock::now() < end, "what is gone is waited for\n{}", victim.ep.describe());
+    }
+    assert!(victim.ep.describe().contains("Open"), "{}", victim.ep.describe());
+    // A part of nothing costs the link.
+    peer.write_part(6, DIRECT, bytes.as_ptr().addr() as u64, 79);
+    while victim.ep.describe().contains("Open") {
+        victim.drive();
+        assert!(clock::now() < end, "{}", victim.ep.describe());
+    }
+    assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
+    victim.ep.close();
+}
