@@ -160,11 +160,15 @@ impl Direct {
         self.leave = Leave::Asked;
     }
 
-    /// The other side's word. False if it was not asked, and cannot go back on anything either.
+    /// The other side's word. False if it says yes without having been asked; a no may come at any time, and be known already.
     pub(crate) fn answered(&mut self, yes: bool) -> bool {
-        let was = self.leave;
-        self.leave = if yes { Leave::Yes } else { Leave::No { more: ASK_AGAIN_AFTER } };
-        was == Leave::Asked || was == Leave::Yes && !yes
+        match (self.leave, yes) {
+            (Leave::Asked, true) => self.leave = Leave::Yes,
+            (_, true) => return false,
+            (Leave::No { .. }, false) => {}
+            (_, false) => self.leave = Leave::No { more: ASK_AGAIN_AFTER },
+        }
+        true
     }
 
     /// Where a part of a buffer lies, if the other side may read it there.
@@ -280,6 +284,7 @@ mod tests {
         // Later the other side thinks better of it.
         assert!(direct.answered(false));
         assert!(direct.place_of(&Buffer::Owned(vec![1]), 0).is_none());
+        assert!(direct.answered(false));
         assert!((1..ASK_AGAIN_AFTER).all(|_| !direct.is_time_to_ask()));
         assert!(direct.is_time_to_ask());
         // Nobody was asked.

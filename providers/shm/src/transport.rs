@@ -129,8 +129,9 @@ impl ShmTransport {
     fn drop_link(&mut self, slot: usize, sink: &mut impl Sink) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         self.deliver_finished(sink);
-        conn.abandon(id(slot), sink);
+        // First: what the other side reads of ours is the application's again after that.
         conn.leave();
+        conn.abandon(id(slot), sink);
         if conn.must_wake(News::Line) {
             // Whoever cannot be woken is gone.
             drop(self.post.wake(&conn.peer));
