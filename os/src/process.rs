@@ -86,7 +86,9 @@ impl Process {
 
 /// Whether there is memory of this process everywhere from `at` on.
 pub fn is_mapped(at: usize, len: usize) -> bool {
-    let page = crate::shm::PAGE;
+    // SAFETY: the call takes no pointers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = usize::try_from(page).ok().filter(|page| *page > 0).unwrap_or(crate::shm::PAGE);
     let (start, end) = (at / page * page, at.saturating_add(len));
     let mut resident = vec![0u8; (end - start).div_ceil(page)];
     // SAFETY: the vector has a byte for each page; the call does not touch the pages.

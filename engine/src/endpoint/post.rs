@@ -136,15 +136,7 @@ impl<K: LockKind> Engine<K> {
     /// Does what a peer's waiting sends need next: connect, or send.
     fn move_on<T: Transport>(&mut self, transport: &mut T, peer: PeerId) {
         match self.peers[peer].state {
-            PeerState::Idle => {
-                // It may have asked for a link itself: of two, one would be made in vain.
-                transport.poll(self);
-                match self.peers.get(peer).map(|peer| peer.state) {
-                    Some(PeerState::Idle) => self.begin_connect(transport, peer),
-                    Some(PeerState::Open(id)) => self.pump(transport, id),
-                    _ => {}
-                }
-            }
+            PeerState::Idle => self.begin_connect(transport, peer),
             PeerState::Open(id) => self.pump(transport, id),
             PeerState::Connecting(_) | PeerState::Yielding(_) => {}
         }

@@ -17,7 +17,7 @@ use ofi_engine::transport::{
 use ofi_memory::Buffer;
 use ofi_os::mailbox::{Receipt, Space};
 use ofi_os::shm;
-use ofi_sync::lines::{News, order_own};
+use ofi_sync::lines::{LINES, News, order_own};
 use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
@@ -379,8 +379,9 @@ impl ShmTransport {
         let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
         let any = !lost.is_empty();
         for slot in lost {
-            while self.conns.get(slot).is_some_and(Conn::is_ready) {
-                if !self.read(slot, sink) {
+            // One that has left wrote no more than fits; one that only says so is not read for ever.
+            for _ in 0..LINES {
+                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
                     break;
                 }
             }

@@ -263,10 +263,8 @@ impl Peer {
     }
 }
 
-/// A peer that says where its messages lie, rightly and wrongly.
-#[test]
-fn memory_that_is_not_there_costs_a_peer_its_message() {
-    let mut victim = Side::open();
+/// A peer whose memory the victim has found to be readable, and which has offered a message that the victim has pulled.
+fn lender(victim: &mut Side) -> Peer {
     let identity = u128::from_ne_bytes(ofi_os::random());
     let name = format!("fi_shm://{identity:032x}");
     let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
@@ -279,9 +277,10 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
     peer.answer();
     peer.write_request(1);
     let (to, number) = peer.asked.clone().unwrap();
-    let secret = vec![7u8; 16];
+    peer.secrets.push(vec![7u8; 16]);
+    let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let letter = [&b"OFIshm\x01"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), &secret].concat();
+    let letter = [&b"OFIshm\x01"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
     peer.mailbox.send(&to, &letter, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();
@@ -289,6 +288,15 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
         victim.drive();
         assert!(clock::now() < end, "the offer was not taken\n{}", victim.ep.describe());
     }
+    peer
+}
+
+/// A peer that says where its messages lie, rightly and wrongly.
+#[test]
+fn memory_that_is_not_there_costs_a_peer_its_message() {
+    let mut victim = Side::open();
+    let peer = lender(&mut victim);
+    let end = clock::now() + Duration::from_secs(10);
     // It lies where nothing is: it may come through the pool yet, or be read elsewhere.
     peer.write_part(2, DIRECT, 8, 77);
     while peer.outcomes().is_empty() {
@@ -319,5 +327,36 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
         assert!(clock::now() < end, "{}", victim.ep.describe());
     }
     assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
+    victim.ep.close();
+}
+
+/// What a peer says behind a payload that it has taken back is heard; the payload is not, though it can be read.
+#[test]
+fn a_payload_that_was_taken_back_is_not_delivered() {
+    let mut victim = Side::open();
+    let peer = lender(&mut victim);
+    let end = clock::now() + Duration::from_secs(10);
+    let pulled: BTreeSet<usize> = victim.pending.clone();
+    victim.receive(FiAddr::UNSPEC, 8);
+    let short: BTreeSet<usize> = victim.pending.difference(&pulled).copied().collect();
+    let bytes = vec![5u8; LARGE];
+    // A short message behind it, and the word that the peer has left, before the victim looks.
+    peer.write_line(3, INLINE << 40 | 16 << 32 | 8, &[1 | 1 << 8, 1, 9]);
+    let (_, memory) = peer.memory.as_ref().unwrap();
+    memory.write(256 + 128, &1u64.to_le_bytes());
+    peer.write_part(2, DIRECT, bytes.as_ptr().addr() as u64, 77);
+    let (mut got, mut failed) = (BTreeSet::new(), BTreeSet::new());
+    while got.len() + failed.len() < 2 {
+        let result = victim.cq.read(1, |done| assert!(got.insert(done.context)));
+        if result == Err(ofi_core::Errno::EAVAIL) {
+            let failure = victim.cq.read_error().unwrap();
+            assert_eq!(failure.errno, ofi_core::Errno::ECONNRESET);
+            failed.insert(failure.completion.context);
+        }
+        assert!(clock::now() < end, "{got:?} {failed:?}\n{}", victim.ep.describe());
+    }
+    assert_eq!((got, failed), (short, pulled));
+    assert_eq!(peer.outcomes(), []);
+    victim.pending.clear();
     victim.ep.close();
 }

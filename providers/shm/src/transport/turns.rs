@@ -238,7 +238,11 @@ impl ShmTransport {
         let Notice { from, number, theirs, place, memory } = notice;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the other side looks at this link in turn.
-            self.conns[slot].board = Board::adopt(memory.as_fd()).ok().map(|board| (board, *place));
+            self.conns[slot].board = Board::adopt(memory.as_fd()).ok().map(|board| {
+                // What was sent since the letter was is not noted anywhere.
+                board.note(*place);
+                (board, *place)
+            });
         }
     }
 
