@@ -36,11 +36,12 @@ pub struct Config {
     pub provider: &'static str,
 }
 
-/// How much each link may send before it is granted more: generous for the first peers, so that the sum has a bound
-/// that can be stated: 128 MiB for the first 64 links, 512 KiB each up to the 1,024th, 64 KiB each after that.
+/// [`MOST_EAGER`] as a grant says it.
 const EAGER: u32 = 256 << 10;
 const _: () = assert!(EAGER as usize == MOST_EAGER);
 
+/// How much each link may send before it is granted more: generous for the first peers, so that the sum has a bound
+/// that can be stated: 128 MiB for the first 64 links, 512 KiB each up to the 1,024th, 64 KiB each after that.
 pub(super) const fn grant_for(links: usize) -> Grant {
     match links {
         0..64 => Grant { bytes: 2 << 20, messages: 8192, eager: EAGER },
