@@ -721,7 +721,7 @@ impl Transport for ShmTransport {
 }
 
 impl ShmTransport {
-    /// Nothing but busy links is to be looked at in the next poll.
+    /// Nothing but links is to be looked at in the next poll.
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         let waiting = self.finished.len() | self.lost.len() | self.senders.len();

@@ -23,12 +23,8 @@ impl Conn {
             return Err(Violation("memory that was not found to be readable").into());
         };
         let from = usize::try_from(body[4]).map_err(|_| Violation("an address that is none"))?;
-        if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
-            return Err(Violation("a payload that does not fit").into());
-        }
         let start = ofi_os::clock::now();
-        let bytes = body.map(u64::to_ne_bytes);
-        let mut landing = match sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))? {
+        let mut landing = match self.place(link, header, len, body, sink)? {
             Place::Into(landing) => landing,
             Place::Done => return self.reply(body[5], Outcome::Taken),
         };
@@ -63,15 +59,27 @@ impl Conn {
         sink: &mut impl Sink,
     ) -> Result<(), Violation> {
         self.reader.advance(1);
-        if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
-            return Err(Violation("a payload that does not fit"));
-        }
-        let bytes = body.map(u64::to_ne_bytes);
-        if let Place::Into(landing) = sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))? {
+        if let Place::Into(landing) = self.place(link, header, len, body, sink)? {
             let text = format!("link to {}: the sender's memory was unmapped before it had been read", self.remote);
             sink.spoiled(link, landing, Down::new(Cause::Absent, Errno::EFAULT, text));
         }
         Ok(())
+    }
+
+    /// Where a payload goes that does not come in pieces.
+    fn place(
+        &self,
+        link: LinkId,
+        header: usize,
+        len: usize,
+        body: &[u64; BODY],
+        sink: &mut impl Sink,
+    ) -> Result<Place, Violation> {
+        if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
+            return Err(Violation("a payload that does not fit"));
+        }
+        let bytes = body.map(u64::to_ne_bytes);
+        sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))
     }
 
     /// What became of a payload that the other side was to read.
