@@ -601,22 +601,29 @@ mod models {
         });
     }
 
+    /// Another thread writes a line, and notes whether it must wake the reader.
+    fn write_and_wake(
+        mut writer: Writer<Plain>,
+        word: &Arc<AtomicU64>,
+        rung: &Arc<AtomicBool>,
+    ) -> loom::thread::JoinHandle<()> {
+        let (word, rung) = (word.clone(), rung.clone());
+        loom::thread::spawn(move || {
+            writer.write(1, &[0; BODY]);
+            if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
+                rung.store(true, Ordering::Relaxed);
+            }
+        })
+    }
+
     fn no_line_is_slept_through_by(cold: bool) {
         loom::model(move || {
             let memory = ring();
             let word = Arc::new(AtomicU64::new(0));
             let rung = Arc::new(AtomicBool::new(false));
             let reader = Reader::new(memory.clone());
-            let mut writer = Writer::new(memory);
-            let other = {
-                let (word, rung) = (word.clone(), rung.clone());
-                loom::thread::spawn(move || {
-                    writer.write(1, &[0; BODY]);
-                    if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
-                        rung.store(true, Ordering::Relaxed);
-                    }
-                })
-            };
+            let writer = Writer::new(memory);
+            let other = write_and_wake(writer, &word, &rung);
             Posture::asleep(cold, false).announce(&word);
             order_own();
             let saw = reader.is_ready();
@@ -640,17 +647,9 @@ mod models {
             let word = Arc::new(AtomicU64::new(0));
             let rung = Arc::new(AtomicBool::new(false));
             let reader = Reader::new(memory.clone());
-            let mut writer = Writer::new(memory);
+            let writer = Writer::new(memory);
             Posture::asleep(false, false).announce(&word);
-            let other = {
-                let (word, rung) = (word.clone(), rung.clone());
-                loom::thread::spawn(move || {
-                    writer.write(1, &[0; BODY]);
-                    if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
-                        rung.store(true, Ordering::Relaxed);
-                    }
-                })
-            };
+            let other = write_and_wake(writer, &word, &rung);
             Posture::asleep(false, true).announce(&word);
             other.join().unwrap();
             assert!(reader.is_ready());
