@@ -66,6 +66,19 @@ static struct side open_side(int blocks)
 	return s;
 }
 
+static long sent, received;
+
+/* Counts what has completed. */
+static void count_up(const struct fi_cq_tagged_entry *entries, ssize_t n)
+{
+	MUST(n > 0);
+	while (n-- > 0)
+		if (entries[n].flags & FI_RECV)
+			received++;
+		else
+			sent++;
+}
+
 static fi_addr_t insert(struct side *s, const char *name)
 {
 	fi_addr_t addr;

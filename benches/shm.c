@@ -73,23 +73,17 @@ static double line_trips(long trips)
 static struct side side;
 static fi_addr_t peer;
 static struct fi_context2 contexts[2 * WINDOW];
-static long sent, received;
 /* Readers sleep. */
 static int blocks;
 
 static void reap(void)
 {
 	struct fi_cq_tagged_entry entries[16];
-	ssize_t n = blocks ? fi_cq_sread(side.cq, entries, 16, NULL, -1) : fi_cq_read(side.cq, entries, 16), i;
+	ssize_t n = blocks ? fi_cq_sread(side.cq, entries, 16, NULL, -1) : fi_cq_read(side.cq, entries, 16);
 
 	if (n == -FI_EAGAIN)
 		return;
-	MUST(n > 0);
-	for (i = 0; i < n; i++)
-		if (entries[i].flags & FI_RECV)
-			received++;
-		else
-			sent++;
+	count_up(entries, n);
 }
 
 static void open_library(void)
