@@ -134,7 +134,8 @@ fn host_name(out: &mut Vec<Finding>) {
     const AREA: &str = "host name";
     let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") else { return };
     let name = name.trim();
-    let options = ofi_os::resolve::Options { family: ofi_os::resolve::Family::Any, passive: false, numeric: false };
+    let family = ofi_os::resolve::Family::Any;
+    let options = ofi_os::resolve::Options { family, passive: false, numeric: false, datagram: false };
     match ofi_os::resolve::resolve(Some(name), None, options) {
         Ok(found) if found.iter().all(|addr| addr.ip().is_loopback()) => {
             let advice = "peers that look this name up elsewhere reach themselves; give the name a real address in /etc/hosts or DNS";

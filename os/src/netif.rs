@@ -135,12 +135,15 @@ pub fn index_of(addr: &SocketAddr) -> u32 {
     })
 }
 
-/// The address that the kernel's routing would send from to reach `dest`, whose port does not matter. Nothing is sent.
-pub fn source_for(mut dest: SocketAddr) -> Option<IpAddr> {
+/// The address that the kernel's routing would send from to reach `dest`, whose port does not matter; with port 0, and its
+/// scope if it has one. Nothing is sent.
+pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
     dest.set_port(9);
     let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None).ok()?;
     socket.connect(&dest.into()).ok()?;
-    Some(socket.local_addr().ok()?.as_socket()?.ip())
+    let mut source = socket.local_addr().ok()?.as_socket()?;
+    source.set_port(0);
+    Some(source)
 }
 
 /// What the kernel's files say of the hardware behind an interface; `None` if there is none.
@@ -227,7 +230,7 @@ fn names(entry: &str, interface: &Interface) -> bool {
 /// The name of the interface that packets to far away leave by. The address is one for documents: nothing is sent to it.
 pub fn outward(all: &[Interface]) -> Option<String> {
     let source = source_for(SocketAddr::from(([192, 0, 2, 1], 9)))?;
-    all.iter().find(|i| i.addr.ip() == source).map(|i| i.name.clone())
+    all.iter().find(|i| i.addr.ip() == source.ip()).map(|i| i.name.clone())
 }
 
 /// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
@@ -251,7 +254,7 @@ mod tests {
     fn loopback_is_there_and_routes_to_itself() {
         let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
         assert_eq!(lo.network(), "127.0.0.0/8");
-        assert_eq!(source_for(lo.addr), Some(lo.addr.ip()));
+        assert_eq!(source_for(lo.addr), Some(SocketAddr::new(lo.addr.ip(), 0)));
         assert_eq!(nic(&lo.name), None);
     }
 

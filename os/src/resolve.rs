@@ -26,13 +26,60 @@ pub struct Options {
     pub passive: bool,
     /// Never asks a name server.
     pub numeric: bool,
+    /// Services of datagrams, not of connections.
+    pub datagram: bool,
+}
+
+/// What a node and a service stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The addresses, in the system's order; at least one.
+    pub addrs: Vec<SocketAddr>,
+    /// The node's own name, if the resolver knows one.
+    pub canonical: Option<String>,
+}
+
+/// Why the resolver did not answer: its EAI code (getaddrinfo(3)), its text for it, and what the system said if the code is
+/// EAI_SYSTEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The code, negative.
+    pub code: i32,
+    /// The resolver's text for it.
+    pub text: String,
+    /// The system's error behind EAI_SYSTEM.
+    pub errno: Option<Errno>,
+}
+
+impl Failure {
+    fn new(code: i32) -> Self {
+        let errno = (code == libc::EAI_SYSTEM).then(|| std::io::Error::last_os_error().into());
+        // SAFETY: the function takes any code.
+        let text = unsafe { libc::gai_strerror(code) };
+        // SAFETY: it returns a static string for every code.
+        let text = unsafe { CStr::from_ptr(text) };
+        Self { code, text: text.to_string_lossy().into_owned(), errno }
+    }
 }
 
 /// The addresses of `node` and `service`, best first.
 pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Vec<SocketAddr>> {
     let doing = || format!("resolve node {:?} service {:?}", node.unwrap_or(""), service.unwrap_or(""));
-    let text = |text: Option<&str>| text.map(CString::new).transpose().map_err(|_| Error::new(Errno::EINVAL, doing()));
-    let (node_text, service_text) = (text(node)?, text(service)?);
+    let no_nul = |text: Option<&str>| text.is_none_or(|text| !text.contains('\0'));
+    if !no_nul(node) || !no_nul(service) {
+        return Err(Error::new(Errno::EINVAL, doing()));
+    }
+    match lookup(node, service, options) {
+        Ok(found) => Ok(found.addrs),
+        Err(failure) => Err(Error::new(Errno::ENODATA, format!("{} ({})", doing(), failure.text))),
+    }
+}
+
+/// The addresses of `node` and `service` with the node's own name, or the resolver's own code. Text with a NUL in it is no
+/// name of anything (EAI_NONAME).
+pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Found, Failure> {
+    let text = |text: Option<&str>| text.map(CString::new).transpose().map_err(|_| Failure::new(libc::EAI_NONAME));
+    let (node, service) = (text(node)?, text(service)?);
     // SAFETY: all-zero is a valid addrinfo of hints.
     let mut hints: libc::addrinfo = unsafe { core::mem::zeroed() };
     hints.ai_family = match options.family {
@@ -40,25 +87,24 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
-    hints.ai_socktype = libc::SOCK_STREAM;
-    if options.passive {
-        hints.ai_flags |= libc::AI_PASSIVE;
-    }
-    if options.numeric {
-        hints.ai_flags |= libc::AI_NUMERICHOST;
+    hints.ai_socktype = if options.datagram { libc::SOCK_DGRAM } else { libc::SOCK_STREAM };
+    for (wanted, flag) in [
+        (options.passive, libc::AI_PASSIVE),
+        (options.numeric, libc::AI_NUMERICHOST),
+        (node.is_some() && !options.numeric, libc::AI_CANONNAME),
+    ] {
+        if wanted {
+            hints.ai_flags |= flag;
+        }
     }
     let pointer = |text: &Option<CString>| text.as_ref().map_or(core::ptr::null(), |text| text.as_ptr());
     let mut list = core::ptr::null_mut();
     // SAFETY: both strings end with NUL or are null, `hints` is valid, `list` is a place for the result.
-    let code = unsafe { libc::getaddrinfo(pointer(&node_text), pointer(&service_text), &hints, &mut list) };
+    let code = unsafe { libc::getaddrinfo(pointer(&node), pointer(&service), &hints, &mut list) };
     if code != 0 {
-        // SAFETY: the function takes any code.
-        let why = unsafe { libc::gai_strerror(code) };
-        // SAFETY: it returns a static string for every code.
-        let why = unsafe { CStr::from_ptr(why) };
-        return Err(Error::new(Errno::ENODATA, format!("{} ({})", doing(), why.to_string_lossy())));
+        return Err(Failure::new(code));
     }
-    let mut out = Vec::new();
+    let mut found = Found { addrs: Vec::new(), canonical: None };
     let mut next = list;
     while !next.is_null() {
         // SAFETY: the resolver's list is valid until it is freed below.
@@ -67,13 +113,18 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
         // SAFETY: the resolver says that `len` bytes of address are there.
         let bytes = unsafe { core::slice::from_raw_parts(entry.ai_addr.cast::<u8>(), len) };
         if let Some(addr) = ofi_core::Addr::decode(bytes) {
-            out.push(addr.socket());
+            found.addrs.push(addr.socket());
+        }
+        if found.canonical.is_none() && !entry.ai_canonname.is_null() {
+            // SAFETY: the resolver's names end with NUL.
+            let name = unsafe { CStr::from_ptr(entry.ai_canonname) };
+            found.canonical = Some(name.to_string_lossy().into_owned());
         }
         next = entry.ai_next;
     }
     // SAFETY: the list came from getaddrinfo and is freed once.
     unsafe { libc::freeaddrinfo(list) };
-    if out.is_empty() { Err(Error::new(Errno::ENODATA, doing())) } else { Ok(out) }
+    if found.addrs.is_empty() { Err(Failure::new(libc::EAI_NODATA)) } else { Ok(found) }
 }
 
 #[cfg(test)]
@@ -82,7 +133,7 @@ mod tests {
 
     #[test]
     fn numbers_need_no_name_server() {
-        let options = Options { family: Family::Any, passive: false, numeric: true };
+        let options = Options { family: Family::Any, passive: false, numeric: true, datagram: false };
         let found = resolve(Some("127.0.0.1"), Some("80"), options).unwrap();
         assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
         assert_eq!(resolve(Some("a-name"), None, options).unwrap_err().errno(), Errno::ENODATA);
@@ -91,7 +142,7 @@ mod tests {
 
     #[test]
     fn passive_means_every_interface() {
-        let options = Options { family: Family::V4, passive: true, numeric: false };
+        let options = Options { family: Family::V4, passive: true, numeric: false, datagram: false };
         assert_eq!(resolve(None, Some("7471"), options).unwrap(), ["0.0.0.0:7471".parse().unwrap()]);
     }
 }

@@ -42,7 +42,7 @@ pub fn lookup(
             }
         };
     }
-    let found = resolve(node, service, Options { family, passive: source, numeric })?;
+    let found = resolve(node, service, Options { family, passive: source, numeric, datagram: false })?;
     Ok(found.first().copied().map(Addr::from))
 }
 
@@ -110,21 +110,8 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints, caps: Caps) -> Vec<In
         return vec![named(offer, src, ends.dest, host)];
     }
     if let Some(dest) = ends.dest {
-        let ip = netif::source_for(dest.socket());
-        let scope = match dest.socket() {
-            SocketAddr::V6(v6) => v6.scope_id(),
-            SocketAddr::V4(_) => 0,
-        };
-        return match ip {
-            Some(ip) => {
-                let mut src = SocketAddr::new(ip, 0);
-                if let SocketAddr::V6(v6) = &mut src {
-                    v6.set_scope_id(scope);
-                }
-                vec![named(offer, Addr::from(src), Some(dest), host)]
-            }
-            None => Vec::new(),
-        };
+        let source = netif::source_for(dest.socket());
+        return source.map(|source| named(offer, source.into(), Some(dest), host)).into_iter().collect();
     }
     let kind = |i: &&Interface| {
         let reach = caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
