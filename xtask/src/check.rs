@@ -20,7 +20,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp"]),
     ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
     ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
-    ("ofi-tools", &["ofi"]),
+    ("ofi-rdma", &["ofi-core", "ofi-os"]),
+    ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma"]),
+    ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
     ("xtask", &["ofi-tools"]),
 ];
@@ -34,6 +36,7 @@ const UNSAFE: &[&str] = &[
     "providers/shm/tests/",
     "capi/src/",
     "api/src/buf.rs",
+    "rdma/ffi/src/",
     "testing/sim/tests/",
     "benches/",
 ];

@@ -1,0 +1,160 @@
+//! `struct rdma_addrinfo` of `<rdma/rdma_cma.h>`, read as hints and made as results.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::{null, null_mut};
+use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
+use std::ffi::CString;
+
+/// An entry of a list. The layout is that of the C structure.
+#[repr(C)]
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub(crate) struct rdma_addrinfo {
+    ai_flags: c_int,
+    ai_family: c_int,
+    ai_qp_type: c_int,
+    ai_port_space: c_int,
+    ai_src_len: libc::socklen_t,
+    ai_dst_len: libc::socklen_t,
+    ai_src_addr: *const c_void,
+    ai_dst_addr: *const c_void,
+    ai_src_canonname: *const c_char,
+    ai_dst_canonname: *const c_char,
+    ai_route_len: usize,
+    ai_route: *const c_void,
+    ai_connect_len: usize,
+    ai_connect: *const c_void,
+    ai_next: *mut Self,
+}
+
+/// An entry with what its pointers lead to. What is freed are these, whatever the caller has put into the entry since.
+#[repr(C)]
+#[derive(Debug)]
+struct Entry {
+    public: rdma_addrinfo,
+    /// Addresses in words, so that they are aligned for every kind.
+    _addresses: [Box<[u64]>; 2],
+    _names: [Option<CString>; 2],
+    /// Words, too: a route is an array of structures.
+    _route: Box<[u64]>,
+    _connect: Box<[u64]>,
+}
+
+/// EAI_SYSTEM with EINVAL, for what no code of the manual stands for.
+#[cold]
+pub(crate) fn invalid(why: impl Into<String>) -> Error {
+    Error::new(Kind::System(Errno::EINVAL), why)
+}
+
+/// So many bytes; none if the pointer is null, whatever the length says.
+///
+/// # Safety
+/// The pointer is null, or so many bytes behind it can be read for `'a`.
+unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [u8]> {
+    if from.is_null() || len == 0 {
+        return Ok(&[]);
+    }
+    if isize::try_from(len).is_err() {
+        return Err(invalid(format!("{what} cannot be {len} bytes long")));
+    }
+    // SAFETY: the caller vouches for them, and a slice may be that long.
+    Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
+}
+
+/// Reads hints.
+pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
+    let address = |from: *const c_void, len: libc::socklen_t, what: &str| -> Result<Option<Address>> {
+        let len = usize::try_from(len).map_err(|_| invalid("a length that is none"))?;
+        // SAFETY: a pointer of a valid entry is null or leads to as many bytes as its length says (rdma_getaddrinfo(3)).
+        let bytes = unsafe { bytes(from, len, what) }?;
+        let read = |bytes| {
+            Address::decode(bytes).map_err(|error| Error::new(error.kind(), format!("{what}: {}", error.why())))
+        };
+        (!bytes.is_empty()).then(|| read(bytes)).transpose()
+    };
+    let name = |from: *const c_char| {
+        // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
+        let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
+        name.map(|name| name.to_string_lossy().into_owned())
+    };
+    // SAFETY: as for addresses.
+    let route = unsafe { bytes(given.ai_route, given.ai_route_len, "hints.ai_route") }?;
+    // SAFETY: as for addresses.
+    let connect = unsafe { bytes(given.ai_connect, given.ai_connect_len, "hints.ai_connect") }?;
+    Ok(Hints {
+        flags: Flags::from_raw(given.ai_flags)?,
+        family: Family::from_raw(given.ai_family)?,
+        qp_type: QpType::from_raw(given.ai_qp_type)?,
+        port_space: PortSpace::from_raw(given.ai_port_space)?,
+        source: address(given.ai_src_addr, given.ai_src_len, "hints.ai_src_addr")?,
+        destination: address(given.ai_dst_addr, given.ai_dst_len, "hints.ai_dst_addr")?,
+        source_name: name(given.ai_src_canonname),
+        destination_name: name(given.ai_dst_canonname),
+        route: route.to_vec(),
+        connect: connect.to_vec(),
+    })
+}
+
+/// Bytes in memory that is aligned for any structure.
+fn words(bytes: &[u8]) -> Box<[u64]> {
+    let word = |chunk: &[u8]| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_ne_bytes(word)
+    };
+    bytes.chunks(8).map(word).collect()
+}
+
+/// Where they lie, or null if there are none.
+fn at(words: &[u64]) -> *const c_void {
+    if words.is_empty() { null() } else { words.as_ptr().cast() }
+}
+
+fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
+    let encoded =
+        [info.source, info.destination].map(|address| address.map_or_else(Vec::new, |address| address.encode()));
+    // At most 48 bytes.
+    let lens = [0, 1].map(|of| libc::socklen_t::try_from(encoded[of].len()).unwrap_or(0));
+    // A name with a NUL in it is none.
+    let names = [info.source_name, info.destination_name].map(|name| name.and_then(|name| CString::new(name).ok()));
+    let name = |of: usize| names[of].as_ref().map_or(null(), |name| name.as_ptr());
+    let addresses = encoded.map(|bytes| words(&bytes));
+    let (route, connect) = (words(&info.route), words(&info.connect));
+    let public = rdma_addrinfo {
+        ai_flags: info.flags.bits(),
+        ai_family: info.family.map_or(0, Family::raw),
+        ai_qp_type: info.qp_type.map_or(0, QpType::raw),
+        ai_port_space: info.port_space.map_or(0, PortSpace::raw),
+        ai_src_len: lens[0],
+        ai_dst_len: lens[1],
+        ai_src_addr: at(&addresses[0]),
+        ai_dst_addr: at(&addresses[1]),
+        ai_src_canonname: name(0),
+        ai_dst_canonname: name(1),
+        ai_route_len: info.route.len(),
+        ai_route: at(&route),
+        ai_connect_len: info.connect.len(),
+        ai_connect: at(&connect),
+        ai_next: next,
+    };
+    let entry = Entry { public, _addresses: addresses, _names: names, _route: route, _connect: connect };
+    Box::into_raw(Box::new(entry)).cast()
+}
+
+/// A list in that order.
+pub(crate) fn from(found: Vec<AddrInfo>) -> *mut rdma_addrinfo {
+    found.into_iter().rev().fold(null_mut(), |next, info| entry(info, next))
+}
+
+/// Frees a list.
+///
+/// # Safety
+/// Null, or entries from [`from`], linked in any order, that nobody uses any more.
+pub(crate) unsafe fn free(list: *mut rdma_addrinfo) {
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once.
+        let entry = unsafe { Box::from_raw(next.cast::<Entry>()) };
+        next = entry.public.ai_next;
+    }
+}

@@ -1,0 +1,149 @@
+//! What can go wrong, one to one with the codes of rdma_getaddrinfo(3).
+
+use ofi_core::Errno;
+use ofi_os::resolve::Failure;
+use std::fmt;
+
+/// Result of a resolution.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Which of the manual's errors it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// `EAI_ADDRFAMILY`: the node has no address of the wanted family.
+    AddrFamily,
+    /// `EAI_AGAIN`: the name server did not answer; later it may.
+    Again,
+    /// `EAI_BADFLAGS`: the flags are none that are known.
+    BadFlags,
+    /// `EAI_FAIL`: the name server said that it cannot answer.
+    Fail,
+    /// `EAI_FAMILY`: that family is not supported.
+    Family,
+    /// `EAI_MEMORY`: out of memory.
+    Memory,
+    /// `EAI_NODATA`: the node exists, and has no address.
+    NoData,
+    /// `EAI_NONAME`: the node is not known; or neither node nor service nor hints were given.
+    NoName,
+    /// `EAI_SERVICE`: the service is not known in the port space.
+    Service,
+    /// `EAI_QPTYPE`: the queue pair type or the port space is not supported, or they do not go together. No header
+    /// defines the name; its value is that of `EAI_SOCKTYPE`.
+    QpType,
+    /// `EAI_SYSTEM`: another error of the system, with its number.
+    System(Errno),
+}
+
+impl Kind {
+    /// The number that the C function returns (`<netdb.h>`); always negative.
+    pub const fn code(self) -> i32 {
+        match self {
+            Self::BadFlags => -1,
+            Self::NoName => -2,
+            Self::Again => -3,
+            Self::Fail => -4,
+            Self::NoData => -5,
+            Self::Family => -6,
+            Self::QpType => -7,
+            Self::Service => -8,
+            Self::AddrFamily => -9,
+            Self::Memory => -10,
+            Self::System(_) => -11,
+        }
+    }
+
+    /// The manual's name of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadFlags => "EAI_BADFLAGS",
+            Self::NoName => "EAI_NONAME",
+            Self::Again => "EAI_AGAIN",
+            Self::Fail => "EAI_FAIL",
+            Self::NoData => "EAI_NODATA",
+            Self::Family => "EAI_FAMILY",
+            Self::QpType => "EAI_QPTYPE",
+            Self::Service => "EAI_SERVICE",
+            Self::AddrFamily => "EAI_ADDRFAMILY",
+            Self::Memory => "EAI_MEMORY",
+            Self::System(_) => "EAI_SYSTEM",
+        }
+    }
+
+    /// What the system's resolver means by its code.
+    fn of(failure: &Failure) -> Self {
+        match failure.code {
+            -1 => Self::BadFlags,
+            -2 => Self::NoName,
+            -3 => Self::Again,
+            -4 => Self::Fail,
+            -5 => Self::NoData,
+            -6 => Self::Family,
+            -7 => Self::QpType,
+            -8 => Self::Service,
+            -9 => Self::AddrFamily,
+            -10 => Self::Memory,
+            -11 => Self::System(failure.errno.unwrap_or(Errno::EIO)),
+            _ => Self::Fail,
+        }
+    }
+}
+
+/// Why there is no answer, and which input was wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    why: String,
+}
+
+impl Error {
+    /// An error with the sentence that says which input was wrong.
+    #[cold]
+    pub fn new(kind: Kind, why: impl Into<String>) -> Self {
+        Self { kind, why: why.into() }
+    }
+
+    /// What the system's resolver said of an input.
+    #[cold]
+    pub(crate) fn resolver(failure: &Failure, input: impl fmt::Display) -> Self {
+        let kind = Kind::of(failure);
+        match kind {
+            Kind::System(errno) => Self::new(kind, format!("{input}: {errno}")),
+            _ => Self::new(kind, format!("{input}: {}", failure.text)),
+        }
+    }
+
+    /// Which of the manual's errors it is.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The sentence without the manual's name.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.why, self.kind.name())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_the_resolver_are_those_of_the_manual() {
+        for code in -11..0 {
+            let failure = Failure { code, text: String::new(), errno: None };
+            assert_eq!(Kind::of(&failure).code(), code);
+        }
+        let odd = Failure { code: -105, text: "Interrupted".into(), errno: None };
+        assert_eq!(Error::resolver(&odd, "the node \"x\"").to_string(), "the node \"x\": Interrupted (EAI_FAIL)");
+    }
+}

@@ -1,0 +1,207 @@
+//! Routing data of InfiniBand: `struct ibv_path_record` and `struct ibv_path_data` of `<infiniband/sa.h>` as values.
+//! In `ai_route` they are bytes, since other transports may put something else there.
+
+use crate::ib::{IbAddr, part};
+use bitflags::bitflags;
+
+/// Bytes of a `struct ibv_path_record`.
+pub const PATH_RECORD_LEN: usize = 64;
+/// Bytes of a `struct ibv_path_data`.
+pub const PATH_DATA_LEN: usize = 72;
+
+bitflags! {
+    /// What a path is for (`IBV_PATH_FLAG_*`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct PathFlags: u32 {
+        /// For management datagrams.
+        const GMP = 1 << 0;
+        /// The path to use.
+        const PRIMARY = 1 << 1;
+        /// The path to use when the primary one fails.
+        const ALTERNATE = 1 << 2;
+        /// From here to there.
+        const OUTBOUND = 1 << 3;
+        /// From there to here.
+        const INBOUND = 1 << 4;
+        /// From there to here, by the same path.
+        const INBOUND_REVERSE = 1 << 5;
+        /// Both ways by one path.
+        const BIDIRECTIONAL = Self::OUTBOUND.bits() | Self::INBOUND_REVERSE.bits();
+    }
+}
+
+/// A path between two ports. Numbers are in the host's order; fields that hold several things keep the packing of the C
+/// structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct PathRecord {
+    /// Service identifier.
+    pub service_id: u64,
+    /// GID of the destination.
+    pub dgid: [u8; 16],
+    /// GID of the source.
+    pub sgid: [u8; 16],
+    /// Local identifier of the destination.
+    pub dlid: u16,
+    /// Local identifier of the source.
+    pub slid: u16,
+    /// Bits 27 to 8 the flow label, 7 to 0 the hop limit.
+    pub flowlabel_hoplimit: u32,
+    /// Traffic class.
+    pub tclass: u8,
+    /// Bit 7 whether the path is reversible, 6 to 0 the number of paths.
+    pub reversible_numpath: u8,
+    /// Partition key.
+    pub pkey: u16,
+    /// Bits 15 to 4 the quality-of-service class, 3 to 0 the service level.
+    pub qosclass_sl: u16,
+    /// Bits 7 and 6 a selector, 5 to 0 the code of the largest packet.
+    pub mtu: u8,
+    /// Bits 7 and 6 a selector, 5 to 0 the code of the rate.
+    pub rate: u8,
+    /// Bits 7 and 6 a selector, 5 to 0 the code of the packet life time.
+    pub packetlifetime: u8,
+    /// Preference among paths; 0 is the best.
+    pub preference: u8,
+}
+
+impl PathRecord {
+    /// As a `struct ibv_path_record`.
+    pub fn encode(&self) -> [u8; PATH_RECORD_LEN] {
+        let mut out = [0; PATH_RECORD_LEN];
+        out[..8].copy_from_slice(&self.service_id.to_be_bytes());
+        out[8..24].copy_from_slice(&self.dgid);
+        out[24..40].copy_from_slice(&self.sgid);
+        out[40..42].copy_from_slice(&self.dlid.to_be_bytes());
+        out[42..44].copy_from_slice(&self.slid.to_be_bytes());
+        out[44..48].copy_from_slice(&self.flowlabel_hoplimit.to_be_bytes());
+        out[48] = self.tclass;
+        out[49] = self.reversible_numpath;
+        out[50..52].copy_from_slice(&self.pkey.to_be_bytes());
+        out[52..54].copy_from_slice(&self.qosclass_sl.to_be_bytes());
+        out[54..58].copy_from_slice(&[self.mtu, self.rate, self.packetlifetime, self.preference]);
+        out
+    }
+
+    /// Reads a `struct ibv_path_record`; `None` if it is too short.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; PATH_RECORD_LEN] = bytes.first_chunk()?;
+        Some(Self {
+            service_id: u64::from_be_bytes(part(bytes, 0)?),
+            dgid: part(bytes, 8)?,
+            sgid: part(bytes, 24)?,
+            dlid: u16::from_be_bytes(part(bytes, 40)?),
+            slid: u16::from_be_bytes(part(bytes, 42)?),
+            flowlabel_hoplimit: u32::from_be_bytes(part(bytes, 44)?),
+            tclass: bytes[48],
+            reversible_numpath: bytes[49],
+            pkey: u16::from_be_bytes(part(bytes, 50)?),
+            qosclass_sl: u16::from_be_bytes(part(bytes, 52)?),
+            mtu: bytes[54],
+            rate: bytes[55],
+            packetlifetime: bytes[56],
+            preference: bytes[57],
+        })
+    }
+
+    /// Whether it says which way packets go, so that a connection can be made along it. A record that leaves that open only
+    /// restricts what a subnet administrator may answer.
+    pub fn is_complete(&self) -> bool {
+        self.sgid != [0; 16] && self.dgid != [0; 16] && self.slid != 0 && self.dlid != 0
+    }
+
+    /// The address of one of its ends, if it names it: the service is the record's, or else that of the port space.
+    pub(crate) fn end(&self, gid: [u8; 16], port_space: u16) -> Option<IbAddr> {
+        let mut addr = IbAddr::new(gid, port_space, 0);
+        if self.service_id != 0 {
+            (addr.service_id, addr.service_mask) = (self.service_id, !0);
+        }
+        if self.pkey != 0 {
+            addr.pkey = self.pkey;
+        }
+        (gid != [0; 16]).then_some(addr)
+    }
+}
+
+/// A path and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct PathData {
+    /// What it is for.
+    pub flags: PathFlags,
+    /// The path.
+    pub path: PathRecord,
+}
+
+impl PathData {
+    /// As a `struct ibv_path_data`.
+    pub fn encode(&self) -> [u8; PATH_DATA_LEN] {
+        let mut out = [0; PATH_DATA_LEN];
+        out[..4].copy_from_slice(&self.flags.bits().to_ne_bytes());
+        out[8..].copy_from_slice(&self.path.encode());
+        out
+    }
+
+    /// Reads a `struct ibv_path_data`; `None` if it is too short.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let flags = PathFlags::from_bits_retain(u32::from_ne_bytes(part(bytes, 0)?));
+        Some(Self { flags, path: PathRecord::decode(bytes.get(8..)?)? })
+    }
+}
+
+/// The paths as they stand in `ai_route`.
+pub fn encode(paths: &[PathData]) -> Vec<u8> {
+    paths.iter().flat_map(PathData::encode).collect()
+}
+
+/// The paths in an `ai_route`: an array of `struct ibv_path_data` if the length is one of those, otherwise of `struct
+/// ibv_path_record`, which are taken as primary paths for both ways. `None` if it can be neither.
+pub fn decode(route: &[u8]) -> Option<Vec<PathData>> {
+    let whole = |size: usize| !route.is_empty() && route.len().is_multiple_of(size);
+    if whole(PATH_DATA_LEN) {
+        return route.chunks_exact(PATH_DATA_LEN).map(PathData::decode).collect();
+    }
+    if !whole(PATH_RECORD_LEN) {
+        return None;
+    }
+    let flags = PathFlags::GMP | PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL;
+    let primary = |bytes| PathRecord::decode(bytes).map(|path| PathData { flags, path });
+    route.chunks_exact(PATH_RECORD_LEN).map(primary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn records_become_primary_paths() {
+        let path = PathRecord { dgid: [1; 16], sgid: [2; 16], pkey: 0x8001, ..PathRecord::default() };
+        let found = decode(&[path.encode(), path.encode()].concat()).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].path, path);
+        assert!(found[0].flags.contains(PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL));
+        assert_eq!(decode(&encode(&found)), Some(found));
+        assert_eq!(decode(&[]), None);
+        assert_eq!(decode(&[0; 63]), None);
+        assert_eq!(decode(&[0; 80]), None);
+    }
+
+    #[test]
+    fn a_path_without_identifiers_leads_nowhere() {
+        let mut path = PathRecord { dgid: [1; 16], sgid: [2; 16], dlid: 3, slid: 4, ..PathRecord::default() };
+        assert!(path.is_complete());
+        path.slid = 0;
+        assert!(!path.is_complete());
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_are_read_as_written(bytes in prop::collection::vec(any::<u8>(), PATH_DATA_LEN)) {
+            let mut bytes = bytes;
+            let path = PathData::decode(&bytes).unwrap();
+            // What the structure reserves is not kept.
+            bytes[4..8].fill(0);
+            bytes[66..].fill(0);
+            prop_assert_eq!(path.encode().to_vec(), bytes);
+        }
+    }
+}
