@@ -180,26 +180,18 @@ impl<'a> Request<'a> {
                 return Err(Error::new(Kind::AddrFamily, why));
             }
         }
-        let entry = |(to, routed): (Address, Option<Address>)| {
+        let routed = !self.hints.flags.contains(Flags::NOROUTE);
+        let entry = |to: Address| {
             let destination = to.with_port(self.port_space, port);
             AddrInfo {
-                source: self.source.or(routed),
+                source: self.source.or_else(|| if routed { source_for(&to) } else { None }),
                 source_name: self.hints.source_name.clone().filter(|_| self.source.is_some()),
                 destination: Some(destination),
                 destination_name: name.clone(),
                 ..self.entry(Flags::empty(), &destination)
             }
         };
-        Ok(self.ordered(destinations).into_iter().map(entry).collect())
-    }
-
-    /// Destinations, best first, with the sources that routing would use unless RAI_NOROUTE says not to look.
-    fn ordered(&self, mut destinations: Vec<Address>) -> Vec<(Address, Option<Address>)> {
-        if destinations.len() > 1 && !administrated() {
-            order::sort(&mut destinations, source_for, &netif::interfaces());
-        }
-        let routed = |to: Address| (to, if self.hints.flags.contains(Flags::NOROUTE) { None } else { source_for(&to) });
-        destinations.into_iter().map(routed).collect()
+        Ok(destinations.into_iter().map(entry).collect())
     }
 
     /// What all entries have in common.
@@ -228,7 +220,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The addresses of a node, with port 0, and its canonical name if it is a name.
+    /// The addresses of a node, best first, with port 0, and its canonical name if it is a name. Those to bind to are in the
+    /// same order, so that who listens on the first of a name is found by who connects to the first.
     fn node(&self, node: &str) -> Result<(Vec<Address>, Option<String>)> {
         let failed = |failure: &Failure| Error::resolver(failure, format!("the node {node:?}"));
         let unknown = |why: &str| Error::new(Kind::NoName, format!("the node {node:?} {why}"));
@@ -250,7 +243,11 @@ impl<'a> Request<'a> {
             return Err(unknown("is no address of an interface that is there"));
         }
         let found = self.ask(Some(node), false, false).map_err(|failure| failed(&failure))?;
-        Ok((self.addresses(found.addrs), found.canonical))
+        let mut addresses = self.addresses(found.addrs);
+        if addresses.len() > 1 && !administrated() {
+            order::sort(&mut addresses, source_for, &netif::interfaces());
+        }
+        Ok((addresses, found.canonical))
     }
 
     /// The addresses without a node: loopback, or any for binding.

@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod info;
 mod pair;
 pub mod pingpong;
+pub mod rdma_getaddrinfo;
 pub mod selftest;
 pub mod strerror;
 
@@ -59,11 +60,17 @@ impl Ofi {
 /// Every tool's definition, for manual pages.
 pub fn commands() -> Vec<clap::Command> {
     use clap::CommandFactory;
-    vec![Ofi::command(), info::Options::command(), pingpong::Options::command(), strerror::Options::command()]
+    vec![
+        Ofi::command(),
+        info::Options::command(),
+        pingpong::Options::command(),
+        rdma_getaddrinfo::Options::command(),
+        strerror::Options::command(),
+    ]
 }
 
 /// The end of a tool: 0 if all is well, 1 if not, with the reason on standard error.
-pub fn end(tool: &str, result: Result<bool, ofi::Error>) -> ExitCode {
+pub fn end(tool: &str, result: Result<bool, impl std::fmt::Display>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -1,12 +1,43 @@
-//! `xtask install`: the library with the links that linkers and loaders look for, headers, pkg-config, tools.
+//! `xtask install`: the libraries with the links that linkers and loaders look for, headers, pkg-config, tools.
 
 use crate::run::{Outcome, cargo, files, root, run};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// The file behind the links; the numbers are those of the interface's library history.
-const FILE: &str = "libfabric.so.1.32.0";
+/// A library for C programs.
+struct Library {
+    /// Its name without `lib` and the ending.
+    name: &'static str,
+    /// The version that its file name ends with; the first number is that of the soname.
+    file_version: &'static str,
+    /// Where its headers are.
+    headers: &'static str,
+    /// What pkg-config calls it, and says of it.
+    package: &'static str,
+    about: &'static str,
+    version: &'static str,
+}
+
+const LIBRARIES: &[Library] = &[
+    Library {
+        name: "fabric",
+        // The numbers are those of the interface's library history.
+        file_version: "1.32.0",
+        headers: "capi/include/",
+        package: "libfabric",
+        about: "OpenFabrics Interfaces, by ofi",
+        version: "2.6.0",
+    },
+    Library {
+        name: "rdmaaddrinfo",
+        file_version: "1.0.0",
+        headers: "rdma/ffi/include/",
+        package: "rdmaaddrinfo",
+        about: "rdma_getaddrinfo without rdma-core, by ofi",
+        version: "1.0.0",
+    },
+];
 
 fn io<T>(result: std::io::Result<T>, path: &Path) -> Result<T, String> {
     result.map_err(|error| format!("{}: {error}", path.display()))
@@ -24,44 +55,56 @@ fn manual_pages(command: clap::Command, folder: &Path) -> Outcome {
     clap_mangen::generate_to(command, folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
+impl Library {
+    fn install(&self, release: &Path, prefix: &Path) -> Outcome {
+        let (lib, include) = (prefix.join("lib"), prefix.join("include"));
+        let plain = format!("lib{}.so", self.name);
+        let file = format!("{plain}.{}", self.file_version);
+        let soname = format!("{plain}.{}", self.file_version.split('.').next().unwrap_or_default());
+        let library = lib.join(&file);
+        io(fs::copy(release.join(&plain), &library), &library)?;
+        link(&file, &lib.join(&soname))?;
+        link(&soname, &lib.join(&plain))?;
+        for header in files("h")?.iter().filter_map(|path| path.strip_prefix(self.headers)) {
+            let target = include.join(header);
+            if let Some(dir) = target.parent() {
+                io(fs::create_dir_all(dir), dir)?;
+            }
+            io(fs::copy(root().join(self.headers).join(header), &target), &target)?;
+        }
+        let description = format!(
+            "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+             Name: {}\nDescription: {}\nVersion: {}\nLibs: -L${{libdir}} -l{}\nCflags: -I${{includedir}}\n",
+            prefix.display(),
+            self.package,
+            self.about,
+            self.version,
+            self.name,
+        );
+        let file = lib.join("pkgconfig").join(format!("{}.pc", self.package));
+        io(fs::write(&file, description), &file)
+    }
+}
+
 /// Installs everything under `prefix`.
 pub(crate) fn install(prefix: &Path) -> Outcome {
     io(fs::create_dir_all(prefix), prefix)?;
     let prefix = io(prefix.canonicalize(), prefix)?;
-    run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "-p", "ofi-tools"]))?;
-    let (lib, bin, include) = (prefix.join("lib"), prefix.join("bin"), prefix.join("include"));
-    let pkgconfig = lib.join("pkgconfig");
-    for dir in [&lib, &bin, &pkgconfig] {
+    run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "-p", "ofi-tools"]))?;
+    let (bin, manual) = (prefix.join("bin"), prefix.join("share/man/man1"));
+    for dir in [&bin, &manual, &prefix.join("lib/pkgconfig")] {
         io(fs::create_dir_all(dir), dir)?;
     }
     let release = root().join("target/release");
-    let library = lib.join(FILE);
-    io(fs::copy(release.join("libfabric.so"), &library), &library)?;
-    link(FILE, &lib.join("libfabric.so.1"))?;
-    link("libfabric.so.1", &lib.join("libfabric.so"))?;
-    let manual = prefix.join("share/man/man1");
-    io(fs::create_dir_all(&manual), &manual)?;
+    for library in LIBRARIES {
+        library.install(&release, &prefix)?;
+    }
     for command in ofi_tools::commands() {
         let name = command.get_name().to_owned();
         let tool = bin.join(&name);
         io(fs::copy(release.join(&name), &tool), &tool)?;
         manual_pages(command, &manual)?;
     }
-    for header in files("h")?.iter().filter_map(|path| path.strip_prefix("capi/include/")) {
-        let target = include.join(header);
-        if let Some(dir) = target.parent() {
-            io(fs::create_dir_all(dir), dir)?;
-        }
-        io(fs::copy(root().join("capi/include").join(header), &target), &target)?;
-    }
-    let description = format!(
-        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
-         Name: libfabric\nDescription: OpenFabrics Interfaces, by ofi\nVersion: 2.6.0\n\
-         Libs: -L${{libdir}} -lfabric\nCflags: -I${{includedir}}\n",
-        prefix.display()
-    );
-    let file = pkgconfig.join("libfabric.pc");
-    io(fs::write(&file, description), &file)?;
     println!("installed into {}", prefix.display());
     Ok(())
 }

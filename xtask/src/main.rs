@@ -7,6 +7,7 @@ mod bench_shm;
 mod check;
 mod clients;
 mod install;
+mod rdma_vm;
 mod run;
 mod statements;
 
@@ -43,6 +44,8 @@ enum Command {
     Bench(bench::Options),
     /// Runs MPI programs from package registries on this library and on the one that they came with
     Clients(clients::Options),
+    /// Compares rdma_getaddrinfo with that of librdmacm, in a virtual machine with a software RDMA device
+    RdmaVm(rdma_vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Cost => run::cost(),
         Command::Bench(options) => bench::run(&options),
         Command::Clients(options) => clients::clients(&options),
+        Command::RdmaVm(options) => rdma_vm::rdma_vm(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

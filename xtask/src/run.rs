@@ -52,14 +52,15 @@ pub(crate) fn loom() -> Outcome {
     run(cargo(&arguments).env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// The C programs over an instrumented library.
+/// The C programs over instrumented libraries.
 pub(crate) fn asan() -> Outcome {
     let target = "x86_64-unknown-linux-gnu";
-    let build = ["build", "-p", "ofi-capi", "--target", target, "--target-dir", "target/asan"];
+    let build = ["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir", "target/asan"];
     run(cargo(&build).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
-    let library = root().join("target/asan").join(target).join("debug/libfabric.so");
-    run(cargo(&["test", "-p", "ofi-capi", "--test", "c_programs", "--test", "statements"])
-        .env("OFI_TEST_LIBRARY", library)
+    let built = root().join("target/asan").join(target).join("debug");
+    run(cargo(&["test", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--test", "c_programs", "--test", "statements"])
+        .env("OFI_TEST_LIBRARY", built.join("libfabric.so"))
+        .env("OFI_TEST_RDMA_LIBRARY", built.join("librdmaaddrinfo.so"))
         .env("OFI_TEST_ASAN", "1"))
 }
 

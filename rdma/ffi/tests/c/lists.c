@@ -115,7 +115,13 @@ static void several_addresses(void)
 	CHECK(next->ai_dst_canonname && !strcmp(next->ai_dst_canonname, "rxe4"));
 	rdma_freeaddrinfo(list);
 
+	/* Who listens on the first is found by who connects to the first. */
 	hints.ai_flags = RAI_PASSIVE;
+	list = get("rxe", "7471", &hints);
+	is_v4(list->ai_src_addr, list->ai_src_len, "10.9.0.1", 7471);
+	is_v6(list->ai_next->ai_src_addr, list->ai_next->ai_src_len, "fd09::1", 7471);
+	rdma_freeaddrinfo(list);
+
 	hints.ai_family = AF_INET6;
 	list = get("rxe", "7471", &hints);
 	CHECK(!list->ai_next && list->ai_flags == RAI_PASSIVE && !list->ai_dst_len && !list->ai_dst_addr);

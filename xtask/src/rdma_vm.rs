@@ -1,0 +1,47 @@
+//! `xtask rdma-vm`: rdma_getaddrinfo beside that of librdmacm, in a guest that has a software RDMA device.
+
+use crate::run::{Outcome, cargo, root, run};
+use std::fs;
+use std::process::Command;
+
+/// What to do with the answers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Writes them into rdma/ROWS.md instead of comparing them with what is there
+    #[arg(long)]
+    write: bool,
+}
+
+/// What is needed, with the packages that have it.
+const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils iproute2 ibverbs-providers librdmacm-dev \
+                        libibverbs-dev";
+
+/// Makes the guest, runs the tests of `testing/rdma-vm/run.sh` in it, and compares the answers with the table.
+pub(crate) fn rdma_vm(options: &Options) -> Outcome {
+    let folder = root().join("target/rdma-vm");
+    let share = folder.join("share");
+    fs::create_dir_all(&share).map_err(|error| format!("{}: {error}", share.display()))?;
+    run(&mut cargo(&["build", "-p", "ofi-rdma-ffi"]))?;
+    let copies = [("target/debug/librdmaaddrinfo.so", "librdmaaddrinfo.so.1"), ("testing/rdma-vm/run.sh", "run.sh")];
+    for (from, to) in copies {
+        fs::copy(root().join(from), share.join(to)).map_err(|error| format!("{from}: {error}"))?;
+    }
+    for (program, libraries) in [("rows", &["-ldl"][..]), ("ep", &["-lrdmacm", "-libverbs", "-ldl"])] {
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Irdma/ffi/include", "-o"]);
+        cc.arg(share.join(program)).arg(format!("testing/rdma/{program}.c")).args(libraries);
+        needs(run(&mut cc))?;
+    }
+    needs(run(Command::new("testing/rdma-vm/prepare.sh").arg(&folder)))?;
+    needs(run(Command::new("testing/rdma-vm/boot.sh").arg(&folder)))?;
+    let mut compare = cargo(&["test", "-p", "ofi-rdma-ffi", "--test", "c_programs", "answers_are_those_of_the_table"]);
+    compare.env("OFI_RDMA_ROWS", &share);
+    if options.write {
+        compare.env("OFI_RDMA_ROWS_WRITE", "1");
+    }
+    run(&mut compare)
+}
+
+fn needs(outcome: Outcome) -> Outcome {
+    outcome.map_err(|error| format!("{error} (needs the packages {PACKAGES} of Debian)"))
+}
