@@ -27,11 +27,11 @@ pub use types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
 
 use std::future::Future;
 
-/// The same as [`resolve`] without blocking the executor: names are looked up on another thread. Any executor will do. Who
+/// The same as [`resolve()`] without blocking the executor: names are looked up on another thread. Any executor will do. Who
 /// drops the future no longer wants the answer; a lookup that has begun ends by itself.
 ///
 /// # Errors
-/// As [`resolve`].
+/// As [`resolve()`].
 pub fn resolve_async(
     node: Option<&str>,
     service: Option<&str>,

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
 mkdir -p etc
 rm -rf share/status etc/*
-for file in passwd group services protocols libibverbs.d ld.so.cache alternatives; do
+for file in passwd group libibverbs.d ld.so.cache alternatives; do
 	[[ ! -e /etc/$file ]] || cp -a "/etc/$file" etc/
 done
 cp "$here"/../rdma/etc/* etc/
