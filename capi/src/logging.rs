@@ -9,7 +9,7 @@ use crate::ops::absent;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::Version;
-use ofi_core::log::{self, LOG_INTERVAL, LOG_LEVEL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
+use ofi_core::log::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
 use ofi_core::param::Param;
 use std::ffi::CString;
 use std::io::Write;
@@ -53,7 +53,7 @@ impl Filter {
     fn from_environment() -> Self {
         let var = |param: &Param| param.text();
         Self {
-            level: var(&LOG_LEVEL).map_or(Some(ERROR), |level| level_index(&level)),
+            level: Level::wanted().map(level_number),
             subsystems: Names::parse(var(&LOG_SUBSYS).as_deref()),
             providers: Names::parse(var(&LOG_PROV).as_deref()),
             interval_ms: LOG_INTERVAL.number(2000),
@@ -63,15 +63,6 @@ impl Filter {
     fn wants(&self, provider: &str, level: i32, subsystem: usize) -> bool {
         let (Some(most), Some(name)) = (self.level, SUBSYSTEMS.get(subsystem)) else { return false };
         level <= most && self.subsystems.contain(name) && (provider.is_empty() || self.providers.contain(provider))
-    }
-}
-
-/// The level of that name; `None` for none at all. An unknown word means warn, as it always did.
-fn level_index(name: &str) -> Option<i32> {
-    match name.trim().to_ascii_lowercase().as_str() {
-        "none" | "off" => None,
-        "error" => Some(ERROR),
-        name => Some(LEVELS.iter().position(|level| *level == name).and_then(|at| i32::try_from(at).ok()).unwrap_or(0)),
     }
 }
 

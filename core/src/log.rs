@@ -45,6 +45,25 @@ pub enum Level {
     Debug,
 }
 
+impl Level {
+    /// The level of that name; `None` for none at all. An unknown word means warn, as it always did.
+    fn named(name: &str) -> Option<Self> {
+        match name.trim().to_ascii_lowercase().as_str() {
+            "none" | "off" => None,
+            "error" => Some(Self::Error),
+            "trace" => Some(Self::Trace),
+            "info" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            _ => Some(Self::Warn),
+        }
+    }
+
+    /// The most that the environment wants to see; `None` if nothing.
+    pub fn wanted() -> Option<Self> {
+        LOG_LEVEL.text().map_or(Some(Self::Error), |name| Self::named(&name))
+    }
+}
+
 /// The part of the library that speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subsystem {
@@ -92,5 +111,18 @@ pub fn log(provider: &str, level: Level, subsystem: Subsystem, text: impl FnOnce
         && sink.enabled(provider, level, subsystem)
     {
         sink.log(provider, level, subsystem, &text());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_names_in_any_case() {
+        assert_eq!(Level::named(" Off "), None);
+        assert_eq!(Level::named("ERROR"), Some(Level::Error));
+        assert_eq!(Level::named("Debug"), Some(Level::Debug));
+        assert_eq!(Level::named("loud"), Some(Level::Warn));
     }
 }

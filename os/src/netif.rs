@@ -59,31 +59,48 @@ fn flag(flags: u32, bit: i32) -> bool {
     flags & bit.cast_unsigned() != 0
 }
 
-/// The addresses of the interfaces that are up, in the kernel's order.
-pub fn interfaces() -> Vec<Interface> {
+/// Shows each address of the interfaces that are up, with its interface and the bits of its network's part, in the kernel's
+/// order.
+fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
     let mut list = core::ptr::null_mut();
     // SAFETY: `list` is a place for the result.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return Vec::new();
+        return;
     }
-    let mut out = Vec::new();
     let mut next = list;
     while !next.is_null() {
         // SAFETY: the list is valid until it is freed below.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
-        let flags = entry.ifa_flags;
-        if !flag(flags, libc::IFF_UP) {
+        if !flag(entry.ifa_flags, libc::IFF_UP) {
             continue;
         }
-        let (Some(addr), mask) = (socket_addr(entry.ifa_addr), socket_addr(entry.ifa_netmask)) else { continue };
-        // SAFETY: the kernel gives each entry a name that ends with NUL.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        let prefix = match mask.map(|mask| mask.ip()) {
+        let Some(addr) = socket_addr(entry.ifa_addr) else { continue };
+        let prefix = match socket_addr(entry.ifa_netmask).map(|mask| mask.ip()) {
             Some(IpAddr::V4(mask)) => mask.to_bits().count_ones(),
             Some(IpAddr::V6(mask)) => mask.to_bits().count_ones(),
             None => 0,
         };
+        visit(entry, addr, prefix);
+    }
+    // SAFETY: the list came from getifaddrs and is freed once.
+    unsafe { libc::freeifaddrs(list) };
+}
+
+/// The addresses of this host, each with the bits of its network's part.
+pub fn prefixes() -> Vec<(IpAddr, u32)> {
+    let mut out = Vec::new();
+    each(|_, addr, prefix| out.push((addr.ip(), prefix)));
+    out
+}
+
+/// The addresses of the interfaces that are up, in the kernel's order.
+pub fn interfaces() -> Vec<Interface> {
+    let mut out = Vec::new();
+    each(|entry, addr, prefix| {
+        let flags = entry.ifa_flags;
+        // SAFETY: the kernel gives each entry a name that ends with NUL.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
         let sys = |file: &str| fs::read_to_string(format!("/sys/class/net/{name}/{file}")).ok();
         let speed = sys("speed").and_then(|text| text.trim().parse::<i64>().ok()).and_then(|v| u32::try_from(v).ok());
         let hardware = fs::metadata(format!("/sys/class/net/{name}/device")).is_ok();
@@ -98,9 +115,7 @@ pub fn interfaces() -> Vec<Interface> {
             mtu: sys("mtu").and_then(|text| text.trim().parse().ok()).unwrap_or(0),
             name,
         });
-    }
-    // SAFETY: the list came from getifaddrs and is freed once.
-    unsafe { libc::freeifaddrs(list) };
+    });
     out
 }
 

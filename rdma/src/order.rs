@@ -1,11 +1,11 @@
 //! Which of several destinations to try first: RFC 6724, section 6, with the default policy table of its section 2.1.
 //!
 //! What user space cannot know is left out: rules 3, 4 and 7 (deprecated and home addresses, encapsulating transports).
-//! The longest common prefix (rule 9) counts between IPv4 addresses only within one network, since otherwise it would undo
-//! the order in which name servers spread the load over many hosts; the RFC lets an implementation know better there.
+//! The longest common prefix (rule 9) counts between IPv4 addresses only for those of the source's own network, since
+//! otherwise it would undo the order in which name servers spread the load over many hosts; the RFC lets an implementation
+//! know better there. What no rule tells apart stays in the order of the system's resolver, which sorts by rules of its own.
 
 use crate::types::Address;
-use ofi_os::netif::Interface;
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -58,41 +58,41 @@ fn scope(ip: IpAddr) -> u8 {
     }
 }
 
-/// How many leading bits destination and source have in common, as far as rule 9 counts them.
-fn prefix(dest: IpAddr, source: IpAddr, interfaces: &[Interface]) -> u32 {
-    let own = interfaces.iter().find(|i| i.addr.ip() == source).map(|i| i.prefix);
+/// How many leading bits destination and source have in common, as far as rule 9 counts them: those of the source's network,
+/// of which `prefixes` has the bits, and of IPv6 not more than lead to a network.
+fn prefix(dest: IpAddr, source: IpAddr, prefixes: &[(IpAddr, u32)]) -> u32 {
+    const NETWORK: u32 = 64;
+    let own = prefixes.iter().find(|(ip, _)| *ip == source).map(|(_, len)| *len);
     let common = common(v6(dest), v6(source));
     match own {
         Some(len) if source.is_ipv4() => len * u32::from(common >= 96 + len),
         None if source.is_ipv4() => 0,
-        own => common.min(own.unwrap_or(64)),
+        own => common.min(own.unwrap_or(NETWORK)).min(NETWORK),
     }
 }
 
-/// Sorts destinations, best first, by themselves and the sources that would be used to reach them. What no rule tells apart
-/// stays in its order (rule 10), and so do addresses that are not those of IP.
-pub(crate) fn sort(
-    destinations: &mut [Address],
-    source_for: impl Fn(&Address) -> Option<Address>,
-    interfaces: &[Interface],
-) {
+/// A destination, and the source that would be used to reach it if it can be reached.
+pub(crate) type Pair = (Address, Option<Address>);
+
+/// Sorts destinations, best first. `prefixes` are the addresses of this host with the bits of their networks' parts. What no
+/// rule tells apart stays in its order (rule 10), and so does what is no address of IP.
+pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) {
     let ip = |address: &Address| match address {
         Address::Inet(socket) => Some(socket.ip().to_canonical()),
         Address::Ib(_) => None,
     };
-    destinations.sort_by_cached_key(|to| {
-        let ends = ip(to).zip(source_for(to).as_ref().and_then(ip));
-        // Rule 1: what cannot be reached comes last.
-        (ends.is_none(), ends.map(|(dest, source)| key(dest, source, interfaces)))
-    });
+    pairs.sort_by_cached_key(|(to, from)| ip(to).map(|dest| key(dest, from.as_ref().and_then(ip), prefixes)));
 }
 
-/// What the other rules compare, in their order; less is better. Precedences of IPv4 are no others', so that the common
-/// prefix is never compared between families.
-fn key(dest: IpAddr, source: IpAddr, interfaces: &[Interface]) -> impl Ord + use<> {
+/// What the rules compare, in their order; less is better. What cannot be reached has no source to compare. Precedences of
+/// IPv4 are no others', so that common prefixes are never compared between families.
+fn key(dest: IpAddr, source: Option<IpAddr>, prefixes: &[(IpAddr, u32)]) -> impl Ord + use<> {
     let (precedence, label) = policy(dest);
-    let (other_scope, other_label) = (scope(dest) != scope(source), label != policy(source).1);
-    (other_scope, other_label, Reverse(precedence), scope(dest), Reverse(prefix(dest, source, interfaces)))
+    let unreachable = source.is_none();
+    let other_scope = source.is_some_and(|source| scope(source) != scope(dest));
+    let other_label = source.is_some_and(|source| label != policy(source).1);
+    let common = source.map_or(0, |source| prefix(dest, source, prefixes));
+    (unreachable, other_scope, other_label, Reverse(precedence), scope(dest), Reverse(common))
 }
 
 #[cfg(test)]
@@ -106,17 +106,20 @@ mod tests {
     }
 
     /// Sorts "destination source", or "destination" that cannot be reached.
-    fn sorted(pairs: &[&str]) -> Vec<String> {
+    fn sorted_among(prefixes: &[(IpAddr, u32)], pairs: &[&str]) -> Vec<String> {
         let read = |text: &str| at(text.parse().unwrap());
-        let pairs: Vec<(Address, Option<Address>)> = pairs
+        let mut list: Vec<Pair> = pairs
             .iter()
             .map(|pair| {
                 pair.split_once(' ').map_or_else(|| (read(pair), None), |(to, from)| (read(to), Some(read(from))))
             })
             .collect();
-        let mut list: Vec<Address> = pairs.iter().map(|(to, _)| *to).collect();
-        sort(&mut list, |to| pairs.iter().find(|(other, _)| other == to)?.1, &[]);
-        list.iter().map(|to| to.to_string().trim_end_matches(":0").trim_matches(['[', ']']).to_owned()).collect()
+        sort(&mut list, prefixes);
+        list.iter().map(|(to, _)| to.to_string().trim_end_matches(":0").trim_matches(['[', ']']).to_owned()).collect()
+    }
+
+    fn sorted(pairs: &[&str]) -> Vec<String> {
+        sorted_among(&[], pairs)
     }
 
     /// The examples of RFC 6724, section 10.2, that do not rest on what is left out.
@@ -139,19 +142,37 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_name_servers_stays_between_networks() {
-        let all = ["203.0.113.1 10.9.0.1", "10.128.0.1 10.9.0.1", "10.9.0.2 10.9.0.1"];
-        assert_eq!(sorted(&all), ["203.0.113.1", "10.128.0.1", "10.9.0.2"]);
+    fn what_is_in_the_sources_network_comes_first_and_the_rest_stays() {
+        let own: Vec<(IpAddr, u32)> = [("10.9.0.1", 24), ("2001:db8::1", 64), ("2001:db8:0:5::1", 128)]
+            .map(|(ip, bits)| (ip.parse().unwrap(), bits))
+            .into();
+        let v4 = ["203.0.113.1 10.9.0.1", "10.128.0.1 10.9.0.1", "10.9.0.77 10.9.0.1", "10.9.0.2 10.9.0.1"];
+        assert_eq!(sorted_among(&own, &v4), ["10.9.0.77", "10.9.0.2", "203.0.113.1", "10.128.0.1"]);
+        assert_eq!(sorted(&v4), ["203.0.113.1", "10.128.0.1", "10.9.0.77", "10.9.0.2"]);
+        let v6 = ["2001:db8:9::1 2001:db8::1", "2001:db8::77 2001:db8::1", "2001:db8::2 2001:db8::1"];
+        assert_eq!(sorted_among(&own, &v6), ["2001:db8::77", "2001:db8::2", "2001:db8:9::1"]);
+        // One address alone is a network to the kernel, but not to the rule.
+        let v6 = ["2001:db8:0:5::ff 2001:db8:0:5::1", "2001:db8:0:5::2 2001:db8:0:5::1"];
+        assert_eq!(sorted_among(&own, &v6), ["2001:db8:0:5::ff", "2001:db8:0:5::2"]);
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_in_order_too() {
+        assert_eq!(
+            sorted(&["fd09::1", "10.9.0.1", "2001:db8::1", "203.0.113.1 10.9.0.1"]),
+            ["203.0.113.1", "2001:db8::1", "10.9.0.1", "fd09::1"]
+        );
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_what_cannot_be_reached_is_last(ips: Vec<(IpAddr, Option<IpAddr>)>) {
-            let before: Vec<Address> = ips.iter().map(|(to, _)| at(*to)).collect();
-            let source_for = |to: &Address| ips.iter().find(|(ip, _)| at(*ip) == *to)?.1.map(at);
+        fn nothing_is_lost_and_what_cannot_be_reached_is_last(
+            ips: Vec<(IpAddr, Option<IpAddr>)>, prefixes in prop::collection::vec((any::<IpAddr>(), 0..129_u32), 0..3),
+        ) {
+            let before: Vec<Pair> = ips.iter().map(|(to, from)| (at(*to), from.map(at))).collect();
             let mut after = before.clone();
-            sort(&mut after, source_for, &ofi_os::netif::interfaces());
-            prop_assert!(after.is_sorted_by_key(|to| source_for(to).is_none()));
+            sort(&mut after, &prefixes);
+            prop_assert!(after.is_sorted_by_key(|(_, from)| from.is_none()));
             prop_assert!(before.iter().all(|to| after.contains(to)) && after.len() == before.len());
         }
     }

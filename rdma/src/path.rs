@@ -152,19 +152,22 @@ pub fn encode(paths: &[PathData]) -> Vec<u8> {
     paths.iter().flat_map(PathData::encode).collect()
 }
 
-/// The paths in an `ai_route`: an array of `struct ibv_path_data` if the length is one of those, otherwise of `struct
-/// ibv_path_record`, which are taken as primary paths for both ways. `None` if it can be neither.
+/// The paths in an `ai_route`: an array of `struct ibv_path_data`, or of `struct ibv_path_record`, which are taken as primary
+/// paths for both ways. `None` if it is neither: its length, its flags or what those structures reserve say so.
 pub fn decode(route: &[u8]) -> Option<Vec<PathData>> {
-    let whole = |size: usize| !route.is_empty() && route.len().is_multiple_of(size);
-    if whole(PATH_DATA_LEN) {
-        return route.chunks_exact(PATH_DATA_LEN).map(PathData::decode).collect();
-    }
-    if !whole(PATH_RECORD_LEN) {
-        return None;
-    }
+    let zero =
+        |bytes: &[u8], range: std::ops::Range<usize>| bytes.get(range).is_some_and(|part| part.iter().all(|b| *b == 0));
+    let read = |size: usize, read: &dyn Fn(&[u8]) -> Option<PathData>| -> Option<Vec<PathData>> {
+        let whole = !route.is_empty() && route.len().is_multiple_of(size);
+        if whole { route.chunks_exact(size).map(read).collect() } else { None }
+    };
+    let data = read(PATH_DATA_LEN, &|bytes| {
+        let known = |data: &PathData| PathFlags::all().contains(data.flags) && zero(bytes, 4..8) && zero(bytes, 66..72);
+        PathData::decode(bytes).filter(known)
+    });
     let flags = PathFlags::GMP | PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL;
-    let primary = |bytes| PathRecord::decode(bytes).map(|path| PathData { flags, path });
-    route.chunks_exact(PATH_RECORD_LEN).map(primary).collect()
+    let record = |bytes: &[u8]| PathRecord::decode(bytes).filter(|_| zero(bytes, 58..64));
+    data.or_else(|| read(PATH_RECORD_LEN, &|bytes| record(bytes).map(|path| PathData { flags, path })))
 }
 
 #[cfg(test)]
@@ -178,11 +181,18 @@ mod tests {
         let found = decode(&[path.encode(), path.encode()].concat()).unwrap();
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].path, path);
-        assert!(found[0].flags.contains(PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL));
+        let flags = found[0].flags;
+        assert!(flags.contains(PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL));
         assert_eq!(decode(&encode(&found)), Some(found));
         assert_eq!(decode(&[]), None);
         assert_eq!(decode(&[0; 63]), None);
         assert_eq!(decode(&[0; 80]), None);
+        // Nine records are as long as eight paths with flags.
+        assert_eq!(decode(&path.encode().repeat(9)).map(|paths| paths.len()), Some(9));
+        assert_eq!(decode(&encode(&[PathData { flags, path }; 8])).map(|paths| paths.len()), Some(8));
+        // What other transports put there.
+        assert_eq!(decode(&[b'x'; 64]), None);
+        assert_eq!(decode(&[b'x'; 72]), None);
     }
 
     #[test]

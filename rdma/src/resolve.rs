@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::ib::IbAddr;
 use crate::order;
-use crate::path::{self, PathData};
+use crate::path::{self, PathRecord};
 use crate::types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
 use ofi_core::Errno;
 use ofi_os::netif;
@@ -35,39 +35,41 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Resu
 }
 
 /// The entry that hints alone stand for: what they say, and the source that leads to their destination. Whatever they leave
-/// open stays open, and their addresses are not compared with their family.
+/// open stays open, and their addresses are not compared with their family. With [`Flags::PASSIVE`] there is no destination.
 ///
 /// # Errors
 /// See [`Kind`].
 pub fn complete(hints: &Hints) -> Result<AddrInfo> {
     let (_, port_space) = transport(hints)?;
+    let passive = hints.flags.contains(Flags::PASSIVE);
     let (source, destination) = ends(hints, port_space);
-    let routed = !hints.flags.intersects(Flags::NOROUTE | Flags::PASSIVE);
-    let source = source.or_else(|| destination.filter(|_| routed).and_then(|to| source_for(&to)));
+    let destination = destination.filter(|_| !passive);
+    let routed = destination.filter(|_| !hints.flags.contains(Flags::NOROUTE));
     Ok(AddrInfo {
         flags: hints.flags,
         family: hints.family,
         qp_type: hints.qp_type,
         port_space: hints.port_space,
-        source,
+        source: source.or_else(|| source_for(&routed?)),
         destination,
         source_name: hints.source_name.clone(),
-        destination_name: hints.destination_name.clone(),
+        destination_name: hints.destination_name.clone().filter(|_| !passive),
         route: path::decode(&hints.route).map_or_else(|| hints.route.clone(), |paths| path::encode(&paths)),
         connect: hints.connect.clone(),
     })
 }
 
-/// Source and destination that the hints name: their addresses, or else the ends of their first path.
+/// Source and destination that the hints name: each their address, or else the end of their first path if that goes with
+/// the other.
 fn ends(hints: &Hints, port_space: PortSpace) -> (Option<Address>, Option<Address>) {
-    if hints.source.is_some() || hints.destination.is_some() {
-        return (hints.source, hints.destination);
-    }
-    let first = path::decode(&hints.route).and_then(|paths| paths.first().copied());
-    first.map_or((None, None), |PathData { path, .. }| {
-        let end = |gid| path.end(gid, port_space.bits()).map(Address::Ib);
-        (end(path.sgid), end(path.dgid))
-    })
+    let path = path::decode(&hints.route).and_then(|paths| paths.first().map(|data| data.path));
+    let given = [hints.source, hints.destination].into_iter().flatten().map(|address| address.family());
+    let fits = given.chain(hints.family).all(|family| family == Family::Ib);
+    let end = |gid: fn(&PathRecord) -> [u8; 16]| {
+        let path = path.filter(|_| fits)?;
+        path.end(gid(&path), port_space.bits()).map(Address::Ib)
+    };
+    (hints.source.or_else(|| end(|path| path.sgid)), hints.destination.or_else(|| end(|path| path.dgid)))
 }
 
 /// The source that the kernel's routing would use, if it is known to the kernel at all.
@@ -102,7 +104,8 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
 
 /// The port that a service stands for: a decimal number, or a name that the system knows for connections or datagrams.
 fn port(service: &str, datagram: bool) -> Result<u16> {
-    let wrong = |why: &str| Error::new(Kind::Service, format!("the service {service:?} {why}"));
+    let quoted = quoted(service);
+    let wrong = |why: &str| Error::new(Kind::Service, format!("the service {quoted} {why}"));
     if service.is_empty() {
         return Err(wrong("is empty"));
     }
@@ -117,7 +120,7 @@ fn port(service: &str, datagram: bool) -> Result<u16> {
     let found = resolve::lookup(None, Some(service), options).map_err(|failure| match failure.code {
         // Both words of the resolver for a name that it does not know.
         -2 | -8 => wrong(if datagram { "is not known for datagrams" } else { "is not known for connections" }),
-        _ => Error::resolver(&failure, format!("the service {service:?}")),
+        _ => Error::resolver(&failure, format!("the service {quoted}")),
     })?;
     Ok(found.addrs.first().map_or(0, SocketAddr::port))
 }
@@ -130,8 +133,9 @@ struct Request<'a> {
     qp_type: QpType,
     /// The hints', or what stands in for it.
     port_space: PortSpace,
-    /// Source and destination of the hints; without the latter if there is a node.
+    /// The source that the hints name, if it counts.
     source: Option<Address>,
+    /// The destination that the hints name, if it counts.
     destination: Option<Address>,
     /// Nodes are GIDs and addresses those of InfiniBand.
     ib: bool,
@@ -147,16 +151,38 @@ impl<'a> Request<'a> {
             Some(Family::Inet6 | Family::Ib) => resolve::Family::V6,
         };
         let ib = hints.family == Some(Family::Ib) && hints.flags.contains(Flags::FAMILY);
-        let (source, destination) = match node {
-            Some(_) => (hints.source, None),
-            None => ends(hints, port_space),
+        let passive = hints.flags.contains(Flags::PASSIVE);
+        let (source, destination) = match (node, passive) {
+            (Some(_), true) => (None, None),
+            (Some(_), false) => (hints.source, None),
+            (None, true) => (ends(hints, port_space).0, None),
+            (None, false) => ends(hints, port_space),
         };
-        Ok(Self { node, hints, qp_type, port_space, source, destination, ib, family })
+        let request = Self { node, hints, qp_type, port_space, source, destination, ib, family };
+        for (what, address) in [("source", source), ("destination", destination)] {
+            if let (Some(address), Some(family)) = (address.filter(|address| !request.takes(address)), hints.family) {
+                let why = format!("the {what} {address} of the hints is not of their family {family}");
+                return Err(Error::new(Kind::AddrFamily, why));
+            }
+        }
+        Ok(request)
+    }
+
+    /// Whether addresses of this family are wanted.
+    fn takes(&self, address: &Address) -> bool {
+        match self.hints.family {
+            // Without RAI_FAMILY nodes are looked up as IPv6, and that is as good.
+            Some(Family::Ib) if !self.ib => address.family() != Family::Inet,
+            family => family.is_none_or(|family| family == address.family()),
+        }
     }
 
     fn passive(&self, port: u16) -> Result<Vec<AddrInfo>> {
         let (sources, name) = match (self.node, self.source) {
-            (Some(node), _) => self.node(node)?,
+            (Some(node), _) => {
+                let (addresses, name) = self.node(node)?;
+                (self.reached(addresses, false).into_iter().map(|(address, _)| address).collect(), name)
+            }
             (None, Some(source)) => (vec![source], self.hints.source_name.clone()),
             (None, None) => (self.nowhere(true)?, None),
         };
@@ -180,18 +206,31 @@ impl<'a> Request<'a> {
                 return Err(Error::new(Kind::AddrFamily, why));
             }
         }
-        let routed = !self.hints.flags.contains(Flags::NOROUTE);
-        let entry = |to: Address| {
+        let routed = !self.hints.flags.contains(Flags::NOROUTE) && self.source.is_none();
+        let entry = |(to, found): (Address, Option<Address>)| {
             let destination = to.with_port(self.port_space, port);
             AddrInfo {
-                source: self.source.or_else(|| if routed { source_for(&to) } else { None }),
+                source: self.source.or_else(|| found.filter(|_| routed)),
                 source_name: self.hints.source_name.clone().filter(|_| self.source.is_some()),
                 destination: Some(destination),
                 destination_name: name.clone(),
                 ..self.entry(Flags::empty(), &destination)
             }
         };
-        Ok(destinations.into_iter().map(entry).collect())
+        Ok(self.reached(destinations, routed).into_iter().map(entry).collect())
+    }
+
+    /// Addresses, best first, with the sources that lead to them; without if there is one alone, and sources are not wanted.
+    /// Those to bind to are in the same order, so that who listens on the first of a name is found by who connects to the
+    /// first.
+    fn reached(&self, addresses: Vec<Address>, sources: bool) -> Vec<order::Pair> {
+        let several = addresses.len() > 1;
+        let look = |to: Address| (to, if several || sources { source_for(&to) } else { None });
+        let mut pairs: Vec<order::Pair> = addresses.into_iter().map(look).collect();
+        if several && !administrated() {
+            order::sort(&mut pairs, &netif::prefixes());
+        }
+        pairs
     }
 
     /// What all entries have in common.
@@ -207,28 +246,27 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The hints' routing data as far as it leads somewhere. To another node than the one that they were written for, a
-    /// path that leaves open which way packets go would only restrict what a subnet administrator answers, and none was
-    /// asked.
+    /// The hints' routing data as far as it leads somewhere. A path that leaves open which way packets go would only restrict
+    /// what a subnet administrator answers, and none is asked.
     fn route(&self) -> Vec<u8> {
         match path::decode(&self.hints.route) {
             Some(mut paths) => {
-                paths.retain(|data: &PathData| self.node.is_none() || data.path.is_complete());
+                paths.retain(|data| data.path.is_complete());
                 path::encode(&paths)
             }
             None => self.hints.route.clone(),
         }
     }
 
-    /// The addresses of a node, best first, with port 0, and its canonical name if it is a name. Those to bind to are in the
-    /// same order, so that who listens on the first of a name is found by who connects to the first.
+    /// The addresses of a node, with port 0, and its canonical name if it is a name.
     fn node(&self, node: &str) -> Result<(Vec<Address>, Option<String>)> {
-        let failed = |failure: &Failure| Error::resolver(failure, format!("the node {node:?}"));
-        let unknown = |why: &str| Error::new(Kind::NoName, format!("the node {node:?} {why}"));
+        let quoted = quoted(node);
+        let failed = |failure: &Failure| Error::resolver(failure, format!("the node {quoted}"));
+        let unknown = |why: &str| Error::new(Kind::NoName, format!("the node {quoted} {why}"));
         if node.is_empty() || node.len() > MOST_NODE {
             return Err(unknown(if node.is_empty() { "is empty" } else { "is longer than any name" }));
         }
-        match self.ask(Some(node), false, true) {
+        match self.ask(node, self.family, true) {
             Ok(found) => return Ok((self.addresses(found.addrs), None)),
             Err(failure) if failure.code != Kind::NoName.code() => return Err(failed(&failure)),
             Err(_) => {}
@@ -240,25 +278,39 @@ impl<'a> Request<'a> {
             return Err(unknown("is no numeric address, as RAI_NUMERICHOST says that it is"));
         }
         if node.contains('%') {
-            return Err(unknown("is no address of an interface that is there"));
+            return Err(unknown("has a scope that is no interface here, and no name has a scope"));
         }
-        let found = self.ask(Some(node), false, false).map_err(|failure| failed(&failure))?;
-        let mut addresses = self.addresses(found.addrs);
-        if addresses.len() > 1 && !administrated() {
-            order::sort(&mut addresses, source_for, &netif::interfaces());
+        match self.ask(node, self.family, false) {
+            Ok(found) => Ok((self.addresses(found.addrs), found.canonical)),
+            Err(failure) => match self.hints.family {
+                // The resolver does not say whether there is an address of another family.
+                Some(family)
+                    if [Kind::NoName.code(), Kind::NoData.code()].contains(&failure.code)
+                        && self.ask(node, resolve::Family::Any, false).is_ok() =>
+                {
+                    let why = format!("the node {quoted} has no address of the family {family}");
+                    Err(Error::new(Kind::AddrFamily, why))
+                }
+                _ => Err(failed(&failure)),
+            },
         }
-        Ok((addresses, found.canonical))
     }
 
     /// The addresses without a node: loopback, or any for binding.
     fn nowhere(&self, passive: bool) -> Result<Vec<Address>> {
-        let failed = |failure: Failure| Error::resolver(&failure, "the loopback addresses");
-        self.ask(None, passive, true).map(|found| self.addresses(found.addrs)).map_err(failed)
+        let options = Options { passive, ..self.options(self.family, true) };
+        let found = resolve::lookup(None, Some("0"), options);
+        found
+            .map(|found| self.addresses(found.addrs))
+            .map_err(|failure| Error::resolver(&failure, "the loopback addresses"))
     }
 
-    fn ask(&self, node: Option<&str>, passive: bool, numeric: bool) -> Result<Found, Failure> {
-        let options = Options { family: self.family, passive, numeric, datagram: self.qp_type == QpType::Ud };
-        resolve::lookup(node, node.is_none().then_some("0"), options)
+    fn ask(&self, node: &str, family: resolve::Family, numeric: bool) -> Result<Found, Failure> {
+        resolve::lookup(Some(node), None, self.options(family, numeric))
+    }
+
+    fn options(&self, family: resolve::Family, numeric: bool) -> Options {
+        Options { family, passive: false, numeric, datagram: self.qp_type == QpType::Ud }
     }
 
     /// Each address once, in this request's family.
@@ -274,6 +326,14 @@ impl<'a> Request<'a> {
             }
         }
         out
+    }
+}
+
+/// An input as errors name it: what is too long to be read is cut off.
+fn quoted(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((at, _)) => format!("{:?}…", &text[..at]),
+        None => format!("{text:?}"),
     }
 }
 

@@ -190,6 +190,8 @@ impl Address {
             || Error::new(Kind::System(Errno::EINVAL), format!("an address of {} bytes is too short", bytes.len()));
         let family = u16::from_ne_bytes(part(bytes, 0).ok_or_else(short)?);
         let found = match family {
+            // The shared reader is content with the part of a sockaddr_in that says something.
+            AF_INET if bytes.len() < ofi_core::addr::SOCKADDR_IN_LEN => None,
             AF_INET | AF_INET6 => ofi_core::Addr::decode(bytes).map(|addr| Self::Inet(addr.socket())),
             AF_IB => IbAddr::decode(bytes).map(Self::Ib),
             other => {
@@ -306,7 +308,8 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused() {
         let v6 = Address::Inet("[fd09::1]:1".parse().unwrap()).encode();
-        for short in [&v6[..27], &v6[..1], &[]] {
+        let v4 = Address::Inet("10.9.0.1:1".parse().unwrap()).encode();
+        for short in [&v6[..27], &v4[..15], &v6[..1], &[]] {
             assert_eq!(Address::decode(short).unwrap_err().kind(), Kind::System(Errno::EINVAL));
         }
         assert_eq!(Address::decode(&[1, 0, b'/', b'x']).unwrap_err().kind(), Kind::Family);

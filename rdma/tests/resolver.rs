@@ -129,12 +129,12 @@ fn inside() {
     let open = Hints::default();
     let all = |node: &str, hints: &Hints| resolve(Some(node), Some("7471"), hints).unwrap();
 
-    // What has no route comes last; of what has one, IPv4 before unique local addresses.
+    // The order is that of RFC 6724. What has no route comes last; of what has one, IPv4 before unique local addresses.
     let list = all("many.test", &open);
     let (reached, rest) = list.split_at(3);
     assert_eq!(destinations(reached), ["10.9.0.1:7471", "10.9.0.77:7471", "[fd09::1]:7471"]);
     assert!(reached.iter().all(|info| info.source.is_some()) && rest.iter().all(|info| info.source.is_none()));
-    assert_eq!(rest.len(), 2);
+    assert_eq!(destinations(rest), ["[2001:db8::1]:7471", "203.0.113.9:7471"]);
     assert!(list.iter().all(|info| info.destination_name.as_deref() == Some("many.test")));
     assert_eq!(all("alias.test", &open)[0].destination_name.as_deref(), Some("many.test"));
     let passive = Hints { flags: Flags::PASSIVE, family: Some(Family::Inet), ..Hints::default() };
@@ -144,7 +144,8 @@ fn inside() {
 
     // Each failure by its own code.
     let six = Hints { family: Some(Family::Inet6), ..Hints::default() };
-    assert_eq!(kind("four.test", &six), Kind::NoData);
+    assert_eq!(kind("four.test", &six), Kind::AddrFamily);
+    assert_eq!(kind("empty.test", &six), Kind::NoData);
     assert_eq!(kind("empty.test", &open), Kind::NoData);
     assert_eq!(kind("unknown.test", &open), Kind::NoName);
     assert_eq!(kind("broken.test", &open), Kind::Again);
@@ -181,6 +182,7 @@ fn inside() {
 /// Every input gets an answer, and every refusal a sentence.
 mod any_input {
     use super::*;
+    use ofi_rdma::path::PathRecord;
     use ofi_rdma::{Address, IbAddr, PortSpace, QpType};
     use proptest::option;
     use proptest::prelude::*;
@@ -193,18 +195,29 @@ mod any_input {
     }
 
     prop_compose! {
+        /// Names would be asked for, so that the node is always numeric.
+        fn flags()(some in 0..0x10_i32, rare in prop::sample::select(&[0, 0, 0, 0, 0, 0, 0x10, 0x20, 0x40])) -> Flags {
+            Flags::from_bits_retain(some | rare) | Flags::NUMERICHOST
+        }
+    }
+
+    prop_compose! {
         fn hints()(
-            flags in option::weighted(0.9, 0..0x40_i32).prop_map(|flags| flags.unwrap_or(0x40)),
+            flags in flags(),
             family in option::of(prop::sample::select(Family::ALL)),
-            qp_type in option::of(prop::sample::select(QpType::ALL)),
-            port_space in option::of(prop::sample::select(PortSpace::ALL)),
+            qp_type in option::weighted(0.3, prop::sample::select(QpType::ALL)),
+            port_space in option::weighted(0.3, prop::sample::select(PortSpace::ALL)),
             source in option::weighted(0.3, address()),
             destination in option::weighted(0.3, address()),
-            route in prop_oneof![Just(Vec::new()), prop::collection::vec(any::<u8>(), 72), any::<Vec<u8>>()],
+            route in prop_oneof![
+                Just(Vec::new()),
+                any::<([u8; 16], [u8; 16], u16, u16)>().prop_map(|(dgid, sgid, dlid, slid)| {
+                    PathRecord { dgid, sgid, dlid, slid, ..PathRecord::default() }.encode().to_vec()
+                }),
+                any::<Vec<u8>>(),
+            ],
             connect: Vec<u8>,
         ) -> Hints {
-            // Names would be asked for.
-            let flags = Flags::from_bits_retain(flags) | Flags::NUMERICHOST;
             Hints { flags, family, qp_type, port_space, source, destination, route, connect, ..Hints::default() }
         }
     }
@@ -214,9 +227,21 @@ mod any_input {
             Ok(list) => {
                 prop_assert!(!list.is_empty());
                 for info in list {
-                    prop_assert_eq!(info.connect, hints.connect.clone());
-                    let passive = info.flags.contains(Flags::PASSIVE);
-                    prop_assert!(node.is_none() && service.is_none() || info.destination.is_none() == passive);
+                    prop_assert_eq!(&info.connect, &hints.connect);
+                    let passive = hints.flags.contains(Flags::PASSIVE);
+                    prop_assert!(!passive || info.destination.is_none());
+                    if node.is_none() && service.is_none() {
+                        continue;
+                    }
+                    let used = if passive { info.source } else { info.destination };
+                    prop_assert_eq!(info.family, used.map(|address| address.family()));
+                    prop_assert!(info.source.is_none_or(|source| Some(source.family()) == info.family));
+                    match hints.family {
+                        Some(Family::Ib) if !hints.flags.contains(Flags::FAMILY) => {
+                            prop_assert!(info.family != Some(Family::Inet));
+                        }
+                        hinted => prop_assert!(hinted.is_none() || hinted == info.family),
+                    }
                 }
             }
             Err(error) => prop_assert!(!error.why().is_empty() && error.kind().code() < 0),
@@ -225,6 +250,12 @@ mod any_input {
     }
 
     proptest! {
+        #[test]
+        fn addresses_and_hints(ip in option::of(any::<IpAddr>()), port in option::of(any::<u16>()), hints in hints()) {
+            let (node, service) = (ip.map(|ip| ip.to_string()), port.map(|port| port.to_string()));
+            check(node.as_deref(), service.as_deref(), &hints)?;
+        }
+
         #[test]
         fn texts_of_any_kind(node: Option<String>, service: Option<String>, hints in hints()) {
             check(node.as_deref(), service.as_deref(), &hints)?;
@@ -252,5 +283,7 @@ fn who_asks_for_nothing_gets_nothing() {
     assert_eq!(kind(resolve(None, Some("1"), &administrator)), Kind::System(Errno::EOPNOTSUPP));
     assert_eq!(kind(resolve(Some("a\0b"), None, &Hints::default())), Kind::NoName);
     assert_eq!(kind(resolve(None, Some("a\0b"), &Hints::default())), Kind::Service);
+    let long = resolve(Some(&"é".repeat(1000)), None, &Hints::default()).unwrap_err();
+    assert_eq!(long.why(), format!("the node \"{}\"… is longer than any name", "é".repeat(80)));
     assert_eq!(kind(block_on(resolve_async(None, Some("65536"), &Hints::default()))), Kind::Service);
 }

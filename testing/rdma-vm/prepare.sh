@@ -9,9 +9,13 @@ cd "$1"
 
 # The kernel for servers: that for clouds has neither rdma_rxe nor 9p.
 if [[ ! -e vmlinux ]]; then
-	package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-	[[ -n $package ]] || { echo "this system has no package linux-image-amd64" >&2; exit 1; }
-	compgen -G "${package}_*.deb" >/dev/null || apt-get download -q "$package"
+	fetch() {
+		package=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }') || true
+		[[ -n $package ]] || { echo "this system knows no package linux-image-amd64" >&2; return 1; }
+		compgen -G "${package}_*.deb" >/dev/null || apt-get download -q "$package"
+	}
+	# Lists of packages may be missing, or so old that what they name is gone.
+	fetch || { apt-get update -qq && fetch; }
 	rm -rf kernel
 	mkdir kernel
 	dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x -C kernel --wildcards './boot/vmlinuz-*' \

@@ -12,11 +12,11 @@ if [ "$1" = --inside ]; then
 	for file in ld.so.cache passwd group; do [ ! -e "/etc/$file" ] || cp "/etc/$file" /mnt/; done
 	cp ./* /mnt/
 	mount --move /mnt /etc
-	ip link set lo up
-	ip addr add 10.9.0.1/24 dev lo
-	ip -6 addr add fd09::1/64 dev lo nodad
+	cd /
+	sh -c "$network"
 	shift
 	exec "$@"
 fi
-unshare --map-root-user --net --mount sh -c 'ip link set lo up && mount -t tmpfs etc /mnt' || exit 77
+export network='ip link set lo up && ip addr add 10.9.0.1/24 dev lo && ip -6 addr add fd09::1/64 dev lo nodad'
+unshare --map-root-user --net --mount sh -c "$network && mount -t tmpfs etc /mnt" || exit 77
 exec unshare --map-root-user --net --mount "$0" --inside "$@"

@@ -4,13 +4,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::{Table, presets};
 use ofi_rdma::{AddrInfo, Address, Error, Family, Flags, Hints, Kind, PortSpace, QpType, resolve};
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Resolves a node and a service into what an RDMA connection can be made with, or listened on.
 #[derive(Debug, clap::Parser)]
 #[command(name = "rdma_getaddrinfo", version)]
 pub struct Options {
-    /// Name, IPv4 or IPv6 address; with --gid a GID; none or "-": loopback, or with --passive any address
+    /// Name, IPv4 or IPv6 address; with --gid a GID; "-" for none: loopback, or with --passive any address
     node: Option<String>,
     /// Service name or port number
     service: Option<String>,
@@ -37,7 +37,7 @@ pub struct Options {
     port_space: Option<PortSpace>,
     /// The source to connect from: an IP address, with or without a port
     #[arg(short = 'S', long, value_name = "ADDR", value_parser = source)]
-    source: Option<SocketAddr>,
+    source: Option<Address>,
     /// Prints JSON
     #[arg(long)]
     json: bool,
@@ -55,9 +55,18 @@ fn named<T: Copy + Send + Sync + 'static>(
 }
 
 /// Reads an address with or without a port.
-fn source(text: &str) -> Result<SocketAddr, String> {
-    let alone = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
-    text.parse().or_else(|_| alone()).map_err(|_| "neither an IP address nor one with a port".to_owned())
+fn source(text: &str) -> Result<Address, String> {
+    if let Ok(socket) = text.parse::<SocketAddr>() {
+        return Ok(Address::Inet(socket));
+    }
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    // As a node would be read, with the names of interfaces.
+    let hints = Hints { flags: Flags::PASSIVE | Flags::NUMERICHOST, ..Hints::default() };
+    let list = resolve(Some(host), port, &hints).map_err(|error| error.why().to_owned())?;
+    list.first().and_then(|info| info.source).ok_or_else(|| "no address".to_owned())
 }
 
 impl Options {
@@ -71,7 +80,7 @@ impl Options {
             family: if self.gid { Some(Family::Ib) } else { self.family },
             qp_type: self.qp_type,
             port_space: self.port_space,
-            source: self.source.map(Address::Inet),
+            source: self.source,
             ..Hints::default()
         }
     }
@@ -83,7 +92,10 @@ impl Options {
 /// Why there is no list.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let node = options.node.as_deref().filter(|node| *node != "-");
-    let found = resolve(node, options.service.as_deref(), &options.hints());
+    let found = match (node, options.service.as_deref()) {
+        (None, None) => Err(Error::new(Kind::NoName, "there is neither a node nor a service")),
+        (node, service) => resolve(node, service, &options.hints()),
+    };
     if options.json {
         let value = match &found {
             Ok(list) => list.iter().map(as_json).collect(),
@@ -152,6 +164,12 @@ mod tests {
         assert!(options("x -g -f INET").is_err());
         assert!(options("x -q RAW").is_err());
         assert!(options("x -S nowhere").is_err());
+        assert_eq!(source("10.9.0.1:7"), Ok(Address::Inet("10.9.0.1:7".parse().unwrap())));
+        for scoped in ["fe80::1%lo", "[fe80::1%lo]:9"] {
+            let port = if scoped.ends_with('9') { 9 } else { 0 };
+            assert_eq!(source(scoped), Ok(Address::Inet(format!("[fe80::1%1]:{port}").parse().unwrap())));
+        }
+        assert_eq!(run(&options("x -P").unwrap()).unwrap_err().kind(), Kind::NoName);
     }
 
     #[test]

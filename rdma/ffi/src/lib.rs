@@ -7,8 +7,9 @@ mod list;
 
 use core::ffi::{CStr, c_char, c_int};
 use list::rdma_addrinfo;
-use ofi_core::log::LOG_LEVEL;
+use ofi_core::log::Level;
 use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result};
+use std::io::Write as _;
 
 macro_rules! export {
     ($($target:path => $name:literal;)*) => {$(
@@ -30,32 +31,47 @@ export! {
 }
 
 /// rdma_getaddrinfo(3). Failures return the EAI code itself and leave `res` as it was. EAI_SYSTEM sets errno to the system's
-/// error. EAI_BADFLAGS sets it to EINVAL, since its value is the -1 with which other functions announce an errno.
+/// error, and EAI_BADFLAGS to EINVAL, since its value is the -1 with which other functions announce an errno; otherwise errno
+/// stays as it was.
 unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    // SAFETY: the place is this thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { errno.read() };
     // SAFETY: null or ends with NUL by rdma_getaddrinfo(3).
     let node = unsafe { text(node) };
     // SAFETY: null or ends with NUL by rdma_getaddrinfo(3).
     let service = unsafe { text(service) };
     // SAFETY: null or a valid entry by rdma_getaddrinfo(3).
     let hints = unsafe { hints.as_ref() };
-    // SAFETY: null or a place for a pointer by rdma_getaddrinfo(3).
-    let res = unsafe { res.as_mut() };
-    let found = resolve(node, service, hints).and_then(|found| match res {
-        Some(res) => Ok((found, res)),
-        None => Err(list::invalid("there is no place for the result")),
-    });
-    match found {
-        Ok((found, res)) => {
-            *res = list::from(found);
-            0
+    let found = match resolve(node, service, hints) {
+        Ok(_) if res.is_null() => Err(list::invalid("there is no place for the result")),
+        found => found,
+    };
+    let kind = match found {
+        Ok(found) => {
+            // SAFETY: not null, so a place for a pointer by rdma_getaddrinfo(3).
+            unsafe { res.write(list::from(found)) };
+            None
         }
-        Err(error) => refuse(&error),
-    }
+        Err(error) => {
+            explain(&error);
+            Some(error.kind())
+        }
+    };
+    let after = match kind {
+        Some(Kind::System(errno)) => errno.raw(),
+        Some(Kind::BadFlags) => Errno::EINVAL.raw(),
+        _ => before,
+    };
+    // SAFETY: as above.
+    unsafe { errno.write(after) };
+    kind.map_or(0, Kind::code)
 }
 
 fn resolve(
@@ -85,28 +101,33 @@ unsafe fn text<'a>(string: *const c_char) -> Option<Result<&'a str, &'a CStr>> {
     string.map(|string| string.to_str().map_err(|_| string))
 }
 
-/// Says why, sets errno, and returns the code.
+/// Says why, to those who want to know.
 #[cold]
-fn refuse(error: &Error) -> c_int {
-    if LOG_LEVEL.text().is_some_and(|level| !["none", "off", "error"].contains(&level.trim())) {
-        eprintln!("librdmaaddrinfo: rdma_getaddrinfo: {error}");
+fn explain(error: &Error) {
+    if Level::wanted() >= Some(Level::Warn) {
+        // Where nobody listens, nothing is lost; the caller has the code.
+        drop(writeln!(std::io::stderr(), "librdmaaddrinfo: rdma_getaddrinfo: {error}"));
     }
-    let errno = match error.kind() {
-        Kind::System(errno) => Some(errno),
-        Kind::BadFlags => Some(Errno::EINVAL),
-        _ => None,
-    };
-    if let Some(errno) = errno {
-        // SAFETY: the place is this thread's own.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: as above.
-        unsafe { place.write(errno.raw()) };
-    }
-    error.kind().code()
 }
 
-/// Frees a list from [`rdma_getaddrinfo`], or the entries of one in any order in which the caller has linked them.
+/// Frees a list from [`rdma_getaddrinfo`], or the entries of one in any order in which the caller has linked them. Lists that
+/// librdmacm made (rdma_query_addrinfo(3)) are its to free: this library may stand before it.
 unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
-    // SAFETY: null or a list from this library that nobody uses any more, by rdma_getaddrinfo(3).
-    unsafe { list::free(res) };
+    // SAFETY: null or a list that nobody uses any more, by rdma_getaddrinfo(3).
+    let foreign = unsafe { list::free(res) };
+    if foreign.is_null() {
+        return;
+    }
+    // SAFETY: the name ends with NUL.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"rdma_freeaddrinfo".as_ptr()) };
+    if next.is_null() {
+        explain(&list::invalid(
+            "rdma_freeaddrinfo was given an entry that this library has not made, or has freed before",
+        ));
+        return;
+    }
+    // SAFETY: that is the type of the function of this name (`<rdma/rdma_cma.h>`), wherever it is found.
+    let next: unsafe extern "C" fn(*mut rdma_addrinfo) = unsafe { core::mem::transmute(next) };
+    // SAFETY: the caller vouches for the list.
+    unsafe { next(foreign) };
 }

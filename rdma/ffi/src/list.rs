@@ -3,7 +3,9 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
+use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::sync::{Mutex, PoisonError};
 
 /// An entry of a list. The layout is that of the C structure.
 #[repr(C)]
@@ -33,12 +35,15 @@ pub(crate) struct rdma_addrinfo {
 struct Entry {
     public: rdma_addrinfo,
     /// Addresses in words, so that they are aligned for every kind.
-    _addresses: [Box<[u64]>; 2],
-    _names: [Option<CString>; 2],
+    addresses: [Box<[u64]>; 2],
+    names: [Option<CString>; 2],
     /// Words, too: a route is an array of structures.
-    _route: Box<[u64]>,
-    _connect: Box<[u64]>,
+    route: Box<[u64]>,
+    connect: Box<[u64]>,
 }
+
+/// The addresses of the entries that the caller has. Others are not ours to free.
+static ENTRIES: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 /// EAI_SYSTEM with EINVAL, for what no code of the manual stands for.
 #[cold]
@@ -72,10 +77,11 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         };
         (!bytes.is_empty()).then(|| read(bytes)).transpose()
     };
-    let name = |from: *const c_char| {
+    let name = |from: *const c_char, what: &str| {
         // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
         let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
-        name.map(|name| name.to_string_lossy().into_owned())
+        let refused = |_| Error::new(Kind::NoName, format!("{what} is not UTF-8, so it is no name"));
+        name.map(|name| name.to_str().map(str::to_owned).map_err(refused)).transpose()
     };
     // SAFETY: as for addresses.
     let route = unsafe { bytes(given.ai_route, given.ai_route_len, "hints.ai_route") }?;
@@ -88,8 +94,8 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         port_space: PortSpace::from_raw(given.ai_port_space)?,
         source: address(given.ai_src_addr, given.ai_src_len, "hints.ai_src_addr")?,
         destination: address(given.ai_dst_addr, given.ai_dst_len, "hints.ai_dst_addr")?,
-        source_name: name(given.ai_src_canonname),
-        destination_name: name(given.ai_dst_canonname),
+        source_name: name(given.ai_src_canonname, "hints.ai_src_canonname")?,
+        destination_name: name(given.ai_dst_canonname, "hints.ai_dst_canonname")?,
         route: route.to_vec(),
         connect: connect.to_vec(),
     })
@@ -111,34 +117,46 @@ fn at(words: &[u64]) -> *const c_void {
 }
 
 fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
-    let encoded =
+    let addresses =
         [info.source, info.destination].map(|address| address.map_or_else(Vec::new, |address| address.encode()));
     // At most 48 bytes.
-    let lens = [0, 1].map(|of| libc::socklen_t::try_from(encoded[of].len()).unwrap_or(0));
-    // A name with a NUL in it is none.
-    let names = [info.source_name, info.destination_name].map(|name| name.and_then(|name| CString::new(name).ok()));
-    let name = |of: usize| names[of].as_ref().map_or(null(), |name| name.as_ptr());
-    let addresses = encoded.map(|bytes| words(&bytes));
-    let (route, connect) = (words(&info.route), words(&info.connect));
+    let len = |of: usize| libc::socklen_t::try_from(addresses[of].len()).unwrap_or(0);
     let public = rdma_addrinfo {
         ai_flags: info.flags.bits(),
         ai_family: info.family.map_or(0, Family::raw),
         ai_qp_type: info.qp_type.map_or(0, QpType::raw),
         ai_port_space: info.port_space.map_or(0, PortSpace::raw),
-        ai_src_len: lens[0],
-        ai_dst_len: lens[1],
-        ai_src_addr: at(&addresses[0]),
-        ai_dst_addr: at(&addresses[1]),
-        ai_src_canonname: name(0),
-        ai_dst_canonname: name(1),
+        ai_src_len: len(0),
+        ai_dst_len: len(1),
+        ai_src_addr: null(),
+        ai_dst_addr: null(),
+        ai_src_canonname: null(),
+        ai_dst_canonname: null(),
         ai_route_len: info.route.len(),
-        ai_route: at(&route),
+        ai_route: null(),
         ai_connect_len: info.connect.len(),
-        ai_connect: at(&connect),
+        ai_connect: null(),
         ai_next: next,
     };
-    let entry = Entry { public, _addresses: addresses, _names: names, _route: route, _connect: connect };
-    Box::into_raw(Box::new(entry)).cast()
+    let mut entry = Box::new(Entry {
+        public,
+        addresses: addresses.map(|bytes| words(&bytes)),
+        // A name with a NUL in it is none.
+        names: [info.source_name, info.destination_name].map(|name| name.and_then(|name| CString::new(name).ok())),
+        route: words(&info.route),
+        connect: words(&info.connect),
+    });
+    // Only now does everything stand where it stays.
+    let name = |of: &Option<CString>| of.as_ref().map_or(null(), |name| name.as_ptr());
+    entry.public.ai_src_addr = at(&entry.addresses[0]);
+    entry.public.ai_dst_addr = at(&entry.addresses[1]);
+    entry.public.ai_src_canonname = name(&entry.names[0]);
+    entry.public.ai_dst_canonname = name(&entry.names[1]);
+    entry.public.ai_route = at(&entry.route);
+    entry.public.ai_connect = at(&entry.connect);
+    let entry: *mut rdma_addrinfo = Box::into_raw(entry).cast();
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.addr());
+    entry
 }
 
 /// A list in that order.
@@ -146,15 +164,20 @@ pub(crate) fn from(found: Vec<AddrInfo>) -> *mut rdma_addrinfo {
     found.into_iter().rev().fold(null_mut(), |next, info| entry(info, next))
 }
 
-/// Frees a list.
+/// Frees a list up to the first entry that is not from [`from`], which it returns; null if there is none.
 ///
 /// # Safety
-/// Null, or entries from [`from`], linked in any order, that nobody uses any more.
-pub(crate) unsafe fn free(list: *mut rdma_addrinfo) {
+/// Null, or entries linked in any order that nobody uses any more.
+pub(crate) unsafe fn free(list: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
     let mut next = list;
     while !next.is_null() {
-        // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once.
+        let ours = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner).remove(&next.addr());
+        if !ours {
+            return next;
+        }
+        // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once: it was in the set.
         let entry = unsafe { Box::from_raw(next.cast::<Entry>()) };
         next = entry.public.ai_next;
     }
+    null_mut()
 }

@@ -104,7 +104,38 @@ fn exactly_the_two_names_are_visible_at_their_node() {
     assert!(text.lines().any(|line| line.contains("SONAME") && line.ends_with(" librdmaaddrinfo.so.1")));
 }
 
-/// The same assertions hold of our header, of our header behind that of librdmacm, and of that alone.
+#[test]
+fn lists_of_others_are_left_to_them() {
+    let source = Path::new(HERE).join("tests/c/foreign.c");
+    let (other, program) = (library().join("libother.so"), library().join("foreign"));
+    let mut cc = compiler(&source, &other);
+    cc.args(["-DOTHER", "-shared", "-fPIC"]);
+    succeed(cc);
+    let mut cc = compiler(&source, &program);
+    cc.arg(library().join("librdmaaddrinfo.so.1")).arg("-L").arg(library()).arg("-lother");
+    succeed(cc);
+    inside(&program, &[]);
+}
+
+/// Refusals are explained, and an explanation that nobody takes does no harm.
+#[test]
+fn explanations_are_given_to_those_who_listen() {
+    let program = compile("lists.c");
+    let explain = |to: &str| {
+        let line = format!("FI_LOG_LEVEL=warn exec {} {to}", program.display());
+        inside(Path::new("/bin/sh"), &["-c", &line])
+    };
+    let Some(output) = explain("") else { return };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("rdma_getaddrinfo: the service \"65536\" is no port: those end with 65535 (EAI_SERVICE)"),
+        "{said}"
+    );
+    explain("2>/dev/full");
+    explain("2>&-");
+}
+
+/// The same assertions hold of each header and of both, in any order.
 #[test]
 fn the_header_is_that_of_librdmacm() {
     let there = Path::new("/usr/include/rdma/rdma_cma.h").exists();
@@ -113,16 +144,28 @@ fn the_header_is_that_of_librdmacm() {
         eprintln!("skipped: librdmacm-dev is not installed, the header is only compared with numbers");
     }
     let source = Path::new(HERE).join("tests/c/layout.c");
-    let headers: &[&[&str]] = &[&["-DOURS"], &["-DTHEIRS"], &["-DTHEIRS", "-DOURS"]];
-    for defines in headers.iter().filter(|defines| there || !defines.contains(&"-DTHEIRS")) {
-        let mut cc = compiler(&source, Path::new("/dev/null"));
-        cc.arg("-fsyntax-only").args(*defines);
-        succeed(cc);
+    let (ours, theirs, verbs) = ("rdma/rdma_addrinfo.h", "rdma/rdma_cma.h", "infiniband/verbs.h");
+    let alone = "-DRDMA_ADDRINFO_ALONE";
+    let ways: &[(&[&str], &[&str])] = &[
+        (&[alone], &[ours]),
+        (&[], &[ours]),
+        (&[], &[theirs]),
+        (&[], &[ours, theirs]),
+        (&[], &[theirs, ours]),
+        (&[], &[ours, verbs]),
+        (&[], &[verbs, ours]),
+        (&[alone], &[theirs, ours]),
+        (&[alone], &[verbs, ours]),
+    ];
+    for (defines, headers) in ways.iter().filter(|(_, headers)| there || **headers == [ours]) {
+        for compiler in [&["cc", "-std=gnu11"][..], &["c++", "-std=c++17", "-x", "c++"]] {
+            let mut cc = Command::new(compiler[0]);
+            cc.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
+            cc.arg(Path::new(HERE).join("include")).args(*defines);
+            cc.args(headers.iter().flat_map(|header| ["-include", header])).arg(&source);
+            succeed(cc);
+        }
     }
-    let mut cpp = Command::new("c++");
-    cpp.args(["-std=c++17", "-x", "c++", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-DOURS", "-I"]);
-    cpp.arg(Path::new(HERE).join("include")).arg(source);
-    succeed(cpp);
 }
 
 #[test]

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Transport-independent addresses for RDMA connections: rdma_getaddrinfo(3), as librdmaaddrinfo.so.1 has it. Needs neither
- * rdma-core nor an RDMA device. Types and values are those of <rdma/rdma_cma.h>; where both headers are wanted, include that
- * one first, and this one adds only what it lacks.
+ * rdma-core nor an RDMA device. Types and values are those of <rdma/rdma_cma.h>: where that is installed it is included, and
+ * this header adds only what it lacks, so that both can be used in any order. RDMA_ADDRINFO_ALONE, defined before, prevents
+ * that; then <rdma/rdma_cma.h> and <infiniband/verbs.h> come before this header or not at all.
  */
 #ifndef OFI_RDMA_ADDRINFO_H
 #define OFI_RDMA_ADDRINFO_H
+
+#if defined(__has_include) && !defined(RDMA_ADDRINFO_ALONE)
+#if __has_include(<rdma/rdma_cma.h>)
+#include <rdma/rdma_cma.h>
+#endif
+#endif
 
 #include <netdb.h>
 #include <stddef.h>
@@ -85,7 +92,7 @@ struct rdma_addrinfo {
 /*
  * Resolves node and service into a list, best first, of what a connection can be made with, or with RAI_PASSIVE listened on.
  * At least one of node, service and hints is not null. 0 on success; otherwise an EAI_ code, of which EAI_SYSTEM sets errno,
- * and res stays as it was. May block as long as the system's resolver waits for name servers, unless RAI_NUMERICHOST is set.
+ * and res stays as it was. May block as long as the system's resolver waits for name servers, unless the node is an address.
  */
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res);
 

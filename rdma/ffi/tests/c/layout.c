@@ -1,11 +1,4 @@
-/* Layout and values of the interface; with whichever headers are asked for. */
-#ifdef THEIRS
-#include <rdma/rdma_cma.h>
-#endif
-#ifdef OURS
-#include <rdma/rdma_addrinfo.h>
-#endif
-
+/* Layout and values of the interface, with whichever headers the command line includes. */
 #include <stddef.h>
 
 #ifdef __cplusplus
@@ -37,7 +30,7 @@ CHECK(RAI_PASSIVE == 1 && RAI_NUMERICHOST == 2 && RAI_NOROUTE == 4 && RAI_FAMILY
 CHECK(RDMA_PS_IPOIB == 2 && RDMA_PS_TCP == 0x106 && RDMA_PS_UDP == 0x111 && RDMA_PS_IB == 0x13f);
 CHECK(IBV_QPT_RC == 2 && IBV_QPT_UC == 3 && IBV_QPT_UD == 4 && IBV_QPT_XRC_SEND == 9 && IBV_QPT_XRC_RECV == 10);
 CHECK(AF_IB == 27);
-#ifdef OURS
+#ifdef OFI_RDMA_ADDRINFO_H
 CHECK(RAI_SA == 0x10 && RAI_DNS == 0x20);
 CHECK(EAI_QPTYPE == EAI_SERVICE + 1 && EAI_QPTYPE == -7);
 #endif

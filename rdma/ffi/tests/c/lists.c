@@ -45,12 +45,17 @@ struct data {
 };
 
 static struct rdma_addrinfo none;
+enum { SENTINEL = 12345 };
 
 static int code(const char *node, const char *service, const struct rdma_addrinfo *hints)
 {
 	struct rdma_addrinfo *res = &none;
-	int ret = rdma_getaddrinfo(node, service, hints, &res);
+	int ret;
 
+	errno = SENTINEL;
+	ret = rdma_getaddrinfo(node, service, hints, &res);
+	/* Nothing but these two says anything by errno. */
+	CHECK((errno == SENTINEL) == (ret != EAI_SYSTEM && ret != EAI_BADFLAGS));
 	if (ret) {
 		CHECK(res == &none);
 		CHECK(ret < 0 && ret >= EAI_SYSTEM);
@@ -168,6 +173,27 @@ static void sources(void)
 	CHECK(!list->ai_src_len && !list->ai_src_addr);
 	rdma_freeaddrinfo(list);
 
+	/* Addresses in the hints are of the hinted family, where they count. */
+	memset(&hints, 0, sizeof hints);
+	hints.ai_family = AF_INET6;
+	hints.ai_dst_addr = (void *) &four;
+	hints.ai_dst_len = sizeof four;
+	CHECK(code(NULL, "1", &hints) == EAI_ADDRFAMILY);
+	CHECK(code("fd09::1", "1", &hints) == 0);
+	hints.ai_flags = RAI_PASSIVE;
+	CHECK(code(NULL, "1", &hints) == 0);
+	hints.ai_src_addr = (void *) &four;
+	hints.ai_src_len = sizeof four;
+	CHECK(code(NULL, "1", &hints) == EAI_ADDRFAMILY);
+	CHECK(code("fd09::1", "1", &hints) == 0);
+	hints.ai_family = AF_INET;
+	CHECK(code(NULL, "1", &hints) == 0);
+
+	/* For listening there is no destination, also if hints alone are given. */
+	list = get(NULL, NULL, &hints);
+	CHECK(!list->ai_dst_addr && !list->ai_dst_len && list->ai_src_len == sizeof four);
+	rdma_freeaddrinfo(list);
+
 	/* A length without an address, or an address without a length, is none. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_src_len = sizeof four;
@@ -188,6 +214,14 @@ static void wrong_inputs(void)
 	CHECK(rdma_getaddrinfo("10.9.0.1", NULL, NULL, NULL) == EAI_SYSTEM && errno == EINVAL);
 	CHECK(code("caf\xe9", NULL, NULL) == EAI_NONAME);
 	CHECK(code("10.9.0.1", "caf\xe9", NULL) == EAI_SERVICE);
+	hints.ai_src_canonname = "caf\xe9";
+	CHECK(code("10.9.0.1", "1", &hints) == EAI_NONAME);
+	memset(&hints, 0, sizeof hints);
+	/* There is a node, but not in that family. */
+	hints.ai_family = AF_INET6;
+	CHECK(code("rxe4", NULL, &hints) == EAI_ADDRFAMILY);
+	CHECK(code("no-such-host.invalid", NULL, &hints) == EAI_NONAME);
+	memset(&hints, 0, sizeof hints);
 	memset(long_node, 'a', sizeof long_node - 1);
 	CHECK(code(long_node, NULL, NULL) == EAI_NONAME);
 	CHECK(code("10.9.0.1", long_node, NULL) == EAI_SERVICE);
@@ -200,7 +234,6 @@ static void wrong_inputs(void)
 
 	hints.ai_src_addr = (void *) &six;
 	hints.ai_src_len = sizeof six - 1;
-	errno = 0;
 	CHECK(code("fd09::1", NULL, &hints) == EAI_SYSTEM && errno == EINVAL);
 	hints.ai_src_len = 1;
 	CHECK(code("fd09::1", NULL, &hints) == EAI_SYSTEM);
@@ -211,14 +244,12 @@ static void wrong_inputs(void)
 	memset(&hints, 0, sizeof hints);
 	for (int bit = 6; bit < 32; bit++) {
 		hints.ai_flags = (int) (1u << bit);
-		errno = 0;
 		CHECK(code("10.9.0.1", NULL, &hints) == EAI_BADFLAGS && errno == EINVAL);
 		CHECK(code(NULL, NULL, &hints) == EAI_BADFLAGS);
 	}
 	hints.ai_flags = RAI_DNS;
 	CHECK(code("10.9.0.1", NULL, &hints) == 0);
 	hints.ai_flags = RAI_SA;
-	errno = 0;
 	CHECK(code("10.9.0.1", NULL, &hints) == EAI_SYSTEM && errno == EOPNOTSUPP);
 	/* Hints alone are checked, too. */
 	memset(&hints, 0, sizeof hints);
@@ -256,6 +287,15 @@ static void infiniband(void)
 	CHECK(code("rxe", NULL, &hints) == EAI_NONAME);
 }
 
+static const struct ib *ib_of(const uint8_t *gid)
+{
+	static struct ib ib;
+
+	ib = (struct ib){ .family = AF_IB, .pkey = 0xffff };
+	memcpy(ib.gid, gid, 16);
+	return &ib;
+}
+
 static void routes(void)
 {
 	struct record record = { .service_id = htobe64(5), .pkey = htons(0x8001), .dgid = { 0xfe, 0x80, [15] = 2 },
@@ -264,6 +304,7 @@ static void routes(void)
 	struct data pair[2];
 	const struct data *data;
 	const struct ib *ib;
+	struct ib other;
 
 	/* Alone, a path names both ends. */
 	list = get(NULL, NULL, &hints);
@@ -280,7 +321,34 @@ static void routes(void)
 	CHECK(list->ai_family == AF_IB && be64toh(ib->sid) == 0x1061d2f && list->ai_src_len == sizeof *ib);
 	rdma_freeaddrinfo(list);
 
-	/* To a node, only a path that leads somewhere is a route. */
+	/* Each end by itself. */
+	other = *ib_of(record.sgid);
+	other.gid[15] = 77;
+	hints.ai_src_addr = (void *) &other;
+	hints.ai_src_len = sizeof other;
+	list = get(NULL, NULL, &hints);
+	CHECK(!memcmp(((struct ib *) list->ai_src_addr)->gid, other.gid, 16));
+	CHECK(!memcmp(((struct ib *) list->ai_dst_addr)->gid, record.dgid, 16));
+	rdma_freeaddrinfo(list);
+	hints.ai_flags = RAI_PASSIVE;
+	hints.ai_dst_addr = (void *) &other;
+	hints.ai_dst_len = sizeof other;
+	hints.ai_src_len = 0;
+	list = get(NULL, "7471", &hints);
+	CHECK(!list->ai_next && !memcmp(((struct ib *) list->ai_src_addr)->gid, record.sgid, 16));
+	rdma_freeaddrinfo(list);
+	/* Addresses of IP are not mixed with it. */
+	memset(&hints, 0, sizeof hints);
+	hints.ai_route = &record;
+	hints.ai_route_len = sizeof record;
+	hints.ai_family = AF_INET;
+	list = get(NULL, "7471", &hints);
+	is_v4(list->ai_dst_addr, list->ai_dst_len, "127.0.0.1", 7471);
+	CHECK(!list->ai_route_len);
+	rdma_freeaddrinfo(list);
+	memset(&hints, 0, sizeof hints);
+
+	/* Only a path that leads somewhere is a route. */
 	memset(pair, 0, sizeof pair);
 	pair[0].path = record;
 	pair[1].path = record;
