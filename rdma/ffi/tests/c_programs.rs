@@ -60,6 +60,12 @@ fn compile(name: &str) -> PathBuf {
     out
 }
 
+/// A program that two tests run: a file that is being written cannot be run.
+fn lists() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("lists.c"))
+}
+
 /// Runs a program under a time limit where names and addresses are those of the tests. `None`: that cannot be made here.
 fn inside(program: &Path, arguments: &[&str]) -> Option<Output> {
     let output = Command::new("timeout")
@@ -120,9 +126,8 @@ fn lists_of_others_are_left_to_them() {
 /// Refusals are explained, and an explanation that nobody takes does no harm.
 #[test]
 fn explanations_are_given_to_those_who_listen() {
-    let program = compile("lists.c");
     let explain = |to: &str| {
-        let line = format!("FI_LOG_LEVEL=warn exec {} {to}", program.display());
+        let line = format!("FI_LOG_LEVEL=warn exec {} {to}", lists().display());
         inside(Path::new("/bin/sh"), &["-c", &line])
     };
     let Some(output) = explain("") else { return };
@@ -170,7 +175,7 @@ fn the_header_is_that_of_librdmacm() {
 
 #[test]
 fn lists_are_as_the_manual_says() {
-    inside(&compile("lists.c"), &[]);
+    inside(lists(), &[]);
 }
 
 #[test]
