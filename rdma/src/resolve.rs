@@ -278,7 +278,7 @@ impl<'a> Request<'a> {
             return Err(unknown("is no numeric address, as RAI_NUMERICHOST says that it is"));
         }
         if node.contains('%') {
-            return Err(unknown("has a scope that is no interface here, and no name has a scope"));
+            return Err(unknown("has a scope that is no interface here, or that such an address cannot have"));
         }
         match self.ask(node, self.family, false) {
             Ok(found) => Ok((self.addresses(found.addrs), found.canonical)),

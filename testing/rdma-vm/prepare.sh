@@ -12,13 +12,14 @@ if [[ ! -e vmlinux ]]; then
 	fetch() {
 		package=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }') || true
 		[[ -n $package ]] || { echo "this system knows no package linux-image-amd64" >&2; return 1; }
-		compgen -G "${package}_*.deb" >/dev/null || apt-get download -q "$package"
+		# Moved when it is whole: an interrupted download would be kept for good.
+		rm -rf download && mkdir download && (cd download && apt-get download -q "$package") && mv download/*.deb kernel.deb
 	}
 	# Lists of packages may be missing, or so old that what they name is gone.
-	fetch || { apt-get update -qq && fetch; }
+	[[ -e kernel.deb ]] || fetch || { apt-get update -qq && fetch; }
 	rm -rf kernel
 	mkdir kernel
-	dpkg-deb --fsys-tarfile "$package"_*.deb | tar -x -C kernel --wildcards './boot/vmlinuz-*' \
+	dpkg-deb --fsys-tarfile kernel.deb | tar -x -C kernel --wildcards './boot/vmlinuz-*' \
 		'./lib/modules/*/kernel/drivers/'{infiniband,virtio,net/dummy.ko} './lib/modules/*/kernel/net/9p' \
 		'./lib/modules/*/kernel/fs/'{9p,netfs,fscache,configfs} './lib/modules/*/kernel/net/core/failover.ko' \
 		'./lib/modules/*/kernel/net/ipv'{4/udp_tunnel.ko,6/ip6_udp_tunnel.ko} \

@@ -61,7 +61,7 @@ fn source(text: &str) -> Result<Address, String> {
     }
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
         Some((host, port)) => (host, Some(port)),
-        None => (text, None),
+        None => (text.trim_start_matches('[').trim_end_matches(']'), None),
     };
     // As a node would be read, with the names of interfaces.
     let hints = Hints { flags: Flags::PASSIVE | Flags::NUMERICHOST, ..Hints::default() };
@@ -165,6 +165,7 @@ mod tests {
         assert!(options("x -q RAW").is_err());
         assert!(options("x -S nowhere").is_err());
         assert_eq!(source("10.9.0.1:7"), Ok(Address::Inet("10.9.0.1:7".parse().unwrap())));
+        assert_eq!(source("[::1]"), Ok(Address::Inet("[::1]:0".parse().unwrap())));
         for scoped in ["fe80::1%lo", "[fe80::1%lo]:9"] {
             let port = if scoped.ends_with('9') { 9 } else { 0 };
             assert_eq!(source(scoped), Ok(Address::Inet(format!("[fe80::1%1]:{port}").parse().unwrap())));

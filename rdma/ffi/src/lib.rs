@@ -6,10 +6,10 @@
 mod list;
 
 use core::ffi::{CStr, c_char, c_int};
+use core::fmt;
 use list::rdma_addrinfo;
 use ofi_core::log::Level;
 use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result};
-use std::io::Write as _;
 
 macro_rules! export {
     ($($target:path => $name:literal;)*) => {$(
@@ -60,7 +60,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
             None
         }
         Err(error) => {
-            explain(&error);
+            explain("rdma_getaddrinfo", &error);
             Some(error.kind())
         }
     };
@@ -103,31 +103,46 @@ unsafe fn text<'a>(string: *const c_char) -> Option<Result<&'a str, &'a CStr>> {
 
 /// Says why, to those who want to know.
 #[cold]
-fn explain(error: &Error) {
-    if Level::wanted() >= Some(Level::Warn) {
-        // Where nobody listens, nothing is lost; the caller has the code.
-        drop(writeln!(std::io::stderr(), "librdmaaddrinfo: rdma_getaddrinfo: {error}"));
-    }
-}
-
-/// Frees a list from [`rdma_getaddrinfo`], or the entries of one in any order in which the caller has linked them. Lists that
-/// librdmacm made (rdma_query_addrinfo(3)) are its to free: this library may stand before it.
-unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
-    // SAFETY: null or a list that nobody uses any more, by rdma_getaddrinfo(3).
-    let foreign = unsafe { list::free(res) };
-    if foreign.is_null() {
+fn explain(function: &str, why: impl fmt::Display) {
+    if Level::wanted() < Some(Level::Warn) {
         return;
     }
+    let line = format!("librdmaaddrinfo: {function}: {why}\n");
+    // Not by std: its lock would be held for ever in a child of a fork. Where nobody listens, nothing is lost.
+    // SAFETY: so many bytes are there.
+    let _written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+}
+
+/// Frees a list from [`rdma_getaddrinfo`], or the entries of one in any order in which the caller has linked them. Entries
+/// that librdmacm made (rdma_query_addrinfo(3)) are its to free: this library may stand before it.
+unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    // SAFETY: null or a list that nobody uses any more, by rdma_getaddrinfo(3).
+    unsafe { list::free(res, hand_on) };
+}
+
+/// Has an entry freed by the library that stands behind this one, or by librdmacm if it is there at all.
+fn hand_on(entry: *mut rdma_addrinfo) {
+    const NAME: &CStr = c"rdma_freeaddrinfo";
     // SAFETY: the name ends with NUL.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"rdma_freeaddrinfo".as_ptr()) };
-    if next.is_null() {
-        explain(&list::invalid(
-            "rdma_freeaddrinfo was given an entry that this library has not made, or has freed before",
-        ));
+    let mut free = unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) };
+    if free.is_null() {
+        // Somebody may have loaded it for itself.
+        // SAFETY: the name ends with NUL.
+        let library = unsafe { libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if !library.is_null() {
+            // SAFETY: the handle is open. It stays so: the library was there before.
+            free = unsafe { libc::dlsym(library, NAME.as_ptr()) };
+        }
+    }
+    if free.is_null() {
+        explain(
+            "rdma_freeaddrinfo",
+            "the entry was not made by this library, or has been freed before; it is left alone",
+        );
         return;
     }
     // SAFETY: that is the type of the function of this name (`<rdma/rdma_cma.h>`), wherever it is found.
-    let next: unsafe extern "C" fn(*mut rdma_addrinfo) = unsafe { core::mem::transmute(next) };
-    // SAFETY: the caller vouches for the list.
-    unsafe { next(foreign) };
+    let free: unsafe extern "C" fn(*mut rdma_addrinfo) = unsafe { core::mem::transmute(free) };
+    // SAFETY: the caller vouches for the entry.
+    unsafe { free(entry) };
 }

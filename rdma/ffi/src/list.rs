@@ -1,11 +1,12 @@
 //! `struct rdma_addrinfo` of `<rdma/rdma_cma.h>`, read as hints and made as results.
 
+use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// An entry of a list. The layout is that of the C structure.
 #[repr(C)]
@@ -42,8 +43,46 @@ struct Entry {
     connect: Box<[u64]>,
 }
 
+type Entries = BTreeSet<usize>;
+
 /// The addresses of the entries that the caller has. Others are not ours to free.
-static ENTRIES: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+static ENTRIES: Mutex<Entries> = Mutex::new(BTreeSet::new());
+
+fn entries() -> MutexGuard<'static, Entries> {
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    /// Held by the thread that forks, while it does: in the child nobody else would ever let go.
+    static FORKING: RefCell<Option<MutexGuard<'static, Entries>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    hold(Some(entries()));
+}
+
+extern "C" fn after_fork() {
+    hold(None);
+}
+
+/// A thread that is ending has nowhere left to hold anything, and goes without.
+fn hold(guard: Option<MutexGuard<'static, Entries>>) {
+    drop(FORKING.try_with(|held| held.replace(guard)));
+}
+
+fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the functions are there as long as this library, with which they are forgotten (pthread_atfork(3)).
+        let failed = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+        // Without memory for three pointers a fork at the wrong moment is what is left to fear.
+        debug_assert_eq!(failed, 0);
+    });
+}
+
+/// The longest route or connection data that is taken, in bytes. A connection transfers less than 256, and a route has a few
+/// paths of 72 each.
+const MOST_BYTES: usize = 1 << 20;
 
 /// EAI_SYSTEM with EINVAL, for what no code of the manual stands for.
 #[cold]
@@ -59,8 +98,9 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
     if from.is_null() || len == 0 {
         return Ok(&[]);
     }
-    if isize::try_from(len).is_err() {
-        return Err(invalid(format!("{what} cannot be {len} bytes long")));
+    if len > MOST_BYTES {
+        let why = format!("{what} is {len} bytes long, more than the {MOST_BYTES} that are taken");
+        return Err(Error::new(Kind::System(Errno::EMSGSIZE), why));
     }
     // SAFETY: the caller vouches for them, and a slice may be that long.
     Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
@@ -155,7 +195,8 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
     entry.public.ai_route = at(&entry.route);
     entry.public.ai_connect = at(&entry.connect);
     let entry: *mut rdma_addrinfo = Box::into_raw(entry).cast();
-    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.addr());
+    watch_forks();
+    entries().insert(entry.addr());
     entry
 }
 
@@ -164,20 +205,23 @@ pub(crate) fn from(found: Vec<AddrInfo>) -> *mut rdma_addrinfo {
     found.into_iter().rev().fold(null_mut(), |next, info| entry(info, next))
 }
 
-/// Frees a list up to the first entry that is not from [`from`], which it returns; null if there is none.
+/// Frees a list; entries that are not from [`from`] go to `foreign`, each alone.
 ///
 /// # Safety
 /// Null, or entries linked in any order that nobody uses any more.
-pub(crate) unsafe fn free(list: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
+pub(crate) unsafe fn free(list: *mut rdma_addrinfo, foreign: impl Fn(*mut rdma_addrinfo)) {
     let mut next = list;
     while !next.is_null() {
-        let ours = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner).remove(&next.addr());
-        if !ours {
-            return next;
+        let this = next;
+        let ours = entries().remove(&this.addr());
+        // SAFETY: it is an entry that nobody else uses, and its link is part of what any library's entry has.
+        let public = unsafe { &mut *this };
+        next = core::mem::replace(&mut public.ai_next, null_mut());
+        if ours {
+            // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once: it was in the set.
+            drop(unsafe { Box::from_raw(this.cast::<Entry>()) });
+        } else {
+            foreign(this);
         }
-        // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once: it was in the set.
-        let entry = unsafe { Box::from_raw(next.cast::<Entry>()) };
-        next = entry.public.ai_next;
     }
-    null_mut()
 }

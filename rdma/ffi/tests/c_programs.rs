@@ -163,7 +163,7 @@ fn the_header_is_that_of_librdmacm() {
         (&[alone], &[verbs, ours]),
     ];
     for (defines, headers) in ways.iter().filter(|(_, headers)| there || **headers == [ours]) {
-        for compiler in [&["cc", "-std=gnu11"][..], &["c++", "-std=c++17", "-x", "c++"]] {
+        for compiler in [&["cc", "-std=gnu11"][..], &["cc", "-std=c11"], &["c++", "-std=c++17", "-x", "c++"]] {
             let mut cc = Command::new(compiler[0]);
             cc.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
             cc.arg(Path::new(HERE).join("include")).args(*defines);
@@ -176,6 +176,11 @@ fn the_header_is_that_of_librdmacm() {
 #[test]
 fn lists_are_as_the_manual_says() {
     inside(lists(), &[]);
+}
+
+#[test]
+fn children_of_forks_can_free() {
+    inside(&compile("forks.c"), &[]);
 }
 
 #[test]

@@ -39,13 +39,25 @@ extern "C" {
 #define AF_IB 27
 #endif
 
-/* The error codes are those of <netdb.h> and this one: queue pair type and port space do not go together. */
-#ifndef EAI_QPTYPE
-#define EAI_QPTYPE (-7)
+/*
+ * The codes that are returned. <netdb.h> has most of them, if the program asks for POSIX or GNU; EAI_QPTYPE, which says that
+ * queue pair type and port space do not go together, is in no other header, and has the value of EAI_SOCKTYPE.
+ */
+#ifndef EAI_NONAME
+#define EAI_BADFLAGS (-1)
+#define EAI_NONAME (-2)
+#define EAI_AGAIN (-3)
+#define EAI_FAIL (-4)
+#define EAI_FAMILY (-6)
+#define EAI_SERVICE (-8)
+#define EAI_MEMORY (-10)
+#define EAI_SYSTEM (-11)
 #endif
-/* Only with _GNU_SOURCE in <netdb.h>. */
 #ifndef EAI_NODATA
 #define EAI_NODATA (-5)
+#endif
+#ifndef EAI_QPTYPE
+#define EAI_QPTYPE (-7)
 #endif
 #ifndef EAI_ADDRFAMILY
 #define EAI_ADDRFAMILY (-9)
@@ -91,8 +103,8 @@ struct rdma_addrinfo {
 
 /*
  * Resolves node and service into a list, best first, of what a connection can be made with, or with RAI_PASSIVE listened on.
- * At least one of node, service and hints is not null. 0 on success; otherwise an EAI_ code, of which EAI_SYSTEM sets errno,
- * and res stays as it was. May block as long as the system's resolver waits for name servers, unless the node is an address.
+ * At least one of node, service and hints is not null. 0 on success; otherwise an EAI_ code, and res stays as it was.
+ * EAI_SYSTEM sets errno, and EAI_BADFLAGS sets it to EINVAL. May block as long as the system's resolver waits for name servers, unless the node is an address.
  */
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res);
 

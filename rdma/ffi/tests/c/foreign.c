@@ -27,10 +27,12 @@ int main(void)
 	rdma_freeaddrinfo(foreign);
 	if (freed_by_other != 2)
 		return 1;
-	/* Behind entries of this library, too. */
+	/* Between entries of this library, too. */
 	if (rdma_getaddrinfo("10.9.0.1", "1", NULL, &own))
 		return 2;
-	own->ai_next = calloc(1, sizeof *own);
+	foreign = own->ai_next = calloc(1, sizeof *own);
+	if (rdma_getaddrinfo("10.9.0.1", "1", NULL, &foreign->ai_next))
+		return 3;
 	rdma_freeaddrinfo(own);
 	return freed_by_other != 3;
 }

@@ -33,6 +33,8 @@ CHECK(AF_IB == 27);
 #ifdef OFI_RDMA_ADDRINFO_H
 CHECK(RAI_SA == 0x10 && RAI_DNS == 0x20);
 CHECK(EAI_QPTYPE == EAI_SERVICE + 1 && EAI_QPTYPE == -7);
+CHECK(EAI_BADFLAGS == -1 && EAI_NONAME == -2 && EAI_AGAIN == -3 && EAI_FAIL == -4 && EAI_NODATA == -5);
+CHECK(EAI_FAMILY == -6 && EAI_SERVICE == -8 && EAI_ADDRFAMILY == -9 && EAI_MEMORY == -10 && EAI_SYSTEM == -11);
 #endif
 
 int main(void)

@@ -247,6 +247,14 @@ static void wrong_inputs(void)
 		CHECK(code("10.9.0.1", NULL, &hints) == EAI_BADFLAGS && errno == EINVAL);
 		CHECK(code(NULL, NULL, &hints) == EAI_BADFLAGS);
 	}
+	/* Nobody transfers that much with a connection. */
+	memset(&hints, 0, sizeof hints);
+	hints.ai_connect = long_node;
+	hints.ai_connect_len = sizeof long_node;
+	CHECK(code("10.9.0.1", NULL, &hints) == 0);
+	hints.ai_connect_len++;
+	CHECK(code("10.9.0.1", NULL, &hints) == EAI_SYSTEM && errno == EMSGSIZE);
+	memset(&hints, 0, sizeof hints);
 	hints.ai_flags = RAI_DNS;
 	CHECK(code("10.9.0.1", NULL, &hints) == 0);
 	hints.ai_flags = RAI_SA;
