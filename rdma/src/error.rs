@@ -72,21 +72,21 @@ impl Kind {
     }
 
     /// What the system's resolver means by its code.
-    fn of(failure: &Failure) -> Self {
-        match failure.code {
-            -1 => Self::BadFlags,
-            -2 => Self::NoName,
-            -3 => Self::Again,
-            -4 => Self::Fail,
-            -5 => Self::NoData,
-            -6 => Self::Family,
-            -7 => Self::QpType,
-            -8 => Self::Service,
-            -9 => Self::AddrFamily,
-            -10 => Self::Memory,
-            -11 => Self::System(failure.errno.unwrap_or(Errno::EIO)),
-            _ => Self::Fail,
-        }
+    pub(crate) fn of(failure: &Failure) -> Self {
+        let all = [
+            Self::BadFlags,
+            Self::NoName,
+            Self::Again,
+            Self::Fail,
+            Self::NoData,
+            Self::Family,
+            Self::QpType,
+            Self::Service,
+            Self::AddrFamily,
+            Self::Memory,
+            Self::System(failure.errno.unwrap_or(Errno::EIO)),
+        ];
+        all.into_iter().find(|kind| kind.code() == failure.code).unwrap_or(Self::Fail)
     }
 }
 

@@ -117,9 +117,11 @@ fn port(service: &str, datagram: bool) -> Result<u16> {
         return Err(wrong("is neither a port nor a name"));
     }
     let options = Options { family: resolve::Family::V4, passive: true, numeric: true, datagram };
-    let found = resolve::lookup(None, Some(service), options).map_err(|failure| match failure.code {
+    let found = resolve::lookup(None, Some(service), options).map_err(|failure| match Kind::of(&failure) {
         // Both words of the resolver for a name that it does not know.
-        -2 | -8 => wrong(if datagram { "is not known for datagrams" } else { "is not known for connections" }),
+        Kind::NoName | Kind::Service => {
+            wrong(if datagram { "is not known for datagrams" } else { "is not known for connections" })
+        }
         _ => Error::resolver(&failure, format!("the service {quoted}")),
     })?;
     Ok(found.addrs.first().map_or(0, SocketAddr::port))
@@ -268,7 +270,7 @@ impl<'a> Request<'a> {
         }
         match self.ask(node, self.family, true) {
             Ok(found) => return Ok((self.addresses(found.addrs), None)),
-            Err(failure) if failure.code != Kind::NoName.code() => return Err(failed(&failure)),
+            Err(failure) if Kind::of(&failure) != Kind::NoName => return Err(failed(&failure)),
             Err(_) => {}
         }
         if self.ib {
@@ -285,7 +287,7 @@ impl<'a> Request<'a> {
             Err(failure) => match self.hints.family {
                 // The resolver does not say whether there is an address of another family.
                 Some(family)
-                    if [Kind::NoName.code(), Kind::NoData.code()].contains(&failure.code)
+                    if matches!(Kind::of(&failure), Kind::NoName | Kind::NoData)
                         && self.ask(node, resolve::Family::Any, false).is_ok() =>
                 {
                     let why = format!("the node {quoted} has no address of the family {family}");

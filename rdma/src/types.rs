@@ -130,12 +130,8 @@ numbers! {
 impl PortSpace {
     /// The number as it stands in a service identifier.
     pub(crate) const fn bits(self) -> u16 {
-        match self {
-            Self::Ipoib => 0x0002,
-            Self::Tcp => 0x0106,
-            Self::Udp => 0x0111,
-            Self::Ib => 0x013f,
-        }
+        let [.., high, low] = self.raw().to_be_bytes();
+        u16::from_be_bytes([high, low])
     }
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs a command where names and addresses are those of the guest of `cargo xtask rdma-vm`: in namespaces of its own, with
-# 10.9.0.1 and fd09::1 as addresses of the host itself, and an /etc that has the files of a folder and little else.
+# 10.9.0.1 and fd09::1 as addresses of the host itself, and an /etc that has the files of etc/, those of a folder beside it
+# in their place, and little else.
 # Status 77: no such namespace can be made here.
 # usage: namespace.sh FOLDER COMMAND...    (with whole paths)
 set -eu
@@ -10,6 +11,7 @@ if [ "$1" = --inside ]; then
 	cd "$1"
 	mount -t tmpfs etc /mnt
 	for file in ld.so.cache passwd group; do [ ! -e "/etc/$file" ] || cp "/etc/$file" /mnt/; done
+	cp ../etc/* /mnt/
 	cp ./* /mnt/
 	mount --move /mnt /etc
 	cd /

@@ -46,5 +46,5 @@ pub(crate) fn rdma_vm(options: &Options) -> Outcome {
 }
 
 fn needs(outcome: Outcome) -> Outcome {
-    outcome.map_err(|error| format!("{error} (needs the packages {PACKAGES} of Debian)"))
+    outcome.map_err(|error| format!("{error} (if a program or a header is missing: Debian has them in {PACKAGES})"))
 }

@@ -130,8 +130,10 @@ fn hand_on(entry: *mut rdma_addrinfo) {
         // SAFETY: the name ends with NUL.
         let library = unsafe { libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !library.is_null() {
-            // SAFETY: the handle is open. It stays so: the library was there before.
+            // SAFETY: the handle is open, and the name ends with NUL.
             free = unsafe { libc::dlsym(library, NAME.as_ptr()) };
+            // SAFETY: closed once. The library stays: whoever has an entry of it has loaded it.
+            unsafe { libc::dlclose(library) };
         }
     }
     if free.is_null() {
