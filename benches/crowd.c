@@ -1,141 +1,69 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Many processes of one machine over the library that the loader finds, provider shm:
- *   crowd all PROCESSES SIZE ROUNDS READS      each sends to all others in each round
- *   crowd pairs PROCESSES SIZE ROUNDS READS    each sends 64 messages to its partner in each round
- * Prints thousands of messages a second in all. After so many reads that found nothing a process gives its processor away.
+ * Many processes on the listed cores, million messages a second in total:
+ *   all      in each round each of `--processes` ranks sends a message to every other one
+ *   pairs    in each round each rank sends `--window` messages to its partner
+ * After `--yield` empty reads a process yields its core.
  */
-#define _GNU_SOURCE
-#include <sched.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include "open_shm.h"
-
-enum { MOST = 128, WINDOW = 64 };
-
-static struct shared {
-	atomic_int met[4];
-	char name[MOST][128];
-} *shared;
+#include "patterns.h"
+#include "side.h"
 
 static struct side side;
-static long reads;
+static fi_addr_t addresses[MAX_PROCESSES];
+static int rank, pairs, messages;
 
-static void reap(void)
+static void exchange_rounds(void *state, long count)
 {
-	struct fi_cq_tagged_entry entries[16];
-	ssize_t n = fi_cq_read(side.cq, entries, 16);
+	struct side *s = state;
+	struct link link = s->links[0];
+	long received = s->receives_done;
+	int i;
 
-	static long empty;
+	while (count-- > 0) {
+		uint64_t tag = s->number++;
 
-	if (n == -FI_EAGAIN) {
-		if (++empty % reads == 0)
-			sched_yield();
-		return;
-	}
-	count_up(entries, n);
-}
+		/* The tag names round and sender, so that each message matches one receive. */
+		for (i = 0; i < messages; i++) {
+			int from = pairs ? rank ^ 1 : (rank + 1 + i) % options.processes;
 
-/* All arrive; messages of others go on being dealt with. */
-static void meet(int point, int count)
-{
-	atomic_fetch_add(&shared->met[point], 1);
-	while (atomic_load(&shared->met[point]) < count)
-		if (side.cq)
-			reap();
-		else
-			sched_yield();
-}
-
-static void receive(char *in, size_t size, long round, void *context)
-{
-	ssize_t ret;
-
-	while ((ret = fi_trecv(side.ep, in, size, NULL, FI_ADDR_UNSPEC, (uint64_t) round, 0, context)) != 0) {
-		MUST(ret == -FI_EAGAIN);
-		reap();
-	}
-}
-
-static void give(const char *out, size_t size, fi_addr_t peer, long round, void *context)
-{
-	ssize_t ret;
-
-	while ((ret = fi_tsend(side.ep, out, size, NULL, peer, (uint64_t) round, context)) != 0) {
-		MUST(ret == -FI_EAGAIN);
-		reap();
-	}
-}
-
-/* Messages that a process sends in a round: one to each of the others, or several to its partner. */
-static int messages_of(int count, int pairs)
-{
-	return pairs ? WINDOW : count - 1;
-}
-
-static void take_part(int me, int count, int pairs, size_t size, long rounds)
-{
-	static fi_addr_t peers[MOST];
-	static struct fi_context2 contexts[2 * MOST];
-	int messages = messages_of(count, pairs), i;
-	char *in = malloc(size * (size_t) messages), *out = calloc(1, size);
-	long round;
-
-	MUST(in && out);
-	side = open_side(0);
-	memcpy(shared->name[me], side.name, sizeof(side.name));
-	meet(0, count);
-	for (i = 0; i < count; i++)
-		peers[i] = insert(&side, shared->name[i]);
-	meet(1, count);
-	for (round = 0; round < rounds; round++) {
-		for (i = 0; i < messages; i++)
-			receive(in + (size_t) i * size, size, round, &contexts[i]);
-		for (i = 0; i < messages; i++)
-			give(out, size, peers[pairs ? me ^ 1 : (me + 1 + i) % count], round, &contexts[MOST + i]);
-		while (sent < (round + 1) * messages || received < (round + 1) * messages)
-			reap();
-	}
-	meet(2, count);
-	MUST(fi_close(&side.ep->fid) == 0);
-}
-
-int main(int argc, char **argv)
-{
-	int whole = argc == 6, count = whole ? atoi(argv[2]) : 0, i, status;
-	int pairs = whole && !strcmp(argv[1], "pairs");
-	size_t size = whole ? (size_t) atol(argv[3]) : 0;
-	long rounds = whole ? atol(argv[4]) : 0;
-	double start;
-
-	reads = whole ? atol(argv[5]) : 0;
-	MUST(count > 1 && count <= MOST && rounds > 0 && reads > 0 && !(pairs && count % 2));
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	MUST(shared != MAP_FAILED);
-	for (i = 0; i < count; i++) {
-		pid_t pid = fork();
-
-		MUST(pid >= 0);
-		if (pid == 0) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			take_part(i, count, pairs, size, rounds);
-			_exit(0);
+			s->seeds[i] = tag * MAX_PROCESSES + (uint64_t) from;
+			post_receive(s, &link, slot_of(s, s->in, i), options.size, tag * MAX_PROCESSES + (uint64_t) from, i);
 		}
+		fill(s->out, options.size, tag * MAX_PROCESSES + (uint64_t) rank);
+		for (i = 0; i < messages; i++) {
+			link.to = addresses[pairs ? rank ^ 1 : (rank + 1 + i) % options.processes];
+			send_message(s, &link, s->out, options.size, tag * MAX_PROCESSES + (uint64_t) rank, i, 1);
+		}
+		received += messages;
+		await(s, s->sends_expected, received);
 	}
-	while (atomic_load(&shared->met[1]) < count)
-		usleep(1000);
-	start = now();
-	while (atomic_load(&shared->met[2]) < count && waitpid(-1, &status, WNOHANG) == 0)
-		usleep(1000);
-	start = now() - start;
-	MUST(atomic_load(&shared->met[2]) == count);
-	while (wait(&status) > 0)
-		MUST(status == 0);
-	printf("%.1f\n", (double) count * messages_of(count, pairs) * (double) rounds / start * 1e3);
-	return 0;
+}
+
+int run_crowd(void)
+{
+	struct sample sample;
+	int i;
+
+	pairs = !strcmp(options.pattern, "pairs");
+	if (!pairs && strcmp(options.pattern, "all"))
+		return 0;
+	MUST(options.endpoint == RDM && options.threads == 1 && !(pairs && options.processes % 2));
+	/* Every payload is written and verified. */
+	options.buffers = READ;
+	messages = pairs ? options.window : options.processes - 1;
+	rank = spawn(options.processes);
+	open_side(&side, 0, 0);
+	make_buffers(&side, messages);
+	side.links[0].ep = open_endpoint(&side, side.info);
+	CALL(fi_getname(&side.links[0].ep->fid, shared->crowd[rank], &(size_t) { NAME_SIZE }));
+	barrier();
+	for (i = 0; i < options.processes; i++)
+		MUST(fi_av_insert(side.av, shared->crowd[i], 1, &addresses[i], 0, NULL) == 1);
+	barrier();
+	sample = measure(exchange_rounds, &side, rank);
+	if (rank == 0)
+		print_result((double) options.processes * messages * sample.count / sample.elapsed, sample);
+	barrier();
+	finish(rank);
+	return 1;
 }

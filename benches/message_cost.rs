@@ -1,11 +1,11 @@
-//! Exchanges so many 8-byte tagged messages over memory, for `cargo xtask cost` to count instructions.
+//! Exchanges so many 8-byte tagged messages through memory (`message_cost memory COUNT`) or the system's sockets (`tcp`), for
+//! `cargo xtask cost` to count instructions.
 
+use ofi_engine::transport::Transport;
 use ofi_memory::{Buffer, Span};
-use ofi_sim::wire::pair;
+use ofi_sim::pair::{self, Side};
 
-fn main() {
-    let count: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1000);
-    let (a, b) = pair::new();
+fn exchange<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
     let (mut from, mut to) = (*b"8 bytes.", [0u8; 8]);
     for _ in 0..count {
         to.fill(0);
@@ -13,7 +13,17 @@ fn main() {
         let source = unsafe { Span::new(from.as_mut_ptr(), from.len()) };
         // SAFETY: as above.
         let target = unsafe { Span::new(to.as_mut_ptr(), to.len()) };
-        pair::message(&a, &b, Buffer::One(source), Buffer::One(target));
+        pair::message(a, b, Buffer::One(source), Buffer::One(target));
         assert_eq!(from, to);
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let count = arguments.get(1).and_then(|text| text.parse().ok());
+    match (arguments.first().map(String::as_str), count) {
+        (Some("memory"), Some(count)) => exchange(&pair::in_memory(), count),
+        (Some("tcp"), Some(count)) => exchange(&pair::over_tcp(), count),
+        _ => panic!("usage: message_cost memory|tcp COUNT"),
     }
 }

@@ -3,6 +3,7 @@
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
+use ofi_engine::endpoint::peer_account;
 use ofi_engine::eq::{ConnectionRequest, EventKind, Found, Owner};
 use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
 use ofi_os::wait_fd::WaitPort;
@@ -116,8 +117,9 @@ struct Open(Info);
 impl DomainVisitor for Open {
     type Output = Result<Box<dyn Erased>>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let format = self.0.addr_format;
-        let opener = Box::new(move |addr| provider.open_listener(addr, format));
+        let (format, class) = (self.0.addr_format, self.0.tx.tclass.or(self.0.domain.tclass));
+        let account = peer_account();
+        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
         Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
     }
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {

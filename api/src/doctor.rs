@@ -118,8 +118,8 @@ fn ports(out: &mut Vec<Finding>) {
 }
 
 fn listen_and_connect(addr: SocketAddr) -> std::io::Result<()> {
-    let listener = Socket::listen(addr, 1)?;
-    let client = Socket::connect(listener.local_addr()?, None)?;
+    let listener = Socket::listen(addr, 1, None)?;
+    let client = Socket::connect(listener.local_addr()?, None, None)?;
     // Within a host connecting ends at once; a filter that drops packets shows as no end.
     for _ in 0..1000 {
         match client.connected() {
@@ -152,34 +152,50 @@ fn host_name(out: &mut Vec<Finding>) {
     }
 }
 
+const LIMITS: &str = "limits";
+/// Descriptors that suffice for most jobs: each peer over tcp takes one.
+const ENOUGH_DESCRIPTORS: u64 = 4096;
+/// What is advised where the system allows more.
+const MANY_DESCRIPTORS: u64 = 65_536;
+
+fn show(limit: u64) -> String {
+    if limit == u64::MAX { "unlimited".to_owned() } else { limit.to_string() }
+}
+
+/// What the limit of open descriptors lets a process do, and what to set. The library leaves it as it is: who may have
+/// more than 1,024 descriptors gets numbers that select(2) cannot take.
+fn descriptors(soft: u64, hard: u64) -> Finding {
+    let text = format!("open descriptors: {} (may be raised to {})", show(soft), show(hard));
+    if hard < ENOUGH_DESCRIPTORS {
+        let advice = "each peer over tcp takes one: have the hard limit raised (limits.conf, ulimit -Hn)";
+        return bad(LIMITS, Grade::Problem, text, advice);
+    }
+    if soft < ENOUGH_DESCRIPTORS {
+        let advice = format!(
+            "each peer over tcp takes one, and the library does not raise the limit: start programs with many peers after \
+             `ulimit -n {}`, unless they use select(2)",
+            hard.min(MANY_DESCRIPTORS)
+        );
+        return bad(LIMITS, Grade::Notice, text, advice);
+    }
+    good(LIMITS, text)
+}
+
 fn limits_of_process(out: &mut Vec<Finding>) {
-    const AREA: &str = "limits";
-    let show = |value: u64| if value == u64::MAX { "unlimited".to_owned() } else { value.to_string() };
     if let Some((soft, hard)) = limits::limit(Limit::Descriptors) {
-        // The library raises the soft limit itself.
-        let text = format!("open descriptors: {} (may be raised to {})", show(soft), show(hard));
-        if hard < 4096 {
-            out.push(bad(
-                AREA,
-                Grade::Problem,
-                text,
-                "each peer takes one: raise the hard limit (ulimit -Hn, limits.conf)",
-            ));
-        } else {
-            out.push(good(AREA, text));
-        }
+        out.push(descriptors(soft, hard));
     }
     if let Some((soft, _)) = limits::limit(Limit::LockedMemory) {
         let text = format!("locked memory: {} bytes", show(soft));
         if soft < 64 << 20 {
             let advice = "enough for tcp, udp and shm; adapters for RDMA need more (ulimit -l unlimited)";
-            out.push(bad(AREA, Grade::Notice, text, advice));
+            out.push(bad(LIMITS, Grade::Notice, text, advice));
         } else {
-            out.push(good(AREA, text));
+            out.push(good(LIMITS, text));
         }
     }
     if let Some((soft, _)) = limits::limit(Limit::Processes) {
-        out.push(good(AREA, format!("processes and threads: {}", show(soft))));
+        out.push(good(LIMITS, format!("processes and threads: {}", show(soft))));
     }
 }
 
@@ -223,5 +239,26 @@ fn environment(out: &mut Vec<Finding>) {
                 "it is for another implementation or misspelt: fi_info -e lists what there is",
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_limit_of_descriptors_is_said_with_what_to_set() {
+        let low = descriptors(1024, 524_288);
+        assert_eq!(low.grade, Grade::Notice);
+        assert!(low.text.contains("1024 (may be raised to 524288)"), "{}", low.text);
+        assert!(low.advice.is_some_and(|advice| advice.contains("`ulimit -n 65536`") && advice.contains("select(2)")));
+        assert!(descriptors(256, 4096).advice.is_some_and(|advice| advice.contains("`ulimit -n 4096`")));
+        assert!(descriptors(1024, u64::MAX).advice.is_some_and(|advice| advice.contains("`ulimit -n 65536`")));
+        assert_eq!(descriptors(65_536, 65_536), good(LIMITS, "open descriptors: 65536 (may be raised to 65536)"));
+        assert_eq!(descriptors(u64::MAX, u64::MAX).grade, Grade::Good);
+        // More than the hard limit cannot be set.
+        let hard = descriptors(1024, 1024);
+        assert_eq!(hard.grade, Grade::Problem);
+        assert!(hard.advice.is_some_and(|advice| advice.contains("hard limit")));
     }
 }

@@ -6,9 +6,10 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, ProgressModel};
 use ofi_engine::datagram::{self, Datagrams};
-use ofi_engine::endpoint::{Config, Opener};
+use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
@@ -39,7 +40,7 @@ impl fmt::Debug for Domain {
 /// An endpoint of any provider.
 pub(crate) trait Erased: Send + Sync {
     fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()>;
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>);
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()>;
     fn enable(&self) -> Result<()>;
     fn local_addr(&self) -> Result<Addr>;
     fn connect(&self, to: Addr) -> Result<()>;
@@ -57,8 +58,8 @@ impl<T: Transport> Erased for Held<T> {
         self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
         self.0.bind_av(av)
     }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) {
-        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()));
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
+        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()))
     }
     fn enable(&self) -> Result<()> {
         self.0.enable()
@@ -95,8 +96,9 @@ impl<D: Datagrams> Erased for Packets<D> {
         self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
         self.0.bind_av(av)
     }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) {
+    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
         self.0.bind_eq(eq);
+        Ok(())
     }
     fn enable(&self) -> Result<()> {
         self.0.enable()
@@ -131,20 +133,23 @@ impl DomainVisitor for Open {
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
         Arc::new(move |info| {
-            let format = info.addr_format;
+            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
+            let account = peer_account();
+            let charged = account.clone();
             let (speaker, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
-                (Speaker::Msg, Box::new(move |addr| provider.open_msg(addr)))
+                (Speaker::Msg, Box::new(move |addr| provider.open_msg(addr, class, &charged)))
             } else {
-                (Speaker::Rdm, Box::new(move |addr| provider.open_rdm(addr, format)))
+                (Speaker::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
             };
             let config = Config {
                 speaker,
                 caps: info.caps,
                 tx_size: info.tx.size,
                 rx_size: info.rx.size,
-                inject_size: info.tx.inject_size,
+                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
                 nonce: ofi_os::random(),
                 provider: provider.name(),
+                account,
             };
             Arc::new(Held(Engine::new(Park, config, info.src_addr, opener, auto.clone())))
         })
@@ -153,14 +158,13 @@ impl DomainVisitor for Open {
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
         Arc::new(move |info| {
-            let format = info.addr_format;
+            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
             let config = datagram::Config {
                 caps: info.caps,
-                max_msg_size: info.ep.max_msg_size,
-                inject_size: info.tx.inject_size,
+                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
                 rx_size: info.rx.size,
             };
-            let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format));
+            let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
             Arc::new(Packets(DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())))
         })
     }
@@ -197,7 +201,7 @@ impl Domain {
         let av = Arc::new(AddressVector::new(0, false));
         engine.bind(&cq.queue, &av)?;
         if let Some(events) = events {
-            engine.bind_eq(&events.0);
+            engine.bind_eq(&events.0)?;
         }
         engine.enable()?;
         Ok(Endpoint { engine, av, flights: self.flights.clone() })

@@ -21,8 +21,8 @@ pub use domain::{CompletionQueue, Domain, Endpoint};
 pub use ofi_core::error::Result;
 pub use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
 pub use ofi_core::info::{Hints, Info};
-pub use ofi_core::negotiate::Reason;
 pub use ofi_core::param::{self, Param, ParamKind};
+pub use ofi_core::reason::{Problem, Reason};
 pub use ofi_core::show::info as text_of;
 pub use ofi_core::{
     Addr, AddrFormat, Caps, Cause, EndpointType, Errno, Error, FiAddr, Mode, MrMode, OpFlags, Protocol, Version,

@@ -3,7 +3,7 @@
 //! see a prefix.
 
 use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
-use crate::{convert, exports};
+use crate::exports;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Version};
 
@@ -93,7 +93,7 @@ macro_rules! versions {
         pub(crate) unsafe extern "C" fn $dupinfo(info: *const fi_info) -> *mut fi_info {
             let copy = |info| {
                 // SAFETY: the info is current.
-                unsafe { convert::duplicate(info) }
+                unsafe { exports::fi_dupinfo(info) }
             };
             // SAFETY: a caller of that version passes an info in its layout.
             unsafe { with_current(info, $layout, copy) }

@@ -3,14 +3,17 @@
 //! version must not appear.
 
 use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
-use crate::guard::{put, put_text, refuse, text};
+use crate::guard::{make, out_of_memory, refuse, text};
 use crate::object::{self, LogObj};
-use crate::{compat, convert, logging, opened, param, tostr};
+use crate::reserve::Watch;
+use crate::{compat, convert, fork, logging, opened, param, tostr};
 use core::cell::RefCell;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Error, Version};
 use ofi_registry::Query;
+use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 macro_rules! export {
     ($($target:path => $($name:literal $at:literal $node:literal),+;)*) => {$($(
@@ -59,6 +62,12 @@ export! {
     param::fi_freeparams => "fi_freeparams" "@@" "1.0";
 }
 
+/// What a call begins with that may be a program's first.
+fn begin() -> Result<(), Error> {
+    logging::init();
+    fork::watch().map_err(|errno| Error::new(errno, "watch for forks"))
+}
+
 /// fi_getinfo(3).
 pub(crate) unsafe extern "C" fn fi_getinfo(
     version: u32,
@@ -68,11 +77,22 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    logging::init();
+    if info.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // A caller may free it after an error, too. One that asks for a newer interface gets nothing at all, as by libfabric.
+    if Version(version) <= Version::API {
+        // SAFETY: not null, so valid by fi_getinfo(3).
+        unsafe { info.write(core::ptr::null_mut()) };
+    }
+    if let Err(error) = begin() {
+        return refuse(&error);
+    }
     if flags & !(FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN) != 0 {
         let what = format!("look for providers with the undefined flags {flags:#x}");
         return refuse(&Error::new(Errno::EBADFLAGS, what));
     }
+    let watch = Watch::begin();
     // SAFETY: null or ends with NUL by fi_getinfo(3).
     let node = unsafe { text(node) };
     // SAFETY: null or ends with NUL by fi_getinfo(3).
@@ -80,39 +100,48 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     // SAFETY: null or a valid info by fi_getinfo(3).
     let asked = unsafe { hints.as_ref() };
     let handle = asked.map_or(core::ptr::null_mut(), |hints| hints.handle);
+    let source = flags & FI_SOURCE != 0;
     let hints = asked.map(|hints| {
+        // An address that does not count is not looked at: neither is its length (fi_getinfo(3)).
+        let mut counting = *hints;
+        if source {
+            counting.src_addr = core::ptr::null_mut();
+        } else if node.is_some() || service.is_some() {
+            counting.dest_addr = core::ptr::null_mut();
+        }
         // SAFETY: a valid info has valid members.
-        let mut wanted = unsafe { convert::hints(hints) };
+        let mut wanted = unsafe { convert::hints(&counting) };
         // SAFETY: as above.
-        unsafe { opened::narrow(hints, &mut wanted) };
+        unsafe { opened::narrow(&counting, &mut wanted) };
         wanted
     });
     let query = Query {
         version: Version(version),
         node,
         service,
-        source: flags & FI_SOURCE != 0,
+        source,
         numeric: flags & FI_NUMERICHOST != 0,
         names_only: flags == FI_PROV_ATTR_ONLY,
         hints,
     };
     let found = match ofi_registry::discover(&query) {
         Ok((found, _)) => found,
+        Err(_) if watch.lacked() => return out_of_memory("look for providers"),
         Err(error) => return refuse(&error),
     };
-    let list = convert::list_to_c(&found);
+    let list = match convert::list_to_c(&found) {
+        Ok(list) if !watch.lacked() => list,
+        _ => return out_of_memory("look for providers"),
+    };
     // SAFETY: the list was made above and nobody else knows it.
-    unsafe { opened::complete(list, handle) };
-    // SAFETY: null or valid by fi_getinfo(3).
-    match unsafe { put(info, list) } {
-        Ok(()) if list.is_null() => Errno::ENODATA.negative(),
-        Ok(()) => 0,
-        Err(errno) => {
-            // SAFETY: the list was made above and nobody else knows it.
-            unsafe { convert::free_list(list) };
-            errno.negative()
-        }
+    unsafe { opened::complete(list.as_ptr(), handle) };
+    if watch.lacked() {
+        return out_of_memory("look for providers");
     }
+    let list = list.into_raw();
+    // SAFETY: not null, so valid by fi_getinfo(3).
+    unsafe { info.write(list) };
+    if list.is_null() { Errno::ENODATA.negative() } else { 0 }
 }
 
 /// fi_getinfo(3).
@@ -124,7 +153,7 @@ pub(crate) unsafe extern "C" fn fi_freeinfo(info: *mut fi_info) {
 /// fi_getinfo(3).
 pub(crate) unsafe extern "C" fn fi_dupinfo(info: *const fi_info) -> *mut fi_info {
     // SAFETY: null or a valid info (fi_getinfo(3)).
-    unsafe { convert::duplicate(info) }
+    unsafe { convert::duplicate(info) }.map_or(core::ptr::null_mut(), convert::Infos::into_raw)
 }
 
 /// fi_fabric(3).
@@ -133,7 +162,9 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
-    logging::init();
+    if let Err(error) = begin() {
+        return refuse(&error);
+    }
     // SAFETY: null or valid by fi_fabric(3).
     let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
     // SAFETY: null or ends with NUL by fi_fabric(3).
@@ -142,14 +173,13 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     if !ofi_registry::has_provider(&provider) {
         return Errno::ENODEV.negative();
     }
-    if fabric.is_null() {
-        return Errno::EINVAL.negative();
-    }
-    // SAFETY: not null, and ends with NUL by fi_fabric(3).
-    let name = unsafe { text(attr.name) }.unwrap_or_default();
-    let opened = crate::ops::fabric::open(provider, name, Version(attr.api_version), context);
-    // SAFETY: not null, so valid by fi_fabric(3).
-    unsafe { put(fabric, opened) }.map_or_else(Errno::negative, |()| 0)
+    let open = |_: &Watch| {
+        // SAFETY: not null, and ends with NUL by fi_fabric(3).
+        let name = unsafe { text(attr.name) }.unwrap_or_default();
+        Ok(crate::ops::fabric::open(provider, name, Version(attr.api_version), context))
+    };
+    // SAFETY: `fabric` is null or valid by fi_fabric(3), and the fabric is new.
+    unsafe { make(fabric, "open a fabric", open) }
 }
 
 /// fi_fabric(3).
@@ -183,7 +213,9 @@ pub(crate) unsafe extern "C" fn fi_open(
     fid: *mut fid_t,
     context: *mut c_void,
 ) -> c_int {
-    logging::init();
+    if let Err(error) = begin() {
+        return refuse(&error);
+    }
     // SAFETY: null or ends with NUL by fi_open(3).
     let Some(name) = (unsafe { text(name) }) else { return Errno::EINVAL.negative() };
     let known = ["mr_cache", "logging"].iter().any(|known| name.eq_ignore_ascii_case(known));
@@ -196,16 +228,9 @@ pub(crate) unsafe extern "C" fn fi_open(
     } else if logging::is_imported() {
         Errno::EALREADY.negative()
     } else {
-        let log = object::install(LogObj { fid: object::header::<LogObj>(context) });
-        // SAFETY: null or valid by fi_open(3).
-        unsafe { put(fid, log.cast()) }.map_or_else(
-            |errno| {
-                // SAFETY: made above and not given away.
-                drop(unsafe { object::reclaim::<LogObj>(log.cast()) });
-                errno.negative()
-            },
-            |()| 0,
-        )
+        let open = |_: &Watch| Ok(object::install(LogObj { fid: object::header::<LogObj>(context) }).cast());
+        // SAFETY: `fid` is null or valid by fi_open(3), and the object is new.
+        unsafe { make(fid, "open the log", open) }
     }
 }
 
@@ -219,12 +244,25 @@ pub(crate) unsafe extern "C" fn fi_strerror(errnum: c_int) -> *const c_char {
     static_text(Errno::from_raw(errnum).text().or_else(|| Errno::EOTHER.text()).unwrap_or_default())
 }
 
+type Texts = BTreeMap<&'static str, CString>;
+
+fn texts() -> MutexGuard<'static, Texts> {
+    static TEXTS: Mutex<Texts> = Mutex::new(BTreeMap::new());
+    TEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock of [`fi_strerror`], while the process is forked.
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Texts>);
+
+/// Keeps others out of [`fi_strerror`].
+pub(crate) fn hold() -> Held {
+    Held(texts())
+}
+
 /// The text as a C string that is never freed.
 fn static_text(text: &'static str) -> *const c_char {
-    use std::collections::BTreeMap;
-    use std::sync::{Mutex, PoisonError};
-    static TEXTS: Mutex<BTreeMap<&'static str, CString>> = Mutex::new(BTreeMap::new());
-    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    fork::try_watch();
+    let mut texts = texts();
     let entry = texts.entry(text).or_insert_with(|| CString::new(text).unwrap_or_default());
     // The map only grows, and a CString's bytes do not move with it.
     entry.as_ptr()
@@ -241,10 +279,4 @@ pub(crate) fn keep(text: String) -> *const c_char {
         *last = CString::new(text).unwrap_or_default();
         last.as_ptr()
     })
-}
-
-/// Copies text for a caller that passed a buffer.
-pub(crate) fn copy_text(text: &str, buf: *mut c_char, len: usize) {
-    // SAFETY: callers pass a buffer of `len` bytes, or null.
-    unsafe { put_text(text, buf, len) };
 }

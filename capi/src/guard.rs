@@ -1,6 +1,7 @@
 //! Small tools of the boundary: results as C returns them, pointers as values.
 
-use crate::abi::fi_provider;
+use crate::abi::{fi_provider, fid};
+use crate::reserve::Watch;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Errno, Error};
@@ -20,6 +21,47 @@ pub(crate) fn refuse(error: &Error) -> c_int {
     let level = if error.errno() == Errno::ENOSYS { Level::Warn } else { Level::Error };
     log::log("", level, Subsystem::Core, || error.to_string());
     error.errno().negative()
+}
+
+/// Makes an object for C: what `open` gives is written to `out`. If that took the last of the memory it is closed again. `what` says what this
+/// is, for the log.
+///
+/// # Safety
+/// `out` is null or valid, and `open` gives an object of this library that nobody else knows, or fails.
+pub(crate) unsafe fn make<T>(
+    out: *mut *mut T,
+    what: &'static str,
+    open: impl FnOnce(&Watch) -> Result<*mut T, Error>,
+) -> c_int {
+    if out.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    let watch = Watch::begin();
+    match open(&watch) {
+        Ok(object) if watch.verdict() => {
+            let header = object.cast::<fid>();
+            // SAFETY: the object begins with its header.
+            let ops = unsafe { (*header).ops };
+            // SAFETY: the header names the object's table, which is a static.
+            let close = unsafe { (*ops).close };
+            // SAFETY: the object's own function, for the object, which nobody else knows.
+            unsafe { close(header) };
+            out_of_memory(what)
+        }
+        Ok(object) => {
+            // SAFETY: not null, so valid by this function's contract.
+            unsafe { out.write(object) };
+            0
+        }
+        Err(_) if watch.verdict() => out_of_memory(what),
+        Err(error) => refuse(&error),
+    }
+}
+
+/// What a call answers that has used up the memory, or found none.
+#[cold]
+pub(crate) fn out_of_memory(what: &'static str) -> c_int {
+    refuse(&Error::new(Errno::ENOMEM, what))
 }
 
 /// What a data call returns.
@@ -66,26 +108,37 @@ pub(crate) unsafe fn bytes(data: *const c_void, len: usize) -> Vec<u8> {
     unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
 }
 
+/// The address of `len` bytes at `data`. Only what an address of its family has is read, whatever the length says beyond
+/// that.
+///
+/// # Safety
+/// `data` is null, or has `len` readable bytes, of which what lies behind the address need not be there.
+pub(crate) unsafe fn sized_addr(data: *const c_void, len: usize) -> Option<Addr> {
+    if data.is_null() || len < size_of::<u16>() {
+        return None;
+    }
+    // SAFETY: not null, so an address with at least its family by this function's contract.
+    let family = unsafe { data.cast::<u16>().read_unaligned() };
+    let whole = match i32::from(family) {
+        libc::AF_INET => ofi_core::addr::SOCKADDR_IN_LEN.min(len),
+        libc::AF_INET6 => ofi_core::addr::SOCKADDR_IN6_LEN.min(len),
+        // SAFETY: "fi" is no family, so it is a string of at most `len` bytes.
+        _ if family == u16::from_ne_bytes(*b"fi") => unsafe {
+            libc::strnlen(data.cast(), len.min(ofi_core::addr::MAX_LEN))
+        },
+        _ => return None,
+    };
+    // SAFETY: an address of that family has that many bytes by this function's contract.
+    Addr::decode(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), whole) })
+}
+
 /// The address at `addr`: a socket address, whose length its family tells, or a string.
 ///
 /// # Safety
 /// `addr` is null or points to a socket address of the length of its family, or to a string that ends with NUL.
 pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
-    if addr.is_null() {
-        return None;
-    }
-    // SAFETY: a socket address has at least its family.
-    let family = unsafe { addr.cast::<u16>().read_unaligned() };
-    let len = match i32::from(family) {
-        libc::AF_INET => ofi_core::addr::SOCKADDR_IN_LEN,
-        libc::AF_INET6 => ofi_core::addr::SOCKADDR_IN6_LEN,
-        // SAFETY: "fi" is no family, so it is a string that ends with NUL.
-        _ if family == u16::from_ne_bytes(*b"fi") => unsafe { libc::strnlen(addr.cast(), ofi_core::addr::MAX_LEN) },
-        _ => return None,
-    };
-    // SAFETY: an address of that family has that many bytes by this function's contract.
-    let bytes = unsafe { core::slice::from_raw_parts(addr.cast::<u8>(), len) };
-    Addr::decode(bytes)
+    // SAFETY: the length of its family, or a string that ends before that, by this function's contract.
+    unsafe { sized_addr(addr, ofi_core::addr::MAX_LEN) }
 }
 
 /// Copies an address out as fi_getname(3) does: as much as fits, the full length, and -FI_ETOOSMALL if it did not.

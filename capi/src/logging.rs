@@ -3,6 +3,7 @@
 //! line for each failed operation or object, by its root cause.
 
 use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
+use crate::fork;
 use crate::guard::{name_of, text};
 use crate::object::{self, LogObj, ours};
 use crate::ops::absent;
@@ -10,10 +11,9 @@ use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::Version;
 use ofi_core::log::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
-use ofi_core::param::Param;
+use ofi_core::param::{Param, parse_number};
 use std::ffi::CString;
-use std::io::Write;
-use std::sync::{Once, OnceLock, PoisonError, RwLock};
+use std::sync::{Once, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
@@ -56,7 +56,8 @@ impl Filter {
             level: Level::wanted().map(level_number),
             subsystems: Names::parse(var(&LOG_SUBSYS).as_deref()),
             providers: Names::parse(var(&LOG_PROV).as_deref()),
-            interval_ms: LOG_INTERVAL.number(2000),
+            // Not `number`: that reports what is no number to the log, which is not there yet.
+            interval_ms: var(&LOG_INTERVAL).as_deref().and_then(parse_number).unwrap_or(2000),
         }
     }
 
@@ -153,6 +154,20 @@ impl Callbacks {
 }
 
 static IMPORTED: RwLock<Option<Callbacks>> = RwLock::new(None);
+
+/// The lock of the log, while the process is forked.
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'static, Option<Callbacks>>);
+
+/// Keeps others out of [`imported`].
+pub(crate) fn hold() -> Held {
+    Held(IMPORTED.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Makes what is made once.
+pub(crate) fn settle() {
+    init();
+    filter();
+}
 
 fn imported() -> Option<Callbacks> {
     *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
@@ -251,8 +266,10 @@ fn print(
     let pid = std::process::id();
     let text = text.trim_end();
     let line = format!("libfabric:{pid}:{seconds}::{provider}:{subsystem}:{function}():{line}<{level}> {text}\n");
-    // A log that cannot be written has nowhere to say so.
-    drop(std::io::stderr().write_all(line.as_bytes()));
+    // Not by the standard library, whose lock another thread may have held when this process was forked. A log that cannot
+    // be written has nowhere to say so.
+    // SAFETY: the line has its bytes.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// fi_provider(3).
@@ -261,6 +278,7 @@ pub(crate) unsafe extern "C" fn fi_log_enabled(provider: *const fi_provider, lev
     if level < 0 {
         return 0;
     }
+    fork::try_watch();
     if let Some(callbacks) = imported() {
         let provider = if provider.is_null() { named("") } else { provider };
         return c_int::from(callbacks.enabled(provider, level, subsystem));
@@ -353,6 +371,7 @@ unsafe extern "C" fn log_formatted(
     if format.is_null() || level < 0 {
         return;
     }
+    fork::try_watch();
     // SAFETY: null or valid by fi_provider(3).
     let name = unsafe { name_of(provider) }.unwrap_or_default();
     // SAFETY: null or ends with NUL by fi_provider(3).

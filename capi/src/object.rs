@@ -7,15 +7,18 @@ use crate::abi::{
     FI_CLASS_FABRIC, FI_CLASS_LOG, FI_CLASS_MC, FI_CLASS_PEP, FI_CLASS_POLL, FI_CLASS_WAIT, fi_ops, fid, fid_av,
     fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mc, fid_pep, fid_poll, fid_wait,
 };
+use crate::fork;
 use crate::opened::Listed;
+use crate::ops::dead;
 use crate::ops::poll::Polled;
 use crate::ops::wait::{Wait, WaitSet};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
-use ofi_core::{Addr, AddrFormat, BindFlags, Errno, FiAddr, Info, Version};
+use ofi_core::{Addr, AddrFormat, BindFlags, Errno, FiAddr, Info, TrafficClass, Version};
 use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::limits::SizeLimit;
 use ofi_engine::{AddressVector, Auto, EventQueue, Waiting};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::primitive::AtomicU64;
@@ -32,6 +35,10 @@ pub(crate) unsafe trait Object {
     const CLASS: usize;
     /// The table of general operations.
     const OPS: &'static fi_ops;
+
+    /// Gives it the tables of an object that was inherited from another process. In a handler of signals: nothing is
+    /// allocated, nothing is locked.
+    fn bury(&mut self);
 }
 
 /// The public header of an object that is being made.
@@ -45,10 +52,13 @@ fn ops_of<O: Object>() -> *const fi_ops {
 
 /// Hands an object to C.
 pub(crate) fn install<O: Object>(object: O) -> *mut O {
-    Box::into_raw(Box::new(object))
+    let object = Box::into_raw(Box::new(object));
+    fork::enter(object);
+    object
 }
 
-/// The object that C passes back. `EINVAL` for null and for whatever is not ours.
+/// The object that C passes back. `EINVAL` for null and for whatever is not ours, `EOPBADSTATE` for one that this process
+/// inherited.
 ///
 /// # Safety
 /// `object` is null, or points to a `struct fid` of a living object, ours or another library's, that stays alive for
@@ -57,10 +67,20 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
     // SAFETY: the caller passes null or a living object.
     let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
     if header.fclass != O::CLASS || header.ops != ops_of::<O>() {
-        return Err(Errno::EINVAL);
+        return Err(if fork::is_inherited(header) { Errno::EOPBADSTATE } else { Errno::EINVAL });
     }
     // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
     Ok(unsafe { &*object.cast::<O>() })
+}
+
+/// Why an object is none of those that a call takes: `EINVAL`, or `EOPBADSTATE` for one that this process inherited.
+///
+/// # Safety
+/// As for [`borrow`].
+pub(crate) unsafe fn unfit(object: *mut fid) -> Errno {
+    // SAFETY: this function's contract.
+    let inherited = unsafe { object.as_ref() }.is_some_and(fork::is_inherited);
+    if inherited { Errno::EOPBADSTATE } else { Errno::EINVAL }
 }
 
 /// The object of a thunk: what C calls it with. Returns the error number from the thunk for null.
@@ -80,6 +100,7 @@ pub(crate) use ours;
 /// # Safety
 /// As for [`borrow`], and the caller does not use the object again.
 pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
+    fork::leave(object);
     // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
     unsafe { Box::from_raw(object.cast::<O>()) }
 }
@@ -118,11 +139,13 @@ pub(crate) struct DomainObj {
     pub(crate) api: Version,
     pub(crate) format: AddrFormat,
     pub(crate) av_type: u32,
+    /// The traffic class of endpoints that name none.
+    pub(crate) class: TrafficClass,
     /// Entries of address vectors may have ids (FI_AV_USER_ID).
     pub(crate) user_ids: bool,
     pub(crate) listed: Option<Listed>,
-    /// Keeps the event queue that was bound to it in use.
-    pub(crate) eq: Mutex<Option<Child>>,
+    /// The event queue of endpoints that have none of their own, which it keeps open.
+    pub(crate) eq: Mutex<Option<(Arc<EventQueue>, Child)>>,
     pub(crate) children: Children,
     pub(crate) parent: Child,
 }
@@ -145,12 +168,13 @@ pub(crate) struct EpObj {
     pub(crate) several: bool,
     /// It takes tagged messages.
     pub(crate) tagged: bool,
-    /// The largest message, tagged message, inject and tagged inject: what there is, and what the application set.
-    pub(crate) limits: [(usize, AtomicU64); 4],
     /// The request that this endpoint will accept.
     pub(crate) request: Mutex<Option<ConnectionRequest>>,
     /// The handle that the request came with, freed with the endpoint; null if there was none.
     pub(crate) handle: *mut fid,
+    pub(crate) format: AddrFormat,
+    /// What events call it: the endpoint itself, also where this is another name of it.
+    pub(crate) owner: Owner,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
 }
@@ -160,6 +184,7 @@ pub(crate) struct EpObj {
 pub(crate) struct PepObj {
     pub(crate) c: fid_pep,
     pub(crate) control: Box<dyn PepControl>,
+    pub(crate) format: AddrFormat,
     pub(crate) parent: Child,
 }
 
@@ -219,6 +244,8 @@ pub(crate) struct McObj {
     pub(crate) c: fid_mc,
     pub(crate) ep: Arc<dyn EpControl>,
     pub(crate) group: Addr,
+    /// Whether it receives.
+    pub(crate) receive: bool,
     /// Keeps the endpoint open.
     pub(crate) parent: Child,
 }
@@ -253,29 +280,42 @@ pub(crate) struct ConnReqObj {
 }
 
 macro_rules! kinds {
-    ($($kind:ty, $class:expr, $ops:path;)*) => {$(
+    ($($kind:ty, $class:expr, $ops:path, $header:ident $(.$fid:ident)? [$($table:ident)*];)*) => {$(
         // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.
         unsafe impl Object for $kind {
             const CLASS: usize = $class;
             const OPS: &'static fi_ops = &$ops;
+
+            fn bury(&mut self) {
+                self.$header$(.$fid)?.ops = &dead::FID_OPS;
+                $(self.c.$table = dead::table();)*
+            }
         }
     )*};
 }
 
 kinds! {
-    FabricObj, FI_CLASS_FABRIC, crate::ops::fabric::FID_OPS;
-    DomainObj, FI_CLASS_DOMAIN, crate::ops::domain::FID_OPS;
-    EpObj, FI_CLASS_EP, crate::ops::endpoint::FID_OPS;
-    PepObj, FI_CLASS_PEP, crate::ops::passive::FID_OPS;
-    CqObj, FI_CLASS_CQ, crate::ops::cq::FID_OPS;
-    AvObj, FI_CLASS_AV, crate::ops::av::FID_OPS;
-    EqObj, FI_CLASS_EQ, crate::ops::eq::FID_OPS;
-    CntrObj, FI_CLASS_CNTR, crate::ops::cntr::FID_OPS;
-    LogObj, FI_CLASS_LOG, crate::logging::FID_OPS;
-    McObj, FI_CLASS_MC, crate::ops::group::FID_OPS;
-    WaitObj, FI_CLASS_WAIT, crate::ops::wait::FID_OPS;
-    PollObj, FI_CLASS_POLL, crate::ops::poll::FID_OPS;
-    ConnReqObj, FI_CLASS_CONNREQ, crate::ops::eq::REQUEST_FID_OPS;
+    FabricObj, FI_CLASS_FABRIC, crate::ops::fabric::FID_OPS, c.fid [ops];
+    DomainObj, FI_CLASS_DOMAIN, crate::ops::domain::FID_OPS, c.fid [ops mr];
+    EpObj, FI_CLASS_EP, crate::ops::endpoint::FID_OPS, c.fid [ops cm msg rma tagged atomic collective];
+    PepObj, FI_CLASS_PEP, crate::ops::passive::FID_OPS, c.fid [ops cm];
+    CqObj, FI_CLASS_CQ, crate::ops::cq::FID_OPS, c.fid [ops];
+    AvObj, FI_CLASS_AV, crate::ops::av::FID_OPS, c.fid [ops];
+    EqObj, FI_CLASS_EQ, crate::ops::eq::FID_OPS, c.fid [ops];
+    CntrObj, FI_CLASS_CNTR, crate::ops::cntr::FID_OPS, c.fid [ops];
+    McObj, FI_CLASS_MC, crate::ops::group::FID_OPS, c.fid [];
+    WaitObj, FI_CLASS_WAIT, crate::ops::wait::FID_OPS, c.fid [ops];
+    PollObj, FI_CLASS_POLL, crate::ops::poll::FID_OPS, c.fid [ops];
+    ConnReqObj, FI_CLASS_CONNREQ, crate::ops::eq::REQUEST_FID_OPS, fid [];
+}
+
+// SAFETY: the struct is `repr(C)`, is its fid, and is made only by `install` with `header::<Self>`.
+unsafe impl Object for LogObj {
+    const CLASS: usize = FI_CLASS_LOG;
+    const OPS: &'static fi_ops = &crate::logging::FID_OPS;
+
+    /// The log is each process's own.
+    fn bury(&mut self) {}
 }
 
 /// What a domain does whatever its provider and locking.
@@ -308,21 +348,25 @@ pub(crate) trait EpControl: Send + Sync {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()>;
     fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()>;
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()>;
-    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner);
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
+    fn has_eq(&self) -> bool;
     fn enable(&self) -> Result<()>;
     fn cancel(&self, context: usize);
     fn min_multi_recv(&self) -> usize;
     fn set_min_multi_recv(&self, least: usize);
+    fn limit(&self, which: SizeLimit) -> usize;
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()>;
     fn local_addr(&self) -> Result<Addr>;
     fn set_local_addr(&self, addr: Addr) -> Result<()>;
     fn peer_addr(&self) -> Result<Addr>;
     fn connect(&self, to: Addr, data: &[u8]) -> Result<()>;
-    fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
+    /// Accepts the request, which is taken once nothing but the connection itself can fail.
+    fn accept(&self, request: &mut Option<ConnectionRequest>, data: &[u8]) -> Result<()>;
     fn shut_down(&self) -> core::result::Result<(), Errno>;
     /// Joins a group, to send to it, to receive from it, or both. `joined` is told the handle to send with before anybody
     /// can read of it.
     fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()>;
-    fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner);
+    fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner);
     fn close(&self);
 }
 
@@ -333,6 +377,7 @@ pub(crate) trait PepControl: Send + Sync {
     fn set_local_addr(&self, addr: Addr) -> Result<()>;
     fn listen(&self) -> Result<()>;
     fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
+    fn set_backlog(&self, requests: usize);
     fn close(&self);
 }
 
@@ -364,6 +409,8 @@ pub(crate) trait CntrControl: Waits {
     fn hold(&self) -> Child;
     fn read(&self) -> u64;
     fn read_errors(&self) -> u64;
+    /// Successes and errors, of which the application is not told by this.
+    fn check(&self) -> (u64, u64);
     fn add(&self, count: u64);
     fn add_errors(&self, count: u64);
     fn set(&self, value: u64);

@@ -20,6 +20,22 @@ fn list() -> MutexGuard<'static, Vec<Entry>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The list, while the process is forked.
+#[derive(Debug)]
+pub(crate) struct Held(MutexGuard<'static, Vec<Entry>>);
+
+/// Keeps others from the list.
+pub(crate) fn hold() -> Held {
+    Held(list())
+}
+
+impl Held {
+    /// None of the objects is one that could be named.
+    pub(crate) fn forget_all(&mut self) {
+        self.0.iter_mut().for_each(|entry| entry.address = 0);
+    }
+}
+
 /// An entry of the list, for as long as its object is open.
 #[derive(Debug)]
 pub(crate) struct Listed(usize);
@@ -89,6 +105,7 @@ pub(crate) unsafe fn complete(list_of_infos: *mut fi_info, handle: *mut fid) {
                     && name.as_deref() == Some(entry.name.as_str())
             };
             open.iter()
+                .filter(|entry| entry.address != 0)
                 .find(fits)
                 .map_or(core::ptr::null_mut(), |entry| core::ptr::with_exposed_provenance_mut::<c_void>(entry.address))
         };

@@ -1,6 +1,7 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
 use crate::abi::{fi_param, fi_provider};
+use crate::fork;
 use crate::guard::{name_of, text};
 use crate::logging::formatted;
 use core::ffi::{c_char, c_int, c_void};
@@ -83,6 +84,9 @@ unsafe extern "C" fn define_formatted(
     help: *const c_char,
     arguments: *mut c_void,
 ) -> c_int {
+    if let Err(errno) = fork::watch() {
+        return errno.negative();
+    }
     // SAFETY: null or ends with NUL by fi_provider(3).
     let (Some(name), false) = (unsafe { text(name) }, help.is_null()) else { return Errno::EINVAL.negative() };
     // SAFETY: not null, and the caller's arguments go with it.
@@ -108,6 +112,9 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     name: *const c_char,
     value: *mut c_void,
 ) -> c_int {
+    if let Err(errno) = fork::watch() {
+        return errno.negative();
+    }
     // SAFETY: null or ends with NUL by fi_provider(3).
     let (Some(name), false) = (unsafe { text(name) }, value.is_null()) else { return Errno::EINVAL.negative() };
     // SAFETY: null or valid by fi_provider(3).
@@ -144,10 +151,27 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     0
 }
 
+type Values = BTreeMap<(String, String), CString>;
+
+fn values() -> MutexGuard<'static, Values> {
+    static VALUES: Mutex<Values> = Mutex::new(BTreeMap::new());
+    VALUES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The locks of parameters, while the process is forked.
+pub(crate) struct Held {
+    _defined: MutexGuard<'static, Vec<Defined>>,
+    _values: MutexGuard<'static, Values>,
+}
+
+/// Keeps others from the parameters.
+pub(crate) fn hold() -> Held {
+    Held { _defined: defined(), _values: values() }
+}
+
 /// The value of a parameter as a C string that stays where it is: there is one for each value that a parameter ever had.
 fn forever(name: &str, value: String) -> *const c_char {
-    static VALUES: Mutex<BTreeMap<(String, String), CString>> = Mutex::new(BTreeMap::new());
-    let mut values = VALUES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut values = values();
     let text = CString::new(value.clone()).unwrap_or_default();
     values.entry((name.to_owned(), value)).or_insert(text).as_ptr()
 }
@@ -163,6 +187,9 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
     if params.is_null() || count.is_null() {
         return Errno::EINVAL.negative();
     }
+    if let Err(errno) = fork::watch() {
+        return errno.negative();
+    }
     let list = defined();
     // SAFETY: calloc takes any sizes.
     let array = unsafe { libc::calloc(list.len() + 1, size_of::<fi_param>()) }.cast::<fi_param>();
@@ -170,11 +197,22 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
         return Errno::ENOMEM.negative();
     }
     for (index, param) in list.iter().enumerate() {
-        let value = std::env::var(&param.name).map_or(core::ptr::null(), |value| duplicate(&value));
-        let entry =
-            fi_param { name: duplicate(&param.name), r#type: param.kind, help_string: duplicate(&param.help), value };
+        let value = std::env::var(&param.name).ok();
+        let entry = fi_param {
+            name: duplicate(&param.name),
+            r#type: param.kind,
+            help_string: duplicate(&param.help),
+            value: value.as_deref().map_or(core::ptr::null(), duplicate),
+        };
+        let whole =
+            !entry.name.is_null() && !entry.help_string.is_null() && (value.is_none() || !entry.value.is_null());
         // SAFETY: `index` is within the array.
         unsafe { array.wrapping_add(index).write(entry) };
+        if !whole {
+            // SAFETY: the array is made as of `fi_getparams`, and nobody else knows it.
+            unsafe { free_params(array, list.len()) };
+            return Errno::ENOMEM.negative();
+        }
     }
     // SAFETY: not null.
     unsafe { count.write(c_int::try_from(list.len()).unwrap_or(c_int::MAX)) };
@@ -185,17 +223,27 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
 
 /// fi_getparams(3).
 pub(crate) unsafe extern "C" fn fi_freeparams(params: *mut fi_param) {
-    let mut next = params;
+    let mut count = 0;
     // SAFETY: null, or an array from `fi_getparams`, which ends with a name that is null.
-    while let Some(param) = unsafe { next.as_ref() } {
-        if param.name.is_null() {
-            break;
-        }
+    while unsafe { params.wrapping_add(count).as_ref() }.is_some_and(|param| !param.name.is_null()) {
+        count += 1;
+    }
+    // SAFETY: as above.
+    unsafe { free_params(params, count) };
+}
+
+/// Frees an array and the texts of its first `count` entries.
+///
+/// # Safety
+/// It is null, or from `fi_getparams` and nobody's any more.
+unsafe fn free_params(params: *mut fi_param, count: usize) {
+    for index in 0..count {
+        // SAFETY: the array has so many entries by this function's contract; those that were not filled are zero.
+        let param = unsafe { &*params.wrapping_add(index) };
         for text in [param.name, param.help_string, param.value] {
             // SAFETY: null or from `strdup`.
             unsafe { libc::free(text.cast_mut().cast()) };
         }
-        next = next.wrapping_add(1);
     }
     // SAFETY: null or from `calloc`.
     unsafe { libc::free(params.cast()) };

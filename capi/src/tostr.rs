@@ -1,17 +1,19 @@
 //! fi_tostr(3): values and structures as text, in the layout that programs print and scripts read.
 
-use crate::abi::{fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fid};
+use crate::abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fi_ops, fid,
+};
 use crate::convert;
-use crate::exports::copy_text;
-use crate::guard::text;
+use crate::guard::{put_text, sized_addr, text};
 use core::ffi::{c_char, c_int, c_void};
+use core::mem::offset_of;
 use ofi_core::caps::completion_flag_names;
 use ofi_core::show::{self, Besides, Text, joined, listed};
 use ofi_core::{
-    Addr, AddrFormat, AvType, Caps, CqFormat, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol,
+    AddrFormat, AvType, Caps, CqFormat, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol,
     Threading, WaitObject,
 };
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn pointer<T>(pointer: *const T) -> String {
     show::pointer(pointer.addr())
@@ -30,12 +32,15 @@ unsafe fn address(format: u32, data: *const c_void, len: usize) -> Option<String
     if data.is_null() {
         return None;
     }
-    // SAFETY: this function's contract.
-    let bytes = unsafe { crate::guard::bytes(data, len) };
     if AddrFormat(format) == AddrFormat::ADDR_STR {
-        return Some(String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned());
+        // SAFETY: a string that ends with NUL, or after `len` bytes.
+        let len = unsafe { libc::strnlen(data.cast(), len) };
+        // SAFETY: that many bytes were just read.
+        let bytes = unsafe { crate::guard::bytes(data, len) };
+        return Some(String::from_utf8_lossy(&bytes).into_owned());
     }
-    Some(Addr::decode(&bytes).map(|addr| addr.to_string()).unwrap_or_default())
+    // SAFETY: this function's contract.
+    Some(unsafe { sized_addr(data, len) }.map(|addr| addr.to_string()).unwrap_or_default())
 }
 
 /// # Safety
@@ -57,13 +62,15 @@ unsafe fn info(out: &mut Text, info: &fi_info) {
     show::parts(out, &parts, nic.as_ref(), &besides);
 }
 
-fn av_attr(out: &mut Text, attr: &fi_av_attr) {
+/// # Safety
+/// The vector's name is null or ends with NUL.
+unsafe fn av_attr(out: &mut Text, attr: &fi_av_attr) {
     out.head(0, "fi_av_attr");
     out.line(1, "type", AvType(attr.r#type));
     out.line(1, "rx_ctx_bits", attr.rx_ctx_bits);
     out.line(1, "count", attr.count);
     out.line(1, "ep_per_node", attr.ep_per_node);
-    // SAFETY: null or ends with NUL.
+    // SAFETY: this function's contract.
     out.line(1, "name", unsafe { name(attr.name) });
     out.line(1, "map_addr", pointer(attr.map_addr));
     out.line(1, "flags", format_args!("{:#x}", attr.flags));
@@ -76,7 +83,7 @@ fn cq_attr(out: &mut Text, attr: &fi_cq_attr) {
     out.line(1, "format", CqFormat(attr.format));
     out.line(1, "wait_obj", WaitObject(attr.wait_obj));
     out.line(1, "signaling_vector", attr.signaling_vector);
-    out.line(1, "wait_cond", if attr.wait_cond == 1 { "FI_CQ_COND_THRESHOLD" } else { "FI_CQ_COND_NONE" });
+    out.line(1, "wait_cond", indexed(&WAIT_CONDS, attr.wait_cond));
     out.line(1, "wait_set", pointer(attr.wait_set));
 }
 
@@ -122,7 +129,7 @@ fn cq_err_entry(out: &mut Text, entry: &fi_cq_err_entry) {
     out.line(1, "err_data_size", entry.err_data_size);
 }
 
-const ATOMIC_TYPES: [&str; 14] = [
+const ATOMIC_TYPES: [&str; 16] = [
     "FI_INT8",
     "FI_UINT8",
     "FI_INT16",
@@ -137,6 +144,8 @@ const ATOMIC_TYPES: [&str; 14] = [
     "FI_DOUBLE_COMPLEX",
     "FI_LONG_DOUBLE",
     "FI_LONG_DOUBLE_COMPLEX",
+    "FI_INT128",
+    "FI_UINT128",
 ];
 const ATOMIC_OPS: [&str; 19] = [
     "FI_MIN",
@@ -185,11 +194,42 @@ const COLLECTIVE_OPS: [&str; 9] = [
     "FI_SCATTER",
     "FI_GATHER",
 ];
+const WAIT_CONDS: [&str; 2] = ["FI_CQ_COND_NONE", "FI_CQ_COND_THRESHOLD"];
 const HMEM_IFACES: [&str; 6] =
     ["FI_HMEM_SYSTEM", "FI_HMEM_CUDA", "FI_HMEM_ROCR", "FI_HMEM_ZE", "FI_HMEM_NEURON", "FI_HMEM_SYNAPSEAI"];
 
 fn indexed(names: &[&str], value: u32) -> String {
     (*names.get(value as usize).unwrap_or(&"Unknown")).to_owned()
+}
+
+/// The text of an object: what its own function says, or its address if it has none.
+///
+/// # Safety
+/// `fid` is an object, ours or another library's, whose table is as long as it says.
+unsafe fn object(fid: *const fid) -> String {
+    let address = || format!("fid: {}\n", pointer(fid));
+    type ToStr = unsafe extern "C" fn(*const fid, *mut c_char, usize) -> c_int;
+    let at = offset_of!(fi_ops, tostr);
+    // An application's table may be short and have empty slots, so it is not looked at as one of ours.
+    // SAFETY: an object has a table, or null.
+    let ops = unsafe { (*fid).ops }.cast::<u8>();
+    if ops.is_null() {
+        return address();
+    }
+    // SAFETY: a table begins with its size.
+    let size = unsafe { ops.cast::<usize>().read() };
+    if size < at + size_of::<ToStr>() {
+        return address();
+    }
+    // SAFETY: the table has that slot; an empty one is `None`.
+    let Some(tostr) = (unsafe { ops.wrapping_add(at).cast::<Option<ToStr>>().read() }) else { return address() };
+    let mut text = vec![0u8; 8192];
+    // SAFETY: the object's own function, for the object, with a buffer of that size.
+    if unsafe { tostr(fid, text.as_mut_ptr().cast(), text.len()) } != 0 {
+        return address();
+    }
+    text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(text.len()));
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The text of a value of that kind.
@@ -223,16 +263,23 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         5 => show::tx(&mut out, 0, unsafe { part(data) }.map(convert::tx_from_c).as_ref()),
         // SAFETY: the kind says what it is.
         6 => show::rx(&mut out, 0, unsafe { part(data) }.map(convert::rx_from_c).as_ref()),
-        // SAFETY: the kind says what it is.
-        7 => show::ep(&mut out, 0, unsafe { part(data) }.map(convert::ep_from_c).as_ref()),
+        7 => {
+            // SAFETY: the kind says what it is, and its members are valid; that holds for both.
+            let attr = unsafe { part(data) }.map(|attr| unsafe { convert::ep_from_c(attr) });
+            show::ep(&mut out, 0, attr.as_ref());
+        }
         8 => {
             // SAFETY: the kind says what it is.
             let attr: Option<&fi_domain_attr> = unsafe { part(data) };
             let open = attr.map_or(0, |attr| attr.domain.addr());
-            show::domain(&mut out, 0, attr.map(convert::domain_from_c).as_ref(), open);
+            // SAFETY: its members are valid.
+            show::domain(&mut out, 0, attr.map(|attr| unsafe { convert::domain_from_c(attr) }).as_ref(), open);
         }
-        // SAFETY: the kind says what it is.
-        9 => show::fabric(&mut out, 0, unsafe { part(data) }.map(convert::fabric_from_c).as_ref()),
+        9 => {
+            // SAFETY: the kind says what it is, and its members are valid; that holds for both.
+            let attr = unsafe { part(data) }.map(|attr| unsafe { convert::fabric_from_c(attr) });
+            show::fabric(&mut out, 0, attr.as_ref());
+        }
         10 => return Threading(small()).to_string(),
         11 => return ProgressModel(small()).to_string(),
         12 => return Protocol(small()).to_string(),
@@ -246,7 +293,8 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         20 => return joined(completion_flag_names(OpFlags::from_bits_retain(large()))),
         21 => return joined(MrMode::from_bits_retain(small()).names()),
         22 => return indexed(&OP_TYPES, small()),
-        23 => return format!("fid: {}\n", pointer(data)),
+        // SAFETY: the kind says what it is.
+        23 => return unsafe { object(data.cast()) },
         24 => return indexed(&COLLECTIVE_OPS, small()),
         25 => return indexed(&HMEM_IFACES, small()),
         26 => return CqFormat(small()).to_string(),
@@ -258,7 +306,8 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         29 => {
             // SAFETY: the kind says what it is.
             if let Some(value) = unsafe { part(data) } {
-                av_attr(&mut out, value);
+                // SAFETY: its members are valid.
+                unsafe { av_attr(&mut out, value) };
             }
         }
         30 => {
@@ -285,7 +334,7 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
                 cq_err_entry(&mut out, value);
             }
         }
-        34 => return indexed(&["FI_CQ_COND_NONE", "FI_CQ_COND_THRESHOLD"], small()),
+        34 => return indexed(&WAIT_CONDS, small()),
         35 => return WaitObject(small()).to_string(),
         _ => return "Unknown type".to_owned(),
     }
@@ -294,13 +343,34 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
 
 struct Shared([u8; 8192]);
 
+fn buffer() -> MutexGuard<'static, Shared> {
+    static BUFFER: Mutex<Shared> = Mutex::new(Shared([0; 8192]));
+    BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock of [`fi_tostr`], while the process is forked.
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Shared>);
+
+/// Keeps others out of [`fi_tostr`].
+pub(crate) fn hold() -> Held {
+    Held(buffer())
+}
+
 /// fi_tostr(3): in one buffer of the whole process, which is what the interface says.
 pub(crate) unsafe extern "C" fn fi_tostr(data: *const c_void, kind: c_int) -> *mut c_char {
-    static BUFFER: Mutex<Shared> = Mutex::new(Shared([0; 8192]));
-    let mut buffer = BUFFER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if data.is_null() {
+        return core::ptr::null_mut();
+    }
+    crate::fork::try_watch();
+    // An object's own function may do anything, such as call this one: it runs without the lock.
+    // SAFETY: fi_tostr(3) passes a value of that kind.
+    let text = unsafe { render(data, kind) };
+    let mut buffer = buffer();
     let place = buffer.0.as_mut_ptr().cast::<c_char>();
-    // SAFETY: the arguments are those of that function, the buffer has its size.
-    unsafe { fi_tostr_r(place, buffer.0.len(), data, kind) }
+    // The last two bytes are never part of the text.
+    // SAFETY: the buffer has its size.
+    unsafe { put_text(&text, place, buffer.0.len() - 1) };
+    place
 }
 
 /// fi_tostr(3).
@@ -316,7 +386,8 @@ pub(crate) unsafe extern "C" fn fi_tostr_r(
     // SAFETY: fi_tostr(3) passes a value of that kind.
     let text = unsafe { render(data, kind) };
     // The last two bytes are never part of the text.
-    copy_text(&text, buf, len.saturating_sub(1).max(1));
+    // SAFETY: fi_tostr(3) passes a buffer of `len` bytes.
+    unsafe { put_text(&text, buf, len.saturating_sub(1).max(1)) };
     buf
 }
 
@@ -325,6 +396,7 @@ pub(crate) unsafe extern "C" fn nic_tostr(fid: *const fid, buf: *mut c_char, len
     // SAFETY: C passes the nic that holds this table.
     let nic = unsafe { convert::nic(fid.cast()) };
     show::nic(&mut out, 0, nic.as_ref());
-    copy_text(&out.0, buf, len);
+    // SAFETY: fi_nic(3) passes a buffer of `len` bytes, or null.
+    unsafe { put_text(&out.0, buf, len) };
     0
 }

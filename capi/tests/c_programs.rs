@@ -1,150 +1,65 @@
 //! C programs against the built library: each is compiled with our headers, linked to the library under test, and run
-//! under a time limit. `OFI_TEST_LIBRARY` names another build of it, `OFI_TEST_ASAN=1` says that it is instrumented.
+//! under a time limit.
 
+use ofi_harness::{Program, Run, fabric, is_instrumented, is_sanitized};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The folder with the library as loaders look for it.
-fn library() -> &'static Path {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if asan() { "lib-asan" } else { "lib" });
-        std::fs::create_dir_all(&dir).unwrap();
-        let built = match std::env::var_os("OFI_TEST_LIBRARY") {
-            Some(path) => PathBuf::from(path),
-            None => {
-                let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-                let built = Command::new(cargo).args(["build", "-p", "ofi-capi"]).current_dir(HERE).status().unwrap();
-                assert!(built.success(), "the library does not build");
-                let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-                target.join("debug/libfabric.so")
-            }
-        };
-        std::fs::copy(&built, dir.join("libfabric.so.1"))
-            .unwrap_or_else(|error| panic!("{}: {error}", built.display()));
-        dir
-    })
-}
-
-fn asan() -> bool {
-    std::env::var_os("OFI_TEST_ASAN").is_some()
-}
-
 /// Compiles a program; its path.
 fn compile(name: &str) -> PathBuf {
-    let out = library().join(name.trim_end_matches(".c"));
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(Path::new(HERE).join("include"));
-    cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
-    cc.arg(Path::new(HERE).join("tests/c").join(name)).arg("-o").arg(&out);
-    cc.arg(library().join("libfabric.so.1")).args(["-ldl", "-lpthread"]);
-    if asan() {
-        cc.arg("-fsanitize=address");
-    }
-    let status = cc.status().expect("a C compiler");
-    assert!(status.success(), "{name} does not compile");
-    out
+    let source = Path::new(HERE).join("tests/c").join(name);
+    let program = Program::new(source).include(Path::new(HERE).join("include")).link(fabric());
+    program.compile().unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Runs a program with arguments; it must end with 0 within so many seconds.
-fn run(program: &Path, arguments: &[&str], seconds: u32) {
-    run_over("tcp", program, arguments, seconds);
-}
-
-/// Scenarios that fill the machine, or measure a time that a full one would spoil: nothing else runs meanwhile.
+/// Scenarios that fill the machine, or measure a time that a full one would spoil.
 const ALONE: &[&str] = &["storm", "crowd", "thousand", "kill", "spinning"];
-static OTHERS: RwLock<()> = RwLock::new(());
 
-/// The same over that provider.
-fn run_over(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
-    if arguments.iter().any(|argument| ALONE.contains(argument)) {
-        return run_alone(provider, program, arguments, seconds);
-    }
-    let _among_others = OTHERS.read().unwrap_or_else(PoisonError::into_inner);
-    run_now(provider, program, arguments, seconds);
-}
+/// Scenarios that wait for a deadline most of the time.
+const IDLE: &[&str] = &["blackhole", "stopped"];
 
-fn run_alone(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
-    let _alone = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
-    run_now(provider, program, arguments, seconds);
-}
-
-fn run_now(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", &seconds.to_string()])
-        .arg(program)
-        .args(arguments)
-        .env("LD_LIBRARY_PATH", library())
-        .env("OFI_TEST_PROVIDER", provider)
-        .env("ASAN_OPTIONS", "detect_leaks=0")
-        .output()
-        .expect("the program runs");
-    let in_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
-    if output.status.code() == Some(77) && !in_ci {
-        // What it needs is not to be had here, as it says.
-        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
-        return;
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} {arguments:?}: {}\n{text}", program.display(), output.status);
-    assert!(!text.contains("no version information"), "the loader warns: {text}");
+/// A program over a provider; it must end with 0 within so many seconds.
+fn run(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
+    let run = Run::new(program, seconds).arguments(arguments).on(fabric()).variable("OFI_TEST_PROVIDER", provider);
+    let is_one_of = |list: &[&str]| arguments.iter().any(|argument| list.contains(argument));
+    let run = if is_one_of(ALONE) { run.alone() } else { run };
+    let run = if is_one_of(IDLE) { run.idle() } else { run };
+    run.check();
 }
 
 #[test]
 fn every_version_takes_its_own_layout() {
-    run(&compile("surface.c"), &[], 60);
+    run("tcp", &compile("surface.c"), &[], 60);
 }
 
 #[test]
 fn an_instrumented_library_is_one() {
-    let bytes = std::fs::read(library().join("libfabric.so.1")).unwrap();
-    let needle = b"__asan_report_load";
-    let instrumented = bytes.windows(needle.len()).any(|window| window == needle);
-    assert_eq!(instrumented, asan());
+    assert_eq!(is_instrumented(fabric()), is_sanitized());
 }
 
 #[test]
 fn layouts_are_those_of_the_public_headers() {
-    run(&compile("layout.c"), &[], 10);
+    run("tcp", &compile("layout.c"), &[], 10);
 }
 
 #[test]
 fn headers_are_good_cpp() {
-    {
-        let file = "layout.c";
-        let status = Command::new("c++")
-            .args([
-                "-std=c++17",
-                "-x",
-                "c++",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-Wno-invalid-offsetof",
-                "-fsyntax-only",
-                "-I",
-            ])
-            .arg(Path::new(HERE).join("include"))
-            .arg(Path::new(HERE).join("tests/c").join(file))
-            .status()
-            .expect("a C++ compiler");
-        assert!(status.success());
+    let ways: [(&str, &[&str]); 2] =
+        [("c++", &["-std=c++17", "-x", "c++", "-Wno-invalid-offsetof"]), ("cc", &["-std=c11", "-Wpedantic"])];
+    for (compiler, arguments) in ways {
+        let mut check = Command::new(compiler);
+        check.args(arguments).args(["-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+        check.arg(Path::new(HERE).join("include")).arg(Path::new(HERE).join("tests/c/layout.c"));
+        assert!(check.status().expect("a compiler").success(), "{check:?}");
     }
-    let status = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"])
-        .arg(Path::new(HERE).join("include"))
-        .arg(Path::new(HERE).join("tests/c/layout.c"))
-        .status()
-        .expect("a C compiler");
-    assert!(status.success());
 }
 
 #[test]
 fn exactly_the_versioned_names_are_visible() {
-    let output = Command::new("objdump").arg("-T").arg(library().join("libfabric.so.1")).output().expect("objdump");
+    let output = Command::new("objdump").arg("-T").arg(fabric().file()).output().expect("objdump");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut names: Vec<String> = text
         .lines()
@@ -184,11 +99,76 @@ fn exactly_the_versioned_names_are_visible() {
     assert_eq!(names.len(), 36);
 }
 
+/// Each allocation of the calls that make something fails in turn.
+fn without_memory(provider: &str) {
+    // An allocator cannot stand before AddressSanitizer's.
+    if !is_sanitized() {
+        run(provider, &compile("nomem.c"), &[], 120);
+    }
+}
+
+#[test]
+fn without_memory_calls_say_so_and_leak_nothing() {
+    without_memory("tcp");
+}
+
+#[test]
+fn without_memory_calls_say_so_within_a_host() {
+    without_memory("shm");
+}
+
+/// Processes that fork while they use the library.
+fn forks(provider: &str, how: &str) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    // AddressSanitizer's allocator does not survive a fork while another thread allocates: its locks stay locked in the child.
+    if is_sanitized() && matches!(how, "manual" | "auto" | "first") {
+        return;
+    }
+    run(provider, PROGRAM.get_or_init(|| compile("forks.c")), &[how], 120);
+}
+
+macro_rules! forks {
+    ($($name:ident: $provider:literal, $how:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            forks($provider, $how);
+        }
+    )*};
+}
+
+forks! {
+    in_a_forked_process_what_was_inherited_is_dead: "tcp", "manual";
+    in_a_forked_process_what_was_inherited_is_dead_within_a_host: "shm", "manual";
+    a_process_with_a_thread_of_ours_forks: "tcp", "auto";
+    a_process_with_a_thread_of_ours_forks_within_a_host: "shm", "auto";
+    a_process_forks_while_a_thread_makes_its_first_calls: "tcp", "first";
+    an_executed_program_inherits_no_descriptor: "tcp", "exec";
+    an_executed_program_inherits_no_descriptor_within_a_host: "shm", "exec";
+    forked_processes_keep_nothing_alive: "tcp", "outlive";
+    forked_processes_keep_nothing_alive_within_a_host: "shm", "outlive";
+}
+
+/// Two copies of the library in one process, which is linked with neither.
+fn copies(provider: &str) {
+    let program = Program::new(Path::new(HERE).join("tests/c/copies.c")).include(Path::new(HERE).join("include"));
+    run(provider, &program.compile().unwrap_or_else(|why| panic!("{why}")), &[], 60);
+}
+
+#[test]
+fn two_copies_of_the_library_live_in_one_process() {
+    copies("tcp");
+}
+
+#[test]
+fn two_copies_of_the_library_speak_within_a_host() {
+    copies("shm");
+}
+
 macro_rules! peers {
     ($($name:ident: $scenario:literal, $seconds:literal;)*) => {$(
         #[test]
         fn $name() {
-            run(&peers(), &[$scenario], $seconds);
+            run("tcp", &peers(), &[$scenario], $seconds);
         }
     )*};
 }
@@ -215,7 +195,7 @@ macro_rules! peers_over_shm {
     ($($name:ident: $scenario:literal, $seconds:literal;)*) => {$(
         #[test]
         fn $name() {
-            run_over("shm", &peers(), &[$scenario], $seconds);
+            run("shm", &peers(), &[$scenario], $seconds);
         }
     )*};
 }
@@ -233,7 +213,7 @@ peers_over_shm! {
 /// What only endpoints of one host do.
 fn within(scenario: &str, seconds: u32) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    run(PROGRAM.get_or_init(|| compile("within.c")), &[scenario], seconds);
+    run("shm", PROGRAM.get_or_init(|| compile("within.c")), &[scenario], seconds);
 }
 
 #[test]
@@ -259,7 +239,7 @@ fn a_spinning_reader_costs_the_sender_no_system_call() {
 #[test]
 fn idle_endpoints_are_small_and_change_no_signal_handler() {
     // Shadow memory is not the library's.
-    if !asan() {
+    if !is_sanitized() {
         within("quiet", 60);
     }
 }
@@ -270,12 +250,75 @@ fn processes_of_other_namespaces_are_reached() {
     within("other_net", 60);
 }
 
+/// What endpoints hold for their peers, and what they do not lose for it.
+fn bounds(provider: &str, scenario: &str, seconds: u32) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| compile("bounds.c"));
+    let count = if is_sanitized() { "100000" } else { "1000000" };
+    Run::new(program, seconds)
+        .argument(scenario)
+        .on(fabric())
+        .variable("OFI_TEST_PROVIDER", provider)
+        .variable("OFI_TEST_UNWANTED", count)
+        .check();
+}
+
+macro_rules! bounds {
+    ($($name:ident: $provider:literal, $scenario:literal, $seconds:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            bounds($provider, $scenario, $seconds);
+        }
+    )*};
+}
+
+bounds! {
+    what_is_wanted_arrives_behind_a_million_others: "tcp", "unwanted", 120;
+    what_is_wanted_arrives_behind_a_million_others_by_the_old_name: "tcp;ofi_rxm", "unwanted", 120;
+    what_is_wanted_arrives_behind_a_million_others_within_a_host: "shm", "unwanted", 120;
+    a_receive_fails_when_the_memory_for_peers_is_full: "tcp", "limit", 60;
+    a_receive_fails_when_the_memory_for_peers_is_full_by_the_old_name: "tcp;ofi_rxm", "limit", 60;
+    a_receive_fails_when_the_memory_for_peers_is_full_within_a_host: "shm", "limit", 60;
+    fifteen_hundred_endpoints_connect_at_once: "tcp", "together", 120;
+    accepting_pauses_where_descriptors_are_short: "tcp", "few_descriptors", 120;
+    a_crowd_asks_one_that_is_busy_within_a_host: "shm", "crowd_asks", 120;
+    floods_neither_fill_the_memory_nor_stop_others: "tcp", "floods", 120;
+    floods_neither_fill_the_memory_nor_stop_others_within_a_host: "shm", "floods", 120;
+}
+
+/// Who may have a link, from where, and how it ends.
+fn links(provider: &str, scenario: &str) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    run(provider, PROGRAM.get_or_init(|| compile("links.c")), &[scenario], 60);
+}
+
+macro_rules! links {
+    ($($name:ident: $provider:literal, $scenario:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            links($provider, $scenario);
+        }
+    )*};
+}
+
+links! {
+    both_sides_of_a_connection_shut_down: "tcp", "both_shut";
+    both_sides_of_a_connection_shut_down_within_a_host: "shm", "both_shut";
+    connections_leave_from_the_address_that_was_given: "tcp", "source";
+    a_call_that_failed_may_be_made_again: "tcp", "again";
+    a_call_that_failed_may_be_made_again_within_a_host: "shm", "again";
+    a_connected_endpoint_takes_nobody_else: "tcp", "stranger";
+    a_connected_endpoint_takes_nobody_else_within_a_host: "shm", "stranger";
+    whoever_takes_the_name_of_a_dead_process_does_not_keep_its_links: "shm", "usurped";
+    memory_that_is_not_there_stops_nobody_else: "shm", "frozen";
+}
+
 /// Readers and writers at random; `OFI_WAKES` says how many events.
 fn wakes(kind: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| compile("wakes.c"));
     // Four threads that yield: two such programs on two cores starve each other's readers and take ten times as long.
-    run_alone("tcp", program, &[kind], 900);
+    Run::new(program, 900).argument(kind).on(fabric()).alone().check();
 }
 
 macro_rules! wakes {

@@ -1,8 +1,7 @@
 //! Twenty interfaces in a network namespace of the test's own: discovery ends soon, and chooses the right one.
 
-use std::path::{Path, PathBuf};
+use ofi_harness::{Run, built, missing};
 use std::process::Command;
-use std::sync::OnceLock;
 
 /// Ten pairs of which one end each has an address, a bridge, and a way out by the fourth pair; then the arguments.
 const NAMESPACE: &str = r#"
@@ -24,41 +23,22 @@ ip route add default via 10.3.0.254
 exec "$@"
 "#;
 
-fn fi_info() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "-p", "ofi-tools"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "the tools do not build");
-        Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/fi_info")
-    })
-}
-
 /// Runs a program in such a namespace; what it prints.
 fn in_namespace(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", "20", "unshare", "--map-root-user", "--net", "sh", "-c", NAMESPACE, "sh"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if !output.status.success()
-        && Command::new("unshare").args(["-rn", "ip", "link"]).output().is_ok_and(|o| !o.status.success())
-    {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no network namespace can be made here: {err}");
-        eprintln!("skipped: no network namespace can be made here: {err}");
+    let namespace = ["unshare", "--map-root-user", "--net", "sh", "-c", NAMESPACE, "sh"];
+    let there =
+        Command::new("unshare").args(["-rn", "ip", "link"]).output().is_ok_and(|output| output.status.success());
+    if !there {
+        missing("a network namespace (unshare, ip) cannot be made here");
         return None;
     }
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    Some(out.into_owned())
+    let run = Run::new(built("fi_info"), 20).arguments(arguments).inside(namespace);
+    let output = run.output().unwrap_or_else(|why| panic!("{why}"))?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn domains(extra: &[&str]) -> Option<Vec<String>> {
-    let mut arguments = vec![fi_info().to_str().unwrap(), "-p", "tcp", "-t", "FI_EP_RDM", "-a", "FI_SOCKADDR_IN"];
+    let mut arguments = vec!["-p", "tcp", "-t", "FI_EP_RDM", "-a", "FI_SOCKADDR_IN"];
     arguments.extend(extra);
     let text = in_namespace(&arguments)?;
     let own = text.split("provider: ").filter(|block| block.starts_with("tcp\n"));

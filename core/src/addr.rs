@@ -1,5 +1,6 @@
 //! Addresses of endpoints: typed inside, bytes at the C boundary, `scheme://` strings for people.
 
+use crate::addr_string::NAME_SCHEMES;
 use crate::kinds::AddrFormat;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -29,9 +30,6 @@ pub struct Name {
     bytes: [u8; MAX_LEN - 1],
 }
 
-/// How names begin.
-const SCHEMES: [&str; 2] = ["fi_shm://", "fi_ns://"];
-
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -39,14 +37,17 @@ impl fmt::Debug for Name {
 }
 
 impl Name {
-    /// The name that a text is: with its scheme, something behind it, printable and at most 63 bytes long.
+    /// The name that a text is: with its scheme, something behind it, printable and at most 63 bytes long. Schemes ignore
+    /// case as those of other address strings do, so that names which differ only in that are one.
     pub fn new(text: &str) -> Option<Self> {
-        let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme))?;
+        let (scheme, rest) = text.split_once("://")?;
+        let known = NAME_SCHEMES.iter().find(|known| known.eq_ignore_ascii_case(scheme))?;
         let mut bytes = [0; MAX_LEN - 1];
         if rest.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
         }
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        bytes[..known.len()].copy_from_slice(known.as_bytes());
         Some(Self { len: u8::try_from(text.len()).ok()?, bytes })
     }
 
@@ -165,28 +166,17 @@ impl From<SocketAddr> for Addr {
     }
 }
 
-impl core::str::FromStr for Addr {
-    type Err = ();
-
-    /// Reads what [`Addr`]'s `Display` writes.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        if let Some(name) = Name::new(text) {
-            return Ok(Self::Name(name));
-        }
-        let socket = match text.split_once("://") {
-            Some(("fi_sockaddr_in", v4)) => v4.parse::<SocketAddrV4>().map(SocketAddr::from),
-            Some(("fi_sockaddr_in6", v6)) => v6.parse::<SocketAddrV6>().map(SocketAddr::from),
-            _ => return Err(()),
-        };
-        socket.map(Self::Inet).map_err(|_| ())
-    }
-}
-
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inet(SocketAddr::V4(v4)) => write!(f, "fi_sockaddr_in://{v4}"),
-            Self::Inet(SocketAddr::V6(v6)) => write!(f, "fi_sockaddr_in6://[{}]:{}", v6.ip(), v6.port()),
+            // The flow label belongs to packets, not to the endpoint.
+            Self::Inet(SocketAddr::V6(v6)) if v6.scope_id() == 0 => {
+                write!(f, "fi_sockaddr_in6://[{}]:{}", v6.ip(), v6.port())
+            }
+            Self::Inet(SocketAddr::V6(v6)) => {
+                write!(f, "fi_sockaddr_in6://[{}%{}]:{}", v6.ip(), v6.scope_id(), v6.port())
+            }
             Self::Name(name) => f.write_str(name.as_str()),
         }
     }
@@ -228,6 +218,8 @@ mod tests {
             assert_eq!(Addr::decode(bad.as_bytes()), None, "{bad}");
         }
         assert!(Name::new(&long[..MAX_LEN - 1]).is_some());
+        assert_eq!(Name::new("FI_Ns://Job:7"), Name::new("fi_ns://Job:7"));
+        assert_eq!(Name::new("FI_Ns://Job:7").unwrap().as_str(), "fi_ns://Job:7");
     }
 
     #[test]

@@ -40,6 +40,8 @@ bitflags! {
         const TRIGGER = 1 << 20;
         /// Fenced operations.
         const FENCE = 1 << 21;
+        /// Injected messages (callers before 2.0); a flag of operations since.
+        const INJECT = 1 << 25;
         /// Application-chosen ids for address vector entries.
         const AV_USER_ID = 1 << 41;
         /// Peer objects shared between providers.
@@ -246,6 +248,8 @@ bitflags! {
         const ATOMIC_WAR = 1 << 38;
         /// Write after write, atomics only.
         const ATOMIC_WAW = 1 << 39;
+        /// The bytes of one message in order; an order of completions (callers before 2.0).
+        const DATA = 1 << 16;
         const _ = !0;
     }
 }
@@ -264,6 +268,10 @@ impl Caps {
             | Self::EXACT_DIRECTED_RECV.bits()
             | Self::REMOTE_CQ_DATA.bits(),
     );
+    /// What was a capability in 2014 and is had without asking since: callers before 2.0 may still ask for it.
+    pub const ONCE: Self = Self::from_bits_retain(Self::INJECT.bits() | Self::REMOTE_CQ_DATA.bits());
+    /// Capabilities by which data moves: one that must not stand alone needs another of them.
+    pub const TRANSFERS: Self = Self::from_bits_retain(0x3f7e);
     /// Capabilities that turn what works into an error, so that nobody gets them who did not name them.
     pub const ONLY_IF_NAMED: Self = Self::SOURCE_ERR;
     /// Capabilities that a hint for transmitting may name although they belong to receiving.
@@ -282,14 +290,29 @@ impl OpFlags {
     pub const KNOWN: Self = Self::from_bits_retain(0x0e00_1000_ff3f_3f7e);
 }
 
+/// Bits and their names in C.
+type Names = &'static [(u64, &'static str)];
+
+/// `printed`: what fi_tostr(3) prints, in its order; `unprinted`: what it leaves out; `strangers`: what other sets have.
 macro_rules! name_table {
-    ($type:ty, $table:ident, $prefix:literal: $($flag:ident)*) => {
-        const $table: &[(u64, &str)] = &[$((<$type>::$flag.bits() as u64, concat!($prefix, stringify!($flag)))),*];
+    ($type:ty, $table:ident, $prefix:literal, $strangers:expr, $($flag:ident)*; unprinted $($other:ident)*) => {
+        struct $table;
+        impl $table {
+            const PRINTED: Names = &[$((<$type>::$flag.bits() as u64, concat!($prefix, stringify!($flag)))),*];
+            const UNPRINTED: Names = &[$((<$type>::$other.bits() as u64, concat!($prefix, stringify!($other)))),*];
+        }
         impl $type {
             /// The set flags by their names in C, in the order in which fi_tostr(3) lists them.
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 let bits = u64::from(self.bits());
-                $table.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, name)| *name)
+                $table::PRINTED.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, name)| *name)
+            }
+
+            /// The set flags as an error text names them, joined by `|`: those that fi_tostr(3) leaves out and those that
+            /// belong to other sets by their names too. Only bits that no header names are left as a number.
+            pub fn text(self) -> String {
+                let strangers: &[Names] = $strangers;
+                text([$table::PRINTED, $table::UNPRINTED].into_iter().chain(strangers.iter().copied()), u64::from(self.bits()))
             }
 
             /// The flag with that name in C, with or without its prefix, in any case.
@@ -297,23 +320,53 @@ macro_rules! name_table {
                 let fits = |full: &str| {
                     full.eq_ignore_ascii_case(name) || full.strip_prefix($prefix).is_some_and(|n| n.eq_ignore_ascii_case(name))
                 };
-                let (bits, _) = $table.iter().find(|(_, full)| fits(full))?;
+                let (bits, _) = $table::PRINTED.iter().chain($table::UNPRINTED).find(|(_, full)| fits(full))?;
                 Some(Self::from_bits_retain((*bits).try_into().ok()?))
             }
         }
     };
 }
 
-name_table!(Caps, CAPS, "FI_": MSG RMA TAGGED ATOMIC MULTICAST COLLECTIVE READ WRITE RECV SEND REMOTE_READ REMOTE_WRITE
-    MULTI_RECV REMOTE_CQ_DATA TRIGGER FENCE RMA_PMEM SOURCE_ERR LOCAL_COMM REMOTE_COMM SHARED_AV RMA_EVENT SOURCE
-    NAMED_RX_CTX DIRECTED_RECV AV_USER_ID PEER HMEM XPU);
-name_table!(Mode, MODES, "FI_": CONTEXT MSG_PREFIX ASYNC_IOV RX_CQ_DATA LOCAL_MR CONTEXT2);
-name_table!(OpFlags, OP_FLAGS, "FI_": MULTICAST MULTI_RECV REMOTE_CQ_DATA MORE PEEK TRIGGER FENCE COMPLETION INJECT
-    INJECT_COMPLETE TRANSMIT_COMPLETE DELIVERY_COMPLETE MATCH_COMPLETE AFFINITY CLAIM DISCARD);
-name_table!(MrMode, MR_MODES, "FI_MR_": BASIC SCALABLE LOCAL RAW VIRT_ADDR ALLOCATED PROV_KEY MMU_NOTIFY RMA_EVENT
-    ENDPOINT HMEM COLLECTIVE XPU_DESC);
-name_table!(MsgOrder, ORDERS, "FI_ORDER_": RAR RAW RAS WAR WAW WAS SAR SAW SAS RMA_RAR RMA_RAW RMA_WAR RMA_WAW
-    ATOMIC_RAR ATOMIC_RAW ATOMIC_WAR ATOMIC_WAW);
+// Capabilities and flags share one space of bits: one of them among the others is a mistake that has a name.
+name_table!(Caps, CapNames, "FI_", &[OpFlagNames::PRINTED, OpFlagNames::UNPRINTED, CALL_FLAGS],
+    MSG RMA TAGGED ATOMIC MULTICAST COLLECTIVE READ WRITE RECV SEND REMOTE_READ REMOTE_WRITE MULTI_RECV REMOTE_CQ_DATA
+    TRIGGER FENCE RMA_PMEM SOURCE_ERR LOCAL_COMM REMOTE_COMM SHARED_AV RMA_EVENT SOURCE NAMED_RX_CTX DIRECTED_RECV
+    AV_USER_ID PEER HMEM XPU; unprinted INJECT TAGGED_DIRECTED_RECV TAGGED_MULTI_RECV
+    EXACT_DIRECTED_RECV);
+name_table!(OpFlags, OpFlagNames, "FI_", &[CapNames::PRINTED, CapNames::UNPRINTED, CALL_FLAGS],
+    MULTICAST MULTI_RECV REMOTE_CQ_DATA MORE PEEK TRIGGER FENCE COMPLETION INJECT INJECT_COMPLETE TRANSMIT_COMPLETE
+    DELIVERY_COMPLETE MATCH_COMPLETE AFFINITY CLAIM DISCARD; unprinted MSG RMA TAGGED ATOMIC COLLECTIVE READ WRITE RECV
+    SEND REMOTE_READ REMOTE_WRITE COMMIT_COMPLETE AUTH_KEY);
+name_table!(Mode, ModeNames, "FI_", &[], CONTEXT MSG_PREFIX ASYNC_IOV RX_CQ_DATA LOCAL_MR CONTEXT2; unprinted);
+name_table!(MrMode, MrModeNames, "FI_MR_", &[], BASIC SCALABLE LOCAL RAW VIRT_ADDR ALLOCATED PROV_KEY MMU_NOTIFY
+    RMA_EVENT ENDPOINT HMEM COLLECTIVE XPU_DESC; unprinted);
+name_table!(MsgOrder, OrderNames, "FI_ORDER_", &[], RAR RAW RAS WAR WAW WAS SAR SAW SAS RMA_RAR RMA_RAW RMA_WAR RMA_WAW
+    ATOMIC_RAR ATOMIC_RAW ATOMIC_WAR ATOMIC_WAW; unprinted DATA);
+
+/// Flags of calls, which share their space with capabilities and flags of operations.
+const CALL_FLAGS: Names = &[
+    (1 << 35, "FI_RESCAN"),
+    (1 << 36, "FI_PEER_TRANSFER"),
+    (1 << 42, "FI_FIREWALL_ADDR"),
+    (1 << 54, "FI_PROV_ATTR_ONLY"),
+    (1 << 55, "FI_NUMERICHOST"),
+];
+
+/// Each bit under the first of the names that are its, and what has none as a number.
+fn text(tables: impl Iterator<Item = Names>, bits: u64) -> String {
+    let mut rest = bits;
+    let mut out = Vec::new();
+    for (bit, name) in tables.flatten() {
+        if rest & bit != 0 {
+            rest &= !bit;
+            out.push((*name).to_owned());
+        }
+    }
+    if rest != 0 {
+        out.push(format!("{rest:#x}"));
+    }
+    if out.is_empty() { "none".to_owned() } else { out.join("|") }
+}
 
 /// The names of the flags of a completion, in the order in which fi_tostr(3) lists them.
 pub fn completion_flag_names(flags: OpFlags) -> impl Iterator<Item = &'static str> {

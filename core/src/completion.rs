@@ -73,11 +73,13 @@ pub enum Cause {
     UnknownSender = 15,
     /// The memory of the message is not there any more.
     Absent = 16,
+    /// The memory that the endpoint may hold for its peers is used up.
+    NoMemory = 17,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -94,6 +96,7 @@ impl Cause {
         Self::NoMessage,
         Self::UnknownSender,
         Self::Absent,
+        Self::NoMemory,
     ];
 
     /// The number for `prov_errno`.
@@ -125,6 +128,7 @@ impl Cause {
             Self::NoMessage => "no message that fits has come",
             Self::UnknownSender => "the sender is not in the address vector",
             Self::Absent => "the memory of the message was unmapped before it had been sent",
+            Self::NoMemory => "the memory that the endpoint may hold for its peers is used up",
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::addr::Addr;
 use crate::caps::{Caps, Mode, MrMode, MsgOrder, OpFlags};
-use crate::kinds::{AddrFormat, AvType, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, Version};
+use crate::kinds::{
+    AddrFormat, AvType, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass, Version,
+};
 
 /// How an endpoint transmits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub struct TxAttr {
     /// Elements of a remote vector.
     pub rma_iov_limit: usize,
     /// Traffic class.
-    pub tclass: u32,
+    pub tclass: TrafficClass,
 }
 
 /// How an endpoint receives.
@@ -133,7 +135,7 @@ pub struct DomainAttr {
     /// Regions.
     pub mr_cnt: usize,
     /// Traffic class.
-    pub tclass: u32,
+    pub tclass: TrafficClass,
     /// Authorization keys an endpoint.
     pub max_ep_auth_key: usize,
     /// Largest group id.
@@ -236,6 +238,17 @@ pub struct Offer {
     pub interfaces: Option<crate::param::Param>,
     /// Messages are packets: `max_msg_size` is what an interface carries whole.
     pub packets: bool,
+    /// Makes a fresh address for this side, where addresses are names within this host.
+    pub fresh_name: Option<fn() -> Addr>,
+    /// What it sends can carry a traffic class.
+    pub classes: bool,
+}
+
+impl Offer {
+    /// Whether its traffic can be of that class: any, if packets carry it, or else the default one, by any name.
+    pub fn can_carry(&self, class: TrafficClass) -> bool {
+        self.classes || class.dscp().is_none_or(|point| point == 0)
+    }
 }
 
 /// What an application asks for; what is `None` it does not care about.

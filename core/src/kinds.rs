@@ -1,28 +1,46 @@
 //! The interface's enumerations as open numbers: a caller may pass a value that we do not know, and it must
 //! come back in the reason why nothing matched, not be undefined behaviour.
 
+/// `unprinted` values have names in the headers, which fi_tostr(3) does not print.
 macro_rules! open_enum {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal { $($(#[$vdoc:meta])* $variant:ident = $value:literal),* $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $prefix:literal
+        { $($(#[$vdoc:meta])* $variant:ident = $value:literal),* $(,)? }
+        $(unprinted { $($other:ident = $number:literal),* $(,)? })?
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         pub struct $name(pub u32);
         impl $name {
             $($(#[$vdoc])* pub const $variant: Self = Self($value);)*
 
-            /// The name in C, if the value is known.
+            /// The name that fi_tostr(3) prints, if it knows the value.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 { $($value => Some(concat!($prefix, stringify!($variant))),)* _ => None }
+            }
+
+            /// The name in the headers, those that fi_tostr(3) leaves out included.
+            pub const fn header_name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some(concat!($prefix, stringify!($variant))),)*
+                    $($($number => Some(concat!($prefix, stringify!($other))),)*)?
+                    _ => None,
+                }
             }
 
             /// The value with that name in C, in any case.
             pub fn named(name: &str) -> Option<Self> {
                 $(if concat!($prefix, stringify!($variant)).eq_ignore_ascii_case(name) { return Some(Self($value)); })*
+                $($(if concat!($prefix, stringify!($other)).eq_ignore_ascii_case(name) { return Some(Self($number)); })*)?
                 None
             }
         }
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                match self.name() { Some(name) => f.write_str(name), None => write!(f, "Unknown ({})", self.0) }
+                match self.header_name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, "Unknown ({})", self.0),
+                }
             }
         }
         impl core::fmt::Display for $name {
@@ -80,6 +98,7 @@ open_enum! {
         /// IPv4 or IPv6.
         SOCKADDR_IP = 17,
     }
+    unprinted { ADDR_PSMX = 5, ADDR_GNI = 6, ADDR_BGQ = 7 }
 }
 open_enum! {
     /// Which calls may run at once.
@@ -189,6 +208,7 @@ open_enum! {
         /// Linked providers.
         LNX = 31,
     }
+    unprinted { PSMX = 4, MXM = 7, GNI = 10, MRAIL = 17, RSTREAM = 18, COLL = 26 }
 }
 open_enum! {
     /// What an entry of a completion queue holds.
@@ -222,6 +242,59 @@ open_enum! {
         YIELD = 5,
         /// A list of file descriptors.
         POLLFD = 6,
+    }
+}
+
+/// How the network is to treat traffic (fi_endpoint(3), "tclass"): a label, or a code point of differentiated services.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct TrafficClass(pub u32);
+
+impl TrafficClass {
+    /// The domain's default; of a domain, the system's.
+    pub const UNSPEC: Self = Self(0);
+    /// Marks the low byte as a code point.
+    pub const DSCP: Self = Self(0x100);
+    /// The labels, in the order of their values, with the code points that stand for them: the default forwarding of RFC
+    /// 2474, expedited forwarding (RFC 3246), voice admit (RFC 5865), high-throughput data (AF11, RFC 4594), lower effort
+    /// (RFC 8622) and network control (CS6, RFC 4594).
+    const LABELS: [(u32, &'static str, u8); 6] = [
+        (0x200, "FI_TC_BEST_EFFORT", 0),
+        (0x201, "FI_TC_LOW_LATENCY", 46),
+        (0x202, "FI_TC_DEDICATED_ACCESS", 44),
+        (0x203, "FI_TC_BULK_DATA", 10),
+        (0x204, "FI_TC_SCAVENGER", 1),
+        (0x205, "FI_TC_NETWORK_CTRL", 48),
+    ];
+    /// What traffic is that nobody asked anything for.
+    pub const BEST_EFFORT: Self = Self(0x200);
+
+    /// The code point for the packets' headers; `None` for no class and for one that is not known.
+    pub fn dscp(self) -> Option<u8> {
+        let label = Self::LABELS.iter().find(|(value, ..)| *value == self.0);
+        let point = (self.0 & !0x3f == Self::DSCP.0).then_some(self.0 & 0x3f);
+        label.map(|(.., dscp)| *dscp).or_else(|| u8::try_from(point?).ok())
+    }
+
+    /// Whether it can be honoured at all: it is unspecified, or stands for a code point.
+    pub fn is_known(self) -> bool {
+        self == Self::UNSPEC || self.dscp().is_some()
+    }
+
+    /// This class, or `default` if it says none.
+    #[must_use]
+    pub const fn or(self, default: Self) -> Self {
+        if self.0 == Self::UNSPEC.0 { default } else { self }
+    }
+}
+
+impl core::fmt::Debug for TrafficClass {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match Self::LABELS.iter().find(|(value, ..)| *value == self.0) {
+            Some((_, name, _)) => f.write_str(name),
+            None if *self == Self::UNSPEC => f.write_str("FI_TC_UNSPEC"),
+            None if self.0 & !0xff == Self::DSCP.0 => write!(f, "the code point {} (FI_TC_DSCP)", self.0 & 0xff),
+            None => write!(f, "the unknown class {:#x}", self.0),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod addr;
+pub mod addr_string;
 pub mod caps;
 pub mod completion;
 pub mod errno;
@@ -12,6 +13,7 @@ pub mod kinds;
 pub mod log;
 pub mod negotiate;
 pub mod param;
+pub mod reason;
 pub mod show;
 pub mod time;
 pub mod wait;
@@ -23,6 +25,7 @@ pub use errno::Errno;
 pub use error::Error;
 pub use info::{Hints, Info};
 pub use kinds::{
-    AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, Version, WaitObject,
+    AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass,
+    Version, WaitObject,
 };
 pub use time::{Clock, Instant};

@@ -1,6 +1,8 @@
 //! Log messages as values: the library's layers report, the shell (C or Rust) decides where the text goes.
 
 use crate::param::{Param, ParamKind};
+use crate::time::Instant;
+use core::time::Duration;
 use std::sync::OnceLock;
 
 /// How much is printed.
@@ -114,9 +116,67 @@ pub fn log(provider: &str, level: Level, subsystem: Subsystem, text: impl FnOnce
     }
 }
 
+/// How long what repeats itself is counted before it is printed again.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Events of one kind that may come by the hundred: the first is printed, those that follow are counted and summed up.
+#[derive(Debug, Default)]
+pub struct Repeated {
+    /// When it was printed last.
+    printed: Option<Instant>,
+    /// The first text that has not been printed, and how many events there were since.
+    waits: Option<(String, usize)>,
+}
+
+impl Repeated {
+    /// It happened again.
+    pub fn add(&mut self, text: impl FnOnce() -> String) {
+        match &mut self.waits {
+            Some((_, count)) => *count += 1,
+            None => self.waits = Some((text(), 1)),
+        }
+    }
+
+    /// Whether something has not been printed.
+    pub const fn is_waiting(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    /// What is to be printed at `now`: all that came since the last time, in one line, unless that was just before.
+    pub fn take(&mut self, now: Instant) -> Option<String> {
+        if self.printed.is_some_and(|printed| now.since(printed) < QUIET) {
+            return None;
+        }
+        let text = self.take_rest()?;
+        self.printed = Some(now);
+        Some(text)
+    }
+
+    /// The same whenever the last time was: nothing will follow.
+    pub fn take_rest(&mut self) -> Option<String> {
+        let (text, count) = self.waits.take()?;
+        Some(if count == 1 { text } else { format!("{text} (and {} more like it)", count - 1) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_repeats_itself_is_summed_up() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let mut repeated = Repeated::default();
+        assert_eq!(repeated.take(at(1)), None);
+        repeated.add(|| "one".to_owned());
+        assert_eq!(repeated.take(at(1)).as_deref(), Some("one"));
+        (0..476).for_each(|number| repeated.add(|| format!("reset {number}")));
+        assert!(repeated.is_waiting());
+        assert_eq!(repeated.take(at(900)), None);
+        assert_eq!(repeated.take(at(1001)).as_deref(), Some("reset 0 (and 475 more like it)"));
+        repeated.add(|| "last".to_owned());
+        assert_eq!((repeated.take(at(1002)), repeated.take_rest().as_deref()), (None, Some("last")));
+    }
 
     #[test]
     fn levels_have_names_in_any_case() {

@@ -3,41 +3,23 @@
 //! result is the least that is required; where it is a demand (caps, sizes) it is at least what was asked.
 
 use crate::addr::Addr;
-use crate::caps::{Caps, Mode, MrMode};
+use crate::caps::{Caps, MrMode, MsgOrder, OpFlags};
 use crate::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, RxAttr, TxAttr};
-use crate::kinds::{AddrFormat, AvType, EndpointType, ProgressModel, ResourceMgmt, Threading, Version};
-use core::fmt;
+use crate::kinds::{AddrFormat, AvType, EndpointType, ProgressModel, ResourceMgmt, Threading, TrafficClass, Version};
+pub use crate::reason::{Problem, Reason};
+use crate::reason::{granted, subset};
 
 /// `FI_SHARED_CONTEXT` as a context count.
 pub const SHARED_CONTEXT: usize = usize::MAX;
 
-/// What a message stream keeps of early messages from every peer, in bytes (the credit of a link).
-const EARLY_BYTES: usize = 2 << 20;
+/// What a message stream keeps of early messages from every peer, however many peers there are, in bytes. Most peers may
+/// send more, but that depends on what the endpoint holds for others.
+pub const EARLY_BYTES: usize = 64 << 10;
 
-/// Why an offer does not meet the hints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason {
-    /// The attribute, as C spells it: `ep_attr->type`.
-    pub field: &'static str,
-    /// What was asked.
-    pub wanted: String,
-    /// What there is.
-    pub offered: String,
-}
-
-impl Reason {
-    /// The reason that `field` was to be `wanted` and is `offered`.
-    #[cold]
-    pub fn new(field: &'static str, wanted: impl fmt::Display, offered: impl fmt::Display) -> Self {
-        Self { field, wanted: wanted.to_string(), offered: offered.to_string() }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: asked for {}, offered {}", self.field, self.wanted, self.offered)
-    }
-}
+/// The least that the capability FI_INJECT of 2014 promises, in bytes.
+const LEAST_INJECT: usize = 8;
+/// The least that the capability FI_REMOTE_CQ_DATA of 2014 promises, in bytes.
+const LEAST_CQ_DATA: usize = 4;
 
 type Check = Result<(), Reason>;
 
@@ -45,34 +27,9 @@ fn at_most(field: &'static str, wanted: usize, offered: usize) -> Check {
     if wanted <= offered { Ok(()) } else { Err(Reason::new(field, wanted, offered)) }
 }
 
-fn list<'a>(names: impl Iterator<Item = &'a str>, rest: u64) -> String {
-    let mut out = names.collect::<Vec<_>>().join("|");
-    if rest != 0 || out.is_empty() {
-        if !out.is_empty() {
-            out.push('|');
-        }
-        out.push_str(&format!("{rest:#x}"));
-    }
-    out
-}
-
-fn caps_text(caps: Caps) -> String {
-    let known = Caps::PRIMARY | Caps::SECONDARY | Caps::XPU;
-    list(caps.names(), (caps - known).bits())
-}
-
-fn subset_caps(field: &'static str, wanted: Caps, offered: Caps) -> Check {
-    let missing = wanted - offered;
-    if missing.is_empty() { Ok(()) } else { Err(Reason::new(field, caps_text(missing), caps_text(offered))) }
-}
-
-fn required_mode(field: &'static str, required: Mode, granted: Mode) -> Check {
-    let missing = required - granted;
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(Reason::new(field, list(granted.names(), 0), list(missing.names(), 0)))
-    }
+/// All of these at most what is offered: the field, what is wanted, what is offered.
+fn each_at_most<const N: usize>(fields: [(&'static str, usize, usize); N]) -> Check {
+    fields.into_iter().try_for_each(|(field, wanted, offered)| at_most(field, wanted, offered))
 }
 
 /// Whether an address format that was asked for covers one that is offered.
@@ -110,12 +67,12 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
         && ep.kind != EndpointType::UNSPEC
         && ep.kind != offer.ep.kind
     {
-        return Err(Reason::new("ep_attr->type", ep.kind, offer.ep.kind));
+        return Err(Reason::differs("ep_attr->type", ep.kind, offer.ep.kind));
     }
-    info.caps = caps(offer, hints)?;
-    required_mode("mode", offer.mode, hints.mode)?;
+    info.caps = caps(offer, hints, api)?;
+    granted("mode", offer.mode, hints.mode)?;
     if !format_covers(hints.addr_format, offer.addr_format) {
-        return Err(Reason::new("addr_format", hints.addr_format, offer.addr_format));
+        return Err(Reason::differs("addr_format", hints.addr_format, offer.addr_format));
     }
     if let Some(want) = &hints.fabric {
         fabric(want, &offer.fabric)?;
@@ -144,32 +101,40 @@ fn addresses(info: &mut Info, hints: &Hints, offer: &Info) -> Check {
     let fits = |addr: &Addr| format_covers(offer.addr_format, addr.format());
     if let Some(dest) = hints.dest_addr {
         if !fits(&dest) {
-            return Err(Reason::new("dest_addr", dest, offer.addr_format));
+            return Err(Reason::new("dest_addr", dest, format_args!("{:?}", offer.addr_format)));
         }
         info.dest_addr = info.dest_addr.or(Some(dest));
     }
     if let Some(src) = hints.src_addr
         && !fits(&src)
     {
-        return Err(Reason::new("src_addr", src, offer.addr_format));
+        return Err(Reason::new("src_addr", src, format_args!("{:?}", offer.addr_format)));
     }
     Ok(())
 }
 
-fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
-    subset_caps("caps", hints.caps, offer.caps)?;
+fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
+    let once = if api < Version::new(2, 0) { hints.caps & Caps::ONCE } else { Caps::empty() };
+    once_capabilities(once, offer)?;
+    let wanted = hints.caps - once;
+    subset("caps", wanted - offer.caps, Caps::text)?;
+    if wanted.contains(Caps::MULTICAST) && !wanted.intersects(Caps::TRANSFERS - Caps::MULTICAST) {
+        let beside = "together with another data transfer capability, such as FI_MSG";
+        return Err(Reason::new("caps", "FI_MULTICAST alone", format_args!("it {beside}")));
+    }
     // What a receive context is to do is named too, although the manual wants it among the endpoint's.
-    let named = hints.caps | hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps);
+    let named = wanted | hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps);
     if named.contains(Caps::SOURCE_ERR) && !named.contains(Caps::SOURCE) {
-        let field = if hints.caps.contains(Caps::SOURCE_ERR) { "caps" } else { "rx_attr->caps" };
-        return Err(Reason::new(field, "FI_SOURCE_ERR", "only together with FI_SOURCE"));
+        let field = if wanted.contains(Caps::SOURCE_ERR) { "caps" } else { "rx_attr->caps" };
+        return Err(Reason::new(field, "FI_SOURCE_ERR", "it together with FI_SOURCE"));
     }
     let primary = offer.caps & Caps::PRIMARY;
     let secondary = offer.caps & Caps::SECONDARY;
-    if hints.caps.is_empty() {
-        return Ok((primary | secondary) - Caps::ONLY_IF_NAMED);
+    let besides = offer.caps & Caps::KNOWN_BESIDES;
+    if wanted.is_empty() {
+        return Ok(((primary | secondary | besides) - Caps::ONLY_IF_NAMED) | once);
     }
-    let mut out = hints.caps & Caps::PRIMARY;
+    let mut out = wanted & Caps::PRIMARY;
     let directions = Caps::SEND | Caps::RECV;
     if out.intersects(Caps::MSG | Caps::TAGGED) && !out.intersects(directions) {
         out |= directions & primary;
@@ -179,8 +144,21 @@ fn caps(offer: &Info, hints: &Hints) -> Result<Caps, Reason> {
         out |= sides & primary;
     }
     let unnamed = (Caps::SOURCE | Caps::ONLY_IF_NAMED | Caps::KNOWN_BESIDES) - named;
-    let besides = offer.caps & Caps::KNOWN_BESIDES;
-    Ok(out | ((secondary | besides) - unnamed))
+    Ok(out | ((secondary | besides) - unnamed) | once)
+}
+
+/// What was a capability once is had without asking by now, where the provider is able to.
+fn once_capabilities(asked: Caps, offer: &Info) -> Check {
+    for (flag, least, offered, what) in [
+        (Caps::INJECT, LEAST_INJECT, offer.tx.inject_size, "messages that are injected"),
+        (Caps::REMOTE_CQ_DATA, LEAST_CQ_DATA, offer.domain.cq_data_size, "data of completions"),
+    ] {
+        if asked.contains(flag) && offered < least {
+            let because = format_args!("{what} have at most {offered} bytes");
+            return Err(Reason::lacks_because("caps", flag, because));
+        }
+    }
+    Ok(())
 }
 
 fn fabric(want: &FabricAttr, offer: &FabricAttr) -> Check {
@@ -205,43 +183,66 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     }
     match (thread_level(want.threading), thread_level(offered.threading)) {
         (Some(wanted), Some(there)) if wanted >= there => {}
-        _ => return Err(Reason::new("domain_attr->threading", want.threading, offered.threading)),
+        _ => return Err(Reason::differs("domain_attr->threading", want.threading, offered.threading)),
     }
     if want.threading != Threading::UNSPEC {
         info.domain.threading = want.threading;
     }
     // Who asks for AUTO gets a thread, who does not ask gets none.
     if want.progress.0 > ProgressModel::CONTROL_UNIFIED.0 {
-        return Err(Reason::new("domain_attr->progress", want.progress, offered.progress));
+        return Err(Reason::differs("domain_attr->progress", want.progress, offered.progress));
     }
     if want.progress != ProgressModel::UNSPEC {
         info.domain.progress = want.progress;
         info.domain.control_progress = want.progress;
     }
     if want.resource_mgmt.0 > ResourceMgmt::ENABLED.0 {
-        return Err(Reason::new("domain_attr->resource_mgmt", want.resource_mgmt, offered.resource_mgmt));
+        return Err(Reason::differs("domain_attr->resource_mgmt", want.resource_mgmt, offered.resource_mgmt));
     }
     if want.av_type != AvType::UNSPEC && offered.av_type != AvType::UNSPEC && want.av_type != offered.av_type {
-        return Err(Reason::new("domain_attr->av_type", want.av_type, offered.av_type));
+        return Err(Reason::differs("domain_attr->av_type", want.av_type, offered.av_type));
     }
     if want.av_type.0 > AvType::TABLE.0 {
-        return Err(Reason::new("domain_attr->av_type", want.av_type, offered.av_type));
+        return Err(Reason::differs("domain_attr->av_type", want.av_type, offered.av_type));
     }
     if want.av_type != AvType::UNSPEC {
         info.domain.av_type = want.av_type;
     }
-    at_most("domain_attr->cq_data_size", want.cq_data_size, offered.cq_data_size)?;
+    counts(want, offered, api)?;
     if api >= Version::new(1, 5) {
-        at_most("domain_attr->cntr_cnt", want.cntr_cnt, offered.cntr_cnt)?;
-        at_most("domain_attr->mr_iov_limit", want.mr_iov_limit, offered.mr_iov_limit)?;
-        at_most("domain_attr->max_err_data", want.max_err_data, offered.max_err_data)?;
-        at_most("domain_attr->mr_cnt", want.mr_cnt, offered.mr_cnt)?;
-        subset_caps("domain_attr->caps", want.caps, offered.caps)?;
-        let granted = if want.mode.is_empty() { hints.mode } else { want.mode };
-        required_mode("domain_attr->mode", offered.mode, granted)?;
+        subset("domain_attr->caps", want.caps - offered.caps, Caps::text)?;
+        let modes = if want.mode.is_empty() { hints.mode } else { want.mode };
+        granted("domain_attr->mode", offered.mode, modes)?;
         if want.av_auth_key || want.auth_key.len() != offered.auth_key.len() && !want.auth_key.is_empty() {
             return Err(Reason::new("domain_attr->auth_key_size", want.auth_key.len(), offered.auth_key.len()));
         }
+    }
+    traffic_class("domain_attr->tclass", want.tclass)?;
+    info.domain.tclass = want.tclass;
+    Ok(())
+}
+
+/// How much of everything a domain is to have. Callers of earlier versions did not know all of the fields.
+fn counts(want: &DomainAttr, offered: &DomainAttr, api: Version) -> Check {
+    each_at_most([
+        ("domain_attr->cq_data_size", want.cq_data_size, offered.cq_data_size),
+        ("domain_attr->mr_key_size", want.mr_key_size, offered.mr_key_size),
+        ("domain_attr->cq_cnt", want.cq_cnt, offered.cq_cnt),
+        ("domain_attr->ep_cnt", want.ep_cnt, offered.ep_cnt),
+        ("domain_attr->tx_ctx_cnt", want.tx_ctx_cnt, offered.tx_ctx_cnt),
+        ("domain_attr->rx_ctx_cnt", want.rx_ctx_cnt, offered.rx_ctx_cnt),
+        ("domain_attr->max_ep_tx_ctx", want.max_ep_tx_ctx, offered.max_ep_tx_ctx),
+        ("domain_attr->max_ep_rx_ctx", want.max_ep_rx_ctx, offered.max_ep_rx_ctx),
+        ("domain_attr->max_ep_stx_ctx", want.max_ep_stx_ctx, offered.max_ep_stx_ctx),
+        ("domain_attr->max_ep_srx_ctx", want.max_ep_srx_ctx, offered.max_ep_srx_ctx),
+    ])?;
+    if api >= Version::new(1, 5) {
+        each_at_most([
+            ("domain_attr->cntr_cnt", want.cntr_cnt, offered.cntr_cnt),
+            ("domain_attr->mr_iov_limit", want.mr_iov_limit, offered.mr_iov_limit),
+            ("domain_attr->max_err_data", want.max_err_data, offered.max_err_data),
+            ("domain_attr->mr_cnt", want.mr_cnt, offered.mr_cnt),
+        ])?;
     }
     if api >= Version::new(1, 20) {
         at_most("domain_attr->max_ep_auth_key", want.max_ep_auth_key, offered.max_ep_auth_key)?;
@@ -249,7 +250,24 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     if api >= Version::new(2, 0) && want.max_group_id > offered.max_group_id {
         return Err(Reason::new("domain_attr->max_group_id", want.max_group_id, offered.max_group_id));
     }
+    for (field, wanted, offered) in [
+        ("domain_attr->max_cntr_value", want.max_cntr_value, offered.max_cntr_value),
+        ("domain_attr->max_err_cntr_value", want.max_err_cntr_value, offered.max_err_cntr_value),
+    ] {
+        if api >= Version::new(2, 5) && wanted > offered {
+            return Err(Reason::new(field, wanted, offered));
+        }
+    }
     Ok(())
+}
+
+/// A class of which nothing is known cannot be honoured.
+fn traffic_class(field: &'static str, class: TrafficClass) -> Check {
+    if class.is_known() {
+        Ok(())
+    } else {
+        Err(Reason::new(field, format_args!("{class:?}"), "the labels FI_TC_* and code points from 0 to 63"))
+    }
 }
 
 /// A domain has the primary capabilities that were asked for, and all of them if none were.
@@ -262,26 +280,26 @@ fn domain_caps(info: &mut Info, hints: &Hints) {
 
 /// The hint is a permission: every bit in it we may require, and of those we require the fewest.
 fn mr_mode(info: &mut Info, hints: &Hints, offer: &Info, api: Version) -> Check {
-    let modern = api >= Version::new(1, 5);
+    const FIELD: &str = "domain_attr->mr_mode";
     let given = hints.domain.as_ref().map(|domain| domain.mr_mode);
     let required = offer.domain.mr_mode - (MrMode::BASIC | MrMode::SCALABLE);
     let wanted = given.unwrap_or(MrMode::empty());
-    let old = wanted & (MrMode::BASIC | MrMode::SCALABLE);
-    info.domain.mr_mode = if !old.is_empty() && old == wanted && wanted.bits().count_ones() == 1 {
+    let alone = wanted == MrMode::BASIC || wanted == MrMode::SCALABLE;
+    info.domain.mr_mode = if alone {
         wanted
-    } else if !old.is_empty() {
-        // The two of before 1.5 stand alone.
-        return Err(Reason::new(
-            "domain_attr->mr_mode",
-            list(wanted.names(), 0),
-            "either one of the two old modes or none",
-        ));
-    } else if !modern {
+    } else if wanted.intersects(MrMode::BASIC | MrMode::SCALABLE) {
+        return Err(Reason::new(FIELD, wanted.text(), "FI_MR_BASIC alone, FI_MR_SCALABLE alone, or neither"));
+    } else if api < Version::new(1, 5) {
+        // There were no other modes then.
+        if !wanted.is_empty() {
+            return Err(Reason::new(FIELD, wanted.text(), "FI_MR_BASIC or FI_MR_SCALABLE before version 1.5"));
+        }
         MrMode::BASIC
-    } else if given.is_some() && !(required - wanted).is_empty() {
-        let missing = list((required - wanted).names(), 0);
-        return Err(Reason::new("domain_attr->mr_mode", list(wanted.names(), 0), missing));
     } else {
+        let missing = required - wanted;
+        if given.is_some() && !missing.is_empty() {
+            return Err(Reason::requires(FIELD, missing.text()));
+        }
         required
     };
     Ok(())
@@ -295,10 +313,10 @@ fn contexts(field: &'static str, want: usize, max: usize, shared: usize) -> Chec
     }
 }
 
-fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, _api: Version) -> Check {
+fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, api: Version) -> Check {
     let offered = &offer.ep;
     if want.protocol.0 != 0 && want.protocol != offered.protocol {
-        return Err(Reason::new("ep_attr->protocol", want.protocol, offered.protocol));
+        return Err(Reason::differs("ep_attr->protocol", want.protocol, offered.protocol));
     }
     if want.protocol_version > offered.protocol_version {
         return Err(Reason::new("ep_attr->protocol_version", want.protocol_version, offered.protocol_version));
@@ -307,17 +325,18 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, _api: V
     let domain = &offer.domain;
     contexts("ep_attr->tx_ctx_cnt", want.tx_ctx_cnt, domain.max_ep_tx_ctx, domain.max_ep_stx_ctx)?;
     contexts("ep_attr->rx_ctx_cnt", want.rx_ctx_cnt, domain.max_ep_rx_ctx, domain.max_ep_srx_ctx)?;
-    if hints.caps.intersects(Caps::RMA | Caps::ATOMIC) {
-        at_most("ep_attr->max_order_raw_size", want.max_order_raw_size, offered.max_order_raw_size)?;
-        at_most("ep_attr->max_order_war_size", want.max_order_war_size, offered.max_order_war_size)?;
-        at_most("ep_attr->max_order_waw_size", want.max_order_waw_size, offered.max_order_waw_size)?;
-    }
+    each_at_most([
+        ("ep_attr->msg_prefix_size", want.msg_prefix_size, offered.msg_prefix_size),
+        ("ep_attr->max_order_raw_size", want.max_order_raw_size, offered.max_order_raw_size),
+        ("ep_attr->max_order_war_size", want.max_order_war_size, offered.max_order_war_size),
+        ("ep_attr->max_order_waw_size", want.max_order_waw_size, offered.max_order_waw_size),
+    ])?;
     if !want.auth_key.is_empty() && want.auth_key.len() != offered.auth_key.len() {
         return Err(Reason::new("ep_attr->auth_key_size", want.auth_key.len(), offered.auth_key.len()));
     }
-    if hints.caps.contains(Caps::TAGGED) && want.mem_tag_format != 0 {
-        let bits = |format: u64| 64 - format.leading_zeros();
-        if bits(want.mem_tag_format) > bits(offered.mem_tag_format) {
+    // Who says what it wants and wants no tags may say of them what it likes.
+    if hints.caps.is_empty() || hints.caps.contains(Caps::TAGGED) {
+        if want.mem_tag_format.leading_zeros() < offered.mem_tag_format.leading_zeros() {
             let show = |format: u64| format!("{format:#018x}");
             return Err(Reason::new(
                 "ep_attr->mem_tag_format",
@@ -325,6 +344,7 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, _api: V
                 show(offered.mem_tag_format),
             ));
         }
+        info.ep.mem_tag_format = tag_format(want.mem_tag_format, offered.mem_tag_format, api);
     }
     if want.tx_ctx_cnt != 0 {
         info.ep.tx_ctx_cnt = want.tx_ctx_cnt;
@@ -335,22 +355,31 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, _api: V
     Ok(())
 }
 
+/// The division of tags that serves the one that is asked for: each field has to be at least as wide. A provider offers
+/// fields of one bit each, so that wider ones are those of the hint, of which the first gets all bits above.
+fn tag_format(want: u64, offered: u64, api: Version) -> u64 {
+    /// Since 2.0 numbers below this one name formats and do not divide the tag.
+    const FIELDS: u64 = 1 << 16;
+    let above = !u64::MAX.checked_shr(want.leading_zeros()).unwrap_or(0);
+    // A bit is set where two neighbours are in one field.
+    let wide = !(want ^ (want >> 1)) & (!above >> 1);
+    if wide == 0 || (api >= Version::new(2, 0) && want < FIELDS) {
+        return offered;
+    }
+    want | (above & (u64::MAX >> offered.leading_zeros()))
+}
+
 fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check {
     let offered = &offer.rx;
-    subset_caps("rx_attr->caps", want.caps - Caps::IGNORED_FOR_RECEIVE, offered.caps)?;
-    required_mode("rx_attr->mode", offered.mode, if want.mode.is_empty() { info.mode } else { want.mode })?;
-    if !offered.op_flags.contains(want.op_flags) {
-        let missing = want.op_flags - offered.op_flags;
-        return Err(Reason::new("rx_attr->op_flags", list(missing.names(), 0), list(offered.op_flags.names(), 0)));
-    }
-    if !offered.msg_order.contains(want.msg_order) {
-        let missing = want.msg_order - offered.msg_order;
-        return Err(Reason::new("rx_attr->msg_order", list(missing.names(), 0), list(offered.msg_order.names(), 0)));
-    }
+    let beside = Caps::IGNORED_FOR_RECEIVE | (info.caps & Caps::ONCE);
+    subset("rx_attr->caps", want.caps - beside - offered.caps, Caps::text)?;
+    granted("rx_attr->mode", offered.mode, if want.mode.is_empty() { info.mode } else { want.mode })?;
+    subset("rx_attr->op_flags", want.op_flags - offered.op_flags, OpFlags::text)?;
+    subset("rx_attr->msg_order", want.msg_order - offered.msg_order, MsgOrder::text)?;
     if want.comp_order != 0 {
         return Err(Reason::new("rx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    // Removed in 2.0. A message-stream provider keeps this much of early messages for every peer anyway.
+    // Removed in 2.0. A message-stream provider keeps this much for every peer anyway.
     let buffered = if api < Version::new(2, 0) && !offer.tx.msg_order.is_empty() { EARLY_BYTES } else { 0 };
     at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, buffered)?;
     info.rx.total_buffered_recv = want.total_buffered_recv;
@@ -368,23 +397,21 @@ fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check 
 
 fn transmit(info: &mut Info, want: &TxAttr, offer: &Info) -> Check {
     let offered = &offer.tx;
-    subset_caps("tx_attr->caps", want.caps - Caps::IGNORED_FOR_TRANSMIT, offered.caps)?;
-    required_mode("tx_attr->mode", offered.mode, if want.mode.is_empty() { info.mode } else { want.mode })?;
-    if !offered.op_flags.contains(want.op_flags) {
-        let missing = want.op_flags - offered.op_flags;
-        return Err(Reason::new("tx_attr->op_flags", list(missing.names(), 0), list(offered.op_flags.names(), 0)));
-    }
-    if !offered.msg_order.contains(want.msg_order) {
-        let missing = want.msg_order - offered.msg_order;
-        return Err(Reason::new("tx_attr->msg_order", list(missing.names(), 0), list(offered.msg_order.names(), 0)));
-    }
+    let beside = Caps::IGNORED_FOR_TRANSMIT | (info.caps & Caps::ONCE);
+    subset("tx_attr->caps", want.caps - beside - offered.caps, Caps::text)?;
+    granted("tx_attr->mode", offered.mode, if want.mode.is_empty() { info.mode } else { want.mode })?;
+    subset("tx_attr->op_flags", want.op_flags - offered.op_flags, OpFlags::text)?;
+    subset("tx_attr->msg_order", want.msg_order - offered.msg_order, MsgOrder::text)?;
     if want.comp_order != 0 {
         return Err(Reason::new("tx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    at_most("tx_attr->inject_size", want.inject_size, offered.inject_size)?;
-    at_most("tx_attr->size", want.size, offered.size)?;
-    at_most("tx_attr->iov_limit", want.iov_limit, offered.iov_limit)?;
-    at_most("tx_attr->rma_iov_limit", want.rma_iov_limit, offered.rma_iov_limit)?;
+    each_at_most([
+        ("tx_attr->inject_size", want.inject_size, offered.inject_size),
+        ("tx_attr->size", want.size, offered.size),
+        ("tx_attr->iov_limit", want.iov_limit, offered.iov_limit),
+        ("tx_attr->rma_iov_limit", want.rma_iov_limit, offered.rma_iov_limit),
+    ])?;
+    traffic_class("tx_attr->tclass", want.tclass)?;
     info.tx.op_flags = want.op_flags;
     for (mine, wanted) in [
         (&mut info.tx.size, want.size),
@@ -403,7 +430,7 @@ fn transmit(info: &mut Info, want: &TxAttr, offer: &Info) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps::{MsgOrder, OpFlags};
+    use crate::caps::Mode;
     use crate::kinds::Protocol;
 
     fn offer() -> Info {
@@ -452,6 +479,32 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_says_what_is_missing_and_nothing_else() {
+        let ask = |change: fn(&mut Hints)| {
+            let mut hints =
+                Hints { tx: Some(TxAttr::default()), domain: Some(DomainAttr::default()), ..Hints::default() };
+            change(&mut hints);
+            let required = Info { mode: Mode::CONTEXT | Mode::ASYNC_IOV, ..offer() };
+            let offer = if hints.mode.is_empty() { offer() } else { required };
+            negotiate(&offer, &hints, Version::API).expect_err("it is refused").to_string()
+        };
+        assert_eq!(
+            ask(|h| h.caps = Caps::MSG | Caps::RMA | Caps::EXACT_DIRECTED_RECV),
+            "caps: lacks FI_RMA|FI_EXACT_DIRECTED_RECV"
+        );
+        assert_eq!(ask(|h| h.mode = Mode::ASYNC_IOV), "mode: requires FI_CONTEXT, which the hints do not grant");
+        let flags = |h: &mut Hints| h.tx.as_mut().unwrap().op_flags = OpFlags::COMPLETION | OpFlags::COMMIT_COMPLETE;
+        assert_eq!(ask(flags), "tx_attr->op_flags: lacks FI_COMMIT_COMPLETE");
+        assert_eq!(
+            ask(|h| h.tx.as_mut().unwrap().msg_order = MsgOrder::SAS | MsgOrder::WAR),
+            "tx_attr->msg_order: lacks FI_ORDER_WAR"
+        );
+        assert_eq!(ask(|h| h.domain.as_mut().unwrap().cq_cnt = 1), "domain_attr->cq_cnt: asked for 1, offered 0");
+        let class = |h: &mut Hints| h.tx.as_mut().unwrap().tclass = TrafficClass(0x300);
+        assert!(ask(class).starts_with("tx_attr->tclass: asked for the unknown class 0x300"));
+    }
+
+    #[test]
     fn the_answer_is_a_hint_that_gives_itself() {
         let hints = Hints { caps: Caps::TAGGED, ..Hints::default() };
         let info = negotiate(&offer(), &hints, Version::API).unwrap();
@@ -461,10 +514,12 @@ mod tests {
     }
 
     #[test]
-    fn source_comes_only_when_asked_for() {
+    fn source_comes_when_asked_for_or_when_nothing_is() {
         let hints = Hints { caps: Caps::MSG | Caps::SOURCE, ..Hints::default() };
         assert!(negotiate(&offer(), &hints, Version::API).unwrap().caps.contains(Caps::SOURCE));
         assert!(negotiate(&offer(), &Hints::default(), Version::API).unwrap().caps.contains(Caps::SOURCE));
+        let other = Hints { caps: Caps::MSG, ..Hints::default() };
+        assert!(!negotiate(&offer(), &other, Version::API).unwrap().caps.contains(Caps::SOURCE));
     }
 
     #[test]
@@ -472,13 +527,19 @@ mod tests {
         let ask = |bits: u32, api| {
             let domain = DomainAttr { mr_mode: MrMode::from_bits_retain(bits), ..DomainAttr::default() };
             let hints = Hints { domain: Some(domain), ..Hints::default() };
-            negotiate(&offer(), &hints, api).unwrap().domain.mr_mode.bits()
+            negotiate(&offer(), &hints, api).ok().map(|info| info.domain.mr_mode.bits())
         };
-        assert_eq!(ask(0, Version::API), 0);
-        assert_eq!(ask(!3, Version::API), 0);
-        assert_eq!(ask(1, Version::API), 1);
-        assert_eq!(ask(2, Version::new(1, 20)), 2);
-        assert_eq!(ask(0, Version::new(1, 4)), 1);
+        for version in [Version::API, Version::new(1, 18), Version::new(1, 5)] {
+            assert_eq!(ask(0, version), Some(0));
+            assert_eq!(ask(!3, version), Some(0));
+            assert_eq!(ask(1, version), Some(1));
+            assert_eq!(ask(2, version), Some(2));
+            assert_eq!((ask(3, version), ask(5, version), ask(6, version)), (None, None, None));
+        }
+        // Before 1.5 there were two modes, and no permissions.
+        let old = |bits| ask(bits, Version::new(1, 4));
+        assert_eq!((old(0), old(1), old(2)), (Some(1), Some(1), Some(2)));
+        assert_eq!((old(3), old(4), old(!3)), (None, None, None));
     }
 
     #[test]
@@ -488,5 +549,21 @@ mod tests {
             let hints = Hints { domain: Some(domain), ..Hints::default() };
             assert_eq!(negotiate(&offer(), &hints, Version::API).unwrap().domain.threading, level);
         }
+    }
+
+    #[test]
+    fn fields_of_tags_are_at_least_as_wide_as_asked() {
+        let bits = 0xaaaa_aaaa_aaaa_aaaa;
+        let of = |want, api| tag_format(want, bits, api);
+        // Fields of one bit, however many there are.
+        for want in [0, 1, bits, bits >> 1, bits >> 7, !bits] {
+            assert_eq!(of(want, Version::API), bits, "{want:#x}");
+        }
+        assert_eq!(of(u64::MAX, Version::API), u64::MAX);
+        assert_eq!(of(0xff00_ffff, Version::API), 0xffff_ffff_ff00_ffff);
+        assert_eq!(of(0x30ff, Version::new(1, 18)), !0x0f00);
+        // A number that names a format is none since 2.0.
+        assert_eq!(of(2, Version::API), bits);
+        assert_eq!(tag_format(0x30ff, 0xaaaa, Version::new(1, 0)), 0xf0ff);
     }
 }

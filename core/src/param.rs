@@ -1,8 +1,10 @@
 //! Parameters: each `FI_*` variable that changes something is one constant, from which its value, its
 //! description and its documentation come (fi_provider(7), "ENVIRONMENT").
 
+use crate::log::{Level, Subsystem, log};
+use core::fmt::Display;
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Kind of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,15 +84,55 @@ impl Param {
         value(self.name)
     }
 
-    /// Its value as a truth value; `default` if it is not set or not one.
+    /// Its value as a truth value; `default` if it is not set. If it is not one, the log says so, and it is `default` too.
     pub fn flag(&self, default: bool) -> bool {
-        self.text().as_deref().and_then(parse_bool).unwrap_or(default)
+        self.parsed(parse_bool, default)
     }
 
-    /// Its value as a number; `default` if it is not set or not one.
+    /// Its value as a number; `default` if it is not set. If it is not one, the log says so, and it is `default` too.
     pub fn number(&self, default: u64) -> u64 {
-        self.text().as_deref().and_then(parse_number).unwrap_or(default)
+        self.parsed(parse_number, default)
     }
+
+    fn parsed<T: Display>(&self, parse: impl FnOnce(&str) -> Option<T>, default: T) -> T {
+        let Some(text) = self.text() else { return default };
+        parse(&text).unwrap_or_else(|| {
+            if first_time(self.name) {
+                log("", Level::Warn, Subsystem::Core, || {
+                    let wanted = if self.kind == ParamKind::Bool { "yes nor no" } else { "a number" };
+                    let neither = if self.kind == ParamKind::Bool { "neither" } else { "not" };
+                    format!("{}={text} is {neither} {wanted}: {default} is used instead", self.name)
+                });
+            }
+            default
+        })
+    }
+}
+
+/// Parameters whose values have been complained about.
+static SAID: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+fn said() -> MutexGuard<'static, Vec<&'static str>> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether nobody has complained about the parameter before.
+fn first_time(name: &'static str) -> bool {
+    let mut said = said();
+    let first = !said.contains(&name);
+    if first {
+        said.push(name);
+    }
+    first
+}
+
+/// The lock of what has been said, while the process is forked.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Vec<&'static str>>);
+
+/// Keeps others from it.
+pub fn hold() -> Held {
+    Held(said())
 }
 
 /// A truth value in one of its spellings.
@@ -102,13 +144,19 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A number, decimal or with the prefix 0x.
+/// A number: decimal, with a unit of 1024 or its powers (k, m, g), or hexadecimal with the prefix 0x.
 pub fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return u64::from_str_radix(hex, 16).ok();
     }
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        (at, 'g' | 'G') => (&text[..at], 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -131,5 +179,12 @@ mod tests {
         assert_eq!(parse_number("0x10"), Some(16));
         assert_eq!(parse_number(" 7 "), Some(7));
         assert_eq!(parse_number("seven"), None);
+        assert_eq!(parse_number("64k"), Some(64 << 10));
+        assert_eq!((parse_number("32M"), parse_number("2g")), (Some(32 << 20), Some(2 << 30)));
+        assert_eq!(
+            (parse_number("k"), parse_number(""), parse_number("-1"), parse_number("1kk")),
+            (None, None, None, None)
+        );
+        assert_eq!(parse_number("99999999999g"), None);
     }
 }

@@ -61,7 +61,7 @@ pub fn tx(out: &mut Text, depth: usize, attr: Option<&TxAttr>) {
     out.line(depth + 1, "size", size);
     out.line(depth + 1, "iov_limit", iov_limit);
     out.line(depth + 1, "rma_iov_limit", rma_iov_limit);
-    out.line(depth + 1, "tclass", format_args!("{tclass:#x}"));
+    out.line(depth + 1, "tclass", format_args!("{:#x}", tclass.0));
 }
 
 /// `struct fi_rx_attr`.
@@ -129,7 +129,7 @@ pub fn domain(out: &mut Text, depth: usize, attr: Option<&DomainAttr>, open: usi
     out.line(depth, "auth_key_size", if attr.av_auth_key { usize::MAX } else { attr.auth_key.len() });
     out.line(depth, "max_err_data", attr.max_err_data);
     out.line(depth, "mr_cnt", attr.mr_cnt);
-    out.line(depth, "tclass", format_args!("{:#x}", attr.tclass));
+    out.line(depth, "tclass", format_args!("{:#x}", attr.tclass.0));
     out.line(depth, "max_ep_auth_key", attr.max_ep_auth_key);
     out.line(depth, "max_group_id", attr.max_group_id);
     out.line(depth, "max_cntr_value", attr.max_cntr_value);

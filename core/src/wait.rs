@@ -21,6 +21,11 @@ pub trait Port: Send + Sync + core::fmt::Debug {
     fn quiet(&self);
     /// Makes the port's descriptor readable at `when`.
     fn alarm(&self, when: Option<Instant>);
+    /// A port of its own over the same descriptors, for those who sleep while others watch the descriptor of this one. `None`
+    /// if there is none, or the system has no room for one.
+    fn apart(&self) -> Option<&dyn Port> {
+        None
+    }
     /// The descriptor that is readable when there is news.
     fn descriptor(&self) -> Descriptor;
     /// The present.

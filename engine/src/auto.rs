@@ -3,10 +3,11 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Flush;
+use crate::waiting::{ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
-use ofi_sync::doorbell::Doorbell;
+use ofi_sync::doorbell::{Bed, Doorbell};
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,14 +32,8 @@ impl Auto {
     /// The progress of a domain without endpoints, over a port that can sleep.
     pub fn new(port: Arc<dyn Port>) -> Self {
         let bell = Arc::new(Doorbell::new());
-        let (ring, place) = (bell.clone(), port.clone());
-        let wake = move || {
-            if ring.ring() {
-                place.ring();
-            }
-        };
         Self {
-            group: Group::with_waker(Park, port.clone(), Box::new(wake)),
+            group: Group::with_waker(Park, port.clone(), ringer(&bell, port.clone())),
             port,
             bell,
             stopping: AtomicBool::new(false),
@@ -60,23 +55,24 @@ impl Auto {
             if self.group.before_sleep() {
                 continue;
             }
-            self.bell.arm(|| self.port.quiet());
+            if !self.bell.arm(Bed::Shared, || self.port.quiet()) {
+                // Nobody else knows the port.
+                continue;
+            }
             // What came before the bell was armed is found here; what comes later rings it.
             if self.group.last_look() || self.has_errands() || self.stopping.load(Ordering::Acquire) {
-                self.bell.disarm();
+                self.bell.disarm(Bed::Shared);
                 continue;
             }
             let now = self.port.now();
             let timeout = self.group.next_deadline().map(|when| when.since(now));
             self.group.sleep(timeout, &mut keys);
-            self.bell.disarm();
+            self.bell.disarm(Bed::Shared);
         }
     }
 
     fn ring(&self) {
-        if self.bell.ring() {
-            self.port.ring();
-        }
+        write(self.bell.ring(), &*self.port);
     }
 
     /// Ends [`Self::run`].

@@ -5,11 +5,18 @@
 
 use crate::hash::HashMap;
 use core::cmp::Reverse;
-use ofi_core::{Addr, FiAddr};
+use ofi_core::{Addr, Errno, FiAddr};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
+use slab::Slab;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// An endpoint that looks addresses up.
+pub trait Reader: Send + Sync {
+    /// There is an address that was not there before, and this endpoint waits for one.
+    fn learn(&self);
+}
 
 /// An address vector.
 #[derive(Debug, Default)]
@@ -27,6 +34,15 @@ struct Table {
     entries: Vec<Option<Entry>>,
     free: BinaryHeap<Reverse<usize>>,
     by_addr: HashMap<Addr, usize>,
+    readers: Slab<Bound>,
+    /// How many of them wait for an address that is not there yet.
+    awaited: usize,
+}
+
+#[derive(Debug)]
+struct Bound {
+    reader: Weak<dyn Reader>,
+    awaits: bool,
 }
 
 #[derive(Debug)]
@@ -38,12 +54,28 @@ struct Entry {
     user: Option<FiAddr>,
 }
 
+impl Table {
+    fn waiting(&self) -> Vec<Arc<dyn Reader>> {
+        let waiting = self.readers.iter().filter(|(_, bound)| bound.awaits);
+        waiting.filter_map(|(_, bound)| bound.reader.upgrade()).collect()
+    }
+
+    /// Makes room for another address, and for the place of each to be listed when it is removed. False if there is no
+    /// memory.
+    fn make_room(&mut self) -> bool {
+        let Self { entries, free, by_addr, .. } = self;
+        let entered = !free.is_empty() || entries.try_reserve(1).is_ok();
+        entered && free.try_reserve(entries.len() + 1 - free.len()).is_ok() && by_addr.try_reserve(1).is_ok()
+    }
+}
+
 impl AddressVector {
-    /// An empty one, with room for `count` addresses. With `ids` an entry has no name in completions until
+    /// An empty one, with room for `count` addresses if there is memory. With `ids` an entry has no name in completions until
     /// [`Self::set_user_id`].
     pub fn new(count: usize, ids: bool) -> Self {
         let av = Self { ids, ..Self::default() };
-        av.lock().entries.reserve(count.min(1 << 16));
+        // A hint: what does not succeed now is tried again when addresses come.
+        drop(av.lock().entries.try_reserve(count.min(1 << 16)));
         av
     }
 
@@ -65,13 +97,24 @@ impl AddressVector {
 
     /// The handle of an address, new or the one it has.
     pub fn insert(&self, addr: Addr) -> FiAddr {
+        self.try_insert(addr).expect("there is memory for an address")
+    }
+
+    /// The same where the number of addresses is not ours to choose.
+    ///
+    /// # Errors
+    /// ENOMEM if there is no memory for another address.
+    pub fn try_insert(&self, addr: Addr) -> Result<FiAddr, Errno> {
         let mut table = self.lock();
         let key = addr.canonical();
         if let Some(&index) = table.by_addr.get(&key) {
             if let Some(Some(entry)) = table.entries.get_mut(index) {
                 entry.times += 1;
             }
-            return FiAddr(index as u64);
+            return Ok(FiAddr(index as u64));
+        }
+        if !table.make_room() {
+            return Err(Errno::ENOMEM);
         }
         let entry = Some(Entry { addr, times: 1, user: None });
         let index = match table.free.pop() {
@@ -85,9 +128,33 @@ impl AddressVector {
             }
         };
         table.by_addr.insert(key, index);
-        drop(table);
+        let waiting = if table.awaited > 0 { table.waiting() } else { Vec::new() };
+        // Before anybody can look for it: who says later that it waits finds another epoch.
         self.changed();
-        FiAddr(index as u64)
+        drop(table);
+        waiting.iter().for_each(|reader| reader.learn());
+        Ok(FiAddr(index as u64))
+    }
+
+    /// An endpoint is bound; the number that it is known by here.
+    pub fn add_reader(&self, reader: Weak<dyn Reader>) -> usize {
+        self.lock().readers.insert(Bound { reader, awaits: false })
+    }
+
+    /// An endpoint is bound no more.
+    pub fn remove_reader(&self, number: usize) {
+        let mut table = self.lock();
+        let bound = table.readers.try_remove(number);
+        table.awaited -= usize::from(bound.is_some_and(|bound| bound.awaits));
+    }
+
+    /// Whether an endpoint waits for addresses that are not there yet. It looks at [`Self::epoch`] afterwards: what was
+    /// inserted before this is not told.
+    pub fn set_awaits(&self, number: usize, awaits: bool) {
+        let mut table = self.lock();
+        let Some(bound) = table.readers.get_mut(number) else { return };
+        let before = core::mem::replace(&mut bound.awaits, awaits);
+        table.awaited = table.awaited - usize::from(before) + usize::from(awaits);
     }
 
     /// Takes back one insertion; false if there is no such handle.

@@ -2,7 +2,7 @@
 //! Reading it moves on the endpoints that are bound to it.
 
 use crate::group::{Group, Member};
-use crate::waiting::{Sleep, Spin, Waiting, ringer};
+use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;
@@ -55,8 +55,8 @@ impl<K: LockKind> Counter<K> {
 
     #[inline]
     fn changed(&self) {
-        if self.how != Waiting::Never && self.bell.ring() {
-            self.group.port().ring();
+        if self.how != Waiting::Never {
+            write(self.bell.ring(), self.group.port());
         }
     }
 
@@ -103,7 +103,7 @@ impl<K: LockKind> Counter<K> {
     /// The number of successes. Moves its endpoints on.
     #[inline]
     pub fn read(&self) -> u64 {
-        self.group.progress();
+        self.group.look_in();
         let value = self.value();
         // Relaxed: compared by the thread that waits, with what it read itself or heard of.
         self.told[0].store(value, Ordering::Relaxed);
@@ -112,11 +112,17 @@ impl<K: LockKind> Counter<K> {
 
     /// The number of errors. Moves its endpoints on.
     pub fn read_errors(&self) -> u64 {
-        self.group.progress();
+        self.group.look_in();
         let value = self.error_value();
         // Relaxed: as in `read`.
         self.told[1].store(value, Ordering::Relaxed);
         value
+    }
+
+    /// Moves its endpoints on; successes and errors as they stand then. The application is not told of them by this.
+    pub fn check(&self) -> (u64, u64) {
+        self.group.look_in();
+        self.peek()
     }
 
     /// Successes and errors as they stand, without moving anything on.

@@ -3,7 +3,7 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Flush;
-use crate::waiting::{Sleep, Spin, Waiting, ringer};
+use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Port;
@@ -164,9 +164,7 @@ impl<K: LockKind> CompletionQueue<K> {
     #[inline]
     fn wake(&self) {
         // The entry was added under the lock that a sleeper takes to look.
-        if self.bell.ring_after_lock() {
-            self.group.port().ring();
-        }
+        write(self.bell.ring_after_lock(), self.group.port());
     }
 
     /// Gives up to `count` entries to `take`, oldest first. `AVAIL` if an error is the oldest, `AGAIN` if there is
@@ -176,9 +174,7 @@ impl<K: LockKind> CompletionQueue<K> {
         // What is there is given first. A caller that finds more may be held back; one that leaves nothing may go away for
         // long, so that nothing may be held back then.
         let mut moved = count == 0;
-        if moved {
-            self.group.progress();
-        }
+        let mut active = moved && self.group.progress();
         loop {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
@@ -189,10 +185,18 @@ impl<K: LockKind> CompletionQueue<K> {
                 return taken.map(|(count, _)| count);
             }
             // What others add meanwhile is found by the next read.
-            if moved || !self.group.progress() {
-                return Err(Errno::AGAIN);
+            if !moved {
+                moved = true;
+                active = self.group.progress();
+                if active {
+                    continue;
+                }
             }
-            moved = true;
+            if active {
+                // The pass may have deferred acknowledgements, and the caller may not read again soon.
+                self.group.flush(Flush::All);
+            }
+            return Err(Errno::AGAIN);
         }
     }
 
@@ -221,7 +225,7 @@ impl<K: LockKind> CompletionQueue<K> {
         let mut queue = K::lock(&self.queue);
         if queue.len == 0 {
             drop(queue);
-            self.group.progress();
+            self.group.look_in();
             queue = K::lock(&self.queue);
         }
         let failure = queue.first().and_then(|entry| entry.failed.take()).ok_or(Errno::AGAIN)?;
@@ -282,9 +286,7 @@ impl<K: LockKind> CompletionQueue<K> {
         }
         // Release pairs with the Acquire in `signals_and_heard`.
         self.signals.fetch_add(1, Ordering::Release);
-        if self.bell.ring() {
-            self.group.port().ring();
-        }
+        write(self.bell.ring(), self.group.port());
         Ok(())
     }
 
@@ -308,7 +310,7 @@ impl<K: LockKind> CompletionQueue<K> {
     /// Whether there is something to read. Moves its endpoints on.
     pub fn check(&self) -> bool {
         self.has(1) || {
-            self.group.progress();
+            self.group.look_in();
             self.has(1)
         }
     }

@@ -8,14 +8,16 @@ use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
 use crate::group::{Heat, Member, Visit};
+use crate::limits::{Limits, SizeLimit};
 use crate::op::{Posts, RecvOp, SendOp};
-use crate::outlets::{Bonds, Outlets};
+use crate::outlets::{All, Bonds, Outlets};
 use crate::transport::{Down, Flush};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Error, Failure, FiAddr, Instant, OpFlags};
 use ofi_memory::{Buffer, Ticket};
+use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::collections::VecDeque;
@@ -51,9 +53,9 @@ pub trait Datagrams: Send + Sized + 'static {
     fn send(&mut self, packet: &Buffer, to: &Addr) -> Given;
     /// Receives packets into the first of `buffers`, one each, as many as there are; appends what is known of them.
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>);
-    /// Becomes a member of a group, to send to it, to receive from it, or both.
+    /// Becomes a member of a group, to send to it, to receive from it, or both; once more if it is one.
     fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()>;
-    /// Is no member any more.
+    /// Gives back a membership that received.
     fn leave(&mut self, group: &Addr);
     /// Whether packets make the descriptor readable.
     fn listen(&mut self, on: bool);
@@ -66,10 +68,8 @@ pub trait Datagrams: Send + Sized + 'static {
 pub struct Config {
     /// Capabilities.
     pub caps: Caps,
-    /// The largest packet, in bytes.
-    pub max_msg_size: usize,
-    /// The largest packet of an inject call, in bytes.
-    pub inject_size: usize,
+    /// How long packets may be.
+    pub limits: Limits,
     /// Receives that may be posted.
     pub rx_size: usize,
 }
@@ -91,7 +91,10 @@ struct Inner<D: Datagrams, K: LockKind> {
     av_epoch: u64,
     /// Addresses by handle, as far as they have been looked up.
     peers: Vec<Option<Addr>>,
-    eq: Option<Arc<EventQueue>>,
+    /// The event queue that hears of groups, which it keeps open.
+    eq: Option<(Arc<EventQueue>, Child)>,
+    /// The groups that it has joined.
+    groups: Vec<Owner>,
     receives: VecDeque<(Ticket, Buffer)>,
     packets: Vec<Packet>,
     /// Packets that wait for a receive must not wake anybody.
@@ -106,6 +109,8 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     heat: Heat,
     joined: AtomicBool,
     bonds: Bonds,
+    /// Of the queues and counters that move it on.
+    memberships: Bonds,
     auto: Option<Arc<Auto>>,
 }
 
@@ -150,7 +155,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             return Err(Errno::EBADFLAGS);
         }
         let inject = op.quiet || op.flags.contains(OpFlags::INJECT);
-        if op.buffer.len() > if inject { self.config.inject_size } else { self.config.max_msg_size } {
+        if !self.config.limits.allow(op.buffer.len(), false, inject) {
             return Err(Errno::EMSGSIZE);
         }
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
@@ -280,13 +285,20 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             av_epoch: 0,
             peers: Vec::new(),
             eq: None,
+            groups: Vec::new(),
             receives: VecDeque::new(),
             packets: Vec::with_capacity(BATCH),
             deaf: false,
             batch: 1,
         };
-        let (heat, joined, bonds) = (Heat::default(), AtomicBool::new(false), Bonds::default());
-        Arc::new(Self { inner: kind.cell(inner), heat, joined, bonds, auto })
+        Arc::new(Self {
+            inner: kind.cell(inner),
+            heat: Heat::default(),
+            joined: AtomicBool::new(false),
+            bonds: Bonds::default(),
+            memberships: Bonds::default(),
+            auto,
+        })
     }
 
     /// Binds a completion queue. A second one for a direction is refused.
@@ -297,14 +309,16 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     }
 
     /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
+    ///
+    /// # Errors
+    /// EINVAL or EBADFLAGS, and those of watching the socket, if the endpoint is enabled; nothing has happened then.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
-        let user = K::lock(&self.inner).out.bind_counter(counter, flags)?;
-        self.bonds.add(move || drop(user));
+        let first = !K::lock(&self.inner).out.has_counter(counter);
         // Relaxed: set and read by control calls, which the application orders.
-        if self.joined.load(Ordering::Relaxed) {
-            let member: Arc<dyn Member> = self.clone();
-            self.bonds.join_counter(&member, counter)?;
-        }
+        let member = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Member>);
+        let register = || K::lock(&self.inner).out.bind_counter(counter, flags);
+        let user = self.memberships.bind_counter(member, counter, register)?;
+        self.bonds.add(move || drop(user));
         Ok(())
     }
 
@@ -321,11 +335,20 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         Ok(())
     }
 
-    /// Binds an event queue, which hears of groups. Another one replaces the first.
+    /// Binds an event queue, which hears of groups. Another one replaces the first, with the events that nobody has read,
+    /// and the first is free.
     pub fn bind_eq(&self, eq: &Arc<EventQueue>) {
-        K::lock(&self.inner).eq = Some(eq.clone());
-        let user = eq.users.add();
-        self.bonds.add(move || drop(user));
+        let mut inner = K::lock(&self.inner);
+        if let Some((old, _user)) = inner.eq.replace((eq.clone(), eq.users.add()))
+            && !Arc::ptr_eq(&old, eq)
+        {
+            inner.groups.iter().for_each(|owner| old.hand_over(*owner, eq));
+        }
+    }
+
+    /// Whether an event queue is bound.
+    pub fn has_eq(&self) -> bool {
+        K::lock(&self.inner).eq.is_some()
     }
 
     /// Enables it (fi_enable(3)). Enabling twice is harmless.
@@ -343,11 +366,23 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         let outlets = inner.out.all();
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
+        if let Err(error) = self.join_queues(outlets) {
+            // As if it had not been tried: enabling may be tried again. The socket stays, with the address that it has.
+            self.memberships.undo();
+            self.joined.store(false, Ordering::Relaxed);
+            K::lock(&self.inner).enabled = false;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// From now on whoever reads its queues moves it on.
+    fn join_queues(self: &Arc<Self>, outlets: All<K>) -> Result<()> {
         let member: Arc<dyn Member> = self.clone();
-        self.bonds.join(&member, outlets)?;
+        self.memberships.join(&member, outlets)?;
         if let Some(auto) = self.auto.clone() {
             let key = auto.join(member)?;
-            self.bonds.add(move || auto.leave(key));
+            self.memberships.add(move || auto.leave(key));
         }
         Ok(())
     }
@@ -365,6 +400,19 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
         inner.source = Some(addr);
         Ok(())
+    }
+
+    /// How long packets of a kind may be, in bytes.
+    pub fn limit(&self, which: SizeLimit) -> usize {
+        K::lock(&self.inner).config.limits.get(which)
+    }
+
+    /// Changes how long packets of a kind may be (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// EINVAL above what the endpoint can do.
+    pub fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        K::lock(&self.inner).config.limits.set(which, size)
     }
 
     /// Cancels the oldest receive with that context (fi_cancel(3)).
@@ -387,28 +435,27 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         joined: &mut dyn FnMut(FiAddr),
     ) -> Result<()> {
         let mut inner = K::lock(&self.inner);
-        let Some(eq) = inner.eq.clone() else {
+        let Some(eq) = inner.eq.as_ref().map(|(eq, _)| eq.clone()) else {
             return Err(Error::new(Errno::ENOEQ, "join a group without an event queue"));
         };
         let Some(av) = inner.av.clone() else {
             return Err(Error::new(Errno::ENOAV, "join a group without an address vector"));
         };
         inner.open()?.join(&group, send, receive)?;
+        inner.groups.push(owner);
         drop(inner);
-        let handle = av.insert(group);
+        let handle = av.try_insert(group).map_err(|errno| {
+            self.forget(&group, receive, owner);
+            Error::new(errno, "enter a group into the address vector")
+        })?;
         joined(handle);
         eq.push(Event { owner, kind: EventKind::Joined });
         Ok(())
     }
 
-    /// Leaves a multicast group.
-    pub fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner) {
-        let mut inner = K::lock(&self.inner);
-        if let Some(socket) = &mut inner.socket {
-            socket.leave(group);
-        }
-        let (av, eq) = (inner.av.clone(), inner.eq.clone());
-        drop(inner);
+    /// Leaves a multicast group. `receive` is what the membership was joined with.
+    pub fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
+        let (av, eq) = self.forget(group, receive, owner);
         if let Some(av) = av {
             av.remove(handle);
         }
@@ -417,12 +464,29 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
     }
 
+    /// Gives a membership back, without what the address vector and the event queue have of it: these are returned.
+    fn forget(
+        &self,
+        group: &Addr,
+        receive: bool,
+        owner: Owner,
+    ) -> (Option<Arc<AddressVector>>, Option<Arc<EventQueue>>) {
+        let mut inner = K::lock(&self.inner);
+        if let Some(socket) = inner.socket.as_mut().filter(|_| receive) {
+            socket.leave(group);
+        }
+        inner.groups.retain(|other| *other != owner);
+        (inner.av.clone(), inner.eq.as_ref().map(|(eq, _)| eq.clone()))
+    }
+
     /// Closes it: posted receives are discarded, no buffer is touched afterwards.
     pub fn close(&self) {
+        self.memberships.undo();
         self.bonds.undo();
         let mut inner = K::lock(&self.inner);
         inner.receives.drain(..).for_each(|(ticket, _)| ticket.discard());
         inner.socket = None;
+        inner.eq = None;
         inner.enabled = false;
     }
 }
@@ -460,13 +524,14 @@ impl<D: Datagrams, K: LockKind> Member for DatagramEndpoint<D, K> {
 
     fn flush(&self, _how: Flush) {}
 
-    fn before_sleep(&self) {
+    fn before_sleep(&self) -> bool {
         let mut inner = K::lock(&self.inner);
-        let Inner { socket: Some(socket), receives, deaf, .. } = &mut *inner else { return };
+        let Inner { socket: Some(socket), receives, deaf, .. } = &mut *inner else { return false };
         if receives.is_empty() && !*deaf {
             *deaf = true;
             socket.listen(false);
         }
+        false
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -479,5 +544,114 @@ impl<D: Datagrams, K: LockKind> Member for DatagramEndpoint<D, K> {
 
     fn heat(&self) -> &Heat {
         &self.heat
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waiting::Waiting;
+    use core::time::Duration;
+    use ofi_core::wait::Port;
+    use ofi_sync::lock::Park;
+    use std::sync::Mutex;
+
+    /// Watches nothing, and refuses to at times.
+    #[derive(Debug, Default)]
+    struct Refusing {
+        full: AtomicBool,
+        watched: Mutex<Vec<Descriptor>>,
+    }
+
+    impl Port for Refusing {
+        fn add(&self, fd: Descriptor, _key: u64) -> Result<()> {
+            if self.full.load(Ordering::Relaxed) {
+                return Err(Error::new(Errno::ENOSPC, "watch a descriptor"));
+            }
+            self.watched.lock().unwrap().push(fd);
+            Ok(())
+        }
+        fn remove(&self, fd: Descriptor) {
+            self.watched.lock().unwrap().retain(|other| *other != fd);
+        }
+        fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+        fn ring(&self) {}
+        fn quiet(&self) {}
+        fn alarm(&self, _when: Option<Instant>) {}
+        fn descriptor(&self) -> Descriptor {
+            1
+        }
+        fn now(&self) -> Instant {
+            Instant::default()
+        }
+    }
+
+    /// Takes everything and gives nothing.
+    struct Silent;
+
+    impl Datagrams for Silent {
+        fn local_addr(&self) -> Addr {
+            Addr::from(core::net::SocketAddr::from(([127, 0, 0, 1], 1)))
+        }
+        fn send(&mut self, _packet: &Buffer, _to: &Addr) -> Given {
+            Given::Taken
+        }
+        fn receive(&mut self, _: &mut VecDeque<(Ticket, Buffer)>, _most: usize, _packets: &mut Vec<Packet>) {}
+        fn join(&mut self, _group: &Addr, _send: bool, _receive: bool) -> Result<()> {
+            Err(Error::new(Errno::EADDRNOTAVAIL, "join a group"))
+        }
+        fn leave(&mut self, _group: &Addr) {}
+        fn listen(&mut self, _on: bool) {}
+        fn descriptor(&self) -> Option<Descriptor> {
+            Some(7)
+        }
+    }
+
+    fn endpoint() -> Arc<DatagramEndpoint<Silent, Park>> {
+        let config = Config { caps: Caps::MSG | Caps::SEND | Caps::RECV, limits: Limits::new(1000, 100), rx_size: 10 };
+        DatagramEndpoint::new(Park, config, None, Box::new(|_| Ok(Silent)), None)
+    }
+
+    #[test]
+    fn what_failed_may_be_tried_again() {
+        let ports: [Arc<Refusing>; 4] = Default::default();
+        let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
+        let queue = |at: usize| Arc::new(CompletionQueue::new(Park, 1, ports[at].clone(), Waiting::Never));
+        let counter = Arc::new(Counter::new(Park, ports[2].clone(), Waiting::Never));
+        let other = Arc::new(Counter::new(Park, ports[3].clone(), Waiting::Never));
+        let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
+        ep.bind_cq(&queue(0), BindFlags::TRANSMIT).unwrap();
+        ep.bind_cq(&queue(1), BindFlags::RECV).unwrap();
+        ep.bind_av(&av).unwrap();
+        ports[1].full.store(true, Ordering::Relaxed);
+        assert_eq!(ep.enable().unwrap_err().errno(), Errno::ENOSPC);
+        assert_eq!(watched(), [0, 0, 0, 0]);
+        assert_eq!(ep.enable().unwrap_err().errno(), Errno::ENOSPC);
+        ports[1].full.store(false, Ordering::Relaxed);
+        ep.enable().unwrap();
+        assert_eq!(watched(), [1, 1, 0, 0]);
+        ports[2].full.store(true, Ordering::Relaxed);
+        assert_eq!(ep.bind_counter(&counter, BindFlags::TRANSMIT).unwrap_err().errno(), Errno::ENOSPC);
+        ports[2].full.store(false, Ordering::Relaxed);
+        ep.bind_counter(&counter, BindFlags::TRANSMIT).unwrap();
+        assert_eq!(watched(), [1, 1, 1, 0]);
+        // The kind has its counter, so another one is refused, and left alone.
+        assert_eq!(ep.bind_counter(&other, BindFlags::TRANSMIT).unwrap_err().errno(), Errno::EINVAL);
+        assert_eq!(watched(), [1, 1, 1, 0]);
+        ep.close();
+        assert_eq!(watched(), [0, 0, 0, 0]);
+        assert_eq!((counter.users.count(), other.users.count(), av.users.count()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_group_that_was_not_joined_has_no_handle() {
+        let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
+        ep.bind_av(&av).unwrap();
+        ep.bind_eq(&Arc::new(EventQueue::new(Arc::<Refusing>::default(), Waiting::Never)));
+        let group = Addr::from(core::net::SocketAddr::from(([239, 1, 1, 1], 1)));
+        let joined = ep.join(group, (true, true), Owner(1), &mut |_| panic!("it was not joined"));
+        assert_eq!(joined.unwrap_err().errno(), Errno::EADDRNOTAVAIL);
+        assert_eq!(av.find(&group), FiAddr::UNSPEC);
+        ep.close();
     }
 }

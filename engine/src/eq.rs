@@ -3,7 +3,7 @@
 
 use crate::group::{Group, Member};
 use crate::transport::Asked;
-use crate::waiting::{Sleep, Spin, Waiting, ringer};
+use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::any::Any;
 use core::fmt;
 use ofi_core::error::Result;
@@ -137,15 +137,13 @@ impl EventQueue {
     /// Adds an event.
     pub fn push(&self, event: Event) {
         self.queue().push_back(event);
-        if self.bell.ring_after_lock() {
-            self.group.port().ring();
-        }
+        write(self.bell.ring_after_lock(), self.group.port());
     }
 
     /// The oldest event, removed unless it is an error or `peek` is wanted by `keep`. `keep` sees the event first.
     pub fn read(&self, keep: impl FnOnce(&Event) -> bool) -> Found {
         if self.queue().is_empty() {
-            self.group.progress();
+            self.group.look_in();
         }
         let mut queue = self.queue();
         match queue.pop_front() {
@@ -202,6 +200,15 @@ impl EventQueue {
     /// The descriptor that is readable when there is news.
     pub fn descriptor(&self) -> i32 {
         self.group.port().descriptor()
+    }
+
+    /// Hands the events of an object over to the queue that takes this one's place for it.
+    pub(crate) fn hand_over(&self, owner: Owner, to: &Self) {
+        let mut queue = self.queue();
+        let (moved, kept): (VecDeque<Event>, _) = queue.drain(..).partition(|event| event.owner == owner);
+        *queue = kept;
+        drop(queue);
+        moved.into_iter().for_each(|event| to.push(event));
     }
 
     /// Drops the events of an object that is being closed.

@@ -1,4 +1,4 @@
-//! The wire format of an open link, version 1: what two engines say to each other, whatever carries it.
+//! The wire format of an open link, version 2: what two engines say to each other, whatever carries it.
 //! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows their lengths.
 //! [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is indexed unchecked.
 //!
@@ -8,15 +8,17 @@
 //! Request  … len u64 [tag u64] [data u64]    the message waits at the sender until it is pulled
 //! Pull     … token u32 · 0 u32 · len u64     id: the sender's; token: where the receiver wants it
 //! Segment  …                                 id: the receiver's token; payload: the next bytes
-//! Credit   … bytes u64                       id: messages
+//! Credit   … bytes u64                       so much more may be sent
 //! Ack      …                                 id: the sender's
 //! Bye      …
+//! Blocked  … bytes u64                       the message that is next needs so much credit
+//! Arrived  …                                 id: how many more have come of the messages that wanted to hear of it
 //! ```
 
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The longest header, in bytes.
 pub const MAX_HEADER: usize = 32;
 /// The longest payload of a frame, in bytes; longer messages go in segments.
@@ -74,6 +76,8 @@ pub struct Violation(pub &'static str);
 pub enum AckWanted {
     /// Nowhere.
     No,
+    /// When it is with the peer's endpoint: by counts, in order.
+    Arrival,
     /// When a receive took it.
     Match,
     /// When it is in place.
@@ -89,6 +93,8 @@ pub struct Label {
     pub data: Option<u64>,
     /// Which acknowledgement the sender waits for.
     pub ack: AckWanted,
+    /// The acknowledgement also says that everything sent before has got as far (FI_FENCE).
+    pub fenced: bool,
 }
 
 /// A frame's header.
@@ -126,8 +132,6 @@ pub enum Frame {
     },
     /// More may be sent.
     Credit {
-        /// Messages.
-        messages: u32,
         /// Bytes.
         bytes: u64,
     },
@@ -138,6 +142,16 @@ pub enum Frame {
     },
     /// The endpoint closes; nothing follows.
     Bye,
+    /// The credit does not suffice for the message that is next.
+    Blocked {
+        /// What it costs.
+        bytes: u64,
+    },
+    /// Messages that wanted to be acknowledged on arrival have come.
+    Arrived {
+        /// How many more.
+        count: u32,
+    },
 }
 
 const EAGER: u8 = 1;
@@ -147,12 +161,17 @@ const SEGMENT: u8 = 4;
 const CREDIT: u8 = 5;
 const ACK: u8 = 6;
 const BYE: u8 = 7;
+const BLOCKED: u8 = 8;
+const ARRIVED: u8 = 9;
 
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 const ACK_DELIVERY: u8 = 4;
 const ACK_MATCH: u8 = 8;
-const LABEL_FLAGS: u8 = TAGGED | WITH_DATA | ACK_DELIVERY | ACK_MATCH;
+const ACK_ARRIVAL: u8 = 16;
+const FENCED: u8 = 32;
+const ACKS: u8 = ACK_DELIVERY | ACK_MATCH | ACK_ARRIVAL;
+const LABEL_FLAGS: u8 = TAGGED | WITH_DATA | ACKS | FENCED;
 
 impl Label {
     #[inline(always)]
@@ -161,7 +180,10 @@ impl Label {
         let with_data = if self.data.is_some() { WITH_DATA } else { 0 };
         let ack = match self.ack {
             AckWanted::No => 0,
+            AckWanted::Arrival => ACK_ARRIVAL,
+            AckWanted::Match if self.fenced => ACK_MATCH | FENCED,
             AckWanted::Match => ACK_MATCH,
+            AckWanted::Delivery if self.fenced => ACK_DELIVERY | FENCED,
             AckWanted::Delivery => ACK_DELIVERY,
         };
         tagged | with_data | ack
@@ -190,15 +212,20 @@ impl Rest<'_> {
         if flags & !LABEL_FLAGS != 0 {
             return Err(Violation("a message has unknown flags"));
         }
-        let ack = match flags & (ACK_DELIVERY | ACK_MATCH) {
+        let ack = match flags & ACKS {
             0 => AckWanted::No,
+            ACK_ARRIVAL => AckWanted::Arrival,
             ACK_DELIVERY => AckWanted::Delivery,
             ACK_MATCH => AckWanted::Match,
             _ => return Err(Violation("a message wants two acknowledgements")),
         };
         let tag = if flags & TAGGED != 0 { Some(self.u64()?) } else { None };
         let data = if flags & WITH_DATA != 0 { Some(self.u64()?) } else { None };
-        Ok(Label { tag, data, ack })
+        let fenced = flags & FENCED != 0;
+        if fenced && !matches!(ack, AckWanted::Delivery | AckWanted::Match) {
+            return Err(Violation("a fence without an acknowledgement"));
+        }
+        Ok(Label { tag, data, ack, fenced })
     }
 }
 
@@ -233,9 +260,11 @@ impl Frame {
             }
             Self::Pull { id, token, len } => Header::new([first(PULL, 0, id), u64::from(token), len]),
             Self::Segment { token } => Header::new([first(SEGMENT, 0, token)]),
-            Self::Credit { messages, bytes } => Header::new([first(CREDIT, 0, messages), bytes]),
+            Self::Credit { bytes } => Header::new([first(CREDIT, 0, 0), bytes]),
             Self::Ack { id } => Header::new([first(ACK, 0, id)]),
             Self::Bye => Header::new([first(BYE, 0, 0)]),
+            Self::Blocked { bytes } => Header::new([first(BLOCKED, 0, 0), bytes]),
+            Self::Arrived { count } => Header::new([first(ARRIVED, 0, count)]),
         }
     }
 
@@ -253,7 +282,10 @@ impl Frame {
     pub fn parse(header: &[u8]) -> Result<Self, Violation> {
         // What is parsed most.
         match Self::plain(header) {
-            Some((id, tag)) => Ok(Self::Eager { id, label: Label { tag: Some(tag), data: None, ack: AckWanted::No } }),
+            Some((id, tag)) => {
+                let label = Label { tag: Some(tag), data: None, ack: AckWanted::No, fenced: false };
+                Ok(Self::Eager { id, label })
+            }
             None => Self::parse_any(header),
         }
     }
@@ -282,10 +314,12 @@ impl Frame {
                 Self::Pull { id, token, len: rest.u64()? }
             }
             SEGMENT => Self::Segment { token: id },
-            CREDIT => Self::Credit { messages: id, bytes: rest.u64()? },
+            CREDIT | BYE | BLOCKED if id != 0 => return Err(Violation("a frame's reserved bytes are set")),
+            CREDIT => Self::Credit { bytes: rest.u64()? },
             ACK => Self::Ack { id },
-            BYE if id == 0 => Self::Bye,
-            BYE => return Err(Violation("a frame's reserved bytes are set")),
+            BYE => Self::Bye,
+            BLOCKED => Self::Blocked { bytes: rest.u64()? },
+            ARRIVED => Self::Arrived { count: id },
             _ => return Err(Violation("a frame of unknown kind")),
         };
         if rest.0.is_empty() { Ok(frame) } else { Err(Violation("a frame's header is too long")) }
@@ -303,8 +337,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn label() -> impl Strategy<Value = Label> {
-        let ack = prop_oneof![Just(AckWanted::No), Just(AckWanted::Match), Just(AckWanted::Delivery)];
-        (any::<Option<u64>>(), any::<Option<u64>>(), ack).prop_map(|(tag, data, ack)| Label { tag, data, ack })
+        let ack = prop_oneof![
+            Just((AckWanted::No, false)),
+            Just((AckWanted::Arrival, false)),
+            (Just(AckWanted::Match), any::<bool>()),
+            (Just(AckWanted::Delivery), any::<bool>())
+        ];
+        let parts = (any::<Option<u64>>(), any::<Option<u64>>(), ack);
+        parts.prop_map(|(tag, data, (ack, fenced))| Label { tag, data, ack, fenced })
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
@@ -313,9 +353,11 @@ mod tests {
             (any::<u32>(), any::<u64>(), label()).prop_map(|(id, len, label)| Frame::Request { id, len, label }),
             (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(id, token, len)| Frame::Pull { id, token, len }),
             any::<u32>().prop_map(|token| Frame::Segment { token }),
-            (any::<u32>(), any::<u64>()).prop_map(|(messages, bytes)| Frame::Credit { messages, bytes }),
+            any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
             any::<u32>().prop_map(|id| Frame::Ack { id }),
             Just(Frame::Bye),
+            any::<u64>().prop_map(|bytes| Frame::Blocked { bytes }),
+            any::<u32>().prop_map(|count| Frame::Arrived { count }),
         ]
     }
 
@@ -349,7 +391,7 @@ mod tests {
 
     #[test]
     fn only_plain_messages_are_plain() {
-        let plain = Label { tag: Some(7), data: None, ack: AckWanted::No };
+        let plain = Label { tag: Some(7), data: None, ack: AckWanted::No, fenced: false };
         let plain_of = |label| Frame::plain(&Frame::Eager { id: 3, label }.encode());
         assert_eq!(plain_of(plain), Some((3, 7)));
         assert_eq!(plain_of(Label { tag: None, data: Some(7), ..plain }), None);
@@ -360,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_small_tagged_message_has_a_header_of_sixteen_bytes() {
-        let label = Label { tag: Some(1), data: None, ack: AckWanted::No };
+        let label = Label { tag: Some(1), data: None, ack: AckWanted::No, fenced: false };
         assert_eq!(Frame::Eager { id: 0, label }.encode().len(), 16);
     }
 }

@@ -37,8 +37,11 @@ pub trait Member: Send + Sync {
     fn visit(&self) -> Visit;
     /// Sends what is being held back.
     fn flush(&self, how: Flush);
-    /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent.
-    fn before_sleep(&self) {}
+    /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent. True if there
+    /// is something to do first.
+    fn before_sleep(&self) -> bool {
+        false
+    }
     /// True if news may come of which the descriptor tells only while it is armed.
     fn is_polled(&self) -> bool {
         false
@@ -201,6 +204,15 @@ impl<K: LockKind> Group<K> {
         state.visit_hot()
     }
 
+    /// The same for a caller that may not call again soon: sends what the pass deferred.
+    pub fn look_in(&self) -> bool {
+        let active = self.progress();
+        if active {
+            self.flush(Flush::All);
+        }
+        active
+    }
+
     #[inline(never)]
     fn progress_all(&self, state: &mut State) -> bool {
         self.collect(state);
@@ -305,7 +317,7 @@ impl<K: LockKind> Group<K> {
         self.collect(&mut state);
         let mut news = false;
         for at in 0..state.hot.len() {
-            state.hot[at].member.before_sleep();
+            news |= state.hot[at].member.before_sleep();
             let key = state.hot[at].key;
             news |= state.arm(key);
         }

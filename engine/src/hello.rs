@@ -2,7 +2,7 @@
 //! A peer that speaks anything else is refused with a reason, on both sides.
 //!
 //! ```text
-//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · bytes u64 · messages u32 · eager u32
+//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32
 //!         · address length u8 · address · data length u16 · data
 //! ```
 
@@ -13,7 +13,7 @@ const MAGIC: [u8; 4] = *b"OFI\n";
 /// Most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
-pub const MAX_LEN: usize = 48 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+pub const MAX_LEN: usize = 60 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
 /// What a greeting is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,32 @@ pub enum Greeting {
     Reject,
     /// Refuses it, because the other direction's connection is the one to use.
     Crossing,
-    /// Refuses it: another version or another kind of endpoint.
-    Mismatch,
+    /// Refuses it for a reason of its own: another version, another kind of endpoint, or one that takes no more.
+    Refuse,
+    /// Asks whether the connection of that cookie was made by the endpoint at this address.
+    Verify,
+    /// It was.
+    Mine,
+    /// It was not.
+    NotMine,
+}
+
+impl Greeting {
+    const ALL: [Self; 8] =
+        [Self::Ask, Self::Accept, Self::Reject, Self::Crossing, Self::Refuse, Self::Verify, Self::Mine, Self::NotMine];
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Ask => 1,
+            Self::Accept => 2,
+            Self::Reject => 3,
+            Self::Crossing => 4,
+            Self::Refuse => 5,
+            Self::Verify => 6,
+            Self::Mine => 7,
+            Self::NotMine => 8,
+        }
+    }
 }
 
 /// The kind of endpoint that speaks.
@@ -44,8 +68,6 @@ pub enum Speaker {
 pub struct Grant {
     /// Bytes of messages and their overhead.
     pub bytes: u64,
-    /// Messages.
-    pub messages: u32,
     /// The longest message that may come without being asked for, in bytes.
     pub eager: u32,
 }
@@ -61,6 +83,8 @@ pub struct Hello {
     pub nonce: [u8; 16],
     /// How often the speaker has begun to connect to anybody: an older question that comes late is known by it.
     pub attempt: u64,
+    /// Random number of the connection, which only its two ends know; or the one that is asked about.
+    pub cookie: [u8; 16],
     /// What the speaker's peer may send.
     pub grant: Grant,
     /// The speaker's address, where others can connect to it.
@@ -75,21 +99,15 @@ impl Hello {
         let mut out = Vec::with_capacity(MAX_LEN);
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
-        out.push(match self.greeting {
-            Greeting::Ask => 1,
-            Greeting::Accept => 2,
-            Greeting::Reject => 3,
-            Greeting::Crossing => 4,
-            Greeting::Mismatch => 5,
-        });
+        out.push(self.greeting.code());
         out.push(match self.speaker {
             Speaker::Rdm => 1,
             Speaker::Msg => 2,
         });
         out.extend(self.nonce);
         out.extend(self.attempt.to_le_bytes());
+        out.extend(self.cookie);
         out.extend(self.grant.bytes.to_le_bytes());
-        out.extend(self.grant.messages.to_le_bytes());
         out.extend(self.grant.eager.to_le_bytes());
         match &self.name {
             Some(addr) => {
@@ -121,14 +139,9 @@ impl Hello {
         if version != VERSION {
             return Err(Violation("the peer speaks another version of the protocol"));
         }
-        let greeting = match take(1)? {
-            [1] => Greeting::Ask,
-            [2] => Greeting::Accept,
-            [3] => Greeting::Reject,
-            [4] => Greeting::Crossing,
-            [5] => Greeting::Mismatch,
-            _ => return Err(Violation("a hello of unknown kind")),
-        };
+        let kind = *take(1)?.first().ok_or(SHORT)?;
+        let greeting = Greeting::ALL.into_iter().find(|greeting| greeting.code() == kind);
+        let greeting = greeting.ok_or(Violation("a hello of unknown kind"))?;
         let speaker = match take(1)? {
             [1] => Speaker::Rdm,
             [2] => Speaker::Msg,
@@ -136,9 +149,9 @@ impl Hello {
         };
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
         let attempt = u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?);
+        let cookie = take(16)?.try_into().map_err(|_| SHORT)?;
         let grant = Grant {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
-            messages: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
         let name_len = usize::from(*take(1)?.first().ok_or(SHORT)?);
@@ -152,7 +165,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { greeting, speaker, nonce, attempt, grant, name, data })
+            Ok(Self { greeting, speaker, nonce, attempt, cookie, grant, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }
@@ -170,7 +183,8 @@ mod tests {
             speaker: Speaker::Rdm,
             nonce: [7; 16],
             attempt: 5,
-            grant: Grant { bytes: 1, messages: 2, eager: 3 },
+            cookie: [9; 16],
+            grant: Grant { bytes: 1, eager: 3 },
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,
         }
@@ -178,8 +192,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hellos_survive_the_wire(data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA)) {
-            let hello = hello(data);
+        fn hellos_survive_the_wire(
+            data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA), greeting in proptest::sample::select(&Greeting::ALL),
+        ) {
+            let hello = Hello { greeting, ..hello(data) };
             let bytes = hello.encode();
             prop_assert!(bytes.len() <= MAX_LEN);
             prop_assert_eq!(Hello::parse(&bytes), Ok(hello));

@@ -14,6 +14,7 @@ pub mod frame;
 pub mod group;
 mod hash;
 pub mod hello;
+pub mod limits;
 pub mod matching;
 pub mod op;
 mod outlets;

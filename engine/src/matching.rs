@@ -1,9 +1,49 @@
 //! Which receive takes which message: posted receives and unexpected messages, each in order (fi_tagged(3)).
-//! Invariant: a message and a receive that fit each other are never both in here.
-//! Entries hold what is compared, close together; the operations themselves live in slabs of the endpoint.
+//! Senders are peers of the endpoint, by their numbers: a message stays its sender's whatever happens to handles of the
+//! address vector. Invariant: a message and a receive that fit each other are never both in here, but between
+//! [`Matcher::resolve`] or [`Matcher::merge`] and the caller's next look.
+//! Entries hold what is compared, close together; the operations themselves live in tables of the endpoint.
 
 use ofi_core::FiAddr;
 use std::collections::VecDeque;
+
+/// Whom a receive takes messages from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source(u64);
+
+impl Source {
+    /// Anybody.
+    pub const ANY: Self = Self(u64::MAX);
+    /// Handles of which no peer is known: their highest bit is set, which no number of a peer has.
+    const HANDLE: u64 = 1 << 63;
+
+    /// One peer.
+    #[inline(always)]
+    pub const fn peer(peer: u32) -> Self {
+        Self(peer as u64)
+    }
+
+    /// The peer that a handle will stand for, once the address vector has it.
+    pub const fn handle(handle: FiAddr) -> Self {
+        Self(handle.0 | Self::HANDLE)
+    }
+
+    /// The peer, if it is one.
+    pub fn one(self) -> Option<u32> {
+        u32::try_from(self.0).ok()
+    }
+
+    /// The handle, if that is all there is.
+    fn pending(self) -> Option<FiAddr> {
+        (self != Self::ANY && self.0 & Self::HANDLE != 0).then_some(FiAddr(self.0 & !Self::HANDLE))
+    }
+
+    /// Whether a message of that peer is meant.
+    #[inline(always)]
+    pub const fn covers(self, peer: u32) -> bool {
+        self.0 == Self::ANY.0 || self.0 == peer as u64
+    }
+}
 
 /// What a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,15 +52,15 @@ pub struct Pattern {
     pub tag: u64,
     /// Bits of the tag that do not count.
     pub ignore: u64,
-    /// The sender, or [`FiAddr::UNSPEC`] for any.
-    pub src: FiAddr,
+    /// The sender.
+    pub src: Source,
 }
 
 impl Pattern {
     /// Whether a message fits.
     #[inline]
-    pub fn fits(&self, tag: u64, src: FiAddr) -> bool {
-        (tag ^ self.tag) & !self.ignore == 0 && (self.src == FiAddr::UNSPEC || self.src == src)
+    pub const fn fits(&self, tag: u64, peer: u32) -> bool {
+        (tag ^ self.tag) & !self.ignore == 0 && self.src.covers(peer)
     }
 }
 
@@ -36,7 +76,7 @@ struct Posted {
 #[derive(Debug)]
 struct Unexpected {
     tag: u64,
-    src: FiAddr,
+    peer: u32,
     key: u32,
     live: bool,
 }
@@ -51,6 +91,10 @@ pub struct Matcher {
     posted_live: usize,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
+    /// Posted receives whose sender is only a handle so far.
+    pending: usize,
+    /// A post may be what a peer without credit waits for.
+    pub watched: bool,
 }
 
 impl Matcher {
@@ -67,6 +111,7 @@ impl Matcher {
 
     #[inline(always)]
     fn push(&mut self, posted: Posted) {
+        self.pending += usize::from(posted.pattern.src.pending().is_some());
         if self.posted.len() == self.posted.capacity() {
             self.make_room();
         }
@@ -90,8 +135,8 @@ impl Matcher {
 
     /// The oldest posted receive if the message fits it and it goes with one message: [`Self::take_first`] removes it.
     #[inline(always)]
-    pub fn first(&self, tag: u64, src: FiAddr) -> Option<u32> {
-        self.posted.get(self.front).filter(|first| first.pattern.fits(tag, src) && !first.stays).map(|first| first.key)
+    pub fn first(&self, tag: u64, peer: u32) -> Option<u32> {
+        self.posted.get(self.front).filter(|first| first.pattern.fits(tag, peer) && !first.stays).map(|first| first.key)
     }
 
     /// Removes the oldest posted receive.
@@ -108,6 +153,12 @@ impl Matcher {
         }
     }
 
+    /// Whether a post has more to do than to queue itself: messages wait, or somebody waits for posts.
+    #[inline(always)]
+    pub const fn is_idle(&self) -> bool {
+        self.unexpected_live == 0 && !self.watched
+    }
+
     /// Whether messages wait for receives.
     #[inline(always)]
     pub const fn has_unexpected(&self) -> bool {
@@ -115,12 +166,12 @@ impl Matcher {
     }
 
     /// The oldest posted receive that the message fits, removed unless it stays.
-    pub fn take_posted(&mut self, tag: u64, src: FiAddr) -> Option<u32> {
-        if let Some(first) = self.first(tag, src) {
+    pub fn take_posted(&mut self, tag: u64, peer: u32) -> Option<u32> {
+        if let Some(first) = self.first(tag, peer) {
             self.take_first();
             return Some(first);
         }
-        let at = self.position(|posted| posted.pattern.fits(tag, src))?;
+        let at = self.position(|posted| posted.pattern.fits(tag, peer))?;
         if self.posted[at].stays {
             return Some(self.posted[at].key);
         }
@@ -137,6 +188,7 @@ impl Matcher {
         let entry = &mut self.posted[at];
         entry.live = false;
         let key = entry.key;
+        self.pending -= usize::from(entry.pattern.src.pending().is_some());
         self.posted_live -= 1;
         self.close_gaps();
         key
@@ -170,7 +222,7 @@ impl Matcher {
 
     /// The oldest unexpected message that fits, left where it is.
     pub fn find_unexpected(&self, pattern: &Pattern) -> Option<u32> {
-        self.unexpected.iter().find(|entry| entry.live && pattern.fits(entry.tag, entry.src)).map(|entry| entry.key)
+        self.unexpected.iter().find(|entry| entry.live && pattern.fits(entry.tag, entry.peer)).map(|entry| entry.key)
     }
 
     /// The keys of the posted receives, oldest first.
@@ -178,15 +230,21 @@ impl Matcher {
         self.posted[self.front..].iter().filter(|posted| posted.live).map(|posted| posted.key)
     }
 
-    /// The keys of the posted receives that name `src`, oldest first.
-    pub fn posted_from(&self, src: FiAddr) -> impl Iterator<Item = u32> + '_ {
+    /// The keys of the posted receives that only that peer can fill, oldest first.
+    pub fn posted_from(&self, peer: u32) -> impl Iterator<Item = u32> + '_ {
         let held = self.posted[self.front..].iter();
-        held.filter(move |posted| posted.live && posted.pattern.src == src).map(|posted| posted.key)
+        held.filter(move |posted| posted.live && posted.pattern.src == Source::peer(peer)).map(|posted| posted.key)
+    }
+
+    /// The keys of the posted receives of whose source that is true, oldest first.
+    pub fn posted_of(&self, what: impl Fn(Source) -> bool) -> impl Iterator<Item = u32> {
+        let held = self.posted[self.front..].iter();
+        held.filter(move |posted| posted.live && what(posted.pattern.src)).map(|posted| posted.key)
     }
 
     /// Queues a message that no posted receive fits.
-    pub fn push_unexpected(&mut self, tag: u64, src: FiAddr, key: u32) {
-        self.unexpected.push_back(Unexpected { tag, src, key, live: true });
+    pub fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
+        self.unexpected.push_back(Unexpected { tag, peer, key, live: true });
         self.unexpected_live += 1;
     }
 
@@ -196,7 +254,7 @@ impl Matcher {
         if self.unexpected_live == 0 {
             return None;
         }
-        let at = self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.src))?;
+        let at = self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))?;
         Some(self.remove_unexpected_at(at))
     }
 
@@ -221,24 +279,37 @@ impl Matcher {
         }
     }
 
-    /// Renames senders after the address vector changed; receives that now fit a message are not looked for by
-    /// renaming, so `each` returns the new name and the caller looks again.
-    pub fn rename(&mut self, mut each: impl FnMut(u32, FiAddr) -> FiAddr) {
-        for entry in self.unexpected.iter_mut().filter(|entry| entry.live) {
-            entry.src = each(entry.key, entry.src);
+    /// Whether there are receives whose sender is only a handle so far.
+    pub const fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// Receives whose sender was only a handle learn which peer that is, where `find` knows. True if one did: a message that
+    /// waits may fit it now, which the caller looks for by [`Self::unexpected`] and [`Self::take_posted`].
+    pub fn resolve(&mut self, mut find: impl FnMut(FiAddr) -> Option<u32>) -> bool {
+        let before = self.pending;
+        if before == 0 {
+            return false;
+        }
+        for posted in self.posted[self.front..].iter_mut().filter(|posted| posted.live) {
+            if let Some(peer) = posted.pattern.src.pending().and_then(&mut find) {
+                posted.pattern.src = Source::peer(peer);
+                self.pending -= 1;
+            }
+        }
+        self.pending < before
+    }
+
+    /// One peer turns out to be another: its messages are the other's. The caller looks again as after [`Self::resolve`].
+    pub fn merge(&mut self, peer: u32, into: u32) {
+        for entry in self.unexpected.iter_mut().filter(|entry| entry.peer == peer) {
+            entry.peer = into;
         }
     }
 
-    /// The oldest message and the receive that fit each other, both removed, the receive unless it stays: only after
-    /// [`Self::rename`].
-    pub fn take_pair(&mut self) -> Option<(u32, u32)> {
-        let (at, posted) =
-            self.unexpected.iter().enumerate().filter(|(_, entry)| entry.live).find_map(|(at, entry)| {
-                let posted = self.position(|posted| posted.pattern.fits(entry.tag, entry.src))?;
-                Some((at, posted))
-            })?;
-        let receive = if self.posted[posted].stays { self.posted[posted].key } else { self.remove_posted_at(posted) };
-        Some((self.remove_unexpected_at(at), receive))
+    /// The keys of the messages that wait, oldest first.
+    pub fn unexpected(&self) -> impl Iterator<Item = u32> + '_ {
+        self.unexpected.iter().filter(|entry| entry.live).map(|entry| entry.key)
     }
 
     /// How many receives are posted.
@@ -260,17 +331,17 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Post(Pattern),
-        Arrive(u64, u64),
+        Arrive(u64, u32),
         Withdraw(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        let src = prop_oneof![Just(FiAddr::UNSPEC), (0u64..3).prop_map(FiAddr)];
+        let src = prop_oneof![Just(Source::ANY), (0u32..3).prop_map(Source::peer)];
         let ignore = prop_oneof![Just(0u64), Just(3), Just(u64::MAX)];
         let pattern = (0u64..4, ignore, src).prop_map(|(tag, ignore, src)| Pattern { tag, ignore, src });
         prop_oneof![
             3 => pattern.prop_map(Step::Post),
-            3 => (0u64..4, 0u64..3).prop_map(|(tag, src)| Step::Arrive(tag, src)),
+            3 => (0u64..4, 0u32..3).prop_map(|(tag, peer)| Step::Arrive(tag, peer)),
             1 => (0usize..8).prop_map(Step::Withdraw),
         ]
     }
@@ -279,7 +350,7 @@ mod tests {
     #[derive(Default)]
     struct Model {
         posted: Vec<(Pattern, u32)>,
-        waiting: Vec<(u64, FiAddr, u32)>,
+        waiting: Vec<(u64, u32, u32)>,
     }
 
     proptest! {
@@ -289,9 +360,9 @@ mod tests {
             for (key, step) in (0u32..).zip(steps) {
                 match step {
                     Step::Post(pattern) => {
-                        let at = model.waiting.iter().position(|(tag, src, _)| {
+                        let at = model.waiting.iter().position(|(tag, peer, _)| {
                             (tag | pattern.ignore) == (pattern.tag | pattern.ignore)
-                                && (pattern.src == FiAddr::UNSPEC || pattern.src == *src)
+                                && (pattern.src == Source::ANY || pattern.src == Source::peer(*peer))
                         });
                         let expected = at.map(|at| model.waiting.remove(at).2);
                         let found = matcher.take_unexpected(&pattern);
@@ -301,18 +372,17 @@ mod tests {
                             matcher.post(pattern, key);
                         }
                     }
-                    Step::Arrive(tag, src) => {
-                        let src = FiAddr(src);
+                    Step::Arrive(tag, peer) => {
                         let at = model.posted.iter().position(|(pattern, _)| {
                             (tag | pattern.ignore) == (pattern.tag | pattern.ignore)
-                                && (pattern.src == FiAddr::UNSPEC || pattern.src == src)
+                                && (pattern.src == Source::ANY || pattern.src == Source::peer(peer))
                         });
                         let expected = at.map(|at| model.posted.remove(at).1);
-                        let found = matcher.take_posted(tag, src);
+                        let found = matcher.take_posted(tag, peer);
                         prop_assert_eq!(found, expected);
                         if found.is_none() {
-                            model.waiting.push((tag, src, key));
-                            matcher.push_unexpected(tag, src, key);
+                            model.waiting.push((tag, peer, key));
+                            matcher.push_unexpected(tag, peer, key);
                         }
                     }
                     Step::Withdraw(at) => {
@@ -324,21 +394,34 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(matcher.posted().collect::<Vec<_>>(), model.posted.iter().map(|p| p.1).collect::<Vec<_>>());
-                prop_assert_eq!(matcher.unexpected_len(), model.waiting.len());
-                prop_assert!(matcher.take_pair().is_none());
+                prop_assert_eq!(matcher.unexpected().collect::<Vec<_>>(), model.waiting.iter().map(|w| w.2).collect::<Vec<_>>());
             }
         }
     }
 
     #[test]
-    fn a_renamed_sender_finds_its_receive() {
+    fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known() {
         let mut matcher = Matcher::default();
-        matcher.push_unexpected(1, FiAddr::UNSPEC, 10);
-        let pattern = Pattern { tag: 1, ignore: 0, src: FiAddr(5) };
+        matcher.push_unexpected(1, 7, 10);
+        let pattern = Pattern { tag: 1, ignore: 0, src: Source::handle(FiAddr(5)) };
         assert_eq!(matcher.take_unexpected(&pattern), None);
         matcher.post(pattern, 20);
-        matcher.rename(|_, _| FiAddr(5));
-        assert_eq!(matcher.take_pair(), Some((10, 20)));
-        assert_eq!(matcher.take_pair(), None);
+        assert!(!matcher.resolve(|_| None));
+        assert!(matcher.resolve(|handle| (handle == FiAddr(5)).then_some(7)));
+        assert_eq!(matcher.take_posted(1, 6), None);
+        assert_eq!(matcher.take_posted(1, 7), Some(20));
+        assert!(!matcher.resolve(|_| Some(7)), "nobody is left");
+    }
+
+    #[test]
+    fn a_merged_peers_messages_are_the_others() {
+        let mut matcher = Matcher::default();
+        matcher.push_unexpected(1, 7, 10);
+        matcher.push_unexpected(1, 3, 11);
+        matcher.merge(7, 4);
+        let from = |peer| Pattern { tag: 1, ignore: 0, src: Source::peer(peer) };
+        assert_eq!(matcher.find_unexpected(&from(7)), None);
+        assert_eq!(matcher.take_unexpected(&from(4)), Some(10));
+        assert!(matcher.unexpected().eq([11]));
     }
 }

@@ -63,6 +63,11 @@ impl<K: LockKind> Outlets<K> {
         Ok(cq.users.add())
     }
 
+    /// Whether a counter is bound, for whatever kind.
+    pub(crate) fn has_counter(&self, counter: &Arc<Counter<K>>) -> bool {
+        self.counters.iter().any(|other| Arc::ptr_eq(other, counter))
+    }
+
     /// Binds a counter for some kinds of operations. A second one for a kind is refused.
     pub(crate) fn bind_counter(&mut self, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<Child> {
         let remote = BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE;
@@ -80,7 +85,7 @@ impl<K: LockKind> Outlets<K> {
         if flags.contains(BindFlags::RECV) {
             self.received = Some(counter.clone());
         }
-        if !self.counters.iter().any(|other| Arc::ptr_eq(other, counter)) {
+        if !self.has_counter(counter) {
             self.counters.push(counter.clone());
         }
         Ok(counter.users.add())
@@ -147,7 +152,9 @@ impl<K: LockKind> Outlets<K> {
     /// A receive has failed.
     #[cold]
     pub(crate) fn receive_failed(&self, failure: Failure) {
-        self.note_failure(failure);
+        if let Some(rx) = &self.rx {
+            rx.cq.push_failure(failure);
+        }
         if let Some(counter) = &self.received {
             counter.add_errors(1);
         }
@@ -157,13 +164,6 @@ impl<K: LockKind> Outlets<K> {
     pub(crate) fn note(&self, completion: Completion) {
         if let Some(rx) = &self.rx {
             rx.cq.push(completion);
-        }
-    }
-
-    /// The same for a failure.
-    pub(crate) fn note_failure(&self, failure: Failure) {
-        if let Some(rx) = &self.rx {
-            rx.cq.push_failure(failure);
         }
     }
 }
@@ -192,14 +192,30 @@ impl Bonds {
             let key = cq.join(member.clone())?;
             self.add(move || cq.leave(key));
         }
-        counters.iter().try_for_each(|counter| self.join_counter(member, counter))
+        for counter in counters {
+            let key = counter.join(member.clone())?;
+            self.add(move || counter.leave(key));
+        }
+        Ok(())
     }
 
-    /// The same for one counter.
-    pub(crate) fn join_counter<K: LockKind>(&self, member: &Arc<dyn Member>, counter: &Arc<Counter<K>>) -> Result<()> {
-        let key = counter.join(member.clone())?;
-        let counter = counter.clone();
-        self.add(move || counter.leave(key));
-        Ok(())
+    /// Binds a counter, with which `member`, if there is one, progresses from now on. `register` is called once that has
+    /// succeeded; if it refuses, nothing has happened.
+    pub(crate) fn bind_counter<K: LockKind>(
+        &self,
+        member: Option<Arc<dyn Member>>,
+        counter: &Arc<Counter<K>>,
+        register: impl FnOnce() -> Result<Child>,
+    ) -> Result<Child> {
+        let key = member.map(|member| counter.join(member)).transpose()?;
+        let registered = register();
+        if let Some(key) = key {
+            let counter = counter.clone();
+            match registered {
+                Ok(_) => self.add(move || counter.leave(key)),
+                Err(_) => counter.leave(key),
+            }
+        }
+        registered
     }
 }

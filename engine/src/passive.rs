@@ -11,7 +11,7 @@ use ofi_core::{Addr, Errno, Error, Info, Instant};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Requests that wait for the application at most; others are refused.
+/// Requests that wait for the application, unless it asks for fewer; further ones are refused.
 const MOST_WAITING: usize = 4096;
 
 /// Makes the listener when it is needed.
@@ -27,6 +27,8 @@ struct Inner<L: Listener> {
     leave: Option<Box<dyn FnOnce() + Send>>,
     listening: bool,
     closed: bool,
+    /// How many requests may wait for the application.
+    backlog: usize,
 }
 
 /// A passive endpoint.
@@ -58,6 +60,7 @@ impl<L: Listener> PassiveEndpoint<L> {
             leave: None,
             listening: false,
             closed: false,
+            backlog: MOST_WAITING,
         };
         Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default(), waiting: Children::new() })
     }
@@ -85,6 +88,12 @@ impl<L: Listener> PassiveEndpoint<L> {
         }
         inner.source = Some(addr);
         Ok(())
+    }
+
+    /// Sets how many requests may wait for the application's answer (FI_BACKLOG): at least one, as with listen(2), and at
+    /// most 4,096, which is also the default. Requests that wait already stay.
+    pub fn set_backlog(&self, requests: usize) {
+        self.lock().backlog = requests.clamp(1, MOST_WAITING);
     }
 
     /// The address that it listens at (fi_getname(3)).
@@ -124,9 +133,10 @@ impl<L: Listener> PassiveEndpoint<L> {
     }
 
     fn hello(&self, greeting: Greeting, data: &[u8]) -> Vec<u8> {
-        let grant = Grant { bytes: 0, messages: 0, eager: 0 };
+        let grant = Grant { bytes: 0, eager: 0 };
         let data = data.to_vec();
-        Hello { greeting, speaker: Speaker::Msg, nonce: self.nonce, attempt: 0, grant, name: None, data }.encode()
+        let (speaker, nonce, cookie) = (Speaker::Msg, self.nonce, [0; 16]);
+        Hello { greeting, speaker, nonce, attempt: 0, cookie, grant, name: None, data }.encode()
     }
 
     /// Stops listening. Requests that nobody answered are refused by the end of their connection.
@@ -165,7 +175,7 @@ impl<L: Listener> Inner<L> {
 impl<L: Listener> Member for PassiveEndpoint<L> {
     fn visit(&self) -> Visit {
         let mut inner = self.lock();
-        let eq = inner.eq.clone();
+        let (eq, backlog) = (inner.eq.clone(), inner.backlog);
         let (Some(listener), Some((eq, owner))) = (inner.listener.as_mut(), eq) else {
             return Visit { active: false, busy: false };
         };
@@ -175,9 +185,9 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
             let hello = Hello::parse(&request.hello);
             match hello {
                 Ok(hello) if hello.greeting == Greeting::Ask && hello.speaker == Speaker::Msg => {
-                    if self.waiting.count() >= MOST_WAITING {
+                    if self.waiting.count() >= backlog {
                         let why = b"too many connections wait to be accepted";
-                        listener.refuse(request.request, &self.hello(Greeting::Mismatch, why));
+                        listener.refuse(request.request, &self.hello(Greeting::Refuse, why));
                         continue;
                     }
                     let mut info = self.info.clone();
@@ -190,10 +200,10 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
                 }
                 Ok(_) => {
                     let why = b"this endpoint is of another kind";
-                    listener.refuse(request.request, &self.hello(Greeting::Mismatch, why));
+                    listener.refuse(request.request, &self.hello(Greeting::Refuse, why));
                 }
                 Err(violation) => {
-                    listener.refuse(request.request, &self.hello(Greeting::Mismatch, violation.0.as_bytes()));
+                    listener.refuse(request.request, &self.hello(Greeting::Refuse, violation.0.as_bytes()));
                 }
             }
         }

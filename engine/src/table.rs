@@ -97,6 +97,14 @@ impl<T> Table<T> {
         })
     }
 
+    /// The same for changing them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (0..).zip(&mut self.slots).filter_map(|(number, slot)| match slot {
+            Slot::Used(value) => Some((number, value)),
+            Slot::Free(_) => None,
+        })
+    }
+
     /// Takes all entries out.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
         (self.free, self.len) = (0, 0);

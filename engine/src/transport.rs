@@ -147,8 +147,10 @@ impl Down {
 
 /// Who hears what happens on links.
 pub trait Sink {
-    /// Somebody asks for a link. On [`Verdict::Accept`] it is open at once.
-    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr) -> Verdict;
+    /// Somebody at `from` asks for a link. On [`Verdict::Accept`] it is open at once. `vouches` tells whether the connection
+    /// shows that the peer may call itself by a name: without keys, that it comes from the host of the name; where the medium
+    /// itself says who speaks, any name is that.
+    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict;
     /// The peer answered the hello of [`Transport::connect`].
     fn answered(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
     /// A frame arrived; says where its payload goes.
@@ -165,6 +167,8 @@ pub trait Sink {
     fn spoiled(&mut self, link: LinkId, landing: Landing, why: Down);
     /// A kept payload cannot be had: its message fails, the link goes on.
     fn unsent(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
+    /// A link of which [`Transport::is_backed_up`] said so takes frames again.
+    fn room(&mut self, link: LinkId);
     /// The link is no more; its number may be used again.
     fn down(&mut self, link: LinkId, reason: Down);
 }
@@ -203,6 +207,11 @@ pub trait Transport: Send + Sized + 'static {
     fn submit_at_once(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false
     }
+    /// True if so much waits on a link for a peer that does not read that nothing should be added, but the end:
+    /// [`Sink::room`] tells when that is over.
+    fn is_backed_up(&mut self, _link: LinkId) -> bool {
+        false
+    }
     /// Moves everything on; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, sink: &mut impl Sink) -> bool;
     /// Sends what is being held back.
@@ -228,6 +237,12 @@ pub trait Transport: Send + Sized + 'static {
     fn disarm(&mut self) {}
     /// The present.
     fn now(&self) -> Instant;
+    /// A random number that nobody can guess.
+    fn random(&mut self) -> [u8; 16];
+    /// Why it must not be left alone until its descriptor has news or its next deadline comes, if it must not: for checks.
+    fn unfinished(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A connection that somebody asks for.

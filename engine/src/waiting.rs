@@ -4,7 +4,7 @@ use crate::group::Group;
 use crate::transport::Flush;
 use ofi_core::wait::Port;
 use ofi_core::{Errno, Instant};
-use ofi_sync::doorbell::Doorbell;
+use ofi_sync::doorbell::{Bed, Doorbell, Due};
 use ofi_sync::heat::Waker;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
@@ -44,14 +44,31 @@ impl Spin {
     }
 }
 
-/// Wakes whoever sleeps on a port over a bell.
+/// Wakes those who sleep on a port over a bell.
 pub(crate) fn ringer(bell: &Arc<Doorbell>, port: Arc<dyn Port>) -> Waker {
     let bell = bell.clone();
-    Box::new(move || {
-        if bell.ring() {
-            port.ring();
-        }
-    })
+    Box::new(move || write(bell.ring(), &*port))
+}
+
+/// Writes the descriptors that a bell calls for.
+#[inline]
+pub(crate) fn write(due: Due, port: &dyn Port) {
+    if due.is_any() {
+        write_some(due, port);
+    }
+}
+
+#[cold]
+fn write_some(due: Due, port: &dyn Port) {
+    if due.has(Bed::Shared) {
+        port.ring();
+    }
+    // There is one where somebody sleeps on it.
+    if due.has(Bed::Apart)
+        && let Some(apart) = port.apart()
+    {
+        apart.ring();
+    }
 }
 
 /// What a sleeper needs.
@@ -66,6 +83,15 @@ pub(crate) struct Sleep<'a, K: LockKind> {
 impl<K: LockKind> Sleep<'_, K> {
     /// Returns true when `ready`, false when the timeout is over.
     pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
+        let found = self.wait(ready, timeout);
+        if !found {
+            // The caller may go away for long.
+            self.group.flush(Flush::All);
+        }
+        found
+    }
+
+    fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
         self.group.progress();
         if ready() {
             return true;
@@ -105,7 +131,24 @@ impl<K: LockKind> Sleep<'_, K> {
         }
         let is_ready = loop {
             let _sleeper = self.group.sleeper();
-            match self.announce(&ready, || self.bell.arm(|| port.quiet())) {
+            let (bed, place) = if self.bell.is_watched() {
+                let Some(apart) = port.apart() else {
+                    // No descriptor is left to sleep on.
+                    std::thread::yield_now();
+                    self.group.progress();
+                    if ready() || expired(end, port.now()) {
+                        break ready();
+                    }
+                    continue;
+                };
+                (Bed::Apart, apart)
+            } else {
+                (Bed::Shared, port)
+            };
+            let mut armed = true;
+            match self.announce(&ready, || armed = self.bell.arm(bed, || place.quiet())) {
+                // Somebody has begun to watch: it sleeps elsewhere.
+                Ok(()) if !armed => continue,
                 Ok(()) => {}
                 Err(_) if ready() => break true,
                 // Something moved: look again before sleeping.
@@ -118,19 +161,19 @@ impl<K: LockKind> Sleep<'_, K> {
             }
             if ready() {
                 // Who else sleeps is to hear of it: the descriptor may have been drained.
-                self.bell.disarm();
+                self.bell.disarm(bed);
                 self.ring();
                 break true;
             }
-            self.alarm();
+            place.alarm(self.group.next_deadline());
             let now = port.now();
             if expired(end, now) {
-                self.bell.disarm();
+                self.bell.disarm(bed);
                 break false;
             }
             let mut keys = Vec::new();
-            port.ready(end.map(|end| end.since(now)), &mut keys);
-            self.bell.disarm();
+            place.ready(end.map(|end| end.since(now)), &mut keys);
+            self.bell.disarm(bed);
             self.group.progress();
             if ready() {
                 break true;
@@ -141,13 +184,7 @@ impl<K: LockKind> Sleep<'_, K> {
     }
 
     fn ring(&self) {
-        if self.bell.ring() {
-            self.group.port().ring();
-        }
-    }
-
-    fn alarm(&self) {
-        self.group.port().alarm(self.group.next_deadline());
+        write(self.bell.ring(), self.group.port());
     }
 
     /// What comes before a sleep. `AGAIN` if there is something to do first.
@@ -173,7 +210,7 @@ impl<K: LockKind> Sleep<'_, K> {
             self.ring();
             return Err(Errno::AGAIN);
         }
-        self.alarm();
+        self.group.port().alarm(self.group.next_deadline());
         Ok(())
     }
 }

@@ -214,6 +214,26 @@ unsafe fn copy_any(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// The bytes that are wanted of a row of pieces.
+struct Cut {
+    /// How many bytes come before them.
+    from: usize,
+    /// How many there are.
+    len: usize,
+}
+
+impl Cut {
+    /// Where they begin in the next piece, which has `size` bytes, and how many of them it has.
+    #[inline(always)]
+    fn of(&mut self, size: usize) -> (usize, usize) {
+        let at = self.from.min(size);
+        let len = (size - at).min(self.len);
+        self.from -= at;
+        self.len -= len;
+        (at, len)
+    }
+}
+
 impl Buffer {
     /// No bytes.
     pub const fn empty() -> Self {
@@ -277,31 +297,33 @@ impl Buffer {
 
     /// Calls `take` with the pieces of the `len` bytes from `from` on, in order.
     pub fn for_each<'a>(&'a self, from: usize, len: usize, mut take: impl FnMut(Chunk<'a>)) {
-        self.pieces(from, len, |base, len| take(Chunk { base, len, life: PhantomData }));
-    }
-
-    /// Calls `take` with the pieces of the `len` bytes from `from` on, to be written.
-    pub fn for_each_mut<'a>(&'a mut self, from: usize, len: usize, mut take: impl FnMut(ChunkMut<'a>)) {
-        self.pieces(from, len, |base, len| take(ChunkMut { base, len, life: PhantomData }));
-    }
-
-    fn pieces(&self, mut from: usize, mut len: usize, mut take: impl FnMut(*mut u8, usize)) {
-        let mut piece = |base: *mut u8, size: usize| {
-            if from >= size {
-                from -= size;
-                return;
+        let mut cut = Cut { from, len };
+        let mut piece = |base: *const u8, size| {
+            let (at, len) = cut.of(size);
+            if len > 0 {
+                take(Chunk { base: base.wrapping_add(at), len, life: PhantomData });
             }
-            let count = (size - from).min(len);
-            if count > 0 {
-                take(base.wrapping_add(from), count);
-            }
-            len -= count;
-            from = 0;
         };
         match self {
             Self::One(span) => piece(span.base, span.len),
             Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
-            Self::Owned(bytes) => piece(bytes.as_ptr().cast_mut(), bytes.len()),
+            Self::Owned(bytes) => piece(bytes.as_ptr(), bytes.len()),
+        }
+    }
+
+    /// Calls `take` with the pieces of the `len` bytes from `from` on, to be written.
+    pub fn for_each_mut<'a>(&'a mut self, from: usize, len: usize, mut take: impl FnMut(ChunkMut<'a>)) {
+        let mut cut = Cut { from, len };
+        let mut piece = |base: *mut u8, size| {
+            let (at, len) = cut.of(size);
+            if len > 0 {
+                take(ChunkMut { base: base.wrapping_add(at), len, life: PhantomData });
+            }
+        };
+        match self {
+            Self::One(span) => piece(span.base, span.len),
+            Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
+            Self::Owned(bytes) => piece(bytes.as_mut_ptr(), bytes.len()),
         }
     }
 
@@ -410,6 +432,16 @@ mod tests {
         // SAFETY: within the vector; overlapping is what is tested.
         unsafe { copy(base, base.wrapping_add(3), 20) };
         assert_eq!(&bytes[3..23], &(0..20).collect::<Vec<u8>>()[..]);
+    }
+
+    #[test]
+    fn parts_of_memory_of_ours_are_written_in_place() {
+        let mut buffer = Buffer::Owned(vec![0; 8]);
+        assert_eq!(buffer.write_at(3, b"abc"), 3);
+        assert_eq!(buffer.write_at(7, b"xyz"), 1);
+        let mut out = [9; 10];
+        assert_eq!(buffer.read_at(0, &mut out), 8);
+        assert_eq!(&out, b"\0\0\0abc\0x\x09\x09");
     }
 
     #[test]

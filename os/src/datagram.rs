@@ -1,6 +1,7 @@
 //! Non-blocking UDP sockets: packets from and to buffers that are not slices, several in one call, and groups.
 #![allow(unsafe_code)]
 
+use crate::descriptor::Private;
 use ofi_core::Addr;
 use ofi_core::addr::MAX_LEN;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
@@ -11,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 /// A non-blocking datagram socket, closed when dropped and in programs that are executed.
 #[derive(Debug)]
-pub struct DatagramSocket(Raw);
+pub struct DatagramSocket(Private<Raw>);
 
 /// Packets that one call takes at most.
 pub const MOST: usize = 16;
@@ -43,7 +44,12 @@ impl DatagramSocket {
         drop(socket.set_recv_buffer_size(BUFFER));
         drop(socket.set_send_buffer_size(BUFFER));
         socket.bind(&addr.into())?;
-        Ok(Self(socket))
+        Ok(Self(Private::new(socket)))
+    }
+
+    /// Marks what the socket sends from now on with a code point of differentiated services, if there is one.
+    pub fn mark(&self, dscp: Option<u8>) -> io::Result<()> {
+        if dscp.is_none() { Ok(()) } else { crate::socket::mark(&self.0, &self.local_addr()?, dscp) }
     }
 
     /// The address that it is bound to.

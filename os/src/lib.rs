@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod datagram;
+pub mod descriptor;
 pub mod limits;
 pub mod mailbox;
 pub mod mutex_cond;
@@ -12,7 +13,10 @@ pub mod poller;
 pub mod process;
 pub mod resolve;
 pub mod shm;
+pub mod shortage;
 pub mod socket;
+#[cfg(test)]
+mod spawning;
 pub mod thread;
 pub mod wait_fd;
 

@@ -2,6 +2,7 @@
 //! the abstract space, and gone with its process, or a file in a folder, where network namespaces differ.
 #![allow(unsafe_code)]
 
+use crate::descriptor::{Private, PrivateFd};
 use core::mem::{offset_of, size_of, zeroed};
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -99,7 +100,7 @@ impl Space {
 #[derive(Debug)]
 pub struct Probe {
     space: Space,
-    socket: OnceLock<OwnedFd>,
+    socket: OnceLock<PrivateFd>,
 }
 
 impl Probe {
@@ -132,7 +133,7 @@ impl Probe {
     }
 }
 
-fn socket() -> io::Result<OwnedFd> {
+fn socket() -> io::Result<PrivateFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
@@ -140,7 +141,7 @@ fn socket() -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is fresh and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// A letter that came.
@@ -153,13 +154,13 @@ pub struct Letter {
     /// The sender's user and process, as the system knows them.
     pub credentials: Option<(u32, i32)>,
     /// The descriptors that came with it.
-    pub descriptors: Vec<OwnedFd>,
+    pub descriptors: Vec<PrivateFd>,
 }
 
 /// A socket with a name.
 #[derive(Debug)]
 pub struct Mailbox {
-    socket: OwnedFd,
+    socket: PrivateFd,
     space: Space,
     name: String,
 }
@@ -169,13 +170,13 @@ pub const MOST_DESCRIPTORS: usize = 2;
 
 /// Tells the sender of a letter whether somebody still has it, who may answer: the other end goes along with it.
 #[derive(Debug)]
-pub struct Receipt(PipeReader);
+pub struct Receipt(Private<PipeReader>);
 
 impl Receipt {
     /// A receipt, and what is to go along with the letter.
-    pub fn new() -> io::Result<(Self, OwnedFd)> {
+    pub fn new() -> io::Result<(Self, PrivateFd)> {
         let (mine, theirs) = io::pipe()?;
-        Ok((Self(mine), theirs.into()))
+        Ok((Self(Private::new(mine)), Private::new(theirs.into())))
     }
 
     /// Whether nobody has the letter any more: it was answered, or thrown away unread. To be asked after the sender's own
@@ -297,7 +298,7 @@ impl Mailbox {
                         // SAFETY: the system wrote `count` descriptors there.
                         let fd = unsafe { place.read_unaligned() };
                         // SAFETY: it is fresh and nobody else's.
-                        descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
+                        descriptors.push(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
                     }
                 }
                 (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
@@ -374,6 +375,7 @@ mod tests {
 
     #[test]
     fn a_receipt_is_void_once_nobody_has_the_letter() {
+        let _pause = crate::spawning::pause();
         let space = Space::default();
         let name = |what| format!("fi_shm://receipt-{what}-{}", std::process::id());
         let (a, b) = (Mailbox::bind(&space, &name("a")).unwrap(), Mailbox::bind(&space, &name("b")).unwrap());
@@ -393,6 +395,7 @@ mod tests {
 
     #[test]
     fn letters_and_descriptors_pass() {
+        let _pause = crate::spawning::pause();
         letters(&Space::Abstract);
         let folder = std::env::temp_dir().join(format!("ofi-{:016x}", u64::from_ne_bytes(crate::random())));
         std::fs::create_dir(&folder).unwrap();

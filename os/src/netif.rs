@@ -1,10 +1,12 @@
 //! Network interfaces: their addresses, and what the kernel's files say of the hardware.
 #![allow(unsafe_code)]
 
+use crate::shortage;
 use ofi_core::info::{LinkState, Nic};
 use socket2::{Domain, Socket, Type};
 use std::ffi::CStr;
 use std::fs;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 /// An address of an interface.
@@ -65,7 +67,7 @@ fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
     let mut list = core::ptr::null_mut();
     // SAFETY: `list` is a place for the result.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return;
+        return shortage::note(&io::Error::last_os_error());
     }
     let mut next = list;
     while !next.is_null() {
@@ -164,7 +166,7 @@ pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
 /// What the kernel's files say of the hardware behind an interface; `None` if there is none.
 pub fn nic(name: &str) -> Option<Nic> {
     let root = format!("/sys/class/net/{name}");
-    let device = fs::canonicalize(format!("{root}/device")).ok()?;
+    let device = fs::canonicalize(format!("{root}/device")).inspect_err(shortage::note).ok()?;
     let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let link = |path: String| fs::read_link(path).ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
     let pci = device.file_name().and_then(|name| parse_pci(&name.to_string_lossy()));

@@ -1,6 +1,7 @@
 //! epoll: which of many descriptors have news.
 #![allow(unsafe_code)]
 
+use crate::descriptor::{Private, PrivateFd};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct Event {
 
 /// A set of watched descriptors.
 #[derive(Debug)]
-pub struct Poller(OwnedFd);
+pub struct Poller(PrivateFd);
 
 const MOST: usize = 64;
 
@@ -40,7 +41,7 @@ impl Poller {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is fresh and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self(Private::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
     fn control(&self, operation: i32, fd: RawFd, interest: Interest, key: u64) -> io::Result<()> {

@@ -1,9 +1,47 @@
-//! Another process's memory, read without its help (process_vm_readv(2)).
+//! Another process: its memory, read without its help (process_vm_readv(2)), and its life (pidfd_open(2)).
 #![allow(unsafe_code)]
 
+use crate::descriptor::{Private, PrivateFd};
 use core::ptr;
 use ofi_memory::ChunkMut;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+
+/// Tells whether a process has ended, whoever else has its number or its names by then.
+#[derive(Debug)]
+pub struct Life {
+    /// None: it was over when somebody asked.
+    process: Option<PrivateFd>,
+}
+
+impl Life {
+    /// The life of the process of that number, as this process counts them. `None` where the system cannot tell.
+    pub fn of(id: i32) -> Option<Self> {
+        if id <= 0 {
+            // A process that this one cannot see.
+            return None;
+        }
+        // SAFETY: the call takes no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
+        let Some(fd) = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0) else {
+            let is_over = io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+            return is_over.then_some(Self { process: None });
+        };
+        // SAFETY: the descriptor is fresh and nobody else's.
+        Some(Self { process: Some(Private::new(unsafe { OwnedFd::from_raw_fd(fd) })) })
+    }
+
+    /// Whether the process has ended.
+    pub fn is_over(&self) -> bool {
+        let Some(process) = &self.process else { return true };
+        let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, which is a local.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        ready == 1
+    }
+}
 
 /// What tests want to know.
 #[doc(hidden)]
@@ -39,6 +77,20 @@ pub struct Process {
     /// Where the secret is.
     at: usize,
     secret: [u8; 16],
+    /// What the system says of its pages.
+    pages: Private<File>,
+}
+
+/// Pages that are asked about at once.
+const PAGES: usize = 257;
+/// The system's word for a page that is in memory (proc(5), pagemap).
+const PRESENT: u64 = 1 << 63;
+
+/// Bytes of a page.
+fn page_size() -> usize {
+    // SAFETY: the call takes no pointers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(page).ok().filter(|page| *page > 0).unwrap_or(crate::shm::PAGE)
 }
 
 fn piece(base: usize, len: usize) -> libc::iovec {
@@ -51,9 +103,31 @@ impl Process {
 
     /// The process of that number, as this process counts them, if it can be read and has that secret at `at`.
     pub fn find(id: i32, at: usize, secret: [u8; 16]) -> Option<Self> {
-        let process = Self { id, at, secret };
-        let found = id > 0 && process.read(0, &mut []);
+        let pages = File::open(format!("/proc/{id}/pagemap")).ok().filter(|_| id > 0)?;
+        let process = Self { id, at, secret, pages: Private::new(pages) };
+        let found = process.read(0, &mut []);
         found.then(seam::note_found).map(|()| process)
+    }
+
+    /// Whether all pages from `from` on are in memory, so that reading them waits for nobody. A page that somebody else has to
+    /// provide (a file system in user space, a userfaultfd(2) handler) could keep the reader waiting for as long as they like.
+    /// A process that takes its pages away after it was asked still can.
+    pub fn is_present(&self, from: usize, len: usize) -> bool {
+        let page = page_size();
+        let (mut at, end) = (from / page, from.saturating_add(len).div_ceil(page));
+        let mut words = [0u8; PAGES * 8];
+        while at < end {
+            let count = (end - at).min(PAGES);
+            let words = &mut words[..count * 8];
+            if self.pages.read_exact_at(words, at as u64 * 8).is_err() {
+                return false;
+            }
+            if words.as_chunks::<8>().0.iter().any(|word| u64::from_ne_bytes(*word) & PRESENT == 0) {
+                return false;
+            }
+            at += count;
+        }
+        true
     }
 
     /// Copies what is at `from` in that process to the pieces, in order. False: not all of it could be read, or it was another
@@ -86,9 +160,7 @@ impl Process {
 
 /// Whether there is memory of this process everywhere from `at` on.
 pub fn is_mapped(at: usize, len: usize) -> bool {
-    // SAFETY: the call takes no pointers.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page).ok().filter(|page| *page > 0).unwrap_or(crate::shm::PAGE);
+    let page = page_size();
     let (start, end) = (at / page * page, at.saturating_add(len));
     let mut resident = vec![0u8; (end - start).div_ceil(page)];
     // SAFETY: the vector has a byte for each page; the call does not touch the pages.
@@ -122,10 +194,41 @@ mod tests {
 
     #[test]
     fn a_process_that_has_ended_is_not_read() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = crate::spawning::start(&mut std::process::Command::new("true"));
         let id = i32::try_from(child.id()).unwrap();
         child.wait().unwrap();
         assert!(Process::find(id, 4096, [0; 16]).is_none());
+    }
+
+    #[test]
+    fn a_life_is_over_when_its_process_is() {
+        let mut child = crate::spawning::start(std::process::Command::new("sleep").arg("1000"));
+        let life = Life::of(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(!life.is_over());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(life.is_over());
+        // Whoever asks only then hears the same.
+        assert!(Life::of(i32::try_from(child.id()).unwrap()).unwrap().is_over());
+        assert!(Life::of(0).is_none());
+    }
+
+    #[test]
+    fn pages_that_nobody_has_touched_are_not_present() {
+        let fd = shm::create(600 * PAGE, 0).unwrap();
+        let mapping = Mapping::new(fd.as_fd(), 600 * PAGE).unwrap();
+        let base = mapping.base().as_ptr().addr();
+        let secret: Box<[u8; 16]> = Box::new(crate::random());
+        let me = Process::find(i32::try_from(std::process::id()).unwrap(), secret.as_ptr().addr(), *secret).unwrap();
+        assert!(!me.is_present(base, 1));
+        for at in (0..600).filter(|at| *at != 300) {
+            // SAFETY: the page lies within the mapping.
+            let page = unsafe { mapping.base().add(at * PAGE) };
+            // SAFETY: nobody else uses the mapping.
+            unsafe { page.write_volatile(1) };
+        }
+        assert!(me.is_present(base, 300 * PAGE) && me.is_present(base + 301 * PAGE, 299 * PAGE));
+        assert!(!me.is_present(base + 7, 600 * PAGE - 7) && !me.is_present(base + 300 * PAGE - 1, 2));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Names to addresses, by the system's resolver.
 #![allow(unsafe_code)]
 
+use crate::shortage;
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use std::ffi::{CStr, CString};
@@ -53,16 +54,32 @@ pub struct Failure {
 
 impl Failure {
     fn new(code: i32) -> Self {
-        let errno = (code == libc::EAI_SYSTEM).then(|| std::io::Error::last_os_error().into());
+        let system = (code == libc::EAI_SYSTEM).then(std::io::Error::last_os_error);
+        if code == libc::EAI_MEMORY {
+            shortage::note(&std::io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        let errno = system.map(|error| {
+            shortage::note(&error);
+            error.into()
+        });
         // SAFETY: the function takes any code.
         let text = unsafe { libc::gai_strerror(code) };
         // SAFETY: it returns a static string for every code.
         let text = unsafe { CStr::from_ptr(text) };
         Self { code, text: text.to_string_lossy().into_owned(), errno }
     }
+
+    /// What is not known is no error of the system; that there is no memory is one.
+    fn errno(&self) -> Errno {
+        let no_memory = self.code == libc::EAI_MEMORY || self.errno == Some(Errno::ENOMEM);
+        if no_memory { Errno::ENOMEM } else { Errno::ENODATA }
+    }
 }
 
 /// The addresses of `node` and `service`, best first.
+///
+/// # Errors
+/// EINVAL for text with a NUL in it, ENOMEM if the resolver had no memory, ENODATA for all else that it says.
 pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Vec<SocketAddr>> {
     let doing = || format!("resolve node {:?} service {:?}", node.unwrap_or(""), service.unwrap_or(""));
     let no_nul = |text: Option<&str>| text.is_none_or(|text| !text.contains('\0'));
@@ -71,7 +88,7 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
     }
     match lookup(node, service, options) {
         Ok(found) => Ok(found.addrs),
-        Err(failure) => Err(Error::new(Errno::ENODATA, format!("{} ({})", doing(), failure.text))),
+        Err(failure) => Err(Error::new(failure.errno(), format!("{} ({})", doing(), failure.text))),
     }
 }
 
@@ -138,6 +155,15 @@ mod tests {
         assert_eq!(found, ["127.0.0.1:80".parse().unwrap()]);
         assert_eq!(resolve(Some("a-name"), None, options).unwrap_err().errno(), Errno::ENODATA);
         assert_eq!(resolve(Some("a\0b"), None, options).unwrap_err().errno(), Errno::EINVAL);
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_told_from_a_name_that_is_not_known() {
+        let system = |errno| Failure { code: libc::EAI_SYSTEM, text: String::new(), errno: Some(errno) };
+        assert_eq!(Failure::new(libc::EAI_MEMORY).errno(), Errno::ENOMEM);
+        assert_eq!(system(Errno::ENOMEM).errno(), Errno::ENOMEM);
+        assert_eq!(system(Errno::EIO).errno(), Errno::ENODATA);
+        assert_eq!(Failure::new(libc::EAI_NONAME).errno(), Errno::ENODATA);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! under the other (memfd_create(2)).
 #![allow(unsafe_code)]
 
+use crate::descriptor::{Private, PrivateFd};
 use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -33,13 +34,13 @@ fn done(result: i32) -> io::Result<()> {
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
 /// Memory of `len` bytes that cannot change its size, of which the first `reserved` are there for certain.
-pub fn create(len: usize, reserved: usize) -> io::Result<OwnedFd> {
+pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     seam::check()?;
     // SAFETY: the name is a string with its end.
     let fd = unsafe { libc::memfd_create(c"ofi-shm".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     done(fd)?;
     // SAFETY: the descriptor is fresh and nobody else's.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let fd = Private::new(unsafe { OwnedFd::from_raw_fd(fd) });
     let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::ftruncate(fd.as_raw_fd(), size(len)?) })?;
@@ -88,7 +89,10 @@ impl Mapping {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // A process that is forked from this one has no business there. Where it cannot be kept away, it has no use for it.
+        // SAFETY: the mapping was just made; what forked processes see of it concerns no one here.
+        unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTFORK) };
         Ok(Self { base, len })
     }
 

@@ -2,6 +2,7 @@
 //! buffers that are not slices.
 #![allow(unsafe_code)]
 
+use crate::descriptor::Private;
 use ofi_memory::{Chunk, ChunkMut};
 use socket2::{Domain, SockAddr, Socket as Raw, TcpKeepalive, Type};
 use std::io;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 /// A non-blocking socket, closed when dropped and in programs that are executed.
 #[derive(Debug)]
-pub struct Socket(Raw);
+pub struct Socket(Private<Raw>);
 
 const _: () = assert!(size_of::<Chunk<'_>>() == size_of::<libc::iovec>());
 const _: () = assert!(size_of::<ChunkMut<'_>>() == size_of::<libc::iovec>());
@@ -34,18 +35,21 @@ impl Socket {
         Raw::new(Domain::for_address(*addr), Type::STREAM.nonblocking().cloexec(), None)
     }
 
-    /// Listens at `addr`; port 0 lets the system choose.
-    pub fn listen(addr: SocketAddr, backlog: i32) -> io::Result<Self> {
+    /// Listens at `addr`; port 0 lets the system choose. `dscp`, here and below, is what its packets are marked with, if
+    /// anything; a listening socket answers with it.
+    pub fn listen(addr: SocketAddr, backlog: i32, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&addr)?;
+        mark(&socket, &addr, dscp)?;
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;
         socket.listen(backlog)?;
-        Ok(Self(socket))
+        Ok(Self(Private::new(socket)))
     }
 
     /// Begins to connect to `to`, from `from` if given. The outcome shows when the socket becomes writable.
-    pub fn connect(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<Self> {
+    pub fn connect(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&to)?;
+        mark(&socket, &to, dscp)?;
         Self::prepare(&socket, &to)?;
         if let Some(mut from) = from {
             // The port comes with connect(2), so that a port may serve connections to several peers.
@@ -55,8 +59,31 @@ impl Socket {
         }
         match socket.connect(&SockAddr::from(to)) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-            _ => Ok(Self(socket)),
+            _ => Ok(Self(Private::new(socket))),
         }
+    }
+
+    /// A socket with an address, to connect from it. A port that earlier connections used may be used again.
+    pub fn bind(addr: SocketAddr, dscp: Option<u8>) -> io::Result<Self> {
+        let socket = Self::stream(&addr)?;
+        mark(&socket, &addr, dscp)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&addr.into())?;
+        Ok(Self(Private::new(socket)))
+    }
+
+    /// Begins to connect such a socket, as [`Self::connect`] does.
+    pub fn connect_to(&self, to: SocketAddr) -> io::Result<()> {
+        Self::prepare(&self.0, &to)?;
+        match self.0.connect(&SockAddr::from(to)) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks what the socket sends from now on.
+    pub fn mark(&self, dscp: Option<u8>) -> io::Result<()> {
+        if dscp.is_none() { Ok(()) } else { mark(&self.0, &self.local_addr()?, dscp) }
     }
 
     fn prepare(socket: &Raw, peer: &SocketAddr) -> io::Result<()> {
@@ -77,7 +104,7 @@ impl Socket {
             Ok((socket, peer)) => {
                 let peer = peer.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
                 Self::prepare(&socket, &peer)?;
-                Ok(Some((Self(socket), peer)))
+                Ok(Some((Self(Private::new(socket)), peer)))
             }
             // The peer gave up before we looked: as if it had never come.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECONNABORTED | libc::EINTR)) => {
@@ -208,6 +235,18 @@ fn set_option(socket: &Raw, level: i32, name: i32, value: i32) -> io::Result<()>
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Has packets carry a code point of differentiated services (RFC 2474), in the upper six bits of the field.
+pub(crate) fn mark(socket: &Raw, addr: &SocketAddr, dscp: Option<u8>) -> io::Result<()> {
+    let Some(dscp) = dscp else { return Ok(()) };
+    let field = i32::from(dscp) << 2;
+    if addr.is_ipv4() {
+        return set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, field);
+    }
+    // It may speak to mapped IPv4 addresses, too; where it cannot, there is nothing to mark.
+    drop(set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, field));
+    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field)
+}
+
 /// Whether the peer is on this host: loopback, or the address that the socket would use to reach it.
 fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
     if peer.ip().is_loopback() {
@@ -220,24 +259,13 @@ fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
     }
 }
 
-/// Raises the number of descriptors that this process may have to what the system lets it.
-pub fn raise_descriptor_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a valid place for the result.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0 && limit.rlim_cur < limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max.min(1 << 20);
-        // SAFETY: `limit` is read only. Failing leaves the old limit, which is no worse than before.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn pair() -> (Socket, Socket) {
-        let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
-        let client = Socket::connect(listener.local_addr().unwrap(), None).unwrap();
+        let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
+        let client = Socket::connect(listener.local_addr().unwrap(), None, None).unwrap();
         let server = loop {
             if let Some((server, _)) = listener.accept().unwrap() {
                 break server;
@@ -281,10 +309,10 @@ mod tests {
     #[test]
     fn a_closed_port_refuses() {
         let addr = {
-            let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8).unwrap();
+            let listener = Socket::listen("127.0.0.1:0".parse().unwrap(), 8, None).unwrap();
             listener.local_addr().unwrap()
         };
-        let outcome = match Socket::connect(addr, None) {
+        let outcome = match Socket::connect(addr, None, None) {
             Err(error) => error,
             Ok(socket) => loop {
                 if let Some(outcome) = socket.connected() {

@@ -1,22 +1,106 @@
-//! Threads of the library: named, and deaf to the application's signals.
+//! Threads of the library: named, and deaf to the application's signals. They are the C library's: those of std end the
+//! process where there is no memory for one.
 #![allow(unsafe_code)]
 
+use core::ffi::{CStr, c_void};
+use core::mem::MaybeUninit;
 use ofi_core::error::{Error, Result};
-use std::thread::{Builder, JoinHandle};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Starts a thread that takes no signals: those are for the application's own threads.
+/// Bytes of a thread's stack.
+const STACK: usize = 2 << 20;
+
+/// A thread, which goes on until it ends by itself.
+#[derive(Debug)]
+pub struct Thread(libc::pthread_t);
+
+struct Start<F> {
+    name: &'static CStr,
+    life: F,
+}
+
+extern "C" fn run<F: FnOnce() + Send + 'static>(start: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` made it by `Box::into_raw` for this thread alone.
+    let start = unsafe { Box::from_raw(start.cast::<Start<F>>()) };
+    let Start { name, life } = *start;
+    // SAFETY: the call takes nothing and cannot fail.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: the name ends with NUL. One that is too long is not taken.
+    unsafe { libc::pthread_setname_np(this, name.as_ptr()) };
+    // A panic has been reported by its hook; nobody else's frames lie between.
+    drop(catch_unwind(AssertUnwindSafe(life)));
+    core::ptr::null_mut()
+}
+
+fn check(code: i32) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
+/// Starts a thread that takes no signals: those are for the application's own threads. The name has at most 15 bytes.
 ///
 /// # Errors
 /// EAGAIN if the system has no room for one.
-pub fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+pub fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> Result<Thread> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` is a place for a signal set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: `all` has been filled, `before` is a place for the old set. The new thread inherits the mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    let thread = Builder::new().name(name.to_owned()).spawn(life);
+    let thread = create(name, life);
     // SAFETY: `before` has been filled by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), core::ptr::null_mut()) };
     thread.map_err(|error| Error::os(error, "start a thread"))
+}
+
+fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Result<Thread> {
+    let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: `attr` is a place for attributes.
+    check(unsafe { libc::pthread_attr_init(attr.as_mut_ptr()) })?;
+    // SAFETY: `attr` has been filled. A size that the system does not take leaves its own.
+    unsafe { libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK) };
+    let start = Box::into_raw(Box::new(Start { name, life }));
+    let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+    // SAFETY: `thread` is a place for the result, `attr` has been filled, and `run` takes what `start` points to.
+    let created = check(unsafe { libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), run::<F>, start.cast()) });
+    // SAFETY: `attr` has been filled, and is not used again.
+    unsafe { libc::pthread_attr_destroy(attr.as_mut_ptr()) };
+    if let Err(error) = created {
+        // SAFETY: there is no thread that could have taken it.
+        drop(unsafe { Box::from_raw(start) });
+        return Err(error);
+    }
+    // SAFETY: a thread was created, so its number was written.
+    Ok(Thread(unsafe { thread.assume_init() }))
+}
+
+impl Thread {
+    /// Waits until it has ended.
+    pub fn join(self) {
+        // SAFETY: the thread was created joinable, and this value is the only one that joins it.
+        unsafe { libc::pthread_join(self.0, core::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_thread_has_its_name_and_is_joined() {
+        let (said, heard) = channel();
+        let thread = spawn(c"ofi-test", move || {
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+            said.send(name).unwrap();
+        });
+        thread.unwrap().join();
+        assert_eq!(heard.recv().unwrap().trim(), "ofi-test");
+    }
+
+    #[test]
+    fn a_panic_ends_the_thread_alone() {
+        spawn(c"ofi-test", || panic!("as the test wants")).unwrap().join();
+    }
 }

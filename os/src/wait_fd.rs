@@ -3,13 +3,14 @@
 #![allow(unsafe_code)]
 
 use crate::clock;
+use crate::descriptor::{Private, PrivateFd};
 use crate::poller::{Event, Interest, Poller};
 use ofi_core::Instant;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, Port};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The key under which the bell and the alarm are watched.
@@ -20,12 +21,15 @@ const OWN: u64 = u64::MAX;
 pub struct WaitPort {
     poller: Poller,
     waiting: Option<Waiting>,
+    apart: OnceLock<Box<Self>>,
+    /// What is watched, with its keys, for a port apart that is made later.
+    watched: Mutex<Vec<(Descriptor, u64)>>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    bell: OwnedFd,
-    timer: OwnedFd,
+    bell: PrivateFd,
+    timer: PrivateFd,
     alarm: Mutex<Option<Instant>>,
 }
 
@@ -34,7 +38,11 @@ impl WaitPort {
     pub fn new(waitable: bool) -> Result<Self> {
         let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
         let waiting = if waitable { Some(Waiting::new(&poller)?) } else { None };
-        Ok(Self { poller, waiting })
+        Ok(Self { poller, waiting, apart: OnceLock::new(), watched: Mutex::default() })
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Vec<(Descriptor, u64)>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,15 +72,15 @@ impl Waiting {
     }
 }
 
-fn own(fd: i32, doing: &str) -> Result<OwnedFd> {
+fn own(fd: i32, doing: &str) -> Result<PrivateFd> {
     if fd < 0 {
         return Err(Error::os(io::Error::last_os_error(), doing));
     }
     // SAFETY: the descriptor is fresh and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-fn drain(fd: &OwnedFd) {
+fn drain(fd: &PrivateFd) {
     let mut count = [0u8; 8];
     // SAFETY: the buffer has the eight bytes that the kernel writes. Nothing to drain is EAGAIN, which is fine.
     unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
@@ -80,12 +88,26 @@ fn drain(fd: &OwnedFd) {
 
 impl Port for WaitPort {
     fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
-        self.poller.add(fd, Interest::Read, key).map_err(|error| Error::os(error, "watch an endpoint's descriptor"))
+        let mut watched = self.watched();
+        self.poller.add(fd, Interest::Read, key).map_err(|error| Error::os(error, "watch an endpoint's descriptor"))?;
+        if let Some(apart) = self.apart.get()
+            && let Err(error) = apart.add(fd, key)
+        {
+            drop(self.poller.remove(fd));
+            return Err(error);
+        }
+        watched.push((fd, key));
+        Ok(())
     }
 
     fn remove(&self, fd: Descriptor) {
+        let mut watched = self.watched();
+        watched.retain(|(other, _)| *other != fd);
         // Fails only if the descriptor is gone already, which is what is wanted.
         drop(self.poller.remove(fd));
+        if let Some(apart) = self.apart.get() {
+            apart.remove(fd);
+        }
     }
 
     fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
@@ -114,7 +136,7 @@ impl Port for WaitPort {
 
     fn alarm(&self, when: Option<Instant>) {
         if let Some(waiting) = &self.waiting {
-            let mut alarm = waiting.alarm.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut alarm = waiting.alarm.lock().unwrap_or_else(PoisonError::into_inner);
             // An alarm that went off stays readable until it is set anew.
             let went_off = alarm.is_some_and(|at| at <= clock::now());
             if *alarm != when || went_off {
@@ -122,6 +144,21 @@ impl Port for WaitPort {
                 *alarm = when;
             }
         }
+    }
+
+    fn apart(&self) -> Option<&dyn Port> {
+        // Held so that nothing is added or removed meanwhile, and that one caller makes it.
+        let watched = self.watched();
+        let made = match self.apart.get() {
+            Some(made) => made,
+            None => {
+                // A failure is not kept: the system may have room the next time.
+                let apart = Self::new(true).ok()?;
+                watched.iter().try_for_each(|(fd, key)| apart.add(*fd, *key)).ok()?;
+                self.apart.get_or_init(|| Box::new(apart))
+            }
+        };
+        Some(&**made)
     }
 
     fn descriptor(&self) -> Descriptor {
@@ -160,6 +197,40 @@ mod tests {
         assert!(readable(port.descriptor(), 5_000));
         port.alarm(None);
         assert!(!readable(port.descriptor(), 0));
+    }
+
+    #[test]
+    fn a_port_apart_has_the_same_descriptors_and_a_bell_of_its_own() {
+        let port = WaitPort::new(true).unwrap();
+        let (early, late) = (WaitPort::new(true).unwrap(), WaitPort::new(true).unwrap());
+        port.add(early.descriptor(), 1).unwrap();
+        let apart = port.apart().unwrap();
+        port.add(late.descriptor(), 2).unwrap();
+        early.ring();
+        late.ring();
+        let mut keys = Vec::new();
+        apart.ready(Some(Duration::ZERO), &mut keys);
+        keys.sort_unstable();
+        assert_eq!(keys, [1, 2]);
+        port.remove(early.descriptor());
+        port.remove(late.descriptor());
+        assert!(!readable(apart.descriptor(), 0));
+        port.ring();
+        assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
+        apart.ring();
+        apart.quiet();
+        assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
+        assert_eq!(port.apart().unwrap().descriptor(), apart.descriptor());
+    }
+
+    #[test]
+    fn a_port_apart_that_could_not_be_made_is_made_the_next_time() {
+        let port = WaitPort::new(true).unwrap();
+        // No descriptor: it cannot be watched.
+        port.watched().push((-1, 1));
+        assert!(port.apart().is_none());
+        port.watched().clear();
+        assert!(port.apart().is_some());
     }
 
     #[test]

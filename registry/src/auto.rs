@@ -2,15 +2,15 @@
 
 use ofi_core::error::Result;
 use ofi_engine::Auto;
-use ofi_os::{thread, wait_fd::WaitPort};
+use ofi_os::thread::{self, Thread};
+use ofi_os::wait_fd::WaitPort;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// A domain's thread: ends when this is dropped.
 #[derive(Debug)]
 pub struct AutoThread {
     auto: Arc<Auto>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
 }
 
 impl AutoThread {
@@ -21,7 +21,7 @@ impl AutoThread {
     pub fn start() -> Result<Self> {
         let auto = Arc::new(Auto::new(Arc::new(WaitPort::new(true)?)));
         let progress = auto.clone();
-        let thread = thread::spawn("ofi-progress", move || progress.run())?;
+        let thread = thread::spawn(c"ofi-progress", move || progress.run())?;
         Ok(Self { auto, thread: Some(thread) })
     }
 
@@ -35,8 +35,7 @@ impl Drop for AutoThread {
     fn drop(&mut self) {
         self.auto.stop();
         if let Some(thread) = self.thread.take() {
-            // It can only have ended by a panic, which has been reported.
-            drop(thread.join());
+            thread.join();
         }
     }
 }

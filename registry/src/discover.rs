@@ -12,7 +12,7 @@ use ofi_core::error::{Error, Result};
 use ofi_core::info::{Hints, Info, Offer};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::negotiate::{Reason, format_covers, negotiate};
-use ofi_core::{Addr, Caps, Errno, OpFlags, Version};
+use ofi_core::{Addr, Caps, Errno, OpFlags, TrafficClass, Version};
 
 /// What an application asks for.
 #[derive(Clone, Debug, Default)]
@@ -70,9 +70,9 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     }
     let api = if query.version.0 == 0 { Version::new(1, 0) } else { query.version };
     if query.names_only {
-        return Ok((names(api), Refusals::default()));
+        return Ok((names(), Refusals::default()));
     }
-    check_bits(query)?;
+    check_bits(query, api)?;
     let hints = query.hints.clone().unwrap_or_default();
     let (filter, format) = (PROVIDER.text(), format_asked());
     let host = Host::read();
@@ -97,16 +97,18 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     Ok((found, refusals))
 }
 
-/// Refuses bits that mean nothing in any version of the interface: whoever sets them did not set them on purpose.
-fn check_bits(query: &Query) -> Result<()> {
-    let refuse = |field: &str, bits: u64| {
+/// Refuses bits that mean nothing to callers of that version: whoever sets them did not set them on purpose.
+fn check_bits(query: &Query, api: Version) -> Result<()> {
+    let refuse = |field: &str, bits: String| {
+        let version = query.version;
         Err(Error::new(
             Errno::EBADFLAGS,
-            format!("look for providers with {field} that has the undefined bits {bits:#x}"),
+            format!("look for providers with {field} that has {bits}, which version {version} does not define there"),
         ))
     };
     let Some(hints) = &query.hints else { return Ok(()) };
-    let known = Caps::PRIMARY | Caps::SECONDARY | Caps::KNOWN_BESIDES;
+    let once = if api < Version::new(2, 0) { Caps::ONCE } else { Caps::empty() };
+    let known = Caps::PRIMARY | Caps::SECONDARY | Caps::KNOWN_BESIDES | once;
     let sets = [
         ("caps", Some(hints.caps)),
         ("tx_attr->caps", hints.tx.as_ref().map(|tx| tx.caps)),
@@ -116,7 +118,7 @@ fn check_bits(query: &Query) -> Result<()> {
     for (field, caps) in sets {
         let unknown = caps.unwrap_or_default() - known;
         if !unknown.is_empty() {
-            return refuse(field, unknown.bits());
+            return refuse(field, unknown.text());
         }
     }
     let flags = [
@@ -126,13 +128,13 @@ fn check_bits(query: &Query) -> Result<()> {
     for (field, flags) in flags {
         let unknown = flags.unwrap_or_default() - OpFlags::KNOWN;
         if !unknown.is_empty() {
-            return refuse(field, unknown.bits());
+            return refuse(field, unknown.text());
         }
     }
     Ok(())
 }
 
-fn names(api: Version) -> Vec<Info> {
+fn names() -> Vec<Info> {
     let mut out: Vec<Info> = Vec::new();
     for offer in providers() {
         let fabric = offer.most.fabric;
@@ -142,7 +144,6 @@ fn names(api: Version) -> Vec<Info> {
                 let mut info = Info::default();
                 info.fabric.prov_name = Some(name.to_owned());
                 info.fabric.prov_version = fabric.prov_version;
-                info.fabric.api_version = api;
                 out.push(info);
             }
         }
@@ -151,7 +152,8 @@ fn names(api: Version) -> Vec<Info> {
 }
 
 /// What tells one interface from another.
-const OF_INTERFACES: &[&str] = &["addr_format", "fabric_attr->name", "domain_attr->name", "src_addr", "dest_addr"];
+const OF_INTERFACES: &[&str] =
+    &[ADDR_FORMAT.name, "addr_format", "fabric_attr->name", "domain_attr->name", "src_addr", "dest_addr"];
 
 fn matching(
     query: &Query,
@@ -171,43 +173,54 @@ fn matching(
     if !selected(filter, name) {
         return Err(Reason::new("FI_PROVIDER", filter.unwrap_or(""), name));
     }
-    let (ends, infos) = if offer.interfaces.is_some() {
-        let ends = ends()?;
-        (ends, inet::expand(offer, host, ends, hints.caps))
+    let infos = if offer.interfaces.is_some() {
+        inet::expand(offer, host, ends()?)?
     } else {
-        let ends = local::endpoints(query, hints)?;
-        (ends, vec![local::expand(offer, ends)])
+        vec![local::expand(offer, local::endpoints(query, hints)?)]
+    };
+    let answer = |info: &Info| {
+        if let Some(wanted) = format.filter(|format| !format_covers(*format, info.addr_format)) {
+            return Err(Reason::differs(ADDR_FORMAT.name, wanted, info.addr_format));
+        }
+        let found = negotiate(info, hints, api)?;
+        classes(offer, hints)?;
+        Ok(found)
     };
     let mut first = None;
     let mut out = Vec::new();
     for info in infos {
-        if let Some(wanted) = format.filter(|format| info.addr_format != *format) {
-            first.get_or_insert_with(|| Reason::new(ADDR_FORMAT.name, wanted, info.addr_format));
-            continue;
-        }
-        match negotiate(&info, hints, api) {
+        match answer(&info) {
             Ok(found) => out.push(finish(found, &info, hints, offer, query)),
             Err(reason) => {
+                let reason = inet::explain(reason, &info, offer, hints.caps, |info| answer(info).map(drop));
                 // The best interface's reason says most, unless it is only that another interface is meant.
-                match &first {
-                    Some(known) if !OF_INTERFACES.contains(&known.field) => {}
-                    Some(_) if OF_INTERFACES.contains(&reason.field) => {}
-                    _ => first = Some(reason),
+                let says_more =
+                    |known: &Reason| OF_INTERFACES.contains(&known.field) && !OF_INTERFACES.contains(&reason.field);
+                if first.as_ref().is_none_or(says_more) {
+                    first = Some(reason);
                 }
             }
         }
     }
-    if out.is_empty() {
-        return Err(first.unwrap_or_else(|| match ends.dest {
-            Some(dest) => Reason::new("dest_addr", dest, "no route"),
-            None => {
-                let named = offer.interfaces.map_or("", |param| param.name);
-                let wanted = offer.interfaces.and_then(|param| param.text());
-                Reason::new(named, wanted.as_deref().unwrap_or("any interface"), "none that is up")
-            }
-        }));
+    match first {
+        Some(reason) if out.is_empty() => Err(reason),
+        _ => Ok(out),
     }
-    Ok(out)
+}
+
+/// A class other than the usual one needs packets that carry it.
+fn classes(offer: &Offer, hints: &Hints) -> Result<(), Reason> {
+    let asked = [
+        ("domain_attr->tclass", hints.domain.as_ref().map(|domain| domain.tclass)),
+        ("tx_attr->tclass", hints.tx.as_ref().map(|tx| tx.tclass)),
+    ];
+    for (field, class) in asked {
+        let class = class.unwrap_or_default();
+        if !offer.can_carry(class) {
+            return Err(Reason::differs(field, class, TrafficClass::BEST_EFFORT));
+        }
+    }
+    Ok(())
 }
 
 /// The hints without an address that node and service stand in for (fi_getinfo(3)).
@@ -232,32 +245,38 @@ fn format_asked() -> Option<AddrFormat> {
 
 /// What node, service and hints say of addresses.
 fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
+    const FIELD: &str = "node and service";
     let (node, service) = (query.node.as_deref(), query.service.as_deref());
     if query.source && node.is_none() && service.is_none() {
-        return Err(Reason::new("node and service", "FI_SOURCE", "neither given"));
+        return Err(Reason::unusable(FIELD, "FI_SOURCE needs one of them"));
+    }
+    for (field, addr) in [("src_addr", hints.src_addr), ("dest_addr", hints.dest_addr)] {
+        if let Some(addr) = addr.filter(|addr| addr.name().is_some()) {
+            return Err(Reason::new(field, addr, "an IP address"));
+        }
     }
     // Both ends are of one family: where one is given, the other is looked for among its kind.
     let given = if query.source { hints.dest_addr } else { hints.src_addr };
-    let format = match (hints.addr_format, given) {
+    let mut format = match (hints.addr_format, given) {
         (AddrFormat::FORMAT_UNSPEC | AddrFormat::SOCKADDR, Some(given)) => given.format(),
         (format, _) => format,
     };
-    let found = inet::lookup(node, service, query.source, query.numeric, format)
-        .map_err(|error| Reason::new("node and service", error.doing(), error.errno()))?;
+    let found = inet::lookup(node, service, query.source, query.numeric, &mut format)
+        .map_err(|error| Reason::unusable(FIELD, error.doing()))?;
     let usable = |addr: Option<Addr>, field| match addr {
         Some(addr) if !format_covers(hints.addr_format, addr.format()) => {
-            Err(Reason::new("addr_format", hints.addr_format, format!("{} of the {field} {addr}", addr.format())))
+            let (wanted, there) = (hints.addr_format, addr.format());
+            let offered = format_args!("{there:?} of the {field} {addr}").to_string();
+            Err(Reason::new("addr_format", format_args!("{wanted:?}"), offered))
         }
         addr => Ok(addr),
     };
-    let ends = if query.source {
-        Endpoints { src: found, dest: hints.dest_addr }
-    } else {
-        Endpoints { src: hints.src_addr, dest: found.or(hints.dest_addr) }
-    };
-    usable(ends.src, "src_addr")?;
-    usable(ends.dest, "dest_addr")?;
-    Ok(ends)
+    let (src, dest) = if query.source { (found, hints.dest_addr) } else { (hints.src_addr, found.or(hints.dest_addr)) };
+    usable(src, "src_addr")?;
+    usable(dest, "dest_addr")?;
+    // What the hints say is negotiated, with what is offered instead as the reason.
+    let format = if format == hints.addr_format { AddrFormat::FORMAT_UNSPEC } else { format };
+    Ok(Endpoints { src, dest, format })
 }
 
 /// The last touches: sizes that nobody asked for, versions, names of objects.
@@ -294,8 +313,9 @@ fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Qu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inet::tests::host;
     use ofi_core::EndpointType;
-    use ofi_core::info::{EpAttr, FabricAttr};
+    use ofi_core::info::{DomainAttr, EpAttr, FabricAttr};
 
     fn ask(change: impl FnOnce(&mut Query)) -> (Vec<Info>, Refusals) {
         let mut query = Query { version: Version::API, ..Query::default() };
@@ -332,7 +352,7 @@ mod tests {
         });
         assert!(infos.is_empty());
         assert_eq!(why.0.len(), providers().len());
-        assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: asked for FI_RMA"), "{why}");
+        assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: lacks FI_RMA\n"), "{why}");
     }
 
     #[test]
@@ -342,18 +362,18 @@ mod tests {
             query.service = Some("7471".into());
         });
         // Within the host the two are a name.
-        let fits = |addr: Option<Addr>| match addr {
+        let given = |addr: Option<Addr>| match addr {
             Some(Addr::Inet(socket)) => socket.port() == 7471,
             Some(Addr::Name(name)) => name.as_str() == "fi_ns://127.0.0.1:7471",
             None => false,
         };
-        assert!(infos.iter().all(|info| fits(info.dest_addr)));
+        assert!(infos.iter().all(|info| given(info.dest_addr) && info.src_addr.is_some()));
         let (infos, _) = ask(|query| {
             query.node = Some("127.0.0.1".into());
             query.service = Some("7471".into());
             query.source = true;
         });
-        assert!(infos.iter().all(|info| fits(info.src_addr) && info.dest_addr.is_none()));
+        assert!(infos.iter().all(|info| given(info.src_addr) && info.dest_addr.is_none()));
         assert_eq!(infos[0].domain.name.as_deref(), Some("lo"));
     }
 
@@ -371,6 +391,78 @@ mod tests {
         });
         assert!(!infos.is_empty());
         assert!(infos.iter().all(|info| info.fabric.prov_name.as_deref() == Some("tcp;ofi_rxm")));
+    }
+
+    /// The reason for which the first provider, tcp, refuses on a host with these interfaces.
+    fn refusal(interfaces: &[(&str, &str)], format: Option<AddrFormat>, hints: &Hints) -> Reason {
+        let offer = providers().remove(0);
+        let host = host(interfaces);
+        let query = Query { version: Version::API, ..Query::default() };
+        let ends = || endpoints(&query, hints);
+        matching(&query, hints, &offer, &host, ends, (None, format)).expect_err("nothing matches")
+    }
+
+    fn domain(name: &str) -> Option<DomainAttr> {
+        Some(DomainAttr { name: Some(name.to_owned()), ..DomainAttr::default() })
+    }
+
+    const HOST: &[(&str, &str)] = &[("eth0", "10.0.0.1"), ("lo", "127.0.0.1")];
+
+    #[test]
+    fn an_ip_provider_refuses_names_within_the_host() {
+        let name = "fi_shm://job".parse().ok();
+        for addr_format in [AddrFormat::FORMAT_UNSPEC, AddrFormat::ADDR_STR] {
+            let source = Hints { src_addr: name, addr_format, ..Hints::default() };
+            let expected = Reason::new("src_addr", "fi_shm://job", "an IP address");
+            assert_eq!(refusal(HOST, None, &source), expected);
+            let destination = Hints { dest_addr: name, addr_format, ..Hints::default() };
+            assert_eq!(refusal(HOST, None, &destination), Reason { field: "dest_addr", ..expected });
+        }
+    }
+
+    #[test]
+    fn a_misspelt_domain_is_not_a_matter_of_loopback() {
+        let hints = |name| Hints { caps: Caps::TAGGED | Caps::REMOTE_COMM, domain: domain(name), ..Hints::default() };
+        assert_eq!(refusal(HOST, None, &hints("eht0")), Reason::new("domain_attr->name", "eht0", "eth0"));
+        // It is if loopback is meant.
+        let text = refusal(HOST, None, &hints("lo")).to_string();
+        assert!(text.starts_with("caps: lacks FI_REMOTE_COMM, because lo is the loopback interface"), "{text}");
+    }
+
+    #[test]
+    fn loopback_hides_nothing_else_that_is_missing() {
+        let caps = Caps::RMA | Caps::REMOTE_COMM;
+        let hints = Hints { caps, ..Hints::default() };
+        assert_eq!(refusal(&HOST[1..], None, &hints), Reason::lacks("caps", caps.text()));
+    }
+
+    #[test]
+    fn a_format_that_no_interface_has_comes_with_what_they_have() {
+        let names = Hints { addr_format: AddrFormat::ADDR_STR, ..Hints::default() };
+        let offered = AddrFormat::SOCKADDR_IN;
+        assert_eq!(refusal(HOST, None, &names), Reason::differs("addr_format", names.addr_format, offered));
+        // What else is wrong says more.
+        let also = Hints { caps: Caps::RMA, ..names };
+        assert_eq!(refusal(HOST, None, &also), Reason::lacks("caps", Caps::RMA.text()));
+        let query = Query { version: Version::API, node: Some("fi_sockaddr_in6".into()), ..Query::default() };
+        let hints = Hints::default();
+        let (offer, host) = (providers().remove(0), host(HOST));
+        let reason = matching(&query, &hints, &offer, &host, || endpoints(&query, &hints), (None, None)).unwrap_err();
+        assert_eq!(
+            reason.to_string(),
+            "node and service: asked for FI_SOCKADDR_IN6, offered no address of that format"
+        );
+    }
+
+    #[test]
+    fn the_environments_format_covers_others_and_hides_no_other_reason() {
+        let rma = Hints { caps: Caps::RMA, ..Hints::default() };
+        let v6 = Some(AddrFormat::SOCKADDR_IN6);
+        assert_eq!(refusal(HOST, v6, &Hints::default()).field, ADDR_FORMAT.name);
+        let both = &[("eth0", "10.0.0.1"), ("eth1", "[fd00::1]")];
+        assert_eq!(refusal(both, v6, &rma), Reason::lacks("caps", Caps::RMA.text()));
+        // With one that covers those of interfaces there is nothing to refuse but what the hints ask for.
+        assert_eq!(refusal(HOST, Some(AddrFormat::SOCKADDR), &rma), Reason::lacks("caps", Caps::RMA.text()));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Addresses for providers over IP: which of this host's to use, and what a node and a service mean.
 
 use core::cell::RefCell;
+use ofi_core::addr_string::AddrString;
 use ofi_core::error::{Error, Result};
 use ofi_core::info::{Info, Nic, Offer};
+use ofi_core::negotiate::{Problem, Reason, format_covers};
 use ofi_core::{Addr, AddrFormat, Caps, Errno};
 use ofi_os::netif::{self, Interface, Selection, outward, ranked};
 use ofi_os::resolve::{Family, Options, resolve};
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
 /// What an application said of addresses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,10 +18,57 @@ pub struct Endpoints {
     pub src: Option<Addr>,
     /// The peer's address.
     pub dest: Option<Addr>,
+    /// The format of both, if node and service say one and the hints do not.
+    pub format: AddrFormat,
 }
 
-/// The addresses that a node and a service stand for: this side's with FI_SOURCE, else the peer's.
+/// The address that a node and a service stand for, this side's with `source`, else the peer's. `format` is that of hints,
+/// which an address string may make narrower.
+///
+/// # Errors
+/// EINVAL for an address string that is none, that is of another format, or that comes with a service beside it; ENODATA
+/// for names that cannot be resolved.
 pub fn lookup(
+    node: Option<&str>,
+    service: Option<&str>,
+    source: bool,
+    numeric: bool,
+    format: &mut AddrFormat,
+) -> Result<Option<Addr>> {
+    let refuse = |what: String| Err(Error::new(Errno::EINVAL, what));
+    let string = match node.and_then(AddrString::parse) {
+        None => return resolved(node, service, source, numeric, *format),
+        Some(Ok(string)) => string,
+        Some(Err(what)) => return refuse(what),
+    };
+    let node = node.unwrap_or_default();
+    if let Some(service) = service {
+        return refuse(format!("the service \"{service}\" beside the address string \"{node}\", which says its own"));
+    }
+    if !string.is_inet() || !format_covers(*format, string.format) && !format_covers(string.format, *format) {
+        let offered = if string.is_inet() { *format } else { AddrFormat::SOCKADDR };
+        return refuse(format!("the address string \"{node}\" is not of the format {offered:?}"));
+    }
+    let of_one_family = matches!(string.format, AddrFormat::SOCKADDR_IN | AddrFormat::SOCKADDR_IN6);
+    if of_one_family || *format == AddrFormat::FORMAT_UNSPEC {
+        *format = string.format;
+    }
+    if string.node.is_none() && string.service.is_none() && !source {
+        return Ok(None);
+    }
+    // No name server and no database of services is asked for numbers. An interface's name is a scope.
+    if string.node.is_some()
+        && let Some(addr) = string.numeric(interface_index)
+    {
+        return Ok(Some(addr.into()));
+    }
+    let scoped = string.node.zip(string.scope).map(|(node, scope)| format!("{node}%{scope}"));
+    let service = string.service.or_else(|| string.node.is_none().then_some("0"));
+    resolved(scoped.as_deref().or(string.node), service, source, numeric, *format)
+}
+
+/// What the resolver says of a node and a service.
+fn resolved(
     node: Option<&str>,
     service: Option<&str>,
     source: bool,
@@ -29,47 +78,27 @@ pub fn lookup(
     if node.is_none() && service.is_none() {
         return Ok(None);
     }
+    // The system's resolver takes only the lower half of a number that is too large.
+    if let Some(port) =
+        service.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_err())
+        && !port.is_empty()
+    {
+        return Err(Error::new(Errno::EINVAL, format!("{port} is no port: the last one is 65535")));
+    }
     let family = match format {
         AddrFormat::SOCKADDR_IN => Family::V4,
         AddrFormat::SOCKADDR_IN6 => Family::V6,
         _ => Family::Any,
     };
-    if let Some(addr) = node.and_then(parse_scheme) {
-        return match service {
-            None => addr.map(Some),
-            Some(service) => {
-                Err(Error::new(Errno::EINVAL, format!("use service {service} besides an address that has its port")))
-            }
-        };
-    }
     let found = resolve(node, service, Options { family, passive: source, numeric, datagram: false })?;
     Ok(found.first().copied().map(Addr::from))
 }
 
-/// An address string: `fi_sockaddr_in://1.2.3.4:5`, `fi_sockaddr_in6://[::1]:5`, or `fi_sockaddr://` with either.
-/// `None` if the text has no scheme at all, an error if what follows is no address.
-pub fn parse_scheme(text: &str) -> Option<Result<Addr>> {
-    let (scheme, rest) = text.split_once("://")?;
-    let bad = |what: &str| Err(Error::new(Errno::EINVAL, format!("read the address \"{text}\": {what}")));
-    // A scope may be an interface's name, which the standard parser does not know.
-    let socket = rest.parse::<SocketAddr>().ok().or_else(|| with_named_scope(rest));
-    Some(match (scheme, socket) {
-        ("fi_sockaddr_in" | "fi_sockaddr", Some(socket @ SocketAddr::V4(_))) => Ok(Addr::from(socket)),
-        ("fi_sockaddr_in6" | "fi_sockaddr", Some(socket @ SocketAddr::V6(_))) => Ok(Addr::from(socket)),
-        ("fi_sockaddr_in" | "fi_sockaddr_in6" | "fi_sockaddr", _) => bad("not an address with a port"),
-        _ => bad("no provider has that scheme"),
-    })
-}
-
-/// "[fe80::1%eth0]:5".
-fn with_named_scope(text: &str) -> Option<SocketAddr> {
-    let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
-    let (ip, name) = host.split_once('%')?;
-    let scope = netif::interfaces().into_iter().find_map(|i| match i.addr {
-        SocketAddr::V6(v6) if i.name == name => Some(v6.scope_id()),
-        _ => None,
-    })?;
-    Some(SocketAddrV6::new(ip.parse().ok()?, port.parse().ok()?, 0, scope).into())
+/// The number of an interface that has an IPv6 address, by its name.
+fn interface_index(name: &str) -> Option<u32> {
+    let all = netif::interfaces();
+    let named = all.iter().find(|i| i.name == name && i.addr.is_ipv6())?;
+    Some(netif::index_of(&named.addr)).filter(|index| *index != 0)
 }
 
 /// What one question needs to know of this host, read once.
@@ -99,26 +128,66 @@ impl Host {
 }
 
 /// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
-pub fn expand(offer: &Offer, host: &Host, ends: Endpoints, caps: Caps) -> Vec<Info> {
-    let selection = offer.interfaces.and_then(|param| param.text()).map(|text| Selection::parse(&text));
+///
+/// # Errors
+/// Why there is no address to offer.
+pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, Reason> {
     if let (Some(src), Some(dest)) = (ends.src, ends.dest)
         && src.socket().is_ipv4() != dest.socket().is_ipv4()
     {
-        return Vec::new();
+        return Err(Reason::new("dest_addr", dest, format_args!("the family of {src}")));
     }
     if let Some(src) = ends.src {
-        return vec![named(offer, src, ends.dest, host)];
+        return Ok(vec![named(offer, src, ends.dest, host)]);
     }
     if let Some(dest) = ends.dest {
-        let source = netif::source_for(dest.socket());
-        return source.map(|source| named(offer, source.into(), Some(dest), host)).into_iter().collect();
+        let source = netif::source_for(dest.socket()).ok_or_else(|| Reason::new("dest_addr", dest, "no route"))?;
+        return Ok(vec![named(offer, source.into(), Some(dest), host)]);
     }
-    let kind = |i: &&Interface| {
-        let reach = caps & (Caps::LOCAL_COMM | Caps::REMOTE_COMM);
-        // An interface that reaches other hosts reaches this one too; loopback reaches nothing else.
-        !(i.loopback && reach.contains(Caps::REMOTE_COMM)) && selection.as_ref().is_none_or(|s| s.allows(i))
-    };
-    host.interfaces.iter().filter(kind).map(|i| named(offer, Addr::from(i.addr), None, host)).collect()
+    let chosen = offer.interfaces.and_then(|param| param.text());
+    let selection = chosen.as_deref().map(Selection::parse);
+    let up: Vec<&Interface> =
+        host.interfaces.iter().filter(|i| selection.as_ref().is_none_or(|selection| selection.allows(i))).collect();
+    if up.is_empty() {
+        let field = offer.interfaces.map_or("domain_attr->name", |param| param.name);
+        return Err(Reason::new(field, chosen.as_deref().unwrap_or("any interface"), "none that is up"));
+    }
+    let infos = up.into_iter().map(|i| named(offer, Addr::from(i.addr), None, host));
+    let infos: Vec<Info> = infos.filter(|info| format_covers(ends.format, info.addr_format)).collect();
+    if infos.is_empty() {
+        let wanted = ends.format;
+        return Err(Reason::new("node and service", format_args!("{wanted:?}"), "no address of that format"));
+    }
+    Ok(infos)
+}
+
+/// Why an interface is refused, if it lacks what the provider has: that it is loopback, unless it would be refused anyway.
+/// `again` negotiates over another info.
+pub(crate) fn explain(
+    reason: Reason,
+    info: &Info,
+    offer: &Offer,
+    asked: Caps,
+    again: impl FnOnce(&Info) -> Result<(), Reason>,
+) -> Reason {
+    let missing = (asked & Caps::REMOTE_COMM) - info.caps;
+    if missing.is_empty() || !offer.most.caps.contains(Caps::REMOTE_COMM) || reason.field != "caps" {
+        return reason;
+    }
+    let mut reaching = info.clone();
+    reaching.caps |= missing;
+    reaching.domain.caps |= missing;
+    match again(&reaching) {
+        Ok(()) => {}
+        // The first reason names all capabilities that are missing.
+        Err(Reason { field: "caps", problem: Problem::Lacks { .. } }) => return reason,
+        Err(other) => return other,
+    }
+    let domain = info.domain.name.as_deref().unwrap_or("the interface");
+    let chosen = offer.interfaces.and_then(|param| Some(format!(" ({}={})", param.name, param.text()?)));
+    let because =
+        format!("{domain} is the loopback interface, which reaches this host only{}", chosen.unwrap_or_default());
+    Reason::lacks_because("caps", missing, because)
 }
 
 /// Whether there is a domain of that name: an interface, or a provider's own for an address on all of them.
@@ -182,16 +251,23 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
+    /// A host with these interfaces, each a name and an address.
+    pub(crate) fn host(interfaces: &[(&str, &str)]) -> Host {
+        let interfaces = interfaces.iter().map(|(name, addr)| interface(name, addr)).collect();
+        Host { interfaces, nics: RefCell::default() }
+    }
+
     fn interface(name: &str, addr: &str) -> Interface {
+        let addr: SocketAddr = format!("{addr}:0").parse().unwrap();
         Interface {
             name: name.into(),
-            addr: format!("{addr}:0").parse().unwrap(),
+            addr,
             prefix: 24,
             running: true,
-            loopback: false,
+            loopback: addr.ip().is_loopback(),
             point_to_point: false,
             virtual_device: false,
             speed: 1000,
@@ -221,40 +297,81 @@ mod tests {
         let bridge = Interface { virtual_device: true, speed: 400_000, ..interface("docker0", "172.17.0.1") };
         let dead = Interface { running: false, speed: 400_000, ..interface("eth2", "10.0.2.1") };
         let tunnel = Interface { point_to_point: true, ..interface("tun0", "10.8.0.1") };
-        let lo = Interface { loopback: true, ..interface("lo", "127.0.0.1") };
+        let lo = interface("lo", "127.0.0.1");
         let order = ranked(vec![lo, bridge, dead, slow, tunnel, fast], Some("tun0"));
         let names: Vec<&str> = order.iter().map(|i| i.name.as_str()).collect();
         assert_eq!(names, ["eth1", "eth0", "tun0", "docker0", "eth2", "lo"]);
     }
 
+    fn found(node: &str, source: bool) -> Result<Option<Addr>> {
+        lookup(Some(node), None, source, true, &mut AddrFormat::default())
+    }
+
     #[test]
     fn address_strings_are_read_or_say_what_is_wrong() {
-        let good = |text| parse_scheme(text).unwrap().unwrap().to_string();
+        let good = |text| found(text, false).unwrap().unwrap().to_string();
         assert_eq!(good("fi_sockaddr_in://1.2.3.4:5"), "fi_sockaddr_in://1.2.3.4:5");
-        assert_eq!(good("fi_sockaddr://[::1]:5"), "fi_sockaddr_in6://[::1]:5");
-        assert!(parse_scheme("host").is_none());
-        for bad in ["fi_sockaddr_in://[::1]:5", "fi_sockaddr_in://1.2.3.4", "fi_addr_efa://x", "fi_sockaddr_in6://"] {
-            assert_eq!(parse_scheme(bad).unwrap().unwrap_err().errno(), Errno::EINVAL, "{bad}");
+        assert_eq!(good("fi_sockaddr_in://1.2.3.4"), "fi_sockaddr_in://1.2.3.4:0");
+        assert_eq!(good("fi_sockaddr://[::1]:5/x?qos=3"), "fi_sockaddr_in6://[::1]:5");
+        assert_eq!(good("://127.0.0.1:7471"), "fi_sockaddr_in://127.0.0.1:7471");
+        assert_eq!(good("fi_sockaddr_in6://[fe80::1%lo]:9"), "fi_sockaddr_in6://[fe80::1%1]:9");
+        assert_eq!(good("fi_sockaddr_in://:9"), "fi_sockaddr_in://127.0.0.1:9");
+        assert_eq!(found("fi_sockaddr_in://:9", true).unwrap().unwrap().to_string(), "fi_sockaddr_in://0.0.0.0:9");
+        assert_eq!(found("fi_sockaddr_in6", true).unwrap().unwrap().to_string(), "fi_sockaddr_in6://[::]:0");
+        assert_eq!(found("fi_sockaddr_in://", false).unwrap(), None);
+        for bad in ["fi_sockaddr_in://[::1", "fi_addr_efa://x", "fi_shm://job", "what://ever"] {
+            let error = found(bad, false).unwrap_err();
+            assert_eq!(error.errno(), Errno::EINVAL, "{bad}");
+            assert!(error.doing().contains(bad), "{error}");
         }
+        for unknown in ["fi_sockaddr_in6://1.2.3.4:5", "fi_sockaddr_in://[::1]:5", "fi_sockaddr://a-name:5"] {
+            assert_eq!(found(unknown, false).unwrap_err().errno(), Errno::ENODATA, "{unknown}");
+        }
+        for large in ["fi_sockaddr://1.2.3.4:65536", "fi_sockaddr://:99999999999999999999"] {
+            assert!(found(large, false).unwrap_err().doing().contains("65535"), "{large}");
+        }
+        assert!(lookup(Some("1.2.3.4"), Some("65536"), false, true, &mut AddrFormat::default()).is_err());
+        let beside = lookup(Some("fi_sockaddr_in://1.2.3.4:5"), Some("6"), false, true, &mut AddrFormat::default());
+        assert!(beside.unwrap_err().doing().contains("the service \"6\" beside"));
+    }
+
+    #[test]
+    fn a_scheme_and_the_hints_name_one_format() {
+        let narrowed = |hint: AddrFormat, node: &str| {
+            let mut format = hint;
+            lookup(Some(node), None, false, true, &mut format).map(|_| format).map_err(|error| error.doing().to_owned())
+        };
+        let v4 = "fi_sockaddr_in://1.2.3.4:5";
+        for hint in [AddrFormat::FORMAT_UNSPEC, AddrFormat::SOCKADDR, AddrFormat::SOCKADDR_IN, AddrFormat::SOCKADDR_IP]
+        {
+            assert_eq!(narrowed(hint, v4), Ok(AddrFormat::SOCKADDR_IN), "{hint:?}");
+        }
+        assert_eq!(narrowed(AddrFormat::SOCKADDR_IN, "fi_sockaddr://1.2.3.4:5"), Ok(AddrFormat::SOCKADDR_IN));
+        assert_eq!(narrowed(AddrFormat::SOCKADDR_IN6, "://[::1]:5"), Ok(AddrFormat::SOCKADDR_IN6));
+        let reason = narrowed(AddrFormat::SOCKADDR_IN6, v4).unwrap_err();
+        assert!(reason.contains(v4) && reason.contains("FI_SOCKADDR_IN6"), "{reason}");
     }
 
     #[test]
     fn loopback_reaches_only_this_host() {
         let offer = crate::providers().remove(0);
-        let all = expand(&offer, &Host::read(), Endpoints::default(), Caps::empty());
+        let all = expand(&offer, &Host::read(), Endpoints::default()).unwrap();
         let lo = all.iter().find(|info| info.src_addr.unwrap().socket().ip().is_loopback()).unwrap();
         assert!(lo.caps.contains(Caps::LOCAL_COMM) && !lo.caps.contains(Caps::REMOTE_COMM));
-        let remote = expand(&offer, &Host::read(), Endpoints::default(), Caps::REMOTE_COMM);
-        assert!(remote.iter().all(|info| !info.src_addr.unwrap().socket().ip().is_loopback()));
+        let plain = Reason::lacks("caps", Caps::REMOTE_COMM.text());
+        let text = explain(plain.clone(), lo, &offer, Caps::MSG | Caps::REMOTE_COMM, |_| Ok(())).to_string();
+        assert!(text.contains("lacks FI_REMOTE_COMM") && text.contains("loopback"), "{text}");
+        assert_eq!(explain(plain.clone(), lo, &offer, Caps::MSG, |_| Ok(())), plain);
     }
 
     #[test]
     fn a_destination_chooses_the_source() {
         let offer = crate::providers().remove(0);
-        let dest = parse_scheme("fi_sockaddr_in://127.0.0.1:7471").unwrap().unwrap();
-        let all = expand(&offer, &Host::read(), Endpoints { src: None, dest: Some(dest) }, Caps::empty());
+        let dest = found("fi_sockaddr_in://127.0.0.1:7471", false).unwrap();
+        let ends = Endpoints { dest, ..Endpoints::default() };
+        let all = expand(&offer, &Host::read(), ends).unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].src_addr.unwrap().socket().to_string(), "127.0.0.1:0");
-        assert_eq!(all[0].dest_addr, Some(dest));
+        assert_eq!(all[0].dest_addr, dest);
     }
 }

@@ -3,10 +3,12 @@
 
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
-use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading, Version};
+use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass, Version};
 use ofi_engine::datagram::Datagrams;
 use ofi_engine::transport::{Listener, Transport};
+use ofi_sync::account::Account;
 use ofi_sync::lock::{LockKind, Park, Unlocked};
+use std::sync::Arc;
 
 /// A provider.
 pub trait Provider: Copy + Send + Sync + 'static {
@@ -17,12 +19,25 @@ pub trait Provider: Copy + Send + Sync + 'static {
 
     /// The name of its core, as in `prov_name`.
     fn name(self) -> &'static str;
-    /// Opens the transport of a connectionless endpoint.
-    fn open_rdm(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Transport>;
+    /// Opens the transport of a connectionless endpoint. What it sends is of that class, see [`class_of`]; what it holds for
+    /// peers is charged to `account`.
+    fn open_rdm(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<Self::Transport>;
     /// Opens the transport of a connected endpoint.
-    fn open_msg(self, addr: Option<Addr>) -> Result<Self::Transport>;
+    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Self::Transport>;
     /// Opens a listener.
-    fn open_listener(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Listener>;
+    fn open_listener(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<Self::Listener>;
 }
 
 /// The tcp provider.
@@ -37,16 +52,28 @@ impl Provider for Tcp {
         "tcp"
     }
 
-    fn open_rdm(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_tcp::Tcp> {
-        ofi_tcp::open_rdm(addr, format)
+    fn open_rdm(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ofi_tcp::Tcp> {
+        ofi_tcp::open_rdm(addr, format, class, account)
     }
 
-    fn open_msg(self, addr: Option<Addr>) -> Result<ofi_tcp::Tcp> {
-        ofi_tcp::open_msg(addr)
+    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<ofi_tcp::Tcp> {
+        ofi_tcp::open_msg(addr, class, account)
     }
 
-    fn open_listener(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_tcp::TcpListener> {
-        ofi_tcp::open_listener(addr, format)
+    fn open_listener(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ofi_tcp::TcpListener> {
+        ofi_tcp::open_listener(addr, format, class, account)
     }
 }
 
@@ -62,16 +89,28 @@ impl Provider for Shm {
         "shm"
     }
 
-    fn open_rdm(self, addr: Option<Addr>, _format: AddrFormat) -> Result<ofi_shm::ShmTransport> {
-        ofi_shm::open_rdm(addr)
+    fn open_rdm(
+        self,
+        addr: Option<Addr>,
+        _: AddrFormat,
+        _: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ofi_shm::ShmTransport> {
+        ofi_shm::open_rdm(addr, account)
     }
 
-    fn open_msg(self, _addr: Option<Addr>) -> Result<ofi_shm::ShmTransport> {
-        ofi_shm::open_msg()
+    fn open_msg(self, addr: Option<Addr>, _: TrafficClass, account: &Arc<Account>) -> Result<ofi_shm::ShmTransport> {
+        ofi_shm::open_msg(addr, account)
     }
 
-    fn open_listener(self, addr: Option<Addr>, _format: AddrFormat) -> Result<ofi_shm::ShmListener> {
-        ofi_shm::open_listener(addr)
+    fn open_listener(
+        self,
+        addr: Option<Addr>,
+        _: AddrFormat,
+        _: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ofi_shm::ShmListener> {
+        ofi_shm::open_listener(addr, account)
     }
 }
 
@@ -82,8 +121,8 @@ pub trait DatagramProvider: Copy + Send + Sync + 'static {
 
     /// The name of its core, as in `prov_name`.
     fn name(self) -> &'static str;
-    /// Opens the socket of an endpoint.
-    fn open(self, addr: Option<Addr>, format: AddrFormat) -> Result<Self::Datagrams>;
+    /// Opens the socket of an endpoint, whose packets are of that class.
+    fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Self::Datagrams>;
 }
 
 /// The udp provider.
@@ -97,27 +136,65 @@ impl DatagramProvider for Udp {
         "udp"
     }
 
-    fn open(self, addr: Option<Addr>, format: AddrFormat) -> Result<ofi_udp::Udp> {
-        ofi_udp::open(addr, format)
+    fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<ofi_udp::Udp> {
+        ofi_udp::open(addr, format, class)
     }
+}
+
+/// The providers. What opens an object matches all of them, so that one that is offered and not opened does not compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Tcp,
+    Shm,
+    Udp,
+}
+
+/// All offers in order of preference, each with the provider that makes it.
+fn offers() -> [(Known, Offer); 6] {
+    use ofi_tcp::offer;
+    [
+        (Known::Tcp, offer::rdm()),
+        (Known::Tcp, offer::rdm_layered()),
+        (Known::Shm, ofi_shm::offer::rdm()),
+        (Known::Udp, ofi_udp::offer::dgram()),
+        // An application that asks for a connection without saying over what must not get one that ends at this host.
+        (Known::Tcp, offer::msg()),
+        (Known::Shm, ofi_shm::offer::msg()),
+    ]
 }
 
 /// The offers of all providers in order of preference.
 pub fn providers() -> Vec<Offer> {
-    use ofi_tcp::offer;
-    let shm = ofi_shm::offer::rdm();
-    // Whoever asks for a connection without saying by what must not get one that ends at this host.
-    vec![offer::rdm(), offer::rdm_layered(), shm, ofi_udp::offer::dgram(), offer::msg(), ofi_shm::offer::msg()]
+    offers().into_iter().map(|(_, offer)| offer).collect()
+}
+
+/// The provider of that name; of a layered name the last part counts.
+fn known(name: &str) -> Option<Known> {
+    let last = name.rsplit(';').next().unwrap_or(name);
+    let names = |offer: &Offer| {
+        let name = offer.most.fabric.prov_name.as_deref().unwrap_or_default();
+        name.split(';').any(|part| part.eq_ignore_ascii_case(last))
+    };
+    offers().iter().find(|(_, offer)| names(offer)).map(|(known, _)| *known)
+}
+
+/// The traffic class of an endpoint of that provider's core: its own, or that of its domain.
+///
+/// # Errors
+/// EINVAL for a class of which nothing is known, or that this provider's traffic cannot have.
+pub fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
+    let class = info.tx.tclass.or(info.domain.tclass);
+    let offers = providers();
+    let offer = offers.iter().find(|offer| offer.most.fabric.prov_name.as_deref() == Some(core));
+    if !class.is_known() || !offer.is_none_or(|offer| offer.can_carry(class)) {
+        return Err(Error::new(Errno::EINVAL, format!("open an endpoint of {core} with the traffic class {class:?}")));
+    }
+    Ok(class)
 }
 
 /// Whether there is a provider of that name; of a layered name the last part counts.
 pub fn has_provider(name: &str) -> bool {
-    let last = name.rsplit(';').next().unwrap_or(name);
-    let names = |offer: &Offer| {
-        let name = offer.most.fabric.prov_name.clone().unwrap_or_default();
-        name.split(';').any(|part| part.eq_ignore_ascii_case(last))
-    };
-    providers().iter().any(names)
+    known(name).is_some()
 }
 
 /// Receives the concrete types of a domain.
@@ -134,22 +211,103 @@ pub trait DomainVisitor {
 /// whose caller promised FI_THREAD_DOMAIN.
 pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: V) -> Result<V::Output> {
     let name = info.fabric.prov_name.as_deref().unwrap_or("");
-    if !has_provider(name) {
+    let Some(known) = known(name) else {
         return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
-    }
-    // Connected endpoints also move on when an event queue is read, which belongs to no domain. Since 1.21 control calls
-    // are outside the promise of FI_THREAD_DOMAIN, unless FI_PROGRESS_CONTROL_UNIFIED takes them in.
+    };
+    let kind = unlocked.filter(|_| is_promised(info));
+    Ok(match (known, kind) {
+        (Known::Tcp, Some(kind)) => visitor.visit(Tcp, kind),
+        (Known::Tcp, None) => visitor.visit(Tcp, Park),
+        (Known::Shm, Some(kind)) => visitor.visit(Shm, kind),
+        (Known::Shm, None) => visitor.visit(Shm, Park),
+        (Known::Udp, Some(kind)) => visitor.visit_datagrams(Udp, kind),
+        (Known::Udp, None) => visitor.visit_datagrams(Udp, Park),
+    })
+}
+
+/// Whether the application promises that no two of its threads are in calls on objects of the domain at once.
+fn is_promised(info: &Info) -> bool {
+    // Up to 1.20 fi_domain(3) says of FI_THREAD_DOMAIN that applications serialize "access to all objects belonging to a
+    // domain", control calls included. Since 1.21 control calls are outside the promise, unless
+    // FI_PROGRESS_CONTROL_UNIFIED takes them in. The manual that counts is that of the caller's version.
     let progress = info.domain.progress;
     let all_calls = progress == ProgressModel::CONTROL_UNIFIED
         || progress != ProgressModel::AUTO && info.fabric.api_version < Version::new(1, 21);
-    let promised = info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG;
-    let is = |core: &str| name.rsplit(';').any(|layer| layer.eq_ignore_ascii_case(core));
-    Ok(match unlocked.filter(|_| promised) {
-        Some(kind) if is("udp") => visitor.visit_datagrams(Udp, kind),
-        None if is("udp") => visitor.visit_datagrams(Udp, Park),
-        Some(kind) if is("shm") => visitor.visit(Shm, kind),
-        None if is("shm") => visitor.visit(Shm, Park),
-        Some(kind) => visitor.visit(Tcp, kind),
-        None => visitor.visit(Tcp, Park),
-    })
+    // Connected endpoints also move on when an event queue is read, which belongs to no domain.
+    info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says which provider it was given.
+    struct Which;
+
+    impl DomainVisitor for Which {
+        type Output = &'static str;
+        fn visit<P: Provider, K: LockKind>(self, provider: P, _: K) -> &'static str {
+            provider.name()
+        }
+        fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _: K) -> &'static str {
+            provider.name()
+        }
+    }
+
+    fn opened(name: &str) -> Result<&'static str> {
+        let mut info = Info::default();
+        info.fabric.prov_name = Some(name.to_owned());
+        open(&info, None, Which)
+    }
+
+    #[test]
+    fn every_offer_opens_the_provider_that_made_it() {
+        for (known, offer) in offers() {
+            let name = offer.most.fabric.prov_name.unwrap_or_default();
+            let core = name.split(';').next().unwrap_or_default().to_owned();
+            assert_eq!(format!("{known:?}").to_ascii_lowercase(), core, "{name} is offered by {known:?}");
+            assert_eq!(opened(&name).unwrap(), core);
+            assert!(has_provider(&name) && has_provider(&name.to_ascii_uppercase()));
+        }
+    }
+
+    #[test]
+    fn traffic_within_the_host_has_only_the_usual_class() {
+        for (known, offer) in offers() {
+            for class in [TrafficClass::UNSPEC, TrafficClass::BEST_EFFORT, TrafficClass::DSCP] {
+                assert!(offer.can_carry(class), "{known:?}: {class:?}");
+            }
+            let urgent = TrafficClass(TrafficClass::DSCP.0 | 46);
+            assert_eq!(offer.can_carry(urgent), offer.interfaces.is_some(), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn names_without_a_provider_open_nothing() {
+        for name in ["", "verbs", "tcp;verbs", "tcp2"] {
+            assert!(!has_provider(name), "{name}");
+            assert_eq!(opened(name).unwrap_err().errno(), Errno::ENODEV);
+        }
+        assert_eq!(opened("off_hook;shm").unwrap(), "shm");
+        assert_eq!(opened("ofi_rxm").unwrap(), "tcp");
+    }
+
+    #[test]
+    fn locks_go_only_where_the_caller_serializes_control_calls_too() {
+        let unlocked = |threading, progress, version, kind| {
+            let mut info = Info::default();
+            (info.domain.threading, info.domain.progress) = (threading, progress);
+            (info.fabric.api_version, info.ep.kind) = (version, kind);
+            is_promised(&info)
+        };
+        let (old, new) = (Version::new(1, 20), Version::new(1, 21));
+        let (manual, unified, auto) = (ProgressModel::MANUAL, ProgressModel::CONTROL_UNIFIED, ProgressModel::AUTO);
+        assert!(unlocked(Threading::DOMAIN, manual, old, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, manual, new, EndpointType::RDM));
+        assert!(unlocked(Threading::DOMAIN, unified, new, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, auto, old, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, manual, old, EndpointType::MSG));
+        assert!(!unlocked(Threading::SAFE, manual, old, EndpointType::RDM));
+        assert!(!unlocked(Threading::COMPLETION, unified, new, EndpointType::RDM));
+    }
 }

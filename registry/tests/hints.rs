@@ -3,7 +3,7 @@
 use ofi_core::info::{Hints, Info};
 use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt,
-    Threading, Version,
+    Threading, TrafficClass, Version,
 };
 use ofi_registry::{Query, discover};
 use proptest::prelude::*;
@@ -34,6 +34,10 @@ macro_rules! at_least {
 
 fn word(value: u64) -> u32 {
     u32::try_from(value % 16).unwrap()
+}
+
+fn class(value: u64) -> TrafficClass {
+    TrafficClass(u32::try_from(value).unwrap_or(u32::MAX))
 }
 
 fn known_caps(value: u64) -> Caps {
@@ -79,6 +83,7 @@ const FIELDS: &[Field] = &[
     at_least!("tx_attr->iov_limit", tx, iov_limit, usize),
     at_least!("rx_attr->iov_limit", rx, iov_limit, usize),
     at_least!("tx_attr->inject_size", tx, inject_size, usize),
+    at_least!("tx_attr->rma_iov_limit", tx, rma_iov_limit, usize),
     at_least!("rx_attr->total_buffered_recv", rx, total_buffered_recv, usize),
     field!("ep_attr->type", |h, v| h.ep.as_mut().unwrap().kind = EndpointType(word(v)), |i, v| word(v) == 0
         || i.ep.kind.0 == word(v)),
@@ -88,6 +93,10 @@ const FIELDS: &[Field] = &[
     at_least!("ep_attr->max_msg_size", ep, max_msg_size, usize),
     at_least!("ep_attr->tx_ctx_cnt", ep, tx_ctx_cnt, usize),
     at_least!("ep_attr->rx_ctx_cnt", ep, rx_ctx_cnt, usize),
+    at_least!("ep_attr->msg_prefix_size", ep, msg_prefix_size, usize),
+    at_least!("ep_attr->max_order_raw_size", ep, max_order_raw_size, usize),
+    at_least!("ep_attr->max_order_war_size", ep, max_order_war_size, usize),
+    at_least!("ep_attr->max_order_waw_size", ep, max_order_waw_size, usize),
     field!("domain_attr->threading", |h, v| h.domain.as_mut().unwrap().threading = Threading(word(v)), |i, v| word(v)
         == 0
         || i.domain.threading.0 == word(v)),
@@ -108,6 +117,22 @@ const FIELDS: &[Field] = &[
         |i, v| MrMode::from_bits_retain(word(v)).contains(i.domain.mr_mode)
     ),
     at_least!("domain_attr->cq_data_size", domain, cq_data_size, usize),
+    at_least!("domain_attr->mr_key_size", domain, mr_key_size, usize),
+    at_least!("domain_attr->cq_cnt", domain, cq_cnt, usize),
+    at_least!("domain_attr->ep_cnt", domain, ep_cnt, usize),
+    at_least!("domain_attr->tx_ctx_cnt", domain, tx_ctx_cnt, usize),
+    at_least!("domain_attr->rx_ctx_cnt", domain, rx_ctx_cnt, usize),
+    at_least!("domain_attr->max_ep_tx_ctx", domain, max_ep_tx_ctx, usize),
+    at_least!("domain_attr->max_ep_rx_ctx", domain, max_ep_rx_ctx, usize),
+    at_least!("domain_attr->max_ep_stx_ctx", domain, max_ep_stx_ctx, usize),
+    at_least!("domain_attr->max_ep_srx_ctx", domain, max_ep_srx_ctx, usize),
+    at_least!("domain_attr->mr_iov_limit", domain, mr_iov_limit, usize),
+    at_least!("domain_attr->mr_cnt", domain, mr_cnt, usize),
+    at_least!("domain_attr->max_cntr_value", domain, max_cntr_value, u64),
+    at_least!("domain_attr->max_err_cntr_value", domain, max_err_cntr_value, u64),
+    field!("domain_attr->tclass", |h, v| h.domain.as_mut().unwrap().tclass = class(v), |i, v| i.domain.tclass
+        == class(v)),
+    field!("tx_attr->tclass", |h, v| h.tx.as_mut().unwrap().tclass = class(v), |i, v| i.tx.tclass == class(v)),
     at_least!("domain_attr->cntr_cnt", domain, cntr_cnt, usize),
     at_least!("domain_attr->max_err_data", domain, max_err_data, usize),
     field!("domain_attr->caps", |h, v| h.domain.as_mut().unwrap().caps = known_caps(v), |i, v| i

@@ -99,10 +99,20 @@ impl Heat {
         self.sleepers.load(Ordering::Relaxed) > 0
     }
 
+    /// How many visitors sleep, or may at any time.
+    pub fn sleepers(&self) -> u32 {
+        // Relaxed: see `add_sleeper`.
+        self.sleepers.load(Ordering::Relaxed)
+    }
+
     /// Wakes visitors that sleep: something is due earlier than they know.
     #[cold]
     pub fn wake(&self) {
-        locked!(self.lists).iter().filter_map(|(list, _)| list.ring.as_ref()).for_each(|ring| ring());
+        for (list, _) in locked!(self.lists).iter() {
+            if let Some(wake) = list.ring.as_ref().or(list.waker.as_ref()) {
+                wake();
+            }
+        }
     }
 
     /// The next announcement is to be heard again: to be called before the last look for work.

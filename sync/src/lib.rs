@@ -1,6 +1,7 @@
 //! Every atomic, lock and shared word of the project.
 #![deny(unsafe_code)]
 
+pub mod account;
 pub mod busy;
 pub mod doorbell;
 pub mod heat;

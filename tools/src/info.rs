@@ -3,7 +3,7 @@
 use clap::Parser;
 use ofi::{
     AddrFormat, Caps, DomainAttr, EndpointType, EpAttr, Errno, FabricAttr, Hints, Info, Mode, MrMode, Param, ParamKind,
-    Query, Refusals, Version,
+    Problem, Query, Refusals, Version,
 };
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -186,13 +186,17 @@ fn as_json(info: &Info) -> Value {
 
 fn reasons(refusals: &Refusals) -> Vec<Value> {
     let value = |r: &ofi::Refusal| {
-        json!({
-            "provider": r.provider,
-            "endpoint": r.endpoint,
-            "field": r.reason.field,
-            "wanted": r.reason.wanted,
-            "offered": r.reason.offered,
-        })
+        let mut out = match &r.reason.problem {
+            Problem::Differs { wanted, offered } => json!({ "wanted": wanted, "offered": offered }),
+            Problem::Lacks { flags, because } => json!({ "lacks": flags, "because": because }),
+            Problem::Unusable { why } => json!({ "unusable": why }),
+            Problem::Requires { modes } => json!({ "requires": modes }),
+        };
+        out["provider"] = json!(r.provider);
+        out["endpoint"] = json!(r.endpoint);
+        out["field"] = json!(r.reason.field);
+        out["text"] = json!(r.reason.to_string());
+        out
     };
     refusals.0.iter().map(value).collect()
 }

@@ -1,9 +1,9 @@
 //! Layout checks from one data file: const asserts for Rust, static asserts for C.
 
+use crate::disk;
 use crate::run::{Outcome, root};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::fs;
 
 struct Member {
     name: String,
@@ -70,8 +70,7 @@ fn c_program(data: &Data) -> String {
 fn rust_asserts(data: &Data) -> Result<String, String> {
     let mut source = String::new();
     for file in ["fabric", "data", "objects"] {
-        let path = root().join("capi/src/abi").join(format!("{file}.rs"));
-        source.push_str(&fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?);
+        source.push_str(&disk::read(root().join("capi/src/abi").join(format!("{file}.rs")))?);
     }
     let by_name: BTreeMap<&str, _> = data.structs.iter().map(|entry| (entry.0.as_str(), entry)).collect();
     let mut out = String::from(
@@ -102,16 +101,14 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
 
 /// The files and what they should contain.
 fn made() -> Result<[(&'static str, String); 2], String> {
-    let path = root().join("capi/abi/values.txt");
-    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let data = parse(&text)?;
+    let data = parse(&disk::read(root().join("capi/abi/values.txt"))?)?;
     Ok([("capi/tests/c/layout.c", c_program(&data)), ("capi/src/abi/layout.rs", rust_asserts(&data)?)])
 }
 
 /// Writes the files.
 pub(crate) fn write() -> Outcome {
     for (path, text) in made()? {
-        fs::write(root().join(path), text).map_err(|error| format!("{path}: {error}"))?;
+        disk::write(root().join(path), text)?;
     }
     Ok(())
 }
@@ -119,7 +116,7 @@ pub(crate) fn write() -> Outcome {
 /// Fails if a file is not what it should be.
 pub(crate) fn verify() -> Outcome {
     for (path, text) in made()? {
-        if fs::read_to_string(root().join(path)).ok().as_deref() != Some(&text) {
+        if disk::read(root().join(path))? != text {
             return Err(format!("{path} is not what `cargo xtask abi` makes of capi/abi/values.txt"));
         }
     }

@@ -1,9 +1,9 @@
 //! `xtask check`: what must be true of every landing.
 
 use crate::abi;
+use crate::disk;
 use crate::run::{Outcome, cargo, files, output, root, run};
 use crate::statements;
-use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
@@ -19,10 +19,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-udp", &["ofi-core", "ofi-memory", "ofi-engine", "ofi-os"]),
     ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp"]),
     ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
-    ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
+    ("ofi-capi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry", "ofi-harness"]),
     ("ofi-rdma", &["ofi-core", "ofi-os"]),
-    ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma"]),
+    ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma", "ofi-harness"]),
     ("ofi-tools", &["ofi", "ofi-rdma"]),
+    ("ofi-harness", &[]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
     ("xtask", &["ofi-tools"]),
 ];
@@ -88,7 +89,7 @@ fn layers() -> Outcome {
 fn sizes() -> Outcome {
     let mut problems = Vec::new();
     for path in files("rs")? {
-        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        let text = disk::read(root().join(&path))?;
         let lines = text.lines().count();
         if lines > MOST_LINES && !LONG.iter().any(|(long, _)| *long == path) {
             problems.push(format!("{path} has {lines} lines, more than {MOST_LINES}"));
@@ -104,7 +105,7 @@ fn unsafe_code() -> Outcome {
         if allowed || path.starts_with("xtask/") {
             continue;
         }
-        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        let text = disk::read(root().join(&path))?;
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             if ["{", "fn", "impl", "extern"].iter().any(|word| code.contains(&["unsafe", word].join(" "))) {
@@ -118,7 +119,7 @@ fn unsafe_code() -> Outcome {
 fn atomics() -> Outcome {
     let mut problems = Vec::new();
     for path in files("rs")?.into_iter().filter(|path| !path.starts_with("sync/") && !path.starts_with("xtask/")) {
-        let text = fs::read_to_string(root().join(&path)).map_err(|error| format!("{path}: {error}"))?;
+        let text = disk::read(root().join(&path))?;
         if text.contains("sync::atomic") {
             problems.push(format!("{path}: atomics come from ofi_sync::primitive"));
         }
@@ -145,13 +146,14 @@ fn skip(what: &str) -> Outcome {
 #[allow(clippy::disallowed_methods, reason = "the build is timed")]
 fn library() -> Outcome {
     let start = Instant::now();
-    run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "--target-dir", "target/clean", "--quiet"]))?;
+    let folder = disk::target().join("clean");
+    run(cargo(&["build", "--release", "-p", "ofi-capi", "--quiet", "--target-dir"]).arg(&folder))?;
     let took = start.elapsed();
-    let library = root().join("target/clean/release/libfabric.so");
-    let stripped = root().join("target/clean/libfabric.stripped.so");
+    let library = folder.join("release/libfabric.so");
+    let stripped = folder.join("libfabric.stripped.so");
     run(Command::new("strip").arg("-o").arg(&stripped).arg(&library))?;
-    let size = fs::metadata(&stripped).map_err(|error| error.to_string())?.len();
-    fs::remove_dir_all(root().join("target/clean")).map_err(|error| error.to_string())?;
+    let size = disk::size(&stripped)?;
+    disk::remove(&folder)?;
     println!("the library is {size} bytes without debug information; a clean release build took {took:.1?}");
     if size > MOST_BYTES { Err(format!("the library is larger than {MOST_BYTES} bytes")) } else { Ok(()) }
 }

@@ -1,6 +1,7 @@
 //! `xtask clients`: programs that others wrote, over this library and over the one that they came with.
 
-use crate::run::{Outcome, cargo, root, run};
+use crate::disk;
+use crate::run::{Outcome, cargo, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A part that fits in ten minutes
+    /// A part that fits in five minutes, over the library that they came with only where ours fails
     #[arg(long)]
     quick: bool,
     /// Only programs whose name contains this
@@ -133,7 +134,7 @@ const CASES: &[Case] = &[
 const MPI4PY: &str = "4.1.2";
 
 fn home() -> PathBuf {
-    root().join("target/clients")
+    disk::target().join("clients")
 }
 
 impl Mpi {
@@ -165,7 +166,7 @@ impl Mpi {
         }
         run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         run(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
-        fs::write(&done, "").map_err(|error| error.to_string())
+        disk::write(&done, "")
     }
 
     fn libraries(self) -> PathBuf {
@@ -234,11 +235,12 @@ struct Ending {
 }
 
 fn execute(mut command: Command, log: &Path) -> Result<(bool, String), String> {
-    let file = fs::File::create(log).map_err(|error| error.to_string())?;
-    let twin = file.try_clone().map_err(|error| error.to_string())?;
+    let about = |error| format!("{}: {error}", log.display());
+    let file = fs::File::create(log).map_err(about)?;
+    let twin = file.try_clone().map_err(about)?;
     command.stdin(Stdio::null()).stdout(file).stderr(twin).current_dir(home());
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    let text = String::from_utf8_lossy(&fs::read(log).map_err(|error| error.to_string())?).into_owned();
+    let text = String::from_utf8_lossy(&fs::read(log).map_err(about)?).into_owned();
     let end = match status.code() {
         Some(0) => String::new(),
         Some(124 | 137) => "time is up".into(),
@@ -318,9 +320,8 @@ fn summary(passed: bool, took: Duration, failures: &BTreeSet<String>, text: &str
 pub(crate) fn clients(options: &Options) -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
     let ours = home().join("ours");
-    fs::create_dir_all(&ours).map_err(|error| error.to_string())?;
-    fs::copy(root().join("target/release/libfabric.so"), ours.join("libfabric.so.1"))
-        .map_err(|error| error.to_string())?;
+    disk::make(&ours)?;
+    disk::copy(disk::target().join("release/libfabric.so"), ours.join("libfabric.so.1"))?;
     let mut rows = Vec::new();
     let mut problems = Vec::new();
     for case in CASES {
@@ -333,7 +334,8 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         case.mpi.set_up().map_err(|error| format!("{}: {error}", case.name))?;
         for &processes in case.processes {
             let mine = run_case(case, processes, Some(&ours), options.quick, case.seconds)?;
-            let theirs = if options.ours_only {
+            // In a short run the other library matters only where it may excuse ours.
+            let theirs = if options.ours_only || options.quick && mine.passed {
                 None
             } else {
                 // Intel's package comes without one: the reference of another package takes its place.

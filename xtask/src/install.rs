@@ -1,8 +1,7 @@
 //! `xtask install`: the libraries with the links that linkers and loaders look for, headers, pkg-config, tools.
 
+use crate::disk;
 use crate::run::{Outcome, cargo, files, root, run};
-use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 
 /// A library for C programs.
@@ -39,17 +38,6 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-fn io<T>(result: std::io::Result<T>, path: &Path) -> Result<T, String> {
-    result.map_err(|error| format!("{}: {error}", path.display()))
-}
-
-fn link(target: &str, path: &Path) -> Outcome {
-    if path.is_symlink() || path.exists() {
-        io(fs::remove_file(path), path)?;
-    }
-    io(symlink(target, path), path)
-}
-
 /// The manual page of a tool, made from the definition of its options, and those of its subcommands.
 fn manual_pages(command: clap::Command, folder: &Path) -> Outcome {
     clap_mangen::generate_to(command, folder).map_err(|error| format!("{}: {error}", folder.display()))
@@ -62,15 +50,15 @@ impl Library {
         let file = format!("{plain}.{}", self.file_version);
         let soname = format!("{plain}.{}", self.file_version.split('.').next().unwrap_or_default());
         let library = lib.join(&file);
-        io(fs::copy(release.join(&plain), &library), &library)?;
-        link(&file, &lib.join(&soname))?;
-        link(&soname, &lib.join(&plain))?;
+        disk::copy(release.join(&plain), &library)?;
+        disk::link(&file, &lib.join(&soname))?;
+        disk::link(&soname, &lib.join(&plain))?;
         for header in files("h")?.iter().filter_map(|path| path.strip_prefix(self.headers)) {
             let target = include.join(header);
             if let Some(dir) = target.parent() {
-                io(fs::create_dir_all(dir), dir)?;
+                disk::make(dir)?;
             }
-            io(fs::copy(root().join(self.headers).join(header), &target), &target)?;
+            disk::copy(root().join(self.headers).join(header), &target)?;
         }
         let description = format!(
             "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
@@ -82,27 +70,27 @@ impl Library {
             self.name,
         );
         let file = lib.join("pkgconfig").join(format!("{}.pc", self.package));
-        io(fs::write(&file, description), &file)
+        disk::write(&file, description)
     }
 }
 
 /// Installs everything under `prefix`.
 pub(crate) fn install(prefix: &Path) -> Outcome {
-    io(fs::create_dir_all(prefix), prefix)?;
-    let prefix = io(prefix.canonicalize(), prefix)?;
+    disk::make(prefix)?;
+    let prefix = disk::canonical(prefix)?;
     run(&mut cargo(&["build", "--release", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "-p", "ofi-tools"]))?;
     let (bin, manual) = (prefix.join("bin"), prefix.join("share/man/man1"));
     for dir in [&bin, &manual, &prefix.join("lib/pkgconfig")] {
-        io(fs::create_dir_all(dir), dir)?;
+        disk::make(dir)?;
     }
-    let release = root().join("target/release");
+    let release = disk::target().join("release");
     for library in LIBRARIES {
         library.install(&release, &prefix)?;
     }
     for command in ofi_tools::commands() {
         let name = command.get_name().to_owned();
         let tool = bin.join(&name);
-        io(fs::copy(release.join(&name), &tool), &tool)?;
+        disk::copy(release.join(&name), &tool)?;
         manual_pages(command, &manual)?;
     }
     println!("installed into {}", prefix.display());

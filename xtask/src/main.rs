@@ -3,9 +3,9 @@
 
 mod abi;
 mod bench;
-mod bench_shm;
 mod check;
 mod clients;
+mod disk;
 mod install;
 mod rdma_vm;
 mod run;
@@ -32,6 +32,8 @@ enum Command {
         #[arg(long)]
         prefix: PathBuf,
     },
+    /// Runs the tests that the lists of statements name, and compares the lists with their counts
+    Statements(statements::Options),
     /// Makes the layout checks of both languages from capi/abi/values.txt
     Abi,
     /// Checks models of the lock-free code
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Check => check::all(),
         Command::Install { prefix } => install::install(&prefix),
+        Command::Statements(options) => statements::statements(&options),
         Command::Abi => abi::write(),
         Command::Loom => run::loom(),
         Command::Asan => run::asan(),

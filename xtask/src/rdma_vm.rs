@@ -1,7 +1,7 @@
 //! `xtask rdma-vm`: rdma_getaddrinfo beside that of librdmacm, in a guest that has a software RDMA device.
 
+use crate::disk;
 use crate::run::{Outcome, cargo, output, root, run};
-use std::fs;
 use std::process::Command;
 
 /// What to do with the answers.
@@ -18,14 +18,12 @@ const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils ip
 
 /// Makes the guest, runs the tests of `testing/rdma-vm/run.sh` in it, and compares the answers with the table.
 pub(crate) fn rdma_vm(options: &Options) -> Outcome {
-    let folder = root().join("target/rdma-vm");
+    let folder = disk::target().join("rdma-vm");
     let share = folder.join("share");
-    fs::create_dir_all(&share).map_err(|error| format!("{}: {error}", share.display()))?;
+    disk::make(&share)?;
     run(&mut cargo(&["build", "-p", "ofi-rdma-ffi"]))?;
-    let copies = [("target/debug/librdmaaddrinfo.so", "librdmaaddrinfo.so.1"), ("testing/rdma-vm/run.sh", "run.sh")];
-    for (from, to) in copies {
-        fs::copy(root().join(from), share.join(to)).map_err(|error| format!("{from}: {error}"))?;
-    }
+    disk::copy(disk::target().join("debug/librdmaaddrinfo.so"), share.join("librdmaaddrinfo.so.1"))?;
+    disk::copy(root().join("testing/rdma-vm/run.sh"), share.join("run.sh"))?;
     for (program, libraries) in [("rows", &["-ldl"][..]), ("ep", &["-lrdmacm", "-libverbs", "-ldl"])] {
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Irdma/ffi/include", "-o"]);

@@ -1,5 +1,6 @@
 //! Running other programs, and the gates that are not much more than that.
 
+use crate::disk;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +28,8 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         Ok(text)
     } else {
-        Err(format!("{shown}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
+        // Test programs say on their output what failed.
+        Err(format!("{shown}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -48,49 +50,54 @@ pub(crate) fn files(ending: &str) -> Result<Vec<String>, String> {
 
 /// Models of the lock-free code.
 pub(crate) fn loom() -> Outcome {
-    let arguments = ["test", "-p", "ofi-sync", "--lib", "--release", "--target-dir", "target/loom"];
-    run(cargo(&arguments).env("RUSTFLAGS", "--cfg loom"))
+    let arguments = ["test", "-p", "ofi-sync", "--lib", "--release", "--target-dir"];
+    run(cargo(&arguments).arg(disk::target().join("loom")).env("RUSTFLAGS", "--cfg loom"))
 }
 
 /// The C programs over instrumented libraries.
 pub(crate) fn asan() -> Outcome {
-    let target = "x86_64-unknown-linux-gnu";
-    let build = ["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir", "target/asan"];
-    run(cargo(&build).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
-    let built = root().join("target/asan").join(target).join("debug");
+    let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
+    let mut build = cargo(&["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir"]);
+    run(build.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
+    let built = folder.join(target).join("debug");
     run(cargo(&["test", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--test", "c_programs", "--test", "statements"])
         .env("OFI_TEST_LIBRARY", built.join("libfabric.so"))
         .env("OFI_TEST_RDMA_LIBRARY", built.join("librdmaaddrinfo.so"))
         .env("OFI_TEST_ASAN", "1"))
 }
 
-/// The most instructions that sending, matching, completing and reading an 8-byte tagged message may take, both sides
-/// together, over the in-memory transport. What was reached; it may only fall.
-const MOST_INSTRUCTIONS: u64 = 1500;
+/// The most instructions that posting, sending, matching, completing and reading an 8-byte tagged message may take, both sides
+/// together: in memory, which is the engine alone, and over TCP, where the system's own are not counted. What was reached, and a
+/// little for other compilers; they may only fall.
+const MOST_INSTRUCTIONS: [(&str, u64); 2] = [("memory", 1260), ("tcp", 1860)];
 
 /// Counts instructions of the message path.
 pub(crate) fn cost() -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-sim", "--bin", "message_cost"]))?;
-    let program = root().join("target/release/message_cost");
+    for (over, most) in MOST_INSTRUCTIONS {
+        let each = cost_of_message(over)?;
+        println!("an 8-byte tagged message takes {each} instructions over {over} (limit {most})");
+        if each > most {
+            return Err(format!("{each} instructions over {over} are more than {most}"));
+        }
+    }
+    Ok(())
+}
+
+fn cost_of_message(over: &str) -> Result<u64, String> {
+    let program = disk::target().join("release/message_cost");
     let count = |messages: &str| -> Result<u64, String> {
-        let out = root().join("target").join(format!("callgrind.{messages}"));
+        let out = disk::target().join(format!("callgrind.{over}.{messages}"));
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--tool=callgrind", &format!("--callgrind-out-file={}", out.display())]);
-        valgrind.arg(&program).arg(messages);
+        valgrind.arg(&program).args([over, messages]);
         output(&mut valgrind).map_err(|error| format!("{error} (needs valgrind)"))?;
-        let text = std::fs::read_to_string(&out).map_err(|error| error.to_string())?;
+        let text = disk::read(&out)?;
         let line =
             text.lines().find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
         line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| "callgrind printed no total".to_owned())
     };
     // Two runs, so that starting and ending cancel out.
     let (few, many) = (1000u64, 11_000u64);
-    let difference = count(&many.to_string())?.saturating_sub(count(&few.to_string())?);
-    let each = difference / (many - few);
-    println!("an 8-byte tagged message takes {each} instructions (limit {MOST_INSTRUCTIONS})");
-    if each <= MOST_INSTRUCTIONS {
-        Ok(())
-    } else {
-        Err(format!("{each} instructions are more than {MOST_INSTRUCTIONS}"))
-    }
+    Ok(count(&many.to_string())?.saturating_sub(count(&few.to_string())?) / (many - few))
 }

@@ -1,17 +1,28 @@
-//! The lists of what the manuals state (`testing/statements`): every statement has a verdict, and every test that one names exists, ran
-//! and passed.
+//! The lists of what the manuals state (`testing/statements`): every statement has a verdict, every test that a verdict names
+//! runs and passes, every case is named by a verdict, and `COUNTS` records how many verdicts of each kind a list has.
 
+use crate::disk;
 use crate::run::{Outcome, cargo, output, root};
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
 
-/// Where nothing may be unmet.
-const STRICT: &[&str] = &["fi_getinfo.txt", "discovery.txt", "fi_cq.txt", "queues.txt"];
-/// What may be unmet elsewhere, in percent.
-const MOST_UNMET: usize = 3;
+/// What stands in front of the counts.
+const HEAD: &str = "\
+# How many statements of each list are tested, not applicable, later and not met. `cargo xtask check` fails if a list differs,
+# so that a review sees it; `cargo xtask statements --write` writes the numbers of the lists as they are.
+";
 
-/// How many statements there are of a kind.
-#[derive(Default)]
+/// What to do with the lists.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Writes the lists' numbers into testing/statements/COUNTS instead of comparing them
+    #[arg(long)]
+    write: bool,
+}
+
+/// How many statements there are of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     tested: usize,
     not_applicable: usize,
@@ -30,117 +41,415 @@ impl Tally {
         self.later += other.later;
         self.unmet += other.unmet;
     }
+
+    /// The numbers and the verdicts that they count, in the order of `COUNTS`.
+    fn columns(&self) -> [(&'static str, usize); 4] {
+        [
+            ("tested", self.tested),
+            ("not applicable", self.not_applicable),
+            ("later", self.later),
+            ("not met", self.unmet),
+        ]
+    }
+
+    fn row(&self, name: &str) -> String {
+        let numbers = self.columns().map(|(_, number)| number.to_string()).join(" ");
+        format!("{name} {numbers}")
+    }
 }
 
-/// Reads the lists, runs the cases, and compares.
+/// A test that a verdict names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Test {
+    /// A C program of `capi/tests/c/cases`.
+    Case(String),
+    /// `rust::CRATE::NAME`, the name as cargo prints it.
+    Rust(String, String),
+}
+
+impl Test {
+    fn parse(text: &str) -> Self {
+        let parts = text.strip_prefix("rust::").and_then(|rest| rest.split_once("::"));
+        parts.map_or_else(|| Self::Case(text.to_owned()), |(of, name)| Self::Rust(of.to_owned(), name.to_owned()))
+    }
+}
+
+impl std::fmt::Display for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Case(name) => write!(f, "the case {name}"),
+            Self::Rust(of, name) => write!(f, "the test {name} of {of}"),
+        }
+    }
+}
+
+/// Where a verdict stands: list and line, and the statement's identifier.
+type Place = String;
+
+/// What the lists say.
+#[derive(Debug, Default)]
+struct Lists {
+    tallies: BTreeMap<String, Tally>,
+    identifiers: BTreeSet<String>,
+    /// The tests of the verdicts "test".
+    named: Vec<(Place, Test)>,
+    /// The cases of the verdicts "not met" that wait for the library.
+    waiting: Vec<(Place, String)>,
+    problems: Vec<String>,
+}
+
+impl Lists {
+    fn read() -> Result<Self, String> {
+        let mut lists = Self::default();
+        let paths = disk::list(folder())?.into_iter();
+        for path in paths.filter(|path| path.extension().is_some_and(|ending| ending == "txt")) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            lists.take(&name, &disk::read(&path)?);
+        }
+        Ok(lists)
+    }
+
+    /// Takes one list in.
+    fn take(&mut self, name: &str, text: &str) {
+        let mut tally = Tally::default();
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let place = format!("{name}:{}", number + 1);
+            let Some(((id, _), (_, verdict))) = line.split_once(" | ").zip(line.rsplit_once(" | ")) else {
+                self.problems.push(format!("{place}: no verdict"));
+                continue;
+            };
+            let place = format!("{place}: {id}");
+            if !self.identifiers.insert(id.to_owned()) {
+                self.problems.push(format!("{place} is there twice"));
+            }
+            match verdict.split_once(": ") {
+                Some(("test", tests)) => {
+                    tally.tested += 1;
+                    self.named.extend(tests.split(", ").map(|test| (place.clone(), Test::parse(test))));
+                }
+                Some(("not applicable", reason)) if !reason.is_empty() => tally.not_applicable += 1,
+                Some(("later", reason)) if !reason.is_empty() => tally.later += 1,
+                Some(("not met", reason)) if !reason.is_empty() => {
+                    tally.unmet += 1;
+                    self.waiting.extend(waiting_cases(reason).into_iter().map(|case| (place.clone(), case)));
+                }
+                _ => self.problems.push(format!("{place}: \"{verdict}\" is no verdict")),
+            }
+        }
+        self.tallies.insert(name.to_owned(), tally);
+    }
+
+    /// Compares with what `COUNTS` records.
+    fn compare(&mut self, recorded: &str) {
+        let rows: BTreeMap<&str, Vec<usize>> = recorded
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| {
+                let (name, numbers) = line.split_once(' ')?;
+                Some((name, numbers.split(' ').filter_map(|number| number.parse().ok()).collect()))
+            })
+            .collect();
+        for (name, tally) in &self.tallies {
+            let Some(Ok(row)) = rows.get(name.as_str()).map(|row| <[usize; 4]>::try_from(row.clone())) else {
+                self.problems.push(format!("{name}: COUNTS has no line with four numbers for it"));
+                continue;
+            };
+            for ((verdict, now), before) in tally.columns().into_iter().zip(row) {
+                if now > before && verdict != "tested" {
+                    self.problems.push(format!("{name}: {now} statements are \"{verdict}\", {before} in COUNTS"));
+                } else if now != before {
+                    let advice = format!("write the new count into COUNTS, which has {before}");
+                    self.problems.push(format!("{name}: {now} statements are \"{verdict}\": {advice}"));
+                }
+            }
+        }
+        let gone = rows.keys().filter(|name| !self.tallies.contains_key(**name));
+        self.problems.extend(gone.map(|name| format!("{name}: COUNTS has a line for it, and there is no such list")));
+    }
+
+    /// Compares the verdicts with what ran.
+    fn judge(&mut self, ran: &Ran) {
+        for (place, test) in &self.named {
+            let passed = match test {
+                Test::Case(name) => ran.passed.contains(name),
+                Test::Rust(of, name) => ran.rust.contains(&(of.clone(), name.clone())),
+            };
+            if !passed {
+                self.problems.push(format!("{place}: {test} did not run and pass"));
+            }
+        }
+        for (place, case) in &self.waiting {
+            if !ran.failing.contains(case) {
+                self.problems.push(format!("{place}: the case {case} is not among those that wait for the library"));
+            }
+        }
+        let known = |case: &&String| {
+            let tested = self.named.iter().any(|(_, test)| *test == Test::Case((*case).clone()));
+            tested || self.waiting.iter().any(|(_, waiting)| waiting == *case)
+        };
+        let nameless = ran.passed.iter().chain(&ran.failing).filter(|case| !known(case));
+        let nameless: Vec<String> = nameless.map(|case| format!("no verdict names the case {case}")).collect();
+        self.problems.extend(nameless);
+    }
+
+    /// The names of the Rust tests of each crate.
+    fn rust(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let mut out: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (_, test) in &self.named {
+            if let Test::Rust(of, name) = test {
+                out.entry(of).or_default().insert(name);
+            }
+        }
+        out
+    }
+
+    fn table(&self) -> String {
+        let mut out =
+            format!("{:24}{:>8}{:>16}{:>8}{:>9}\n", "statements", "tested", "not applicable", "later", "not met");
+        let mut row = |name: &str, tally: &Tally| {
+            let [tested, not_applicable, later, unmet] = tally.columns().map(|(_, number)| number);
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{name:24}{tested:>8}{not_applicable:>16}{later:>8}{unmet:>9}");
+        };
+        let mut all = Tally::default();
+        for (name, tally) in &self.tallies {
+            row(name, tally);
+            all.add(tally);
+        }
+        row(&format!("{} in all", all.all()), &all);
+        out
+    }
+
+    fn counts(&self) -> String {
+        let rows: Vec<String> = self.tallies.iter().map(|(name, tally)| tally.row(name) + "\n").collect();
+        HEAD.to_owned() + &rows.concat()
+    }
+}
+
+/// The cases in a reason such as "it is not compared (case a waits for the library)".
+fn waiting_cases(reason: &str) -> Vec<String> {
+    let one = reason.split_once("(case ").and_then(|(_, rest)| rest.split_once(" waits for the library)"));
+    let several = reason.split_once("(cases ").and_then(|(_, rest)| rest.split_once(" wait for the library)"));
+    let names = one.or(several).map(|(names, _)| names.split(", ").map(str::to_owned).collect());
+    names.unwrap_or_default()
+}
+
+fn folder() -> PathBuf {
+    root().join("testing/statements")
+}
+
+/// `xtask statements`.
+pub(crate) fn statements(options: &Options) -> Outcome {
+    if !options.write {
+        return verify();
+    }
+    let lists = Lists::read()?;
+    print!("{}", lists.table());
+    disk::write(folder().join("COUNTS"), lists.counts())?;
+    finish(&lists.problems)
+}
+
+/// Reads the lists, runs the tests that they name, and compares.
 pub(crate) fn verify() -> Outcome {
-    let passed = passed()?;
-    let mut problems = Vec::new();
-    let mut seen = BTreeSet::new();
-    let (mut strict, mut rest) = (Tally::default(), Tally::default());
-    let folder = root().join("testing/statements");
-    let mut lists: Vec<_> = fs::read_dir(&folder)
-        .map_err(|error| format!("{}: {error}", folder.display()))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|ending| ending == "txt"))
-        .collect();
-    lists.sort();
-    for path in lists {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let text = fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
-        let tally = if STRICT.contains(&name.as_str()) { &mut strict } else { &mut rest };
-        tally.add(&list(&name, &text, &passed, &mut seen, &mut problems));
-    }
-    if strict.unmet > 0 {
-        problems.push(format!("{} statements about fi_getinfo and queues are not met", strict.unmet));
-    }
-    if rest.unmet * 100 > rest.all() * MOST_UNMET {
-        problems.push(format!("{} of {} statements are not met", rest.unmet, rest.all()));
-    }
-    let mut all = strict;
-    all.add(&rest);
-    println!(
-        "statements: {} in all, {} tested, {} not applicable, {} later, {} not met; {} cases passed",
-        all.all(),
-        all.tested,
-        all.not_applicable,
-        all.later,
-        all.unmet,
-        passed.len()
-    );
+    let mut lists = Lists::read()?;
+    lists.compare(&disk::read(folder().join("COUNTS"))?);
+    let ran = Ran::now(&lists.rust())?;
+    lists.judge(&ran);
+    print!("{}", lists.table());
+    println!("{} cases and {} Rust tests passed; {} cases wait", ran.passed.len(), ran.rust.len(), ran.failing.len());
+    finish(&lists.problems)
+}
+
+fn finish(problems: &[String]) -> Outcome {
     if problems.is_empty() { Ok(()) } else { Err(format!("statements:\n  {}", problems.join("\n  "))) }
 }
 
-/// One list's statements.
-fn list(
-    name: &str,
-    text: &str,
-    passed: &BTreeSet<String>,
-    seen: &mut BTreeSet<String>,
-    problems: &mut Vec<String>,
-) -> Tally {
-    let mut tally = Tally::default();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        let place = format!("{name}:{}", number + 1);
-        let Some(((id, _), verdict)) = line.split_once(" | ").zip(line.rsplit_once(" | ").map(|(_, verdict)| verdict))
-        else {
-            problems.push(format!("{place}: no verdict"));
-            continue;
-        };
-        if !seen.insert(id.to_owned()) {
-            problems.push(format!("{place}: {id} is there twice"));
-        }
-        match verdict.split_once(": ") {
-            Some(("test", cases)) => {
-                tally.tested += 1;
-                let missing = cases.split(", ").filter(|case| !passed.contains(*case));
-                problems.extend(missing.map(|case| format!("{place}: {id}: the case {case} did not run and pass")));
-            }
-            Some(("not applicable", reason)) if !reason.is_empty() => tally.not_applicable += 1,
-            Some(("later", reason)) if !reason.is_empty() => tally.later += 1,
-            Some(("not met", reason)) if !reason.is_empty() => tally.unmet += 1,
-            _ => problems.push(format!("{place}: {id}: \"{verdict}\" is no verdict")),
-        }
-    }
-    tally
+/// What the tests did.
+#[derive(Debug, Default)]
+struct Ran {
+    /// Cases that passed on the library, compiled with its own headers.
+    passed: BTreeSet<String>,
+    /// Cases that wait for the library, and fail as long as they do.
+    failing: BTreeSet<String>,
+    /// Crates and tests that passed.
+    rust: BTreeSet<(String, String)>,
 }
 
-/// The cases that passed on the library, compiled with its own headers.
-fn passed() -> Result<BTreeSet<String>, String> {
-    let text = output(&mut cargo(&[
-        "test",
-        "-q",
-        "-p",
-        "ofi-capi",
-        "--test",
-        "statements",
-        "--",
-        "ours::",
-        "--color=never",
-        "--format=pretty",
-    ]))?;
-    let of = |line: &str| {
+/// What every test program is told, so that its lines can be read.
+const READABLE: [&str; 2] = ["--color=never", "--format=pretty"];
+
+impl Ran {
+    fn now(named: &BTreeMap<&str, BTreeSet<&str>>) -> Result<Self, String> {
+        let mut ran = Self::default();
+        let arguments = ["test", "-q", "-p", "ofi-capi", "--test", "statements", "--", "ours::"];
+        ran.cases(&output(cargo(&arguments).args(READABLE))?);
+        for (of, names) in named {
+            let mut test = cargo(&["test", "-q", "-p", of]);
+            test.args(targets(of)?).args(["--", "--exact"]).args(READABLE).args(names);
+            let text = output(&mut test)?;
+            ran.rust.extend(passed(&text).map(|name| ((*of).to_owned(), name.to_owned())));
+        }
+        Ok(ran)
+    }
+
+    /// Takes in what the program of the cases prints.
+    fn cases(&mut self, text: &str) {
+        for name in passed(text) {
+            let case = name.rsplit("::").next().unwrap_or_default().to_owned();
+            let set = if name.starts_with("ours::") { &mut self.passed } else { &mut self.failing };
+            set.insert(case);
+        }
+    }
+}
+
+/// The names in the lines "test NAME ... ok".
+fn passed(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
         let (name, end) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        (end == "ok").then(|| name.trim().rsplit("::").next().unwrap_or_default().to_owned())
-    };
-    Ok(text.lines().filter_map(of).collect())
+        (end == "ok").then(|| name.trim())
+    })
+}
+
+/// The arguments that name a crate's test programs. The cases are not among them: they take one filter only.
+fn targets(of: &str) -> Result<Vec<String>, String> {
+    let text = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let package = packages.into_iter().find(|package| package["name"] == of);
+    let package = package.ok_or_else(|| format!("statements: a verdict names the crate {of}, which is not here"))?;
+    let mut out = Vec::new();
+    for target in package["targets"].as_array().into_iter().flatten() {
+        let name = target["name"].as_str().unwrap_or_default();
+        match target["kind"][0].as_str() {
+            Some("test") if name != "statements" => out.extend(["--test".to_owned(), name.to_owned()]),
+            Some("lib" | "cdylib") => out.push("--lib".to_owned()),
+            _ => {}
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn lists(text: &str) -> Lists {
+        let mut lists = Lists::default();
+        lists.take("x.txt", text);
+        lists
+    }
+
+    fn ran(passed: &[&str], failing: &[&str]) -> Ran {
+        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Ran { passed: set(passed), failing: set(failing), rust: BTreeSet::from([("c".to_owned(), "m::t".to_owned())]) }
+    }
+
+    /// The problems of a list, with a case "good" that passes and one "slow" that waits, which another list names.
+    fn problems(text: &str) -> Vec<String> {
+        let mut lists = lists(text);
+        lists.take("other.txt", "o.1 | s | test: good\no.2 | s | not met: why (case slow waits for the library)");
+        lists.judge(&ran(&["good"], &["slow"]));
+        lists.problems
+    }
+
     #[test]
     fn a_statement_without_its_test_is_a_problem() {
-        let passed = BTreeSet::from(["good".to_owned()]);
-        let check = |text: &str| {
-            let mut problems = Vec::new();
-            let tally = list("x", text, &passed, &mut BTreeSet::new(), &mut problems);
-            (tally.all(), problems.len())
+        let none: [&str; 0] = [];
+        assert_eq!(problems("# a | b | c\n\na.1 | said | with a bar | test: good\na.2 | s | later: because"), none);
+        assert_eq!(problems("a.1 | s | test: good, bad"), ["x.txt:1: a.1: the case bad did not run and pass"]);
+        assert_eq!(problems("a.1 | s | test: slow"), ["x.txt:1: a.1: the case slow did not run and pass"]);
+        assert_eq!(problems("a.1 | s | test: good\na.1 | s | not met: why"), ["x.txt:2: a.1 is there twice"]);
+        assert_eq!(
+            problems("a.1 | s | nonsense\na.2 said"),
+            ["x.txt:1: a.1: \"nonsense\" is no verdict", "x.txt:2: no verdict"]
+        );
+        assert_eq!(problems("a.1 | s | later: "), ["x.txt:1: a.1: \"later: \" is no verdict"]);
+    }
+
+    #[test]
+    fn a_rust_test_counts_if_it_passed_in_its_crate() {
+        let none: [&str; 0] = [];
+        assert_eq!(problems("a.1 | s | test: rust::c::m::t, good"), none);
+        assert_eq!(
+            problems("a.1 | s | test: rust::d::m::t"),
+            ["x.txt:1: a.1: the test m::t of d did not run and pass"]
+        );
+        assert_eq!(problems("a.1 | s | test: rust::c::t"), ["x.txt:1: a.1: the test t of c did not run and pass"]);
+        let lists = lists("a.1 | s | test: rust::c::m::t, good\na.2 | s | test: rust::c::u, rust::d::t");
+        let expected = BTreeMap::from([("c", BTreeSet::from(["m::t", "u"])), ("d", BTreeSet::from(["t"]))]);
+        assert_eq!(lists.rust(), expected);
+    }
+
+    #[test]
+    fn a_case_that_waits_must_fail_and_be_named() {
+        assert_eq!(waiting_cases("why (case a waits for the library)"), ["a"]);
+        assert_eq!(waiting_cases("why (cases a, b wait for the library)"), ["a", "b"]);
+        assert_eq!(waiting_cases("why (test_a)"), Vec::<String>::new());
+        let waits = "x.txt:1: a.1: the case good is not among those that wait for the library";
+        assert_eq!(problems("a.1 | s | not met: why (case good waits for the library)"), [waits]);
+    }
+
+    #[test]
+    fn a_case_that_no_verdict_names_is_a_problem() {
+        let mut lists = lists("a.1 | s | test: good\na.2 | s | later: RMA (idle)\na.3 | s | not met: why (slow)");
+        lists.judge(&ran(&["good", "idle"], &["slow"]));
+        assert_eq!(lists.problems, ["no verdict names the case idle", "no verdict names the case slow"]);
+    }
+
+    #[test]
+    fn counts_are_compared_exactly() {
+        let compare = |recorded: &str| {
+            let mut lists = lists("a.1 | s | test: good\na.2 | s | later: because\na.3 | s | not met: why");
+            lists.compare(recorded);
+            lists.problems
         };
-        assert_eq!(check("# a | b | c\n\na.1 | said | with a bar | test: good\na.2 | s | later: because"), (2, 0));
-        assert_eq!(check("a.1 | said | test: good, bad"), (1, 1));
-        assert_eq!(check("a.1 | said | test: good\na.1 | said | not met: why"), (2, 1));
-        assert_eq!(check("a.1 | said | nonsense\na.2 said"), (0, 2));
+        let none: [&str; 0] = [];
+        assert_eq!(compare("# tested not applicable later not met\nx.txt 1 0 1 1\n"), none);
+        assert_eq!(compare("x.txt 1 0 1 0"), ["x.txt: 1 statements are \"not met\", 0 in COUNTS"]);
+        assert_eq!(compare("x.txt 1 0 0 1"), ["x.txt: 1 statements are \"later\", 0 in COUNTS"]);
+        let advice = "write the new count into COUNTS, which has";
+        assert_eq!(compare("x.txt 1 2 1 1"), [format!("x.txt: 0 statements are \"not applicable\": {advice} 2")]);
+        assert_eq!(compare("x.txt 0 0 1 1"), [format!("x.txt: 1 statements are \"tested\": {advice} 0")]);
+        let missing = "x.txt: COUNTS has no line with four numbers for it";
+        assert_eq!(compare(""), [missing]);
+        assert_eq!(compare("x.txt 1 0 1"), [missing]);
+        let gone = "y.txt: COUNTS has a line for it, and there is no such list";
+        assert_eq!(compare("x.txt 1 0 1 1\ny.txt 0 0 0 0"), [gone]);
+    }
+
+    #[test]
+    fn what_is_written_compares_equal() {
+        let mut lists = lists("a.1 | s | test: good\na.2 | s | not applicable: because\na.3 | s | not met: why");
+        let written = lists.counts();
+        assert!(written.ends_with("\nx.txt 1 1 0 1\n"), "{written}");
+        lists.compare(&written);
+        assert_eq!(lists.problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_list_and_one_for_all() {
+        let mut lists = lists("a.1 | s | test: good\na.2 | s | not met: why");
+        lists.take("y.txt", "b.1 | s | test: good\nb.2 | s | later: because");
+        let table = lists.table();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["x.txt", "1", "0", "0", "1"]);
+        assert_eq!(rows[2], ["y.txt", "1", "0", "1", "0"]);
+        assert_eq!(rows[3], ["4", "in", "all", "2", "0", "1", "1"]);
+    }
+
+    #[test]
+    fn lines_of_test_programs_are_read() {
+        let mut ran = Ran::default();
+        ran.cases("running 3 tests\ntest ours::text::a ... ok\ntest waits_for_ours::text::b ... ok\ntest ours::c ... FAILED\n");
+        assert_eq!(ran.passed, BTreeSet::from(["a".to_owned()]));
+        assert_eq!(ran.failing, BTreeSet::from(["b".to_owned()]));
+    }
+
+    #[test]
+    fn the_test_programs_of_a_crate_leave_the_cases_out() {
+        let targets = targets("ofi-capi").unwrap();
+        assert!(targets.contains(&"--lib".to_owned()) && targets.contains(&"c_programs".to_owned()), "{targets:?}");
+        assert!(!targets.contains(&"statements".to_owned()), "{targets:?}");
+        assert!(super::targets("no-such-crate").is_err());
     }
 }

@@ -232,6 +232,5 @@ pub(crate) const FI_SOURCE: u64 = 1 << 57;
 pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(crate) const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
 pub(crate) const FI_RESCAN: u64 = 1 << 35;
-pub(crate) const FI_PEER: u64 = 1 << 43;
 pub(crate) const FI_AFFINITY: u64 = 1 << 29;
 pub(crate) const FI_PEEK: u64 = 1 << 19;

@@ -4,6 +4,7 @@ use super::absent;
 use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use crate::guard::{put_text, refuse, socket_addr, text};
 use crate::object::{self, AvObj, DomainObj, ours};
+use crate::reserve::Watch;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, AddrFormat, AvType, Errno, FiAddr};
@@ -139,12 +140,29 @@ unsafe fn first_addr(place: *const u8) -> Option<Addr> {
     unsafe { socket_addr(place.cast()) }
 }
 
+/// Inserts the address that `read` gives. If that took the last of the memory it is taken back: entries stay for long, and
+/// the reserve is for what ends soon.
+fn insert_one(
+    av: &AvObj,
+    read: impl FnOnce() -> core::result::Result<Addr, Errno>,
+) -> core::result::Result<FiAddr, Errno> {
+    let watch = Watch::begin();
+    let inserted = read().and_then(|addr| av.av.try_insert(addr));
+    if !watch.verdict() {
+        return inserted;
+    }
+    if let Ok(handle) = inserted {
+        av.av.remove(handle);
+    }
+    Err(Errno::ENOMEM)
+}
+
 /// The address that a node and a service stand for in the vector's format.
 fn resolve(av: &AvObj, node: Option<&str>, service: Option<&str>) -> Result<Option<Addr>> {
     if av.format == AddrFormat::ADDR_STR {
         return Ok(ofi_registry::local::lookup(node, service));
     }
-    ofi_registry::inet::lookup(node, service, false, false, av.format)
+    ofi_registry::inet::lookup(node, service, false, false, &mut av.format.clone())
 }
 
 unsafe extern "C" fn insert(
@@ -166,7 +184,7 @@ unsafe extern "C" fn insert(
     if c_int::try_from(count).is_err() {
         return Errno::EINVAL.negative();
     }
-    let (mut at, mut inserted) = (addrs.cast::<u8>(), 0);
+    let (mut at, mut inserted, mut lacking) = (addrs.cast::<u8>(), 0, false);
     // Programs pass strings as the manual says, by an array of pointers, or as fi_getname gave them, one behind the other.
     // No pointer begins like a string: addresses of this architecture have zeros there.
     // SAFETY: `count` is not 0 if this is read, and an address or a pointer has at least eight bytes.
@@ -175,19 +193,18 @@ unsafe extern "C" fn insert(
         let read = if strings { string_addr } else { first_addr };
         // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the other.
         let addr = unsafe { read(at) };
-        let result = match addr {
-            Some(addr) => {
+        let result = insert_one(av, || addr.ok_or(Errno::EINVAL));
+        match result {
+            Ok(handle) => {
                 inserted += 1;
-                let handle = av.av.insert(addr);
                 if flags & USER_ID != 0 {
                     // SAFETY: with FI_AV_USER_ID the array holds `count` ids to begin with (fi_av(3)).
                     let id = FiAddr(unsafe { *handles.wrapping_add(index) });
                     av.av.set_user_id(handle, id);
                 }
-                Ok(handle)
             }
-            None => Err(Errno::EINVAL),
-        };
+            Err(errno) => lacking |= errno == Errno::ENOMEM,
+        }
         // SAFETY: fi_av_insert(3) passes arrays of `count` elements, or null.
         unsafe { results.put(index, result) };
         let stride = match av.format {
@@ -198,7 +215,7 @@ unsafe extern "C" fn insert(
         };
         at = at.wrapping_add(stride);
     }
-    inserted
+    if inserted == 0 && lacking { Errno::ENOMEM.negative() } else { inserted }
 }
 
 unsafe extern "C" fn insertsvc(
@@ -214,42 +231,64 @@ unsafe extern "C" fn insertsvc(
         Ok(errors) => Results { handles: handle, errors },
         Err(errno) => return errno.negative(),
     };
-    // SAFETY: fi_av_insertsvc(3) passes strings, or null; that holds for both.
-    let (node, service) = (unsafe { text(node) }, unsafe { text(service) });
-    if node.is_none() || service.is_none() && !node.as_deref().is_some_and(|node| node.contains("://")) {
-        return Errno::EINVAL.negative();
-    }
-    match resolve(av, node.as_deref(), service.as_deref()) {
-        Ok(Some(addr)) => {
-            // SAFETY: fi_av_insertsvc(3) passes places for one element, or null.
-            unsafe { results.put(0, Ok(av.av.insert(addr))) };
-            1
+    let read = || {
+        // SAFETY: fi_av_insertsvc(3) passes strings, or null; that holds for both.
+        let (node, service) = (unsafe { text(node) }, unsafe { text(service) });
+        if node.is_none() || service.is_none() && !node.as_deref().is_some_and(|node| node.contains("://")) {
+            return Err(Errno::EINVAL);
         }
-        Ok(None) => Errno::EINVAL.negative(),
-        Err(error) => refuse(&error),
-    }
+        match resolve(av, node.as_deref(), service.as_deref()) {
+            Ok(addr) => addr.ok_or(Errno::EINVAL),
+            Err(error) => {
+                refuse(&error);
+                Err(error.errno())
+            }
+        }
+    };
+    let result = insert_one(av, read);
+    // SAFETY: fi_av_insertsvc(3) passes places for one element, or null.
+    unsafe { results.put(0, result) };
+    result.map_or_else(Errno::negative, |_| 1)
 }
 
-/// The names of `count` nodes or services that follow `first`: an address or a number counts up, a name does so in the
-/// number at its end.
-fn successors(first: &str, count: usize) -> core::result::Result<Vec<String>, Errno> {
-    use std::net::{Ipv4Addr, Ipv6Addr};
-    let steps = 0..u32::try_from(count).map_err(|_| Errno::EINVAL)?;
-    if let Ok(ip) = first.parse::<Ipv4Addr>() {
-        let next = |step| ip.to_bits().checked_add(step).map(|bits| Ipv4Addr::from(bits).to_string());
-        return steps.map(|step| next(step).ok_or(Errno::EINVAL)).collect();
+/// The names of nodes or services that follow one another: an address or a number counts up, a name does so in the number
+/// at its end.
+enum Series<'a> {
+    V4(u32),
+    V6(u128),
+    Numbered { stem: &'a str, start: u64, width: usize },
+    Single(&'a str),
+}
+
+impl<'a> Series<'a> {
+    /// The series of `count` names that begins with `first`. `EINVAL` if there is none.
+    fn new(first: &'a str, count: usize) -> core::result::Result<Self, Errno> {
+        use std::net::{Ipv4Addr, Ipv6Addr};
+        let last = u32::try_from(count).map_err(|_| Errno::EINVAL)?.saturating_sub(1);
+        let (stem, digits) = first.split_at(first.trim_end_matches(|c: char| c.is_ascii_digit()).len());
+        let series = if let Ok(ip) = first.parse::<Ipv4Addr>() {
+            ip.to_bits().checked_add(last).map(|_| Self::V4(ip.to_bits()))
+        } else if let Ok(ip) = first.parse::<Ipv6Addr>() {
+            ip.to_bits().checked_add(u128::from(last)).map(|_| Self::V6(ip.to_bits()))
+        } else if last == 0 {
+            Some(Self::Single(first))
+        } else {
+            let start = digits.parse::<u64>().ok().filter(|start| start.checked_add(u64::from(last)).is_some());
+            start.map(|start| Self::Numbered { stem, start, width: digits.len() })
+        };
+        series.ok_or(Errno::EINVAL)
     }
-    if let Ok(ip) = first.parse::<Ipv6Addr>() {
-        let next = |step| ip.to_bits().checked_add(u128::from(step)).map(|bits| Ipv6Addr::from(bits).to_string());
-        return steps.map(|step| next(step).ok_or(Errno::EINVAL)).collect();
+
+    /// The name at a place in the series.
+    fn name(&self, at: u32) -> String {
+        use std::net::{Ipv4Addr, Ipv6Addr};
+        match *self {
+            Self::V4(first) => Ipv4Addr::from(first.wrapping_add(at)).to_string(),
+            Self::V6(first) => Ipv6Addr::from(first.wrapping_add(u128::from(at))).to_string(),
+            Self::Numbered { stem, start, width } => format!("{stem}{:0width$}", start.wrapping_add(u64::from(at))),
+            Self::Single(name) => name.to_owned(),
+        }
     }
-    if count == 1 {
-        return Ok(vec![first.to_owned()]);
-    }
-    let (stem, digits) = first.split_at(first.trim_end_matches(|c: char| c.is_ascii_digit()).len());
-    let start: u64 = digits.parse().map_err(|_| Errno::EINVAL)?;
-    let width = digits.len();
-    Ok(steps.map(|step| format!("{stem}{:0width$}", start + u64::from(step))).collect())
 }
 
 unsafe extern "C" fn insertsym(
@@ -275,26 +314,22 @@ unsafe extern "C" fn insertsym(
         return Errno::EINVAL.negative();
     };
     let in_range = nodes.checked_mul(services).is_some_and(|count| c_int::try_from(count).is_ok());
-    let names = match (successors(&node, nodes), successors(&service, services)) {
-        (Ok(nodes), Ok(services)) if in_range => (nodes, services),
-        _ => return Errno::EINVAL.negative(),
+    let (Ok(node), Ok(service), true) = (Series::new(&node, nodes), Series::new(&service, services), in_range) else {
+        return Errno::EINVAL.negative();
     };
-    let (mut index, mut inserted) = (0, 0);
-    for node in &names.0 {
-        for service in &names.1 {
-            let found = resolve(av, Some(node), Some(service));
-            let result = match found {
-                Ok(Some(addr)) => Ok(av.av.insert(addr)),
-                Ok(None) => Err(Errno::EINVAL),
-                Err(error) => Err(error.errno()),
-            };
-            inserted += c_int::from(result.is_ok());
-            // SAFETY: fi_av_insertsym(3) passes arrays of nodes times services elements, or null.
-            unsafe { results.put(index, result) };
-            index += 1;
-        }
+    let (mut inserted, mut lacking) = (0, false);
+    for index in 0..nodes * services {
+        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        let result = insert_one(av, || {
+            let (node, service) = (node.name(place(index / services)), service.name(place(index % services)));
+            resolve(av, Some(&node), Some(&service)).map_err(|error| error.errno())?.ok_or(Errno::EINVAL)
+        });
+        inserted += c_int::from(result.is_ok());
+        lacking |= result == Err(Errno::ENOMEM);
+        // SAFETY: fi_av_insertsym(3) passes arrays of nodes times services elements, or null.
+        unsafe { results.put(index, result) };
     }
-    inserted
+    if inserted == 0 && lacking { Errno::ENOMEM.negative() } else { inserted }
 }
 
 unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr_t, flags: u64) -> c_int {
@@ -356,16 +391,23 @@ unsafe extern "C" fn straddr(
 
 #[cfg(test)]
 mod tests {
-    use super::successors;
+    use super::Series;
+
+    fn names(first: &str, count: u32) -> Option<Vec<String>> {
+        let series = Series::new(first, count as usize).ok()?;
+        Some((0..count).map(|at| series.name(at)).collect())
+    }
 
     #[test]
     fn names_count_up() {
-        assert_eq!(successors("10.0.0.254", 3).unwrap(), ["10.0.0.254", "10.0.0.255", "10.0.1.0"]);
-        assert_eq!(successors("host09", 2).unwrap(), ["host09", "host10"]);
-        assert_eq!(successors("::1", 2).unwrap(), ["::1", "::2"]);
-        assert_eq!(successors("7000", 2).unwrap(), ["7000", "7001"]);
-        assert_eq!(successors("localhost", 1).unwrap(), ["localhost"]);
-        assert!(successors("localhost", 2).is_err());
-        assert!(successors("255.255.255.255", 2).is_err());
+        assert_eq!(names("10.0.0.254", 3).unwrap(), ["10.0.0.254", "10.0.0.255", "10.0.1.0"]);
+        assert_eq!(names("host09", 2).unwrap(), ["host09", "host10"]);
+        assert_eq!(names("::1", 2).unwrap(), ["::1", "::2"]);
+        assert_eq!(names("7000", 2).unwrap(), ["7000", "7001"]);
+        assert_eq!(names("localhost", 1).unwrap(), ["localhost"]);
+        assert!(names("localhost", 2).is_none());
+        assert!(names("255.255.255.255", 2).is_none());
+        assert!(names("18446744073709551615", 2).is_none());
+        assert!(names("localhost", 0).unwrap().is_empty());
     }
 }

@@ -2,11 +2,13 @@
 
 use super::absent;
 use crate::abi::{fi_ops_cm, fid, fid_ep};
-use crate::guard::{bytes, put_addr, refuse, socket_addr, status};
+use crate::guard::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
 use crate::object::{self, EpObj, PepObj, ours};
 use core::ffi::{c_int, c_void};
-use ofi_core::error::Result;
-use ofi_core::{Addr, Errno};
+use ofi_core::error::{Error, Result};
+use ofi_core::negotiate::format_covers;
+use ofi_core::{Addr, AddrFormat, Errno};
+use ofi_engine::hello::MAX_USER_DATA;
 use std::sync::PoisonError;
 
 pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {
@@ -35,7 +37,8 @@ pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
     join: absent::join,
 };
 
-pub(super) static DATAGRAM: fi_ops_cm = fi_ops_cm {
+/// Of datagram endpoints with FI_MULTICAST.
+pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname,
     getname,
@@ -49,8 +52,11 @@ pub(super) static DATAGRAM: fi_ops_cm = fi_ops_cm {
 };
 
 /// The address of an endpoint or a passive endpoint.
-fn local_addr(fid: *mut fid) -> Result<Addr> {
-    // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
+///
+/// # Safety
+/// `fid` is null or an open object, ours or another library's.
+unsafe fn local_addr(fid: *mut fid) -> Result<Addr> {
+    // SAFETY: this function's contract.
     if let Ok(ep) = unsafe { object::borrow::<EpObj>(fid) } {
         return ep.control.local_addr();
     }
@@ -59,7 +65,8 @@ fn local_addr(fid: *mut fid) -> Result<Addr> {
 }
 
 pub(super) unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
-    match local_addr(fid) {
+    // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
+    match unsafe { local_addr(fid) } {
         // SAFETY: fi_getname(3) passes a buffer of `*len` bytes, or null.
         Ok(local) => unsafe { put_addr(&local, addr, len) },
         Err(error) => refuse(&error),
@@ -68,17 +75,24 @@ pub(super) unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *
 
 pub(super) unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_int {
     // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
-    let name = unsafe { bytes(addr, len) };
-    let Some(name) = Addr::decode(&name) else { return Errno::EINVAL.negative() };
+    let Some(name) = (unsafe { sized_addr(addr, len) }) else { return Errno::EINVAL.negative() };
     // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
     if let Ok(ep) = unsafe { object::borrow::<EpObj>(fid) } {
-        return status(ep.control.set_local_addr(name));
+        return status(is_of(&name, ep.format).and_then(|()| ep.control.set_local_addr(name)));
     }
     // SAFETY: as above.
     match unsafe { object::borrow::<PepObj>(fid) } {
-        Ok(pep) => status(pep.control.set_local_addr(name)),
+        Ok(pep) => status(is_of(&name, pep.format).and_then(|()| pep.control.set_local_addr(name))),
         Err(errno) => errno.negative(),
     }
+}
+
+/// Refuses a name that is not in an endpoint's format.
+fn is_of(name: &Addr, format: AddrFormat) -> Result<()> {
+    if format_covers(format, name.format()) {
+        return Ok(());
+    }
+    Err(Error::new(Errno::EINVAL, format!("name an endpoint of format {format} {name}")))
 }
 
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize) -> c_int {
@@ -93,24 +107,36 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize
     }
 }
 
+/// The user data of a connection. `EINVAL` if there is too much of it.
+///
+/// # Safety
+/// `param` is null or has `len` readable bytes.
+unsafe fn user_data(param: *const c_void, len: usize) -> core::result::Result<Vec<u8>, Errno> {
+    if len > MAX_USER_DATA {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: this function's contract.
+    Ok(unsafe { bytes(param, len) })
+}
+
 unsafe extern "C" fn connect(ep: *mut fid_ep, addr: *const c_void, param: *const c_void, len: usize) -> c_int {
     let ep = ours!(EpObj, ep.cast());
     // SAFETY: fi_connect(3) passes an address in the endpoint's format, or null.
     let Some(to) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_connect(3) passes `len` bytes of data, or null.
-    let data = unsafe { bytes(param, len) };
-    status(ep.control.connect(to, &data))
+    let Ok(data) = (unsafe { user_data(param, len) }) else { return Errno::EINVAL.negative() };
+    status(ep.default_eq().and_then(|()| ep.control.connect(to, &data)))
 }
 
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -> c_int {
     let ep = ours!(EpObj, ep.cast());
     // SAFETY: fi_accept(3) passes `len` bytes of data, or null.
-    let data = unsafe { bytes(param, len) };
-    let request = ep.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match request {
-        Some(request) => status(ep.control.accept(request, &data)),
-        None => Errno::EOPBADSTATE.negative(),
+    let Ok(data) = (unsafe { user_data(param, len) }) else { return Errno::EINVAL.negative() };
+    let mut request = ep.request.lock().unwrap_or_else(PoisonError::into_inner);
+    if request.is_none() {
+        return Errno::EOPBADSTATE.negative();
     }
+    status(ep.default_eq().and_then(|()| ep.control.accept(&mut request, &data)))
 }
 
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {

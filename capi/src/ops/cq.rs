@@ -71,9 +71,6 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     if attr.flags & !FI_AFFINITY != 0 {
         return refuse(Errno::EINVAL, format!("flags {:#x}", attr.flags));
     }
-    if attr.wait_cond > 1 {
-        return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
-    }
     let format = match CqFormat(attr.format) {
         CqFormat::UNSPEC | CqFormat::CONTEXT => Format::Context,
         CqFormat::MSG => Format::Msg,
@@ -84,6 +81,10 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     // SAFETY: this function's contract.
     let choice = unsafe { Choice::new(attr.wait_obj, attr.wait_set, domain.control.auto()) }?;
     let waitable = choice.how != Waiting::Never;
+    // Without a wait object the condition is ignored (fi_cq(3)).
+    if waitable && attr.wait_cond > 1 {
+        return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
+    }
     let opened = domain.control.cq(attr.size, choice.port.clone(), choice.how);
     let wait = choice.settle(opened.control.clone())?;
     let c = fid_cq { fid: object::header::<CqObj>(context), ops: (opened.ops)(format) };
@@ -297,9 +298,14 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
             (filled.err_data, filled.err_data_size) = (kept.as_mut_ptr().cast(), len);
         }
     } else if object.api >= Version::new(1, 5) {
-        // There is no data beyond the number and its text: the caller's buffer stays the caller's.
+        // There is no data beyond the number and its text: a buffer of the caller stays in its place, while a pointer
+        // without a size is not used (fi_cq(3)).
         // SAFETY: the entry of such a caller has this field.
-        filled.err_data = unsafe { (*entry).err_data };
+        let room = unsafe { (*entry).err_data_size };
+        if room > 0 {
+            // SAFETY: as above.
+            filled.err_data = unsafe { (*entry).err_data };
+        }
     }
     // SAFETY: a caller of that interface version passes an entry of at least `size` bytes (fi_cq(3)).
     unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&filled).cast::<u8>(), entry.cast::<u8>(), size) };

@@ -1,26 +1,28 @@
 //! Domains (fi_domain(3)): they open endpoints, completion queues and address vectors.
 
 use super::absent;
-use super::message::Tables;
+use super::message::tables;
 use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fid, fid_av, fid_cntr, fid_cq,
     fid_domain, fid_ep, fid_poll,
 };
-use crate::guard::{put, refuse};
+use crate::guard::make;
 use crate::object::{
     self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, EqObj, FabricObj, Opened, OpenedCq, Waits, ours,
 };
 use crate::opened::Listed;
 use crate::ops::{av, cntr, cq, endpoint, poll};
+use crate::reserve::Watch;
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Port;
 use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, ProgressModel, Version};
 use ofi_engine::datagram::{self, Datagrams};
-use ofi_engine::endpoint::Config;
+use ofi_engine::endpoint::{Config, peer_account};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::{Limits, SizeLimit};
 use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, DatagramEndpoint, Endpoint, EventQueue, Waiting};
 use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::busy::{Child, Children};
@@ -71,6 +73,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
         api: Version(fabric.c.api_version),
         format: info.addr_format,
         av_type: info.domain.av_type.0,
+        class: info.domain.tclass,
         user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
         listed: None,
         eq: Mutex::default(),
@@ -134,22 +137,20 @@ impl<P: Provider> Opens for Links<P> {
             caps: info.caps | (info.tx.caps | info.rx.caps),
             tx_size: info.tx.size.max(1),
             rx_size: info.rx.size.max(1),
-            inject_size: info.tx.inject_size,
+            limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
             nonce: ofi_os::random(),
             provider: provider.name(),
+            account: peer_account(),
         };
-        let format = info.addr_format;
+        let class = ofi_registry::class_of(info, provider.name())?;
+        let (format, charged) = (info.addr_format, config.account.clone());
         let opener: ofi_engine::endpoint::Opener<P::Transport> = match speaker {
-            Speaker::Rdm => Box::new(move |addr| provider.open_rdm(addr, format)),
-            Speaker::Msg => Box::new(move |addr| provider.open_msg(addr)),
+            Speaker::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
+            Speaker::Msg => Box::new(move |addr| provider.open_msg(addr, class, &charged)),
         };
         let engine = Endpoint::<P::Transport, K>::new(kind, config, info.src_addr, opener, auto);
-        Ok(Opened {
-            hot: Arc::as_ptr(&engine).cast(),
-            msg: Tables::<Endpoint<P::Transport, K>>::MSG,
-            tagged: Tables::<Endpoint<P::Transport, K>>::TAGGED,
-            control: Arc::new(EpHeld(engine)),
-        })
+        let (msg, tagged) = tables::<Endpoint<P::Transport, K>>(info.caps);
+        Ok(Opened { hot: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(EpHeld(engine)) })
     }
 }
 
@@ -160,20 +161,16 @@ impl<P: DatagramProvider> Opens for Packets<P> {
             let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, provider.name());
             return Err(Error::new(Errno::EINVAL, what));
         }
+        let class = ofi_registry::class_of(info, provider.name())?;
         let config = datagram::Config {
             caps: info.caps | (info.tx.caps | info.rx.caps),
-            max_msg_size: info.ep.max_msg_size,
-            inject_size: info.tx.inject_size,
+            limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
             rx_size: info.rx.size.max(1),
         };
-        let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format));
+        let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
         let engine = DatagramEndpoint::<P::Datagrams, K>::new(kind, config, info.src_addr, opener, auto);
-        Ok(Opened {
-            hot: Arc::as_ptr(&engine).cast(),
-            msg: Tables::<DatagramEndpoint<P::Datagrams, K>>::MSG,
-            tagged: Tables::<DatagramEndpoint<P::Datagrams, K>>::TAGGED,
-            control: Arc::new(DgramHeld(engine)),
-        })
+        let (msg, tagged) = tables::<DatagramEndpoint<P::Datagrams, K>>(info.caps);
+        Ok(Opened { hot: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(DgramHeld(engine)) })
     }
 }
 
@@ -252,6 +249,9 @@ impl<K: LockKind> CntrControl for CntrHeld<K> {
     fn read(&self) -> u64 {
         self.0.read()
     }
+    fn check(&self) -> (u64, u64) {
+        self.0.check()
+    }
     fn read_errors(&self) -> u64 {
         self.0.read_errors()
     }
@@ -290,8 +290,11 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
         self.0.bind_av(av)
     }
-    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) {
-        self.0.bind_eq(eq, owner);
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        self.0.bind_eq(eq, owner)
+    }
+    fn has_eq(&self) -> bool {
+        self.0.has_eq()
     }
     fn enable(&self) -> Result<()> {
         self.0.enable()
@@ -305,6 +308,12 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn set_min_multi_recv(&self, least: usize) {
         self.0.set_min_multi_recv(least);
     }
+    fn limit(&self, which: SizeLimit) -> usize {
+        self.0.limit(which)
+    }
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        self.0.set_limit(which, size)
+    }
     fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
     }
@@ -317,8 +326,11 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn connect(&self, to: Addr, data: &[u8]) -> Result<()> {
         self.0.connect(to, data)
     }
-    fn accept(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
+    fn accept(&self, request: &mut Option<ConnectionRequest>, data: &[u8]) -> Result<()> {
+        self.0.begin_connection(data)?;
         let asked = request
+            .take()
+            .ok_or_else(|| Error::new(Errno::EOPBADSTATE, "accept without a request"))?
             .into_asked::<T::Request>()
             .ok_or_else(|| Error::new(Errno::EINVAL, "accept a request of another provider"))?;
         self.0.accept(asked, data)
@@ -329,7 +341,7 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
     fn join(&self, _group: Addr, _ways: (bool, bool), _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
         Err(NO_GROUPS.into())
     }
-    fn leave(&self, _group: &Addr, _handle: FiAddr, _owner: Owner) {}
+    fn leave(&self, _group: &Addr, _receive: bool, _handle: FiAddr, _owner: Owner) {}
     fn close(&self) {
         self.0.close();
     }
@@ -355,8 +367,12 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
         self.0.bind_av(av)
     }
-    fn bind_eq(&self, eq: &Arc<EventQueue>, _owner: Owner) {
+    fn bind_eq(&self, eq: &Arc<EventQueue>, _owner: Owner) -> Result<()> {
         self.0.bind_eq(eq);
+        Ok(())
+    }
+    fn has_eq(&self) -> bool {
+        self.0.has_eq()
     }
     fn enable(&self) -> Result<()> {
         self.0.enable()
@@ -368,6 +384,12 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
         0
     }
     fn set_min_multi_recv(&self, _least: usize) {}
+    fn limit(&self, which: SizeLimit) -> usize {
+        self.0.limit(which)
+    }
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        self.0.set_limit(which, size)
+    }
     fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
     }
@@ -380,7 +402,7 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn connect(&self, _to: Addr, _data: &[u8]) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
-    fn accept(&self, _request: ConnectionRequest, _data: &[u8]) -> Result<()> {
+    fn accept(&self, _request: &mut Option<ConnectionRequest>, _data: &[u8]) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
     fn shut_down(&self) -> Result<(), Errno> {
@@ -389,15 +411,16 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
     fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
         self.0.join(group, ways, owner, joined)
     }
-    fn leave(&self, group: &Addr, handle: FiAddr, owner: Owner) {
-        self.0.leave(group, handle, owner);
+    fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
+        self.0.leave(group, receive, handle, owner);
     }
     fn close(&self) {
         self.0.close();
     }
 }
 
-/// Binds the event queue for what happens to the domain's objects. Nothing here is asynchronous, so nothing is reported.
+/// Binds the event queue for what happens to the domain's endpoints that have none of their own (fi_domain(3)). What
+/// happens to the domain itself is synchronous, so not reported.
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     let domain = ours!(DomainObj, fid);
     // SAFETY: fi_domain_bind(3) passes an object, ours or another library's, or null.
@@ -412,7 +435,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     if bound.is_some() {
         return Errno::EINVAL.negative();
     }
-    *bound = Some(eq.eq.users.add());
+    *bound = Some((eq.eq.clone(), eq.eq.users.add()));
     0
 }
 
@@ -440,18 +463,11 @@ unsafe extern "C" fn open_endpoint2(
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or a valid info by fi_endpoint(3).
-    let (Some(info), false, 0) = (unsafe { info.as_ref() }, out.is_null(), flags) else {
-        return Errno::EINVAL.negative();
-    };
+    let (Some(info), 0) = (unsafe { info.as_ref() }, flags) else { return Errno::EINVAL.negative() };
     // SAFETY: the info is valid, so are its parts.
-    match unsafe { endpoint::open(domain, info, context) } {
-        // SAFETY: `out` is not null, so valid by fi_endpoint(3).
-        Ok(ep) => match unsafe { put(out, ep) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let open = |watch: &Watch| unsafe { endpoint::open(domain, info, context, watch) };
+    // SAFETY: `out` is null or valid by fi_endpoint(3), and the endpoint is new.
+    unsafe { make(out, "open an endpoint", open) }
 }
 
 unsafe extern "C" fn cq_open(
@@ -462,16 +478,11 @@ unsafe extern "C" fn cq_open(
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_cq_open(3).
-    let (Some(attr), false) = (unsafe { attr.as_ref() }, out.is_null()) else { return Errno::EINVAL.negative() };
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_cq_open(3) passes an open wait set where it is asked for.
-    match unsafe { cq::open(domain, attr, context) } {
-        // SAFETY: `out` is not null, so valid by fi_cq_open(3).
-        Ok(cq) => match unsafe { put(out, cq) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let open = |_: &Watch| unsafe { cq::open(domain, attr, context) };
+    // SAFETY: `out` is null or valid by fi_cq_open(3), and the queue is new.
+    unsafe { make(out, "open a completion queue", open) }
 }
 
 unsafe extern "C" fn av_open(
@@ -482,15 +493,9 @@ unsafe extern "C" fn av_open(
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_av_open(3).
-    let (Some(attr), false) = (unsafe { attr.as_mut() }, out.is_null()) else { return Errno::EINVAL.negative() };
-    match av::open(domain, attr, context) {
-        // SAFETY: `out` is not null, so valid by fi_av_open(3).
-        Ok(av) => match unsafe { put(out, av) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let Some(attr) = (unsafe { attr.as_mut() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: `out` is null or valid by fi_av_open(3), and the vector is new.
+    unsafe { make(out, "open an address vector", |_| av::open(domain, attr, context)) }
 }
 
 unsafe extern "C" fn cntr_open(
@@ -500,28 +505,18 @@ unsafe extern "C" fn cntr_open(
     context: *mut c_void,
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
-    if out.is_null() {
-        return Errno::EINVAL.negative();
-    }
     // SAFETY: null or valid attributes by fi_cntr_open(3).
     let attr = unsafe { attr.as_ref() };
     // SAFETY: fi_cntr_open(3) passes an open wait set where it is asked for.
-    match unsafe { cntr::open(domain, attr, context) } {
-        // SAFETY: `out` is not null, so valid by fi_cntr_open(3).
-        Ok(cntr) => unsafe { put(out, cntr) }.map_or_else(Errno::negative, |()| 0),
-        Err(error) => refuse(&error),
-    }
+    let open = |_: &Watch| unsafe { cntr::open(domain, attr, context) };
+    // SAFETY: `out` is null or valid by fi_cntr_open(3), and the counter is new.
+    unsafe { make(out, "open a counter", open) }
 }
 
 unsafe extern "C" fn poll_open(domain: *mut fid_domain, attr: *mut fi_poll_attr, out: *mut *mut fid_poll) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
-    if out.is_null() {
-        return Errno::EINVAL.negative();
-    }
     // SAFETY: null or valid attributes by fi_poll_open(3).
-    match poll::open(domain, unsafe { attr.as_ref() }) {
-        // SAFETY: `out` is not null, so valid by fi_poll_open(3).
-        Ok(set) => unsafe { put(out, set) }.map_or_else(Errno::negative, |()| 0),
-        Err(error) => refuse(&error),
-    }
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: `out` is null or valid by fi_poll_open(3), and the set is new.
+    unsafe { make(out, "open a poll set", |_| poll::open(domain, attr)) }
 }

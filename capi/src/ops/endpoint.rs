@@ -2,18 +2,20 @@
 
 use super::{absent, cm};
 use crate::abi::{
-    FI_ALIAS, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE,
-    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG,
-    fi_alias, fi_info, fi_ops, fi_ops_ep, fid, fid_ep,
+    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT,
+    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
+    FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG, fi_alias, fi_info, fi_ops, fi_ops_ep, fid, fid_ep,
 };
 use crate::convert;
-use crate::guard::status;
+use crate::guard::{make, status};
 use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, PepObj, ours};
+use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::{BindFlags, Caps, EndpointType, Errno, OpFlags};
-use ofi_engine::eq::Owner;
+use ofi_core::{AddrFormat, BindFlags, Caps, EndpointType, Errno, OpFlags};
+use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::MAX_USER_DATA;
+use ofi_engine::limits::SizeLimit;
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -44,7 +46,12 @@ pub(super) static OPS: fi_ops_ep = fi_ops_ep {
 ///
 /// # Safety
 /// `info` is valid with all its parts (fi_endpoint(3)).
-pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_void) -> Result<*mut fid_ep> {
+pub(crate) unsafe fn open(
+    domain: &DomainObj,
+    info: &fi_info,
+    context: *mut c_void,
+    watch: &Watch,
+) -> Result<*mut fid_ep> {
     let (handle, provider) = (info.handle, domain.control.as_ref());
     // SAFETY: the info is valid by this function's contract.
     let info = unsafe { convert::info(info, "") };
@@ -66,22 +73,25 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let connected = info.ep.kind == EndpointType::MSG;
     // The connection has this side's address already; another endpoint must not try to bind it.
     let mut info = info;
+    info.domain.tclass = domain.class;
     if request.is_some() {
         info.src_addr = None;
     }
     if let Some(passive) = passive {
-        // The address passes to this endpoint; the passive one can only be closed from now on.
+        // The address passes to this endpoint.
         info.src_addr = Some(passive.control.local_addr()?);
-        passive.control.close();
     }
+    // The request is as it was if this fails: the application may try again, or reject it.
+    let give_back = |request: Option<ConnectionRequest>| {
+        // SAFETY: the handle was checked above where there is a request.
+        if let (Some(request), Ok(object)) = (request, unsafe { object::borrow::<ConnReqObj>(handle) }) {
+            *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        }
+    };
     let opened = match provider.endpoint(&info) {
         Ok(opened) => opened,
         Err(error) => {
-            // The request is as it was: the application may try again, or reject it.
-            // SAFETY: the handle was checked above.
-            if let (Some(request), Ok(object)) = (request, unsafe { object::borrow::<ConnReqObj>(handle) }) {
-                *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
-            }
+            give_back(request);
             return Err(error);
         }
     };
@@ -90,7 +100,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         ops: &OPS,
         cm: match info.ep.kind {
             EndpointType::MSG => &cm::CONNECTED,
-            EndpointType::DGRAM => &cm::DATAGRAM,
+            EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
             _ => &cm::CONNECTIONLESS,
         },
         msg: opened.msg,
@@ -110,14 +120,25 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         connected,
         several: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
         tagged: info.caps.contains(Caps::TAGGED),
-        limits: [info.ep.max_msg_size, info.ep.max_msg_size, info.tx.inject_size, info.tx.inject_size]
-            .map(|most| (most, AtomicU64::new(most as u64))),
         handle: if request.is_some() { handle } else { core::ptr::null_mut() },
         request: Mutex::new(request),
+        format: if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format },
+        owner: Owner(0),
         domain,
         parent: domain.children.add(),
     };
-    Ok(object::install(object).cast())
+    let ep = object::install(object);
+    // SAFETY: made above and not given away yet.
+    let object = unsafe { &mut *ep };
+    object.owner = Owner(ep.expose_provenance());
+    if watch.verdict() {
+        object.handle = core::ptr::null_mut();
+        give_back(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+    } else if let Some(passive) = passive {
+        // Nothing can fail any more. It can only be closed from now on.
+        passive.control.close();
+    }
+    Ok(ep.cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
@@ -169,16 +190,21 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         if flags != 0 {
             return Errno::EBADFLAGS.negative();
         }
-        ep.control.bind_eq(&eq.eq, Owner(fid.addr()));
-        return 0;
+        return status(ep.control.bind_eq(&eq.eq, ep.owner));
     }
-    Errno::EINVAL.negative()
+    // SAFETY: as above, and null is none.
+    let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);
+    if flags != 0 && class.is_some_and(|class| !matches!(class, FI_CLASS_CQ | FI_CLASS_CNTR)) {
+        return Errno::EBADFLAGS.negative();
+    }
+    // SAFETY: as above.
+    unsafe { object::unfit(other) }.negative()
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let ep = ours!(EpObj, fid);
     match command {
-        FI_ENABLE => status(ep.control.enable()),
+        FI_ENABLE => status(ep.default_eq().and_then(|()| ep.control.enable())),
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
             // SAFETY: fi_control(3) passes a valid u64 for these commands, or null.
             let Some(arg) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
@@ -188,7 +214,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
             // SAFETY: fi_ep_alias(3) passes a valid fi_alias.
             match unsafe { arg.cast::<fi_alias>().as_ref() } {
                 // SAFETY: its place for the alias is null or valid.
-                Some(wanted) => unsafe { alias(ep, wanted) }.map_or_else(Errno::negative, |()| 0),
+                Some(wanted) => unsafe { alias(ep, wanted) },
                 None => Errno::EINVAL.negative(),
             }
         }
@@ -196,11 +222,24 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     }
 }
 
+impl EpObj {
+    /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)): where events may come from now
+    /// on.
+    pub(super) fn default_eq(&self) -> Result<()> {
+        // SAFETY: the domain stays open while it has endpoints.
+        let eq = unsafe { &*self.domain }.eq.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*eq {
+            Some((eq, _)) if !self.control.has_eq() => self.control.bind_eq(eq, self.owner),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Another name for an endpoint, with flags of its own (fi_ep_alias(3)).
 ///
 /// # Safety
 /// The place for the alias is null or valid.
-unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> core::result::Result<(), Errno> {
+unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
     let flags = wanted.flags & !(transmit | receive);
     // Relaxed: control calls, which the application orders.
@@ -208,13 +247,15 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> core::result::Result<(), Errno
     match wanted.flags & (transmit | receive) {
         direction if direction == transmit => tx = flags,
         direction if direction == receive => rx = flags,
-        _ => return Err(Errno::EINVAL),
+        _ => return Errno::EINVAL.negative(),
     }
-    if wanted.fid.is_null() {
-        return Err(Errno::EINVAL);
-    }
+    // SAFETY: null or valid by this function's contract, and the alias is new.
+    unsafe { make(wanted.fid, "open an alias", |_| Ok(new_alias(ep, tx, rx))) }
+}
+
+/// Another name for an endpoint, with those flags.
+fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
     let c = &ep.c;
-    let limits = [0, 1, 2, 3].map(|at| (ep.limits[at].0, AtomicU64::new(ep.limits[at].1.load(Ordering::Relaxed))));
     let object = EpObj {
         c: fid_ep {
             fid: object::header::<EpObj>(c.fid.context),
@@ -235,17 +276,15 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> core::result::Result<(), Errno
         connected: ep.connected,
         several: ep.several,
         tagged: ep.tagged,
-        limits,
         request: Mutex::new(None),
         handle: core::ptr::null_mut(),
+        format: ep.format,
+        owner: ep.owner,
         domain: ep.domain,
         // SAFETY: the domain stays open while it has endpoints.
         parent: unsafe { &*ep.domain }.children.add(),
     };
-    let alias: *mut fid = object::install(object).cast();
-    // SAFETY: not null, so valid by this function's contract.
-    unsafe { wanted.fid.write(alias) };
-    Ok(())
+    object::install(object).cast()
 }
 
 /// Reads or replaces the default flags of one direction (fi_endpoint(3)).
@@ -280,8 +319,8 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
 enum SizeOption {
     MinMultiRecv,
     ConnectionData,
-    /// The limits that an application may lower, by their index in `EpObj::limits`.
-    Limit(usize),
+    /// A limit that an application may lower.
+    Limit(SizeLimit),
 }
 
 fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::Result<SizeOption, Errno> {
@@ -292,10 +331,10 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
     match (name, ep) {
         (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
         (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.several => Ok(SizeOption::MinMultiRecv),
-        (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(0)),
-        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(1)),
-        (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(2)),
-        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(3)),
+        (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Message)),
+        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
+        (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Inject)),
+        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedInject)),
         _ => Err(Errno::ENOPROTOOPT),
     }
 }
@@ -313,10 +352,7 @@ pub(super) unsafe extern "C" fn getopt(
     let found = match size_option(ep, level, name) {
         Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
         Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
-        // Relaxed: a control call, which the application orders.
-        Ok(SizeOption::Limit(index)) => {
-            ep.map_or(0, |ep| usize::try_from(ep.limits[index].1.load(Ordering::Relaxed)).unwrap_or(usize::MAX))
-        }
+        Ok(SizeOption::Limit(which)) => ep.map_or(0, |ep| ep.control.limit(which)),
         Err(errno) => return errno.negative(),
     };
     // SAFETY: null or valid by fi_getopt(3).
@@ -352,14 +388,7 @@ pub(super) unsafe extern "C" fn setopt(
     let size = unsafe { value.cast::<usize>().read_unaligned() };
     match option {
         SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
-        SizeOption::Limit(index) => {
-            let (most, place) = &ep.limits[index];
-            if size > *most {
-                return Errno::EINVAL.negative();
-            }
-            // Relaxed: a control call, which the application orders.
-            place.store(size as u64, Ordering::Relaxed);
-        }
+        SizeOption::Limit(which) => return status(ep.control.set_limit(which, size)),
         SizeOption::ConnectionData => {}
     }
     0

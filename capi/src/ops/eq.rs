@@ -4,7 +4,7 @@ use super::absent;
 use super::wait::Choice;
 use crate::abi::{
     FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
-    fi_eq_err_entry, fi_info, fi_ops, fi_ops_eq, fid, fid_eq,
+    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
 };
 use crate::convert;
 use crate::guard::put_text;
@@ -100,64 +100,76 @@ impl Waits for Waiter {
 }
 
 /// The context of an object that an event is about.
-fn context_of(owner: Owner) -> *mut c_void {
+///
+/// # Safety
+/// The owner is 0, or the exposed address of an object that is open.
+unsafe fn context_of(owner: Owner) -> *mut c_void {
     let fid: *mut fid = core::ptr::with_exposed_provenance_mut(owner.0);
-    // SAFETY: closing an object drops its events (fi_close(3)), so the owner of an event that is read is alive.
+    // SAFETY: this function's contract.
     unsafe { fid.as_ref() }.map_or(core::ptr::null_mut(), |fid| fid.context)
 }
 
-/// The event's number and its bytes in C. A connection request becomes an info with a handle.
-fn render(event: &mut Event) -> (u32, Vec<u8>) {
-    let fid: *mut fid = core::ptr::with_exposed_provenance_mut(event.owner.0);
-    let (number, info, data): (u32, *mut fi_info, Vec<u8>) = match &mut event.kind {
-        EventKind::ConnectionRequest(request) => {
-            let info = convert::to_c(&request.info);
-            (FI_CONNREQ, info, request.data.clone())
+/// The event's number and its bytes in C. The info of a connection request is left out: it belongs to the reader that
+/// removes the event.
+///
+/// # Safety
+/// As for [`context_of`], for the event's owner.
+unsafe fn render(event: &Event) -> (u32, Vec<u8>) {
+    let mut out = Vec::new();
+    out.extend(event.owner.0.to_ne_bytes());
+    let (number, data): (u32, &[u8]) = match &event.kind {
+        EventKind::ConnectionRequest(request) => (FI_CONNREQ, &request.data),
+        EventKind::Connected(data) => (FI_CONNECTED, data),
+        EventKind::Shutdown => (FI_SHUTDOWN, &[]),
+        EventKind::Joined => {
+            // A `fi_eq_entry`: the group, its context, no data.
+            // SAFETY: this function's contract.
+            out.extend(unsafe { context_of(event.owner) }.expose_provenance().to_ne_bytes());
+            out.extend(0u64.to_ne_bytes());
+            return (FI_JOIN_COMPLETE, out);
         }
-        EventKind::Connected(data) => (FI_CONNECTED, core::ptr::null_mut(), core::mem::take(data)),
-        EventKind::Shutdown => (FI_SHUTDOWN, core::ptr::null_mut(), Vec::new()),
-        EventKind::Joined => return (FI_JOIN_COMPLETE, joined(event.owner)),
-        EventKind::User(number, bytes) => return (*number, core::mem::take(bytes)),
+        EventKind::User(number, bytes) => return (*number, bytes.clone()),
         EventKind::Failed { .. } => return (0, Vec::new()),
     };
-    let entry = fi_eq_cm_entry { fid, info };
-    let mut out = Vec::with_capacity(size_of::<fi_eq_cm_entry>() + data.len());
-    out.extend(entry.fid.expose_provenance().to_ne_bytes());
-    out.extend(entry.info.expose_provenance().to_ne_bytes());
+    // A `fi_eq_cm_entry`: the endpoint, no info, the peer's data.
+    out.resize(size_of::<fi_eq_cm_entry>(), 0);
     out.extend(data);
     (number, out)
-}
-
-/// A `fi_eq_entry` for a group: the group, its context, no data.
-fn joined(owner: Owner) -> Vec<u8> {
-    let mut out = Vec::with_capacity(24);
-    out.extend(owner.0.to_ne_bytes());
-    out.extend(context_of(owner).expose_provenance().to_ne_bytes());
-    out.extend(0u64.to_ne_bytes());
-    out
 }
 
 unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, len: usize, flags: u64) -> isize {
     let object = ours!(EqObj, eq.cast(), isize);
     let peek = flags & FI_PEEK != 0;
-    let mut peeked = None;
+    let mut seen = None;
+    let mut info = None;
     let found = object.eq.read(|event| {
-        if peek {
-            peeked = Some(glance(event));
+        if let (EventKind::ConnectionRequest(request), false) = (&event.kind, peek) {
+            match convert::to_c(&request.info) {
+                Ok(made) => info = Some(made),
+                // The event stays for a reader with more memory.
+                Err(errno) => {
+                    seen = Some(Err(errno));
+                    return true;
+                }
+            }
         }
+        // SAFETY: closing an object drops its events (fi_close(3)), so the owner of an event that is read is open.
+        seen = Some(Ok(unsafe { render(event) }));
         peek
     });
-    let (number, bytes, mut taken) = match (found, peeked) {
+    let (number, mut bytes) = match (&found, seen) {
         (Found::Error, _) => return Errno::EAVAIL.negative() as isize,
-        (_, Some((number, bytes))) => (number, bytes, None),
-        (Found::Nothing, None) => return Errno::AGAIN.negative() as isize,
-        (Found::Event(mut event), None) => {
-            let (number, bytes) = render(&mut event);
-            (number, bytes, Some(event))
-        }
+        (_, Some(Ok(seen))) => seen,
+        (_, Some(Err(errno))) => return errno.negative() as isize,
+        (_, None) => return Errno::AGAIN.negative() as isize,
     };
-    if let Some(Event { kind: EventKind::ConnectionRequest(request), .. }) = taken.take() {
-        attach(&bytes, *request);
+    if let (Found::Event(Event { kind: EventKind::ConnectionRequest(request), .. }), Some(mut info)) = (found, info) {
+        let fid = object::header::<ConnReqObj>(core::ptr::null_mut());
+        let handle = object::install(ConnReqObj { fid, request: Mutex::new(Some(*request)) });
+        info.set_handle(handle.cast());
+        let place = core::mem::offset_of!(fi_eq_cm_entry, info);
+        let info = info.into_raw().expose_provenance();
+        bytes[place..place + size_of::<usize>()].copy_from_slice(&info.to_ne_bytes());
     }
     if !event.is_null() {
         // SAFETY: fi_eq_read(3) passes a place for the event's number.
@@ -169,41 +181,6 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.cast::<u8>(), count) };
     }
     count.cast_signed()
-}
-
-/// An event that stays in the queue: without its info, which belongs to whoever takes the event.
-fn glance(event: &Event) -> (u32, Vec<u8>) {
-    let mut out = Vec::new();
-    out.extend(event.owner.0.to_ne_bytes());
-    out.extend(0usize.to_ne_bytes());
-    match &event.kind {
-        EventKind::ConnectionRequest(request) => {
-            out.extend(&request.data);
-            (FI_CONNREQ, out)
-        }
-        EventKind::Connected(data) => {
-            out.extend(data);
-            (FI_CONNECTED, out)
-        }
-        EventKind::Shutdown => (FI_SHUTDOWN, out),
-        EventKind::Joined => (FI_JOIN_COMPLETE, joined(event.owner)),
-        EventKind::User(number, bytes) => (*number, bytes.clone()),
-        EventKind::Failed { .. } => (0, Vec::new()),
-    }
-}
-
-/// Puts a request behind `info->handle` of the entry that was rendered for it.
-fn attach(bytes: &[u8], request: ofi_engine::eq::ConnectionRequest) {
-    let Some(address) = bytes.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(usize::from_ne_bytes) else {
-        return;
-    };
-    let info: *mut fi_info = core::ptr::with_exposed_provenance_mut(address);
-    let fid = object::header::<ConnReqObj>(core::ptr::null_mut());
-    let handle = object::install(ConnReqObj { fid, request: Mutex::new(Some(request)) });
-    // SAFETY: `render` made the info and put its address there.
-    if let Some(info) = unsafe { info.as_mut() } {
-        info.handle = handle.cast();
-    }
 }
 
 unsafe extern "C" fn sread(
@@ -249,7 +226,8 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, entry: *mut fi_eq_err_entry, _flag
     let (user, room) = (entry.err_data, entry.err_data_size);
     let mut filled = fi_eq_err_entry {
         fid: core::ptr::with_exposed_provenance_mut(owner.0),
-        context: context_of(owner),
+        // SAFETY: as in `read`.
+        context: unsafe { context_of(owner) },
         data: 0,
         err: errno.raw(),
         prov_errno: cause.code(),

@@ -2,14 +2,14 @@
 
 use super::absent;
 use crate::abi::{
-    FI_PEER, fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep,
-    fid_wait,
+    fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
 };
 use crate::convert;
-use crate::guard::{put, refuse};
+use crate::guard::make;
 use crate::object::{self, CntrObj, CqObj, EqObj, FabricObj, WaitObj, ours};
 use crate::opened::Listed;
 use crate::ops::{domain, eq, passive, wait};
+use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, Version};
 use ofi_sync::busy::Children;
@@ -68,21 +68,15 @@ unsafe extern "C" fn open_domain2(
     context: *mut c_void,
 ) -> c_int {
     let fabric = ours!(FabricObj, fabric.cast());
-    if flags & !FI_PEER != 0 || flags & FI_PEER != 0 || out.is_null() {
-        return Errno::EINVAL.negative();
-    }
     // SAFETY: null or a valid info by fi_domain(3).
-    let Some(info) = (unsafe { info.as_ref() }) else { return Errno::EINVAL.negative() };
-    // SAFETY: the info is valid, so are its parts.
-    let info = unsafe { convert::info(info, &fabric.provider) };
-    match domain::open(fabric, &info, context) {
-        // SAFETY: `out` is not null, so valid by fi_domain(3).
-        Ok(domain) => match unsafe { put(out, domain) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let (Some(info), 0) = (unsafe { info.as_ref() }, flags) else { return Errno::EINVAL.negative() };
+    let open = |_: &Watch| {
+        // SAFETY: the info is valid, so are its parts.
+        let info = unsafe { convert::info(info, &fabric.provider) };
+        domain::open(fabric, &info, context)
+    };
+    // SAFETY: `out` is null or valid by fi_domain(3), and the domain is new.
+    unsafe { make(out, "open a domain", open) }
 }
 
 unsafe extern "C" fn open_passive(
@@ -93,17 +87,14 @@ unsafe extern "C" fn open_passive(
 ) -> c_int {
     let fabric = ours!(FabricObj, fabric.cast());
     // SAFETY: null or a valid info by fi_passive_ep(3).
-    let (Some(info), false) = (unsafe { info.as_ref() }, out.is_null()) else { return Errno::EINVAL.negative() };
-    // SAFETY: the info is valid, so are its parts.
-    let info = unsafe { convert::info(info, &fabric.provider) };
-    match passive::open(fabric, info, context) {
-        // SAFETY: `out` is not null, so valid by fi_passive_ep(3).
-        Ok(pep) => match unsafe { put(out, pep) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let Some(info) = (unsafe { info.as_ref() }) else { return Errno::EINVAL.negative() };
+    let open = |_: &Watch| {
+        // SAFETY: the info is valid, so are its parts.
+        let info = unsafe { convert::info(info, &fabric.provider) };
+        passive::open(fabric, info, context)
+    };
+    // SAFETY: `out` is null or valid by fi_passive_ep(3), and the passive endpoint is new.
+    unsafe { make(out, "open a passive endpoint", open) }
 }
 
 unsafe extern "C" fn eq_open(
@@ -116,14 +107,9 @@ unsafe extern "C" fn eq_open(
     // SAFETY: null or valid attributes by fi_eq_open(3).
     let attr = unsafe { attr.as_ref() };
     // SAFETY: fi_eq_open(3) passes an open wait set where it is asked for.
-    match unsafe { eq::open(fabric, attr, context) } {
-        // SAFETY: null or valid by fi_eq_open(3).
-        Ok(eq) => match unsafe { put(out, eq) } {
-            Ok(()) => 0,
-            Err(errno) => errno.negative(),
-        },
-        Err(error) => refuse(&error),
-    }
+    let open = |_: &Watch| unsafe { eq::open(fabric, attr, context) };
+    // SAFETY: `out` is null or valid by fi_eq_open(3), and the queue is new.
+    unsafe { make(out, "open an event queue", open) }
 }
 
 unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
@@ -137,7 +123,8 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
         // SAFETY: as above: each is null or an open object, ours or another library's.
         let result = match unsafe { waits(fid) } {
             Some(result) => result,
-            None => Err(Errno::EINVAL),
+            // SAFETY: as above.
+            None => Err(unsafe { object::unfit(fid) }),
         };
         if let Err(errno) = result {
             return errno.negative();
@@ -169,13 +156,8 @@ unsafe fn waits(fid: *mut fid) -> Option<core::result::Result<(), Errno>> {
 
 unsafe extern "C" fn wait_open(fabric: *mut fid_fabric, attr: *mut fi_wait_attr, out: *mut *mut fid_wait) -> c_int {
     let fabric = ours!(FabricObj, fabric.cast());
-    if out.is_null() {
-        return Errno::EINVAL.negative();
-    }
     // SAFETY: null or valid attributes by fi_wait_open(3).
-    match wait::open(fabric, unsafe { attr.as_ref() }) {
-        // SAFETY: `out` is not null, so valid by fi_wait_open(3).
-        Ok(set) => unsafe { put(out, set) }.map_or_else(Errno::negative, |()| 0),
-        Err(error) => refuse(&error),
-    }
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: `out` is null or valid by fi_wait_open(3), and the set is new.
+    unsafe { make(out, "open a wait set", |_| wait::open(fabric, attr)) }
 }

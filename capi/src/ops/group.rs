@@ -2,8 +2,9 @@
 
 use super::absent;
 use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
-use crate::guard::{refuse, socket_addr};
+use crate::guard::{make, socket_addr};
 use crate::object::{self, EpObj, McObj, ours};
+use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::eq::Owner;
@@ -32,31 +33,31 @@ pub(super) unsafe extern "C" fn join(
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: null or a socket address by fi_join(3).
-    let (Some(group), false) = (unsafe { socket_addr(addr) }, out.is_null()) else { return Errno::EINVAL.negative() };
+    let Some(group) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
     let both = flags & (send | receive) == 0;
-    let c = fid_mc { fid: object::header::<McObj>(context), fi_addr: FiAddr::UNSPEC.0 };
-    let object = McObj { c, ep: ep.control.clone(), group, parent: ep.dependents.add() };
-    let mc = object::install(object);
-    let owner = Owner(mc.expose_provenance());
-    // SAFETY: made above and not given away before this has been called.
-    let mut joined = |handle: FiAddr| unsafe { (*mc).c.fi_addr = handle.0 };
-    match ep.control.join(group, (both || flags & send != 0, both || flags & receive != 0), owner, &mut joined) {
-        Ok(()) => {
-            // SAFETY: not null, so valid by fi_join(3).
-            unsafe { out.write(mc.cast()) };
-            0
-        }
-        Err(error) => {
+    let (send, receive) = (both || flags & send != 0, both || flags & receive != 0);
+    let open = |_: &Watch| {
+        ep.default_eq()?;
+        let c = fid_mc { fid: object::header::<McObj>(context), fi_addr: FiAddr::UNSPEC.0 };
+        let object = McObj { c, ep: ep.control.clone(), group, receive, parent: ep.dependents.add() };
+        let mc = object::install(object);
+        let owner = Owner(mc.expose_provenance());
+        // SAFETY: made above and not given away before this has been called.
+        let mut joined = |handle: FiAddr| unsafe { (*mc).c.fi_addr = handle.0 };
+        if let Err(error) = ep.control.join(group, (send, receive), owner, &mut joined) {
             // SAFETY: made above and not given away.
             drop(unsafe { object::reclaim::<McObj>(mc.cast()) });
-            refuse(&error)
+            return Err(error);
         }
-    }
+        Ok(mc.cast())
+    };
+    // SAFETY: `out` is null or valid by fi_join(3), and the group's object is new.
+    unsafe { make(out, "join a group", open) }
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mc = ours!(McObj, fid);
-    mc.ep.leave(&mc.group, FiAddr(mc.c.fi_addr), Owner(fid.addr()));
+    mc.ep.leave(&mc.group, mc.receive, FiAddr(mc.c.fi_addr), Owner(fid.addr()));
     // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
     drop(unsafe { object::reclaim::<McObj>(fid) });
     0

@@ -6,7 +6,7 @@ use crate::guard::posted;
 use crate::object::EpObj;
 use core::ffi::c_void;
 use core::marker::PhantomData;
-use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_core::{Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_memory::{Buffer, Span};
 use ofi_sync::primitive::Ordering;
@@ -16,6 +16,29 @@ const IOV_LIMIT: usize = 8;
 
 /// The tables for one kind of endpoint.
 pub(crate) struct Tables<E>(PhantomData<E>);
+
+/// What is behind the calls of a capability that an endpoint was not opened with: `Tables<NotAsked>` fits every endpoint.
+pub(crate) struct NotAsked;
+
+impl Posts for NotAsked {
+    fn send(&self, _: SendOp) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn receive(&self, _: RecvOp) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// The tables of an endpoint with these capabilities (fi_getinfo(3): what was not asked for is not enabled). Whoever names
+/// no kind of transfer at all gets messages.
+pub(crate) fn tables<E: Posts>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_ops_tagged) {
+    let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
+    let messages = caps.contains(Caps::MSG) || !caps.intersects(others);
+    (
+        if messages { Tables::<E>::MSG } else { Tables::<NotAsked>::MSG },
+        if caps.contains(Caps::TAGGED) { Tables::<E>::TAGGED } else { Tables::<NotAsked>::TAGGED },
+    )
+}
 
 impl<E: Posts> Tables<E> {
     pub(crate) const MSG: &'static fi_ops_msg = &fi_ops_msg {
@@ -47,12 +70,13 @@ impl<E: Posts> Tables<E> {
 /// The object and its engine.
 ///
 /// # Safety
-/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`.
+/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for [`NotAsked`].
 #[inline]
 unsafe fn parts<'a, E: Posts>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
     // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*ep.cast::<EpObj>() };
-    // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object.
+    // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object; or `E` has no bytes,
+    // which any pointer that is not null has.
     let engine = unsafe { &*object.hot.cast::<E>() };
     (object, engine)
 }

@@ -5,6 +5,7 @@ pub(crate) mod av;
 pub(crate) mod cm;
 pub(crate) mod cntr;
 pub(crate) mod cq;
+pub(crate) mod dead;
 pub(crate) mod domain;
 pub(crate) mod endpoint;
 pub(crate) mod eq;

@@ -7,7 +7,9 @@ use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj, ours
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};
+use ofi_engine::endpoint::peer_account;
 use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::hello::MAX_USER_DATA;
 use ofi_engine::transport::Listener;
 use ofi_engine::{EventQueue, PassiveEndpoint};
 use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
@@ -54,9 +56,10 @@ pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Resu
     if !matches!(info.ep.kind, EndpointType::MSG | EndpointType::UNSPEC) {
         return Err(Error::new(Errno::EINVAL, format!("open a passive endpoint of type {}", info.ep.kind)));
     }
+    let format = info.addr_format;
     let control = ofi_registry::open(&info.clone(), None, Open(info))??;
     let c = fid_pep { fid: object::header::<PepObj>(context), ops: &OPS, cm: &CM };
-    Ok(object::install(PepObj { c, control, parent: fabric.children.add() }).cast())
+    Ok(object::install(PepObj { c, control, format, parent: fabric.children.add() }).cast())
 }
 
 struct Open(Info);
@@ -65,7 +68,9 @@ impl DomainVisitor for Open {
     type Output = Result<Box<dyn PepControl>>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let format = self.0.addr_format;
-        let opener = Box::new(move |addr| provider.open_listener(addr, format));
+        let class = ofi_registry::class_of(&self.0, provider.name())?;
+        let account = peer_account();
+        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
         Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
     }
 
@@ -96,6 +101,9 @@ impl<L: Listener> PepControl for Held<L> {
             .ok_or_else(|| Error::new(Errno::EINVAL, "reject a request of another provider"))?;
         self.0.refuse(asked, data)
     }
+    fn set_backlog(&self, requests: usize) {
+        self.0.set_backlog(requests);
+    }
     fn close(&self) {
         self.0.close();
     }
@@ -119,13 +127,18 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
 }
 
-unsafe extern "C" fn control(_fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    match command {
-        // The system's own limit is asked for; a smaller wish changes nothing that a program could see.
-        FI_BACKLOG if !arg.is_null() => 0,
-        FI_BACKLOG => Errno::EINVAL.negative(),
-        _ => Errno::ENOSYS.negative(),
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let pep = ours!(PepObj, fid);
+    if command != FI_BACKLOG {
+        return Errno::ENOSYS.negative();
     }
+    // SAFETY: with FI_BACKLOG the argument is an int, or null (fi_endpoint(3)).
+    let backlog = unsafe { arg.cast::<c_int>().as_ref() }.copied();
+    let Some(backlog) = backlog.and_then(|backlog| usize::try_from(backlog).ok()) else {
+        return Errno::EINVAL.negative();
+    };
+    pep.control.set_backlog(backlog);
+    0
 }
 
 unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
@@ -151,6 +164,6 @@ unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c
     // SAFETY: the request is used up, and fi_reject(3) ends the life of its handle.
     drop(unsafe { object::reclaim::<ConnReqObj>(handle) });
     // SAFETY: fi_reject(3) passes `len` bytes of data, or null.
-    let data = unsafe { bytes(param, len) };
+    let data = unsafe { bytes(param, len.min(MAX_USER_DATA)) };
     status(pep.control.refuse(request, &data))
 }

@@ -40,7 +40,7 @@ impl Polled {
         match &mut self.what {
             What::Queue(queue) => queue.check() && room,
             What::Counter(counter, last) => {
-                let now = (counter.read(), counter.read_errors());
+                let now = counter.check();
                 room && core::mem::replace(last, now) != now
             }
         }
@@ -94,10 +94,11 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
     let member = match (queue, counter) {
         (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.hold() },
         (_, Ok(cntr)) => {
-            let now = (cntr.control.read(), cntr.control.read_errors());
+            let now = cntr.control.check();
             Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.hold() }
         }
-        _ => return Errno::EINVAL.negative(),
+        // SAFETY: as above.
+        _ => return unsafe { object::unfit(fid) }.negative(),
     };
     let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
     if !members.iter().any(|other| other.fid == fid) {

@@ -204,6 +204,9 @@ impl Port for CondPort {
     fn alarm(&self, when: Option<Instant>) {
         self.inner.alarm(when);
     }
+    fn apart(&self) -> Option<&dyn Port> {
+        self.inner.apart()
+    }
     fn descriptor(&self) -> Descriptor {
         self.inner.descriptor()
     }

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "process.h"
+#include "scenario.h"
 #include "side.h"
 
 #define SENT_MSG	(FI_SEND | FI_MSG)
@@ -377,7 +379,9 @@ static void connect_scenario(void)
 		CHECK(err.op_context == data && err.err == FI_ECONNRESET);
 		CHECK(fi_send(client.ep, in, 8, NULL, 0, NULL) == -FI_ENOTCONN);
 		close_side(&client);
-		/* Who ended it hears no more of it. */
+		/* Who ended it hears of the peer's end too, once. */
+		CHECK(event(server.eq, &got, sizeof(got), sizeof(got.cm)) == FI_SHUTDOWN);
+		CHECK(got.cm.fid == &server.ep->fid);
 		for (len = 0; len < 1000; len++)
 			CHECK(fi_eq_read(server.eq, &number, &got, sizeof(got), 0) == -FI_EAGAIN);
 		CHECK(fi_close(&server.ep->fid) == 0);
@@ -401,48 +405,6 @@ static void connect_scenario(void)
 	CHECK(fi_eq_read(client.eq, &number, &back, sizeof(back), 0) == -FI_EAGAIN);
 	close_side(&client);
 	close_side(&server);
-}
-
-/* A process of its own with pipes to and from it. */
-static pid_t child(void (*body)(int in, int out), int *to, int *from)
-{
-	int down[2], up[2];
-	pid_t pid;
-
-	CHECK(pipe(down) == 0 && pipe(up) == 0);
-	fflush(NULL);
-	pid = fork();
-	CHECK(pid >= 0);
-	if (!pid) {
-		alarm(100);
-		close(down[1]);
-		close(up[0]);
-		body(down[0], up[1]);
-		exit(0);
-	}
-	close(down[0]);
-	close(up[1]);
-	*to = down[1];
-	*from = up[0];
-	return pid;
-}
-
-static void tell(int fd, const void *data, size_t len)
-{
-	CHECK(write(fd, data, len) == (ssize_t) len);
-}
-
-static void hear(int fd, void *data, size_t len)
-{
-	char *at = data;
-
-	while (len) {
-		ssize_t got = read(fd, at, len);
-
-		CHECK(got > 0);
-		at += got;
-		len -= (size_t) got;
-	}
 }
 
 static void echo(int in, int out)
@@ -861,7 +823,7 @@ static void wake(void)
 		int by_epoll = turn / 2 % 2 && !(signalled && within_host());
 		ssize_t ret = 0;
 
-		if (turn % 10 == 5) {
+		if (turn % 50 == 5) {
 			/* Nobody wakes it: the timeout does, and not early. */
 			start = seconds();
 			CHECK(fi_cq_sread(reader.cq, &entry, 1, NULL, 1) == -FI_EAGAIN);
@@ -907,19 +869,12 @@ static void wake(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*run)(void); } scenarios[] = {
+	static const struct scenario scenarios[] = {
 		{ "calls", calls }, { "connect", connect_scenario }, { "kill", kill_scenario }, { "refused", refused },
 		{ "blackhole", blackhole }, { "stopped", stopped }, { "inject_close", inject_close },
 		{ "all_to_all", all_to_all }, { "wake", wake },
+		{ NULL, NULL },
 	};
-	size_t i;
 
-	for (i = 0; argc == 2 && i < sizeof(scenarios) / sizeof(*scenarios); i++) {
-		if (!strcmp(argv[1], scenarios[i].name)) {
-			scenarios[i].run();
-			return 0;
-		}
-	}
-	fprintf(stderr, "no such scenario\n");
-	return 2;
+	return run_scenario(argc, argv, scenarios);
 }

@@ -172,4 +172,57 @@ static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other,
 	return entry;
 }
 
+/* The event that comes next, of `len` bytes, while both sides make progress. */
+static inline uint32_t event_of(struct side *s, struct side *other, void *buf, size_t len)
+{
+	double end = seconds() + 30;
+	uint32_t number;
+
+	while (seconds() < end) {
+		ssize_t ret = fi_eq_read(s->eq, &number, buf, len, 0);
+
+		if (ret > 0)
+			return number;
+		if (ret == -FI_EAVAIL) {
+			struct fi_eq_err_entry err = { 0 };
+			char text[256];
+
+			fi_eq_readerr(s->eq, &err, 0);
+			fprintf(stderr, "failed: %s: %s\n", fi_strerror(err.err),
+				fi_eq_strerror(s->eq, err.prov_errno, NULL, text, sizeof(text)));
+			exit(1);
+		}
+		CHECK(ret == -FI_EAGAIN);
+		if (other)
+			fi_eq_read(other->eq, &number, NULL, 0, 0);
+	}
+	fprintf(stderr, "no event comes\n");
+	exit(1);
+}
+
+/* Two endpoints that are connected, over what `of_client` says, or what find() finds. */
+static inline void connect_pair(struct side *server, struct side *client, struct fi_info *of_client)
+{
+	struct fi_eq_cm_entry cm;
+	struct fid_pep *pep;
+	char name[64];
+	size_t len = sizeof(name);
+
+	open_domain(server, find(FI_EP_MSG), FI_WAIT_NONE);
+	CHECK(fi_passive_ep(server->fabric, server->info, &pep, NULL) == 0);
+	CHECK(fi_pep_bind(pep, &server->eq->fid, 0) == 0);
+	CHECK(fi_listen(pep) == 0);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0);
+	open_domain(client, of_client ? of_client : find(FI_EP_MSG), FI_WAIT_NONE);
+	open_ep(client, client->info, 0);
+	CHECK(fi_connect(client->ep, name, NULL, 0) == 0);
+	CHECK(event_of(server, client, &cm, sizeof(cm)) == FI_CONNREQ);
+	open_ep(server, cm.info, 0);
+	CHECK(fi_accept(server->ep, NULL, 0) == 0);
+	fi_freeinfo(cm.info);
+	CHECK(event_of(server, client, &cm, sizeof(cm)) == FI_CONNECTED);
+	CHECK(event_of(client, server, &cm, sizeof(cm)) == FI_CONNECTED);
+	CHECK(fi_close(&pep->fid) == 0);
+}
+
 #endif

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "scenario.h"
 #include "side.h"
 
 enum { MOST = 64, SLOTS = 16, LARGEST = 1 << 20 };
@@ -581,19 +582,12 @@ static void other_net(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*run)(void); } scenarios[] = {
+	static const struct scenario scenarios[] = {
 		{ "storm", storm }, { "thousand", thousand }, { "crowd", crowd }, { "quiet", quiet },
 		{ "spinning", spinning }, { "other_pids", other_pids }, { "other_net", other_net },
+		{ NULL, NULL },
 	};
-	size_t i;
 
 	setenv("OFI_TEST_PROVIDER", "shm", 1);
-	for (i = 0; argc == 2 && i < sizeof(scenarios) / sizeof(*scenarios); i++) {
-		if (!strcmp(argv[1], scenarios[i].name)) {
-			scenarios[i].run();
-			return 0;
-		}
-	}
-	fprintf(stderr, "no such scenario\n");
-	return 2;
+	return run_scenario(argc, argv, scenarios);
 }

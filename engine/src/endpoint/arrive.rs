@@ -1,8 +1,11 @@
 //! What comes from peers. Everything in here is hostile until [`Frame::parse`] and the tables say otherwise: a frame
 //! that does not fit the state of its own link is a [`Violation`] and costs that link alone.
 
-use super::engine::{Engine, Phase};
-use super::state::{Body, Coming, OVERHEAD, Pull, Receive, ReceiveStage, Role, SendStage, Sender, TAGGED, Unexpected};
+use super::credit::{OVERHEAD, cost_of};
+use super::engine::{Engine, Phase, Work};
+use super::state::{
+    Body, Coming, Fence, Kept, PeerId, Pull, Receive, ReceiveStage, Role, SendStage, Sender, TAGGED, Unexpected,
+};
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
 use ofi_core::{Addr, Caps, Completion, FiAddr};
@@ -10,10 +13,11 @@ use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 
 const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
-
-const fn cost_of(len: usize) -> u64 {
-    len as u64 + OVERHEAD
-}
+/// Messages whose arrival a peer is told of at once, although more may come.
+const ARRIVALS: u32 = 64;
+/// Fences of a link that have not been acknowledged: a sender waits for one before it sends the next, and a failed one may
+/// linger.
+const MOST_FENCES: usize = 16;
 
 /// Key of a slab as the wire and the matcher carry it. Slabs are bounded by queue sizes far below 2^32.
 pub(super) fn key(index: usize) -> u32 {
@@ -21,8 +25,8 @@ pub(super) fn key(index: usize) -> u32 {
 }
 
 impl<K: LockKind> Sink for Engine<K> {
-    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr) -> Verdict {
-        self.handle_incoming(link, hello, from)
+    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict {
+        self.handle_incoming(link, hello, from, vouches)
     }
 
     fn answered(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down> {
@@ -107,7 +111,17 @@ impl<K: LockKind> Sink for Engine<K> {
             && let Some(mut receive) = self.receives.remove(key)
         {
             receive.buffer = Some(landing.buffer);
+            if let Some(Coming::Receive { id: number, .. }) = coming
+                && let Some(link) = self.link(id)
+            {
+                link.fences.retain(|fence| fence.id != number);
+            }
+            let seq = if let ReceiveStage::Pulling(pull) = &receive.stage { Some(pull.seq) } else { None };
             self.fail_receive(receive, &why);
+            // It gets no further: a fence behind it does not wait for it.
+            if let Some(seq) = seq {
+                self.passed(id, seq, AckWanted::Delivery);
+            }
         }
     }
 
@@ -117,6 +131,10 @@ impl<K: LockKind> Sink for Engine<K> {
             self.fail_send(token.0, &why);
         }
         // The next stream's turn.
+        self.list(link);
+    }
+
+    fn room(&mut self, link: LinkId) {
         self.list(link);
     }
 
@@ -137,14 +155,15 @@ impl<K: LockKind> Engine<K> {
         let Self { links, lanes, receives, .. } = self;
         let Some(Some(link)) = links.get_mut(id.index()) else { return false };
         let (src, lane) = (link.src, &mut lanes[TAGGED]);
-        let Some(found) = lane.first(tag, src) else { return false };
+        let Some(found) = lane.first(tag, link.peer) else { return false };
         let ended = receives.end(found, |receive| {
             // Such a receive owns nothing but its ticket.
             let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
-            if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.granted.eager as usize {
+            if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.credit.eager() {
                 return None;
             }
-            let grants = link.pass(cost)?;
+            let grants = link.credit.pass(cost)?;
+            link.seq = link.seq.wrapping_add(1);
             span.write_at(0, bytes);
             lane.take_first();
             let silent = receive.ticket.is_silent();
@@ -168,14 +187,16 @@ impl<K: LockKind> Engine<K> {
             _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
             Frame::Request { id: number, len, label } => self.handle_request(id, number, len, label)?,
             Frame::Pull { id: number, token, len } => self.handle_pull(id, number, token, len)?,
-            Frame::Credit { messages, bytes } => {
+            Frame::Credit { bytes } => {
                 let link = self.link(id).ok_or(UNKNOWN_LINK)?;
-                link.out.bytes = link.out.bytes.saturating_add(bytes);
-                link.out.messages = link.out.messages.saturating_add(messages);
+                link.out = link.out.saturating_add(bytes);
+                link.said_blocked = false;
                 self.list(id);
             }
             Frame::Ack { id: number } => self.handle_ack(id, number)?,
             Frame::Bye => self.link(id).ok_or(UNKNOWN_LINK)?.bye = true,
+            Frame::Blocked { bytes } => self.handle_blocked(id, bytes),
+            Frame::Arrived { count } => self.handle_arrived(id, count)?,
         }
         Ok(Place::Done)
     }
@@ -202,14 +223,15 @@ impl<K: LockKind> Engine<K> {
     ) -> Result<Place, Violation> {
         let len = payload.len();
         let link = self.link(id).ok_or(UNKNOWN_LINK)?;
-        link.charge(cost_of(len))?;
-        if len > link.granted.eager as usize {
+        link.credit.charge(cost_of(len))?;
+        if len > link.credit.eager() {
             return Err(Violation("a message is longer than may come unasked"));
         }
+        let sender = self.begin_message(id, number, label)?;
         self.check_av();
-        let src = self.source(id);
-        let Some(found) = self.match_posted(label.lane(), label.tag.unwrap_or(0), src, len as u64) else {
-            return Ok(self.keep_unexpected(id, number, label, payload, src));
+        let (peer, _) = sender;
+        let Some(found) = self.match_posted(label.lane(), label.tag.unwrap_or(0), peer, len as u64) else {
+            return Ok(self.keep_unexpected(id, number, label, payload, sender));
         };
         match payload {
             Arriving::Here(bytes) => {
@@ -225,9 +247,6 @@ impl<K: LockKind> Engine<K> {
                 let Some(receive) = self.receives.get_mut(found) else { return Ok(Place::Done) };
                 receive.stage = ReceiveStage::Arriving { link: id };
                 let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
-                if label.wants(AckWanted::Match) {
-                    self.acknowledge(id, number);
-                }
                 if let Some(link) = self.link(id) {
                     link.coming = Some(Coming::Receive { key: found, id: number, label, len });
                 }
@@ -237,58 +256,164 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A message is in its receive, whole: credit and acknowledgements.
+    /// A message of a link begins: its sender, and its place among the messages of the link.
+    fn begin_message(&mut self, id: LinkId, number: u32, label: Label) -> Result<(PeerId, u32), Violation> {
+        let link = self.link(id).ok_or(UNKNOWN_LINK)?;
+        let (peer, seq) = (link.peer, link.seq);
+        link.seq = seq.wrapping_add(1);
+        if label.fenced {
+            let left = self.behind(id, label.ack);
+            if let Some(link) = self.link(id) {
+                if link.fences.len() >= MOST_FENCES {
+                    return Err(Violation("fences that were not waited for"));
+                }
+                link.fences.push(Fence { id: number, level: label.ack, seq, left, reached: false });
+            }
+        }
+        Ok((peer, seq))
+    }
+
+    /// How many messages of a link have not got to a level.
+    #[cold]
+    fn behind(&self, id: LinkId, level: AckWanted) -> usize {
+        let unexpected = self.unexpected.iter().filter(|(_, message)| {
+            let here = matches!(message.body, Body::Here(_));
+            message.link() == Some(id) && (level == AckWanted::Match || !here)
+        });
+        let pulled = |receive: &Receive| matches!(&receive.stage, ReceiveStage::Pulling(pull) if pull.link == id);
+        unexpected.count() + self.receives.iter().filter(|(_, receive)| pulled(receive)).count()
+    }
+
+    /// A message has got to a level: fences behind it wait for one less.
     #[inline]
-    fn arrived(&mut self, id: LinkId, number: u32, label: Label, len: usize) {
-        self.give_back(Some(id), cost_of(len));
-        if label.ack != AckWanted::No {
-            self.acknowledge(id, number);
+    fn passed(&mut self, id: LinkId, seq: u32, level: AckWanted) {
+        if self.link(id).is_some_and(|link| !link.fences.is_empty()) {
+            self.pass_fences(id, seq, level);
         }
     }
 
-    /// Acknowledges a message; once, whichever of match and delivery was wanted.
-    fn acknowledge(&mut self, id: LinkId, number: u32) {
-        if let Some(link) = self.link(id) {
-            link.control.push_back(Frame::Ack { id: number });
+    #[cold]
+    fn pass_fences(&mut self, id: LinkId, seq: u32, level: AckWanted) {
+        let Some(link) = self.link(id) else { return };
+        for fence in link.fences.iter_mut().filter(|fence| fence.level == level) {
+            // Numbers wrap: what is behind a fence is less than half of them away.
+            let before = fence.seq.wrapping_sub(seq).wrapping_sub(1) < u32::MAX / 2;
+            fence.left -= usize::from(before && fence.left > 0);
+        }
+        self.answer_fences(id);
+    }
+
+    /// Acknowledges fences that have nothing before them any more.
+    #[cold]
+    fn answer_fences(&mut self, id: LinkId) {
+        let Some(link) = self.link(id) else { return };
+        let mut done = Vec::new();
+        link.fences.retain(|fence| {
+            let over = fence.reached && fence.left == 0;
+            if over {
+                done.push(fence.id);
+            }
+            !over
+        });
+        link.control.extend(done.iter().map(|id| Frame::Ack { id: *id }));
+        if !done.is_empty() {
             self.list(id);
         }
     }
 
-    fn keep_unexpected(&mut self, id: LinkId, number: u32, label: Label, payload: Arriving<'_>, src: FiAddr) -> Place {
+    /// A message is in its receive, whole: credit and acknowledgements.
+    #[inline]
+    fn arrived(&mut self, id: LinkId, number: u32, label: Label, len: usize) {
+        self.give_back(Some(id), cost_of(len));
+        self.reached(id, number, label, AckWanted::Match);
+    }
+
+    /// A message has got to a level, and to all before it.
+    #[inline]
+    fn reached(&mut self, id: LinkId, number: u32, label: Label, level: AckWanted) {
+        match (label.ack, level) {
+            (AckWanted::No, _) | (AckWanted::Match, AckWanted::Arrival | AckWanted::Delivery) => {}
+            (AckWanted::Arrival, _) => self.note_arrival(id),
+            (AckWanted::Delivery | AckWanted::Match, _) => self.acknowledge(id, number, label.fenced),
+        }
+    }
+
+    /// Acknowledges a message; one with a fence when those before it have got as far.
+    fn acknowledge(&mut self, id: LinkId, number: u32, fenced: bool) {
+        let Some(link) = self.link(id) else { return };
+        if fenced {
+            link.fences.iter_mut().filter(|fence| fence.id == number).for_each(|fence| fence.reached = true);
+            return self.answer_fences(id);
+        }
+        link.control.push_back(Frame::Ack { id: number });
+        self.list(id);
+    }
+
+    /// The peer is to hear that a message has arrived: soon, with others.
+    fn note_arrival(&mut self, id: LinkId) {
+        let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
+        link.arrived += 1;
+        if link.arrived >= ARRIVALS {
+            self.list(id);
+        } else if !core::mem::replace(&mut link.lazy, true) {
+            self.lazy.push(id);
+            self.work.add(Work::DEFERRED);
+        }
+    }
+
+    /// Nothing more is there to read: peers hear what has arrived.
+    #[cold]
+    pub(super) fn tell_arrivals(&mut self) {
+        while let Some(id) = self.lazy.pop() {
+            if let Some(link) = self.link(id) {
+                link.lazy = false;
+                self.list(id);
+            }
+        }
+    }
+
+    fn keep_unexpected(
+        &mut self,
+        id: LinkId,
+        number: u32,
+        label: Label,
+        payload: Arriving<'_>,
+        sender: (PeerId, u32),
+    ) -> Place {
         if self.phase == Phase::Closing {
             // Nobody will receive it; reading on lets the peer's bye through.
             return Place::Done;
         }
         let len = payload.len();
-        let addr = if src == FiAddr::UNSPEC { self.peer_addr(id) } else { None };
-        let mut buffer = self.spare(len);
         let (body, place) = match payload {
             Arriving::Here(bytes) => {
-                buffer.extend_from_slice(bytes);
-                if label.wants(AckWanted::Delivery) {
-                    self.acknowledge(id, number);
+                if label.ack != AckWanted::Match {
+                    self.reached(id, number, label, AckWanted::Delivery);
                 }
-                (Body::Here(buffer), Place::Done)
+                (Body::Here(Kept::new(bytes)), Place::Done)
             }
             Arriving::Coming(_) => {
-                buffer.resize(len, 0);
-                let landing = Landing { buffer: Buffer::Owned(buffer), at: 0, take: len };
-                (Body::Coming { link: id, claimed: None }, Place::Into(landing))
+                let landing = Landing { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len };
+                (Body::Coming { claimed: None }, Place::Into(landing))
             }
         };
         let coming = matches!(body, Body::Coming { .. });
-        let key =
-            self.queue(Unexpected { body, label, id: number, len, src, addr, link: Some(id), lane: label.lane() });
+        let key = self.queue(body, label, number, len, id, sender);
         if coming && let Some(link) = self.link(id) {
             link.coming = Some(Coming::Unexpected { key });
         }
         place
     }
 
-    fn queue(&mut self, message: Unexpected) -> u32 {
-        let (lane, tag, src) = (message.lane, message.label.tag.unwrap_or(0), message.src);
-        let key = key(self.unexpected.insert(message));
-        self.lanes[lane].push_unexpected(tag, src, key);
+    fn queue(&mut self, body: Body, label: Label, number: u32, len: usize, id: LinkId, sender: (PeerId, u32)) -> u32 {
+        let (peer, _) = sender;
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.unexpected += 1;
+        }
+        // No longer than what may come unasked.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let key = self.unexpected.insert(Unexpected::new(body, label, number, len, id, sender));
+        self.lanes[label.lane()].push_unexpected(label.tag.unwrap_or(0), peer, key);
         key
     }
 
@@ -309,31 +434,40 @@ impl<K: LockKind> Engine<K> {
         self.peers.get(peer)?.addr
     }
 
+    /// The sender of an unexpected message, as the address vector knows it now, or by its address.
+    fn sender_of(&self, peer: PeerId) -> Sender {
+        let src = self.handle_of(peer);
+        let addr = if self.tells_addr(src) { self.peers.get(peer).and_then(|peer| peer.addr) } else { None };
+        Sender { src, addr: addr.map(Box::new) }
+    }
+
     fn handle_request(&mut self, id: LinkId, number: u32, len: u64, label: Label) -> Result<(), Violation> {
-        self.link(id).ok_or(UNKNOWN_LINK)?.charge(OVERHEAD)?;
+        self.link(id).ok_or(UNKNOWN_LINK)?.credit.charge(OVERHEAD)?;
         if self.phase == Phase::Closing {
             return Ok(());
         }
+        let sender = self.begin_message(id, number, label)?;
         self.check_av();
-        let src = self.source(id);
-        match self.match_posted(label.lane(), label.tag.unwrap_or(0), src, len) {
-            Some(found) => self.pull(found, id, number, label, len, src),
+        let (peer, seq) = sender;
+        match self.match_posted(label.lane(), label.tag.unwrap_or(0), peer, len) {
+            Some(found) => {
+                let src = self.source(id);
+                self.pull(found, Pull { link: id, id: number, label, at: 0, want: 0, total: len, src, seq });
+            }
             None => {
-                let addr = if src == FiAddr::UNSPEC { self.peer_addr(id) } else { None };
-                let body = Body::Requested { link: id, total: len };
-                let lane = label.lane();
-                self.queue(Unexpected { body, label, id: number, len: 0, src, addr, link: Some(id), lane });
+                self.queue(Body::Requested { total: len }, label, number, 0, id, sender);
             }
         }
         Ok(())
     }
 
-    /// Asks for a message that waits at its sender.
-    fn pull(&mut self, receive: u32, id: LinkId, number: u32, label: Label, total: u64, src: FiAddr) {
+    /// Asks for a message that waits at its sender: as much of it as there is room for.
+    fn pull(&mut self, receive: u32, mut pull: Pull) {
         let Some(entry) = self.receives.get_mut(receive) else { return };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
-        let want = usize::try_from(total).unwrap_or(usize::MAX).min(room);
-        entry.stage = ReceiveStage::Pulling(Box::new(Pull { link: id, id: number, label, at: 0, want, total, src }));
+        pull.want = usize::try_from(pull.total).unwrap_or(usize::MAX).min(room);
+        let (id, number, want) = (pull.link, pull.id, pull.want);
+        entry.stage = ReceiveStage::Pulling(Box::new(pull));
         if let Some(link) = self.link(id) {
             link.control.push_back(Frame::Pull { id: number, token: receive, len: want as u64 });
             self.list(id);
@@ -348,10 +482,10 @@ impl<K: LockKind> Engine<K> {
     fn pulled(&mut self, receive: u32) {
         let Some(mut entry) = self.receives.remove(receive) else { return };
         if let ReceiveStage::Pulling(pull) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
-            let Pull { link, id, label, want, total, src, .. } = *pull;
-            if label.wants(AckWanted::Delivery) {
-                self.acknowledge(link, id);
-            }
+            let Pull { link, id, label, want, total, src, seq, .. } = *pull;
+            self.passed(link, seq, AckWanted::Delivery);
+            self.passed(link, seq, AckWanted::Match);
+            self.reached(link, id, label, AckWanted::Match);
             let addr = self.addr_to_tell(src, link);
             self.finish_receive(entry, label, want, total, Sender { src, addr });
         }
@@ -359,7 +493,7 @@ impl<K: LockKind> Engine<K> {
 
     fn handle_segment(&mut self, id: LinkId, token: u32, payload: Arriving<'_>) -> Result<Place, Violation> {
         const STRAY: Violation = Violation("a segment of a message that was not pulled");
-        if self.phase == Phase::Closing {
+        if self.is_ending() {
             return Ok(Place::Done);
         }
         let receive = self.receives.get_mut(token).ok_or(STRAY)?;
@@ -398,21 +532,27 @@ impl<K: LockKind> Engine<K> {
 
     fn unexpected_is_here(&mut self, id: LinkId, key: u32, buffer: Buffer) {
         let Buffer::Owned(bytes) = buffer else { return };
-        let Some(message) = self.unexpected.get_mut(key as usize) else { return };
-        let claimed = if let Body::Coming { claimed, .. } = &message.body { *claimed } else { None };
-        message.body = Body::Here(bytes);
-        if message.label.wants(AckWanted::Delivery) {
-            let number = message.id;
-            self.acknowledge(id, number);
+        let Some(message) = self.unexpected.get_mut(key) else { return };
+        let claimed = if let Body::Coming { claimed } = &message.body { *claimed } else { None };
+        message.body = Body::Here(Kept::Long(bytes.into_boxed_slice()));
+        let (number, label, seq) = (message.id, message.label(), message.seq);
+        if label.ack != AckWanted::Match {
+            self.reached(id, number, label, AckWanted::Delivery);
         }
+        self.passed(id, seq, AckWanted::Delivery);
         if let Some(receive) = claimed {
             self.give(receive, key);
         }
     }
 
+    /// Whether this side has ended the connection, or closes: what a peer says of operations that have ended does not count.
+    const fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Closing | Phase::ShutDown)
+    }
+
     fn handle_pull(&mut self, id: LinkId, number: u32, token: u32, len: u64) -> Result<(), Violation> {
         const STRAY: Violation = Violation("a pull of a message that was not offered");
-        if self.phase == Phase::Closing {
+        if self.is_ending() {
             return Ok(());
         }
         let send = self.sends.get_mut(number as usize).ok_or(STRAY)?;
@@ -430,21 +570,21 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// The last byte of a pulled message has been sent. Being pulled it was matched; delivery is acknowledged.
+    /// The last byte of a pulled message has been sent. That it is in place is acknowledged.
     pub(super) fn stream_is_sent(&mut self, number: u32, link: LinkId) {
         match self.sends.get_mut(number as usize) {
-            Some(send) if send.label.ack == AckWanted::Delivery => send.stage = SendStage::Sent { link },
+            Some(send) if send.label.ack != AckWanted::No => send.stage = SendStage::Sent { link },
             _ => self.finish_send(number),
         }
     }
 
     fn handle_ack(&mut self, id: LinkId, number: u32) -> Result<(), Violation> {
         const STRAY: Violation = Violation("an acknowledgement that was not asked for");
-        if self.phase == Phase::Closing {
+        if self.is_ending() {
             return Ok(());
         }
         let send = self.sends.get_mut(number as usize).ok_or(STRAY)?;
-        if send.label.ack == AckWanted::No {
+        if !matches!(send.label.ack, AckWanted::Delivery | AckWanted::Match) {
             return Err(STRAY);
         }
         match &mut send.stage {
@@ -455,64 +595,74 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Gives a message to a receive that it fits since its sender has a name.
+    /// The peer has so many more of the messages of whose arrival we want to hear.
+    fn handle_arrived(&mut self, id: LinkId, count: u32) -> Result<(), Violation> {
+        if self.is_ending() {
+            return Ok(());
+        }
+        for _ in 0..count {
+            let link = self.link(id).ok_or(UNKNOWN_LINK)?;
+            let number = link.unarrived.pop_front().ok_or(Violation("more arrivals than messages"))?;
+            // Its operation may have ended otherwise.
+            let Some(send) = self.sends.get_mut(number as usize) else { continue };
+            match &mut send.stage {
+                SendStage::Sent { link } if *link == id => self.finish_send(number),
+                SendStage::Sending { link, acked } if *link == id => *acked = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches the messages that wait with receives that they may fit now, each where it stands.
     #[cold]
-    pub(super) fn give_renamed(&mut self, lane: usize, message: u32, receive: u32) {
-        let Some(role) = self.receives.get(receive).map(|receive| receive.role) else { return };
-        let Role::Multi(multi) = role else { return self.give(receive, message) };
-        let Some((total, tag, src)) = self
-            .unexpected
-            .get(message as usize)
-            .map(|message| (message.total(), message.label.tag.unwrap_or(0), message.src))
-        else {
+    pub(super) fn match_again(&mut self, lane: usize) {
+        if self.lanes[lane].posted_len() == 0 {
             return;
-        };
-        match self.carve(receive, multi, total) {
-            Some(part) => self.give(part, message),
-            // The buffer is full: another receive may fit.
-            None => match self.match_posted(lane, tag, src, total) {
-                Some(other) => self.give(other, message),
-                None => self.lanes[lane].push_unexpected(tag, src, message),
-            },
+        }
+        let waiting: Vec<u32> = self.lanes[lane].unexpected().collect();
+        for key in waiting {
+            let Some(message) = self.unexpected.get(key) else { continue };
+            let (tag, peer, total) = (message.label().tag.unwrap_or(0), message.peer, message.total());
+            if let Some(receive) = self.match_posted(lane, tag, peer, total) {
+                self.lanes[lane].drop_unexpected(key);
+                self.give(receive, key);
+            }
         }
     }
 
     /// Gives an unexpected message to a receive, both out of the matcher already.
     pub(super) fn give(&mut self, receive: u32, message: u32) {
-        let Some(entry) = self.unexpected.get_mut(message as usize) else { return };
-        match &mut entry.body {
-            Body::Coming { link, claimed } => {
-                *claimed = Some(receive);
-                let link = *link;
-                if let Some(receive) = self.receives.get_mut(receive) {
-                    receive.stage = ReceiveStage::Arriving { link };
-                }
+        let Some(entry) = self.unexpected.get_mut(message) else { return };
+        let link = entry.link();
+        if let Body::Coming { claimed } = &mut entry.body {
+            *claimed = Some(receive);
+            if let (Some(receive), Some(link)) = (self.receives.get_mut(receive), link) {
+                receive.stage = ReceiveStage::Arriving { link };
             }
-            Body::Requested { link, total } => {
-                let (link, total) = (*link, *total);
-                let entry = self.unexpected.remove(message as usize);
-                self.pull(receive, link, entry.id, entry.label, total, entry.src);
+            return;
+        }
+        let src = entry.peer;
+        let who = self.sender_of(src);
+        let Some(entry) = self.take_unexpected(message) else { return };
+        let (label, id, seq) = (entry.label(), entry.id, entry.seq);
+        match entry.body {
+            Body::Coming { .. } => {}
+            Body::Requested { total } => {
+                let Some(link) = link else { return };
+                self.pull(receive, Pull { link, id, label, at: 0, want: 0, total, src: who.src, seq });
             }
-            Body::Here(_) => {
-                let entry = self.unexpected.remove(message as usize);
-                let Body::Here(bytes) = entry.body else { return };
+            Body::Here(bytes) => {
                 if let Some(mut receive) = self.receives.remove(receive) {
-                    let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, &bytes));
-                    let addr = entry.addr.filter(|_| self.tells_addr(entry.src)).map(Box::new);
-                    self.finish_receive(
-                        receive,
-                        entry.label,
-                        placed,
-                        entry.len as u64,
-                        Sender { src: entry.src, addr },
-                    );
+                    let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
+                    self.finish_receive(receive, label, placed, u64::from(entry.len), who);
                 }
-                self.recycle(bytes);
-                self.give_back(entry.link, cost_of(entry.len));
-                if entry.label.wants(AckWanted::Match)
-                    && let Some(link) = entry.link
-                {
-                    self.acknowledge(link, entry.id);
+                self.give_back(link, cost_of(entry.len as usize));
+                if let Some(link) = link {
+                    self.passed(link, seq, AckWanted::Match);
+                    if label.ack == AckWanted::Match {
+                        self.reached(link, id, label, AckWanted::Match);
+                    }
                 }
             }
         }

@@ -1,9 +1,10 @@
 //! The tables with their invariants: peers are found by address and by handle, operations complete once, credit is
 //! given back. What arrives is in `arrive.rs`, what is posted in `post.rs`, how links begin and end in `links.rs`.
 
+use super::credit::cost_of;
 use super::state::{
-    Body, Claim, Config, Link, MIN_MULTI_RECV, MSG, Multi, Outgoing, Peer, PeerId, PeerState, Receive, ReceiveStage,
-    Role, Sender, TAGGED, Unexpected,
+    Claim, Config, Link, MIN_MULTI_RECV, Multi, Outgoing, PEER_COST, Peer, PeerId, PeerState, Receive, ReceiveStage,
+    Role, Sender, Unexpected,
 };
 use crate::av::AddressVector;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
@@ -26,10 +27,43 @@ pub(super) enum Phase {
     New,
     /// Enabled.
     Enabled,
+    /// This side has ended the connection; the peer's end is awaited.
+    ShutDown,
     /// A connection that has ended.
     Ended,
     /// Being closed.
     Closing,
+}
+
+/// What there may be to do: one word, which is looked at in every poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work(u8);
+
+impl Work {
+    /// Links are listed, or blocked ones may get more.
+    pub(super) const LISTED: Self = Self(1);
+    /// [`Engine::tick`] has something to do, now or when it is due.
+    pub(super) const STIRRED: Self = Self(2);
+    /// Something is put off until there is nothing more to read, or for so many polls: [`Engine::see_to_deferred`].
+    pub(super) const DEFERRED: Self = Self(4);
+
+    #[inline(always)]
+    pub(super) const fn add(&mut self, work: Self) {
+        self.0 |= work.0;
+    }
+
+    pub(super) const fn remove(&mut self, work: Self) {
+        self.0 &= !work.0;
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_any(self) -> bool {
+        self.0 != 0
+    }
+
+    pub(super) const fn has(self, work: Self) -> bool {
+        self.0 & work.0 != 0
+    }
 }
 
 #[derive(Debug)]
@@ -38,18 +72,26 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) phase: Phase,
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) link_count: usize,
-    pub(super) peers: Slab<Peer>,
+    pub(super) peers: Table<Peer>,
     pub(super) by_addr: HashMap<Addr, PeerId>,
-    /// Peers by handle; `usize::MAX` where none is known yet.
+    /// Peers by handle; [`NO_PEER`] where none is known yet.
     pub(super) by_handle: Vec<PeerId>,
+    /// Links whose peers claim a name without proof: for each name the latest of each host.
+    pub(super) claimed: HashMap<Addr, Vec<LinkId>>,
     pub(super) av: Option<Arc<AddressVector>>,
     pub(super) av_epoch: u64,
+    /// How many unexpected messages are of links that are gone.
+    pub(super) orphans: usize,
+    /// The number that the address vector knows this endpoint by.
+    pub(super) reader: usize,
+    /// It has been told that receives wait for handles.
+    awaits: bool,
     pub(super) lanes: [Matcher; 2],
     pub(super) receives: Table<Receive>,
     /// Buffers for several messages.
     pub(super) multis: Slab<Multi>,
     pub(super) min_multi_recv: usize,
-    pub(super) unexpected: Slab<Unexpected>,
+    pub(super) unexpected: Table<Unexpected>,
     /// Messages that peeks reserved.
     pub(super) claims: Vec<Claim>,
     pub(super) sends: Slab<Outgoing>,
@@ -60,8 +102,8 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) fences: usize,
     /// A message was cut, which has been logged.
     pub(super) cut: bool,
-    /// A peer may be in [`PeerState::Yielding`].
-    pub(super) yielding: bool,
+    /// Links that were lost with operations, for the log.
+    pub(super) losses: log::Repeated,
     /// Connections begun.
     pub(super) attempts: u64,
     pub(super) out: Outlets<K>,
@@ -70,14 +112,25 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) todo: Vec<LinkId>,
     /// Links that the transport is to drop.
     pub(super) abandoned: Vec<(LinkId, Option<Down>)>,
-    /// Empty buffers of small unexpected messages, to be used again.
-    pub(super) spare: Vec<Vec<u8>>,
+    /// Links of which the peer hears what has arrived when there is nothing more to read.
+    pub(super) lazy: Vec<LinkId>,
+    /// Links whose peers have no credit for what they want to send next.
+    pub(super) blocked: Vec<LinkId>,
+    /// The account has room again, which such links may need.
+    pub(super) freed: bool,
+    /// What the account held when such a link did not get what it needs, in bytes.
+    pub(super) starved_at: Option<usize>,
+    /// Polls since what is deferred was seen to last.
+    deferrals: u32,
+    /// What there may be to do besides what the transport does.
+    pub(super) work: Work,
 }
 
-/// Spare buffers kept, and how large one may be.
-const SPARE_COUNT: usize = 256;
-const SPARE_SIZE: usize = 4096;
-pub(super) const NO_PEER: PeerId = usize::MAX;
+/// Unexpected messages that are shown one by one.
+const MOST_SHOWN: usize = 64;
+/// Polls for which something is deferred at most.
+const MOST_DEFERRALS: u32 = 8;
+pub(super) const NO_PEER: PeerId = PeerId::MAX;
 
 impl<K: LockKind> Engine<K> {
     pub(super) fn new(config: Config) -> Self {
@@ -86,29 +139,83 @@ impl<K: LockKind> Engine<K> {
             phase: Phase::New,
             links: Vec::new(),
             link_count: 0,
-            peers: Slab::new(),
+            peers: Table::new(),
             by_addr: HashMap::default(),
             by_handle: Vec::new(),
+            claimed: HashMap::default(),
             av: None,
             av_epoch: 0,
+            orphans: 0,
+            reader: 0,
+            awaits: false,
             lanes: [Matcher::default(), Matcher::default()],
             receives: Table::new(),
             multis: Slab::new(),
             min_multi_recv: MIN_MULTI_RECV,
-            unexpected: Slab::new(),
+            unexpected: Table::new(),
             claims: Vec::new(),
             sends: Slab::new(),
             seq: 0,
             failures: 0,
             fences: 0,
             cut: false,
-            yielding: false,
+            losses: log::Repeated::default(),
             attempts: 0,
             out: Outlets::default(),
             eq: None,
             todo: Vec::new(),
             abandoned: Vec::new(),
-            spare: Vec::new(),
+            lazy: Vec::new(),
+            blocked: Vec::new(),
+            freed: false,
+            starved_at: None,
+            deferrals: 0,
+            work: Work::default(),
+        }
+    }
+
+    /// Whether links are listed that something is to be done for.
+    pub(super) fn is_listed(&self) -> bool {
+        !self.todo.is_empty() || !self.abandoned.is_empty() || self.freed && !self.blocked.is_empty()
+    }
+
+    /// Sends deferred acknowledgements of arrival, and looks for room in the account. Runs after an idle poll, and after
+    /// [`MOST_DEFERRALS`] busy ones, because a peer that always sends must not delay the others' completions.
+    pub(super) fn see_to_deferred(&mut self, idle: bool) {
+        if !self.work.has(Work::DEFERRED) {
+            return;
+        }
+        self.deferrals += 1;
+        if !idle && self.deferrals < MOST_DEFERRALS {
+            return;
+        }
+        self.deferrals = 0;
+        self.tell_arrivals();
+        // The account may have got room from others than this endpoint's messages.
+        if self.starved_at.is_some_and(|used| self.config.account.used() < used) {
+            self.note_freed();
+        }
+        if self.starved_at.is_none() {
+            self.work.remove(Work::DEFERRED);
+        }
+    }
+
+    /// Has the transport drop a link, which ends for that reason if there is one.
+    pub(super) fn abandon(&mut self, id: LinkId, why: Option<Down>) {
+        self.abandoned.push((id, why));
+        self.work.add(Work::LISTED);
+    }
+
+    /// [`Self::tick`] has something to do.
+    pub(super) const fn stir(&mut self) {
+        self.work.add(Work::STIRRED);
+    }
+
+    /// The account has room again.
+    pub(super) const fn note_freed(&mut self) {
+        self.freed = true;
+        if !self.blocked.is_empty() {
+            self.work.add(Work::LISTED);
         }
     }
 
@@ -123,7 +230,10 @@ impl<K: LockKind> Engine<K> {
     }
 
     pub(super) fn add_link(&mut self, id: LinkId, mut link: Link) {
-        link.src = self.peers.get(link.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
+        if let Some(peer) = self.peers.get_mut(link.peer) {
+            peer.links += 1;
+            link.src = peer.handle;
+        }
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
@@ -134,7 +244,31 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn remove_link(&mut self, id: LinkId) -> Option<Box<Link>> {
         let link = self.links.get_mut(id.index())?.take()?;
         self.link_count -= 1;
+        if let Some(peer) = self.peers.get_mut(link.peer) {
+            peer.links -= 1;
+        }
+        link.credit.close(&self.config.account);
+        self.note_freed();
+        self.lazy.retain(|lazy| *lazy != id);
+        if link.blocked.is_some() {
+            self.unblock(id);
+        }
+        if let super::state::Purpose::Unproven(name) = link.purpose {
+            self.drop_claims(name, |claim, _| claim == id);
+        }
         Some(link)
+    }
+
+    /// A link is no longer one whose peer has no credit.
+    pub(super) fn unblock(&mut self, id: LinkId) {
+        self.blocked.retain(|blocked| *blocked != id);
+        self.watch_posts();
+    }
+
+    /// Posted receives take the slow path while a peer is blocked or a claim is open: either may depend on the receive.
+    pub(super) fn watch_posts(&mut self) {
+        let watched = !self.blocked.is_empty() || !self.claimed.is_empty();
+        self.lanes.iter_mut().for_each(|lane| lane.watched = watched);
     }
 
     /// Puts a link on the list of those with something to send.
@@ -145,6 +279,7 @@ impl<K: LockKind> Engine<K> {
         {
             link.listed = true;
             self.todo.push(id);
+            self.work.add(Work::LISTED);
         }
     }
 
@@ -183,11 +318,8 @@ impl<K: LockKind> Engine<K> {
         let index = handle.index().ok_or(Errno::EINVAL)?;
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let addr = av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
-        let peer = match self.by_addr.get(&addr) {
-            Some(&peer) => peer,
-            None => self.add_peer(Some(addr)),
-        };
-        self.peers[peer].handle = handle;
+        let peer = self.peer_at(addr);
+        self.set_handle(peer, handle);
         self.name_links();
         if self.by_handle.len() <= index {
             self.by_handle.resize(index + 1, NO_PEER);
@@ -196,31 +328,52 @@ impl<K: LockKind> Engine<K> {
         Ok(peer)
     }
 
+    /// The peer of a canonical address, known or made.
+    pub(super) fn peer_at(&mut self, addr: Addr) -> PeerId {
+        match self.by_addr.get(&addr) {
+            Some(&peer) => peer,
+            None => self.add_peer(Some(addr)),
+        }
+    }
+
+    fn set_handle(&mut self, peer: PeerId, handle: FiAddr) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.handle = handle;
+        }
+    }
+
     /// A new peer, by its canonical address if it has one.
     pub(super) fn add_peer(&mut self, addr: Option<Addr>) -> PeerId {
         let handle = match (&addr, &self.av) {
             (Some(addr), Some(av)) => av.find(addr),
             _ => FiAddr::UNSPEC,
         };
-        let peer = Peer { addr, handle, state: PeerState::Idle, waiting: std::collections::VecDeque::new() };
-        let id = self.peers.insert(peer);
+        let id = self.peers.insert(Peer::new(addr, handle));
         if let Some(addr) = addr {
             self.by_addr.insert(addr, id);
         }
         id
     }
 
+    /// Forgets the peer of a connection that could not even begin.
+    pub(super) fn forget_peer(&mut self, id: PeerId) {
+        if let Some(Peer { addr: Some(addr), .. }) = self.peers.remove(id) {
+            self.by_addr.remove(&addr);
+        }
+    }
+
     /// Forgets a peer with which nothing is under way.
     pub(super) fn release_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
+        let idle = peer.state == PeerState::Idle && peer.waiting.is_empty() && peer.links == 0 && peer.unexpected == 0;
         let connected = matches!(self.config.speaker, crate::hello::Speaker::Msg);
-        if connected || peer.state != PeerState::Idle || !peer.waiting.is_empty() {
+        if connected || !idle || self.lanes.iter().any(|lane| lane.posted_from(id).next().is_some()) {
             return;
         }
-        if self.links.iter().flatten().any(|link| link.peer == id) {
-            return;
+        let Some(peer) = self.peers.remove(id) else { return };
+        if peer.charged {
+            self.config.account.release(PEER_COST);
         }
-        let peer = self.peers.remove(id);
         if let Some(addr) = peer.addr {
             self.by_addr.remove(&addr);
         }
@@ -232,7 +385,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// Peers are called by other handles than before: their links know it, too.
-    fn name_links(&mut self) {
+    pub(super) fn name_links(&mut self) {
         for link in self.links.iter_mut().flatten() {
             link.src = self.peers.get(link.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
         }
@@ -253,8 +406,12 @@ impl<K: LockKind> Engine<K> {
         let Some(av) = self.av.clone() else { return };
         self.av_epoch = av.epoch();
         self.by_handle.fill(NO_PEER);
-        for (id, peer) in &mut self.peers {
+        let mut unnamed = Vec::new();
+        for (id, peer) in self.peers.iter_mut() {
             peer.handle = peer.addr.as_ref().map_or(FiAddr::UNSPEC, |addr| av.find(addr));
+            if peer.handle == FiAddr::UNSPEC {
+                unnamed.push(id);
+            }
             if let Some(index) = peer.handle.index() {
                 if self.by_handle.len() <= index {
                     self.by_handle.resize(index + 1, NO_PEER);
@@ -263,27 +420,47 @@ impl<K: LockKind> Engine<K> {
             }
         }
         self.name_links();
-        let Self { lanes, unexpected, .. } = self;
-        let mut renamed = false;
-        for lane in lanes.iter_mut() {
-            lane.rename(|key, old| {
-                let Some(message) = unexpected.get_mut(key as usize) else { return old };
-                if old == FiAddr::UNSPEC
-                    && let Some(addr) = &message.addr
-                {
-                    message.src = av.find(addr);
-                    renamed |= message.src != old;
-                }
-                message.src
-            });
-        }
-        if renamed {
-            for lane in [MSG, TAGGED] {
-                while let Some((message, receive)) = self.lanes[lane].take_pair() {
-                    self.give_renamed(lane, message, receive);
-                }
+        // Nobody can name them any more.
+        unnamed.into_iter().for_each(|peer| self.release_peer(peer));
+        for at in 0..self.lanes.len() {
+            let mut lane = core::mem::take(&mut self.lanes[at]);
+            let resolved = lane.resolve(|handle| self.peer_of(handle).ok());
+            self.lanes[at] = lane;
+            if resolved {
+                self.match_again(at);
+                // They may be what a peer has no credit for.
+                self.note_freed();
             }
         }
+        self.note_awaited();
+    }
+
+    /// The address vector is told whether receives wait for a handle that it does not have.
+    pub(super) fn note_awaited(&mut self) {
+        let awaits = self.lanes.iter().any(Matcher::is_pending);
+        if let (Some(av), true) = (&self.av, awaits != self.awaits) {
+            self.awaits = awaits;
+            av.set_awaits(self.reader, awaits);
+        }
+    }
+
+    /// The peer that a message is of, as the address vector knows it.
+    #[inline]
+    pub(super) fn handle_of(&self, peer: PeerId) -> FiAddr {
+        self.peers.get(peer).map_or(FiAddr::UNSPEC, |peer| peer.handle)
+    }
+
+    /// Takes an unexpected message out of its table. A peer of which nothing else is left is forgotten.
+    pub(super) fn take_unexpected(&mut self, key: u32) -> Option<Unexpected> {
+        let message = self.unexpected.remove(key)?;
+        self.orphans -= usize::from(message.link().is_none());
+        if let Some(peer) = self.peers.get_mut(message.peer) {
+            peer.unexpected -= 1;
+            if peer.unexpected == 0 && peer.links == 0 {
+                self.release_peer(message.peer);
+            }
+        }
+        Some(message)
     }
 
     /// Ends a send that succeeded.
@@ -311,7 +488,7 @@ impl<K: LockKind> Engine<K> {
     #[cold]
     pub(super) fn fail_send(&mut self, key: u32, why: &Down) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
-        let handle = self.peers.get(send.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
+        let handle = self.handle_of(send.peer);
         self.after_fence(send.peer, send.fenced);
         let mut completion = send.lent.finish();
         completion.tag = send.label.tag.unwrap_or(0);
@@ -396,43 +573,39 @@ impl<K: LockKind> Engine<K> {
         self.out.receive_failed(failure(completion, why, 0));
     }
 
-    /// A message of a link has been consumed: its credit goes back.
+    /// A message has been consumed: its credit goes back to its link, or to the account if that is gone.
     #[inline]
     pub(super) fn give_back(&mut self, link: Option<LinkId>, cost: u64) {
-        let Some(id) = link else { return };
-        if let Some(link) = self.link(id)
-            && link.consumed(cost)
-        {
-            self.grant(id);
+        match link {
+            Some(id) => {
+                if let Some(link) = self.link(id)
+                    && link.credit.consumed(cost)
+                {
+                    let waits = link.blocked.is_some();
+                    self.grant(id);
+                    if waits {
+                        self.note_freed();
+                    }
+                }
+            }
+            None => {
+                self.config.account.release(usize::try_from(cost).unwrap_or(usize::MAX));
+                self.note_freed();
+            }
         }
     }
 
     /// Grants the peer of a link again what was consumed.
     #[cold]
     pub(super) fn grant(&mut self, id: LinkId) {
-        if let Some(link) = self.link(id) {
-            link.grant();
-            self.list(id);
-        }
-    }
-
-    /// A buffer for an unexpected message.
-    pub(super) fn spare(&mut self, len: usize) -> Vec<u8> {
-        match self.spare.pop() {
-            Some(spare) if len <= SPARE_SIZE => spare,
-            Some(spare) => {
-                self.spare.push(spare);
-                Vec::with_capacity(len)
+        if let Some(Some(link)) = self.links.get_mut(id.index()) {
+            let freed = link.credit.settle(&self.config.account) > 0;
+            if link.credit.is_due() {
+                self.list(id);
             }
-            None => Vec::with_capacity(len.max(256)),
-        }
-    }
-
-    /// Keeps an empty buffer for the next unexpected message.
-    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE_COUNT && buffer.capacity() <= SPARE_SIZE {
-            buffer.clear();
-            self.spare.push(buffer);
+            if freed {
+                self.note_freed();
+            }
         }
     }
 
@@ -461,10 +634,36 @@ impl<K: LockKind> Engine<K> {
         } else {
             if let Some(peer) = self.sends.get(key as usize).and_then(|send| self.peers.get_mut(send.peer)) {
                 peer.waiting.retain(|waiting| *waiting != key);
+                if let PeerState::Open(link) = peer.state {
+                    // There may be credit for the one behind it.
+                    self.list(link);
+                }
             }
             self.fail_send(key, &why);
         }
         true
+    }
+
+    /// What nobody would come back to if this endpoint were left alone now, if there is anything: for checks.
+    pub(super) fn left_undone(&self, mut is_backed_up: impl FnMut(LinkId) -> bool) -> Option<String> {
+        if self.work.has(Work::LISTED) || self.is_listed() {
+            return Some(format!("links are listed: {:?}, {:?}", self.todo, self.abandoned));
+        }
+        if !self.lazy.is_empty() {
+            return Some(format!("arrivals are to be told on {:?}", self.lazy));
+        }
+        if self.lanes.iter().any(Matcher::is_pending) && !self.av_is_known() {
+            return Some("a receive may be for a peer that has got its handle".to_owned());
+        }
+        let mut stuck = |peer: &Peer| {
+            let PeerState::Open(id) = peer.state else { return None };
+            let link = self.links.get(id.index())?.as_ref()?;
+            let send = self.sends.get(*peer.waiting.front()? as usize)?;
+            let cost = if send.len <= link.eager { cost_of(send.len) } else { super::credit::OVERHEAD };
+            (link.out >= cost && !send.fenced && !is_backed_up(id))
+                .then(|| format!("a send waits for nothing on {id:?}"))
+        };
+        self.peers.iter().find_map(|(_, peer)| stuck(peer))
     }
 
     /// What is under way and what it waits for.
@@ -472,16 +671,22 @@ impl<K: LockKind> Engine<K> {
         use core::fmt::Write;
         let mut out = String::new();
         // Writing to a String cannot fail.
-        for (_, peer) in &self.peers {
+        let account = &self.config.account;
+        if account.used() > 0 {
+            let _ = writeln!(out, "{} of {} bytes are held for peers", account.used(), account.limit());
+        }
+        for (_, peer) in self.peers.iter() {
             let _ = writeln!(out, "peer {:?}: {:?}, {} sends wait", peer.addr, peer.state, peer.waiting.len());
         }
         for (id, link) in self.links.iter().enumerate().filter_map(|(id, link)| Some((id, link.as_ref()?))) {
             let _ = writeln!(
                 out,
-                "link {id}: may send {:?}, may receive {:?}, owes {} bytes, {} control frames, coming {:?}, streams {:?}",
+                "link {id}: {:?}, may send {} bytes, may receive {:?}, blocked {:?}, {} control frames, coming {:?}, \
+                 streams {:?}",
+                link.purpose,
                 link.out,
-                link.incoming,
-                link.owed_bytes,
+                link.credit,
+                link.blocked,
                 link.control.len(),
                 link.coming,
                 link.streams
@@ -493,9 +698,17 @@ impl<K: LockKind> Engine<K> {
         for (key, receive) in self.receives.iter() {
             let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
         }
-        for (key, message) in &self.unexpected {
-            let _ =
-                writeln!(out, "unexpected {key} of {} bytes, {:?} from {:?}", message.len, message.label, message.src);
+        if self.unexpected.len() > 0 {
+            let _ = writeln!(out, "{} unexpected messages", self.unexpected.len());
+        }
+        for (key, message) in self.unexpected.iter().take(MOST_SHOWN) {
+            let _ = writeln!(
+                out,
+                "unexpected {key} of {} bytes, {:?} from peer {}",
+                message.total(),
+                message.label(),
+                message.peer
+            );
         }
         out
     }
@@ -507,7 +720,7 @@ impl<K: LockKind> Engine<K> {
             send.lent.discard();
         }
         self.fences = 0;
-        for (_, peer) in &mut self.peers {
+        for (_, peer) in self.peers.iter_mut() {
             peer.waiting.clear();
         }
     }
@@ -520,10 +733,8 @@ impl<K: LockKind> Engine<K> {
         }
         self.multis.clear();
         self.claims.clear();
-        for message in self.unexpected.drain() {
-            if let Body::Here(buffer) = message.body {
-                drop(buffer);
-            }
+        for message in self.unexpected.take_all().filter(|message| message.link().is_none()) {
+            self.config.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
         }
     }
 }

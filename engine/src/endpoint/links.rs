@@ -1,27 +1,38 @@
-//! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing.
+//! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing. Who a peer
+//! is, is in `identity.rs`.
 
-use super::engine::{Engine, NO_PEER, Phase};
-use super::state::{Body, Config, Link, PeerId, PeerState, ReceiveStage, SendStage, YIELD, grant_for};
+use super::credit::{Inbound, cost_of};
+use super::engine::{Engine, NO_PEER, Phase, Work};
+use super::identity::MOST_QUESTIONS;
+use super::state::{
+    Body, Config, Link, PEER_COST, PeerId, PeerState, Purpose, ReceiveStage, SendStage, YIELD, Yielding,
+};
 use crate::eq::EventKind;
 use crate::frame::Frame;
 use crate::hello::{Grant, Greeting, Hello, Speaker};
 use crate::outlets::Outlets;
-use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency, Verdict};
-use core::net::SocketAddr;
+use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Engine<K> {
-    fn hello(&self, greeting: Greeting, grant: Grant, name: Option<Addr>, data: Vec<u8>) -> Hello {
+    pub(super) fn hello(&self, greeting: Greeting, cookie: [u8; 16], grant: Grant, data: Vec<u8>) -> Hello {
         let Config { speaker, nonce, .. } = self.config;
-        Hello { greeting, speaker, nonce, attempt: self.attempts, grant, name, data }
+        Hello { greeting, speaker, nonce, attempt: self.attempts, cookie, grant, name: None, data }
     }
 
-    /// Connects to a peer that sends wait for; they fail if that cannot even begin.
-    pub(super) fn begin_connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId) {
-        if let Err(error) = self.connect(transport, peer, Vec::new()) {
+    /// Connects to a peer that sends wait for; they fail if that cannot even begin. Where a link claims the peer's name, the
+    /// peer is asked whether that is true, unless it has been `asked` often enough: a flood of claims must not delay sends.
+    pub(super) fn begin_connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, asked: u8) {
+        let addr = self.peers.get(peer).and_then(|peer| peer.addr);
+        let claimed = addr.filter(|addr| asked < MOST_QUESTIONS && self.claimed.contains_key(addr));
+        let result = match claimed {
+            Some(name) => self.verify(transport, peer, name, asked),
+            None => self.connect(transport, peer, Vec::new()),
+        };
+        if let Err(error) = result {
             let why = Down::new(Cause::Connect, error.errno(), error.to_string());
             self.fail_waiting(peer, &why);
         }
@@ -29,113 +40,83 @@ impl<K: LockKind> Engine<K> {
 
     /// Connects to a peer.
     pub(super) fn connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, data: Vec<u8>) -> Result<()> {
-        let addr = self.peers[peer].addr.ok_or_else(|| Error::new(Errno::EINVAL, "connect without an address"))?;
-        let grant = grant_for(self.link_count);
-        self.attempts += 1;
-        let hello = self.hello(Greeting::Ask, grant, Some(transport.local_addr()), data);
-        let id = transport.connect(&addr, &hello.encode())?;
-        let mut link = Link::new(peer, grant);
-        link.remote = Some(addr);
-        self.add_link(id, link);
-        self.peers[peer].state = PeerState::Connecting(id);
-        Ok(())
+        let credit = Inbound::open(&self.config.account);
+        let grant = credit.grant();
+        let cookie = transport.random();
+        let link = Link::new(peer, credit, cookie, true);
+        let hello = self.hello(Greeting::Ask, cookie, grant, data);
+        self.begin_link(transport, link, hello)
     }
 
-    fn fail_waiting(&mut self, peer: PeerId, why: &Down) {
-        let waiting = core::mem::take(&mut self.peers[peer].waiting);
-        for &number in &waiting {
+    /// Has the transport connect for a link, which a hello opens.
+    pub(super) fn begin_link<T: Transport>(&mut self, transport: &mut T, mut link: Link, hello: Hello) -> Result<()> {
+        let addr = self.peers.get(link.peer).and_then(|peer| peer.addr);
+        self.attempts += 1;
+        let hello = Hello { attempt: self.attempts, name: Some(transport.local_addr()), ..hello };
+        let begun = addr
+            .ok_or_else(|| Error::new(Errno::EINVAL, "connect without an address"))
+            .and_then(|addr| transport.connect(&addr, &hello.encode()));
+        match begun {
+            Ok(id) => {
+                link.remote = addr;
+                let peer = link.peer;
+                self.add_link(id, link);
+                self.set_state(peer, PeerState::Connecting(id));
+                Ok(())
+            }
+            Err(error) => {
+                link.credit.close(&self.config.account);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn set_state(&mut self, peer: PeerId, state: PeerState) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.state = state;
+        }
+    }
+
+    pub(super) fn state_of(&self, peer: PeerId) -> PeerState {
+        self.peers.get(peer).map_or(PeerState::Idle, |peer| peer.state)
+    }
+
+    pub(super) fn fail_waiting(&mut self, peer: PeerId, why: &Down) {
+        let Some(entry) = self.peers.get_mut(peer) else { return };
+        for number in core::mem::take(&mut entry.waiting) {
             self.fail_send(number, why);
         }
     }
 
-    /// Somebody asks for a link.
-    pub(super) fn handle_incoming(&mut self, id: LinkId, hello: &[u8], from: &Addr) -> Verdict {
-        let grant = grant_for(self.link_count);
-        let refuse = |engine: &Self, greeting, why: &str| {
-            Verdict::Refuse(engine.hello(greeting, grant, None, why.as_bytes().to_vec()).encode())
-        };
-        let hello = match Hello::parse(hello) {
-            Ok(hello) if hello.speaker != self.config.speaker => {
-                return refuse(self, Greeting::Mismatch, "this endpoint is of another kind");
-            }
-            Ok(hello) if hello.greeting != Greeting::Ask => return refuse(self, Greeting::Mismatch, "not a question"),
-            Ok(hello) => hello,
-            Err(violation) => return refuse(self, Greeting::Mismatch, violation.0),
-        };
-        if self.phase != Phase::Enabled {
-            return refuse(self, Greeting::Reject, "the endpoint is closing");
-        }
-        let name = named(hello.name, from).canonical();
-        let peer = match self.by_addr.get(&name) {
-            Some(&peer) => peer,
-            None => self.add_peer(Some(name)),
-        };
-        let to_self = hello.nonce == self.config.nonce;
-        if !to_self {
-            match self.peers[peer].state {
-                PeerState::Connecting(mine) => {
-                    if self.config.nonce > hello.nonce {
-                        return refuse(self, Greeting::Crossing, "the other connection is used");
-                    }
-                    // Theirs is used; what waits moves to it.
-                    self.remove_link(mine);
-                    self.abandoned.push((mine, None));
-                }
-                PeerState::Open(old) => {
-                    let stale = self.link(old).map(|link| (link.nonce, link.attempt, link.remote));
-                    if stale.is_some_and(|(nonce, attempt, _)| nonce == hello.nonce && hello.attempt <= attempt) {
-                        // Its question crossed ours, which it has answered since.
-                        return refuse(self, Greeting::Crossing, "the other connection is used");
-                    }
-                    let same_host = stale.is_none_or(|(.., remote)| {
-                        remote.is_none_or(|remote| remote.socket().ip() == from.socket().ip())
-                    });
-                    if !same_host {
-                        return refuse(self, Greeting::Reject, "that address is in use by another host");
-                    }
-                    let why = if stale.is_some_and(|(nonce, ..)| nonce == hello.nonce) {
-                        Down::new(Cause::Broken, Errno::ECONNRESET, format!("{name}: the peer connected anew"))
-                    } else {
-                        Down::new(Cause::PeerRestarted, Errno::ECONNRESET, format!("{name}: the peer was restarted"))
-                    };
-                    // What waits was for the old one; what is with the transport fails when that has let go of it.
-                    self.fail_waiting(peer, &why);
-                    self.abandoned.push((old, Some(why)));
-                }
-                PeerState::Idle | PeerState::Yielding(_) => {}
-            }
-        }
-        // Ending the old link may have released the peer.
-        let peer = match self.by_addr.get(&name) {
-            Some(&peer) => peer,
-            None => self.add_peer(Some(name)),
-        };
-        let mut link = Link::new(peer, grant);
-        link.nonce = hello.nonce;
-        link.attempt = hello.attempt;
-        link.granted_by_peer(hello.grant);
-        link.remote = Some(*from);
-        self.add_link(id, link);
-        if !to_self {
-            self.peers[peer].state = PeerState::Open(id);
-            self.list(id);
-        }
-        Verdict::Accept(self.hello(Greeting::Accept, grant, None, Vec::new()).encode())
-    }
-
     /// The peer answered.
     pub(super) fn handle_answer(&mut self, id: LinkId, hello: &[u8]) -> core::result::Result<(), Down> {
-        let remote = self.link(id).and_then(|link| link.remote);
+        let (remote, purpose) = self.link(id).map_or((None, Purpose::Carry), |link| (link.remote, link.purpose));
         let to = || remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
         let hello = Hello::parse(hello).map_err(|violation| {
             Down::new(Cause::Violation, Errno::EPROTO, format!("connect to {}: {}", to(), violation.0))
         })?;
         match hello.greeting {
+            Greeting::Mine | Greeting::NotMine => {
+                return Err(match purpose {
+                    Purpose::Verify(_) => {
+                        let cookie = (hello.greeting == Greeting::Mine).then_some(hello.cookie);
+                        self.handle_verified(id, cookie)
+                    }
+                    Purpose::Carry | Purpose::Unproven(_) => {
+                        let text = format!("connect to {}: an answer to another question", to());
+                        Down::new(Cause::Violation, Errno::EPROTO, text)
+                    }
+                });
+            }
+            Greeting::Accept if matches!(purpose, Purpose::Verify(_)) => {
+                let text = format!("connect to {}: a link that was not asked for", to());
+                return Err(Down::new(Cause::Violation, Errno::EPROTO, text));
+            }
             Greeting::Accept => {}
             Greeting::Crossing => {
                 return Err(Down::new(Cause::Rejected, Errno::EALREADY, "the other connection is used"));
             }
-            Greeting::Ask | Greeting::Mismatch | Greeting::Reject => {
+            Greeting::Ask | Greeting::Refuse | Greeting::Reject | Greeting::Verify => {
                 let said = String::from_utf8_lossy(&hello.data).into_owned();
                 if matches!(self.config.speaker, Speaker::Msg) && hello.greeting == Greeting::Reject {
                     // The application's own words, for the event.
@@ -147,8 +128,8 @@ impl<K: LockKind> Engine<K> {
                     }
                     return Err(why);
                 }
-                let errno = if hello.greeting == Greeting::Reject { Errno::ECONNREFUSED } else { Errno::EPROTO };
-                return Err(Down::new(Cause::Rejected, errno, format!("connect to {}: {said}", to())));
+                let text = format!("connect to {}: {said}", to());
+                return Err(Down::new(Cause::Rejected, Errno::ECONNREFUSED, text));
             }
         }
         let closing = self.phase == Phase::Closing && matches!(self.config.speaker, Speaker::Msg);
@@ -159,7 +140,7 @@ impl<K: LockKind> Engine<K> {
         link.attempt = hello.attempt;
         link.granted_by_peer(hello.grant);
         let peer = link.peer;
-        self.peers[peer].state = PeerState::Open(id);
+        self.set_state(peer, PeerState::Open(id));
         self.list(id);
         if matches!(self.config.speaker, Speaker::Msg) {
             self.phase = Phase::Enabled;
@@ -168,7 +149,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Takes over a connection that a passive endpoint was asked for.
+    /// Takes over a connection that a passive endpoint was asked for. If that fails nothing has happened, and another one may
+    /// be taken over.
     pub(super) fn accept<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -176,17 +158,23 @@ impl<K: LockKind> Engine<K> {
         data: Vec<u8>,
     ) -> Result<()> {
         let hello = Hello::parse(&asked.hello).map_err(|violation| Error::new(Errno::EPROTO, violation.0))?;
+        let credit = Inbound::open(&self.config.account);
+        let answer = self.hello(Greeting::Accept, hello.cookie, credit.grant(), data);
+        let id = match transport.adopt(asked.request, &answer.encode()) {
+            Ok(id) => id,
+            Err(error) => {
+                credit.close(&self.config.account);
+                return Err(error);
+            }
+        };
         let peer = self.add_peer(Some(asked.from));
-        let grant = grant_for(0);
-        let answer = self.hello(Greeting::Accept, grant, None, data);
-        let id = transport.adopt(asked.request, &answer.encode())?;
-        let mut link = Link::new(peer, grant);
+        let mut link = Link::new(peer, credit, hello.cookie, false);
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
         link.granted_by_peer(hello.grant);
         link.remote = Some(asked.from);
         self.add_link(id, link);
-        self.peers[peer].state = PeerState::Open(id);
+        self.set_state(peer, PeerState::Open(id));
         self.phase = Phase::Enabled;
         self.list(id);
         self.event(EventKind::Connected(Vec::new()));
@@ -198,21 +186,47 @@ impl<K: LockKind> Engine<K> {
         // The number may be used again from now on.
         self.abandoned.retain(|(abandoned, _)| *abandoned != id);
         let Some(link) = self.link(id) else { return };
-        let orderly = link.bye;
-        let why = if orderly {
+        let why = if link.bye {
             let who = link.remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
             Down::new(Cause::PeerClosed, Errno::ECONNRESET, format!("{who}: the peer closed its endpoint"))
         } else {
             reason
         };
-        let peer = link.peer;
+        let (peer, purpose) = (link.peer, link.purpose);
         let crossing = why.cause == Cause::Rejected && why.errno == Errno::EALREADY;
-        if crossing && matches!(self.config.speaker, Speaker::Rdm) {
+        let denied = match purpose {
+            Purpose::Verify(times) if why.errno == Errno::EALREADY => Some(times),
+            _ => None,
+        };
+        let only_asked = matches!(purpose, Purpose::Verify(_))
+            && denied.is_none()
+            && self.peers.get(peer).is_some_and(|peer| peer.waiting.is_empty());
+        if only_asked {
+            // Directed receives fail when a link to the peer breaks. This was no such link, and a false claim may have caused it.
             self.remove_link(id);
-            if self.peers.get(peer).is_some_and(|peer| peer.state == PeerState::Connecting(id)) {
-                // Marked by the clock in `tick`: the engine has no clock of its own.
-                self.peers[peer].state = PeerState::Yielding(Instant::from_nanos(u64::MAX));
-                self.yielding = true;
+            if self.state_of(peer) == PeerState::Connecting(id) {
+                self.set_state(peer, PeerState::Idle);
+                self.release_peer(peer);
+            }
+            return;
+        }
+        if crossing && matches!(self.config.speaker, Speaker::Rdm) || denied.is_some() {
+            self.remove_link(id);
+            if self.state_of(peer) == PeerState::Connecting(id) {
+                // Where the peer's connection is there already, but without proof, the peer is asked about it at once. Claims
+                // that turned out to be false are none any more, and the peer is connected to as usual.
+                let claims = self
+                    .peers
+                    .get(peer)
+                    .and_then(|peer| peer.addr)
+                    .is_some_and(|addr| self.claimed.contains_key(&addr));
+                let until = match denied {
+                    Some(times) => Yielding::Denied(times),
+                    None if claims => Yielding::Over,
+                    None => Yielding::Begun,
+                };
+                self.set_state(peer, PeerState::Yielding(until));
+                self.stir();
             }
             return;
         }
@@ -233,15 +247,12 @@ impl<K: LockKind> Engine<K> {
             self.fail_send(number, why);
         }
         let is_current = |state: PeerState| matches!(state, PeerState::Open(l) | PeerState::Connecting(l) if l == id);
-        let mut handle = FiAddr::UNSPEC;
-        if let Some(peer) = self.peers.get_mut(link.peer) {
-            handle = peer.handle;
-            if is_current(peer.state) {
-                peer.state = PeerState::Idle;
-                self.fail_waiting(link.peer, why);
-            }
+        let handle = self.handle_of(link.peer);
+        if is_current(self.state_of(link.peer)) {
+            self.set_state(link.peer, PeerState::Idle);
+            self.fail_waiting(link.peer, why);
         }
-        self.end_unexpected(id, why);
+        self.end_unexpected(id, link.peer, link.bye, why);
         let broken: Vec<u32> = self
             .receives
             .iter()
@@ -257,43 +268,64 @@ impl<K: LockKind> Engine<K> {
                 self.fail_receive(receive, why);
             }
         }
-        let lost = self.failures - before;
-        if lost > 0 && self.phase != Phase::Closing {
-            let provider = self.config.provider;
-            log::log(provider, Level::Error, Subsystem::EpCtrl, || format!("{}; {lost} operations failed", why.text));
-        }
         match self.config.speaker {
             Speaker::Rdm => {
                 if why.cause != Cause::PeerClosed && why.cause != Cause::PeerRestarted && handle != FiAddr::UNSPEC {
-                    self.fail_directed(handle, why);
+                    self.fail_directed(link.peer, why);
                 }
                 self.release_peer(link.peer);
             }
             Speaker::Msg => self.connection_ended(why),
         }
+        let lost = self.failures - before;
+        if lost > 0 && self.phase != Phase::Closing {
+            self.losses.add(|| format!("{}; {lost} operations failed", why.text));
+            self.stir();
+        }
     }
 
-    /// Messages that were not all there when their link ended.
-    fn end_unexpected(&mut self, id: LinkId, why: &Down) {
-        let mut lost = Vec::new();
-        for (key, message) in &mut self.unexpected {
-            if message.link == Some(id) {
-                message.link = None;
-            }
-            if let Body::Coming { link, .. } | Body::Requested { link, .. } = message.body
-                && link == id
-            {
-                lost.push(key);
+    /// What becomes of a peer's unexpected messages when their link has ended: those that are whole stay, at the account's
+    /// cost, unless the account is full and the peer did not end in order.
+    fn end_unexpected(&mut self, id: LinkId, peer: PeerId, orderly: bool, why: &Down) {
+        let (mut lost, mut kept) = (Vec::new(), Vec::new());
+        for (key, message) in self.unexpected.iter_mut().filter(|(_, message)| message.link() == Some(id)) {
+            message.orphan();
+            self.orphans += 1;
+            match message.body {
+                Body::Here(_) => {
+                    self.config.account.charge(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
+                    kept.push(key);
+                }
+                Body::Coming { .. } | Body::Requested { .. } => lost.push(key),
             }
         }
+        let account = self.config.account.clone();
+        if let Some(entry) = self.peers.get_mut(peer)
+            && !kept.is_empty()
+            && !core::mem::replace(&mut entry.charged, true)
+        {
+            account.charge(PEER_COST);
+        }
+        let mut dropped = 0;
+        while !orderly && account.used() > account.limit() {
+            // The latest first: what came before may be wanted before.
+            let Some(key) = kept.pop() else { break };
+            let Some(message) = self.take_unexpected(key) else { continue };
+            self.lanes[message.label().lane()].drop_unexpected(key);
+            self.give_back(None, cost_of(message.len as usize));
+            self.spoil_claims(key, why);
+            dropped += 1;
+        }
+        if dropped > 0 {
+            let text =
+                format!("{}; {dropped} messages that nobody asked for were dropped: the account is full", why.text);
+            self.losses.add(|| text);
+            self.stir();
+        }
         for key in lost {
-            let message = self.unexpected.remove(key);
-            if let Ok(key) = u32::try_from(key) {
-                self.lanes[message.lane].drop_unexpected(key);
-                for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
-                    claim.message = Err(why.clone());
-                }
-            }
+            let Some(message) = self.take_unexpected(key) else { continue };
+            self.lanes[message.label().lane()].drop_unexpected(key);
+            self.spoil_claims(key, why);
             if let Body::Coming { claimed: Some(receive), .. } = message.body
                 && let Some(receive) = self.receives.remove(receive)
             {
@@ -302,10 +334,17 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
+    /// A message that a peek may have reserved is lost.
+    fn spoil_claims(&mut self, key: u32, why: &Down) {
+        for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
+            claim.message = Err(why.clone());
+        }
+    }
+
     /// Receives that only a peer that is gone could have filled.
-    fn fail_directed(&mut self, handle: FiAddr, why: &Down) {
+    fn fail_directed(&mut self, peer: PeerId, why: &Down) {
         for lane in 0..self.lanes.len() {
-            let keys: Vec<u32> = self.lanes[lane].posted_from(handle).collect();
+            let keys: Vec<u32> = self.lanes[lane].posted_from(peer).collect();
             for key in keys {
                 self.fail_posted(key, why);
             }
@@ -319,16 +358,16 @@ impl<K: LockKind> Engine<K> {
         }
         let phase = core::mem::replace(&mut self.phase, Phase::Ended);
         self.flush_receives(why);
-        if phase == Phase::Enabled {
-            self.event(EventKind::Shutdown);
-        } else if phase == Phase::New {
-            // Otherwise this side has ended it, or the peer's rejection has been reported with its data.
-            self.event(EventKind::Failed {
+        match phase {
+            Phase::Enabled | Phase::ShutDown => self.event(EventKind::Shutdown),
+            Phase::New => self.event(EventKind::Failed {
                 errno: why.errno,
                 cause: why.cause,
                 text: why.text.clone(),
                 data: Vec::new(),
-            });
+            }),
+            // The peer's rejection has been reported with its data.
+            Phase::Ended | Phase::Closing => {}
         }
     }
 
@@ -341,20 +380,51 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a connection in order (fi_shutdown(3)): what was accepted leaves, then the end.
+    /// Ends a connection in order (fi_shutdown(3)): what was accepted leaves, then the end. That the peer has ended it too is
+    /// an event.
     pub(super) fn shut_down<T: Transport>(&mut self, transport: &mut T) -> core::result::Result<(), Errno> {
         if matches!(self.config.speaker, Speaker::Rdm) {
             return Err(Errno::ENOSYS);
         }
-        let Some(PeerState::Open(id)) = self.peers.get(0).map(|peer| peer.state) else { return Err(Errno::ENOTCONN) };
+        if self.phase == Phase::Ended {
+            // The peer was faster.
+            return Ok(());
+        }
+        let PeerState::Open(id) = self.state_of(0) else { return Err(Errno::ENOTCONN) };
+        if self.phase == Phase::ShutDown {
+            return Err(Errno::ENOTCONN);
+        }
         self.pump(transport, id);
         let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text());
-        self.phase = Phase::Ended;
+        self.phase = Phase::ShutDown;
         self.flush_receives(&why);
         self.fail_waiting(0, &why);
+        self.fail_unanswered(&why);
         self.say_bye(transport, id);
         let _ = transport.finish(id);
         Ok(())
+    }
+
+    /// Sends that only the peer could finish, and receives that are being pulled: nobody hears of them any more.
+    fn fail_unanswered(&mut self, why: &Down) {
+        let ends = |stage: &SendStage| match stage {
+            SendStage::Requested { .. } | SendStage::Sent { .. } => true,
+            SendStage::Streaming { flying, .. } => *flying == 0,
+            SendStage::Waiting | SendStage::Sending { .. } | SendStage::Doomed { .. } => false,
+        };
+        let sends = self.sends.iter().filter(|(_, send)| ends(&send.stage));
+        let sends: Vec<u32> = sends.filter_map(|(key, _)| u32::try_from(key).ok()).collect();
+        sends.into_iter().for_each(|number| self.fail_send(number, why));
+        // One whose payload is just coming ends with the link.
+        let pulled = |receive: &super::state::Receive| {
+            matches!(receive.stage, ReceiveStage::Pulling(_)) && receive.buffer.is_some()
+        };
+        let pulls: Vec<u32> = self.receives.iter().filter(|(_, receive)| pulled(receive)).map(|(key, _)| key).collect();
+        for key in pulls {
+            if let Some(receive) = self.receives.remove(key) {
+                self.fail_receive(receive, why);
+            }
+        }
     }
 
     fn say_bye<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
@@ -367,47 +437,63 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// What is due at `now`.
+    /// What is due, and what events left to do that takes the time or the transport. [`Engine::work`] begins anew.
     pub(super) fn tick<T: Transport>(&mut self, transport: &mut T) {
-        if !self.yielding {
+        let work = core::mem::take(&mut self.work);
+        if work.has(Work::DEFERRED) {
+            self.work.add(Work::DEFERRED);
+        }
+        if !work.has(Work::STIRRED) {
             return;
         }
-        self.yielding = false;
         let now = transport.now();
+        if let Some(text) = self.losses.take(now) {
+            log::log(self.config.provider, Level::Error, Subsystem::EpCtrl, || text);
+        }
         let mut late = Vec::new();
-        for (id, peer) in &mut self.peers {
-            if let PeerState::Yielding(until) = &mut peer.state {
-                self.yielding = true;
-                if until.nanos() == u64::MAX {
-                    *until = now + YIELD;
-                } else if now >= *until {
-                    late.push(id);
+        for (id, peer) in self.peers.iter_mut() {
+            let PeerState::Yielding(until) = &mut peer.state else { continue };
+            match *until {
+                Yielding::Begun => *until = Yielding::Until(now + YIELD),
+                Yielding::Until(end) if now < end => {}
+                Yielding::Until(_) | Yielding::Over => {
+                    late.push((id, 0));
+                    continue;
+                }
+                Yielding::Denied(times) => {
+                    late.push((id, times));
+                    continue;
                 }
             }
+            self.work.add(Work::STIRRED);
         }
-        for peer in late {
+        for (peer, asked) in late {
             // The peer said that it would connect and did not: it was lost in between. Ours has its own deadline.
-            self.peers[peer].state = PeerState::Idle;
-            if self.peers[peer].waiting.is_empty() {
-                self.release_peer(peer);
+            self.set_state(peer, PeerState::Idle);
+            let Some(entry) = self.peers.get(peer) else { continue };
+            let (name, idle) = (entry.addr, entry.waiting.is_empty());
+            if !idle {
+                self.begin_connect(transport, peer, asked);
+            } else if let Some(name) = name.filter(|name| asked == 0 && self.claimed.contains_key(name)) {
+                // Only receives wait. A peer that cannot be asked is no error: it may connect later.
+                drop(self.verify(transport, peer, name, asked));
             } else {
-                self.begin_connect(transport, peer);
+                self.release_peer(peer);
             }
         }
     }
 
     /// When [`Self::tick`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        if !self.yielding {
+        if !self.work.has(Work::STIRRED) {
             return None;
         }
-        self.peers
-            .iter()
-            .filter_map(|(_, peer)| match peer.state {
-                PeerState::Yielding(until) => Some(until),
-                _ => None,
-            })
-            .min()
+        let until = |peer: &super::state::Peer| match peer.state {
+            PeerState::Yielding(Yielding::Until(until)) => Some(until),
+            PeerState::Yielding(Yielding::Begun | Yielding::Over | Yielding::Denied(_)) => Some(Instant::from_nanos(0)),
+            _ => None,
+        };
+        self.peers.iter().filter_map(|(_, peer)| until(peer)).min()
     }
 
     /// Begins to close: only what was accepted for inject or transmit is still sent.
@@ -416,6 +502,9 @@ impl<K: LockKind> Engine<K> {
         // Nobody hears of what comes to its end from here on: the queues may be read by others still.
         self.out = Outlets::default();
         self.eq = None;
+        if let Some(text) = self.losses.take_rest() {
+            log::log(self.config.provider, Level::Error, Subsystem::EpCtrl, || text);
+        }
         self.discard_receives();
         let Self { sends, peers, links, .. } = self;
         for (key, send) in sends.iter_mut() {
@@ -423,7 +512,7 @@ impl<K: LockKind> Engine<K> {
             let eager = match state {
                 Some(PeerState::Open(id)) => {
                     let link = links.get(id.index()).and_then(Option::as_ref);
-                    link.is_some_and(|link| send.len <= link.out.eager as usize)
+                    link.is_some_and(|link| send.len <= link.eager)
                 }
                 Some(_) => send.inject,
                 None => false,
@@ -440,6 +529,8 @@ impl<K: LockKind> Engine<K> {
         for link in links.iter_mut().flatten() {
             link.streams.clear();
         }
+        let lazy = core::mem::take(&mut self.lazy);
+        lazy.into_iter().for_each(|id| self.list(id));
     }
 
     /// Closes a little further. True when everything is over.
@@ -471,10 +562,9 @@ impl<K: LockKind> Engine<K> {
             self.say_bye(transport, id);
             over &= transport.finish(id) == Finish::Done;
         }
-        over && !self
-            .peers
-            .iter()
-            .any(|(_, peer)| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_)))
+        let yields =
+            |peer: &super::state::Peer| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_));
+        over && !self.peers.iter().any(|(_, peer)| yields(peer))
     }
 
     /// How many operations and links closing leaves unfinished.
@@ -491,16 +581,5 @@ impl<K: LockKind> Engine<K> {
     /// Forgets which peers handles stand for: an address vector has been bound.
     pub(super) fn reset_handles(&mut self) {
         self.by_handle.fill(NO_PEER);
-    }
-}
-
-/// Where a peer can be reached: what it says, with the address that we see if it listens on all of its own.
-fn named(name: Option<Addr>, from: &Addr) -> Addr {
-    match name {
-        // Where the medium says who speaks, nobody else is asked.
-        _ if from.name().is_some() => *from,
-        Some(name) if !name.socket().ip().is_unspecified() => name,
-        Some(name) => Addr::from(SocketAddr::new(from.socket().ip(), name.socket().port())),
-        None => *from,
     }
 }

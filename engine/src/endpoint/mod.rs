@@ -2,32 +2,39 @@
 //! Connectionless and connected endpoints are the same machine; a connected one has one peer.
 
 mod arrive;
+mod blocked;
+mod credit;
 mod engine;
+mod identity;
 mod links;
 mod post;
 mod receive;
 mod state;
 
 use crate::auto::Auto;
-use crate::av::AddressVector;
+use crate::av::{AddressVector, Reader};
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{EventQueue, Owner};
 use crate::group::{Heat, Member, Visit};
 use crate::hello::{MAX_USER_DATA, Speaker};
+use crate::limits::SizeLimit;
 use crate::op::{Posts, RecvOp, SendOp};
-use crate::outlets::Bonds;
+use crate::outlets::{All, Bonds};
 use crate::transport::{Asked, Flush, Transport};
+pub use blocked::{PEER_MEMORY, peer_account};
 use core::fmt;
-use engine::{Engine, Phase};
+pub use credit::{GUARANTEED, OVERHEAD};
+use engine::{Engine, Phase, Work};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
+use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
-pub use state::{CLOSE_DEADLINE, Config, OVERHEAD};
-use std::sync::Arc;
+pub use state::{CLOSE_DEADLINE, Config};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// Makes the transport when it is needed: at an address, or at one that the system chooses.
@@ -51,8 +58,31 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     joined: AtomicBool,
     connected: bool,
     bonds: Bonds,
+    /// Of the queues and counters that move it on.
+    memberships: Bonds,
+    /// The event queue that it is bound to.
+    events: Mutex<Option<Events>>,
     /// The thread that moves it on, if the application's calls are not to.
     auto: Option<Arc<Auto>>,
+}
+
+/// An event queue as an endpoint is bound to it.
+struct Events {
+    eq: Arc<EventQueue>,
+    owner: Owner,
+    /// Under which the queue's readers move the endpoint on.
+    key: Option<usize>,
+    /// Keeps the queue open.
+    _user: Child,
+}
+
+impl Events {
+    /// The queue's readers no longer move the endpoint on.
+    fn leave(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.eq.leave(key);
+        }
+    }
 }
 
 impl<T: Transport, K: LockKind> fmt::Debug for Endpoint<T, K> {
@@ -78,7 +108,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     fn poll(&mut self) -> Visit {
         let Self { transport: Some(transport), engine, .. } = self else { return Visit { active: false, busy: false } };
         let active = transport.poll(engine);
-        if engine.yielding || !engine.todo.is_empty() || !engine.abandoned.is_empty() {
+        if engine.work.is_any() {
             return Self::follow_up(transport, engine, active);
         }
         Visit { active, busy: transport.is_busy() }
@@ -86,17 +116,54 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 
     #[inline(never)]
     fn follow_up(transport: &mut T, engine: &mut Engine<K>, mut active: bool) -> Visit {
+        engine.see_to_deferred(!active);
+        active |= Self::finish(transport, engine);
+        Visit { active, busy: transport.is_busy() || engine.next_deadline().is_some() }
+    }
+}
+
+impl<T: Transport, K: LockKind> Inner<T, K> {
+    /// Carries out what is listed and sends it: nothing is left that nobody would come back to. What arrived may be answered
+    /// at once, and an answer may let more happen; bounded, so that nobody starves. True if there was anything.
+    #[inline(never)]
+    fn finish(transport: &mut T, engine: &mut Engine<K>) -> bool {
         engine.tick(transport);
-        // What arrived may be answered at once, and an answer may let more arrive; bounded, so that nobody starves.
+        let mut any = false;
         for _ in 0..4 {
-            if engine.todo.is_empty() && engine.abandoned.is_empty() {
+            if !engine.is_listed() {
                 break;
             }
             engine.settle(transport);
-            active = true;
+            any = true;
             transport.flush(Flush::All, engine);
         }
-        Visit { active, busy: transport.is_busy() || engine.next_deadline().is_some() }
+        if engine.is_listed() {
+            engine.work.add(Work::LISTED);
+        } else {
+            // What was listed while something was sent has been seen to since.
+            engine.work.remove(Work::LISTED);
+        }
+        any
+    }
+
+    /// Notes when something is due. True if that is earlier than those who sleep may know.
+    fn note_deadline(&mut self) -> bool {
+        let due = self.due();
+        let told = core::mem::replace(&mut self.told, due);
+        due.is_some_and(|due| told.is_none_or(|told| due < told))
+    }
+
+    /// Sends what is held back, before somebody goes away for long.
+    #[inline(never)]
+    fn flush_all(&mut self) {
+        let Self { transport: Some(transport), engine, .. } = self else { return };
+        if !engine.lazy.is_empty() {
+            engine.tell_arrivals();
+        }
+        transport.flush(Flush::All, engine);
+        if engine.work.is_any() {
+            Self::finish(transport, engine);
+        }
     }
 }
 
@@ -112,6 +179,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             joined: AtomicBool::new(false),
             connected,
             bonds: Bonds::default(),
+            memberships: Bonds::default(),
+            events: Mutex::new(None),
             auto,
         })
     }
@@ -124,18 +193,20 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 
     /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
+    ///
+    /// # Errors
+    /// EINVAL or EBADFLAGS, and those of watching the endpoint's descriptor, if it is enabled; nothing has happened then.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
-        let user = K::lock(&self.inner).engine.out.bind_counter(counter, flags)?;
+        let first = !K::lock(&self.inner).engine.out.has_counter(counter);
+        let member = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Member>);
+        let register = || K::lock(&self.inner).engine.out.bind_counter(counter, flags);
+        let user = self.memberships.bind_counter(member, counter, register)?;
         self.bonds.add(move || drop(user));
-        if self.is_joined() {
-            let member: Arc<dyn Member> = self.clone();
-            self.bonds.join_counter(&member, counter)?;
-        }
         Ok(())
     }
 
     /// Binds an address vector. A second one is refused.
-    pub fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
+    pub fn bind_av(self: &Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
         let mut inner = K::lock(&self.inner);
         let engine = &mut inner.engine;
         if engine.av.is_some() {
@@ -143,27 +214,60 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         engine.av_epoch = av.epoch();
         engine.av = Some(av.clone());
+        let me: Weak<Self> = Arc::downgrade(self);
+        let reader = av.add_reader(me);
+        engine.reader = reader;
         engine.reset_handles();
         drop(inner);
-        let user = av.users.add();
-        self.bonds.add(move || drop(user));
+        let (user, vector) = (av.users.add(), av.clone());
+        self.bonds.add(move || {
+            vector.remove_reader(reader);
+            drop(user);
+        });
         Ok(())
     }
 
-    /// Binds an event queue; events name the endpoint by `owner`. Another one replaces the first.
-    pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) {
-        K::lock(&self.inner).engine.eq = Some((eq.clone(), owner));
-        let user = eq.users.add();
-        let queue = eq.clone();
-        self.bonds.add(move || {
-            queue.forget(owner);
-            drop(user);
-        });
+    /// Binds an event queue; events name the endpoint by `owner`. Another one replaces the first, with the events that
+    /// nobody has read, and the first is free.
+    ///
+    /// # Errors
+    /// Those of watching the endpoint's descriptor, if it is enabled; nothing has happened then.
+    pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        let mut events = self.events();
+        if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
+            return Ok(());
+        }
+        let key = if self.connected && self.is_joined() { Some(eq.join(self.clone())?) } else { None };
+        let old = events.replace(Events { eq: eq.clone(), owner, key, _user: eq.users.add() });
+        // Under one lock, so that no newer event gets ahead of those that are handed over.
+        let mut inner = K::lock(&self.inner);
+        if let Some(old) = &old {
+            old.eq.hand_over(owner, eq);
+        }
+        inner.engine.eq = Some((eq.clone(), owner));
+        // Leaving takes the lock of the queue's group, which is taken before this one.
+        drop(inner);
+        if let Some(mut old) = old {
+            old.leave();
+        }
+        Ok(())
     }
 
-    /// Enables it (fi_enable(3)). Enabling twice is harmless.
+    /// Whether an event queue is bound.
+    pub fn has_eq(&self) -> bool {
+        self.events().is_some()
+    }
+
+    fn events(&self) -> MutexGuard<'_, Option<Events>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enables it (fi_enable(3)). Enabling twice is harmless. An endpoint whose connection has ended stays as it is.
     pub fn enable(self: &Arc<Self>) -> Result<()> {
         let mut inner = K::lock(&self.inner);
+        if matches!(inner.engine.phase, Phase::Ended | Phase::ShutDown) {
+            return Err(Error::new(Errno::EOPBADSTATE, "enable an endpoint whose connection has ended"));
+        }
         if inner.engine.phase != Phase::New || inner.transport.is_some() && self.is_joined() {
             return Ok(());
         }
@@ -182,19 +286,31 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.engine.phase = Phase::Enabled;
         }
         let outlets = inner.engine.out.all();
-        let eq = inner.engine.eq.clone();
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
+        if let Err(error) = self.join(outlets) {
+            // As if it had not been tried: enabling may be tried again.
+            self.memberships.undo();
+            self.joined.store(false, Ordering::Relaxed);
+            let mut inner = K::lock(&self.inner);
+            inner.engine.phase = Phase::New;
+            inner.transport = None;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// From now on whoever reads its queues moves it on.
+    fn join(self: &Arc<Self>, outlets: All<K>) -> Result<()> {
         let member: Arc<dyn Member> = self.clone();
-        self.bonds.join(&member, outlets)?;
+        self.memberships.join(&member, outlets)?;
         if let Some(auto) = self.auto.clone() {
             let key = auto.join(member)?;
-            self.bonds.add(move || auto.leave(key));
+            self.memberships.add(move || auto.leave(key));
         }
         // Only connected endpoints have events; others stay out of the reach of whoever reads the event queue.
-        if let Some((eq, _)) = eq.filter(|_| self.connected) {
-            let key = eq.join(self.clone())?;
-            self.bonds.add(move || eq.leave(key));
+        if let Some(bound) = self.events().as_mut().filter(|_| self.connected) {
+            bound.key = Some(bound.eq.join(self.clone())?);
         }
         Ok(())
     }
@@ -204,13 +320,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     #[cold]
     fn see_to_it(&self) {
         let mut inner = K::lock(&self.inner);
-        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return };
-        transport.flush(Flush::All, engine);
-        let due = inner.due();
-        let earlier = due.is_some_and(|due| inner.told.is_none_or(|told| due < told));
-        if earlier {
-            inner.told = due;
-        }
+        inner.flush_all();
+        self.tell_deadline(inner);
+    }
+
+    /// Whoever sleeps hears of what is due earlier than they know.
+    #[cold]
+    fn tell_deadline(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        let earlier = inner.note_deadline();
         drop(inner);
         if earlier {
             self.heat.wake();
@@ -250,7 +367,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let Inner { transport, engine, .. } = &mut *inner;
         let transport = transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))?;
         let peer = engine.add_peer(Some(to));
-        engine.connect(transport, peer, data.to_vec())?;
+        if let Err(error) = engine.connect(transport, peer, data.to_vec()) {
+            // It may be tried again, or somewhere else.
+            engine.forget_peer(peer);
+            return Err(error);
+        }
         drop(inner);
         self.heat.announce();
         if self.heat.is_slept_on() {
@@ -274,7 +395,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    fn begin_connection(self: &Arc<Self>, data: &[u8]) -> Result<()> {
+    /// What connecting and accepting begin with: enables the endpoint. Once it succeeded only the connection itself can
+    /// fail.
+    ///
+    /// # Errors
+    /// EINVAL for more than [`MAX_USER_DATA`] bytes of data, ENOSYS for a connectionless endpoint, EOPBADSTATE for one that
+    /// has been connected, and those of [`Self::enable`].
+    pub fn begin_connection(self: &Arc<Self>, data: &[u8]) -> Result<()> {
         if data.len() > MAX_USER_DATA {
             return Err(Error::new(Errno::EINVAL, format!("connection data of more than {MAX_USER_DATA} bytes")));
         }
@@ -283,7 +410,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if !matches!(inner.engine.config.speaker, Speaker::Msg) {
             return Err(Error::new(Errno::ENOSYS, "connect an endpoint that is not of type FI_EP_MSG"));
         }
-        if inner.engine.phase != Phase::New || !inner.engine.peers.is_empty() {
+        if inner.engine.phase != Phase::New || inner.engine.peers.len() > 0 {
             return Err(Error::new(Errno::EOPBADSTATE, "connect an endpoint twice"));
         }
         Ok(())
@@ -294,7 +421,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::ENOTCONN) };
         engine.shut_down(transport)?;
-        transport.flush(Flush::All, engine);
+        inner.flush_all();
+        drop(inner);
+        // The peer's end is awaited.
+        self.heat.announce();
         Ok(())
     }
 
@@ -302,10 +432,15 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     pub fn cancel(&self, context: usize) {
         let mut inner = K::lock(&self.inner);
         inner.engine.cancel(context);
-        let moves = !inner.engine.todo.is_empty();
+        if !inner.engine.work.is_any() {
+            return;
+        }
+        // What was behind it may leave, and nobody else may come by to send it.
+        inner.flush_all();
         drop(inner);
-        if moves {
-            self.heat.announce();
+        self.heat.announce();
+        if self.heat.is_slept_on() {
+            self.see_to_it();
         }
     }
 
@@ -320,14 +455,51 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         K::lock(&self.inner).engine.min_multi_recv
     }
 
+    /// How long messages of a kind may be, in bytes.
+    pub fn limit(&self, which: SizeLimit) -> usize {
+        K::lock(&self.inner).engine.config.limits.get(which)
+    }
+
+    /// Changes how long messages of a kind may be (fi_setopt(3)).
+    ///
+    /// # Errors
+    /// EINVAL above what the endpoint can do.
+    pub fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        K::lock(&self.inner).engine.config.limits.set(which, size)
+    }
+
     /// What is under way and what it waits for, for people who look for the cause of a hang.
     pub fn describe(&self) -> String {
         K::lock(&self.inner).engine.describe()
     }
 
+    /// What must not be left alone until a descriptor has news or the next deadline comes, if there is anything: for checks.
+    #[doc(hidden)]
+    pub fn unfinished(&self) -> Option<String> {
+        let mut inner = K::lock(&self.inner);
+        let due = inner.due();
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return None };
+        let left = engine.left_undone(|link| transport.is_backed_up(link)).or_else(|| transport.unfinished());
+        let is_due = due.is_some_and(|due| due <= transport.now());
+        left.or_else(|| is_due.then(|| "something is due".to_owned()))
+    }
+
+    /// When something is due, which whoever sleeps must have been told of: for checks.
+    #[doc(hidden)]
+    pub fn next_due(&self) -> Option<Instant> {
+        K::lock(&self.inner).due()
+    }
+
     /// Closes it (fi_close(3)): what was accepted for inject or transmit is sent, what the peers' hosts have
     /// acknowledged by the deadline is kept, the rest is discarded. Afterwards no buffer is touched.
     pub fn close(&self) {
+        self.memberships.undo();
+        let events = self.events().take();
+        K::lock(&self.inner).engine.eq = None;
+        if let Some(mut events) = events {
+            events.leave();
+            events.eq.forget(events.owner);
+        }
         self.bonds.undo();
         let mut inner = K::lock(&self.inner);
         let Inner { transport, engine, .. } = &mut *inner;
@@ -344,6 +516,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut pause = Duration::from_micros(50);
         loop {
             transport.poll(engine);
+            engine.tick(transport);
             engine.settle(transport);
             let over = engine.step_close(transport);
             transport.flush(Flush::All, engine);
@@ -398,16 +571,21 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
         let result = engine.send(transport, op);
+        self.hand_on(inner);
+        result
+    }
+
+    /// A call has left work that the next poll continues. Automatic progress sends it now, since the application need not
+    /// call again; a sleeping thread is woken if the work is due earlier than it knows.
+    fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if self.auto.is_some() {
-            // Nobody need call again.
-            transport.flush(Flush::All, engine);
+            inner.flush_all();
         }
         drop(inner);
         self.heat.announce();
         if self.heat.is_slept_on() {
             self.see_to_it();
         }
-        result
     }
 
     #[inline(never)]
@@ -420,11 +598,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let Inner { transport: Some(transport), engine, .. } = inner else { return Err(Errno::EOPBADSTATE) };
         let result = engine.receive(transport, op);
-        if self.auto.is_some() {
-            transport.flush(Flush::All, engine);
-        }
         // What was waiting for the receive may have left an answer to send.
-        let answers = transport.is_busy() || !engine.todo.is_empty();
+        let answers = transport.is_busy() || engine.work.is_any();
+        if self.auto.is_some() {
+            inner.flush_all();
+        }
         drop(guard);
         if answers {
             self.heat.announce();
@@ -436,22 +614,54 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 }
 
+impl<T: Transport, K: LockKind> Reader for Endpoint<T, K> {
+    /// Messages that wait may be for receives of the sender that has got its handle.
+    fn learn(&self) {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return };
+        engine.check_av();
+        engine.settle(transport);
+        self.hand_on(inner);
+    }
+}
+
 impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     fn visit(&self) -> Visit {
-        K::lock(&self.inner).poll()
+        let mut inner = K::lock(&self.inner);
+        let visit = inner.poll();
+        if visit.active && self.heat.is_slept_on() {
+            // Others may sleep who have not been told of what came of this.
+            self.tell_deadline(inner);
+        }
+        visit
     }
 
     fn flush(&self, how: Flush) {
         let mut inner = K::lock(&self.inner);
-        if let Inner { transport: Some(transport), engine, .. } = &mut *inner {
-            transport.flush(how, engine);
+        match how {
+            Flush::All => inner.flush_all(),
+            Flush::ByRule => {
+                if let Inner { transport: Some(transport), engine, .. } = &mut *inner {
+                    transport.flush(how, engine);
+                }
+            }
         }
+    }
+
+    fn before_sleep(&self) -> bool {
+        K::lock(&self.inner).engine.work.has(Work::LISTED)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let mut inner = K::lock(&self.inner);
-        inner.told = inner.due();
-        inner.told
+        let earlier = inner.note_deadline();
+        let due = inner.told;
+        drop(inner);
+        // Others may sleep who were told of a later one.
+        if earlier && self.heat.sleepers() > 1 {
+            self.heat.wake();
+        }
+        due
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -465,7 +675,7 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     fn arm(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
-        inner.transport.as_mut().is_some_and(Transport::arm)
+        inner.transport.as_mut().is_some_and(Transport::arm) | inner.engine.work.has(Work::LISTED)
     }
 
     fn disarm(&self) {

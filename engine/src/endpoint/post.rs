@@ -1,8 +1,9 @@
 //! What the application posts, and what leaves for peers: sends within credit go out at once, the rest waits in order.
 
 use super::arrive::key;
+use super::credit::{OVERHEAD, cost_of};
 use super::engine::{Engine, Phase};
-use super::state::{OVERHEAD, Outgoing, PeerId, PeerState, SendStage};
+use super::state::{Outgoing, PeerId, PeerState, SendStage};
 use crate::frame::{AckWanted, Frame, Label, MAX_PAYLOAD};
 use crate::op::SendOp;
 use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
@@ -10,16 +11,39 @@ use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// Completion levels that are known.
+/// What no operation of this endpoint can have.
 const UNSUPPORTED: OpFlags =
     OpFlags::COMMIT_COMPLETE.union(OpFlags::TRIGGER).union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
+
+/// Completion levels for which the peer has to answer.
+const LEVELS: OpFlags = OpFlags::MATCH_COMPLETE.union(OpFlags::DELIVERY_COMPLETE).union(OpFlags::TRANSMIT_COMPLETE);
+
+/// What the peer is to acknowledge: the highest level that is asked for. Without one, and for inject calls, an operation is
+/// done when the transport has the bytes.
+#[inline(always)]
+fn ack_of(flags: OpFlags, quiet: bool, fenced: bool) -> AckWanted {
+    if quiet || !flags.intersects(LEVELS) { AckWanted::No } else { level_of(flags, fenced) }
+}
+
+fn level_of(flags: OpFlags, fenced: bool) -> AckWanted {
+    if flags.contains(OpFlags::MATCH_COMPLETE) {
+        AckWanted::Match
+    } else if flags.contains(OpFlags::DELIVERY_COMPLETE) {
+        AckWanted::Delivery
+    } else if fenced {
+        // It answers for itself, not by counts.
+        AckWanted::Delivery
+    } else {
+        AckWanted::Arrival
+    }
+}
 
 impl<K: LockKind> Engine<K> {
     pub(super) fn accepts(&self) -> Result<(), Errno> {
         match self.phase {
             Phase::Enabled => Ok(()),
             Phase::New | Phase::Closing => Err(Errno::EOPBADSTATE),
-            Phase::Ended => Err(Errno::ENOTCONN),
+            Phase::ShutDown | Phase::Ended => Err(Errno::ENOTCONN),
         }
     }
 
@@ -27,11 +51,10 @@ impl<K: LockKind> Engine<K> {
     /// False: something is not as usual, and nothing has happened.
     #[inline(always)]
     pub(super) fn send_at_once<T: Transport>(&mut self, transport: &mut T, op: &SendOp) -> bool {
-        const UNUSUAL: OpFlags =
-            UNSUPPORTED.union(OpFlags::MATCH_COMPLETE).union(OpFlags::DELIVERY_COMPLETE).union(OpFlags::FENCE);
+        const UNUSUAL: OpFlags = UNSUPPORTED.union(LEVELS).union(OpFlags::FENCE);
         let len = op.buffer.len();
         let (Phase::Enabled, Some(target)) = (self.phase, &self.out.tx) else { return false };
-        if len > T::AT_ONCE.min(self.config.inject_size)
+        if len > T::AT_ONCE.min(self.config.limits.least())
             || op.flags.intersects(UNUSUAL)
             || self.sends.len() >= self.config.tx_size
         {
@@ -44,15 +67,15 @@ impl<K: LockKind> Engine<K> {
             return false;
         }
         let Some(Some(link)) = self.links.get_mut(id.index()) else { return false };
-        if len > link.out.eager as usize || !link.affords_eager(len) {
+        if len > link.eager || link.out < cost_of(len) {
             return false;
         }
         // Nobody answers it: it needs no number.
-        let label = Label { tag: op.tag, data: op.data, ack: AckWanted::No };
+        let label = Label { tag: op.tag, data: op.data, ack: AckWanted::No, fenced: false };
         if !transport.submit_at_once(id, &Frame::Eager { id: 0, label }.encode(), &op.buffer, len) {
             return false;
         }
-        link.spend(len as u64 + OVERHEAD);
+        link.out -= cost_of(len);
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
         self.out.sent(Ticket::new(op.context, kind.union(OpFlags::SEND), silent).finish(), silent);
         true
@@ -66,24 +89,17 @@ impl<K: LockKind> Engine<K> {
         }
         let len = op.buffer.len();
         let inject = op.quiet || op.flags.contains(OpFlags::INJECT);
-        if inject && len > self.config.inject_size {
+        if !self.config.limits.allow(len, op.tag.is_some(), inject) {
             return Err(Errno::EMSGSIZE);
         }
         if self.sends.len() >= self.config.tx_size {
             return Err(Errno::AGAIN);
         }
         let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
-        let ack = if op.quiet {
-            AckWanted::No
-        } else if op.flags.contains(OpFlags::MATCH_COMPLETE) {
-            AckWanted::Match
-        } else if op.flags.contains(OpFlags::DELIVERY_COMPLETE) {
-            AckWanted::Delivery
-        } else {
-            AckWanted::No
-        };
+        let fenced = op.flags.contains(OpFlags::FENCE);
+        let ack = ack_of(op.flags, op.quiet, fenced);
         let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
-        let label = Label { tag: op.tag, data: op.data, ack };
+        let label = Label { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckWanted::No };
         let peer = self.peer_of(op.dest)?;
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
         // A connected endpoint has its peer from connecting on.
@@ -93,15 +109,15 @@ impl<K: LockKind> Engine<K> {
             return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
         }
         let ticket = Ticket::new(op.context, kind.union(OpFlags::SEND), silent);
-        let fenced = op.flags.contains(OpFlags::FENCE);
         if let PeerState::Open(id) = entry.state
             && !fenced
             && entry.waiting.is_empty()
             && let Some(Some(link)) = self.links.get_mut(id.index())
-            && len <= link.out.eager as usize
-            && link.affords_eager(len)
+            && len <= link.eager
+            && link.out >= cost_of(len)
+            && !transport.is_backed_up(id)
         {
-            link.spend(len as u64 + OVERHEAD);
+            link.out -= cost_of(len);
             let number = key(self.sends.vacant_key());
             let header = Frame::Eager { id: number, label }.encode();
             let mut buffer = Some(op.buffer);
@@ -117,6 +133,9 @@ impl<K: LockKind> Engine<K> {
                 Submitted::Kept => SendStage::Sending { link: id, acked: false },
                 Submitted::Broken => SendStage::Doomed { link: id },
             };
+            if ack == AckWanted::Arrival {
+                link.unarrived.push_back(number);
+            }
             let lent = Lent { ticket, buffer };
             let seq = self.next_seq();
             self.sends.insert(Outgoing { lent, peer, stage, label, len, seq, inject, fenced });
@@ -128,22 +147,41 @@ impl<K: LockKind> Engine<K> {
         self.fences += usize::from(fenced);
         let waiting = Outgoing { lent, peer, stage: SendStage::Waiting, label, len, seq, inject, fenced };
         let number = self.sends.insert(waiting);
-        self.peers[peer].waiting.push_back(key(number));
+        if let Some(peer) = self.peers.get_mut(peer) {
+            peer.waiting.push_back(key(number));
+        }
         self.move_on(transport, peer);
         Ok(())
     }
 
     /// Does what a peer's waiting sends need next: connect, or send.
     fn move_on<T: Transport>(&mut self, transport: &mut T, peer: PeerId) {
-        match self.peers[peer].state {
-            PeerState::Idle => self.begin_connect(transport, peer),
+        match self.state_of(peer) {
+            PeerState::Idle => self.begin_connect(transport, peer, 0),
             PeerState::Open(id) => self.pump(transport, id),
             PeerState::Connecting(_) | PeerState::Yielding(_) => {}
         }
     }
 
-    /// Sends what waits on a link: control frames, waiting messages within credit, the next segments.
+    /// Sends what waits on a link: control frames, waiting messages within credit, the next segments. Nothing to a peer that
+    /// does not read: what it is owed stays here, where it takes no more than the credit that the peer is not given back.
     pub(super) fn pump<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+        if transport.is_backed_up(id) {
+            return;
+        }
+        let Some(link) = self.link(id) else { return };
+        let mut first = [None, None];
+        if link.arrived > 0 {
+            first[0] = Some(Frame::Arrived { count: core::mem::take(&mut link.arrived) });
+        }
+        if link.credit.is_due() {
+            first[1] = Some(Frame::Credit { bytes: link.credit.take_due() });
+        }
+        for frame in first.into_iter().flatten() {
+            if transport.submit(id, &frame.encode(), None, Urgency::Control) == Submitted::Broken {
+                return;
+            }
+        }
         while let Some(frame) = self.link(id).and_then(|link| link.control.pop_front()) {
             let urgency = if matches!(frame, Frame::Pull { .. }) { Urgency::Posted } else { Urgency::Control };
             if transport.submit(id, &frame.encode(), None, urgency) == Submitted::Broken {
@@ -170,15 +208,26 @@ impl<K: LockKind> Engine<K> {
                 peer.waiting.pop_front();
                 continue;
             };
-            // What is past the credit is announced instead, like what is too long: the receiver may want it first.
-            let eager = send.len <= link.out.eager as usize && link.affords_eager(send.len);
-            let cost = if eager { send.len as u64 + OVERHEAD } else { OVERHEAD };
-            if !link.affords(cost) {
+            let eager = send.len <= link.eager;
+            let cost = if eager { cost_of(send.len) } else { OVERHEAD };
+            if link.out < cost {
+                // It may be the one that the peer waits for.
+                if !core::mem::replace(&mut link.said_blocked, true) {
+                    let frame = Frame::Blocked { bytes: cost };
+                    let _: Submitted = transport.submit(id, &frame.encode(), None, Urgency::Posted);
+                }
                 return;
             }
-            link.spend(cost);
+            if transport.is_backed_up(id) {
+                return;
+            }
+            link.out -= cost;
             peer.waiting.pop_front();
             if !eager {
+                if send.label.ack == AckWanted::Arrival {
+                    // It is there when all of it is there.
+                    send.label.ack = AckWanted::Delivery;
+                }
                 let header = Frame::Request { id: number, len: send.len as u64, label: send.label }.encode();
                 send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
                     Submitted::Broken => SendStage::Doomed { link: id },
@@ -188,6 +237,9 @@ impl<K: LockKind> Engine<K> {
             }
             let header = Frame::Eager { id: number, label: send.label }.encode();
             let token = Token(number);
+            if send.label.ack == AckWanted::Arrival {
+                link.unarrived.push_back(number);
+            }
             let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len: send.len, token, inject: false };
             match transport.submit(id, &header, Some(payload), Urgency::Posted) {
                 Submitted::Done if send.label.ack == AckWanted::No => self.finish_send(number),
@@ -240,6 +292,9 @@ impl<K: LockKind> Engine<K> {
 
     /// Carries out what arrivals and posts left to do.
     pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
+        if self.freed && !self.blocked.is_empty() {
+            self.relieve_all();
+        }
         while let Some((id, why)) = self.abandoned.pop() {
             transport.abandon(id, self);
             if let Some(why) = why {

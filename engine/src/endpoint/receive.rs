@@ -3,9 +3,9 @@
 
 use super::arrive::key;
 use super::engine::{Engine, Phase, failure};
-use super::state::{Claim, MSG, Multi, Receive, ReceiveStage, Role, TAGGED};
+use super::state::{Claim, MSG, Multi, PeerId, Receive, ReceiveStage, Role, TAGGED};
 use crate::hello::Speaker;
-use crate::matching::Pattern;
+use crate::matching::{Pattern, Source};
 use crate::op::RecvOp;
 use crate::transport::{Down, Transport};
 use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
@@ -35,31 +35,37 @@ impl<K: LockKind> Engine<K> {
         let lane = if op.tag.is_some() { TAGGED } else { MSG };
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.config.rx_size
-            || self.lanes[lane].has_unexpected()
+            || !self.lanes[lane].is_idle()
             // Whose end a receive from one peer waits for must be known while it waits.
             || op.src != FiAddr::UNSPEC && !self.av_is_known()
         {
             return Err(op);
         }
         let silent = target.selective && !op.flags.contains(OpFlags::COMPLETION);
-        let (pattern, kind) = self.pattern(op.tag, op.src);
+        let (tag, ignore, kind, directed) = self.sort(&op);
+        let src = match directed.then(|| self.known_peer(op.src)) {
+            None => Source::ANY,
+            Some(Some(peer)) => Source::peer(peer),
+            Some(None) => return Err(op),
+        };
+        let pattern = Pattern { tag, ignore, src };
         let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
         self.lanes[lane].post(pattern, number);
         Ok(())
     }
 
-    /// What a receive accepts, and what kind of operation its completion says that it was.
+    /// Tag and ignored bits of a receive, what kind of operation its completion says that it was, and whether it is for one
+    /// sender.
     #[inline(always)]
-    fn pattern(&self, tag: Option<(u64, u64)>, src: FiAddr) -> (Pattern, OpFlags) {
-        let (tag, ignore, kind, directed) = match tag {
+    fn sort(&self, op: &RecvOp) -> (u64, u64, OpFlags, bool) {
+        let (tag, ignore, kind, directed) = match op.tag {
             Some((tag, ignore)) => {
                 let directed = Caps::DIRECTED_RECV.union(Caps::TAGGED_DIRECTED_RECV);
                 (tag, ignore, OpFlags::TAGGED.union(OpFlags::RECV), directed)
             }
             None => (0, u64::MAX, OpFlags::MSG.union(OpFlags::RECV), Caps::DIRECTED_RECV),
         };
-        let src = if self.config.caps.intersects(directed) { src } else { FiAddr::UNSPEC };
-        (Pattern { tag, ignore, src }, kind)
+        (tag, ignore, kind, op.src != FiAddr::UNSPEC && self.config.caps.intersects(directed))
     }
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
@@ -74,7 +80,26 @@ impl<K: LockKind> Engine<K> {
         self.check_av();
         let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
         let lane = if op.tag.is_some() { TAGGED } else { MSG };
-        let (pattern, kind) = self.pattern(op.tag, op.src);
+        let (tag, ignore, kind, directed) = self.sort(&op);
+        let src = if directed {
+            // A handle that the address vector does not have may come to stand for a peer later.
+            self.peer_of(op.src).map_or_else(|_| Source::handle(op.src), Source::peer)
+        } else {
+            Source::ANY
+        };
+        let pattern = Pattern { tag, ignore, src };
+        let result = self.receive_sorted(transport, Posting { op, pattern, lane, kind, silent });
+        if self.lanes[lane].is_pending() {
+            self.note_awaited();
+            // It may have been inserted meanwhile.
+            self.check_av();
+            self.settle(transport);
+        }
+        result
+    }
+
+    fn receive_sorted<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let Posting { op, pattern, lane, kind, silent } = posting;
         if op.flags.intersects(LOOKS) {
             return self.look(transport, Posting { op, pattern, lane, kind, silent });
         }
@@ -89,7 +114,20 @@ impl<K: LockKind> Engine<K> {
             return Ok(());
         }
         self.lanes[lane].post(pattern, number);
+        self.tell_wanted(transport, pattern.src);
         Ok(())
+    }
+
+    /// A receive was posted: a peer without credit may have what it is for, or one whose name is claimed.
+    fn tell_wanted<T: Transport>(&mut self, transport: &mut T, src: Source) {
+        if !self.lanes[MSG].watched {
+            return;
+        }
+        if let Some(peer) = src.one() {
+            self.await_peer(peer);
+        }
+        self.relieve_for(src);
+        self.settle(transport);
     }
 
     /// Gives a new receive the oldest message that waits for one like it.
@@ -128,12 +166,13 @@ impl<K: LockKind> Engine<K> {
         while self.is_open(multi)
             && let Some(message) = self.lanes[lane].find_unexpected(&pattern)
         {
-            let Some(total) = self.unexpected.get(message as usize).map(super::state::Unexpected::total) else { break };
+            let Some(total) = self.unexpected.get(message).map(super::state::Unexpected::total) else { break };
             let Some(part) = self.carve(parent, multi, total) else { break };
             self.lanes[lane].drop_unexpected(message);
             self.give(part, message);
         }
         self.settle(transport);
+        self.tell_wanted(transport, pattern.src);
         Ok(())
     }
 
@@ -143,9 +182,9 @@ impl<K: LockKind> Engine<K> {
 
     /// The receive for an arriving message, out of the matcher.
     #[inline]
-    pub(super) fn match_posted(&mut self, lane: usize, tag: u64, src: FiAddr, len: u64) -> Option<u32> {
+    pub(super) fn match_posted(&mut self, lane: usize, tag: u64, peer: PeerId, len: u64) -> Option<u32> {
         loop {
-            let found = self.lanes[lane].take_posted(tag, src)?;
+            let found = self.lanes[lane].take_posted(tag, peer)?;
             match self.receives.get(found).map(|receive| receive.role) {
                 Some(Role::Multi(multi)) => {
                     if let Some(part) = self.carve(found, multi, len) {
@@ -216,7 +255,7 @@ impl<K: LockKind> Engine<K> {
         match state.ended {
             Some(why) => {
                 completion.flags |= OpFlags::MULTI_RECV;
-                self.out.note_failure(failure(completion, &why, 0));
+                self.out.receive_failed(failure(completion, &why, 0));
                 false
             }
             None if joined => true,
@@ -266,6 +305,8 @@ impl<K: LockKind> Engine<K> {
             let Some(message) = found else {
                 let why = Down::new(Cause::NoMessage, Errno::ENOMSG, Cause::NoMessage.text());
                 self.report_miss(ticket.finish(), pattern, &why);
+                // Whoever looks again will find what a peer has no credit for today.
+                self.tell_wanted(transport, pattern.src);
                 self.settle(transport);
                 return Ok(());
             };
@@ -309,15 +350,16 @@ impl<K: LockKind> Engine<K> {
 
     fn report_miss(&self, mut completion: Completion, pattern: Pattern, why: &Down) {
         completion.tag = pattern.tag;
-        self.out.note_failure(failure(completion, why, 0));
+        self.out.receive_failed(failure(completion, why, 0));
     }
 
     fn report_peek(&self, mut completion: Completion, message: u32) {
-        let Some(message) = self.unexpected.get(message as usize) else { return };
+        let Some(message) = self.unexpected.get(message) else { return };
+        let label = message.label();
         completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
-        completion.tag = message.label.tag.unwrap_or(0);
-        completion.src = self.told(message.src);
-        if let Some(data) = message.label.data {
+        completion.tag = label.tag.unwrap_or(0);
+        completion.src = self.told(self.handle_of(message.peer));
+        if let Some(data) = label.data {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }

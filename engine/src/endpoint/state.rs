@@ -1,15 +1,18 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
-use crate::frame::{AckWanted, Frame, Label, MOST_EAGER, Violation};
+use super::credit::Inbound;
+use crate::frame::{AckWanted, Frame, Label, MOST_EAGER};
 use crate::hello::{Grant, Speaker};
+use crate::limits::Limits;
 use crate::transport::{Down, LinkId};
+use arrayvec::ArrayVec;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
 use ofi_memory::{Buffer, Lent, Ticket};
+use ofi_sync::account::Account;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// What every message costs of a link's credit besides its bytes: the entry that holds it while nobody wants it.
-pub const OVERHEAD: u64 = 128;
 /// How long to wait for the connection of a peer that connects to us instead of us to it, before we try again.
 pub(super) const YIELD: Duration = Duration::from_secs(1);
 /// The free space below which a buffer for several messages is given back, unless set (FI_OPT_MIN_MULTI_RECV), in bytes.
@@ -28,30 +31,18 @@ pub struct Config {
     pub tx_size: usize,
     /// Receives that may be posted.
     pub rx_size: usize,
-    /// The largest message of an inject call, in bytes.
-    pub inject_size: usize,
+    /// How long messages may be.
+    pub limits: Limits,
     /// Random number of this endpoint.
     pub nonce: [u8; 16],
     /// The provider's name, for messages.
     pub provider: &'static str,
+    /// What it and its transport hold for peers is charged to this account.
+    pub account: Arc<Account>,
 }
 
-/// [`MOST_EAGER`] as a grant says it.
-const EAGER: u32 = 256 << 10;
-const _: () = assert!(EAGER as usize == MOST_EAGER);
-
-/// How much each link may send before it is granted more: generous for the first peers, so that the sum has a bound
-/// that can be stated: 128 MiB for the first 64 links, 512 KiB each up to the 1,024th, 64 KiB each after that.
-pub(super) const fn grant_for(links: usize) -> Grant {
-    match links {
-        0..64 => Grant { bytes: 2 << 20, messages: 8192, eager: EAGER },
-        64..1024 => Grant { bytes: 512 << 10, messages: 2048, eager: EAGER },
-        _ => Grant { bytes: 64 << 10, messages: 256, eager: 32 << 10 },
-    }
-}
-
-/// Index of a peer.
-pub(super) type PeerId = usize;
+/// Number of a peer.
+pub(super) type PeerId = u32;
 
 /// How we stand with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +52,22 @@ pub(super) enum PeerState {
     /// A link on its way.
     Connecting(LinkId),
     /// The peer's own connection is to be used, and has not come yet.
-    Yielding(Instant),
+    Yielding(Yielding),
     /// A link.
     Open(LinkId),
+}
+
+/// How long a peer's own connection is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Yielding {
+    /// It has just begun, at a time that the clock has to tell.
+    Begun,
+    /// Until then.
+    Until(Instant),
+    /// No longer: it is connected to, or asked about connections that claim to be its own.
+    Over,
+    /// It has been asked so many times, and said each time that they are not.
+    Denied(u8),
 }
 
 /// Another endpoint.
@@ -74,7 +78,23 @@ pub(super) struct Peer {
     pub(super) state: PeerState,
     /// Sends that wait for a link or for credit, in order.
     pub(super) waiting: VecDeque<u32>,
+    /// Links to it, of which at most one is the one that sends use.
+    pub(super) links: u32,
+    /// Unexpected messages of it.
+    pub(super) unexpected: u32,
+    /// The account holds [`PEER_COST`] for it: it is only remembered because of its messages.
+    pub(super) charged: bool,
 }
+
+impl Peer {
+    pub(super) const fn new(addr: Option<Addr>, handle: FiAddr) -> Self {
+        let waiting = VecDeque::new();
+        Self { addr, handle, state: PeerState::Idle, waiting, links: 0, unexpected: 0, charged: false }
+    }
+}
+
+/// What a peer costs that is only remembered because of its messages, in bytes: its entry in tables and map.
+pub(super) const PEER_COST: usize = 512;
 
 /// What the payload that is coming on a link is for.
 #[derive(Clone, Copy, Debug)]
@@ -84,28 +104,70 @@ pub(super) enum Coming {
     Segment { key: u32, len: usize },
 }
 
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Frames between this endpoint and the peer.
+    Carry,
+    /// The same, but that the peer has the name it claims is not proven: it is only received from.
+    Unproven(Addr),
+    /// Asks the owner of a name whether one of the links that claim it is its own: the so-manieth time.
+    Verify(u8),
+}
+
+/// A message whose acknowledgement waits for those before it (FI_FENCE).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fence {
+    /// The sender's number for it.
+    pub(super) id: u32,
+    pub(super) level: AckWanted,
+    /// Its place among the messages of the link.
+    pub(super) seq: u32,
+    /// Messages before it that have not got as far.
+    pub(super) left: usize,
+    /// It has got as far itself.
+    pub(super) reached: bool,
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: PeerId,
+    pub(super) purpose: Purpose,
     /// The peer's handle: a copy for what arrives, which would have to look it up otherwise.
     pub(super) src: FiAddr,
     /// The peer's random number; zero until it said it.
     pub(super) nonce: [u8; 16],
     /// How often the peer had begun to connect when it said hello.
     pub(super) attempt: u64,
+    /// The connection's random number, by the side that connected.
+    pub(super) cookie: [u8; 16],
+    /// This side connected.
+    pub(super) ours: bool,
+    /// The owner of the name that the link claims has been asked about it.
+    pub(super) asked: bool,
     pub(super) remote: Option<Addr>,
-    /// What we may still send.
-    pub(super) out: Grant,
-    /// Bytes of it that are kept for announcements.
-    pub(super) reserve: u64,
+    /// What we may still send, in bytes of cost.
+    pub(super) out: u64,
+    /// The longest message that we may send unasked, in bytes.
+    pub(super) eager: usize,
+    /// We said that the credit does not suffice.
+    pub(super) said_blocked: bool,
     /// What the peer may still send.
-    pub(super) incoming: Grant,
-    /// What the peer got to begin with.
-    pub(super) granted: Grant,
-    /// What was consumed and not yet granted again.
-    pub(super) owed_bytes: u64,
-    pub(super) owed_messages: u32,
+    pub(super) credit: Inbound,
+    /// The peer said that so much credit is needed for what it wants to send next.
+    pub(super) blocked: Option<u64>,
+    /// It cannot be given more.
+    pub(super) starved: bool,
+    /// Messages of the peer so far; a number that wraps.
+    pub(super) seq: u32,
+    /// Messages that have come and of whose arrival the peer wants to hear.
+    pub(super) arrived: u32,
+    /// In the list of links of which the peer hears when there is nothing more to read.
+    pub(super) lazy: bool,
+    /// Sends of whose arrival we want to hear, in order.
+    pub(super) unarrived: VecDeque<u32>,
+    pub(super) fences: Vec<Fence>,
     pub(super) control: VecDeque<Frame>,
     /// Pulled sends, of which the first has its turn.
     pub(super) streams: VecDeque<u32>,
@@ -119,19 +181,28 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const fn new(peer: PeerId, granted: Grant) -> Self {
+    pub(super) const fn new(peer: PeerId, credit: Inbound, cookie: [u8; 16], ours: bool) -> Self {
         Self {
             peer,
+            purpose: Purpose::Carry,
             src: FiAddr::UNSPEC,
             nonce: [0; 16],
             attempt: 0,
+            cookie,
+            ours,
+            asked: false,
             remote: None,
-            out: Grant { bytes: 0, messages: 0, eager: 0 },
-            reserve: 0,
-            incoming: granted,
-            granted,
-            owed_bytes: 0,
-            owed_messages: 0,
+            out: 0,
+            eager: 0,
+            said_blocked: false,
+            credit,
+            blocked: None,
+            starved: false,
+            seq: 0,
+            arrived: 0,
+            lazy: false,
+            unarrived: VecDeque::new(),
+            fences: Vec::new(),
             control: VecDeque::new(),
             streams: VecDeque::new(),
             coming: None,
@@ -141,69 +212,13 @@ impl Link {
         }
     }
 
-    /// Whether a message may be sent unasked now. Some credit stays for announcements: however much of it lies unexpected
-    /// at the receiver, the message that it waits for must get through. An announcement costs as much as a short message.
-    #[inline]
-    pub(super) const fn affords_eager(&self, len: usize) -> bool {
-        let cost = len as u64 + OVERHEAD;
-        let reserve = if len as u64 <= OVERHEAD { 0 } else { self.reserve };
-        self.out.bytes >= cost + reserve && self.out.messages > 0
-    }
-
     /// The peer's first grant.
     pub(super) const fn granted_by_peer(&mut self, grant: Grant) {
-        self.out = grant;
-        if self.out.eager > EAGER {
-            self.out.eager = EAGER;
+        self.out = grant.bytes;
+        self.eager = grant.eager as usize;
+        if self.eager > MOST_EAGER {
+            self.eager = MOST_EAGER;
         }
-        self.reserve = grant.bytes / 8;
-    }
-
-    /// Whether a message of so many credited bytes may be sent now.
-    #[inline]
-    pub(super) const fn affords(&self, cost: u64) -> bool {
-        self.out.bytes >= cost && self.out.messages > 0
-    }
-
-    #[inline]
-    pub(super) const fn spend(&mut self, cost: u64) {
-        self.out.bytes -= cost;
-        self.out.messages -= 1;
-    }
-
-    /// The peer sent a message of so many credited bytes.
-    #[inline]
-    pub(super) const fn charge(&mut self, cost: u64) -> Result<(), Violation> {
-        if self.incoming.bytes < cost || self.incoming.messages == 0 {
-            return Err(Violation("the peer sent more than it was granted"));
-        }
-        self.incoming.bytes -= cost;
-        self.incoming.messages -= 1;
-        Ok(())
-    }
-
-    /// A message of so many credited bytes has been consumed. True if it is time to grant more.
-    #[inline]
-    pub(super) const fn consumed(&mut self, cost: u64) -> bool {
-        self.owed_bytes += cost;
-        self.owed_messages += 1;
-        self.owed_bytes >= self.granted.bytes / 2 || self.owed_messages >= self.granted.messages / 2
-    }
-
-    /// Both in one, for a message that is consumed as it comes. None if it was not granted, and then nothing has happened.
-    #[inline(always)]
-    pub(super) fn pass(&mut self, cost: u64) -> Option<bool> {
-        self.charge(cost).ok()?;
-        Some(self.consumed(cost))
-    }
-
-    /// Grants what is owed.
-    pub(super) fn grant(&mut self) {
-        self.incoming.bytes += self.owed_bytes;
-        self.incoming.messages += self.owed_messages;
-        self.control.push_back(Frame::Credit { messages: self.owed_messages, bytes: self.owed_bytes });
-        self.owed_bytes = 0;
-        self.owed_messages = 0;
     }
 }
 
@@ -262,6 +277,8 @@ pub(super) struct Pull {
     pub(super) want: usize,
     pub(super) total: u64,
     pub(super) src: FiAddr,
+    /// Its place among the messages of the link.
+    pub(super) seq: u32,
 }
 
 /// Where a receive is.
@@ -331,32 +348,92 @@ pub(super) struct Receive {
     pub(super) seq: u64,
 }
 
+/// Bytes of a message that this endpoint keeps: short ones lie in the entry.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Short(ArrayVec<u8, 16>),
+    Long(Box<[u8]>),
+}
+
+impl Kept {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        ArrayVec::try_from(bytes).map_or_else(|_| Self::Long(bytes.into()), Self::Short)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes) => bytes,
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
 /// What there is of a message that nobody has asked for yet.
 #[derive(Debug)]
 pub(super) enum Body {
     /// All of it.
-    Here(Vec<u8>),
+    Here(Kept),
     /// It is being read; a receive may have claimed it.
-    Coming { link: LinkId, claimed: Option<u32> },
+    Coming { claimed: Option<u32> },
     /// It waits at the sender.
-    Requested { link: LinkId, total: u64 },
+    Requested { total: u64 },
 }
 
-/// A message that came before its receive.
+/// A message that came before its receive. [`super::credit::OVERHEAD`] is at least what it costs besides its bytes.
 #[derive(Debug)]
 pub(super) struct Unexpected {
     pub(super) body: Body,
-    pub(super) label: Label,
+    tag: u64,
+    data: u64,
     pub(super) id: u32,
-    pub(super) len: usize,
-    pub(super) src: FiAddr,
-    pub(super) addr: Option<Addr>,
-    /// Whose credit it holds, until it is consumed or the link is gone.
-    pub(super) link: Option<LinkId>,
-    pub(super) lane: usize,
+    /// Bytes of it that are here, or will be.
+    pub(super) len: u32,
+    pub(super) peer: PeerId,
+    /// Its place among the messages of the link.
+    pub(super) seq: u32,
+    /// Whose credit it holds; none if the link is gone, and the account holds it.
+    link: u32,
+    ack: AckWanted,
+    has: u8,
 }
 
+/// What an entry of the matcher takes, and what the allocator adds to a payload, in bytes.
+const BESIDE: usize = 24 + 24;
+const _: () = assert!((size_of::<Option<Unexpected>>() + BESIDE) as u64 <= super::credit::OVERHEAD);
+
 impl Unexpected {
+    const HAS_TAG: u8 = 1;
+    const HAS_DATA: u8 = 2;
+    const FENCED: u8 = 4;
+
+    pub(super) fn new(body: Body, label: Label, id: u32, len: u32, link: LinkId, (peer, seq): (PeerId, u32)) -> Self {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let has = flag(label.tag.is_some(), Self::HAS_TAG)
+            | flag(label.data.is_some(), Self::HAS_DATA)
+            | flag(label.fenced, Self::FENCED);
+        let (tag, data) = (label.tag.unwrap_or(0), label.data.unwrap_or(0));
+        Self { body, tag, data, id, len, peer, seq, link: link.0, ack: label.ack, has }
+    }
+
+    pub(super) fn label(&self) -> Label {
+        Label {
+            tag: (self.has & Self::HAS_TAG != 0).then_some(self.tag),
+            data: (self.has & Self::HAS_DATA != 0).then_some(self.data),
+            ack: self.ack,
+            fenced: self.has & Self::FENCED != 0,
+        }
+    }
+
+    /// Whose credit it holds, if not the account's.
+    pub(super) fn link(&self) -> Option<LinkId> {
+        (self.link != u32::MAX).then_some(LinkId(self.link))
+    }
+
+    /// The link is gone.
+    pub(super) const fn orphan(&mut self) {
+        self.link = u32::MAX;
+    }
+
     /// How long the message is, in bytes.
     pub(super) const fn total(&self) -> u64 {
         match self.body {
@@ -371,10 +448,6 @@ impl Label {
     pub(super) const fn lane(&self) -> usize {
         if self.tag.is_some() { TAGGED } else { MSG }
     }
-
-    pub(super) const fn wants(&self, ack: AckWanted) -> bool {
-        matches!((self.ack, ack), (AckWanted::Match, AckWanted::Match) | (AckWanted::Delivery, AckWanted::Delivery))
-    }
 }
 
 /// Index of the untagged receives.
@@ -387,29 +460,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_sends_more_than_granted_is_noticed() {
-        let mut link = Link::new(0, Grant { bytes: 300, messages: 2, eager: 100 });
-        assert!(link.charge(200).is_ok());
-        assert!(link.charge(101).is_err());
-        assert!(link.charge(100).is_ok());
-        assert!(link.charge(0).is_err());
-    }
-
-    #[test]
-    fn what_was_consumed_is_granted_again_by_halves() {
-        let mut link = Link::new(0, Grant { bytes: 300, messages: 100, eager: 100 });
-        link.charge(140).unwrap();
-        assert!(!link.consumed(140));
-        link.charge(10).unwrap();
-        assert!(link.consumed(10));
-        link.grant();
-        assert_eq!(link.incoming, link.granted);
-        assert_eq!(link.control.pop_front(), Some(Frame::Credit { messages: 2, bytes: 150 }));
-    }
-
-    #[test]
     fn hot_structures_keep_their_size() {
         assert!(size_of::<Receive>() <= 112, "{}", size_of::<Receive>());
         assert!(size_of::<Outgoing>() <= 184, "{}", size_of::<Outgoing>());
+        assert!(size_of::<Unexpected>() <= 72, "{}", size_of::<Unexpected>());
+    }
+
+    #[test]
+    fn an_unexpected_message_keeps_what_it_was() {
+        for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
+            let label = Label { tag, data, ack: AckWanted::Match, fenced };
+            let message = Unexpected::new(Body::Requested { total: 9 }, label, 3, 0, LinkId(4), (5, 6));
+            assert_eq!((message.label(), message.link(), message.total()), (label, Some(LinkId(4)), 9));
+        }
+        assert_eq!(Kept::new(&[7; 16]).bytes(), [7; 16]);
+        assert_eq!(Kept::new(&[7; 17]).bytes(), [7; 17]);
     }
 }

@@ -14,7 +14,7 @@
 //! Leave    1: the memory can be read, 0: it is not to be
 //! ```
 
-use crate::direct::{self, Direct, Lent};
+use crate::direct::{self, Direct, Lent, Outcome};
 use crate::region::{Board, Pool, Region, Ring, Side};
 use crate::window::{SMALLEST, Window};
 use arrayvec::ArrayVec;
@@ -23,12 +23,13 @@ use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
 use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token};
 use ofi_memory::Buffer;
+use ofi_os::descriptor::PrivateFd;
 use ofi_os::mailbox::Receipt;
+use ofi_os::process::Life;
 use ofi_sync::lines::{self, BODY, News, Order, Owed, Posture, Reader, Writer, order_own, owed};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 mod lending;
@@ -43,6 +44,12 @@ const READS: usize = 64;
 const AHEAD: u64 = 4;
 /// Bytes of a link that are read before others have their turn.
 const BYTES: usize = 1 << 20;
+
+/// Frames that may wait for a peer that does not read, if the account has room for them, and if not.
+const BACKLOG: usize = 256;
+pub(crate) const LEAST_BACKLOG: usize = 16;
+/// What so many take, in bytes.
+pub(crate) const BACKLOG_COST: usize = BACKLOG * size_of::<Out>();
 
 const KIND_INLINE: u64 = 1;
 const KIND_POOLED: u64 = 2;
@@ -101,7 +108,7 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 #[derive(Debug)]
 pub(crate) enum State {
     /// The question has not left: the other side's mailbox was full.
-    Unasked { memory: OwnedFd, hello: Vec<u8>, receipt: Option<(Receipt, OwnedFd)>, deadline: Instant },
+    Unasked { memory: PrivateFd, hello: Vec<u8>, receipt: Option<(Receipt, PrivateFd)> },
     /// Waits for the answer. With a receipt where the name alone does not tell whether the one that was asked is still there.
     Asking(Option<Receipt>),
     /// Frames flow.
@@ -119,6 +126,10 @@ pub(crate) enum Out {
     Absent(Header, usize),
     /// The answer to a question.
     Hello(Vec<u8>, [u8; 16]),
+    /// What became of a payload that this side was to read: its number.
+    Outcome(u64, Outcome),
+    /// Whether the other side's memory is read.
+    Leave(bool),
     /// Nothing follows.
     End,
 }
@@ -203,6 +214,14 @@ pub(crate) struct Conn {
     pub(crate) board: Option<(Board, usize)>,
     /// Bytes by which the pool was grown, to be given back to the budget.
     pub(crate) grown: usize,
+    /// The other side's process, where the system tells of its end.
+    pub(crate) life: Option<Arc<Life>>,
+    /// The other side does not know this side's process yet.
+    pub(crate) unknown: bool,
+    /// The account holds what may wait for a peer that does not read.
+    pub(crate) charged: bool,
+    /// The engine gives nothing more until it hears of room.
+    pub(crate) stalled: bool,
 }
 
 impl Conn {
@@ -244,6 +263,10 @@ impl Conn {
             told: false,
             board: None,
             grown: 0,
+            life: None,
+            unknown: false,
+            charged: false,
+            stalled: false,
         })
     }
 
@@ -366,12 +389,6 @@ impl Conn {
         true
     }
 
-    /// Whether something waits that what is sent now must not overtake.
-    #[inline(always)]
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.out.is_empty()
-    }
-
     /// Sends header and payload if there is room for them now and they fit into lines.
     #[inline]
     pub(crate) fn send_small(&mut self, bytes: &[u8], header: usize) -> Result<bool, Violation> {
@@ -463,9 +480,15 @@ impl Conn {
         Ok(true)
     }
 
-    /// Whether something is to be sent as soon as there is room.
+    /// How many things may wait while the other side does not read.
+    pub(crate) const fn backlog(&self) -> usize {
+        if self.charged { BACKLOG } else { LEAST_BACKLOG }
+    }
+
+    /// Whether something is to be sent as soon as there is room, which what is sent now must not overtake.
+    #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        !self.out.is_empty() || self.direct.has_replies()
+        !self.out.is_empty()
     }
 
     /// Sends what waits, as far as there is room. True if anything moved. `sent` is told of payloads that are through.
@@ -475,7 +498,7 @@ impl Conn {
         budget: &mut usize,
         mut sent: impl FnMut(Token, Buffer),
     ) -> Result<bool, Violation> {
-        let mut any = self.send_replies()?;
+        let mut any = false;
         while let Some(mut out) = self.out.pop_front() {
             let done = match &mut out {
                 Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
@@ -487,6 +510,20 @@ impl Conn {
                 }
                 Out::Absent(header, len) => self.send_absent(header, *len)?,
                 Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
+                Out::Outcome(number, outcome) => {
+                    let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
+                    if done {
+                        self.direct.replied();
+                    }
+                    done
+                }
+                Out::Leave(yes) => {
+                    let done = self.send_word(KIND_LEAVE, u64::from(*yes), 0)?;
+                    if done {
+                        self.direct.has_answered();
+                    }
+                    done
+                }
                 // What the other side reads is still ours to keep.
                 Out::End if self.direct.has_lent() => false,
                 Out::End => {
@@ -702,7 +739,7 @@ impl Conn {
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&body[0].to_ne_bytes());
         identity[8..].copy_from_slice(&body[1].to_ne_bytes());
-        self.peer = crate::post::Identity(identity).name();
+        self.peer = crate::names::Identity(identity).name();
         self.set_order(ours, body[2] & ORDERS != 0);
         self.state = State::Open;
         sink.answered(link, &hello).map_err(Trouble::Down)

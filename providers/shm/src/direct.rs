@@ -11,7 +11,6 @@ use ofi_engine::frame::{Header, MOST_EAGER};
 use ofi_engine::transport::{Landing, Token};
 use ofi_memory::{Buffer, ChunkMut};
 use ofi_os::process::Process;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Payloads that must have gone through the pool before it is worth asking.
@@ -116,10 +115,10 @@ pub(crate) struct Direct {
     peer: Option<Process>,
     pooled: Best,
     read: Best,
-    /// Outcomes that the other side is to hear of when there is room.
-    outcomes: VecDeque<(u64, Outcome)>,
-    /// The same of leave to send payloads past the pool.
-    pub(crate) word: Option<bool>,
+    /// Outcomes that the other side has not been told.
+    untold: usize,
+    /// It has not been told the answer to its last question.
+    answering: bool,
 }
 
 impl Default for Direct {
@@ -132,8 +131,8 @@ impl Default for Direct {
             peer: None,
             pooled: Best::default(),
             read: Best::default(),
-            outcomes: VecDeque::new(),
-            word: None,
+            untold: 0,
+            answering: false,
         }
     }
 }
@@ -195,20 +194,20 @@ impl Direct {
         !self.lent.is_empty()
     }
 
-    /// Whether the other side is to hear something.
-    pub(crate) fn has_replies(&self) -> bool {
-        !self.outcomes.is_empty() || self.word.is_some()
+    /// The other side is to be told what became of a payload. False if it lets too many wait.
+    pub(crate) const fn reply(&mut self) -> bool {
+        self.untold += 1;
+        self.untold <= REPLIES
     }
 
-    /// The other side is to hear what became of a payload. False if it lets too many wait.
-    pub(crate) fn reply(&mut self, number: u64, outcome: Outcome) -> bool {
-        self.outcomes.push_back((number, outcome));
-        self.outcomes.len() <= REPLIES
+    /// It has been told of one.
+    pub(crate) const fn replied(&mut self) {
+        self.untold -= 1;
     }
 
-    /// The next outcome to tell.
-    pub(crate) fn next_outcome(&mut self) -> Option<(u64, Outcome)> {
-        self.outcomes.pop_front()
+    /// It has been told whether its memory is read.
+    pub(crate) const fn has_answered(&mut self) {
+        self.answering = false;
     }
 
     /// All that the other side has not said to be done with.
@@ -221,15 +220,16 @@ impl Direct {
         self.leave = Leave::No { more: ASK_AGAIN_AFTER };
     }
 
-    /// Tries whether the memory of a process can be read: its secret must be where it says. The other side is to hear of it.
-    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) {
-        if self.word.is_some() {
+    /// Tries whether the memory of a process can be read: its secret must be where it says. Returns what the other side is to
+    /// be told.
+    pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<bool> {
+        if core::mem::replace(&mut self.answering, true) {
             // It has not read the answer to its last question.
-            return;
+            return None;
         }
         self.peer = if self.how == Use::Never { None } else { Process::find(pid, at, secret) };
         self.read = Best::default();
-        self.word = Some(self.peer.is_some());
+        Some(self.peer.is_some())
     }
 
     /// The process whose memory may be read.
@@ -255,8 +255,11 @@ pub(crate) const fn is_large(len: usize) -> bool {
     len > MOST_EAGER
 }
 
-/// Reads what lies at `from` in a process to where it belongs. False if it could not be.
+/// Reads what lies at `from` in a process to where it belongs. False if it could not be, or not at once.
 pub(crate) fn read(process: &Process, from: usize, landing: &mut Landing) -> bool {
+    if !process.is_present(from, landing.take) {
+        return false;
+    }
     let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
     let mut fits = true;
     landing.buffer.for_each_mut(landing.at, landing.take, |piece| fits &= pieces.try_push(piece).is_ok());
@@ -311,15 +314,14 @@ mod tests {
         let at = secret.as_ptr().addr();
         for (how, yes) in [(Use::IfFaster, true), (Use::Never, false)] {
             let mut direct = Direct::new(how);
-            direct.try_process(pid, at, *secret);
-            assert_eq!(direct.word, Some(yes));
-            direct.try_process(pid, 8, *secret);
-            assert_eq!(direct.word.take(), Some(yes));
-            direct.try_process(pid, 8, *secret);
-            assert_eq!(direct.word, Some(false));
+            assert_eq!(direct.try_process(pid, at, *secret), Some(yes));
+            assert_eq!(direct.try_process(pid, 8, *secret), None);
+            direct.has_answered();
+            assert_eq!(direct.try_process(pid, 8, *secret), Some(false));
         }
         let mut direct = Direct::default();
-        assert!((0..REPLIES as u64).all(|number| direct.reply(number, Outcome::Taken)));
-        assert!(!direct.reply(0, Outcome::Taken));
+        assert!((0..REPLIES).all(|_| direct.reply()));
+        direct.replied();
+        assert!(direct.reply() && !direct.reply());
     }
 }

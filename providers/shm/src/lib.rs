@@ -5,6 +5,7 @@
 mod conn;
 pub mod direct;
 pub mod listener;
+mod names;
 pub mod offer;
 mod post;
 mod region;
@@ -13,10 +14,13 @@ mod window;
 
 use direct::Use;
 pub use listener::ShmListener;
+pub use names::{Held, hold};
 use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::param::{Param, ParamKind};
 use ofi_os::mailbox::Space;
+use ofi_sync::account::Account;
+use std::sync::Arc;
 use transport::Settings;
 pub use transport::ShmTransport;
 
@@ -39,27 +43,35 @@ pub const DIRECT: Param = Param {
 /// Every parameter of this provider.
 pub const PARAMS: [Param; 2] = [SOCKET_DIR, DIRECT];
 
-fn settings() -> Settings {
+fn settings(account: &Arc<Account>) -> Settings {
     let space = SOCKET_DIR.text().map_or(Space::Abstract, |folder| Space::Folder(folder.into()));
     let direct = match DIRECT.text().as_deref() {
         Some("on") => Use::IfAllowed,
         Some("off") => Use::Never,
         _ => Use::IfFaster,
     };
-    Settings { space, direct, ..Settings::default() }
+    Settings { space, direct, account: account.clone(), ..Settings::default() }
 }
 
-/// Opens the transport of a connectionless endpoint, called by `addr` if given.
-pub fn open_rdm(addr: Option<Addr>) -> Result<ShmTransport> {
-    ShmTransport::new(addr.as_ref().and_then(Addr::name), settings())
+/// Opens the transport of a connectionless endpoint, called by `addr` if given. What it holds for peers is charged to
+/// `account`.
+pub fn open_rdm(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
+    ShmTransport::new(addr.as_ref().and_then(Addr::name), settings(account))
 }
 
-/// Opens the transport of a connected endpoint. It has no name of its own: nobody asks it.
-pub fn open_msg() -> Result<ShmTransport> {
-    ShmTransport::new(None, settings())
+/// Opens the transport of a connected endpoint, called by `addr` if given: peers see that name, and nobody else can ask it.
+pub fn open_msg(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
+    let settings = Settings { to_passive: true, ..settings(account) };
+    ShmTransport::new(addr.as_ref().and_then(Addr::name), settings)
+}
+
+/// A name for an endpoint that is yet to be opened. The first one that is opened with it gets it, others get their own.
+pub fn fresh_name() -> Addr {
+    let name = names::propose().name();
+    Addr::Name(ofi_core::addr::Name::new(&name).expect("a scheme and 32 digits are a name"))
 }
 
 /// Opens a listener, called by `addr` if given.
-pub fn open_listener(addr: Option<Addr>) -> Result<ShmListener> {
-    ShmListener::new(addr.as_ref().and_then(Addr::name), &settings())
+pub fn open_listener(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmListener> {
+    ShmListener::new(addr.as_ref().and_then(Addr::name), &settings(account))
 }

@@ -1,6 +1,7 @@
 //! What listens for a passive endpoint: questions wait for the application's answer as the letters that they came in.
 
 use crate::conn::{Conn, State};
+use crate::names;
 use crate::post::{Post, Said};
 use crate::region::{Region, Side};
 use crate::transport::{Pending, Settings, refuse};
@@ -25,6 +26,12 @@ impl ShmListener {
         let post = Post::open(&settings.space, name)?;
         let local = post.addr()?;
         Ok(Self { post, local, orders: shm::share_ordering() })
+    }
+}
+
+impl Drop for ShmListener {
+    fn drop(&mut self) {
+        names::release(self.post.identity());
     }
 }
 

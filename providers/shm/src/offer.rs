@@ -3,7 +3,7 @@
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
-    Version,
+    TrafficClass, Version,
 };
 
 /// The largest message of an inject call, in bytes.
@@ -29,7 +29,7 @@ fn base(kind: EndpointType) -> Offer {
     let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
     let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | several | directed;
     let reach = Caps::LOCAL_COMM;
-    let domain_caps = if connectionless { reach | Caps::AV_USER_ID } else { reach };
+    let domain_caps = if connectionless { reach | Caps::AV_USER_ID | Caps::DIRECTED_RECV } else { reach };
     let levels = OpFlags::COMPLETION
         | OpFlags::INJECT
         | OpFlags::INJECT_COMPLETE
@@ -54,7 +54,7 @@ fn base(kind: EndpointType) -> Offer {
             size: MOST,
             iov_limit: IOV_LIMIT,
             rma_iov_limit: 0,
-            tclass: 0,
+            tclass: TrafficClass::UNSPEC,
         },
         rx: RxAttr {
             caps: rx_caps,
@@ -106,7 +106,14 @@ fn base(kind: EndpointType) -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE, interfaces: None, packets: false }
+    Offer {
+        most,
+        default_size: DEFAULT_SIZE,
+        interfaces: None,
+        packets: false,
+        fresh_name: Some(crate::fresh_name),
+        classes: false,
+    }
 }
 
 /// Connectionless endpoints.

@@ -1,15 +1,17 @@
 //! How endpoints find each other: letters to mailboxes by name. A letter asks for a link and brings its memory, or wakes,
 //! or says why a link is refused. Everything else goes through the memory.
 
+use crate::names::{Claim, Identity, claim, release};
 use ofi_core::addr::Name;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno};
 use ofi_engine::hello;
+use ofi_os::descriptor::PrivateFd;
 use ofi_os::mailbox::{Letter, Mailbox, Probe, Space, user};
 use ofi_os::poller::{Interest, Poller};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 /// How a letter begins: what it is, and the version of what it is about.
@@ -26,27 +28,8 @@ const WAKE: u8 = 2;
 const REFUSE: u8 = 3;
 const BOARD: u8 = 4;
 const OFFER: u8 = 5;
-
-/// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(pub(crate) [u8; 16]);
-
-impl Identity {
-    pub(crate) fn random() -> Self {
-        Self(ofi_os::random())
-    }
-
-    /// The name under which it is reached.
-    pub(crate) fn name(self) -> String {
-        format!("fi_shm://{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-/// Whether a name may be taken again by another endpoint after the one that has it: it is no identity.
-pub(crate) fn is_chosen(name: &str) -> bool {
-    let digits = name.strip_prefix("fi_shm://").filter(|rest| rest.len() == 32);
-    !digits.is_some_and(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
-}
+const BOARD_LOST: u8 = 6;
+const PROCESS: u8 = 7;
 
 /// What a letter says.
 #[derive(Debug)]
@@ -61,6 +44,21 @@ pub(crate) enum Said {
     Board(Notice),
     /// A peer asks whether its memory can be read.
     Offer(Offer),
+    /// A peer did not get the board.
+    BoardLost(About),
+    /// The number of a peer's process, as the system knows it.
+    Process(About, i32),
+}
+
+/// The link that a letter is about.
+#[derive(Debug)]
+pub(crate) struct About {
+    /// The peer, as the system knows it.
+    pub(crate) from: String,
+    /// The number of the question to which the link goes back.
+    pub(crate) number: u64,
+    /// The peer asked that question.
+    pub(crate) theirs: bool,
 }
 
 /// A peer asks whether its memory can be read.
@@ -90,7 +88,7 @@ pub(crate) struct Notice {
     pub(crate) theirs: bool,
     /// The link's place on the board.
     pub(crate) place: usize,
-    pub(crate) memory: OwnedFd,
+    pub(crate) memory: PrivateFd,
 }
 
 /// Somebody asks for a link.
@@ -102,12 +100,14 @@ pub(crate) struct Question {
     pub(crate) identity: Identity,
     /// The asker's number for it.
     pub(crate) number: u64,
+    /// The asker's process, as the system knows it.
+    pub(crate) pid: i32,
     /// The asker can order this side's memory accesses.
     pub(crate) orders: bool,
     pub(crate) hello: Vec<u8>,
-    pub(crate) memory: OwnedFd,
+    pub(crate) memory: PrivateFd,
     /// Closed when the question has been answered, or will not be: the asker sees it.
-    _receipt: Option<OwnedFd>,
+    _receipt: Option<PrivateFd>,
 }
 
 /// The mailboxes of an endpoint.
@@ -123,13 +123,28 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Mailboxes for an endpoint that is called `name`, or by its identity.
+    /// Mailboxes for an endpoint that is called `name`, or by its identity. An identity that was proposed as a name and that
+    /// another endpoint has gives way to a fresh one.
     pub(crate) fn open(space: &Space, name: Option<&str>) -> Result<Self> {
-        let identity = Identity::random();
-        let bind =
-            |name: &str| Mailbox::bind(space, name).map_err(|error| Error::os(error, format!("take the name {name}")));
+        let bind = |name: &str| Mailbox::bind(space, name);
+        let refuse = |name: &str, error| Error::os(error, format!("take the name {name}"));
         space.sweep();
-        let own = bind(&identity.name())?;
+        let proposed = name.and_then(Identity::of_name).map(|identity| (identity, claim(identity)));
+        if let Some((identity, Claim::Granted)) = proposed {
+            match bind(&identity.name()) {
+                Ok(own) => return Ok(Self { identity, own, named: None, poller: None, probe: Probe::new(space) }),
+                // A process that was forked off knows the same proposals.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => {
+                    release(identity);
+                    return Err(refuse(&identity.name(), error));
+                }
+            }
+        }
+        let identity = Identity::random();
+        let own = bind(&identity.name()).map_err(|error| refuse(&identity.name(), error))?;
+        let name = name.filter(|_| proposed.is_none_or(|(_, claim)| claim == Claim::Unknown));
+        let bind = |name| bind(name).map_err(|error| refuse(name, error));
         let named = name.map(bind).transpose()?;
         let poller = match &named {
             None => None,
@@ -221,6 +236,17 @@ impl Post {
         self.own.send(to, &[&head[..], &at.to_le_bytes(), secret].concat(), &[])
     }
 
+    /// Tells a peer this side's process, which the system adds to any letter, so that its end is noticed. The link goes back to
+    /// the question of that number: `ours`, or the peer's.
+    pub(crate) fn tell_process(&self, to: &str, question: (u64, bool)) -> io::Result<()> {
+        self.send_about(to, PROCESS, question)
+    }
+
+    fn send_about(&self, to: &str, kind: u8, (number, ours): (u64, bool)) -> io::Result<()> {
+        let head = [&MAGIC[..], &[kind], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
+        self.own.send(to, &head, &[])
+    }
+
     /// Refuses a question of somebody whose memory is not to be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
         let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
@@ -267,10 +293,24 @@ impl Post {
         let from = letter.from?;
         let (owner, pid) = letter.credentials?;
         let foreign = owner != 0 && owner != user();
+        let about = |from: String| About { from, number, theirs: *flag != 0 };
         if *kind == BOARD {
             let place = usize::try_from(u64::from_le_bytes(*rest.first_chunk()?)).ok()?;
-            let memory = letter.descriptors.into_iter().next().filter(|_| !foreign)?;
+            let Some(memory) = letter.descriptors.into_iter().next() else {
+                // There was no descriptor free for it. If this is not heard either, the peer looks at the link in turn.
+                drop(self.send_about(&from, BOARD_LOST, (number, *flag == 0)));
+                return None;
+            };
+            if foreign {
+                return None;
+            }
             return Some(Said::Board(Notice { from, number, theirs: *flag != 0, place, memory }));
+        }
+        if *kind == BOARD_LOST {
+            return (!foreign).then(|| Said::BoardLost(about(from)));
+        }
+        if *kind == PROCESS {
+            return (!foreign).then(|| Said::Process(about(from), pid));
         }
         if *kind == OFFER {
             let (at, secret) = rest.split_first_chunk()?;
@@ -293,6 +333,7 @@ impl Post {
             from: Addr::Name(Name::new(&from)?),
             identity: Identity(*identity),
             number,
+            pid,
             orders: *flag != 0,
             hello: rest.to_vec(),
             memory,
@@ -304,6 +345,50 @@ impl Post {
     pub(crate) fn refuse_memory(&self, question: &Question, error: &io::Error) {
         if let Some(name) = question.from.name() {
             self.refuse(name, question.number, &format!("the memory of the link cannot be used: {error}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names;
+
+    fn name_of(post: &Post) -> String {
+        post.addr().unwrap().to_string()
+    }
+
+    #[test]
+    fn the_first_endpoint_gets_the_name_that_was_proposed_and_others_get_their_own() {
+        let identity = names::propose();
+        let open = || Post::open(&Space::Abstract, Some(&identity.name())).unwrap();
+        let first = open();
+        assert_eq!((name_of(&first), first.identity()), (identity.name(), identity));
+        let second = open();
+        assert_ne!(name_of(&second), identity.name());
+        assert_eq!(name_of(&second).len(), identity.name().len());
+        drop(first);
+        // Peers take the name for that of the first one.
+        assert_ne!(name_of(&open()), identity.name());
+        names::release(identity);
+        assert_eq!(name_of(&open()), identity.name());
+    }
+
+    #[test]
+    fn a_proposal_that_could_not_be_bound_is_as_good_as_before() {
+        let identity = names::propose();
+        let nowhere = Space::Folder("/nowhere/at/all".into());
+        assert_eq!(Post::open(&nowhere, Some(&identity.name())).unwrap_err().errno(), Errno::ENOENT);
+        assert_eq!(name_of(&Post::open(&Space::Abstract, Some(&identity.name())).unwrap()), identity.name());
+    }
+
+    #[test]
+    fn a_name_that_was_chosen_is_taken_or_refused() {
+        let identity = names::Identity::random().name();
+        for chosen in [format!("fi_shm://chosen-{}", std::process::id()), identity] {
+            let first = Post::open(&Space::Abstract, Some(&chosen)).unwrap();
+            assert_eq!(name_of(&first), chosen);
+            assert_eq!(Post::open(&Space::Abstract, Some(&chosen)).unwrap_err().errno(), Errno::EADDRINUSE);
         }
     }
 }

@@ -11,11 +11,12 @@
 
 use core::ptr::NonNull;
 use ofi_memory::Shared;
+use ofi_os::descriptor::PrivateFd;
 use ofi_os::shm::{self, Mapping, PAGE};
 use ofi_sync::lines::{LINES, Memory, WORDS, note, take_notes};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 const LINE: usize = WORDS * size_of::<u64>();
@@ -62,7 +63,7 @@ enum Word {
 
 impl Region {
     /// Fresh memory, and the descriptor by which a peer gets at it.
-    pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, OwnedFd)> {
+    pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, PrivateFd)> {
         let pool = pool.next_multiple_of(PAGE).clamp(*POOL.start(), *POOL.end());
         let len = POOLS + 2 * pool;
         let fd = shm::create(len, POOLS)?;
@@ -181,7 +182,7 @@ impl Board {
     pub(crate) const BITS: usize = PAGE * 8;
 
     /// An empty one, and the descriptor by which peers get at it.
-    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn create() -> io::Result<(Self, PrivateFd)> {
         let fd = shm::create(PAGE, PAGE)?;
         Ok((Self(Mapping::new(fd.as_fd(), PAGE)?), fd))
     }

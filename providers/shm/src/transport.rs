@@ -2,28 +2,32 @@
 //! (`turns.rs`); who sleeps says so in each link's memory and is woken by a letter.
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
-use crate::conn::{Conn, INLINE, Large, Out, State, Trouble, ended, unreachable};
+use crate::conn::{BACKLOG_COST, Conn, INLINE, LEAST_BACKLOG, Large, Out, State, Trouble, ended, unreachable};
 use crate::direct::{Use, is_large};
-use crate::post::{Offer, Post, Question, Said, is_chosen};
+use crate::names::is_chosen;
+use crate::post::{Post, Question};
 use crate::region::{Region, Side};
 use arrayvec::ArrayVec;
+use letters::giver;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::frame::{Header, Violation};
-use ofi_engine::transport::{
-    Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency, Verdict,
-};
+use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
 use ofi_memory::Buffer;
 use ofi_os::mailbox::{Receipt, Space};
+use ofi_os::process::Life;
 use ofi_os::shm;
-use ofi_sync::lines::{LINES, News, order_own};
+use ofi_sync::account::Account;
+use ofi_sync::lines::{News, order_own};
 use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use turns::{FEW, Turns};
 
+mod letters;
 mod turns;
 
 /// Polls between looks at the clock, at most.
@@ -32,8 +36,9 @@ const CLOCK_EVERY: u32 = 64;
 const LETTERS_EVERY: Duration = Duration::from_micros(100);
 /// Time in which every peer is looked for once: the second in which a death is noticed has room for several.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// Time before letters are sent again that found the other side's mailbox full.
+/// Time before letters are sent again that found the other side's mailbox full: longer each time.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
+const ASK_AGAIN_LATE: Duration = Duration::from_millis(50);
 /// Bytes by which the pools of an endpoint may grow together.
 const BUDGET: usize = 64 << 20;
 
@@ -42,19 +47,22 @@ const BUDGET: usize = 64 << 20;
 pub struct Settings {
     /// Where names live.
     pub space: Space,
-    /// How long a peer's mailbox may be full while connecting.
-    pub connect_deadline: Duration,
     /// Bytes of a pool.
     pub pool: usize,
     /// Whether large payloads may go past it.
     pub direct: Use,
+    /// What is held for peers is charged to it.
+    pub account: Arc<Account>,
+    /// It asks passive endpoints, which pass their names on.
+    pub to_passive: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         // Memory that is written again should have left the reader's own cache: that needs twice its size.
         let pool = 3 * shm::private_cache();
-        Self { space: Space::default(), connect_deadline: Duration::from_secs(10), pool, direct: Use::default() }
+        let account = Arc::new(Account::new(usize::MAX));
+        Self { space: Space::default(), pool, direct: Use::default(), account, to_passive: false }
     }
 }
 
@@ -71,6 +79,8 @@ pub struct ShmTransport {
     /// Links with something to send.
     senders: Vec<usize>,
     finished: Vec<(LinkId, Token, Buffer)>,
+    /// Links that were backed up and have room again.
+    rooms: Vec<LinkId>,
     /// Links that ended outside a poll.
     lost: Vec<(usize, Down)>,
     /// Polls between looks at the clock, and until the next.
@@ -80,8 +90,13 @@ pub struct ShmTransport {
     letters_at: Instant,
     probe_at: Instant,
     again_at: Instant,
+    again_after: Duration,
     /// Links whose question has not left.
     unasked: usize,
+    /// Links whose other side does not know this process.
+    unknown: usize,
+    /// Processes of peers.
+    lives: Vec<(i32, Weak<Life>)>,
     armed: bool,
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
@@ -107,6 +122,7 @@ impl ShmTransport {
             turns: Turns::default(),
             senders: Vec::new(),
             finished: Vec::new(),
+            rooms: Vec::new(),
             lost: Vec::new(),
             clock_every: 1,
             until_clock: 1,
@@ -114,7 +130,10 @@ impl ShmTransport {
             letters_at: now,
             probe_at: now,
             again_at: now,
+            again_after: ASK_AGAIN,
             unasked: 0,
+            unknown: 0,
+            lives: Vec::new(),
             armed: false,
             orders: shm::share_ordering(),
             budget: BUDGET,
@@ -138,6 +157,13 @@ impl ShmTransport {
         }
         self.budget += conn.grown;
         self.unasked -= usize::from(matches!(conn.state, State::Unasked { .. }));
+        self.unknown -= usize::from(conn.unknown);
+        if conn.charged {
+            self.settings.account.release(BACKLOG_COST);
+        }
+        self.rooms.retain(|room| *room != id(slot));
+        // The slot may be another link's soon.
+        self.lost.retain(|(lost, _)| *lost != slot);
         if conn.listed {
             self.senders.retain(|sender| *sender != slot);
         }
@@ -152,6 +178,9 @@ impl ShmTransport {
     fn deliver_finished(&mut self, sink: &mut impl Sink) {
         while let Some((link, token, buffer)) = self.finished.pop() {
             sink.sent(link, token, buffer);
+        }
+        while let Some(link) = self.rooms.pop() {
+            sink.room(link);
         }
     }
 
@@ -208,7 +237,7 @@ impl ShmTransport {
 
     /// Sends what waits on a link.
     fn send_waiting(&mut self, slot: usize) -> bool {
-        let Self { conns, finished, budget, orders, post, .. } = self;
+        let Self { conns, finished, budget, orders, post, settings, rooms, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return false };
         if !matches!(conn.state, State::Open) || !conn.has_more() {
             return false;
@@ -218,6 +247,13 @@ impl ShmTransport {
             Ok(any) => {
                 if any {
                     Self::wake(conn, News::Line, post);
+                }
+                if conn.stalled && conn.out.len() < conn.backlog() / 2 {
+                    conn.stalled = false;
+                    rooms.push(id(slot));
+                }
+                if conn.out.is_empty() && core::mem::take(&mut conn.charged) {
+                    settings.account.release(BACKLOG_COST);
                 }
                 any
             }
@@ -285,41 +321,6 @@ impl ShmTransport {
         }
     }
 
-    /// Reads letters: questions, refusals, and nothing but waking.
-    fn read_letters(&mut self, sink: &mut impl Sink) -> bool {
-        let mut said = Vec::new();
-        let any = self.post.read(|one| said.push(one));
-        for one in said {
-            match one {
-                Said::Wake => {}
-                Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
-                Said::Ask(question) => self.handle_question(&question, sink),
-                Said::Board(notice) => self.handle_board(&notice),
-                Said::Offer(offer) => self.handle_offer(&offer),
-            }
-        }
-        any
-    }
-
-    fn handle_refusal(&mut self, number: u64, why: &str, sink: &mut impl Sink) {
-        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking(_));
-        let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
-        if let Some(slot) = slot {
-            let text = format!("connect to {}: {why}", self.conns[slot].remote);
-            self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), sink);
-        }
-    }
-
-    /// A peer asks whether its memory can be read.
-    fn handle_offer(&mut self, offer: &Offer) {
-        let Offer { from, number, theirs, pid, at, secret } = offer;
-        let slot = self.link_of(*number, *theirs, from);
-        if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
-            self.conns[slot].direct.try_process(*pid, *at, *secret);
-            self.list(slot);
-        }
-    }
-
     /// A large payload is to be sent: past the pool, if the other side can read it where it is.
     fn submit_direct(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(slot) else { return false };
@@ -340,92 +341,6 @@ impl ShmTransport {
         true
     }
 
-    fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
-        let mut conn = match giver(question) {
-            Ok(conn) => conn,
-            Err(error) => return self.post.refuse_memory(question, &error),
-        };
-        conn.set_order(self.orders, question.orders);
-        let link = id(self.conns.vacant_key());
-        match sink.incoming(link, &question.hello, &question.from) {
-            Verdict::Accept(answer) => {
-                conn.out.push_back(Out::Hello(answer, self.post.identity().0));
-                let slot = self.insert(conn);
-                self.list(slot);
-                self.send_waiting(slot);
-            }
-            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.post, self.orders),
-        }
-    }
-
-    /// Looks for peers that are no more: some of them each time, all of them every so often.
-    fn probe(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
-        if now < self.probe_at {
-            return false;
-        }
-        self.probe_at = now + PROBE_EVERY;
-        let slots: Vec<usize> = self.conns.iter().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
-            if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
-                conn.lost = conn.is_gone() || conn.is_lost_question() || !self.post.is_alive(&conn.peer);
-            }
-        }
-        self.end_lost(sink)
-    }
-
-    /// Ends links whose peers are no more, after everything that they had said has been read.
-    fn end_lost(&mut self, sink: &mut impl Sink) -> bool {
-        let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
-        let any = !lost.is_empty();
-        for slot in lost {
-            // One that has left wrote no more than fits; one that only says so is not read for ever.
-            for _ in 0..LINES {
-                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
-                    break;
-                }
-            }
-            if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
-                let why = ended(conn);
-                self.lose(slot, why, sink);
-            }
-        }
-        any
-    }
-
-    /// Sends questions again that found a full mailbox.
-    fn ask_again(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
-        let before = self.conns.len();
-        if self.unasked == 0 {
-            return false;
-        }
-        let slots: Vec<usize> =
-            self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
-        for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
-            let State::Unasked { memory, hello, receipt, deadline } = &mut conn.state else { continue };
-            let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
-            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
-            let late = now >= *deadline;
-            match result {
-                Ok(()) => {
-                    conn.state = State::Asking(receipt.take().map(|(receipt, _)| receipt));
-                    self.unasked -= 1;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && !late => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let text = format!("connect to {}: its mailbox stays full", conn.remote);
-                    self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
-                }
-                Err(error) => {
-                    let why = unreachable(&conn.remote, &error);
-                    self.lose(slot, why, sink);
-                }
-            }
-        }
-        self.conns.len() != before
-    }
-
     /// What depends on time.
     #[cold]
     fn look_around(&mut self, sink: &mut impl Sink) -> bool {
@@ -442,9 +357,13 @@ impl ShmTransport {
             any = self.read_letters(sink);
         }
         if now >= self.again_at {
-            self.again_at = now + ASK_AGAIN;
-            any |= self.ask_again(now, sink);
+            let before = self.unasked + self.unknown;
+            any |= self.ask_again(sink);
+            self.tell_process_again();
             self.tell_board();
+            let moved = self.unasked + self.unknown < before;
+            self.again_after = if moved { ASK_AGAIN } else { (self.again_after * 2).min(ASK_AGAIN_LATE) };
+            self.again_at = now + self.again_after;
         }
         any | (!self.conns.is_empty() && self.probe(now, sink))
     }
@@ -460,13 +379,6 @@ impl ShmTransport {
         }
         any
     }
-}
-
-/// The link that a question brings.
-fn giver(question: &Question) -> io::Result<Conn> {
-    let region = Region::adopt(question.memory.as_fd())?;
-    let peer = question.identity.name();
-    Conn::new(region, Side::Giver, State::Open, question.from, peer, question.number)
 }
 
 /// Says no, and leaves the link to the asker.
@@ -507,14 +419,13 @@ impl Transport for ShmTransport {
         let (region, memory) = make().map_err(doing)?;
         // Letters about the link tell it, which nobody else is to guess.
         let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
-        let deadline = now + self.settings.connect_deadline;
         // Without one, for lack of descriptors, an owner that has another successor is waited for.
-        let receipt = if is_chosen(name) { Receipt::new().ok() } else { None };
+        let receipt = if self.settings.to_passive || is_chosen(name) { Receipt::new().ok() } else { None };
         let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
         let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let state = if blocked {
-            State::Unasked { memory, hello: hello.to_vec(), receipt, deadline }
+            State::Unasked { memory, hello: hello.to_vec(), receipt }
         } else {
             State::Asking(receipt.map(|(receipt, _)| receipt))
         };
@@ -528,6 +439,7 @@ impl Transport for ShmTransport {
             self.lost.push((slot, unreachable(to, error)));
         }
         (self.clock_every, self.until_clock) = (1, 1);
+        (self.again_at, self.again_after) = (self.again_at.min(now + ASK_AGAIN), ASK_AGAIN);
         Ok(id(slot))
     }
 
@@ -537,9 +449,7 @@ impl Transport for ShmTransport {
         let mut conn = giver(&question).map_err(doing)?;
         conn.set_order(self.orders, question.orders);
         conn.out.push_back(Out::Hello(hello.to_vec(), self.post.identity().0));
-        let slot = self.insert(conn);
-        self.list(slot);
-        self.send_waiting(slot);
+        let slot = self.take_in(conn, question.pid);
         Ok(id(slot))
     }
 
@@ -551,7 +461,7 @@ impl Transport for ShmTransport {
             return Submitted::Broken;
         }
         let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
-        let waits = !conn.out.is_empty();
+        let waits = conn.has_more();
         if header.len() + len <= INLINE {
             let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
             bytes.truncate(header.len() + len);
@@ -621,11 +531,21 @@ impl Transport for ShmTransport {
     fn submit_at_once(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
         let Self { conns, post, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
-        if conn.finishing || conn.lost || conn.has_waiting() || !conn.send_line(header, buffer, len) {
+        if conn.finishing || conn.lost || conn.has_more() || !conn.send_line(header, buffer, len) {
             return false;
         }
         Self::wake(conn, News::Line, post);
         true
+    }
+
+    fn is_backed_up(&mut self, link: LinkId) -> bool {
+        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
+        if conn.out.len() >= LEAST_BACKLOG && !conn.charged {
+            conn.charged = self.settings.account.try_charge(BACKLOG_COST);
+        }
+        let stalled = conn.out.len() >= conn.backlog();
+        conn.stalled |= stalled;
+        stalled
     }
 
     #[inline(always)]
@@ -683,15 +603,15 @@ impl Transport for ShmTransport {
     fn next_deadline(&self) -> Option<Instant> {
         if self.conns.is_empty() {
             None
-        } else if self.unasked > 0 {
-            Some(self.again_at)
+        } else if self.unasked > 0 || self.unknown > 0 {
+            Some(self.again_at.min(self.probe_at))
         } else {
             Some(self.probe_at)
         }
     }
 
     fn is_busy(&self) -> bool {
-        !self.finished.is_empty() || !self.lost.is_empty()
+        !self.finished.is_empty() || !self.lost.is_empty() || !self.rooms.is_empty()
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -718,19 +638,33 @@ impl Transport for ShmTransport {
     fn now(&self) -> Instant {
         ofi_os::clock::now()
     }
+
+    fn random(&mut self) -> [u8; 16] {
+        ofi_os::random()
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        let news = [("payloads to give back", self.finished.len()), ("links that ended", self.lost.len())];
+        let news = news.into_iter().chain([("links with room", self.rooms.len())]);
+        let unread = || self.conns.iter().find(|(_, conn)| conn.is_ready());
+        news.into_iter()
+            .find(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .or_else(|| unread().map(|(slot, _)| format!("link {slot} has something to read")))
+    }
 }
 
 impl ShmTransport {
     /// Nothing but links is to be looked at in the next poll.
     #[inline(always)]
     const fn is_calm(&self) -> bool {
-        let waiting = self.finished.len() | self.lost.len() | self.senders.len();
+        let waiting = self.finished.len() | self.lost.len() | self.senders.len() | self.rooms.len();
         waiting == 0 && !self.armed && self.until_clock > 1
     }
 
     #[inline(never)]
     fn poll_links(&mut self, sink: &mut impl Sink) -> bool {
-        let mut any = !self.finished.is_empty() || !self.lost.is_empty();
+        let mut any = !self.finished.is_empty() || !self.lost.is_empty() || !self.rooms.is_empty();
         self.deliver_finished(sink);
         self.lose_lost(sink);
         if self.armed {

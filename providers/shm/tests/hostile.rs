@@ -5,18 +5,21 @@ use ofi_core::addr::Name;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::{Grant, Greeting, Hello, Speaker};
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
+use ofi_os::descriptor::PrivateFd;
 use ofi_os::mailbox::{Mailbox, Space};
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, create, sealed_len};
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
+use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +41,11 @@ impl Side {
     fn open() -> Self {
         let caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV;
         let nonce = ofi_os::random();
-        let (tx_size, rx_size, inject_size) = (1024, 1024, 4096);
-        let config = Config { speaker: Speaker::Rdm, caps, tx_size, rx_size, inject_size, nonce, provider: "shm" };
-        let ep = Endpoint::new(Park, config, None, Box::new(ofi_shm::open_rdm), None);
+        let (tx_size, rx_size, limits) = (1024, 1024, Limits::new(usize::MAX, 4096));
+        let account = Arc::new(Account::new(256 << 20));
+        let charged = account.clone();
+        let config = Config { speaker: Speaker::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
+        let ep = Endpoint::new(Park, config, None, Box::new(move |addr| ofi_shm::open_rdm(addr, &charged)), None);
         let port = Arc::new(WaitPort::new(true).unwrap());
         let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
         let av = Arc::new(AddressVector::new(4, false));
@@ -111,9 +116,11 @@ impl Peer {
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
-        let grant = Grant { bytes: 1 << 21, messages: 1 << 13, eager: 1 << 18 };
+        let grant = Grant { bytes: 1 << 21, eager: 1 << 18 };
         let (greeting, speaker, nonce) = (Greeting::Accept, Speaker::Rdm, [9; 16]);
-        let hello = Hello { greeting, speaker, nonce, attempt: 1, grant, name: None, data: Vec::new() }.encode();
+        let hello =
+            Hello { greeting, speaker, nonce, attempt: 1, cookie: [3; 16], grant, name: None, data: Vec::new() };
+        let hello = hello.encode();
         memory.write(pool, &hello);
         let mut line = [0u64; 8];
         line[0] = 1 << 48 | 4 << 40 | hello.len() as u64;
@@ -160,7 +167,7 @@ impl Peer {
     }
 }
 
-fn sealed(len: usize) -> OwnedFd {
+fn sealed(len: usize) -> PrivateFd {
     create(len, 0).unwrap()
 }
 

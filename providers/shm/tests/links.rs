@@ -3,6 +3,7 @@
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
@@ -14,6 +15,7 @@ use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
 use ofi_shm::direct::Use;
 use ofi_shm::transport::Settings;
+use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -46,9 +48,10 @@ fn open_with(name: Option<Addr>, settings: Settings) -> Side {
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 1024,
         rx_size: 1024,
-        inject_size: 4096,
+        limits: Limits::new(usize::MAX, 4096),
         nonce: ofi_os::random(),
         provider: "shm",
+        account: Arc::new(Account::new(256 << 20)),
     };
     let opener = move |addr: Option<Addr>| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone());
     let ep = Ep::new(Park, config, name, Box::new(opener), None);

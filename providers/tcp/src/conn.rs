@@ -2,7 +2,7 @@
 
 use crate::net::Net;
 use crate::reader::{Reader, Record};
-use crate::transport::{AUDIT, REFUSED};
+use crate::transport::{AUDIT, BACKLOG, LEAST_BACKLOG, REFUSED};
 use crate::writer::Writer;
 use ofi_core::{Addr, Instant};
 use ofi_engine::frame::Violation;
@@ -17,8 +17,8 @@ pub(crate) enum State {
     Connecting { hello: Vec<u8>, deadline: Instant },
     /// Our hello is out.
     Asking,
-    /// The peer connected and has not said hello.
-    Silent,
+    /// The peer connected and has not said hello; its number among such.
+    Silent { serial: u64 },
     /// Frames flow.
     Open,
     /// We said no; the end of the peer's side is awaited.
@@ -38,12 +38,23 @@ pub(crate) struct Conn<S> {
     pub(crate) listed: bool,
     /// Watched for room to write.
     pub(crate) blocked: bool,
+    /// The account holds what may wait for a peer that does not read.
+    pub(crate) charged: bool,
+    /// The engine gives nothing more until it hears of room.
+    pub(crate) stalled: bool,
     /// Bytes were sent since all were acknowledged.
     pub(crate) unaudited: bool,
     /// No more will be sent; `true` once the system knows.
     pub(crate) finishing: Option<bool>,
     /// Sending failed; what the peer had sent before is still read.
     pub(crate) broken: Option<io::Error>,
+}
+
+impl<S> Conn<S> {
+    /// How many copied bytes may wait while the peer does not read.
+    pub(crate) const fn backlog(&self) -> usize {
+        if self.charged { BACKLOG } else { LEAST_BACKLOG }
+    }
 }
 
 /// A connection that was accepted and has said hello, outside a transport.
@@ -96,6 +107,7 @@ pub(crate) fn parse<S>(
     input: &[u8],
     sink: &mut impl Sink,
     now: impl Fn() -> Instant,
+    vouches: impl Fn(&Addr, &Addr) -> bool,
 ) -> Result<(), Trouble> {
     let link = LinkId(u32::try_from(slot).unwrap_or(u32::MAX));
     let mut at = 0;
@@ -120,18 +132,20 @@ pub(crate) fn parse<S>(
                 }
             }
             Record::Greeting(hello) => match conn.state {
-                State::Silent => match sink.incoming(link, hello, &conn.remote) {
-                    Verdict::Accept(answer) => {
-                        conn.writer.greet(&answer);
-                        conn.state = State::Open;
+                State::Silent { .. } => {
+                    match sink.incoming(link, hello, &conn.remote, |name| vouches(name, &conn.remote)) {
+                        Verdict::Accept(answer) => {
+                            conn.writer.greet(&answer);
+                            conn.state = State::Open;
+                        }
+                        Verdict::Refuse(answer) => {
+                            conn.writer.greet(&answer);
+                            conn.state = State::Refused { deadline: now() + REFUSED };
+                            conn.finishing = Some(false);
+                            return Err(Trouble::Refused);
+                        }
                     }
-                    Verdict::Refuse(answer) => {
-                        conn.writer.greet(&answer);
-                        conn.state = State::Refused { deadline: now() + REFUSED };
-                        conn.finishing = Some(false);
-                        return Err(Trouble::Refused);
-                    }
-                },
+                }
                 State::Asking => {
                     sink.answered(link, hello).map_err(Trouble::Down)?;
                     conn.state = State::Open;

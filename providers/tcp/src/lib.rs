@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod conn;
+mod half_open;
 pub mod listener;
 pub mod net;
 pub mod offer;
@@ -13,9 +14,11 @@ pub mod writer;
 use net::System;
 use ofi_core::error::{Error, Result};
 use ofi_core::param::{Param, ParamKind};
-use ofi_core::{Addr, AddrFormat, Errno};
+use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
 use ofi_os::netif::{self, Interface};
+use ofi_sync::account::Account;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use transport::Settings;
 
@@ -65,12 +68,13 @@ pub const HOLD: Param = Param {
 /// Every parameter of this provider.
 pub const PARAMS: [Param; 6] = [IFACE, PORT_LOW_RANGE, PORT_HIGH_RANGE, CONNECT_TIMEOUT, SILENCE_TIMEOUT, HOLD];
 
-fn settings() -> Settings {
+fn settings(account: &Arc<Account>) -> Settings {
     Settings {
         connect_deadline: Duration::from_millis(CONNECT_TIMEOUT.number(10_000)),
         silence_deadline: Duration::from_millis(SILENCE_TIMEOUT.number(20_000)),
         hold: HOLD.flag(true),
         advertise: None,
+        account: account.clone(),
     }
 }
 
@@ -92,28 +96,32 @@ fn bind_address(addr: Option<Addr>, format: AddrFormat) -> Addr {
     })
 }
 
-fn system() -> Result<System> {
-    System::new().map_err(|error| Error::os(error, "make an epoll descriptor"))
+fn system(class: TrafficClass) -> Result<System> {
+    System::marked(class.dscp()).map_err(|error| Error::os(error, "make an epoll descriptor"))
 }
 
-/// Opens the transport of a connectionless endpoint at `addr`.
-pub fn open_rdm(addr: Option<Addr>, format: AddrFormat) -> Result<Tcp> {
-    ofi_os::socket::raise_descriptor_limit();
+/// Opens the transport of a connectionless endpoint at `addr`. What it holds for peers is charged to `account`.
+pub fn open_rdm(addr: Option<Addr>, format: AddrFormat, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
     let addr = bind_address(addr, format);
-    let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings() };
-    in_port_range(addr, |addr| Tcp::listening(system()?, addr, settings.clone()))
+    let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(account) };
+    in_port_range(addr, |addr| Tcp::listening(system(class)?, addr, settings.clone()))
 }
 
 /// Opens the transport of a connected endpoint, to connect from `addr` if given.
-pub fn open_msg(addr: Option<Addr>) -> Result<Tcp> {
-    Ok(Tcp::connected(system()?, addr, settings()))
+pub fn open_msg(addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
+    Tcp::connected(system(class)?, addr, settings(account))
 }
 
 /// Opens a listener at `addr`.
-pub fn open_listener(addr: Option<Addr>, format: AddrFormat) -> Result<TcpListener> {
-    ofi_os::socket::raise_descriptor_limit();
+pub fn open_listener(
+    addr: Option<Addr>,
+    format: AddrFormat,
+    class: TrafficClass,
+    account: &Arc<Account>,
+) -> Result<TcpListener> {
     let addr = bind_address(addr, format);
-    in_port_range(addr, |addr| TcpListener::new(system()?, addr, reachable(addr.socket().is_ipv4())))
+    let open = |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());
+    in_port_range(addr, open)
 }
 
 /// Opens at a port of the range that the environment sets, if the application leaves the choice to us. An invalid range

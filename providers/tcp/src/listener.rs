@@ -1,5 +1,6 @@
 //! What listens for a passive endpoint: accepts, reads the hello, and waits for the application's answer.
 
+use crate::half_open::{FULL, HalfOpen, no_descriptor};
 use crate::net::Net;
 use crate::reader::{Reader, Record};
 use crate::transport::Pending;
@@ -9,21 +10,28 @@ use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Error, Instant};
 use ofi_engine::transport::{Asked, Listener};
 use ofi_os::poller::{Event, Interest};
+use ofi_sync::account::Account;
 use slab::Slab;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LISTENER: u64 = u64::MAX;
-/// Connections that have not said hello, at most; the oldest goes first.
-const MOST_SILENT: usize = 1024;
 /// How long a refused connection may take to end.
 const REFUSED: Duration = Duration::from_secs(5);
+
+/// How far a connection has come.
+enum State {
+    /// It has not said hello; its number among such.
+    Silent(u64),
+    /// It was refused: its end is awaited until then.
+    Refused(Instant),
+}
 
 struct Conn<S> {
     socket: S,
     remote: Addr,
     reader: Reader,
-    /// Set once the connection has been refused: what is still to be sent, and until when.
-    refused: Option<(Writer, Instant)>,
+    state: State,
 }
 
 /// A listening socket and the connections on it that nobody has taken over.
@@ -31,6 +39,7 @@ pub struct TcpListener<N: Net> {
     socket: N::Socket,
     local: Addr,
     conns: Slab<Conn<N::Socket>>,
+    half_open: HalfOpen,
     news: Vec<Event>,
     net: N,
 }
@@ -41,9 +50,12 @@ impl<N: Net> core::fmt::Debug for TcpListener<N> {
     }
 }
 
+/// Requests that were read.
+type Requests<S> = Vec<Asked<Pending<S>>>;
+
 impl<N: Net> TcpListener<N> {
     /// Listens at `addr`. If that is every interface, peers are told `advertise`.
-    pub fn new(mut net: N, addr: Addr, advertise: Option<std::net::IpAddr>) -> Result<Self> {
+    pub fn new(mut net: N, addr: Addr, advertise: Option<std::net::IpAddr>, account: Arc<Account>) -> Result<Self> {
         let doing = || format!("listen at {}", addr.socket());
         let socket = net.listen(addr.socket()).map_err(|error| Error::os(error, doing()))?;
         let mut bound = net.local_addr(&socket).map_err(|error| Error::os(error, doing()))?;
@@ -51,42 +63,73 @@ impl<N: Net> TcpListener<N> {
             bound.set_ip(ip);
         }
         net.watch(&socket, Interest::Read, LISTENER).map_err(|error| Error::os(error, doing()))?;
-        Ok(Self { socket, local: Addr::from(bound), conns: Slab::new(), news: Vec::new(), net })
+        let half_open = HalfOpen::new(account);
+        Ok(Self { socket, local: Addr::from(bound), conns: Slab::new(), half_open, news: Vec::new(), net })
     }
 
-    fn accept_all(&mut self) {
-        // Out of descriptors: the connection stays in the backlog until there are some.
-        while let Ok(Some((socket, from))) = self.net.accept(&self.socket) {
-            let mut silent = self.conns.iter().filter(|(_, conn)| conn.refused.is_none()).map(|(key, _)| key);
-            let oldest = silent.next();
-            if let (true, Some(oldest)) = (silent.count() + 1 >= MOST_SILENT, oldest) {
-                self.conns.remove(oldest);
+    fn accept_all(&mut self, asked: &mut Requests<N::Socket>) {
+        loop {
+            if self.half_open.is_full(|| self.net.now()) {
+                self.net.unwatch(&self.socket);
+                return self.half_open.pause(self.net.now(), || FULL.to_owned());
             }
-            let key = self.conns.vacant_key();
-            if self.net.watch(&socket, Interest::Read, key as u64).is_ok() {
-                let conn = Conn { socket, remote: Addr::from(from), reader: Reader::default(), refused: None };
-                self.conns.insert(conn);
+            match self.net.accept(&self.socket) {
+                Ok(Some((socket, from))) => {
+                    let now = self.net.now();
+                    self.make_room(now, false, asked);
+                    let key = self.conns.vacant_key();
+                    if self.net.watch(&socket, Interest::Read, key as u64).is_ok() {
+                        let state = State::Silent(self.half_open.add(key, now));
+                        self.conns.insert(Conn { socket, remote: Addr::from(from), reader: Reader::default(), state });
+                        self.read(key, asked);
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    // Out of descriptors: the connection stays in the backlog until there are some.
+                    let now = self.net.now();
+                    if !self.make_room(now, true, asked) {
+                        self.net.unwatch(&self.socket);
+                        return self.half_open.pause(now, || no_descriptor(&error));
+                    }
+                }
             }
         }
     }
 
+    /// Drops a connection that has been silent for long, if that is called for. It may be about to speak: it is read before.
+    fn make_room(&mut self, now: Instant, pressed: bool, asked: &mut Requests<N::Socket>) -> bool {
+        let Some(key) = self.half_open.victim(now, pressed) else { return false };
+        self.read(key, asked);
+        if self.conns.get(key).is_some_and(|conn| matches!(conn.state, State::Silent(_))) {
+            self.remove(key);
+        }
+        true
+    }
+
+    /// Takes a connection out of the table.
+    fn remove(&mut self, key: usize) -> Conn<N::Socket> {
+        let conn = self.conns.remove(key);
+        if let State::Silent(serial) = conn.state {
+            self.half_open.remove(serial);
+        }
+        self.half_open.hurry();
+        conn
+    }
+
     /// Reads a connection: its hello, or the end of one that was refused.
-    fn read(&mut self, key: usize, asked: &mut Vec<Asked<Pending<N::Socket>>>) {
+    fn read(&mut self, key: usize, asked: &mut Requests<N::Socket>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut bytes = [0u8; 1024];
         let count = match self.net.recv_slice(&conn.socket, &mut bytes) {
-            Ok(0) => {
-                self.conns.remove(key);
-                return;
-            }
-            Ok(count) => count,
+            Ok(count) if count > 0 => count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-            Err(_) => {
-                self.conns.remove(key);
+            Ok(_) | Err(_) => {
+                self.remove(key);
                 return;
             }
         };
-        if conn.refused.is_some() {
+        if matches!(conn.state, State::Refused(_)) {
             return;
         }
         let hello = match conn.reader.next(&bytes[..count]) {
@@ -94,27 +137,39 @@ impl<N: Net> TcpListener<N> {
             Ok((Record::Greeting(hello), used)) if used == count => hello.to_vec(),
             // Whoever says anything else, or goes on before the answer, is not one of us.
             _ => {
-                self.conns.remove(key);
+                self.remove(key);
                 return;
             }
         };
-        let conn = self.conns.remove(key);
+        let conn = self.remove(key);
         let to = self.net.local_addr(&conn.socket).map_or(self.local, Addr::from);
         let request = Pending { socket: conn.socket, remote: conn.remote, reader: conn.reader };
         self.net.unwatch(&request.socket);
         asked.push(Asked { request, hello, from: conn.remote, to });
     }
 
-    fn push_refusal(net: &N, conn: &mut Conn<N::Socket>) {
-        if let Some((writer, _)) = &mut conn.refused {
-            while !writer.is_empty() {
-                match writer.with_chunks(|chunks| net.send(&conn.socket, chunks)) {
-                    Ok(count) => writer.advance(count, |_, _| ()),
-                    Err(_) => return,
-                }
+    fn push_refusal(net: &N, socket: &N::Socket, writer: &mut Writer) {
+        while !writer.is_empty() {
+            match writer.with_chunks(|chunks| net.send(socket, chunks)) {
+                Ok(count) => writer.advance(count, |_, _| ()),
+                Err(_) => return,
             }
-            // Fails only on a connection that is gone already.
-            drop(net.shutdown_write(&conn.socket));
+        }
+        // Fails only on a connection that is gone already.
+        drop(net.shutdown_write(socket));
+    }
+
+    /// Drops refused connections whose time is over.
+    fn end_refused(&mut self) {
+        let refused = |conn: &Conn<N::Socket>| matches!(conn.state, State::Refused(_));
+        if !self.conns.iter().any(|(_, conn)| refused(conn)) {
+            return;
+        }
+        let now = self.net.now();
+        let before = self.conns.len();
+        self.conns.retain(|_, conn| !matches!(conn.state, State::Refused(deadline) if now >= deadline));
+        if self.conns.len() < before {
+            self.half_open.hurry();
         }
     }
 }
@@ -132,15 +187,18 @@ impl<N: Net> Listener for TcpListener<N> {
         let any = !news.is_empty();
         for event in news.drain(..) {
             match usize::try_from(event.key) {
-                _ if event.key == LISTENER => self.accept_all(),
+                _ if event.key == LISTENER => self.accept_all(asked),
                 Ok(key) => self.read(key, asked),
                 Err(_) => {}
             }
         }
         self.news = news;
-        if self.next_deadline().is_some() {
-            let now = self.net.now();
-            self.conns.retain(|_, conn| conn.refused.as_ref().is_none_or(|(_, deadline)| now < *deadline));
+        self.end_refused();
+        let Self { half_open, net, socket, .. } = self;
+        if half_open.resumes(|| net.now()) {
+            // The descriptor is ours: this cannot fail but for memory, and then the next pause is as good.
+            drop(net.watch(socket, Interest::Read, LISTENER));
+            self.accept_all(asked);
         }
         any
     }
@@ -150,16 +208,19 @@ impl<N: Net> Listener for TcpListener<N> {
         let mut writer = Writer::default();
         writer.greet(hello);
         let deadline = self.net.now() + REFUSED;
-        let mut conn = Conn { socket, remote, reader, refused: Some((writer, deadline)) };
-        Self::push_refusal(&self.net, &mut conn);
+        Self::push_refusal(&self.net, &socket, &mut writer);
         let key = self.conns.vacant_key();
         // Without news of it the connection ends by its deadline.
-        drop(self.net.watch(&conn.socket, Interest::Read, key as u64));
-        self.conns.insert(conn);
+        drop(self.net.watch(&socket, Interest::Read, key as u64));
+        self.conns.insert(Conn { socket, remote, reader, state: State::Refused(deadline) });
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.conns.iter().filter_map(|(_, conn)| conn.refused.as_ref().map(|(_, deadline)| *deadline)).min()
+        let refused = self.conns.iter().filter_map(|(_, conn)| match conn.state {
+            State::Refused(deadline) => Some(deadline),
+            State::Silent(_) => None,
+        });
+        refused.chain(self.half_open.deadline()).min()
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -3,7 +3,7 @@
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
-    Version,
+    TrafficClass, Version,
 };
 
 /// The largest message of an inject call, in bytes.
@@ -27,7 +27,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
     let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
     let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | several | directed;
     let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
-    let domain_caps = if connectionless { reach | Caps::AV_USER_ID } else { reach };
+    let domain_caps = if connectionless { reach | Caps::AV_USER_ID | Caps::DIRECTED_RECV } else { reach };
     let levels = OpFlags::COMPLETION
         | OpFlags::INJECT
         | OpFlags::INJECT_COMPLETE
@@ -52,7 +52,7 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             size: MOST,
             iov_limit: IOV_LIMIT,
             rma_iov_limit: 0,
-            tclass: 0,
+            tclass: TrafficClass::UNSPEC,
         },
         rx: RxAttr {
             caps: rx_caps,
@@ -103,7 +103,14 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE, interfaces: Some(crate::IFACE), packets: false }
+    Offer {
+        most,
+        default_size: DEFAULT_SIZE,
+        interfaces: Some(crate::IFACE),
+        packets: false,
+        fresh_name: None,
+        classes: true,
+    }
 }
 
 /// Connectionless endpoints under the provider's own name.

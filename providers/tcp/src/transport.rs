@@ -2,20 +2,26 @@
 //! Below: [`Net`]. Beside: [`Reader`] and [`Writer`], the two halves of a connection without its socket.
 //! Invariant: a connection leaves the table only through `drop_link`, which gives everything it kept back.
 
+mod accepting;
+mod reading;
+
 pub use crate::conn::Pending;
-use crate::conn::{Conn, State, Trouble, note_sent, parse, receive_direct, send_from};
+use crate::conn::{Conn, State, note_sent, send_from};
+use crate::half_open::HalfOpen;
 use crate::net::Net;
-use crate::reader::{Reader, Record};
+use crate::reader::Reader;
 use crate::writer::{COPY, Writer};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
-use ofi_engine::frame::{Header, Violation};
+use ofi_engine::frame::Header;
 use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
 use ofi_memory::Buffer;
 use ofi_os::poller::{Event, Interest};
+use ofi_sync::account::Account;
 use slab::Slab;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that one read takes at most, shared by all connections of an endpoint.
@@ -30,8 +36,9 @@ const MOST_HOT: usize = 4;
 const LOOK_EVERY: u32 = 16;
 /// How often connections with unacknowledged bytes are looked after.
 pub(crate) const AUDIT: Duration = Duration::from_secs(1);
-/// Connections that have not said hello, at most; the oldest goes first.
-const MOST_SILENT: usize = 1024;
+/// Bytes that may wait for a peer that does not read, if the account has room for them, and if not.
+pub(crate) const BACKLOG: usize = 64 << 10;
+pub(crate) const LEAST_BACKLOG: usize = 4 << 10;
 /// How long a refused connection may take to end.
 pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 /// The epoll key of the listening socket.
@@ -48,13 +55,24 @@ pub struct Settings {
     pub hold: bool,
     /// The address that peers see if the socket is bound to every interface.
     pub advertise: Option<std::net::IpAddr>,
+    /// What is held for peers is charged to it.
+    pub account: Arc<Account>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         let (connect_deadline, silence_deadline) = (Duration::from_secs(10), Duration::from_secs(20));
-        Self { connect_deadline, silence_deadline, hold: true, advertise: None }
+        let account = Arc::new(Account::new(usize::MAX));
+        Self { connect_deadline, silence_deadline, hold: true, advertise: None, account }
     }
+}
+
+/// What the engine is to be told when nobody is in the middle of anything.
+enum Done {
+    /// A kept payload has been taken by the system.
+    Sent(LinkId, Token, Buffer),
+    /// A link that was backed up has room again.
+    Room(LinkId),
 }
 
 /// Links over stream sockets.
@@ -64,7 +82,12 @@ pub struct TcpTransport<N: Net> {
     scratch: Vec<u8>,
     hot: Vec<usize>,
     busy_writers: Vec<usize>,
-    finished: Vec<(LinkId, Token, Buffer)>,
+    done: Vec<Done>,
+    /// Connections to which sending failed: they are read to their end.
+    broken: Vec<usize>,
+    /// Something rare is to be looked at in every poll: broken connections, or a pause of accepting.
+    attention: bool,
+    half_open: HalfOpen,
     news: Vec<Event>,
     polls: u32,
     /// Connections that are connecting or refused: those with deadlines.
@@ -74,6 +97,8 @@ pub struct TcpTransport<N: Net> {
     listener: Option<N::Socket>,
     local: Addr,
     bind: Option<std::net::SocketAddr>,
+    /// What the next connection leaves from, for a connected endpoint with an address.
+    bound: Option<N::Socket>,
     settings: Settings,
     net: N,
 }
@@ -118,10 +143,24 @@ impl<N: Net> TcpTransport<N> {
         Ok(Self::new(net, Some(listener), Addr::from(name), bind, settings))
     }
 
-    /// A transport for a connected endpoint, from `addr` if given.
-    pub fn connected(net: N, addr: Option<Addr>, settings: Settings) -> Self {
-        let bind = addr.map(|addr| addr.socket()).filter(|addr| !addr.ip().is_unspecified());
-        Self::new(net, None, addr.unwrap_or(Addr::ANY), bind, settings)
+    /// A transport for a connected endpoint, from `addr` if given: it has that address from now on.
+    pub fn connected(net: N, addr: Option<Addr>, settings: Settings) -> Result<Self> {
+        let bind = addr.map(|addr| addr.socket()).filter(|addr| !addr.ip().is_unspecified() || addr.port() != 0);
+        let mut transport = Self::new(net, None, addr.unwrap_or(Addr::ANY), bind, settings);
+        transport.bind()?;
+        Ok(transport)
+    }
+
+    /// Takes the address that a connection is to leave from.
+    fn bind(&mut self) -> Result<()> {
+        let Some(addr) = self.bind else { return Ok(()) };
+        let doing = || format!("bind to {addr}");
+        let socket = self.net.bind(addr).map_err(|error| Error::os(error, doing()))?;
+        let bound = self.net.local_addr(&socket).map_err(|error| Error::os(error, doing()))?;
+        self.local = Addr::from(bound);
+        self.bind = Some(bound);
+        self.bound = Some(socket);
+        Ok(())
     }
 
     fn new(
@@ -137,7 +176,10 @@ impl<N: Net> TcpTransport<N> {
             scratch: Vec::new(),
             hot: Vec::new(),
             busy_writers: Vec::new(),
-            finished: Vec::new(),
+            done: Vec::new(),
+            broken: Vec::new(),
+            attention: false,
+            half_open: HalfOpen::new(settings.account.clone()),
             news: Vec::new(),
             polls: 0,
             timed: 0,
@@ -146,6 +188,7 @@ impl<N: Net> TcpTransport<N> {
             listener,
             local,
             bind,
+            bound: None,
             settings,
             net,
         }
@@ -172,6 +215,8 @@ impl<N: Net> TcpTransport<N> {
             hot: false,
             listed: false,
             blocked: false,
+            charged: false,
+            stalled: false,
             unaudited: false,
             finishing: None,
             broken: None,
@@ -201,7 +246,7 @@ impl<N: Net> TcpTransport<N> {
 
     /// Sends what waits on a connection, as far as the system takes it.
     fn send_waiting(&mut self, slot: usize) {
-        let Self { conns, net, finished, blocked: blocked_count, audit_at, .. } = self;
+        let Self { conns, net, done, audit_at, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.broken.is_some() || matches!(conn.state, State::Connecting { .. }) {
             return;
@@ -210,7 +255,7 @@ impl<N: Net> TcpTransport<N> {
         while !conn.writer.is_empty() {
             match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks)) {
                 Ok(count) => {
-                    conn.writer.advance(count, |token, buffer| finished.push((id(slot), token, buffer)));
+                    conn.writer.advance(count, |token, buffer| done.push(Done::Sent(id(slot), token, buffer)));
                     note_sent(conn, net, audit_at);
                 }
                 Err(error) if blocked(&error) => {
@@ -219,20 +264,19 @@ impl<N: Net> TcpTransport<N> {
                 }
                 Err(error) => {
                     conn.broken = Some(error);
+                    self.note_broken(slot);
                     break;
                 }
             }
         }
-        if waits != conn.blocked {
-            conn.blocked = waits;
-            if waits {
-                *blocked_count += 1
-            } else {
-                *blocked_count -= 1
-            }
-            let interest = if waits { Interest::ReadWrite } else { Interest::Read };
-            // The descriptor is ours and watched: this cannot fail but for memory, and then polling still works.
-            drop(net.rewatch(&conn.socket, interest, slot as u64));
+        if self.conns.get(slot).is_some_and(|conn| conn.blocked != waits) {
+            self.set_blocked(slot, waits);
+        }
+        let Self { conns, net, done, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return };
+        if conn.stalled && conn.writer.copied() < conn.backlog() / 2 {
+            conn.stalled = false;
+            done.push(Done::Room(id(slot)));
         }
         if conn.writer.is_empty() && conn.finishing == Some(false) && conn.broken.is_none() {
             conn.finishing = Some(true);
@@ -241,9 +285,45 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    fn deliver_finished(&mut self, sink: &mut impl Sink) {
-        while let Some((link, token, buffer)) = self.finished.pop() {
-            sink.sent(link, token, buffer);
+    /// A connection takes no more output for now, or does again.
+    fn set_blocked(&mut self, slot: usize, waits: bool) {
+        let Self { conns, net, blocked, settings, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return };
+        conn.blocked = waits;
+        if waits {
+            *blocked += 1;
+            conn.charged = settings.account.try_charge(BACKLOG);
+        } else {
+            *blocked -= 1;
+            if core::mem::take(&mut conn.charged) {
+                settings.account.release(BACKLOG);
+            }
+        }
+        let interest = if waits { Interest::ReadWrite } else { Interest::Read };
+        // The descriptor is ours and watched: this cannot fail but for memory, and then polling still works.
+        drop(net.rewatch(&conn.socket, interest, slot as u64));
+    }
+
+    #[cold]
+    fn note_broken(&mut self, slot: usize) {
+        self.broken.push(slot);
+        self.attention = true;
+    }
+
+    #[inline(always)]
+    fn deliver(&mut self, sink: &mut impl Sink) {
+        if !self.done.is_empty() {
+            self.deliver_all(sink);
+        }
+    }
+
+    #[inline(never)]
+    fn deliver_all(&mut self, sink: &mut impl Sink) {
+        for done in self.done.drain(..) {
+            match done {
+                Done::Sent(link, token, buffer) => sink.sent(link, token, buffer),
+                Done::Room(link) => sink.room(link),
+            }
         }
     }
 
@@ -252,13 +332,20 @@ impl<N: Net> TcpTransport<N> {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         let link = id(slot);
         // What was through before the end is through.
-        self.deliver_finished(sink);
+        self.deliver(sink);
         conn.writer.abandon(|token, buffer| sink.returned(link, token, buffer));
         if let Some(landing) = conn.reader.abandon() {
             sink.unplaced(link, landing);
         }
         self.timed -= usize::from(matches!(conn.state, State::Connecting { .. } | State::Refused { .. }));
         self.blocked -= usize::from(conn.blocked);
+        if conn.charged {
+            self.settings.account.release(BACKLOG);
+        }
+        if let State::Silent { serial } = conn.state {
+            self.half_open.remove(serial);
+        }
+        self.half_open.hurry();
         if conn.hot {
             self.hot.retain(|hot| *hot != slot);
         }
@@ -268,12 +355,30 @@ impl<N: Net> TcpTransport<N> {
     }
 
     fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
-        let known =
-            self.conns.get(slot).is_some_and(|conn| !matches!(conn.state, State::Silent | State::Refused { .. }));
+        let known = self
+            .conns
+            .get(slot)
+            .is_some_and(|conn| !matches!(conn.state, State::Silent { .. } | State::Refused { .. }));
         self.drop_link(slot, sink);
         if known {
             sink.down(id(slot), why);
         }
+    }
+
+    /// A socket that begins to connect: a connected endpoint's from the address that it has.
+    fn socket_to(&mut self, to: std::net::SocketAddr) -> io::Result<N::Socket> {
+        let bind = self.bind.filter(|bind| bind.is_ipv4() == to.is_ipv4());
+        if self.listener.is_some() || bind.is_none() {
+            return self.net.connect(to, bind);
+        }
+        let socket = match (self.bound.take(), bind) {
+            (Some(socket), _) => socket,
+            // The one before it was used up by an attempt that failed.
+            (None, Some(bind)) => self.net.bind(bind)?,
+            (None, None) => return self.net.connect(to, None),
+        };
+        self.net.connect_bound(&socket, to)?;
+        Ok(socket)
     }
 
     /// The system's connecting is over.
@@ -298,178 +403,6 @@ impl<N: Net> TcpTransport<N> {
             }
         }
     }
-
-    fn accept_all(&mut self) -> bool {
-        let mut any = false;
-        while let Some(listener) = &self.listener {
-            match self.net.accept(listener) {
-                Ok(Some((socket, from))) => {
-                    any = true;
-                    let silent = self.conns.iter().filter(|(_, conn)| matches!(conn.state, State::Silent));
-                    if let (MOST_SILENT.., Some((oldest, _))) = (silent.clone().count(), silent.clone().next()) {
-                        self.conns.remove(oldest);
-                        self.hot.retain(|hot| *hot != oldest);
-                    }
-                    if let Ok(slot) = self.insert(socket, Addr::from(from), State::Silent, Reader::default()) {
-                        self.heat(slot);
-                    }
-                }
-                Ok(None) => break,
-                // Out of descriptors: the connection stays in the backlog until there are some.
-                Err(_) => break,
-            }
-        }
-        any
-    }
-
-    /// Reads a connection. True if anything came.
-    fn read(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
-        let mut any = false;
-        if self.staging.is_empty() {
-            self.staging.resize(STAGING, 0);
-        }
-        for _ in 0..READS {
-            let Self { conns, staging, net, .. } = self;
-            let Some(conn) = conns.get_mut(slot) else { return any };
-            if matches!(conn.state, State::Connecting { .. }) {
-                return any;
-            }
-            let (outcome, asked, direct) = match conn.reader.direct() {
-                Some((landing, done, room)) if room >= COPY => {
-                    let (outcome, asked) = receive_direct(net, &conn.socket, landing, done, room);
-                    (outcome, asked, true)
-                }
-                _ => (net.recv_slice(&conn.socket, staging), STAGING, false),
-            };
-            let count = match outcome {
-                Ok(0) => {
-                    self.ended(slot, sink);
-                    return true;
-                }
-                Ok(count) => count,
-                Err(error) if blocked(&error) => {
-                    if let Some(error) = conn.broken.take() {
-                        let why = broken(&conn.remote, &error);
-                        self.lose(slot, why, sink);
-                        return true;
-                    }
-                    return any;
-                }
-                Err(error) => {
-                    let why = broken(&conn.remote, conn.broken.as_ref().unwrap_or(&error));
-                    self.lose(slot, why, sink);
-                    return true;
-                }
-            };
-            any = true;
-            if !self.finished.is_empty() {
-                // What the peer says may answer what was sent just before.
-                self.deliver_finished(sink);
-            }
-            let Self { conns, staging, net, .. } = self;
-            let Some(conn) = conns.get_mut(slot) else { return any };
-            let result = if direct {
-                match conn.reader.direct_done(count) {
-                    Record::Placed(landing) => sink.placed(id(slot), landing).map_err(Trouble::Violation),
-                    _ => Ok(()),
-                }
-            } else {
-                let now = || net.now();
-                parse(conn, slot, &staging[..count], sink, now)
-            };
-            match result {
-                Ok(()) => {}
-                Err(Trouble::Violation(Violation(what))) => {
-                    let text = format!("connection to {}: {what}", conn.remote.socket());
-                    self.lose(slot, Down::new(Cause::Violation, Errno::EPROTO, text), sink);
-                    return true;
-                }
-                Err(Trouble::Down(why)) => {
-                    self.lose(slot, why, sink);
-                    return true;
-                }
-                Err(Trouble::Refused) => {
-                    self.timed += 1;
-                }
-            }
-            if !self.conns[slot].writer.is_empty() {
-                self.list(slot);
-            }
-            if count < asked {
-                return true;
-            }
-        }
-        any
-    }
-
-    /// The peer's side of a connection has ended.
-    fn ended(&mut self, slot: usize, sink: &mut impl Sink) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        let who = conn.remote.socket();
-        let why = match &conn.state {
-            State::Asking => {
-                let text = format!("connect to {who}: the peer closed the connection without an answer");
-                Down::new(Cause::Rejected, Errno::ECONNREFUSED, text)
-            }
-            _ if conn.reader.is_mid_record() => {
-                Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: cut off within a message"))
-            }
-            _ => Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: closed by the peer")),
-        };
-        self.lose(slot, why, sink);
-    }
-
-    fn check_deadlines(&mut self, sink: &mut impl Sink) -> bool {
-        if self.timed == 0 && self.audit_at.is_none() {
-            return false;
-        }
-        let now = self.net.now();
-        let mut any = false;
-        if self.timed > 0 {
-            let late = |conn: &Conn<N::Socket>| match conn.state {
-                State::Connecting { deadline, .. } | State::Refused { deadline } => now >= deadline,
-                State::Asking | State::Silent | State::Open => false,
-            };
-            while let Some((slot, conn)) = self.conns.iter().find(|(_, conn)| late(conn)) {
-                let text = format!(
-                    "connect to {}: no answer within {:?}",
-                    conn.remote.socket(),
-                    self.settings.connect_deadline
-                );
-                self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
-                any = true;
-            }
-        }
-        if self.audit_at.is_some_and(|at| now >= at) {
-            any |= self.audit(now, sink);
-        }
-        any
-    }
-
-    /// Looks for peers whose hosts do not acknowledge.
-    fn audit(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
-        let mut silent = Vec::new();
-        let mut left = false;
-        for (slot, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.unaudited) {
-            if self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0 && conn.writer.is_empty() {
-                conn.unaudited = false;
-                continue;
-            }
-            left = true;
-            let health = self.net.health(&conn.socket).unwrap_or_default();
-            // One probe may be on its way; a peer that only does not read answers each.
-            if health.unanswered >= 2 && health.since_ack >= self.settings.silence_deadline {
-                silent.push((slot, health.since_ack));
-            }
-        }
-        self.audit_at = left.then_some(now + AUDIT);
-        for &(slot, since) in &silent {
-            let who = self.conns[slot].remote.socket();
-            let text = format!("connection to {who}: its host has not acknowledged anything for {since:?}");
-            self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), sink);
-        }
-        !silent.is_empty()
-    }
 }
 
 impl<N: Net> Transport for TcpTransport<N> {
@@ -485,8 +418,7 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         let doing = || format!("connect to {}", to.socket());
-        let bind = self.bind.filter(|bind| bind.is_ipv4() == to.socket().is_ipv4());
-        let socket = self.net.connect(to.socket(), bind).map_err(|error| Error::os(error, doing()))?;
+        let socket = self.socket_to(to.socket()).map_err(|error| Error::os(error, doing()))?;
         let deadline = self.net.now() + self.settings.connect_deadline;
         let state = State::Connecting { hello: hello.to_vec(), deadline };
         let slot = self.insert(socket, *to, state, Reader::default()).map_err(|error| Error::os(error, doing()))?;
@@ -504,8 +436,9 @@ impl<N: Net> Transport for TcpTransport<N> {
         if let Ok(local) = self.net.local_addr(&socket) {
             self.local = Addr::from(local);
         }
-        let slot = self
-            .insert(socket, remote, State::Open, reader)
+        let taken = self.net.take_over(&socket);
+        let slot = taken
+            .and_then(|()| self.insert(socket, remote, State::Open, reader))
             .map_err(|error| Error::os(error, "take over a connection"))?;
         self.conns[slot].writer.greet(hello);
         self.send_waiting(slot);
@@ -563,7 +496,7 @@ impl<N: Net> Transport for TcpTransport<N> {
                 Err(error) if blocked(&error) => {}
                 Err(error) => {
                     conn.broken = Some(error);
-                    self.heat(slot);
+                    self.note_broken(slot);
                     return Submitted::Broken;
                 }
             }
@@ -598,9 +531,20 @@ impl<N: Net> Transport for TcpTransport<N> {
         kept
     }
 
+    #[inline(always)]
+    fn is_backed_up(&mut self, link: LinkId) -> bool {
+        if self.blocked == 0 {
+            return false;
+        }
+        let Some(conn) = self.conns.get_mut(index(link)) else { return false };
+        let stalled = conn.blocked && conn.writer.copied() >= conn.backlog();
+        conn.stalled |= stalled;
+        stalled
+    }
+
     fn poll(&mut self, sink: &mut impl Sink) -> bool {
-        let mut any = !self.finished.is_empty();
-        self.deliver_finished(sink);
+        let mut any = !self.done.is_empty();
+        self.deliver(sink);
         self.polls = self.polls.wrapping_add(1);
         let by_trying = self.hot.len() <= MOST_HOT;
         if !by_trying || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY) {
@@ -633,7 +577,13 @@ impl<N: Net> Transport for TcpTransport<N> {
             });
         }
         any |= self.check_deadlines(sink);
-        self.flush(Flush::All, sink);
+        if self.attention {
+            any |= self.attend(sink);
+        }
+        if !self.busy_writers.is_empty() {
+            self.flush(Flush::All, sink);
+        }
+        self.deliver(sink);
         any
     }
 
@@ -656,7 +606,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             }
             at += 1;
         }
-        self.deliver_finished(sink);
+        self.deliver(sink);
     }
 
     fn wait(&mut self, timeout: Duration) {
@@ -693,15 +643,16 @@ impl<N: Net> Transport for TcpTransport<N> {
                 .iter()
                 .filter_map(|(_, conn)| match conn.state {
                     State::Connecting { deadline, .. } | State::Refused { deadline } => Some(deadline),
-                    State::Asking | State::Silent | State::Open => None,
+                    State::Asking | State::Silent { .. } | State::Open => None,
                 })
                 .min()
         };
-        [timed, self.audit_at].into_iter().flatten().min()
+        [timed, self.audit_at, self.half_open.deadline()].into_iter().flatten().min()
     }
 
     fn is_busy(&self) -> bool {
-        self.timed > 0 || self.blocked > 0 || self.audit_at.is_some() || !self.busy_writers.is_empty()
+        let waits = !self.busy_writers.is_empty() || !self.broken.is_empty() || self.half_open.deadline().is_some();
+        self.timed > 0 || self.blocked > 0 || self.audit_at.is_some() || waits
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -711,52 +662,21 @@ impl<N: Net> Transport for TcpTransport<N> {
     fn now(&self) -> Instant {
         self.net.now()
     }
-}
 
-impl<N: Net> TcpTransport<N> {
-    fn handle_event(&mut self, event: Event, by_trying: bool, sink: &mut impl Sink) -> bool {
-        if event.key == LISTENER {
-            return self.accept_all();
-        }
-        let Ok(slot) = usize::try_from(event.key) else { return false };
-        let Some(conn) = self.conns.get(slot) else { return false };
-        let connecting = matches!(conn.state, State::Connecting { .. });
-        if connecting && (event.writable || event.readable) {
-            self.finish_connect(slot, sink);
-            return true;
-        }
-        if event.writable {
-            self.send_waiting(slot);
-        }
-        let mut any = event.writable;
-        if event.readable {
-            self.heat(slot);
-            if !by_trying {
-                any |= self.read(slot, sink);
-            }
-            if let Some(conn) = self.conns.get_mut(slot) {
-                conn.idle = 0;
-            }
-        }
-        any
+    fn random(&mut self) -> [u8; 16] {
+        self.net.random()
     }
 
-    /// Tries a hot connection.
-    fn visit(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
-        let Some(conn) = self.conns.get(slot) else { return false };
-        if matches!(conn.state, State::Connecting { .. }) {
-            self.finish_connect(slot, sink);
-            return false;
-        }
-        let got = self.read(slot, sink);
-        if let Some(conn) = self.conns.get_mut(slot) {
-            conn.idle = if got { 0 } else { conn.idle + 1 };
-            // A broken connection is read until its end shows.
-            if conn.idle >= PATIENCE && conn.broken.is_none() {
-                conn.hot = false;
-                self.hot.retain(|hot| *hot != slot);
-            }
-        }
-        got
+    fn unfinished(&self) -> Option<String> {
+        let writes = |slot: &usize| {
+            let conn = self.conns.get(*slot)?;
+            let stuck = conn.blocked || conn.broken.is_some() || matches!(conn.state, State::Connecting { .. });
+            (!stuck && !conn.writer.is_empty()).then(|| format!("connection {slot} has bytes to send"))
+        };
+        let news = [("things to tell the engine", self.done.len()), ("broken connections", self.broken.len())];
+        news.into_iter()
+            .find(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .or_else(|| self.busy_writers.iter().find_map(writes))
     }
 }

@@ -143,6 +143,11 @@ impl Writer {
         self.pieces.is_empty()
     }
 
+    /// Copied bytes that wait.
+    pub fn copied(&self) -> usize {
+        self.gathered.len() - self.sent
+    }
+
     /// Whether a message that is being posted leaves now. `now` is asked only when it decides.
     #[inline]
     pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {

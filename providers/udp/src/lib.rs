@@ -6,7 +6,7 @@ mod socket;
 
 use ofi_core::error::Result;
 use ofi_core::param::{Param, ParamKind};
-use ofi_core::{Addr, AddrFormat};
+use ofi_core::{Addr, AddrFormat, TrafficClass};
 pub use socket::Udp;
 
 /// Which interfaces to use.
@@ -24,9 +24,10 @@ pub const PARAMS: [Param; 1] = [IFACE];
 ///
 /// # Errors
 /// What the system says: the address is in use, or not one of this host.
-pub fn open(addr: Option<Addr>, format: AddrFormat) -> Result<Udp> {
-    Udp::bind(addr.unwrap_or_else(|| match format {
+pub fn open(addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Udp> {
+    let addr = addr.unwrap_or_else(|| match format {
         AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),
         _ => Addr::ANY,
-    }))
+    });
+    Udp::bind(addr, class.dscp())
 }

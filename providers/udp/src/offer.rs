@@ -18,7 +18,7 @@ const IOV_LIMIT: usize = 8;
 /// Datagram endpoints.
 pub fn dgram() -> Offer {
     let tx_caps = Caps::MSG | Caps::MULTICAST | Caps::SEND;
-    let rx_caps = Caps::MSG | Caps::MULTICAST | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
+    let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::AV_USER_ID;
     let op_flags = OpFlags::COMPLETION | OpFlags::INJECT | OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
     let most = Info {
@@ -80,5 +80,12 @@ pub fn dgram() -> Offer {
         },
         nic: None,
     };
-    Offer { most, default_size: DEFAULT_SIZE, interfaces: Some(crate::IFACE), packets: true }
+    Offer {
+        most,
+        default_size: DEFAULT_SIZE,
+        interfaces: Some(crate::IFACE),
+        packets: true,
+        fresh_name: None,
+        classes: true,
+    }
 }

@@ -14,12 +14,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-/// A group that was joined.
+/// A group that is received from.
 #[derive(Debug)]
 struct Group {
     addr: Addr,
-    /// Where its packets come, if they are wanted.
-    socket: Option<DatagramSocket>,
+    /// How often it was joined for that.
+    members: usize,
+    /// Where its packets come.
+    socket: DatagramSocket,
 }
 
 /// The socket of a datagram endpoint.
@@ -28,22 +30,41 @@ pub struct Udp {
     socket: DatagramSocket,
     local: SocketAddr,
     groups: Vec<Group>,
+    /// Which of the sockets, the endpoint's own and those of its groups, is looked at first: another one each time, so that
+    /// none of them starves the others.
+    first: usize,
+    /// What packets are marked with.
+    dscp: Option<u8>,
     poller: Poller,
+    /// Whether the poller watches the sockets, those of groups that are joined from now on included.
+    listening: bool,
 }
 
 impl Udp {
-    /// A socket at `addr`.
-    pub(crate) fn bind(addr: Addr) -> Result<Self> {
+    /// A socket at `addr`, whose packets carry that code point.
+    pub(crate) fn bind(addr: Addr, dscp: Option<u8>) -> Result<Self> {
         let fail = |error, what: &str| Error::os(error, format!("{what} {}", addr.socket()));
         let socket = DatagramSocket::bind(addr.socket(), false).map_err(|error| fail(error, "bind to"))?;
+        socket.mark(dscp).map_err(|error| fail(error, "set the traffic class of a socket at"))?;
         let local = socket.local_addr().map_err(|error| fail(error, "ask for the address of a socket at"))?;
         let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
         poller.add(socket.as_raw_fd(), Interest::Read, 0).map_err(|error| Error::os(error, "watch a socket"))?;
-        Ok(Self { socket, local, groups: Vec::new(), poller })
+        Ok(Self { socket, local, groups: Vec::new(), first: 0, dscp, poller, listening: true })
     }
 
     fn sockets(&self) -> impl Iterator<Item = &DatagramSocket> {
-        std::iter::once(&self.socket).chain(self.groups.iter().filter_map(|group| group.socket.as_ref()))
+        std::iter::once(&self.socket).chain(self.groups.iter().map(|group| &group.socket))
+    }
+
+    /// Begins to receive from a group.
+    fn listen_to(&self, addr: SocketAddr) -> io::Result<DatagramSocket> {
+        let socket = DatagramSocket::bind(addr, true)?;
+        socket.mark(self.dscp)?;
+        socket.join(addr.ip(), &self.local)?;
+        if self.listening {
+            self.poller.add(socket.as_raw_fd(), Interest::Read, 0)?;
+        }
+        Ok(socket)
     }
 }
 
@@ -62,7 +83,12 @@ impl Datagrams for Udp {
 
     #[inline]
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>) {
-        for (at, socket) in self.sockets().enumerate() {
+        let count = 1 + self.groups.len();
+        let first = self.first;
+        self.first = if first + 1 < count { first + 1 } else { 0 };
+        for step in 0..count {
+            let at = if first + step < count { first + step } else { first + step - count };
+            let socket = if at == 0 { &self.socket } else { &self.groups[at - 1].socket };
             let free = buffers.len() - packets.len();
             if free == 0 || packets.len() >= most {
                 return;
@@ -98,26 +124,31 @@ impl Datagrams for Udp {
         if send {
             self.socket.send_groups_from(&self.local).map_err(fail)?;
         }
-        let socket = if receive {
-            let socket = DatagramSocket::bind(addr, true).map_err(fail)?;
-            socket.join(addr.ip(), &self.local).map_err(fail)?;
-            self.poller.add(socket.as_raw_fd(), Interest::Read, 0).map_err(fail)?;
-            Some(socket)
-        } else {
-            None
-        };
-        self.groups.push(Group { addr: *group, socket });
+        if !receive {
+            return Ok(());
+        }
+        if let Some(joined) = self.groups.iter_mut().find(|joined| joined.addr == *group) {
+            // A second socket would receive everything once more.
+            joined.members += 1;
+            return Ok(());
+        }
+        let socket = self.listen_to(addr).map_err(fail)?;
+        self.groups.push(Group { addr: *group, members: 1, socket });
         Ok(())
     }
 
     fn leave(&mut self, group: &Addr) {
-        // Closing the socket ends the membership and the watch.
-        if let Some(at) = self.groups.iter().position(|joined| joined.addr == *group) {
+        let Some(at) = self.groups.iter().position(|joined| joined.addr == *group) else { return };
+        self.groups[at].members -= 1;
+        if self.groups[at].members == 0 {
+            // Closing the socket ends the membership and the watch.
             self.groups.swap_remove(at);
+            self.first = 0;
         }
     }
 
     fn listen(&mut self, on: bool) {
+        self.listening = on;
         for socket in self.sockets() {
             let fd = socket.as_raw_fd();
             // Fails only if it is so already.
@@ -141,4 +172,98 @@ fn refused(error: &io::Error, to: &Addr) -> Given {
     }
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
     Given::Refused(Down::new(Cause::Broken, errno, format!("send to {}: {error}", to.socket())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    use ofi_core::OpFlags;
+
+    /// Sends one packet of so many bytes.
+    fn say(from: &mut Udp, to: &Addr, len: usize) {
+        assert!(matches!(from.send(&Buffer::Owned(vec![0; len]), to), Given::Taken));
+    }
+
+    fn loopback() -> Udp {
+        Udp::bind(Addr::from("127.0.0.1:0".parse::<SocketAddr>().unwrap()), None).unwrap()
+    }
+
+    /// Receives one packet if there is one.
+    fn take(udp: &mut Udp) -> Option<Packet> {
+        let ticket = Ticket::new(0, OpFlags::RECV, true);
+        let mut buffers = VecDeque::from([(ticket, Buffer::Owned(vec![0; 64]))]);
+        let mut packets = Vec::new();
+        udp.receive(&mut buffers, 1, &mut packets);
+        buffers.into_iter().for_each(|(ticket, _)| ticket.discard());
+        packets.pop()
+    }
+
+    /// A group with a port that is free, joined by a socket that stays at one more address.
+    fn joined() -> (Udp, Udp, Addr) {
+        let (mut speaker, mut listener) = (loopback(), loopback());
+        let port = loopback().local.port();
+        let group = Addr::from(SocketAddr::from(([239, 1, 2, 3], port)));
+        speaker.join(&group, true, false).unwrap();
+        listener.join(&group, false, true).unwrap();
+        (speaker, listener, group)
+    }
+
+    #[test]
+    fn traffic_to_the_endpoint_does_not_starve_its_groups() {
+        let (mut speaker, mut listener, group) = joined();
+        let own = listener.local_addr();
+        say(&mut speaker, &group, 1);
+        for _ in 0..8 {
+            say(&mut speaker, &own, 2);
+        }
+        let first: Vec<bool> = (0..3).filter_map(|_| take(&mut listener)).map(|packet| packet.group).collect();
+        assert!(first.contains(&true), "{first:?}");
+        // The same with much for the group and one for the endpoint.
+        while take(&mut listener).is_some() {}
+        say(&mut speaker, &own, 2);
+        for _ in 0..8 {
+            say(&mut speaker, &group, 1);
+        }
+        let first: Vec<bool> = (0..3).filter_map(|_| take(&mut listener)).map(|packet| packet.group).collect();
+        assert!(first.contains(&false), "{first:?}");
+    }
+
+    #[test]
+    fn a_group_that_is_joined_while_nothing_is_listened_to_wakes_no_sleeper() {
+        let awake = |udp: &Udp| {
+            let mut count = 0;
+            udp.poller.wait(Some(Duration::ZERO), |_| count += 1).unwrap();
+            count > 0
+        };
+        let (mut speaker, mut listener) = (loopback(), loopback());
+        let group = Addr::from(SocketAddr::from(([239, 1, 2, 3], loopback().local.port())));
+        speaker.join(&group, true, false).unwrap();
+        listener.listen(false);
+        listener.join(&group, false, true).unwrap();
+        say(&mut speaker, &group, 1);
+        assert!(!awake(&listener));
+        listener.listen(true);
+        assert!(awake(&listener));
+        listener.listen(false);
+        assert!(!awake(&listener));
+        listener.listen(true);
+        assert!(take(&mut listener).is_some_and(|packet| packet.group));
+        assert!(!awake(&listener));
+    }
+
+    #[test]
+    fn a_group_is_left_with_its_last_membership() {
+        let (mut speaker, mut listener, group) = joined();
+        listener.join(&group, false, true).unwrap();
+        say(&mut speaker, &group, 1);
+        assert!(take(&mut listener).is_some_and(|packet| packet.group));
+        assert!(take(&mut listener).is_none(), "it came twice");
+        listener.leave(&group);
+        say(&mut speaker, &group, 1);
+        assert!(take(&mut listener).is_some());
+        listener.leave(&group);
+        say(&mut speaker, &group, 1);
+        assert!(take(&mut listener).is_none());
+    }
 }

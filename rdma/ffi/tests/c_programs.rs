@@ -1,103 +1,51 @@
-//! C programs against the built library. `OFI_TEST_RDMA_LIBRARY` names another build of it, `OFI_TEST_ASAN=1` says that it
-//! is instrumented. `OFI_RDMA_ROWS` names a folder with the answers that `cargo xtask rdma-vm` got in its guest, and
-//! `OFI_RDMA_ROWS_WRITE=1` has the table of them written.
+//! C programs against the built library. `OFI_RDMA_ROWS` names a folder with the answers that `cargo xtask rdma-vm` got in its
+//! guest, and `OFI_RDMA_ROWS_WRITE=1` has the table of them written.
 
+use ofi_harness::{Program, Run, is_instrumented, is_sanitized, missing, rdma};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
-
-fn asan() -> bool {
-    std::env::var_os("OFI_TEST_ASAN").is_some()
-}
-
-/// The folder with the library as loaders look for it.
-fn library() -> &'static Path {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| {
-        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if asan() { "rdma-asan" } else { "rdma" });
-        std::fs::create_dir_all(&dir).unwrap();
-        let built = std::env::var_os("OFI_TEST_RDMA_LIBRARY").map(PathBuf::from).unwrap_or_else(|| {
-            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let built = Command::new(cargo).args(["build", "-p", "ofi-rdma-ffi"]).current_dir(HERE).status().unwrap();
-            assert!(built.success(), "the library does not build");
-            Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/librdmaaddrinfo.so")
-        });
-        let soname = dir.join("librdmaaddrinfo.so.1");
-        std::fs::copy(&built, soname).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
-        dir
-    })
-}
 
 fn testing() -> PathBuf {
     Path::new(HERE).join("../../testing/rdma")
 }
 
-fn compiler(source: &Path, out: &Path) -> Command {
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]).arg(Path::new(HERE).join("include"));
-    cc.arg(source).arg("-o").arg(out);
-    if asan() {
-        cc.arg("-fsanitize=address");
-    }
-    cc
+/// A program of this folder.
+fn program(name: &str) -> Program<'static> {
+    Program::new(Path::new(HERE).join("tests/c").join(name)).include(Path::new(HERE).join("include"))
 }
 
-fn succeed(mut cc: Command) {
-    let status = cc.status().expect("a C compiler");
-    assert!(status.success(), "{cc:?}");
+fn compiled(program: &Program<'_>) -> PathBuf {
+    program.compile().unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// Compiles a program of this folder and links it to the library alone; its path.
 fn compile(name: &str) -> PathBuf {
-    let out = library().join(name.trim_end_matches(".c"));
-    let mut cc = compiler(&Path::new(HERE).join("tests/c").join(name), &out);
-    cc.arg(library().join("librdmaaddrinfo.so.1")).arg("-lpthread");
-    succeed(cc);
-    out
+    compiled(&program(name).link(rdma()))
 }
 
-/// A program that two tests run: a file that is being written cannot be run.
-fn lists() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| compile("lists.c"))
+fn lists() -> PathBuf {
+    compile("lists.c")
 }
 
 /// Runs a program under a time limit where names and addresses are those of the tests. `None`: that cannot be made here.
 fn inside(program: &Path, arguments: &[&str]) -> Option<Output> {
-    let output = Command::new("timeout")
-        .args(["--kill-after=5", "120"])
-        .arg(testing().join("namespace.sh"))
-        .arg(testing().join("etc"))
-        .arg(program)
-        .args(arguments)
-        .env("LD_LIBRARY_PATH", library())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(77) {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no namespace can be made here: {said}");
-        eprintln!("skipped: no namespace can be made here: {said}");
-        return None;
-    }
-    assert!(output.status.success(), "{} {arguments:?}: {}\n{said}", program.display(), output.status);
-    assert!(!said.contains("no version information"), "the loader warns: {said}");
-    Some(output)
+    let namespace = [testing().join("namespace.sh"), testing().join("etc")];
+    let run = Run::new(program, 120).arguments(arguments).on(rdma()).inside(namespace);
+    run.output().unwrap_or_else(|why| panic!("{why}"))
 }
 
 #[test]
 fn an_instrumented_library_is_one() {
-    let bytes = std::fs::read(library().join("librdmaaddrinfo.so.1")).unwrap();
-    let needle = b"__asan_report_load";
-    assert_eq!(bytes.windows(needle.len()).any(|window| window == needle), asan());
+    assert_eq!(is_instrumented(rdma()), is_sanitized());
 }
 
 #[test]
 fn exactly_the_two_names_are_visible_at_their_node() {
-    let file = library().join("librdmaaddrinfo.so.1");
+    let file = rdma().file();
     let output = Command::new("objdump").args(["-T", "-p"]).arg(file).output().expect("objdump");
     let text = String::from_utf8_lossy(&output.stdout);
     let own = text.lines().filter(|line| line.starts_with('0') && !line.contains("*UND*"));
@@ -112,15 +60,9 @@ fn exactly_the_two_names_are_visible_at_their_node() {
 
 #[test]
 fn lists_of_others_are_left_to_them() {
-    let source = Path::new(HERE).join("tests/c/foreign.c");
-    let (other, program) = (library().join("libother.so"), library().join("foreign"));
-    let mut cc = compiler(&source, &other);
-    cc.args(["-DOTHER", "-shared", "-fPIC"]);
-    succeed(cc);
-    let mut cc = compiler(&source, &program);
-    cc.arg(library().join("librdmaaddrinfo.so.1")).arg("-L").arg(library()).arg("-lother");
-    succeed(cc);
-    inside(&program, &[]);
+    let other = compiled(&program("foreign.c").named("libother").shared().argument("-DOTHER"));
+    // Found behind ours, as librdmacm is where ours is preloaded.
+    inside(&compiled(&program("foreign.c").link(rdma()).argument(other)), &[]);
 }
 
 /// Refusals are explained, and an explanation that nobody takes does no harm.
@@ -145,8 +87,7 @@ fn explanations_are_given_to_those_who_listen() {
 fn the_header_is_that_of_librdmacm() {
     let there = Path::new("/usr/include/rdma/rdma_cma.h").exists();
     if !there {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "librdmacm-dev is not installed");
-        eprintln!("skipped: librdmacm-dev is not installed, the header is only compared with numbers");
+        missing("librdmacm-dev: the header is only compared with numbers");
     }
     let source = Path::new(HERE).join("tests/c/layout.c");
     let (ours, theirs, verbs) = ("rdma/rdma_addrinfo.h", "rdma/rdma_cma.h", "infiniband/verbs.h");
@@ -168,14 +109,14 @@ fn the_header_is_that_of_librdmacm() {
             cc.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I"]);
             cc.arg(Path::new(HERE).join("include")).args(*defines);
             cc.args(headers.iter().flat_map(|header| ["-include", header])).arg(&source);
-            succeed(cc);
+            assert!(cc.status().expect("a compiler").success(), "{cc:?}");
         }
     }
 }
 
 #[test]
 fn lists_are_as_the_manual_says() {
-    inside(lists(), &[]);
+    inside(&lists(), &[]);
 }
 
 #[test]
@@ -248,12 +189,9 @@ fn answers_are_those_of_the_table() {
             (read("ours.rows"), Some(read("librdmacm.rows")))
         }
         None => {
-            let program = library().join("rows");
-            let mut cc = compiler(&testing().join("rows.c"), &program);
-            cc.arg("-ldl");
-            succeed(cc);
-            let soname = library().join("librdmaaddrinfo.so.1");
-            let Some(output) = inside(&program, &[soname.to_str().unwrap()]) else { return };
+            let program = Program::new(testing().join("rows.c")).include(Path::new(HERE).join("include"));
+            let soname = rdma().file();
+            let Some(output) = inside(&compiled(&program), &[soname.to_str().unwrap()]) else { return };
             (rows(&String::from_utf8_lossy(&output.stdout)), None)
         }
     };

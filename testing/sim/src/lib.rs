@@ -3,6 +3,9 @@
 #![forbid(unsafe_code)]
 
 use ofi_core::Instant;
+pub mod pair;
+pub mod raw;
+pub mod rig;
 pub mod wire;
 
 use ofi_core::error::Result;
@@ -13,7 +16,7 @@ use ofi_os::socket::Health;
 use ofi_tcp::net::Net;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +50,8 @@ struct End {
 struct Listener {
     backlog: VecDeque<usize>,
     watched: Option<u64>,
+    /// It listens at every address of its host.
+    everywhere: bool,
 }
 
 #[derive(Debug)]
@@ -57,9 +62,26 @@ struct State {
     capacity: usize,
     ends: Vec<Option<End>>,
     listeners: HashMap<SocketAddr, Listener>,
+    /// Further addresses of listeners, with those that they have in `listeners`.
+    aliases: HashMap<SocketAddr, SocketAddr>,
     next_port: u16,
     /// Addresses of hosts that do not answer.
     black_holes: Vec<SocketAddr>,
+    /// What each endpoint watches, by its descriptor.
+    nets: HashMap<Descriptor, Vec<Id>>,
+    next_net: Descriptor,
+    /// Writing fails, and nothing else shows it.
+    mute: bool,
+    meanwhile: Option<Meanwhile>,
+}
+
+/// What is done while somebody waits.
+struct Meanwhile(Box<dyn FnMut() + Send>);
+
+impl std::fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meanwhile").finish_non_exhaustive()
+    }
 }
 
 /// The network.
@@ -78,18 +100,43 @@ impl World {
             capacity,
             ends: Vec::new(),
             listeners: HashMap::new(),
+            aliases: HashMap::new(),
             next_port: 40_000,
             black_holes: Vec::new(),
+            nets: HashMap::new(),
+            next_net: 100,
+            mute: false,
+            meanwhile: None,
         })))
+    }
+
+    /// What others do while an endpoint waits, as it does when it is closed.
+    pub fn meanwhile(&self, what: impl FnMut() + Send + 'static) {
+        self.lock().meanwhile = Some(Meanwhile(Box::new(what)));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sockets for one endpoint.
+    /// Sockets for one endpoint of the host 127.0.0.1.
     pub fn net(&self) -> SimNet {
-        SimNet { world: self.clone(), sockets: Vec::new() }
+        self.net_of(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Sockets for one endpoint of a host.
+    pub fn net_of(&self, host: IpAddr) -> SimNet {
+        self.net_of_many(&[host])
+    }
+
+    /// Sockets for one endpoint of a host with several addresses: connections leave from the last, listeners are reached at
+    /// all of them if they do not choose.
+    pub fn net_of_many(&self, hosts: &[IpAddr]) -> SimNet {
+        let mut state = self.lock();
+        let descriptor = state.next_net;
+        state.next_net += 1;
+        state.nets.insert(descriptor, Vec::new());
+        SimNet { world: self.clone(), hosts: hosts.to_vec(), descriptor }
     }
 
     /// Lets time pass.
@@ -118,14 +165,19 @@ impl World {
         }
     }
 
+    /// From now on writing fails, and no descriptor tells of it.
+    pub fn fail_writes(&self) {
+        self.lock().mute = true;
+    }
+
     /// Connecting to that address gets no answer from now on.
     pub fn black_hole(&self, addr: SocketAddr) {
         self.lock().black_holes.push(addr);
     }
 
-    /// A port for the queues of endpoints in this network: it has no descriptors and finds everybody.
-    pub fn port(&self) -> Arc<dyn Port> {
-        Arc::new(SimPort(self.clone()))
+    /// A port for a queue of endpoints in this network.
+    pub fn port(&self) -> Arc<SimPort> {
+        Arc::new(SimPort { world: self.clone(), ear: Mutex::default() })
     }
 }
 
@@ -133,8 +185,16 @@ impl World {
 #[derive(Debug)]
 pub struct SimNet {
     world: World,
-    /// Watched sockets, so that only the endpoint's own news are told.
-    sockets: Vec<Id>,
+    /// The host's addresses; connections leave from the last if they are not told otherwise.
+    hosts: Vec<IpAddr>,
+    /// By which the world knows which sockets it watches.
+    descriptor: Descriptor,
+}
+
+impl Drop for SimNet {
+    fn drop(&mut self) {
+        self.world.lock().nets.remove(&self.descriptor);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +247,12 @@ fn error(kind: ErrorKind) -> io::Error {
 }
 
 impl State {
+    fn port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = self.next_port.wrapping_add(1).max(40_000);
+        port
+    }
+
     fn stalls(&mut self) -> bool {
         self.rng.u8(0..100) < self.faults.stall
     }
@@ -202,9 +268,44 @@ impl State {
         }
     }
 
+    /// News of the sockets that an endpoint watches.
+    fn news_of(&mut self, descriptor: Descriptor, news: &mut Vec<Event>) {
+        let Self { nets, listeners, ends, .. } = self;
+        let Some(sockets) = nets.get_mut(&descriptor) else { return };
+        sockets.retain(|id| match id {
+            Id::Listener(addr) => listeners.contains_key(addr),
+            Id::End(index) => ends[*index].is_some(),
+        });
+        for id in sockets {
+            match id {
+                Id::Listener(addr) => {
+                    let Some(listener) = self.listeners.get(addr) else { continue };
+                    if let (Some(key), false) = (listener.watched, listener.backlog.is_empty()) {
+                        news.push(Event { key, readable: true, writable: false });
+                    }
+                }
+                Id::End(index) => {
+                    let Some(end) = &self.ends[*index] else { continue };
+                    let Some((key, interest)) = end.watched else { continue };
+                    let peer = end.peer.and_then(|peer| self.ends[peer].as_ref());
+                    let room = peer.is_none_or(|peer| peer.inbox.len() < self.capacity);
+                    let readable = !end.inbox.is_empty() || end.ended || end.broken;
+                    let writable = interest == Interest::ReadWrite
+                        && (room && end.connected == Some(true) || end.connected == Some(false) || end.broken);
+                    if readable || writable {
+                        news.push(Event { key, readable, writable });
+                    }
+                }
+            }
+        }
+    }
+
     fn write(&mut self, id: Id, bytes: &[u8]) -> io::Result<usize> {
         if self.stalls() {
             return Err(error(ErrorKind::WouldBlock));
+        }
+        if self.mute {
+            return Err(error(ErrorKind::BrokenPipe));
         }
         let (capacity, len) = (self.capacity, self.cut(bytes.len()));
         let end = self.end(id).ok_or_else(|| error(ErrorKind::BrokenPipe))?;
@@ -240,55 +341,87 @@ impl State {
     }
 }
 
+impl SimNet {
+    fn source(&self) -> IpAddr {
+        self.hosts[self.hosts.len() - 1]
+    }
+}
+
 impl Net for SimNet {
     type Socket = SimSocket;
 
     fn listen(&mut self, mut addr: SocketAddr) -> io::Result<SimSocket> {
         let mut state = self.world.lock();
         if addr.port() == 0 {
-            addr.set_port(state.next_port);
-            state.next_port += 1;
+            addr.set_port(state.port());
+        }
+        let everywhere = addr.ip().is_unspecified();
+        if everywhere {
+            let primary = SocketAddr::new(self.hosts[0], addr.port());
+            state.aliases.extend(self.hosts.iter().map(|ip| (SocketAddr::new(*ip, addr.port()), primary)));
+            state.aliases.insert(addr, primary);
+            addr = primary;
         }
         if state.listeners.contains_key(&addr) {
             return Err(error(ErrorKind::AddrInUse));
         }
-        state.listeners.insert(addr, Listener::default());
+        state.listeners.insert(addr, Listener { everywhere, ..Listener::default() });
         Ok(SimSocket { world: self.world.clone(), id: Id::Listener(addr) })
     }
 
-    fn connect(&mut self, to: SocketAddr, _from: Option<SocketAddr>) -> io::Result<SimSocket> {
+    fn connect(&mut self, to: SocketAddr, from: Option<SocketAddr>) -> io::Result<SimSocket> {
+        let socket = self.bind(SocketAddr::new(from.map_or_else(|| self.source(), |from| from.ip()), 0))?;
+        self.connect_bound(&socket, to)?;
+        Ok(socket)
+    }
+
+    fn bind(&mut self, mut addr: SocketAddr) -> io::Result<SimSocket> {
         let mut state = self.world.lock();
-        let port = state.next_port;
-        state.next_port = state.next_port.wrapping_add(1).max(40_000);
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mine = state.ends.len();
-        let mut end = End {
+        if addr.port() == 0 {
+            addr.set_port(state.port());
+        }
+        let id = Id::End(state.ends.len());
+        state.ends.push(Some(End {
             inbox: VecDeque::new(),
             ended: false,
             broken: false,
             peer: None,
-            local,
-            remote: to,
+            local: addr,
+            remote: addr,
             connected: None,
             watched: None,
-        };
-        if state.black_holes.contains(&to) {
-            state.ends.push(Some(end));
-        } else if state.listeners.contains_key(&to) {
-            end.connected = Some(true);
-            end.peer = Some(mine + 1);
-            let theirs =
-                End { peer: Some(mine), local: to, remote: local, inbox: VecDeque::new(), watched: None, ..end };
-            state.ends.push(Some(end));
-            state.ends.push(Some(theirs));
-            if let Some(listener) = state.listeners.get_mut(&to) {
-                listener.backlog.push_back(mine + 1);
-            }
-        } else {
-            end.connected = Some(false);
-            state.ends.push(Some(end));
+        }));
+        Ok(SimSocket { world: self.world.clone(), id })
+    }
+
+    fn connect_bound(&mut self, socket: &SimSocket, to: SocketAddr) -> io::Result<()> {
+        let mut state = self.world.lock();
+        let Id::End(mine) = socket.id else { return Err(error(ErrorKind::NotConnected)) };
+        let theirs = state.ends.len();
+        let State { ends, listeners, black_holes, aliases, .. } = &mut *state;
+        let end = ends[mine].as_mut().ok_or_else(|| error(ErrorKind::NotConnected))?;
+        end.remote = to;
+        if black_holes.contains(&to) {
+            return Ok(());
         }
-        Ok(SimSocket { world: self.world.clone(), id: Id::End(mine) })
+        let listener = listeners.get_mut(aliases.get(&to).unwrap_or(&to));
+        end.connected = Some(listener.is_some());
+        if let Some(listener) = listener {
+            end.peer = Some(theirs);
+            listener.backlog.push_back(theirs);
+            let (local, remote) = (to, end.local);
+            ends.push(Some(End {
+                inbox: VecDeque::new(),
+                ended: false,
+                broken: false,
+                peer: Some(mine),
+                local,
+                remote,
+                connected: Some(true),
+                watched: None,
+            }));
+        }
+        Ok(())
     }
 
     fn accept(&mut self, listener: &SimSocket) -> io::Result<Option<(SimSocket, SocketAddr)>> {
@@ -317,7 +450,10 @@ impl Net for SimNet {
 
     fn local_addr(&self, socket: &SimSocket) -> io::Result<SocketAddr> {
         match socket.id {
-            Id::Listener(addr) => Ok(addr),
+            Id::Listener(addr) => {
+                let everywhere = self.world.lock().listeners.get(&addr).is_some_and(|listener| listener.everywhere);
+                Ok(if everywhere { SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), addr.port()) } else { addr })
+            }
             id => self.world.lock().end(id).map(|end| end.local).ok_or_else(|| error(ErrorKind::NotConnected)),
         }
     }
@@ -368,7 +504,7 @@ impl Net for SimNet {
     }
 
     fn watch(&mut self, socket: &SimSocket, interest: Interest, key: u64) -> io::Result<()> {
-        self.sockets.push(socket.id);
+        self.world.lock().nets.entry(self.descriptor).or_default().push(socket.id);
         self.rewatch(socket, interest, key)
     }
 
@@ -390,46 +526,38 @@ impl Net for SimNet {
     }
 
     fn unwatch(&mut self, socket: &SimSocket) {
-        self.sockets.retain(|id| *id != socket.id);
-        if let Some(end) = self.world.lock().end(socket.id) {
-            end.watched = None;
+        let mut state = self.world.lock();
+        state.nets.entry(self.descriptor).or_default().retain(|id| *id != socket.id);
+        match socket.id {
+            Id::Listener(addr) => {
+                if let Some(listener) = state.listeners.get_mut(&addr) {
+                    listener.watched = None;
+                }
+            }
+            id => {
+                if let Some(end) = state.end(id) {
+                    end.watched = None;
+                }
+            }
         }
     }
 
     fn news(&mut self, timeout: Duration, news: &mut Vec<Event>) {
         let mut state = self.world.lock();
         state.now += u64::try_from(timeout.as_nanos()).unwrap_or(0);
-        let State { ends, listeners, capacity, .. } = &mut *state;
-        self.sockets.retain(|id| match id {
-            Id::Listener(addr) => listeners.contains_key(addr),
-            Id::End(index) => ends[*index].is_some(),
-        });
-        for id in &self.sockets {
-            match id {
-                Id::Listener(addr) => {
-                    let Some(listener) = listeners.get(addr) else { continue };
-                    if let (Some(key), false) = (listener.watched, listener.backlog.is_empty()) {
-                        news.push(Event { key, readable: true, writable: false });
-                    }
-                }
-                Id::End(index) => {
-                    let Some(end) = &ends[*index] else { continue };
-                    let Some((key, interest)) = end.watched else { continue };
-                    let room =
-                        end.peer.and_then(|peer| ends[peer].as_ref()).is_none_or(|peer| peer.inbox.len() < *capacity);
-                    let readable = !end.inbox.is_empty() || end.ended || end.broken;
-                    let writable = interest == Interest::ReadWrite
-                        && (room && end.connected == Some(true) || end.connected == Some(false) || end.broken);
-                    if readable || writable {
-                        news.push(Event { key, readable, writable });
-                    }
-                }
-            }
+        if !timeout.is_zero()
+            && let Some(mut what) = state.meanwhile.take()
+        {
+            drop(state);
+            (what.0)();
+            state = self.world.lock();
+            state.meanwhile = Some(what);
         }
+        state.news_of(self.descriptor, news);
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        None
+        Some(self.descriptor)
     }
 
     fn now(&self) -> Instant {
@@ -438,28 +566,98 @@ impl Net for SimNet {
         state.now += 500;
         Instant::from_nanos(state.now)
     }
+
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.hosts.contains(&ip)
+    }
+
+    fn random(&mut self) -> [u8; 16] {
+        let mut out = [0; 16];
+        self.world.lock().rng.fill(&mut out);
+        out
+    }
 }
 
+/// The port of a queue: what makes it readable, and when.
 #[derive(Debug)]
-struct SimPort(World);
+pub struct SimPort {
+    world: World,
+    ear: Mutex<Ear>,
+}
+
+#[derive(Debug, Default)]
+struct Ear {
+    watched: Vec<(Descriptor, u64)>,
+    rung: bool,
+    alarm: Option<Instant>,
+}
+
+impl SimPort {
+    fn ear(&self) -> MutexGuard<'_, Ear> {
+        self.ear.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its descriptor is readable: a watched endpoint has news, it was rung, or its alarm went off.
+    pub fn is_readable(&self) -> bool {
+        let mut keys = Vec::new();
+        self.collect(&mut keys);
+        let ear = self.ear();
+        !keys.is_empty() || ear.rung || ear.alarm.is_some_and(|when| when <= self.world.now())
+    }
+
+    /// When whoever sleeps on it wakes up by itself.
+    pub fn alarm_at(&self) -> Option<Instant> {
+        self.ear().alarm
+    }
+
+    fn collect(&self, keys: &mut Vec<u64>) {
+        let ear = self.ear();
+        let mut state = self.world.lock();
+        for (descriptor, key) in &ear.watched {
+            let mut news = Vec::new();
+            state.news_of(*descriptor, &mut news);
+            if !news.is_empty() {
+                keys.push(*key);
+            }
+        }
+    }
+}
 
 impl Port for SimPort {
-    fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
+    fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
+        self.ear().watched.push((fd, key));
         Ok(())
     }
-    fn remove(&self, _fd: Descriptor) {}
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
-        self.0.advance(timeout.unwrap_or(Duration::from_millis(1)));
-        // Whoever is not there is ignored.
-        keys.extend(0..8);
+    fn remove(&self, fd: Descriptor) {
+        self.ear().watched.retain(|(watched, _)| *watched != fd);
     }
-    fn ring(&self) {}
-    fn quiet(&self) {}
-    fn alarm(&self, _when: Option<Instant>) {}
+    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
+        self.collect(keys);
+        if !keys.is_empty() || self.is_readable() {
+            return;
+        }
+        // There is nobody else who could do anything: time passes.
+        let alarm = self.ear().alarm.map(|when| when.since(self.world.now()));
+        let pause = timeout.unwrap_or(Duration::from_millis(1));
+        self.world.advance(alarm.map_or(pause, |alarm| alarm.min(pause)));
+        self.collect(keys);
+    }
+    fn ring(&self) {
+        self.ear().rung = true;
+    }
+    fn quiet(&self) {
+        let now = self.world.now();
+        let mut ear = self.ear();
+        ear.rung = false;
+        ear.alarm = ear.alarm.filter(|when| *when > now);
+    }
+    fn alarm(&self, when: Option<Instant>) {
+        self.ear().alarm = when;
+    }
     fn descriptor(&self) -> Descriptor {
         -1
     }
     fn now(&self) -> Instant {
-        self.0.now()
+        self.world.now()
     }
 }

@@ -99,7 +99,7 @@ impl Transport for Wire {
                     let place = sink.frame(LINK, &header, Arriving::Here(&payload));
                     assert!(matches!(place, Ok(Place::Done)), "a peer in the same process keeps the protocol");
                 }
-                Item::Ask(hello) => match sink.incoming(LINK, &hello, &self.remote) {
+                Item::Ask(hello) => match sink.incoming(LINK, &hello, &self.remote, |_| true) {
                     Verdict::Accept(answer) | Verdict::Refuse(answer) => {
                         lock(&self.outgoing).push_back(Item::Answer(answer));
                     }
@@ -137,73 +137,9 @@ impl Transport for Wire {
     fn now(&self) -> Instant {
         Instant::from_nanos(0)
     }
-}
 
-/// Two endpoints at the ends of a wire, each with its queue and the other's handle 0.
-pub mod pair {
-    use super::{MOST, Wire};
-    use crate::{Faults, World};
-    use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
-    use ofi_engine::endpoint::{Config, Endpoint};
-    use ofi_engine::hello::Speaker;
-    use ofi_engine::op::{Posts, RecvOp, SendOp};
-    use ofi_engine::{AddressVector, CompletionQueue, Waiting};
-    use ofi_memory::Buffer;
-    use ofi_sync::lock::Park;
-    use std::net::SocketAddr;
-    use std::sync::Arc;
-
-    /// One of the two.
-    #[derive(Debug)]
-    pub struct Side {
-        /// The endpoint.
-        pub ep: Arc<Endpoint<Wire, Park>>,
-        /// Its queue.
-        pub cq: Arc<CompletionQueue<Park>>,
-    }
-
-    fn side(mut wire: Option<Wire>, nonce: u8, peer: Addr, world: &World) -> Side {
-        let config = Config {
-            speaker: Speaker::Rdm,
-            caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
-            tx_size: 64,
-            rx_size: 64,
-            inject_size: MOST,
-            nonce: [nonce; 16],
-            provider: "wire",
-        };
-        let opener = Box::new(move |_| Ok(wire.take().expect("opened once")));
-        let ep = Endpoint::new(Park, config, None, opener, None);
-        let cq = Arc::new(CompletionQueue::new(Park, 64, world.port(), Waiting::Never));
-        let av = Arc::new(AddressVector::new(1, false));
-        av.insert(peer);
-        ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).expect("the first queue");
-        ep.bind_av(&av).expect("the first address vector");
-        ep.enable().expect("everything is bound");
-        Side { ep, cq }
-    }
-
-    /// Both.
-    pub fn new() -> (Side, Side) {
-        let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
-        let world = World::new(0, Faults { stall: 0, split: false });
-        let (left, right) = Wire::pair(addr(1), addr(2));
-        (side(Some(left), 1, addr(2), &world), side(Some(right), 2, addr(1), &world))
-    }
-
-    /// Sends, matches, completes and reads one tagged message from `a` to `b`.
-    #[inline]
-    pub fn message(a: &Side, b: &Side, from: Buffer, to: Buffer) {
-        let receive =
-            RecvOp { src: FiAddr::UNSPEC, buffer: to, context: 2, tag: Some((7, 0)), flags: OpFlags::empty() };
-        b.ep.receive(receive).expect("there is room");
-        let (dest, flags) = (FiAddr(0), OpFlags::empty());
-        let send = SendOp { dest, buffer: from, context: 1, tag: Some(7), data: None, flags, quiet: false };
-        a.ep.send(send).expect("there is room");
-        let (mut sent, mut got) = (0, 0);
-        while sent + got < 2 {
-            sent += a.cq.read(1, |done| assert_eq!(done.context, 1)).unwrap_or(0);
-            got += b.cq.read(1, |done| assert_eq!((done.context, done.len), (2, 8))).unwrap_or(0);
-        }
+    fn random(&mut self) -> [u8; 16] {
+        // Nobody else is on the wire.
+        [7; 16]
     }
 }

@@ -1,13 +1,15 @@
 //! In steady state a small message allocates nothing, over memory and over the tcp transport on real sockets.
 
-use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags};
+use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, TrafficClass};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::wait_fd::WaitPort;
-use ofi_sim::wire::pair;
+use ofi_sim::pair;
+use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -55,11 +57,14 @@ fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>)
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
         rx_size: 64,
-        inject_size: 64,
+        limits: Limits::new(usize::MAX, 64),
         nonce: [nonce; 16],
         provider: "tcp",
+        account: Arc::new(Account::new(256 << 20)),
     };
-    let opener = Box::new(|addr| ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN));
+    let opener = Box::new(|addr| {
+        ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN, TrafficClass::UNSPEC, &Arc::new(Account::new(256 << 20)))
+    });
     let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener, None);
     let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), Waiting::Never));
     let av = Arc::new(AddressVector::new(1, false));
@@ -72,7 +77,7 @@ fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>)
 #[test]
 fn a_small_message_allocates_nothing_in_steady_state() {
     let (mut from, mut to) = (*b"8 bytes.", [0u8; 8]);
-    let (a, b) = pair::new();
+    let (a, b) = pair::in_memory();
     assert_eq!(steady(|| pair::message(&a, &b, lend(&mut from), lend(&mut to))), 0);
 
     let (a, a_cq, a_av) = open(1);

@@ -4,18 +4,20 @@ use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
 use ofi_os::wait_fd::WaitPort;
+use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use ofi_tcp::net::{Net, System};
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +44,12 @@ impl Net for Counted {
     }
     fn connect(&mut self, to: SocketAddr, from: Option<SocketAddr>) -> io::Result<Socket> {
         self.count_mut().connect(to, from)
+    }
+    fn bind(&mut self, addr: SocketAddr) -> io::Result<Socket> {
+        self.count_mut().bind(addr)
+    }
+    fn connect_bound(&mut self, socket: &Socket, to: SocketAddr) -> io::Result<()> {
+        self.count_mut().connect_bound(socket, to)
     }
     fn accept(&mut self, listener: &Socket) -> io::Result<Option<(Socket, SocketAddr)>> {
         self.count_mut().accept(listener)
@@ -91,6 +99,12 @@ impl Net for Counted {
     fn now(&self) -> Instant {
         self.0.now()
     }
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.0.is_own(ip)
+    }
+    fn random(&mut self) -> [u8; 16] {
+        self.0.random()
+    }
 }
 
 type Ep = Endpoint<TcpTransport<Counted>, Park>;
@@ -101,9 +115,10 @@ fn open(nonce: u8, calls: &Arc<AtomicU64>) -> (Arc<Ep>, Arc<CompletionQueue<Park
         caps: Caps::MSG | Caps::SEND | Caps::RECV,
         tx_size: 4096,
         rx_size: 64,
-        inject_size: 64,
+        limits: Limits::new(usize::MAX, 64),
         nonce: [nonce; 16],
         provider: "tcp",
+        account: Arc::new(Account::new(256 << 20)),
     };
     let calls = calls.clone();
     let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -1,24 +1,29 @@
 //! Two endpoints exchange random messages over a network that splits, stalls, breaks, or through memory that is lacking at
 //! times, and while one of them is restarted. Whatever happens: every accepted operation completes exactly once, what
-//! arrives is what was sent, each message arrives once, and in order.
+//! arrives is what was sent, each message arrives once, and in order. At times one of them is left to a thread that sleeps on its
+//! queue's descriptor, while others post, cancel and read another queue: whenever the descriptor stays silent nothing is
+//! left to do.
 //!
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 500; a twentieth of them through memory, where time is real), `OFI_SIM_SEED=s` only
 //! that one.
 
 use ofi_core::wait::Port;
-use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
+use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
+use ofi_os::poller::{Interest, Poller};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::WaitPort;
 use ofi_shm::ShmTransport;
 use ofi_shm::direct::Use;
 use ofi_shm::transport as shm;
-use ofi_sim::{Faults, SimNet, World};
+use ofi_sim::{Faults, SimNet, SimPort, World};
+use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::cell::Cell;
@@ -30,12 +35,17 @@ use std::time::Duration;
 /// What the two exchange their messages through.
 trait Medium: Sized {
     type Carrier: Transport;
+    type Port: Port + 'static;
 
     /// What goes wrong follows from `rng`.
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self;
     fn addr(&self, side: u8) -> Addr;
     fn opener(&self, rng: &mut fastrand::Rng) -> Opener<Self::Carrier>;
-    fn port(&self) -> Arc<dyn Port>;
+    fn port(&self) -> Arc<Self::Port>;
+    /// Whether somebody who sleeps on the port's descriptor wakes up.
+    fn is_readable(&self, port: &Self::Port) -> bool;
+    /// Whether they wake up by then without anything that makes it readable.
+    fn wakes_by(&self, port: &Self::Port, due: Instant) -> bool;
     /// A short time passes.
     fn advance(&self, by: Duration);
     /// Something goes wrong.
@@ -50,6 +60,7 @@ trait Medium: Sized {
 
 impl Medium for World {
     type Carrier = TcpTransport<SimNet>;
+    type Port = SimPort;
 
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self {
         Self::new(seed, faults(rng))
@@ -67,8 +78,16 @@ impl Medium for World {
         })
     }
 
-    fn port(&self) -> Arc<dyn Port> {
+    fn port(&self) -> Arc<SimPort> {
         self.port()
+    }
+
+    fn is_readable(&self, port: &SimPort) -> bool {
+        port.is_readable()
+    }
+
+    fn wakes_by(&self, port: &SimPort, due: Instant) -> bool {
+        port.alarm_at().is_some_and(|alarm| alarm <= due)
     }
 
     fn advance(&self, by: Duration) {
@@ -100,6 +119,7 @@ struct Memory {
 
 impl Medium for Memory {
     type Carrier = ShmTransport;
+    type Port = WaitPort;
 
     fn new(seed: u64, _: &mut fastrand::Rng) -> Self {
         let name = |side| format!("fi_shm://sim-{}-{seed}-{side}", std::process::id()).parse().unwrap();
@@ -116,8 +136,21 @@ impl Medium for Memory {
         Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
     }
 
-    fn port(&self) -> Arc<dyn Port> {
+    fn port(&self) -> Arc<WaitPort> {
         Arc::new(WaitPort::new(true).unwrap())
+    }
+
+    fn is_readable(&self, port: &WaitPort) -> bool {
+        let poller = Poller::new().unwrap();
+        poller.add(port.descriptor(), Interest::Read, 0).unwrap();
+        let mut any = false;
+        poller.wait(Some(Duration::ZERO), |_| any = true).unwrap();
+        any
+    }
+
+    /// A timer of the system does not say when it goes off.
+    fn wakes_by(&self, _: &WaitPort, _: Instant) -> bool {
+        true
     }
 
     fn advance(&self, _: Duration) {}
@@ -190,7 +223,12 @@ struct Side<M: Medium> {
     number: u8,
     life: u32,
     ep: Arc<Ep<M>>,
+    /// What is received completes here, and what is sent unless there is a queue for that.
     cq: Arc<CompletionQueue<Park>>,
+    sent: Option<Arc<CompletionQueue<Park>>>,
+    port: Arc<M::Port>,
+    /// A thread sleeps on the descriptor of `cq`.
+    asleep: bool,
     av: Arc<AddressVector>,
     peer: FiAddr,
     pending: HashMap<usize, Pending>,
@@ -214,7 +252,11 @@ struct Ledger {
     order: HashMap<Lane, Vec<(u32, u32)>>,
 }
 
-fn open<M: Medium>(medium: &M, number: u8, life: u32, most: usize, rng: &mut fastrand::Rng) -> Side<M> {
+/// Which side an endpoint is, and which of its lives this is.
+type Who = (u8, u32);
+
+/// `split`: sends complete into a queue of their own.
+fn open<M: Medium>(medium: &M, (number, life): Who, most: usize, split: bool, rng: &mut fastrand::Rng) -> Side<M> {
     let mut nonce = [0u8; 16];
     rng.fill(&mut nonce);
     let config = Config {
@@ -222,15 +264,22 @@ fn open<M: Medium>(medium: &M, number: u8, life: u32, most: usize, rng: &mut fas
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV,
         tx_size: 64,
         rx_size: 4096,
-        inject_size: 4096,
+        limits: Limits::new(usize::MAX, 4096),
         nonce,
         provider: "sim",
+        account: Arc::new(Account::new(256 << 20)),
     };
     let ep = Ep::<M>::new(Park, config, Some(medium.addr(number)), medium.opener(rng), None);
-    let cq = Arc::new(CompletionQueue::new(Park, 16, medium.port(), Waiting::Sleeping));
+    let port = medium.port();
+    let cq = Arc::new(CompletionQueue::new(Park, 16, port.clone(), Waiting::Sleeping));
+    let sent = split.then(|| Arc::new(CompletionQueue::new(Park, 16, medium.port(), Waiting::Sleeping)));
     let av = Arc::new(AddressVector::new(4, false));
     let handle = av.insert(medium.addr(1 - number));
-    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
+    let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
+    ep.bind_cq(&cq, BindFlags::RECV | transmit).unwrap();
+    if let Some(sent) = &sent {
+        ep.bind_cq(sent, BindFlags::TRANSMIT).unwrap();
+    }
     ep.bind_av(&av).unwrap();
     ep.enable().unwrap();
     Side {
@@ -238,6 +287,9 @@ fn open<M: Medium>(medium: &M, number: u8, life: u32, most: usize, rng: &mut fas
         life,
         ep,
         cq,
+        sent,
+        port,
+        asleep: false,
         av,
         peer: handle,
         most,
@@ -268,12 +320,16 @@ impl<M: Medium> Side<M> {
         let mut bytes = content(name, len).into_boxed_slice();
         let quiet = len <= 4096 && rng.u8(0..4) == 0;
         let mut flags = OpFlags::empty();
-        match rng.u8(0..6) {
+        match rng.u8(0..8) {
             0 => flags |= OpFlags::DELIVERY_COMPLETE,
             1 => flags |= OpFlags::MATCH_COMPLETE,
             2 if len <= 4096 => flags |= OpFlags::INJECT,
             3 => flags |= OpFlags::MORE,
+            4 => flags |= OpFlags::TRANSMIT_COMPLETE,
             _ => {}
+        }
+        if rng.u8(0..16) == 0 {
+            flags |= OpFlags::FENCE;
         }
         let given_back = quiet || flags.contains(OpFlags::INJECT);
         let memory = Box::into_raw(std::mem::take(&mut bytes));
@@ -339,17 +395,48 @@ impl<M: Medium> Side<M> {
         }
     }
 
-    /// Reads the completion queue until it is empty. True if anything was in it.
+    /// Reads the completion queues until they are empty. True if anything was in them.
     fn progress(&mut self, ledger: &mut Ledger) -> bool {
+        self.asleep = false;
+        self.read(&self.cq.clone(), ledger) | self.read_sent(ledger)
+    }
+
+    /// Another thread than the one that sleeps reads the queue of its own.
+    fn read_sent(&mut self, ledger: &mut Ledger) -> bool {
+        self.sent.clone().is_some_and(|sent| self.read(&sent, ledger))
+    }
+
+    /// A thread that has nothing to read goes to sleep on the descriptor, unless it is told that there is something.
+    fn sleep(&mut self) {
+        self.asleep = self.cq.try_wait() == Ok(());
+    }
+
+    /// Whoever sleeps wakes up, or nothing is left to do. It takes a thread some time to wake up, and if another one has seen
+    /// to everything by then, it sleeps on.
+    fn check_sleep(&mut self, medium: &M, rng: &mut fastrand::Rng) {
+        if !self.asleep {
+            return;
+        }
+        if medium.is_readable(&self.port) {
+            self.asleep = rng.u8(0..4) == 0;
+        } else if let Some(left) = self.ep.unfinished() {
+            panic!("side {} sleeps, and {left}\n{}", self.number, self.ep.describe());
+        } else if let Some(due) = self.ep.next_due().filter(|due| !medium.wakes_by(&self.port, *due)) {
+            panic!("side {} sleeps for longer than until {due:?}\n{}", self.number, self.ep.describe());
+        }
+    }
+
+    /// Reads a completion queue until it is empty.
+    fn read(&mut self, cq: &CompletionQueue<Park>, ledger: &mut Ledger) -> bool {
         let mut any = false;
         loop {
             let mut done = Vec::new();
-            match self.cq.read(8, |completion| done.push(*completion)) {
+            match cq.read(8, |completion| done.push(*completion)) {
                 Ok(_) => {}
                 Err(Errno::AGAIN) => return any,
                 Err(errno) => {
                     assert_eq!(errno, Errno::EAVAIL);
-                    let failure = self.cq.read_error().expect("EAVAIL means that there is an error");
+                    let failure = cq.read_error().expect("EAVAIL means that there is an error");
                     assert!(!failure.text.is_empty(), "an error has a cause: {failure:?}");
                     if failure.completion.context == 0 {
                         assert!(failure.completion.flags.contains(OpFlags::SEND));
@@ -411,22 +498,31 @@ fn run<M: Medium>(seed: u64) {
     // Segments are up to 1 MiB; most seeds do without them for speed.
     let most = if rng.u8(0..32) == 0 { 2_500_000 } else { 300_000 };
     let mut ledger = Ledger::default();
-    let mut sides = [open(&medium, 0, 0, most, &mut rng), open(&medium, 1, 0, most, &mut rng)];
+    let split = rng.bool();
+    let mut sides = [0, 1].map(|side| open(&medium, (side, 0), most, split, &mut rng));
     let breaks = rng.u8(0..4) == 0;
     let restarts = rng.u8(0..4) == 0;
+    let sleeps = rng.bool();
     for _ in 0..ROUNDS {
         let side = rng.usize(0..2);
         match rng.u8(0..10) {
             0..=3 => (0..rng.usize(1..8)).for_each(|_| sides[side].send(&mut rng, &mut ledger)),
             4..=6 => (0..rng.usize(1..8)).for_each(|_| sides[side].receive(&mut rng, false)),
+            7..=8 if sides[side].asleep => {
+                sides[side].read_sent(&mut ledger);
+            }
             7..=8 => {
                 sides[side].progress(&mut ledger);
+                if sleeps && rng.bool() {
+                    sides[side].sleep();
+                }
             }
             _ => {
                 let context = rng.usize(1..sides[side].next_context.max(2));
                 sides[side].ep.cancel(context);
             }
         }
+        sides.iter_mut().for_each(|side| side.check_sleep(&medium, &mut rng));
         medium.advance(Duration::from_micros(rng.u64(0..20)));
         if breaks && rng.u8(0..60) == 0 {
             medium.disturb();
@@ -460,7 +556,7 @@ fn restart<M: Medium>(
     });
     let pending: Vec<usize> = side.pending.keys().copied().collect();
     pending.into_iter().for_each(|context| side.forget(context));
-    *side = open(medium, side.number, side.life + 1, side.most, rng);
+    *side = open(medium, (side.number, side.life + 1), side.most, side.sent.is_some(), rng);
 }
 
 /// Without faults from now on everything that was accepted comes to its end.
@@ -527,6 +623,7 @@ fn run_seeds<M: Medium>(every: u64) {
     if let Some(seed) = number("OFI_SIM_SEED") {
         return run::<M>(seed);
     }
+    keep_memory();
     let seeds = number("OFI_SIM_SEEDS").unwrap_or(500) / every;
     for seed in 0..seeds {
         let result = std::panic::catch_unwind(|| run::<M>(seed));
@@ -534,6 +631,16 @@ fn run_seeds<M: Medium>(every: u64) {
             eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
             std::panic::resume_unwind(panic);
         }
+    }
+}
+
+/// The allocator keeps what large messages took, for the next ones: the system would clear it each time, which takes longer
+/// than the messages do.
+fn keep_memory() {
+    for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
+        // SAFETY: the call takes no pointers.
+        let set = unsafe { libc::mallopt(parameter, 1 << 30) };
+        assert_eq!(set, 1, "glibc has this parameter");
     }
 }
 
@@ -553,7 +660,7 @@ fn a_host_that_does_not_answer_fails_by_the_deadline() {
     let world = World::new(1, Faults { stall: 0, split: false });
     world.black_hole(Medium::addr(&world, 1).socket());
     let mut ledger = Ledger::default();
-    let mut side = open(&world, 0, 0, 300_000, &mut rng);
+    let mut side = open(&world, (0, 0), 300_000, false, &mut rng);
     (0..5).for_each(|_| side.send(&mut rng, &mut ledger));
     let start = world.now();
     while !side.pending.is_empty() {
@@ -568,7 +675,7 @@ fn a_host_that_does_not_answer_fails_by_the_deadline() {
 fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
-    let mut sides = [open(&world, 0, 0, 1000, &mut rng), open(&world, 1, 0, 1000, &mut rng)];
+    let mut sides = [0, 1].map(|side| open(&world, (side, 0), 1000, false, &mut rng));
     let [receiver, sender] = &mut sides;
     // Somebody unknown sends; then it gets a name, a receive names it, and before anything else happens it is gone.
     assert!(receiver.av.remove(receiver.peer));
@@ -616,7 +723,7 @@ fn nobody_listening_fails_at_once() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
     let mut ledger = Ledger::default();
-    let mut side = open(&world, 0, 0, 300_000, &mut rng);
+    let mut side = open(&world, (0, 0), 300_000, false, &mut rng);
     side.post(10, None, side.peer);
     let op = SendOp {
         dest: side.peer,

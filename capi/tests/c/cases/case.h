@@ -4,6 +4,7 @@
  * own. `program --list` prints the names with how they may run, `program NAME` runs one.
  *   CASE(name)          tests the manual: it holds for any library
  *   CASE_OURS(name)     tests what the manual leaves open, or what other libraries do differently
+ *   HELPER(name)        tests nothing: cases start it as a process of its own
  */
 #ifndef CASE_H
 #define CASE_H
@@ -35,21 +36,22 @@
 struct test_case {
 	const char *name;
 	void (*run)(void);
-	int ours;
+	const char *kind;
 };
 
 static struct test_case test_cases[256];
 static int test_case_count;
 
-#define CASE_KIND(case_name, is_ours) \
+#define CASE_KIND(case_name, kind) \
 	static void case_name(void); \
 	__attribute__((constructor)) static void add_##case_name(void) \
 	{ \
-		test_cases[test_case_count++] = (struct test_case) { #case_name, case_name, is_ours }; \
+		test_cases[test_case_count++] = (struct test_case) { #case_name, case_name, kind }; \
 	} \
 	static void case_name(void)
-#define CASE(case_name)		CASE_KIND(case_name, 0)
-#define CASE_OURS(case_name)	CASE_KIND(case_name, 1)
+#define CASE(case_name)		CASE_KIND(case_name, "any")
+#define CASE_OURS(case_name)	CASE_KIND(case_name, "ours")
+#define HELPER(case_name)	CASE_KIND(case_name, "helper")
 
 /* What a case needs is not there: it says so and counts as not run. */
 #define SKIP(why) do { printf("skipped: %s\n", why); exit(77); } while (0)
@@ -58,7 +60,7 @@ int main(int argc, char **argv)
 {
 	for (int i = 0; i < test_case_count; i++) {
 		if (argc == 2 && !strcmp(argv[1], "--list"))
-			printf("%s %s\n", test_cases[i].name, test_cases[i].ours ? "ours" : "any");
+			printf("%s %s\n", test_cases[i].name, test_cases[i].kind);
 		else if (argc == 2 && !strcmp(argv[1], test_cases[i].name)) {
 			test_cases[i].run();
 			return 0;
@@ -144,7 +146,8 @@ static inline struct fi_info *hints_for(const struct want *w)
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->addr_format = within_host(w) ? FI_ADDR_STR : FI_SOCKADDR_IN;
 	hints->fabric_attr->prov_name = strdup(provider_of(w));
-	hints->domain_attr->mr_mode = ~3;
+	/* Before 1.5 a mode was one of two, or left open. */
+	hints->domain_attr->mr_mode = w->api && w->api < FI_VERSION(1, 5) ? 0 : ~3;
 	hints->domain_attr->threading = w->threading;
 	hints->domain_attr->control_progress = w->progress;
 	hints->domain_attr->data_progress = w->progress;

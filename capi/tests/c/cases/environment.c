@@ -26,13 +26,16 @@ static const char *printed(const char *settings, const char *name)
 }
 
 /* The providers that are found, each once, in order, those of this test alone. */
-CASE(print_providers)
+HELPER(print_providers)
 {
-	static const char *known[] = { "tcp", "tcp;ofi_rxm", "udp" };
-	struct fi_info *list = NULL, *i;
+	static const char *known[] = { "tcp", "tcp;ofi_rxm", "shm", "udp" };
+	struct fi_info *list = (void *) 1, *i;
+	int ret = fi_getinfo(API, NULL, NULL, 0, NULL, &list);
 	size_t seen = 0, n;
 
-	fi_getinfo(API, NULL, NULL, 0, NULL, &list);
+	CHECK(ret == 0 || (ret == -FI_ENODATA && !list));
+	if (!list)
+		printf("nothing ");
 	for (i = list; i; i = i->next)
 		for (n = 0; n < ARRAY(known); n++)
 			if (!strcmp(i->fabric_attr->prov_name, known[n]) && !(seen & 1u << n)) {
@@ -42,15 +45,25 @@ CASE(print_providers)
 	fi_freeinfo(list);
 }
 
-/* Format, address and domain of every info for tcp. */
-CASE(print_interfaces)
+/* The names that FI_PROV_ATTR_ONLY gives. */
+HELPER(print_provider_names)
+{
+	struct fi_info *list, *i;
+
+	CHECK(fi_getinfo(API, NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &list) == 0);
+	for (i = list; i; i = i->next)
+		printf("%s ", i->fabric_attr->prov_name);
+	fi_freeinfo(list);
+}
+
+static void print_interfaces_of(const char *provider, enum fi_ep_type type)
 {
 	struct fi_info *hints = fi_allocinfo(), *list = NULL, *i;
 
 	hints->mode = ~0ULL;
 	hints->domain_attr->mr_mode = ~3;
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->fabric_attr->prov_name = strdup("tcp");
+	hints->ep_attr->type = type;
+	hints->fabric_attr->prov_name = strdup(provider);
 	fi_getinfo(API, NULL, NULL, 0, hints, &list);
 	for (i = list; i; i = i->next)
 		printf("%u:%s:%s ", i->addr_format, i->domain_attr->name ? i->domain_attr->name : "-", i->src_addr ? "addr" : "none");
@@ -58,7 +71,18 @@ CASE(print_interfaces)
 	fi_freeinfo(hints);
 }
 
-CASE(print_opening_of_tcp)
+/* Format, domain and address of every info. */
+HELPER(print_interfaces)
+{
+	print_interfaces_of("tcp", FI_EP_RDM);
+}
+
+HELPER(print_interfaces_of_udp)
+{
+	print_interfaces_of("udp", FI_EP_DGRAM);
+}
+
+HELPER(print_opening_of_tcp)
 {
 	struct fi_fabric_attr attr = { .name = "127.0.0.0/8", .prov_name = "tcp", .api_version = API };
 	struct fid_fabric *fabric;
@@ -66,14 +90,16 @@ CASE(print_opening_of_tcp)
 	printf("%d", fi_fabric(&attr, &fabric, NULL));
 }
 
-CASE(print_parameters)
+HELPER(print_parameters)
 {
 	struct fi_param *params;
 	int count = 0, i;
 
 	CHECK(fi_getparams(&params, &count) == 0 && count > 0);
-	for (i = 0; i < count; i++)
+	for (i = 0; i < count; i++) {
+		CHECK(params[i].help_string && *params[i].help_string && params[i].type <= FI_PARAM_SIZE_T);
 		printf("%s=%s\n", params[i].name, params[i].value ? params[i].value : "-");
+	}
 	fi_freeparams(params);
 }
 
@@ -88,77 +114,123 @@ static void gives(const char *setting, const char *providers)
 
 CASE(provider_filter_env)
 {
-	gives("FI_PROVIDER=", "");
-	gives("FI_PROVIDER=^", "tcp tcp;ofi_rxm udp ");
-	gives("-u FI_PROVIDER", "tcp tcp;ofi_rxm udp ");
-	gives("FI_PROVIDER=nobody", "");
+	gives("FI_PROVIDER=", "nothing ");
+	gives("FI_PROVIDER=^", "tcp tcp;ofi_rxm shm udp ");
+	gives("-u FI_PROVIDER", "tcp tcp;ofi_rxm shm udp ");
+	gives("FI_PROVIDER=nobody", "nothing ");
 	gives("FI_PROVIDER=udp", "udp ");
 	gives("FI_PROVIDER=UDP", "udp ");
-	gives("FI_PROVIDER=^udp,tcp", "");
-	gives("FI_PROVIDER=^UDP", "tcp tcp;ofi_rxm ");
-	/* What is hidden opens all the same. */
+	gives("FI_PROVIDER=^udp,tcp", "shm ");
+	gives("FI_PROVIDER=^UDP", "tcp tcp;ofi_rxm shm ");
+	/* A hidden provider opens all the same. */
 	CHECK(!strcmp(printed("FI_PROVIDER=udp", "print_opening_of_tcp"), "0"));
+}
+
+/* A question for names only is answered with all of them, whether they can be used or not. */
+CASE(prov_attr_only_shows_the_hidden)
+{
+	const char *out = printed("FI_PROVIDER=udp FI_TCP_IFACE=nobody", "print_provider_names");
+
+	CHECK(strstr(out, "tcp ") && strstr(out, "udp ") && strstr(out, "ofi_rxm ") && strstr(out, "shm "));
 }
 
 CASE(provider_filter_layered)
 {
 	gives("FI_PROVIDER=tcp", "tcp tcp;ofi_rxm ");
 	gives("'FI_PROVIDER=tcp;ofi_rxm'", "tcp;ofi_rxm ");
-	gives("FI_PROVIDER=ofi_rxm", "");
-	gives("'FI_PROVIDER=ofi_rxm;tcp'", "");
-	gives("FI_PROVIDER=^tcp", "udp ");
+	gives("FI_PROVIDER=ofi_rxm", "nothing ");
+	gives("'FI_PROVIDER=ofi_rxm;tcp'", "nothing ");
+	gives("FI_PROVIDER=^tcp", "shm udp ");
 	CHECK(strstr(printed("FI_PROVIDER=^ofi_rxm", "print_providers"), "tcp "));
 	CHECK(!strstr(printed("FI_PROVIDER=^ofi_rxm", "print_providers"), "ofi_rxm"));
 	gives("FI_PROVIDER=udp,tcp", "tcp tcp;ofi_rxm udp ");
 }
 
+/* Providers and endpoint types as they change along the list. */
+HELPER(print_order)
+{
+	struct fi_info *list = NULL, *i;
+	char last[64] = "", now[64];
+
+	fi_getinfo(API, NULL, NULL, 0, NULL, &list);
+	for (i = list; i; i = i->next) {
+		snprintf(now, sizeof(now), "%s:%d ", i->fabric_attr->prov_name, (int) i->ep_attr->type);
+		if (strcmp(now, last))
+			printf("%s", now);
+		strcpy(last, now);
+	}
+	fi_freeinfo(list);
+}
+
 CASE_OURS(provider_order_is_fixed)
 {
-	static const char *settings[] = { "-u FI_PROVIDER", "FI_PROVIDER=^ofi_rxm", "FI_PROVIDER=udp,tcp" };
+	static const char *const orders[][2] = {
+		{ "-u FI_PROVIDER", "tcp:3 tcp;ofi_rxm:3 shm:3 udp:2 tcp:1 shm:1 " },
+		{ "FI_PROVIDER=^ofi_rxm", "tcp:3 shm:3 udp:2 tcp:1 shm:1 " },
+		{ "FI_PROVIDER=udp,tcp", "tcp:3 tcp;ofi_rxm:3 udp:2 tcp:1 " },
+		{ "FI_PROVIDER=shm", "shm:3 shm:1 " },
+	};
 	size_t n;
 
-	/* Endpoints without connections first, connected ones last, whatever is left out. */
-	for (n = 0; n < ARRAY(settings); n++) {
-		const char *out = printed(settings[n], "print_order"), *udp = strstr(out, "udp:2 "), *msg = strstr(out, "tcp:1 ");
+	/* Endpoints without connections come first, connected ones last, whatever is left out. */
+	for (n = 0; n < ARRAY(orders); n++) {
+		const char *out = printed(orders[n][0], "print_order");
 
-		CHECK(!strncmp(out, "tcp:3 ", 6) && udp && msg && udp < msg && !strstr(msg, "udp") && !strstr(udp, "tcp:3"));
+		if (strcmp(out, orders[n][1]))
+			fprintf(stderr, "%s: %s\n", orders[n][0], out);
+		CHECK(!strcmp(out, orders[n][1]));
 	}
 }
 
-CASE(print_order)
+/* Loopback, and nothing else. */
+static int only_lo(const char *out)
 {
-	struct fi_info *list = NULL, *i;
+	const char *at, *end;
 
-	fi_getinfo(API, NULL, NULL, 0, NULL, &list);
-	for (i = list; i; i = i->next)
-		if (!strncmp(i->fabric_attr->prov_name, "tcp", 3) || !strcmp(i->fabric_attr->prov_name, "udp"))
-			printf("%s:%d ", i->fabric_attr->prov_name, i->ep_attr->type);
-	fi_freeinfo(list);
+	for (at = out; (end = strchr(at, ' ')); at = end + 1)
+		if (end - at < 8 || memcmp(end - 8, ":lo:addr", 8))
+			return 0;
+	return at != out;
 }
 
 CASE(getinfo_env_filters)
 {
-	const char *out = printed("FI_TCP_IFACE=lo", "print_interfaces");
-
-	CHECK(strstr(out, ":lo:addr") && !strstr(out, "eth"));
-	out = printed("FI_TCP_IFACE=no-such-interface", "print_interfaces");
-	CHECK(!strstr(out, ":addr"));
+	CHECK(only_lo(printed("FI_TCP_IFACE=lo", "print_interfaces")));
+	CHECK(!strstr(printed("FI_TCP_IFACE=no-such-interface", "print_interfaces"), ":addr"));
 }
 
 CASE_OURS(address_format_of_the_environment)
 {
 	const char *out = printed("FI_ADDR_FORMAT=FI_SOCKADDR_IN6 FI_TCP_IFACE=lo", "print_interfaces");
-	CHECK(!strstr(out, "2:lo"));
+	CHECK(strstr(out, "3:lo:addr") && !strstr(out, "2:lo"));
 	out = printed("FI_ADDR_FORMAT=FI_SOCKADDR_IN FI_TCP_IFACE=lo", "print_interfaces");
 	CHECK(strstr(out, "2:lo:addr") && !strstr(out, "3:lo"));
 }
 
 CASE_OURS(interfaces_by_list_and_network)
 {
-	CHECK(!strcmp(printed("FI_TCP_IFACE=127.0.0.0/8", "print_interfaces"), printed("FI_TCP_IFACE=lo FI_ADDR_FORMAT=FI_SOCKADDR_IN",
-		"print_interfaces")) || strstr(printed("FI_TCP_IFACE=127.0.0.0/8", "print_interfaces"), "2:lo:addr"));
-	CHECK(!strstr(printed("FI_TCP_IFACE=^lo", "print_interfaces"), ":lo:"));
-	CHECK(strstr(printed("FI_TCP_IFACE=nobody,lo", "print_interfaces"), ":lo:addr"));
+	static const char *providers[][2] = { { "FI_TCP_IFACE", "print_interfaces" }, { "FI_UDP_IFACE", "print_interfaces_of_udp" } };
+	static const struct { const char *value; int only; } values[] = {
+		{ "lo", 1 }, { "nobody,lo", 1 }, { "127.0.0.0/8", 1 }, { "127.0.0.0/8,::1", 1 }, { "127.0.0.1", 1 },
+		/* Nothing of loopback. */
+		{ "l", 0 }, { "nobody", 0 }, { "^lo", 0 }, { "198.51.100.0/24", 0 }, { "^127.0.0.0/8,::1/128", 0 },
+	};
+	char setting[64];
+	size_t p, v;
+
+	for (p = 0; p < ARRAY(providers); p++)
+		for (v = 0; v < ARRAY(values); v++) {
+			const char *out;
+
+			snprintf(setting, sizeof(setting), "'%s=%s'", providers[p][0], values[v].value);
+			out = printed(setting, providers[p][1]);
+			if (values[v].only ? !only_lo(out) : !!strstr(out, ":lo:"))
+				fprintf(stderr, "%s gives %s\n", setting, out);
+			CHECK(values[v].only ? only_lo(out) : !strstr(out, ":lo:"));
+		}
+	/* What fits nothing leaves no interface, and each variable is for its own provider. */
+	CHECK(!strcmp(printed("FI_TCP_IFACE=nobody", "print_interfaces"), ""));
+	CHECK(strstr(printed("FI_TCP_IFACE=nobody", "print_interfaces_of_udp"), ":lo:addr"));
 }
 
 CASE(params_listed_and_read)
@@ -170,7 +242,46 @@ CASE(params_listed_and_read)
 	CHECK(!strstr(out, "FI_UNHEARD_OF"));
 }
 
-CASE(library_load_and_unload)
+HELPER(print_a_parameter)
+{
+	char *value = "-";
+
+	/* The first call of all: the parameter is there. */
+	fi_param_get(NULL, "tcp_iface", &value);
+	printf("%s", value);
+}
+
+HELPER(print_a_changing_parameter)
+{
+	char *value = "-";
+
+	fi_param_get(NULL, "tcp_iface", &value);
+	printf("%s", value);
+	/* Each look goes to the environment anew. */
+	setenv("FI_TCP_IFACE", "another", 1);
+	CHECK(fi_param_get(NULL, "tcp_iface", &value) == 0 && !strcmp(value, "another"));
+	CHECK(fi_param_get(NULL, "unheard_of", &value) == -FI_ENOENT);
+}
+
+CASE_OURS(params_from_environment_and_file)
+{
+	char path[] = "/tmp/ofi-case-XXXXXX", settings[128];
+	int fd = mkstemp(path);
+
+	CHECK(fd >= 0 && write(fd, "FI_TCP_IFACE=lo\n", 16) == 16 && close(fd) == 0);
+	snprintf(settings, sizeof(settings), "-u FI_TCP_IFACE FI_CONFIG_FILE=%s", path);
+	CHECK(!strcmp(printed(settings, "print_a_parameter"), "lo"));
+	/* The list shows the environment only. */
+	CHECK(strstr(printed(settings, "print_parameters"), "FI_TCP_IFACE=-\n"));
+	snprintf(settings, sizeof(settings), "FI_TCP_IFACE=eth7 FI_CONFIG_FILE=%s", path);
+	CHECK(!strcmp(printed(settings, "print_a_changing_parameter"), "eth7"));
+	/* But FI_PREFER_SYSCONFIG puts the file first. */
+	snprintf(settings, sizeof(settings), "FI_PREFER_SYSCONFIG=1 FI_TCP_IFACE=eth7 FI_CONFIG_FILE=%s", path);
+	CHECK(!strcmp(printed(settings, "print_a_parameter"), "lo"));
+	CHECK(unlink(path) == 0);
+}
+
+CASE(library_starts_with_any_call)
 {
 	int n, status;
 
@@ -190,20 +301,38 @@ CASE(library_load_and_unload)
 		}
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
 	}
-	/* Loaded, used and given up, again and again. */
+}
+
+/* Loaded, used and given up, again and again: a copy, for this program is linked to the library itself and never gives it up. */
+CASE_OURS(library_given_up_and_taken_again)
+{
+	char line[8192], path[4096] = "", copy[64], command[8192];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	void *library;
+	int n;
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (strstr(line, "libfabric.so") && strchr(line, '/'))
+			snprintf(path, sizeof(path), "%.*s", (int) strcspn(strchr(line, '/'), "\n"), strchr(line, '/'));
+	CHECK(maps && fclose(maps) == 0 && *path);
+	snprintf(copy, sizeof(copy), "/tmp/libfabric-%d.so", (int) getpid());
+	CHECK(snprintf(command, sizeof(command), "cp '%s' '%s'", path, copy) < (int) sizeof(command) && system(command) == 0);
 	for (n = 0; n < 20; n++) {
 		int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **);
 		void (*freeinfo)(struct fi_info *);
 		struct fi_info *info;
-		void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
 
+		library = dlopen(copy, RTLD_NOW | RTLD_LOCAL);
 		CHECK(library);
 		*(void **) &getinfo = dlsym(library, "fi_getinfo");
 		*(void **) &freeinfo = dlsym(library, "fi_freeinfo");
-		CHECK(getinfo(API, NULL, NULL, 0, NULL, &info) == 0);
+		CHECK((void *) getinfo != (void *) fi_getinfo && getinfo(API, NULL, NULL, 0, NULL, &info) == 0);
 		freeinfo(info);
 		CHECK(dlclose(library) == 0);
 	}
+	/* It stays: a thread may still be in it. */
+	CHECK(dlopen(copy, RTLD_NOW | RTLD_NOLOAD));
+	CHECK(unlink(copy) == 0);
 }
 
 CASE_OURS(one_reason_for_an_empty_answer)
@@ -215,7 +344,7 @@ CASE_OURS(one_reason_for_an_empty_answer)
 	CHECK(!strcmp(printed("-u FI_LOG_LEVEL", "ask_for_the_impossible 2>&1"), ""));
 }
 
-CASE(ask_for_the_impossible)
+HELPER(ask_for_the_impossible)
 {
 	struct fi_info *hints = fi_allocinfo(), *list;
 
@@ -223,6 +352,41 @@ CASE(ask_for_the_impossible)
 	hints->domain_attr->mr_mode = ~3;
 	hints->mode = ~0ULL;
 	hints->ep_attr->type = FI_EP_DGRAM;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &list) == -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
+/* The reason names what is missing, and why, and nothing else. */
+CASE_OURS(the_reason_is_what_is_missing)
+{
+	const char *out = printed("FI_TCP_IFACE=lo FI_LOG_LEVEL=warn", "ask_for_other_hosts 2>&1");
+
+	CHECK(strstr(out, "tcp (FI_EP_RDM): caps: lacks FI_REMOTE_COMM, because lo is the loopback interface"));
+	CHECK(strstr(out, "udp (FI_EP_DGRAM): caps: lacks FI_TAGGED\n") && strstr(out, "shm (FI_EP_RDM): caps: lacks FI_REMOTE_COMM\n"));
+	CHECK(!strstr(out, "FI_MSG") && !strstr(out, "none that is up"));
+	out = printed("FI_LOG_LEVEL=warn", "ask_for_what_nobody_has 2>&1");
+	CHECK(strstr(out, "tx_attr->op_flags: lacks FI_COMMIT_COMPLETE\n") && strstr(out, "0x") == NULL);
+}
+
+HELPER(ask_for_other_hosts)
+{
+	struct fi_info *hints = fi_allocinfo(), *list;
+
+	hints->caps = FI_MSG | FI_TAGGED | FI_REMOTE_COMM;
+	hints->domain_attr->mr_mode = ~3;
+	hints->mode = ~0ULL;
+	if (fi_getinfo(API, NULL, NULL, 0, hints, &list) == 0)
+		fi_freeinfo(list);
+	fi_freeinfo(hints);
+}
+
+HELPER(ask_for_what_nobody_has)
+{
+	struct fi_info *hints = fi_allocinfo(), *list;
+
+	hints->tx_attr->op_flags = FI_COMMIT_COMPLETE;
+	hints->domain_attr->mr_mode = ~3;
+	hints->mode = ~0ULL;
 	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &list) == -FI_ENODATA);
 	fi_freeinfo(hints);
 }

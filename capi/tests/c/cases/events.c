@@ -1,37 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Event queues and connections (fi_eq(3), fi_cm(3)). */
-#include "case.h"
-
-static const struct want MSG = { .type = FI_EP_MSG };
-
-struct event {
-	struct fi_eq_cm_entry cm;
-	char data[512];
-};
-
-/* A passive endpoint that listens, in a side of its own. */
-struct door {
-	struct side s;
-	struct fid_pep *pep;
-	char name[64];
-	size_t len;
-};
-
-static void listen_at(struct door *d)
-{
-	open_domain(&d->s, &MSG);
-	CHECK(fi_passive_ep(d->s.fabric, d->s.info, &d->pep, &contexts[9]) == 0);
-	CHECK(fi_pep_bind(d->pep, &d->s.eq->fid, 0) == 0);
-	CHECK(fi_listen(d->pep) == 0);
-	d->len = sizeof(d->name);
-	CHECK(fi_getname(&d->pep->fid, d->name, &d->len) == 0);
-}
-
-static void close_door(struct door *d)
-{
-	CHECK(fi_close(&d->pep->fid) == 0);
-	close_side(&d->s);
-}
+/* Event queues and their events (fi_eq(3)). */
+#include "door.h"
 
 CASE(eq_open_rules)
 {
@@ -53,6 +22,58 @@ CASE(eq_open_rules)
 	close_side(&s);
 }
 
+CASE_OURS(eq_open_attributes)
+{
+	static const struct { enum fi_wait_obj kind; int expected; } kinds[] = {
+		{ FI_WAIT_NONE, 0 }, { FI_WAIT_UNSPEC, 0 }, { FI_WAIT_FD, 0 }, { FI_WAIT_POLLFD, 0 }, { FI_WAIT_YIELD, 0 },
+		{ FI_WAIT_SET, -FI_EINVAL }, { FI_WAIT_MUTEX_COND, -FI_EINVAL },
+	};
+	struct fid_eq *eq;
+	struct side s;
+	size_t i;
+	int bit;
+
+	open_domain(&s, &MSG);
+	for (i = 0; i < ARRAY(kinds); i++) {
+		struct fi_eq_attr attr = { .wait_obj = kinds[i].kind };
+
+		CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == kinds[i].expected);
+		if (!kinds[i].expected)
+			CHECK(fi_close(&eq->fid) == 0);
+	}
+	for (bit = 0; bit < 64; bit++) {
+		struct fi_eq_attr attr = { .flags = 1ULL << bit };
+		int known = attr.flags == FI_WRITE || attr.flags == FI_AFFINITY;
+
+		CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == (known ? 0 : -FI_EINVAL));
+		if (known)
+			CHECK(fi_close(&eq->fid) == 0);
+	}
+	close_side(&s);
+}
+
+/* As with the reference, FI_WRITE is not a condition and the size no limit. */
+CASE(eq_write_without_limit)
+{
+	struct fi_eq_attr attr = { .size = 1 };
+	struct fid_eq *eq;
+	struct side s;
+	uint32_t number;
+	int i, got;
+
+	open_domain(&s, &MSG);
+	CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == 0);
+	for (i = 0; i < 5000; i++)
+		CHECK(fi_eq_write(eq, 100 + (uint32_t) i, &i, sizeof(i), 0) == (ssize_t) sizeof(i));
+	for (i = 0; i < 5000; i++) {
+		CHECK(fi_eq_read(eq, &number, &got, sizeof(got), 0) == (ssize_t) sizeof(got));
+		CHECK(number == 100 + (uint32_t) i && got == i);
+	}
+	CHECK(fi_eq_read(eq, &number, &got, sizeof(got), 0) == -FI_EAGAIN);
+	CHECK(fi_close(&eq->fid) == 0);
+	close_side(&s);
+}
+
 CASE_OURS(eq_sread_without_wait_object)
 {
 	struct fi_eq_attr attr = { .wait_obj = FI_WAIT_NONE };
@@ -71,16 +92,35 @@ CASE_OURS(eq_sread_without_wait_object)
 	close_side(&s);
 }
 
+static void *write_later(void *arg)
+{
+	poll(NULL, 0, 50);
+	CHECK(fi_eq_write(arg, FI_NOTIFY, "x", 2, 0) == 2);
+	return NULL;
+}
+
 CASE(eq_sread_timeout)
 {
+	struct fi_eq_attr attr = { .flags = FI_WRITE, .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_eq *eq;
 	struct side s;
 	struct event event;
 	uint32_t number;
-	double start = seconds();
+	pthread_t thread;
+	double start;
 
 	open_domain(&s, &MSG);
+	start = seconds();
 	CHECK(fi_eq_sread(s.eq, &number, &event, sizeof(event), 100, 0) == -FI_EAGAIN);
 	CHECK(seconds() - start > 0.099 && seconds() - start < 5);
+	/* Without a limit it waits for what comes. */
+	CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == 0);
+	start = seconds();
+	CHECK(pthread_create(&thread, NULL, write_later, eq) == 0);
+	CHECK(fi_eq_sread(eq, &number, &event, sizeof(event), -1, 0) == 2);
+	CHECK(seconds() - start > 0.049 && seconds() - start < 5);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(fi_close(&eq->fid) == 0);
 	close_side(&s);
 }
 
@@ -138,22 +178,12 @@ CASE(eq_short_buffer)
 	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == 4);
 	CHECK(!memcmp(buf, "0123xxx", 8));
 	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == -FI_EAGAIN);
+	/* Without a buffer the event is gone, too. */
+	CHECK(fi_eq_write(eq, FI_NOTIFY, "0123456789", 10, 0) == 10);
+	CHECK(fi_eq_read(eq, &number, NULL, 0, 0) == 0);
+	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == -FI_EAGAIN);
 	CHECK(fi_close(&eq->fid) == 0);
 	close_side(&s);
-}
-
-/* Connects `a` to the door with data; what comes of it. */
-static void ask(struct side *a, struct door *d, const char *data, size_t len, struct event *event)
-{
-	uint32_t number;
-	ssize_t ret;
-
-	open_side(a, &MSG);
-	CHECK(fi_connect(a->ep, d->name, data, len) == 0);
-	ret = event_of(&d->s, a, &number, event, sizeof(*event));
-	CHECK(ret >= (ssize_t) (sizeof(event->cm) + len) && number == FI_CONNREQ);
-	CHECK(event->cm.fid == &d->pep->fid && event->cm.info);
-	CHECK(!memcmp(event->data, data, len));
 }
 
 CASE(eq_connection_events)
@@ -177,8 +207,9 @@ CASE(eq_connection_events)
 	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) >= 16 && number == FI_CONNECTED);
 	CHECK(event.cm.fid == &a.ep->fid && event.cm.fid->context == &a);
 	CHECK(fi_shutdown(a.ep, 0) == 0);
+	event.cm.info = (void *) 1;
 	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
-	CHECK(event.cm.fid == &d.s.ep->fid);
+	CHECK(event.cm.fid == &d.s.ep->fid && event.cm.info == NULL);
 	close_side(&a);
 	close_door(&d);
 }
@@ -203,6 +234,26 @@ CASE(eq_connect_user_data)
 	close_door(&d);
 }
 
+/* The reference pads the event of the side that accepts. */
+CASE_OURS(eq_connect_user_data_goes_one_way)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+
+	listen_at(&d);
+	ask(&a, &d, "please", 6, &event);
+	open_ep(&d.s, event.cm.info);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, "welcome", 7) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) == (ssize_t) sizeof(event.cm) && number == FI_CONNECTED);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == (ssize_t) sizeof(event.cm) + 7);
+	CHECK(number == FI_CONNECTED && !memcmp(event.data, "welcome", 7));
+	close_side(&a);
+	close_door(&d);
+}
+
 CASE(eq_reject_error_event)
 {
 	struct door d;
@@ -210,7 +261,8 @@ CASE(eq_reject_error_event)
 	struct event event;
 	uint32_t number;
 	struct fi_eq_err_entry err = { 0 };
-	char data[64] = "", text[64] = "";
+	char data[64] = "", text[200] = "", whole[200] = "", few[5];
+	const char *said;
 
 	listen_at(&d);
 	ask(&a, &d, "", 0, &event);
@@ -221,11 +273,61 @@ CASE(eq_reject_error_event)
 	err.err_data_size = sizeof(data);
 	CHECK(fi_eq_readerr(a.eq, &err, 0) == (ssize_t) sizeof(err));
 	CHECK(err.err == FI_ECONNREFUSED && err.fid == &a.ep->fid);
+	/* fi_connect takes no context: that of the endpoint stands for it. */
+	CHECK(err.context == &a);
 	CHECK(err.err_data_size >= 7 && !memcmp(err.err_data, "go away", 7));
+	said = fi_eq_strerror(a.eq, err.prov_errno, err.err_data, NULL, 0);
+	CHECK(said && strlen(said) > 3);
+	snprintf(whole, sizeof(whole), "%s", said);
 	CHECK(fi_eq_strerror(a.eq, err.prov_errno, err.err_data, text, sizeof(text)) != NULL);
+	CHECK(!strcmp(text, whole));
+	memset(few, 'x', sizeof(few));
+	CHECK(fi_eq_strerror(a.eq, err.prov_errno, err.err_data, few, 4) != NULL);
+	CHECK(few[4] == 'x' && !strncmp(few, text, 3));
 	CHECK(fi_eq_readerr(a.eq, &err, 0) == -FI_EAGAIN);
 	close_side(&a);
 	close_door(&d);
+}
+
+/* What a rejection leaves in an error entry with room of so many bytes for its data. */
+static void rejected(uint32_t api, size_t room)
+{
+	struct want w = MSG;
+	struct door d;
+	struct side a;
+	struct event event;
+	struct fi_eq_err_entry err = { 0 };
+	uint32_t number, version = api ? api : API;
+	char data[64];
+	int theirs = room > 0 && FI_VERSION_GE(version, FI_VERSION(1, 5));
+	size_t fits = theirs && room < 7 ? room : 7;
+
+	w.api = api;
+	listen_at(&d);
+	open_side(&a, &w);
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
+	CHECK(fi_reject(d.pep, event.cm.info->handle, "go away", 7) == 0);
+	fi_freeinfo(event.cm.info);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	memset(data, 'x', sizeof(data));
+	err.err_data = data;
+	err.err_data_size = room;
+	CHECK(fi_eq_readerr(a.eq, &err, 0) == 48);
+	/* The data is in the caller's memory as far as it goes, or else in the queue's. */
+	CHECK((err.err_data == data) == theirs);
+	CHECK(err.err_data_size == fits && !memcmp(err.err_data, "go away", fits));
+	CHECK(data[theirs ? fits : 0] == 'x');
+	close_side(&a);
+	close_door(&d);
+}
+
+CASE_OURS(eq_errdata_buffers)
+{
+	rejected(0, 64);
+	rejected(0, 3);
+	rejected(0, 0);
+	rejected(FI_VERSION(1, 4), 64);
 }
 
 CASE(eq_connect_failure_event)
@@ -235,324 +337,97 @@ CASE(eq_connect_failure_event)
 	struct event event;
 	uint32_t number;
 	struct fi_eq_err_entry err = { 0 };
-	ssize_t ret;
 
-	/* An address at which nobody listens any more. */
+	/* An address whose listener has gone. */
 	listen_at(&d);
 	close_door(&d);
 	open_side(&a, &MSG);
-	ret = fi_connect(a.ep, d.name, NULL, 0);
-	if (ret == 0) {
-		CHECK(event_of(&a, NULL, &number, &event, sizeof(event)) == -FI_EAVAIL);
-		CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.err == FI_ECONNREFUSED);
-	}
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&a, NULL, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.err == FI_ECONNREFUSED && err.fid == &a.ep->fid);
 	close_side(&a);
+}
+
+CASE_OURS(a_failed_endpoint_stays_failed)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+	struct fi_eq_err_entry err = { 0 };
+
+	listen_at(&d);
+	ask(&a, &d, "", 0, &event);
+	CHECK(fi_reject(d.pep, event.cm.info->handle, NULL, 0) == 0);
+	fi_freeinfo(event.cm.info);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.fid == &a.ep->fid);
+	CHECK(fi_send(a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_ENOTCONN);
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == -FI_EOPBADSTATE);
+	close_side(&a);
+	close_door(&d);
 }
 
 CASE(eq_close_rules)
 {
+	struct fi_eq_attr attr = { .flags = FI_WRITE };
+	struct fid_eq *eq;
 	struct door d;
 	struct side a;
+	uint32_t number = 99;
+	double end = seconds() + 10;
 
 	listen_at(&d);
 	open_side(&a, &MSG);
 	CHECK(fi_close(&a.eq->fid) == -FI_EBUSY);
-	/* A request that nobody reads goes with its endpoint. */
+	/* A request that is not read goes with its endpoint, and its info with it. */
 	CHECK(fi_connect(a.ep, d.name, "data", 4) == 0);
+	while (fi_eq_read(d.s.eq, &number, NULL, 0, FI_PEEK) == -FI_EAGAIN && seconds() < end)
+		fi_eq_read(a.eq, &number, NULL, 0, FI_PEEK);
+	CHECK(number == FI_CONNREQ);
+	/* What a program wrote and does not read goes with the queue. */
+	CHECK(fi_eq_open(a.fabric, &attr, &eq, NULL) == 0);
+	CHECK(fi_eq_write(eq, FI_NOTIFY, "lost", 5, 0) == 5);
+	CHECK(fi_close(&eq->fid) == 0);
 	close_side(&a);
 	close_door(&d);
 }
 
-CASE(cm_connect_only_once)
-{
-	struct pair p;
-
-	meet(&p, &MSG);
-	CHECK(fi_connect(p.a.ep, p.b.name, NULL, 0) < 0);
-	part(&p);
-}
-
-CASE(cm_accept_and_reject)
+CASE_OURS(eq_events_go_with_their_endpoint)
 {
 	struct door d;
 	struct side a, b;
 	struct event event;
-	uint32_t number;
+	uint32_t number = 99;
+	double end = seconds() + 10;
 
 	listen_at(&d);
-	ask(&a, &d, "one", 3, &event);
-	CHECK(fi_reject(d.pep, event.cm.info->handle, NULL, 0) == 0);
-	fi_freeinfo(event.cm.info);
-	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
-	CHECK(fi_eq_readerr(a.eq, &(struct fi_eq_err_entry) { 0 }, 0) > 0);
-	ask(&b, &d, "two", 3, &event);
+	ask(&a, &d, "", 0, &event);
 	open_ep(&d.s, event.cm.info);
 	fi_freeinfo(event.cm.info);
 	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
-	CHECK(event_of(&b, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
-	close_side(&a);
+	/* Both have an event that is not read. */
+	while (fi_eq_read(a.eq, &number, NULL, 0, FI_PEEK) == -FI_EAGAIN && seconds() < end)
+		fi_eq_read(d.s.eq, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	CHECK(number == FI_CONNECTED);
+	number = 99;
+	CHECK(fi_eq_read(d.s.eq, &number, NULL, 0, FI_PEEK) == 0 && number == FI_CONNECTED);
+	CHECK(fi_close(&a.ep->fid) == 0);
+	a.ep = NULL;
+	CHECK(fi_eq_read(a.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
+	CHECK(fi_close(&d.s.ep->fid) == 0);
+	d.s.ep = NULL;
+	CHECK(fi_eq_read(d.s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
+	/* A request goes with the passive endpoint. */
+	open_side(&b, &MSG);
+	CHECK(fi_connect(b.ep, d.name, "data", 4) == 0);
+	number = 99;
+	while (fi_eq_read(d.s.eq, &number, NULL, 0, FI_PEEK) == -FI_EAGAIN && seconds() < end)
+		fi_eq_read(b.eq, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	CHECK(number == FI_CONNREQ);
+	CHECK(fi_close(&d.pep->fid) == 0);
+	CHECK(fi_eq_read(d.s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
 	close_side(&b);
-	close_door(&d);
-}
-
-CASE(cm_user_data_limits)
-{
-	struct side a;
-	size_t most = 0, len = sizeof(most);
-
-	open_side(&a, &MSG);
-	CHECK(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &len) == 0);
-	CHECK(most >= 56 && len == sizeof(most));
 	close_side(&a);
-}
-
-CASE_OURS(cm_too_much_user_data)
-{
-	static char data[300];
-	struct door d;
-	struct side a;
-
-	listen_at(&d);
-	open_side(&a, &MSG);
-	CHECK(fi_connect(a.ep, d.name, data, 257) == -FI_EINVAL);
-	CHECK(fi_connect(a.ep, d.name, data, 256) == 0);
-	close_side(&a);
-	close_door(&d);
-}
-
-CASE(cm_traffic_before_connected)
-{
-	struct door d;
-	struct side a;
-	struct event event;
-	uint32_t number;
-	char in[8];
-
-	listen_at(&d);
-	open_side(&a, &MSG);
-	/* Receives may be posted at any time. */
-	POST(fi_recv(a.ep, in, 8, NULL, 0, &contexts[0]));
-	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
-	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
-	open_ep(&d.s, event.cm.info);
-	fi_freeinfo(event.cm.info);
-	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
-	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
-	POST(fi_send(d.s.ep, "x", 1, NULL, 0, &contexts[1]));
-	done(&a, &d.s, &contexts[0]);
-	close_side(&a);
-	close_door(&d);
-}
-
-CASE_OURS(cm_send_before_connected)
-{
-	struct side a;
-
-	open_side(&a, &MSG);
-	CHECK(fi_send(a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_EOPBADSTATE);
-	CHECK(fi_inject(a.ep, "x", 1, 0) == -FI_EOPBADSTATE);
-	close_side(&a);
-}
-
-CASE(cm_shutdown_seen_by_peer)
-{
-	struct pair p;
-	struct event event;
-	uint32_t number;
-	int closing;
-
-	for (closing = 0; closing < 2; closing++) {
-		meet(&p, &MSG);
-		if (closing) {
-			CHECK(fi_close(&p.a.ep->fid) == 0);
-			p.a.ep = NULL;
-		} else {
-			CHECK(fi_shutdown(p.a.ep, 0) == 0);
-		}
-		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
-		CHECK(event.cm.fid == &p.b.ep->fid);
-		part(&p);
-	}
-}
-
-CASE_OURS(cm_shutdown_rules)
-{
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry err;
-	struct pair p;
-	char in[2][8];
-	int i;
-
-	meet(&p, &MSG);
-	POST(fi_recv(p.a.ep, in[0], 8, NULL, 0, &contexts[0]));
-	POST(fi_recv(p.a.ep, in[1], 8, NULL, 0, &contexts[1]));
-	CHECK(fi_shutdown(p.a.ep, 0) == 0);
-	/* What is cancelled is there when the call returns. */
-	for (i = 0; i < 2; i++) {
-		CHECK(fi_cq_read(p.a.cq, &entry, 1) == -FI_EAVAIL);
-		memset(&err, 0, sizeof(err));
-		CHECK(fi_cq_readerr(p.a.cq, &err, 0) == 1 && err.err == FI_ECANCELED);
-	}
-	part(&p);
-}
-
-CASE_OURS(msg_peer_death_disables)
-{
-	struct pair p;
-	struct event event;
-	uint32_t number;
-
-	meet(&p, &MSG);
-	CHECK(fi_close(&p.b.ep->fid) == 0);
-	p.b.ep = NULL;
-	CHECK(event_of(&p.a, &p.b, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
-	CHECK(fi_send(p.a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_ENOTCONN);
-	part(&p);
-}
-
-CASE(cm_getname_getpeer_rules)
-{
-	struct pair p;
-	char name[64], other[64];
-	size_t len = 0, full;
-
-	meet(&p, &RDM);
-	CHECK(fi_getname(&p.a.ep->fid, NULL, &len) == -FI_ETOOSMALL);
-	CHECK(len == p.a.len);
-	memset(name, 'x', sizeof(name));
-	full = len;
-	len = 4;
-	CHECK(fi_getname(&p.a.ep->fid, name, &len) == -FI_ETOOSMALL && len == full);
-	CHECK(!memcmp(name, p.a.name, 4) && name[4] == 'x');
-	part(&p);
-	meet(&p, &MSG);
-	len = sizeof(name);
-	CHECK(fi_getpeer(p.a.ep, name, &len) == 0);
-	full = sizeof(other);
-	CHECK(fi_getname(&p.b.ep->fid, other, &full) == 0);
-	CHECK(len == full && !memcmp(name, other, 8));
-	len = 2;
-	CHECK(fi_getpeer(p.a.ep, name, &len) == -FI_ETOOSMALL && len == full);
-	part(&p);
-}
-
-CASE_OURS(cm_setname_rules)
-{
-	struct side s;
-	struct fid_pep *pep;
-	char name[64];
-	size_t len = sizeof(name);
-
-	open_domain(&s, &MSG);
-	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
-	/* Without a port one is assigned. */
-	CHECK(fi_setname(&pep->fid, s.info->src_addr, s.info->src_addrlen) == 0);
-	CHECK(fi_setname(&pep->fid, "bad", 3) == -FI_EINVAL);
-	CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0 && fi_listen(pep) == 0);
-	CHECK(fi_getname(&pep->fid, name, &len) == 0);
-	CHECK(name[2] || name[3]);
-	CHECK(fi_setname(&pep->fid, name, len) == -FI_EOPBADSTATE);
-	CHECK(fi_close(&pep->fid) == 0);
-	close_side(&s);
-}
-
-CASE(cm_listen_backlog)
-{
-	struct side s;
-	struct fid_pep *pep;
-	int ret, backlog = 16;
-
-	open_domain(&s, &MSG);
-	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
-	ret = fi_control(&pep->fid, FI_BACKLOG, &backlog);
-	CHECK(ret == 0 || ret == -FI_ENOSYS);
-	CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0);
-	CHECK(fi_listen(pep) == 0);
-	CHECK(fi_close(&pep->fid) == 0);
-	close_side(&s);
-}
-
-CASE_OURS(info_handle_opens_endpoint)
-{
-	struct side s;
-	struct fid_pep *pep;
-	struct fid_ep *ep;
-	struct fi_info *info;
-
-	open_domain(&s, &MSG);
-	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
-	info = fi_dupinfo(s.info);
-	info->handle = &pep->fid;
-	/* The address moves to the endpoint; the passive one can only be closed. */
-	CHECK(fi_endpoint(s.domain, info, &ep, NULL) == 0);
-	CHECK(fi_listen(pep) < 0);
-	CHECK(fi_close(&pep->fid) == 0);
-	CHECK(fi_close(&ep->fid) == 0);
-	info->handle = &s.domain->fid;
-	CHECK(fi_endpoint(s.domain, info, &ep, NULL) < 0);
-	fi_freeinfo(info);
-	close_side(&s);
-}
-
-static const struct want GROUP = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST };
-
-static void group_address(char *out, uint16_t port)
-{
-	unsigned char addr[16] = { 2, 0, port >> 8, port & 255, 239, 7, 7, 7 };
-
-	memcpy(out, addr, sizeof(addr));
-}
-
-CASE_OURS(multicast_join_event)
-{
-	struct fi_eq_entry event;
-	char in[16] = "", group[16];
-	struct iovec iov = { "to all", 7 };
-	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry err;
-	struct fid_mc *mc, *sender;
-	struct pair p;
-	uint32_t number;
-
-	meet(&p, &GROUP);
-	group_address(group, (uint16_t) (20000 + getpid() % 20000));
-	CHECK(fi_join(p.b.ep, group, 0, &mc, &contexts[5]) == -FI_ENOEQ);
-	CHECK(fi_ep_bind(p.a.ep, &p.a.eq->fid, 0) == 0 && fi_ep_bind(p.b.ep, &p.b.eq->fid, 0) == 0);
-	CHECK(fi_join(p.b.ep, p.a.name, 0, &mc, NULL) == -FI_EADDRNOTAVAIL);
-	CHECK(fi_join(p.b.ep, NULL, 0, &mc, NULL) == -FI_EINVAL);
-	CHECK(fi_join(p.b.ep, group, 1ULL << 60, &mc, NULL) == -FI_EBADFLAGS);
-	CHECK(fi_join(p.b.ep, group, FI_RECV, &mc, &contexts[5]) == 0);
-	CHECK(fi_eq_read(p.b.eq, &number, &event, sizeof(event), 0) == (ssize_t) sizeof(event));
-	CHECK(number == FI_JOIN_COMPLETE && event.fid == &mc->fid && event.context == &contexts[5]);
-	CHECK(fi_join(p.a.ep, group, FI_SEND, &sender, NULL) == 0);
-	CHECK(fi_mc_addr(sender) != FI_ADDR_NOTAVAIL);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	msg.addr = fi_mc_addr(sender);
-	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
-	CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1 && entry.op_context == &contexts[0]);
-	CHECK(entry.flags == (FI_MSG | FI_RECV | FI_MULTICAST) && !strcmp(in, "to all"));
-	CHECK(next(&p.a, NULL, &entry, &err, 10) == 1 && entry.op_context == &contexts[1]);
-	CHECK(entry.flags == (FI_MSG | FI_SEND | FI_MULTICAST));
-	/* Every group that was joined must be left before its endpoint is closed. */
-	CHECK(fi_close(&p.b.ep->fid) == -FI_EBUSY);
-	CHECK(fi_close(&mc->fid) == 0);
-	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	POST(fi_sendmsg(p.a.ep, &msg, FI_MULTICAST));
-	done(&p.a, NULL, &contexts[1]);
-	quiet(&p.b, &p.a);
-	CHECK(fi_close(&sender->fid) == 0);
-	part(&p);
-}
-
-CASE(multicast_unsupported_enosys)
-{
-	struct fid_mc *mc;
-	struct side s;
-	char group[16];
-
-	group_address(group, 5000);
-	open_side(&s, &RDM);
-	CHECK(fi_join(s.ep, group, 0, &mc, NULL) < 0);
-	close_side(&s);
+	close_side(&d.s);
 }

@@ -105,6 +105,16 @@ static void *wait_for_signal(void *arg)
 	return NULL;
 }
 
+static void *wait_for_signal_with_source(void *arg)
+{
+	struct side *s = arg;
+	struct fi_cq_tagged_entry entry;
+	fi_addr_t from;
+
+	CHECK(fi_cq_sreadfrom(s->cq, &entry, 1, &from, NULL, -1) == -FI_EAGAIN);
+	return NULL;
+}
+
 CASE_OURS(a_signal_wakes_all_who_wait)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
@@ -115,7 +125,7 @@ CASE_OURS(a_signal_wakes_all_who_wait)
 
 	meet(&p, &w);
 	for (i = 0; i < ARRAY(threads); i++)
-		CHECK(pthread_create(&threads[i], NULL, wait_for_signal, &p.b) == 0);
+		CHECK(pthread_create(&threads[i], NULL, i % 2 ? wait_for_signal_with_source : wait_for_signal, &p.b) == 0);
 	poll(NULL, 0, 100);
 	CHECK(fi_cq_signal(p.b.cq) == 0);
 	for (i = 0; i < ARRAY(threads); i++)
@@ -277,4 +287,40 @@ CASE_OURS(a_poll_set_moves_all_on)
 	CHECK(fi_poll(set, &context, 1) == 1);
 	CHECK(fi_close(&set->fid) == 0);
 	part(&p);
+}
+
+/* A long message moves by calls, and by nothing else. */
+static void moves_by_reads(const struct want *w)
+{
+	static char big[4 << 20], in[4 << 20];
+	struct pair p;
+
+	meet(&p, w);
+	CHECK(p.a.info->domain_attr->data_progress == w->progress);
+	memset(big, 'z', sizeof(big));
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]));
+	/* As long as no call is made nothing moves. */
+	poll(NULL, 0, 50);
+	CHECK(*(volatile char *) &in[sizeof(in) - 1] == 0);
+	done(&p.b, &p.a, &contexts[0]);
+	done(&p.a, &p.b, &contexts[1]);
+	CHECK(in[0] == 'z' && in[sizeof(in) - 1] == 'z');
+	part(&p);
+}
+
+CASE(progress_manual_by_reads)
+{
+	moves_by_reads(&(struct want) { .caps = FI_TAGGED, .progress = FI_PROGRESS_MANUAL });
+}
+
+CASE_OURS(progress_control_unified)
+{
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 0))
+	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_CONTROL_UNIFIED, .threading = FI_THREAD_DOMAIN };
+
+	moves_by_reads(&w);
+#else
+	SKIP("these headers are older");
+#endif
 }

@@ -1,40 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Waiting: blocking reads, descriptors, signals, wait sets, poll sets, progress without calls (fi_cq(3), fi_poll(3)). */
-#include "case.h"
-
-/* Another thread that does something a little later: long enough for the first to be asleep. */
-struct later {
-	struct pair *p;
-	struct fid_cq *cq;
-	pthread_t thread;
-};
-
-static void *send_later(void *arg)
-{
-	struct later *l = arg;
-
-	poll(NULL, 0, 50);
-	POST(fi_send(l->p->a.ep, "x", 1, NULL, l->p->to_b, &contexts[1]));
-	done(&l->p->a, NULL, &contexts[1]);
-	return NULL;
-}
-
-static void *signal_later(void *arg)
-{
-	struct later *l = arg;
-
-	poll(NULL, 0, 50);
-	CHECK(fi_cq_signal(l->cq) == 0);
-	return NULL;
-}
+/* Waiting: blocking reads, descriptors, signals, progress without calls (fi_cq(3), fi_poll(3)). */
+#include "later.h"
 
 static void wakes(enum fi_wait_obj kind)
 {
-	struct want w = { .caps = FI_TAGGED, .wait = kind };
+	struct want w = { .caps = FI_TAGGED | FI_SOURCE, .wait = kind };
 	struct fi_cq_tagged_entry entry;
 	struct pair p;
 	struct later l = { &p, NULL, 0 };
+	fi_addr_t from;
 	char in[8];
+	double start;
+	int round;
 
 	meet(&p, &w);
 	/* Once to and fro, so that the connection stands. */
@@ -42,17 +19,27 @@ static void wakes(enum fi_wait_obj kind)
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
-	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1);
-	CHECK(entry.op_context == &contexts[0]);
-	CHECK(pthread_join(l.thread, NULL) == 0);
-	/* What is there already does not let it wait; an error neither. */
-	POST(fi_recv(p.b.ep, in, 0, NULL, FI_ADDR_UNSPEC, &contexts[2]));
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
-	done(&p.a, &p.b, &contexts[1]);
+	for (round = 0; round < 3; round++) {
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		from = 77;
+		start = seconds();
+		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+		if (round % 2)
+			CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &from, NULL, 10000) == 1 && from == p.to_a);
+		else
+			CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1);
+		/* Long before the timeout, and what any read would have given. */
+		CHECK(seconds() - start < 5);
+		CHECK(entry.op_context == &contexts[0] && entry.flags == (FI_MSG | FI_RECV) && entry.len == 1);
+		CHECK(pthread_join(l.thread, NULL) == 0);
+	}
+	/* An error ends the wait as well, and no wait begins while one is there. */
+	POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	CHECK(pthread_create(&l.thread, NULL, send_long_later, &l) == 0);
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, -1) == -FI_EAVAIL);
-	failed(&p.b, &p.a, FI_ETRUNC);
+	CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &from, NULL, -1) == -FI_EAVAIL);
+	CHECK(failed(&p.b, NULL, FI_ETRUNC).op_context == &contexts[2]);
+	CHECK(pthread_join(l.thread, NULL) == 0);
 	part(&p);
 }
 
@@ -82,6 +69,9 @@ CASE(cq_sread_timeout)
 	start = seconds();
 	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 0) == -FI_EAGAIN);
 	CHECK(seconds() - start < 1);
+	/* On a queue of FI_CQ_COND_NONE the condition is not looked at. */
+	CHECK(fi_cq_sread(s.cq, &entry, 1, (void *) 8, 20) == -FI_EAGAIN);
+	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, (void *) 8, 20) == -FI_EAGAIN);
 	close_side(&s);
 }
 
@@ -91,17 +81,19 @@ CASE(cq_signal_wakes_sread)
 	struct fi_cq_tagged_entry entry;
 	struct side s;
 	struct later l;
-	double start = seconds();
+	double start;
+	int round;
 
 	open_side(&s, &w);
 	l.cq = s.cq;
-	CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
-	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) == -FI_EAGAIN);
-	CHECK(pthread_join(l.thread, NULL) == 0);
-	CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
-	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, 20000) == -FI_EAGAIN);
-	CHECK(pthread_join(l.thread, NULL) == 0);
-	CHECK(seconds() - start < 10);
+	for (round = 0; round < 2; round++) {
+		start = seconds();
+		CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
+		CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, round ? 20000 : -1) == -FI_EAGAIN);
+		/* Not before the signal, and not for long after it. */
+		CHECK(seconds() - start > 0.049 && seconds() - start < 10);
+		CHECK(pthread_join(l.thread, NULL) == 0);
+	}
 	close_side(&s);
 }
 
@@ -113,6 +105,8 @@ CASE(cq_sread_without_wait_object)
 	open_side(&s, &RDM);
 	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) < 0);
 	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, -1) != -FI_EAGAIN);
+	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, -1) < 0);
+	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, -1) != -FI_EAGAIN);
 	CHECK(fi_cq_signal(s.cq) < 0);
 	close_side(&s);
 }
@@ -144,12 +138,45 @@ CASE(cq_sread_threshold)
 		done(&p.a, &p.b, &contexts[1]);
 	}
 	while (got < 3 && seconds() < end) {
-		ret = fi_cq_sread(p.b.cq, entries, 4, &wanted, 1000);
-		CHECK(ret > 0 || ret == -FI_EAGAIN);
-		got += ret > 0 ? ret : 0;
+		/* Without end: a condition that is read wrongly is never met. */
+		ret = fi_cq_sread(p.b.cq, entries, 4, &wanted, -1);
+		CHECK(ret > 0);
+		got += ret;
 		wanted = 1;
 	}
 	CHECK(got == 3);
+	part(&p);
+}
+
+CASE_OURS(cq_sread_waits_for_the_threshold)
+{
+	struct fi_cq_attr attr = {
+		.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD
+	};
+	struct fi_cq_tagged_entry entries[4];
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	size_t wanted = 3;
+	char in[8];
+	double start;
+	int i;
+
+	open_side(&p.a, &RDM);
+	open_domain(&p.b, &RDM);
+	CHECK(fi_close(&p.b.cq->fid) == 0);
+	CHECK(fi_cq_open(p.b.domain, &attr, &p.b.cq, NULL) == 0);
+	open_ep(&p.b, p.b.info);
+	p.to_b = insert(&p.a, p.b.name);
+	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
+	done(&p.b, &p.a, &contexts[0]);
+	for (i = 0; i < 3; i++)
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
+	start = seconds();
+	CHECK(pthread_create(&l.thread, NULL, send_three_later, &l) == 0);
+	CHECK(fi_cq_sread(p.b.cq, entries, 4, &wanted, -1) == 3);
+	CHECK(seconds() - start > 0.259);
+	CHECK(pthread_join(l.thread, NULL) == 0);
 	part(&p);
 }
 
@@ -220,57 +247,101 @@ CASE_OURS(cq_getwait_of_each_kind)
 	CHECK(list.nfds == 1 && fds[0].fd >= 0 && fds[0].events == POLLIN);
 	CHECK(fi_control(&cq->fid, FI_GETWAIT, NULL) == -FI_EINVAL);
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 12))
+	CHECK(fi_control(&s.cq->fid, FI_GETWAITOBJ, &kind) == -FI_ENODATA);
 	CHECK(fi_control(&cq->fid, FI_GETWAITOBJ, &kind) == 0);
 	CHECK(kind == FI_WAIT_POLLFD);
 #endif
 	CHECK(fi_close(&cq->fid) == 0);
+	/* A queue whose readers yield has no object. */
+	attr.wait_obj = FI_WAIT_YIELD;
+	CHECK(fi_cq_open(s.domain, &attr, &cq, NULL) == 0);
+	CHECK(fi_control(&cq->fid, FI_GETWAIT, &fd) == -FI_ENODATA);
+	CHECK(fi_close(&cq->fid) == 0);
 	close_side(&s);
+}
+
+/* Whether the descriptor becomes readable within so many milliseconds, asked in one of three ways. */
+static int readable(int fd, int epoll, int way, int timeout)
+{
+	struct pollfd one = { fd, POLLIN, 0 };
+	struct epoll_event got;
+	fd_set set;
+
+	if (way == 0)
+		return poll(&one, 1, timeout);
+	if (way == 1)
+		return epoll_wait(epoll, &got, 1, timeout);
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	return select(fd + 1, &set, NULL, NULL, &(struct timeval) { timeout / 1000, timeout % 1000 * 1000 });
+}
+
+/* Until one may sleep on the queue, in which there is nothing. */
+static void until_empty(struct side *s)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fid *fids[1] = { &s->cq->fid };
+	double end = seconds() + 10;
+	int ret;
+
+	while ((ret = fi_trywait(s->fabric, fids, 1)) == -FI_EAGAIN && seconds() < end)
+		CHECK(fi_cq_read(s->cq, &entry, 1) == -FI_EAGAIN);
+	CHECK(ret == 0);
 }
 
 CASE(cq_fd_polls_readable)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_FD };
 	struct fi_cq_tagged_entry entry;
-	struct epoll_event got, watch = { .events = EPOLLIN };
+	struct epoll_event watch = { .events = EPOLLIN };
 	struct pair p;
 	struct later l = { &p, NULL, 0 };
 	struct fid *fids[1];
-	int fd, epoll = epoll_create1(0), round, ret;
+	int fd, epoll = epoll_create1(0), way;
 	ssize_t read;
-	char in[8];
+	char in[2][8];
+	double start, end;
 
 	meet(&p, &w);
 	CHECK(fi_control(&p.b.cq->fid, FI_GETWAIT, &fd) == 0);
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &watch) == 0);
 	fids[0] = &p.b.cq->fid;
-	for (round = 0; round < 3; round++) {
-		double end = seconds() + 10;
-
-		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	for (way = 0; way < 3; way++) {
+		POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		/* Nothing has come: one may sleep, and the descriptor is not readable. */
+		until_empty(&p.b);
+		CHECK(readable(fd, epoll, way, 0) == 0);
+		start = seconds();
 		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
 		do {
-			ret = fi_trywait(p.b.fabric, fids, 1);
-			CHECK(ret == 0 || ret == -FI_EAGAIN);
-			if (!ret && round == 0) {
-				struct pollfd set = { fd, POLLIN, 0 };
-
-				CHECK(poll(&set, 1, 10000) == 1);
-				/* It stays readable until the queue is read. */
-				CHECK(poll(&set, 1, 0) == 1);
-			} else if (!ret && round == 1) {
-				fd_set set;
-
-				FD_ZERO(&set);
-				FD_SET(fd, &set);
-				CHECK(select(fd + 1, &set, NULL, NULL, &(struct timeval) { 10, 0 }) == 1);
-			} else if (!ret) {
-				CHECK(epoll_wait(epoll, &got, 1, 10000) == 1);
-			}
-			read = fi_cq_read(p.b.cq, &entry, 1);
-		} while (read == -FI_EAGAIN && seconds() < end);
+			CHECK(readable(fd, epoll, way, 10000) == 1);
+			/* It stays readable until the queue is read. */
+			CHECK(readable(fd, epoll, way, 0) == 1);
+			do
+				read = fi_cq_read(p.b.cq, &entry, 1);
+			while (read == -FI_EAGAIN && fi_trywait(p.b.fabric, fids, 1) == -FI_EAGAIN);
+		} while (read == -FI_EAGAIN && seconds() - start < 10);
 		CHECK(read == 1 && entry.op_context == &contexts[0]);
+		CHECK(seconds() - start < 5);
 		CHECK(pthread_join(l.thread, NULL) == 0);
 	}
+	/* With two entries it is readable until the second has been read. */
+	in[0][0] = in[1][0] = 0;
+	POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_recv(p.b.ep, in[1], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	until_empty(&p.b);
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
+	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
+	for (end = seconds() + 10; !in[1][0] && seconds() < end;) {
+		fi_cq_read(p.a.cq, NULL, 0);
+		fi_cq_read(p.b.cq, NULL, 0);
+	}
+	CHECK(readable(fd, epoll, 0, 0) == 1);
+	CHECK(fi_cq_read(p.b.cq, &entry, 1) == 1);
+	CHECK(readable(fd, epoll, 0, 0) == 1);
+	CHECK(fi_cq_read(p.b.cq, &entry, 1) == 1);
+	until_empty(&p.b);
+	CHECK(readable(fd, epoll, 0, 0) == 0);
 	close(epoll);
 	part(&p);
 }
@@ -279,10 +350,11 @@ CASE(trywait_before_blocking)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_FD };
 	struct fi_cq_tagged_entry entry;
-	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD };
+	struct fi_eq_attr eq_attr = { .flags = FI_WRITE, .wait_obj = FI_WAIT_FD };
 	struct pair p;
 	struct fid_eq *eq;
 	struct fid *fids[2];
+	uint32_t number;
 	char in[8];
 
 	meet(&p, &w);
@@ -303,171 +375,17 @@ CASE(trywait_before_blocking)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN);
 	done(&p.b, &p.a, &contexts[0]);
+	/* An event is something to read, too. */
+	fids[0] = &eq->fid;
+	CHECK(fi_trywait(p.b.fabric, fids, 1) == 0);
+	CHECK(fi_eq_write(eq, FI_NOTIFY, "x", 2, 0) == 2);
+	CHECK(fi_trywait(p.b.fabric, fids, 1) == -FI_EAGAIN);
+	CHECK(fi_eq_read(eq, &number, in, 2, 0) == 2);
+	CHECK(fi_trywait(p.b.fabric, fids, 1) == 0);
 	fids[0] = &p.b.domain->fid;
 	CHECK(fi_trywait(p.b.fabric, fids, 1) == -FI_EINVAL);
 	CHECK(fi_close(&eq->fid) == 0);
 	part(&p);
-}
-
-static struct fid_wait *shared_set;
-
-static struct fid_wait *the_set(struct fid_fabric *fabric)
-{
-	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD };
-
-	CHECK(fi_wait_open(fabric, &attr, &shared_set) == 0);
-	return shared_set;
-}
-
-CASE_OURS(wait_set_wakes)
-{
-	struct want w = RDM;
-	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_SET };
-	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .flags = FI_WRITE };
-	struct fi_cq_tagged_entry entry;
-	struct pair p;
-	struct later l = { &p, NULL, 0 };
-	struct fid_eq *eq;
-	struct fid_cq *cq;
-	uint32_t number;
-	double end = seconds() + 10, start;
-	char in[8];
-
-	open_side(&p.a, &w);
-	w.set = the_set;
-	open_side(&p.b, &w);
-	p.to_b = insert(&p.a, p.b.name);
-	/* One set for several queues. */
-	eq_attr.wait_set = attr.wait_set = shared_set;
-	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
-	CHECK(fi_cq_open(p.b.domain, &attr, &cq, NULL) == 0);
-	CHECK(fi_close(&shared_set->fid) == -FI_EBUSY);
-	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10) < 0 && fi_eq_sread(eq, &number, in, 8, 10, 0) < 0);
-	start = seconds();
-	while (fi_wait(shared_set, 50) == 0)
-		CHECK(seconds() < end);
-	CHECK(fi_wait(shared_set, 50) == -FI_ETIMEDOUT && seconds() - start > 0.05);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
-	do
-		CHECK(fi_wait(shared_set, 10000) == 0);
-	while (fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
-	CHECK(pthread_join(l.thread, NULL) == 0);
-	CHECK(fi_eq_write(eq, FI_NOTIFY, "event", 6, 0) == 6);
-	CHECK(fi_wait(shared_set, 10000) == 0);
-	CHECK(fi_eq_read(eq, &number, in, 6, 0) == 6);
-	CHECK(fi_close(&eq->fid) == 0 && fi_close(&cq->fid) == 0);
-	CHECK(fi_close(&p.b.ep->fid) == 0 && fi_close(&p.b.cq->fid) == 0);
-	p.b.ep = NULL;
-	p.b.cq = NULL;
-	CHECK(fi_close(&shared_set->fid) == 0);
-	part(&p);
-}
-
-CASE_OURS(wait_open_kinds)
-{
-	static const struct { enum fi_wait_obj kind; int expected; } kinds[] = {
-		{ FI_WAIT_UNSPEC, 0 }, { FI_WAIT_FD, 0 }, { FI_WAIT_POLLFD, 0 }, { FI_WAIT_YIELD, 0 },
-		{ FI_WAIT_NONE, -FI_EINVAL }, { FI_WAIT_SET, -FI_EINVAL }, { 99, -FI_EINVAL },
-	};
-	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD, .flags = 1 };
-	struct pollfd fds[1];
-	struct fi_wait_pollfd list = { .nfds = 1, .fd = fds };
-	struct fid_wait *set;
-	struct side s;
-	size_t i;
-	int fd;
-
-	open_domain(&s, &RDM);
-	CHECK(fi_wait_open(s.fabric, &attr, &set) == -FI_EINVAL);
-	for (i = 0; i < ARRAY(kinds); i++) {
-		attr = (struct fi_wait_attr) { .wait_obj = kinds[i].kind };
-		CHECK(fi_wait_open(s.fabric, &attr, &set) == kinds[i].expected);
-		if (kinds[i].expected)
-			continue;
-		CHECK(fi_wait(set, 10) == -FI_ETIMEDOUT);
-		if (kinds[i].kind == FI_WAIT_FD)
-			CHECK(fi_control(&set->fid, FI_GETWAIT, &fd) == 0 && fd >= 0);
-		if (kinds[i].kind == FI_WAIT_POLLFD) {
-			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == 0 && list.nfds == 1 && fds[0].fd >= 0);
-			list.nfds = 0;
-			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == -FI_ETOOSMALL && list.nfds == 1);
-		}
-		CHECK(fi_close(&set->fid) == 0);
-	}
-	close_side(&s);
-}
-
-CASE(poll_set_rules)
-{
-	struct fi_poll_attr attr = { 0 }, bad = { .flags = 1 };
-	struct fid_poll *set;
-	struct side s;
-
-	open_domain(&s, &RDM);
-	CHECK(fi_poll_open(s.domain, &bad, &set) == -FI_EINVAL);
-	if (fi_poll_open(s.domain, &attr, &set) == -FI_ENOSYS)
-		SKIP("no poll sets");
-	CHECK(fi_poll_add(set, &s.cq->fid, 1) == -FI_EINVAL);
-	CHECK(fi_poll_add(set, &s.domain->fid, 0) == -FI_EINVAL);
-	CHECK(fi_poll_add(set, &s.cq->fid, 0) == 0);
-	CHECK(fi_close(&s.cq->fid) == -FI_EBUSY);
-	CHECK(fi_poll_del(set, &s.cq->fid, 0) == 0);
-	CHECK(fi_close(&set->fid) == 0);
-	close_side(&s);
-}
-
-CASE(poll_set_reports_members)
-{
-	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
-	struct want w = RDM;
-	struct fid_poll *set;
-	struct pair p;
-	void *ready[2] = { NULL, NULL };
-	double end = seconds() + 10;
-	char in[8];
-	int ret;
-
-	open_side(&p.a, &w);
-	open_domain(&p.b, &w);
-	CHECK(fi_close(&p.b.cq->fid) == 0);
-	CHECK(fi_cq_open(p.b.domain, &attr, &p.b.cq, &contexts[9]) == 0);
-	if (fi_poll_open(p.b.domain, &(struct fi_poll_attr) { 0 }, &set) == -FI_ENOSYS)
-		SKIP("no poll sets");
-	open_ep(&p.b, p.b.info);
-	p.to_b = insert(&p.a, p.b.name);
-	CHECK(fi_poll_add(set, &p.b.cq->fid, 0) == 0);
-	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
-	while ((ret = fi_poll(set, ready, 2)) == 0 && seconds() < end)
-		fi_cq_read(p.a.cq, NULL, 0);
-	CHECK(ret == 1 && ready[0] == &contexts[9]);
-	done(&p.b, &p.a, &contexts[0]);
-	CHECK(fi_poll_del(set, &p.b.cq->fid, 0) == 0);
-	CHECK(fi_close(&set->fid) == 0);
-	part(&p);
-}
-
-CASE_OURS(poll_set_of_counters)
-{
-	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
-	struct fid_poll *set;
-	struct fid_cntr *cntr;
-	struct side s;
-	void *ready[1];
-
-	open_domain(&s, &RDM);
-	CHECK(fi_poll_open(s.domain, &(struct fi_poll_attr) { 0 }, &set) == 0);
-	CHECK(fi_cntr_open(s.domain, &attr, &cntr, &contexts[3]) == 0);
-	CHECK(fi_poll_add(set, &cntr->fid, 0) == 0);
-	CHECK(fi_poll(set, ready, 1) == 0);
-	CHECK(fi_cntr_add(cntr, 2) == 0);
-	CHECK(fi_poll(set, ready, 1) == 1 && ready[0] == &contexts[3]);
-	CHECK(fi_poll(set, ready, 1) == 0);
-	CHECK(fi_close(&cntr->fid) == -FI_EBUSY);
-	CHECK(fi_poll_del(set, &cntr->fid, 0) == 0 && fi_poll_del(set, &cntr->fid, 0) == -FI_EINVAL);
-	CHECK(fi_close(&cntr->fid) == 0 && fi_close(&set->fid) == 0);
-	close_side(&s);
 }
 
 CASE_OURS(cntr_counts_messages)
@@ -483,8 +401,9 @@ CASE_OURS(cntr_counts_messages)
 	CHECK(fi_cntr_open(p.a.domain, &attr, &sent, NULL) == 0);
 	CHECK(fi_cntr_open(p.b.domain, &attr, &received, NULL) == 0);
 	/* After enabling, as some programs do. */
-	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND) == 0);
+	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE) == 0);
 	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND) == -FI_EINVAL);
+	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_READ) == -FI_EINVAL);
 	CHECK(fi_ep_bind(p.b.ep, &received->fid, FI_RECV | FI_REMOTE_WRITE) == 0);
 	CHECK(fi_ep_bind(p.b.ep, &received->fid, 1ULL << 60) == -FI_EBADFLAGS);
 	for (i = 0; i < 3; i++)

@@ -18,7 +18,7 @@ CASE_OURS(names_of_nodes_and_services)
 {
 	struct fi_info *info = asked("job", NULL, 0);
 
-	CHECK(info && !info->src_addr && !strcmp(info->dest_addr, "fi_shm://job"));
+	CHECK(info && !strcmp(info->dest_addr, "fi_shm://job"));
 	CHECK(info->addr_format == FI_ADDR_STR && info->dest_addrlen == strlen("fi_shm://job") + 1);
 	CHECK(info->ep_attr->protocol == FI_PROTO_SHM && !(info->caps & FI_REMOTE_COMM));
 	fi_freeinfo(info);
@@ -31,15 +31,190 @@ CASE_OURS(names_of_nodes_and_services)
 	info = asked("job", "7", FI_SOURCE);
 	CHECK(info && !strcmp(info->src_addr, "fi_ns://job:7"));
 	fi_freeinfo(info);
+	/* An address string without a scheme is a node and a service. */
+	info = asked("://job:7", NULL, FI_SOURCE);
+	CHECK(info && !strcmp(info->src_addr, "fi_ns://job:7"));
+	fi_freeinfo(info);
 	CHECK(!asked("fi_sockaddr_in://127.0.0.1:7", NULL, 0));
 	CHECK(!asked("a name that is much too long for anybody to use it as the name of an endpoint", NULL, FI_SOURCE));
 }
 
+/* A name is no source or destination of providers over IP: only shm answers, whatever the format is said to be. */
+CASE_OURS(a_name_as_source_is_for_shm_alone)
+{
+	static const uint32_t formats[] = { FI_FORMAT_UNSPEC, FI_ADDR_STR };
+	struct fi_info *hints, *info, *i;
+	size_t f;
+	int dest;
+
+	for (f = 0; f < ARRAY(formats); f++)
+		for (dest = 0; dest < 2; dest++) {
+			hints = fi_allocinfo();
+			hints->addr_format = formats[f];
+			*(dest ? &hints->dest_addr : &hints->src_addr) = strdup("fi_shm://job");
+			*(dest ? &hints->dest_addrlen : &hints->src_addrlen) = strlen("fi_shm://job") + 1;
+			CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == 0);
+			for (i = info; i; i = i->next) {
+				CHECK(!strcmp(i->fabric_attr->prov_name, "shm") && i->addr_format == FI_ADDR_STR);
+				CHECK(!strcmp(dest ? i->dest_addr : i->src_addr, "fi_shm://job"));
+			}
+			fi_freeinfo(info);
+			fi_freeinfo(hints);
+		}
+}
+
+/* A node with a scheme is a whole address: there is no service beside it. */
+CASE_OURS(no_service_beside_an_address)
+{
+	struct fi_info *info, *i;
+
+	CHECK(!asked("fi_shm://job", "7", 0));
+	CHECK(fi_getinfo(API, "fi_sockaddr_in://127.0.0.1:4711", "80", 0, NULL, &info) == -FI_ENODATA);
+	CHECK(fi_getinfo(API, "fi_sockaddr_in://127.0.0.1:4711", NULL, 0, NULL, &info) == 0);
+	for (i = info; i; i = i->next)
+		CHECK(strcmp(i->fabric_attr->prov_name, "shm"));
+	fi_freeinfo(info);
+}
+
+/* Every info says where its endpoint will be. */
+CASE_OURS(names_of_sources)
+{
+	static const struct { const char *node, *service; uint64_t flags; } queries[] = {
+		{ NULL, NULL, 0 }, { "job", NULL, 0 }, { NULL, "7", 0 }, { "job", "7", 0 }, { "job", NULL, FI_SOURCE },
+		{ NULL, "7", FI_SOURCE }, { "job", "7", FI_SOURCE },
+	};
+	size_t q;
+
+	for (q = 0; q < ARRAY(queries); q++) {
+		struct fi_info *info = asked(queries[q].node, queries[q].service, queries[q].flags);
+
+		CHECK(info && info->src_addr && info->src_addrlen == strlen(info->src_addr) + 1);
+		fi_freeinfo(info);
+	}
+}
+
+/* This side has a name in any case: a random one if the application says none. */
+static void has_random_name(const struct fi_info *info)
+{
+	const char *name = info->src_addr;
+
+	CHECK(name && info->src_addrlen == strlen(name) + 1 && info->src_addrlen == 42);
+	CHECK(!strncmp(name, "fi_shm://", 9) && strspn(name + 9, "0123456789abcdef") == 32);
+}
+
+/* Every info has a source, whatever was asked, and a fresh one where none was named. */
+CASE_OURS(every_info_within_the_host_has_a_source)
+{
+	static const struct { const char *node, *service; uint64_t flags; const char *src, *dest; } queries[] = {
+		{ NULL, NULL, 0, NULL, NULL }, { "job", NULL, 0, NULL, "fi_shm://job" }, { NULL, "7", 0, NULL, "fi_ns://7" },
+		{ "job", "7", 0, NULL, "fi_ns://job:7" }, { "job", NULL, FI_SOURCE, "fi_shm://job", NULL },
+		{ NULL, "7", FI_SOURCE, "fi_ns://7", NULL }, { "job", "7", FI_SOURCE, "fi_ns://job:7", NULL },
+		{ "job", NULL, FI_NUMERICHOST, NULL, "fi_shm://job" },
+	};
+	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG };
+	struct fi_info *info, *again;
+	size_t q, t;
+
+	for (q = 0; q < ARRAY(queries); q++)
+		for (t = 0; t < ARRAY(types); t++) {
+			struct want w = { .type = types[t], .provider = "shm" };
+			struct fi_info *hints = hints_for(&w);
+
+			CHECK(fi_getinfo(API, queries[q].node, queries[q].service, queries[q].flags, hints, &info) == 0);
+			CHECK(!info->next && info->src_addr && info->src_addrlen == strlen(info->src_addr) + 1);
+			if (queries[q].src)
+				CHECK(!strcmp(info->src_addr, queries[q].src));
+			else
+				has_random_name(info);
+			CHECK(!info->dest_addr == !queries[q].dest);
+			CHECK(!info->dest_addr || !strcmp(info->dest_addr, queries[q].dest));
+			CHECK(fi_getinfo(API, queries[q].node, queries[q].service, queries[q].flags, hints, &again) == 0);
+			CHECK(!strcmp(info->src_addr, again->src_addr) == !!queries[q].src);
+			fi_freeinfo(again);
+			fi_freeinfo(info);
+			fi_freeinfo(hints);
+		}
+	/* With NULL hints too. */
+	CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, &info) == 0);
+	for (again = info; again; again = again->next)
+		CHECK(again->src_addr && again->src_addrlen);
+	fi_freeinfo(info);
+}
+
+/* The endpoint has the name that its info gave; another one of the same info opens too, under a name of its own. */
+CASE_OURS(a_name_that_was_handed_out_is_the_first_endpoints)
+{
+	char names[3][64], in[8] = "";
+	struct fid_ep *ep[3];
+	size_t len, i;
+	struct side s, t;
+
+	open_domain(&s, &SHM);
+	for (i = 0; i < ARRAY(ep); i++) {
+		open_ep(&s, s.info);
+		ep[i] = s.ep;
+		s.ep = NULL;
+		len = sizeof(names[i]);
+		CHECK(fi_getname(&ep[i]->fid, names[i], &len) == 0 && len == s.info->src_addrlen);
+		CHECK(!strcmp(names[i], s.info->src_addr) == (i == 0));
+		/* The second one comes while the first is open, the third when it is not. */
+		if (i == 1)
+			CHECK(fi_close(&ep[0]->fid) == 0);
+	}
+	CHECK(strcmp(names[1], names[2]));
+	/* All of them can be reached. */
+	open_side(&t, &SHM);
+	for (i = 1; i < ARRAY(ep); i++) {
+		POST(fi_trecv(ep[i], in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[i]));
+		POST(fi_tinject(t.ep, "hello", 6, insert(&t, names[i]), 1));
+		done(&s, &t, &contexts[i]);
+		CHECK(!strcmp(in, "hello"));
+		CHECK(fi_close(&ep[i]->fid) == 0);
+	}
+	close_side(&t);
+	close_side(&s);
+}
+
 CASE_OURS(shm_has_no_layers)
 {
-	struct fi_info *hints = fi_allocinfo(), *info;
+	struct fi_info *hints = fi_allocinfo(), *info, *i;
 
 	hints->fabric_attr->prov_name = strdup("shm;ofi_rxm");
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	free(hints->fabric_attr->prov_name);
+	hints->fabric_attr->prov_name = strdup("shm");
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == 0);
+	for (i = info; i; i = i->next)
+		CHECK(!strcmp(i->fabric_attr->prov_name, "shm"));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+}
+
+/* It reaches this host and says so. */
+CASE_OURS(within_the_host_only)
+{
+	struct fi_info *hints = hints_for(&SHM), *info;
+
+	hints->caps |= FI_LOCAL_COMM;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == 0);
+	CHECK(info->caps & FI_LOCAL_COMM && !((info->caps | info->domain_attr->caps) & FI_REMOTE_COMM));
+	fi_freeinfo(info);
+	hints->caps |= FI_REMOTE_COMM;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
+/* Here names have letters, so that upper and lower case could differ. */
+CASE_OURS(names_of_fabric_and_domain_ignore_case)
+{
+	struct fi_info *hints = hints_for(&SHM), *info;
+
+	hints->fabric_attr->name = strdup("SHM");
+	hints->domain_attr->name = strdup("sHm");
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == 0);
+	CHECK(!strcmp(info->fabric_attr->name, "shm") && !strcmp(info->domain_attr->name, "shm"));
+	fi_freeinfo(info);
+	hints->fabric_attr->name[2] = 0;
 	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
 	fi_freeinfo(hints);
 }
@@ -108,6 +283,30 @@ CASE_OURS(names_have_one_length)
 	open_side(&a, &SHM);
 	open_side(&b, &SHM);
 	CHECK(a.len == b.len && a.len <= 64 && strlen(a.name) + 1 == a.len && strcmp(a.name, b.name));
+	CHECK(!strncmp(a.name, "fi_shm://", 9) && !strncmp(b.name, "fi_shm://", 9));
 	close_side(&a);
 	close_side(&b);
+}
+
+/* An endpoint that is opened with the handle of a passive one has its name from then on. */
+CASE_OURS(name_of_a_passive_endpoint_moves)
+{
+	struct want w = { .type = FI_EP_MSG, .provider = "shm" };
+	char name[64], taken[64];
+	size_t len = sizeof(name), full = sizeof(taken);
+	struct fi_info *info;
+	struct fid_pep *pep;
+	struct fid_ep *ep;
+	struct side s;
+
+	open_domain(&s, &w);
+	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0);
+	info = fi_dupinfo(s.info);
+	info->handle = &pep->fid;
+	CHECK(fi_endpoint(s.domain, info, &ep, NULL) == 0);
+	CHECK(fi_getname(&ep->fid, taken, &full) == 0 && full == len && !memcmp(taken, name, len));
+	CHECK(fi_close(&ep->fid) == 0 && fi_close(&pep->fid) == 0);
+	fi_freeinfo(info);
+	close_side(&s);
 }

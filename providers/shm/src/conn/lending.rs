@@ -1,6 +1,6 @@
 //! Lines about payloads that the receiver reads out of the sender's memory (`direct.rs`).
 
-use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, KIND_LEAVE, KIND_OUTCOME, Large, Out, Trouble, head};
+use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
 use crate::direct::{self, Lent, Outcome};
 use ofi_core::{Cause, Errno};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -43,7 +43,7 @@ impl Conn {
             return Ok(());
         }
         if self.direct.note_read(direct::since(start), len) {
-            self.direct.word = Some(false);
+            self.queue(Out::Leave(false));
         }
         sink.placed(link, landing)?;
         self.reply(body[5], Outcome::Taken)
@@ -111,30 +111,24 @@ impl Conn {
     }
 
     /// Has something sent, before the end.
-    fn queue(&mut self, out: Out) {
+    pub(crate) fn queue(&mut self, out: Out) {
         let ends = matches!(self.out.back(), Some(Out::End));
         self.out.insert(self.out.len() - usize::from(ends), out);
     }
 
     fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), Trouble> {
-        let heard = self.direct.reply(number, outcome);
+        self.queue(Out::Outcome(number, outcome));
+        let heard = self.direct.reply();
         if heard { Ok(()) } else { Err(Violation("it does not read what became of its payloads").into()) }
     }
 
-    pub(super) fn send_replies(&mut self) -> Result<bool, Violation> {
-        let mut any = false;
-        while self.direct.has_replies() && self.writer.has_room(1).map_err(|_| DAMAGED)? {
-            let (kind, first, second) = match self.direct.word.take() {
-                Some(yes) => (KIND_LEAVE, u64::from(yes), 0),
-                None => match self.direct.next_outcome() {
-                    Some((number, outcome)) => (KIND_OUTCOME, number, outcome.code()),
-                    None => break,
-                },
-            };
+    /// Says a word about payloads that are read out of memory. False if there is no room for it.
+    pub(super) fn send_word(&mut self, kind: u64, first: u64, second: u64) -> Result<bool, Violation> {
+        let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+        if room {
             self.writer.write(head(kind, 0, 0), &[first, second, 0, 0, 0, 0, 0]);
-            any = true;
         }
-        Ok(any)
+        Ok(room)
     }
 
     /// Says that a payload's memory is gone. False if there is no room for it.

@@ -5,10 +5,11 @@
 use super::ShmTransport;
 use crate::conn::{Conn, State};
 use crate::direct::Direct;
-use crate::post::Notice;
+use crate::post::{About, Notice};
 use crate::region::{Board, Side};
 use ofi_engine::transport::Sink;
-use std::os::fd::{AsFd, OwnedFd};
+use ofi_os::descriptor::PrivateFd;
+use std::os::fd::AsFd;
 
 /// So many links are all looked at in every poll.
 pub(super) const FEW: usize = 8;
@@ -30,7 +31,7 @@ pub(super) struct Turns {
     pub(super) order: Vec<usize>,
     /// The next of the others to look at.
     next: usize,
-    board: Option<(Board, OwnedFd)>,
+    board: Option<(Board, PrivateFd)>,
     /// Cold links whose other side has not been told of the board.
     untold: usize,
     /// Links have smaller numbers.
@@ -243,6 +244,15 @@ impl ShmTransport {
                 board.note(*place);
                 (board, *place)
             });
+        }
+    }
+
+    /// A peer has not got the board: it is told again.
+    pub(super) fn handle_board_lost(&mut self, about: &About) {
+        let Some(slot) = self.link_of(about.number, about.theirs, &about.from) else { return };
+        let conn = &mut self.conns[slot];
+        if core::mem::take(&mut conn.told) && conn.cold {
+            self.turns.untold += 1;
         }
     }
 

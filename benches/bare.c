@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The bare media, with the patterns and buffers of fabric.c:
+ *   latency     half a round trip over a socket (`--provider tcp|udp`), us
+ *   rate        windows of messages, each window answered, million messages a second
+ *   stream      the same in MB/s
+ *   line        half a round trip of one cache line between the cores, us
+ *   copy        memcpy within one process, us
+ *   copy-rate   the same in MB/s
+ * `--loop busy` polls the socket, `blocking` sleeps in the kernel, `batched` moves a window in as few system calls as possible.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+enum { ANSWER_SIZE = 8 };
+
+static int rank, sock, datagrams;
+static struct sockaddr_in peer;
+static char *in, *out;
+static size_t stride;
+static uint64_t sequence;
+
+/* ---- sockets ---- */
+
+static void open_socket(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in *names[2] = { (void *) shared->names[0][0][0], (void *) shared->names[1][0][0] };
+	socklen_t len = sizeof(addr);
+	int fd = socket(AF_INET, datagrams ? SOCK_DGRAM : SOCK_STREAM, 0), one = 1, room = 4 << 20;
+
+	MUST(fd >= 0);
+	if (datagrams) {
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room));
+	} else {
+		/* Pacing congestion controls lose bandwidth over loopback. */
+		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+	}
+	if (datagrams || rank == 0)
+		MUST(bind(fd, (struct sockaddr *) &addr, sizeof(addr)) == 0);
+	MUST(getsockname(fd, (struct sockaddr *) &addr, &len) == 0);
+	if (!datagrams && rank == 0)
+		MUST(listen(fd, 1) == 0);
+	*names[rank] = addr;
+	barrier();
+	peer = *names[!rank];
+	sock = fd;
+	if (!datagrams && rank == 0) {
+		sock = accept(fd, NULL, NULL);
+		MUST(sock >= 0);
+		setsockopt(sock, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+	} else if (!datagrams) {
+		MUST(connect(sock, (struct sockaddr *) &peer, sizeof(peer)) == 0);
+	}
+	if (!datagrams)
+		setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	barrier();
+}
+
+static int flags(void)
+{
+	return options.loop == BLOCKING ? 0 : MSG_DONTWAIT;
+}
+
+/* Datagram sockets stay unconnected, as those of a connectionless endpoint must. */
+static void send_message(const char *bytes, size_t size)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t ret = datagrams ? sendto(sock, bytes, size, flags(), (struct sockaddr *) &peer, sizeof(peer)) :
+			send(sock, bytes + done, size - done, flags() | MSG_NOSIGNAL);
+
+		MUST(ret > 0 || (ret < 0 && errno == EAGAIN));
+		done += ret > 0 ? (size_t) ret : 0;
+	}
+}
+
+static void receive_message(char *bytes, size_t size)
+{
+	struct sockaddr_in from;
+	size_t done = 0;
+
+	while (done < size) {
+		socklen_t len = sizeof(from);
+		ssize_t ret = datagrams ? recvfrom(sock, bytes, size, flags(), (struct sockaddr *) &from, &len) :
+			recv(sock, bytes + done, size - done, flags());
+
+		MUST(ret > 0 || (ret < 0 && errno == EAGAIN));
+		MUST(!datagrams || ret < 0 || ret == (ssize_t) size);
+		done += ret > 0 ? (size_t) ret : 0;
+	}
+}
+
+/* Drops the first `moved` bytes of the list. */
+static void advance(struct iovec **iov, int *count, size_t moved)
+{
+	while (*count && moved >= (*iov)->iov_len) {
+		moved -= (*iov)->iov_len;
+		(*iov)++;
+		(*count)--;
+	}
+	if (*count) {
+		(*iov)->iov_base = (char *) (*iov)->iov_base + moved;
+		(*iov)->iov_len -= moved;
+	}
+}
+
+/* Moves a window in as few calls as the kernel allows. */
+static void move_stream(char *bytes, int sending)
+{
+	struct iovec places[MAX_WINDOW], *iov = places;
+	int count = options.window, i;
+
+	for (i = 0; i < count; i++)
+		places[i] = (struct iovec) { bytes + (size_t) i * stride, options.size };
+	while (count) {
+		struct msghdr msg = { .msg_iov = iov, .msg_iovlen = (size_t) count };
+		ssize_t ret = sending ? sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(sock, &msg, MSG_DONTWAIT);
+
+		MUST(ret > 0 || (ret < 0 && errno == EAGAIN));
+		if (ret > 0)
+			advance(&iov, &count, (size_t) ret);
+	}
+}
+
+static void move_datagrams(char *bytes, int sending)
+{
+	struct mmsghdr messages[MAX_WINDOW] = { 0 };
+	struct iovec places[MAX_WINDOW];
+	int done = 0, i;
+
+	for (i = 0; i < options.window; i++) {
+		places[i] = (struct iovec) { bytes + (size_t) i * stride, options.size };
+		messages[i].msg_hdr = (struct msghdr) { .msg_iov = &places[i], .msg_iovlen = 1 };
+		if (sending) {
+			messages[i].msg_hdr.msg_name = &peer;
+			messages[i].msg_hdr.msg_namelen = sizeof(peer);
+		}
+	}
+	while (done < options.window) {
+		unsigned int left = (unsigned int) (options.window - done);
+		int ret = sending ? sendmmsg(sock, messages + done, left, MSG_DONTWAIT) :
+			recvmmsg(sock, messages + done, left, MSG_DONTWAIT, NULL);
+
+		MUST(ret > 0 || (ret < 0 && errno == EAGAIN));
+		done += ret > 0 ? ret : 0;
+	}
+}
+
+static void write_slot(int slot, uint64_t number)
+{
+	if (options.buffers == WRITTEN || options.buffers == READ)
+		write_payload(out + (size_t) slot * stride, number, rank);
+}
+
+static void read_slot(int slot, uint64_t number)
+{
+	check_payload(in + (size_t) slot * stride, payload_seed(number, !rank));
+}
+
+static void latency(void *state, long count)
+{
+	size_t at = 0;
+
+	(void) state;
+	while (count-- > 0) {
+		if (rank == 1) {
+			receive_message(in + at, options.size);
+			read_slot(0, sequence);
+		}
+		write_slot(0, sequence);
+		send_message(out + at, options.size);
+		if (rank == 0) {
+			receive_message(in + at, options.size);
+			read_slot(0, sequence);
+		}
+		sequence++;
+		at = next_place(at);
+	}
+}
+
+static void windows(void *state, long count)
+{
+	_Alignas(8) char answer[ANSWER_SIZE];
+	int i;
+
+	(void) state;
+	while (count-- > 0) {
+		if (rank == 1) {
+			for (i = 0; i < options.window; i++) {
+				write_slot(i, sequence + (uint64_t) i);
+				if (options.loop != BATCHED)
+					send_message(out + (size_t) i * stride, options.size);
+			}
+			if (options.loop == BATCHED)
+				(datagrams ? move_datagrams : move_stream)(out, 1);
+			receive_message(answer, sizeof(answer));
+			MUST(!differs(answer, sizeof(answer), sequence));
+		} else {
+			if (options.loop == BATCHED)
+				(datagrams ? move_datagrams : move_stream)(in, 0);
+			for (i = 0; i < options.window; i++) {
+				if (options.loop != BATCHED)
+					receive_message(in + (size_t) i * stride, options.size);
+				read_slot(i, sequence + (uint64_t) i);
+			}
+			fill(answer, sizeof(answer), sequence);
+			send_message(answer, sizeof(answer));
+		}
+		sequence += (uint64_t) options.window;
+	}
+}
+
+static void run_socket(void)
+{
+	int ping = !strcmp(options.pattern, "latency");
+	int slots = ping ? 1 : options.window;
+	struct sample sample;
+	double messages;
+
+	datagrams = !strcmp(options.provider, "udp");
+	rank = spawn(2);
+	stride = payload_stride();
+	in = alloc_payload(slots);
+	out = alloc_payload(slots);
+	fill_kept(out, rank);
+	open_socket();
+	sample = measure(ping ? latency : windows, NULL, rank);
+	if (ping || rank == 0)
+		check_whole(in + (size_t) (slots - 1) * stride, payload_seed(sequence - 1, !rank));
+	messages = sample.count * options.window;
+	if (rank == 0)
+		print_result(ping ? sample.elapsed / sample.count / 2 :
+			(strcmp(options.pattern, "stream") ? messages : messages * (double) options.size) / sample.elapsed, sample);
+	finish(rank);
+}
+
+/* ---- memory ---- */
+
+static void copies(void *state, long count)
+{
+	size_t at = 0;
+
+	(void) state;
+	while (count-- > 0) {
+		write_slot(0, sequence);
+		memcpy(in + at, out + at, options.size);
+		__asm__ volatile("" ::: "memory");
+		check_payload(in, payload_seed(sequence, 0));
+		sequence++;
+		at = next_place(at);
+	}
+}
+
+static void run_copy(void)
+{
+	struct sample sample;
+
+	spawn(1);
+	pin(0);
+	in = alloc_payload(1);
+	out = alloc_payload(1);
+	fill_kept(out, 0);
+	sample = measure(copies, NULL, 0);
+	MUST(!memcmp(in, out, options.size));
+	print_result(strcmp(options.pattern, "copy") ? sample.count * (double) options.size / sample.elapsed :
+		sample.elapsed / sample.count, sample);
+}
+
+static void run_line(void)
+{
+	struct sample sample = { 0 };
+
+	rank = spawn(2);
+	sample.before = line_latency(rank, 20000);
+	sample.after = line_latency(rank, 20000);
+	if (rank == 0)
+		print_result((sample.before + sample.after) / 2, sample);
+	finish(rank);
+}
+
+int main(int argc, char **argv)
+{
+	parse_options(argc, argv);
+	if (!strcmp(options.pattern, "line"))
+		run_line();
+	else if (!strcmp(options.pattern, "copy") || !strcmp(options.pattern, "copy-rate"))
+		run_copy();
+	else if (!strcmp(options.pattern, "latency") || !strcmp(options.pattern, "rate") || !strcmp(options.pattern, "stream"))
+		run_socket();
+	else
+		quit("--pattern %s: unknown", options.pattern);
+	return 0;
+}

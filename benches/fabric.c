@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Measures one case over the libfabric that the loader finds. bench.c parses the options; `--pattern` is one of
+ *   latency, rate, stream, both, unexpected         two processes (exchange.c)
+ *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
+ *   all, pairs                                      many processes (crowd.c)
+ *   solo                                            both ends in one process (solo.c)
+ *   version                                         prints the library's path and version
+ * Prints the value and the latency of a cache line between the cores before and after the sample (0 if not measured).
+ * `cargo xtask bench` runs it.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+
+#include "patterns.h"
+#include "side.h"
+
+static void print_version(void)
+{
+	Dl_info library;
+
+	MUST(dladdr((void *) fi_getinfo, &library));
+	printf("%s\n%s\n", library.dli_fname, fi_tostr("", FI_TYPE_VERSION));
+}
+
+int main(int argc, char **argv)
+{
+	parse_options(argc, argv);
+	if (!strcmp(options.pattern, "version")) {
+		print_version();
+		return 0;
+	}
+	if (run_exchange() || run_life() || run_crowd() || run_solo())
+		return 0;
+	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
+	return 2;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The patterns of fabric.c. Each function prints the result, or returns 0 if `--pattern` is not one of its own. */
+#ifndef PATTERNS_H
+#define PATTERNS_H
+
+/* Two processes of one or several threads (exchange.c). */
+int run_exchange(void);
+
+/* Connecting, memory, idling (life.c). */
+int run_life(void);
+
+/* Many processes (crowd.c). */
+int run_crowd(void);
+
+/* Both ends in one process (solo.c). */
+int run_solo(void);
+
+#endif

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Connections: connecting, accepting, shutting down, names (fi_cm(3)). */
+#include "door.h"
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+CASE(cm_connect_only_once)
+{
+	struct pair p;
+	char name[64], in[8];
+	size_t len = sizeof(name);
+
+	meet(&p, &MSG);
+	CHECK(fi_getpeer(p.a.ep, name, &len) == 0);
+	CHECK(fi_connect(p.a.ep, name, NULL, 0) < 0);
+	/* The connection is as it was. */
+	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, 0, &contexts[0]));
+	POST(fi_send(p.a.ep, "x", 1, NULL, 0, &contexts[1]));
+	done(&p.b, &p.a, &contexts[0]);
+	part(&p);
+}
+
+CASE(cm_accept_and_reject)
+{
+	struct door d;
+	struct side a, b;
+	struct event event;
+	uint32_t number;
+
+	listen_at(&d);
+	ask(&a, &d, "one", 3, &event);
+	CHECK(fi_reject(d.pep, event.cm.info->handle, NULL, 0) == 0);
+	fi_freeinfo(event.cm.info);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(a.eq, &(struct fi_eq_err_entry) { 0 }, 0) > 0);
+	ask(&b, &d, "two", 3, &event);
+	open_ep(&d.s, event.cm.info);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+	CHECK(event_of(&b, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	close_side(&a);
+	close_side(&b);
+	close_door(&d);
+}
+
+CASE(cm_user_data_limits)
+{
+	struct side a;
+	size_t most = 0, len = sizeof(most);
+
+	open_side(&a, &MSG);
+	CHECK(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &len) == 0);
+	CHECK(most >= 56 && len == sizeof(most));
+	close_side(&a);
+}
+
+CASE_OURS(cm_too_much_user_data)
+{
+	static char data[300], said[512];
+	struct fi_eq_err_entry err = { .err_data = said, .err_data_size = sizeof(said) };
+	struct event event;
+	uint32_t number;
+	struct door d;
+	struct side a, b;
+	size_t most = 0, len = sizeof(most);
+
+	listen_at(&d);
+	open_side(&a, &MSG);
+	CHECK(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, &len) == 0 && most == 256);
+	CHECK(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, &most, sizeof(most)) < 0);
+	memset(data, 'd', sizeof(data));
+	CHECK(fi_connect(a.ep, d.name, data, 257) == -FI_EINVAL);
+	CHECK(fi_connect(a.ep, d.name, data, 256) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) == 16 + 256 && number == FI_CONNREQ);
+	CHECK(!memcmp(event.data, data, 256));
+	/* What is too much for a rejection is cut; an error never brings more than max_err_data. */
+	CHECK(fi_reject(d.pep, event.cm.info->handle, data, 300) == 0);
+	fi_freeinfo(event.cm.info);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.err_data_size == 256 && !memcmp(said, data, 256) && !said[256]);
+	CHECK(err.err_data_size <= a.info->domain_attr->max_err_data);
+	ask(&b, &d, "", 0, &event);
+	open_ep(&d.s, event.cm.info);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, data, 257) == -FI_EINVAL);
+	close_side(&a);
+	close_side(&b);
+	close_door(&d);
+}
+
+CASE(cm_traffic_before_connected)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+	char in[8];
+
+	listen_at(&d);
+	open_side(&a, &MSG);
+	/* Receives may be posted at any time. */
+	POST(fi_recv(a.ep, in, 8, NULL, 0, &contexts[0]));
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
+	open_ep(&d.s, event.cm.info);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	POST(fi_send(d.s.ep, "x", 1, NULL, 0, &contexts[1]));
+	done(&a, &d.s, &contexts[0]);
+	close_side(&a);
+	close_door(&d);
+}
+
+CASE_OURS(cm_send_before_connected)
+{
+	struct side a;
+
+	open_side(&a, &MSG);
+	CHECK(fi_send(a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_EOPBADSTATE);
+	CHECK(fi_inject(a.ep, "x", 1, 0) == -FI_EOPBADSTATE);
+	close_side(&a);
+}
+
+CASE(cm_shutdown_seen_by_peer)
+{
+	struct pair p;
+	struct event event;
+	uint32_t number;
+	int closing;
+
+	for (closing = 0; closing < 2; closing++) {
+		meet(&p, &MSG);
+		if (closing) {
+			CHECK(fi_close(&p.a.ep->fid) == 0);
+			p.a.ep = NULL;
+		} else {
+			CHECK(fi_shutdown(p.a.ep, 0) == 0);
+		}
+		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(event.cm.fid == &p.b.ep->fid);
+		part(&p);
+	}
+}
+
+/* Both sides hear of it if both shut down, whether at once or one after the other. */
+CASE(cm_shutdown_seen_by_both)
+{
+	struct pair p;
+	struct event event;
+	uint32_t number;
+	int later;
+
+	for (later = 0; later < 2; later++) {
+		meet(&p, &MSG);
+		CHECK(fi_shutdown(p.a.ep, 0) == 0);
+		if (later)
+			CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(fi_shutdown(p.b.ep, 0) == 0);
+		if (!later)
+			CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(event.cm.fid == &p.b.ep->fid);
+		CHECK(event_of(&p.a, &p.b, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(event.cm.fid == &p.a.ep->fid);
+		part(&p);
+	}
+}
+
+/* The next entry is a cancellation, and it is there already. */
+static void cancelled(struct side *s, void *context)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err = { 0 };
+
+	CHECK(fi_cq_read(s->cq, &entry, 1) == -FI_EAVAIL);
+	CHECK(fi_cq_readerr(s->cq, &err, 0) == 1 && err.err == FI_ECANCELED && err.op_context == context);
+}
+
+CASE_OURS(cm_shutdown_rules)
+{
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	char in[3][8];
+	int i;
+
+	meet(&p, &MSG);
+	CHECK(fi_shutdown(p.a.ep, 1) == -FI_EINVAL);
+	/* An entry that is there and has not been read. */
+	POST(fi_recv(p.a.ep, in[0], 8, NULL, 0, &contexts[2]));
+	POST(fi_send(p.b.ep, "x", 1, NULL, 0, &contexts[3]));
+	done(&p.b, &p.a, &contexts[3]);
+	while (fi_cq_read(p.a.cq, NULL, 0) == -FI_EAGAIN)
+		fi_cq_read(p.b.cq, NULL, 0);
+	for (i = 0; i < 2; i++)
+		POST(fi_recv(p.a.ep, in[1 + i], 8, NULL, 0, &contexts[i]));
+	CHECK(fi_shutdown(p.a.ep, 0) == 0);
+	CHECK(fi_cq_read(p.a.cq, &entry, 1) == 1 && entry.op_context == &contexts[2]);
+	/* What was cancelled is in the queue when the call returns, and nothing comes after it. */
+	for (i = 0; i < 2; i++)
+		cancelled(&p.a, &contexts[i]);
+	quiet(&p.a, &p.b);
+	part(&p);
+}
+
+/* The same for sends that wait for the peer. */
+CASE_OURS(cm_shutdown_is_the_last_word)
+{
+	static char big[600000];
+	struct iovec iov = { big, 1 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1 };
+	struct pair p;
+	int i;
+
+	/* One is announced and has no receive, one waits to be matched, one for the peer to have it. */
+	meet(&p, &MSG);
+	POST(fi_send(p.a.ep, big, sizeof(big), NULL, 0, &contexts[0]));
+	msg.context = &contexts[1];
+	POST(fi_sendmsg(p.a.ep, &msg, FI_MATCH_COMPLETE));
+	quiet(&p.a, &p.b);
+	msg.context = &contexts[2];
+	POST(fi_sendmsg(p.a.ep, &msg, FI_TRANSMIT_COMPLETE));
+	CHECK(fi_shutdown(p.a.ep, 0) == 0);
+	for (i = 0; i < 3; i++)
+		cancelled(&p.a, &contexts[i]);
+	quiet(&p.a, &p.b);
+	part(&p);
+}
+
+static char big[32 << 20], in[32 << 20];
+
+/* A connection on which a message is partly under way. */
+static void send_in_part(struct pair *p)
+{
+	double end;
+
+	meet(p, &MSG);
+	memset(big, 'b', sizeof(big));
+	memset(in, 0, sizeof(in));
+	POST(fi_recv(p->b.ep, in, sizeof(in), NULL, 0, &contexts[1]));
+	POST(fi_send(p->a.ep, big, sizeof(big), NULL, 0, &contexts[0]));
+	for (end = seconds() + 10; !in[0] && seconds() < end;) {
+		fi_cq_read(p->a.cq, NULL, 0);
+		fi_cq_read(p->b.cq, NULL, 0);
+	}
+	CHECK(in[0] == 'b' && in[sizeof(in) - 1] == 0);
+}
+
+/* A send whose bytes are partly under way cannot be taken back: it ends once, with the connection. */
+CASE_OURS(cm_shutdown_with_bytes_under_way)
+{
+	struct pair p;
+
+	send_in_part(&p);
+	CHECK(fi_shutdown(p.a.ep, 0) == 0);
+	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
+	/* The buffer is the program's again. */
+	memset(big, 'x', sizeof(big));
+	CHECK(failed(&p.b, &p.a, FI_ECONNRESET).op_context == &contexts[1]);
+	CHECK(!memchr(in, 'x', sizeof(in)));
+	quiet(&p.a, &p.b);
+	quiet(&p.b, &p.a);
+	part(&p);
+}
+
+/* Cancelled or dropped: in either case there is nothing to come. */
+CASE_OURS(cm_shutdown_leaves_nothing_to_come)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err = { 0 };
+	struct pair p;
+
+	send_in_part(&p);
+	CHECK(fi_shutdown(p.a.ep, 0) == 0);
+	if (fi_cq_read(p.a.cq, &entry, 1) == -FI_EAVAIL)
+		CHECK(fi_cq_readerr(p.a.cq, &err, 0) == 1 && err.err == FI_ECANCELED);
+	failed(&p.b, &p.a, FI_ECONNRESET);
+	quiet(&p.a, &p.b);
+	part(&p);
+}
+
+CASE_OURS(msg_peer_death_disables)
+{
+	struct pair p;
+	struct event event;
+	uint32_t number;
+	char in[8];
+
+	meet(&p, &MSG);
+	POST(fi_recv(p.a.ep, in, 8, NULL, 0, &contexts[0]));
+	CHECK(fi_close(&p.b.ep->fid) == 0);
+	p.b.ep = NULL;
+	CHECK(event_of(&p.a, &p.b, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+	/* What was pending is over, and nothing new is taken. */
+	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
+	CHECK(fi_send(p.a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_ENOTCONN);
+	CHECK(fi_recv(p.a.ep, in, 8, NULL, 0, &contexts[0]) == -FI_ENOTCONN);
+	/* It stays so. */
+	CHECK(fi_enable(p.a.ep) == -FI_EOPBADSTATE);
+	part(&p);
+}
+
+/* The same if the peer does not say good-bye. */
+CASE_OURS(msg_killed_peer_disables)
+{
+	struct event event;
+	uint32_t number;
+	struct door d;
+	struct side a;
+	int ends[2];
+	char in[8];
+	pid_t child;
+
+	CHECK(pipe(ends) == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		/* Not for ever, whatever becomes of the parent. */
+		alarm(30);
+		listen_at(&d);
+		CHECK(write(ends[1], d.name, sizeof(d.name)) == (ssize_t) sizeof(d.name));
+		CHECK(event_of(&d.s, NULL, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
+		open_ep(&d.s, event.cm.info);
+		CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+		for (;;)
+			fi_eq_read(d.s.eq, &number, &event, sizeof(event), 0);
+	}
+	CHECK(read(ends[0], d.name, sizeof(d.name)) == (ssize_t) sizeof(d.name));
+	open_side(&a, &MSG);
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&a, NULL, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	POST(fi_recv(a.ep, in, 8, NULL, 0, &contexts[0]));
+	CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+	CHECK(event_of(&a, NULL, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+	CHECK(failed(&a, NULL, FI_ECONNRESET).op_context == &contexts[0]);
+	CHECK(fi_send(a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_ENOTCONN);
+	close_side(&a);
+}
+
+CASE(cm_getname_getpeer_rules)
+{
+	struct pair p;
+	char name[64], other[64];
+	size_t len = 0, full;
+
+	meet(&p, &RDM);
+	CHECK(fi_getname(&p.a.ep->fid, NULL, &len) == -FI_ETOOSMALL);
+	CHECK(len == p.a.len);
+	memset(name, 'x', sizeof(name));
+	full = len;
+	len = 4;
+	CHECK(fi_getname(&p.a.ep->fid, name, &len) == -FI_ETOOSMALL && len == full);
+	CHECK(!memcmp(name, p.a.name, 4) && name[4] == 'x');
+	part(&p);
+	meet(&p, &MSG);
+	len = sizeof(name);
+	CHECK(fi_getpeer(p.a.ep, name, &len) == 0);
+	full = sizeof(other);
+	CHECK(fi_getname(&p.b.ep->fid, other, &full) == 0);
+	CHECK(len == full && !memcmp(name, other, 8));
+	memset(name, 'x', sizeof(name));
+	len = 2;
+	CHECK(fi_getpeer(p.a.ep, name, &len) == -FI_ETOOSMALL && len == full);
+	CHECK(!memcmp(name, other, 2) && name[2] == 'x');
+	part(&p);
+}
+
+CASE_OURS(cm_setname_rules)
+{
+	struct side s;
+	struct fid_pep *pep;
+	char name[64];
+	size_t len = sizeof(name);
+
+	open_domain(&s, &MSG);
+	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
+	/* Without a port one is assigned. */
+	CHECK(fi_setname(&pep->fid, s.info->src_addr, s.info->src_addrlen) == 0);
+	CHECK(fi_setname(&pep->fid, "bad", 3) == -FI_EINVAL);
+	/* An address that was given is told before it is in use. */
+	CHECK(fi_getname(&pep->fid, name, &len) == 0 && (name[2] || name[3]));
+	len = sizeof(name);
+	CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0 && fi_listen(pep) == 0);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0);
+	CHECK(name[2] || name[3]);
+	CHECK(fi_setname(&pep->fid, name, len) == -FI_EOPBADSTATE);
+	CHECK(fi_close(&pep->fid) == 0);
+	close_side(&s);
+}
+
+/* A passive endpoint that listens and lets so many requests wait. */
+static void listen_with_backlog(struct door *d, int backlog, int at_once)
+{
+	open_domain(&d->s, &MSG);
+	CHECK(fi_passive_ep(d->s.fabric, d->s.info, &d->pep, &contexts[9]) == 0);
+	CHECK(fi_pep_bind(d->pep, &d->s.eq->fid, 0) == 0);
+	if (at_once)
+		CHECK(fi_control(&d->pep->fid, FI_BACKLOG, &backlog) == 0);
+	CHECK(fi_listen(d->pep) == 0);
+	if (!at_once)
+		CHECK(fi_control(&d->pep->fid, FI_BACKLOG, &backlog) == 0);
+	d->len = sizeof(d->name);
+	CHECK(fi_getname(&d->pep->fid, d->name, &d->len) == 0);
+}
+
+/* A side that connects is told that there is no room for its request. */
+static void turned_away(struct door *d)
+{
+	struct fi_eq_err_entry err = { 0 };
+	struct event event;
+	struct side a;
+	uint32_t number;
+	char text[200] = "";
+
+	open_side(&a, &MSG);
+	CHECK(fi_connect(a.ep, d->name, NULL, 0) == 0);
+	CHECK(event_of(&a, &d->s, &number, &event, sizeof(event)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.err == FI_ECONNREFUSED && err.fid == &a.ep->fid);
+	/* The application has not said that: there is no data of it, but a reason. */
+	CHECK(err.err_data_size == 0);
+	fi_eq_strerror(a.eq, err.prov_errno, err.err_data, text, sizeof(text));
+	CHECK(strstr(text, "too many connections wait"));
+	close_side(&a);
+	/* And the application has not heard of it. */
+	CHECK(fi_eq_read(d->s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
+}
+
+CASE_OURS(cm_backlog_bounds_what_waits)
+{
+	struct side a[3];
+	struct door d;
+	struct event asked[3];
+	uint32_t number;
+	int round, i, none = -1, least = 0, most = 1 << 30;
+
+	for (round = 0; round < 2; round++) {
+		listen_with_backlog(&d, 2, round);
+		for (i = 0; i < 2; i++)
+			ask(&a[i], &d, "", 0, &asked[i]);
+		/* Two requests wait for an answer. */
+		turned_away(&d);
+		turned_away(&d);
+		/* An answer makes room for one, whether it is no or yes. */
+		CHECK(fi_reject(d.pep, asked[0].cm.info->handle, NULL, 0) == 0);
+		fi_freeinfo(asked[0].cm.info);
+		ask(&a[2], &d, "", 0, &asked[2]);
+		turned_away(&d);
+		open_ep(&d.s, asked[1].cm.info);
+		fi_freeinfo(asked[1].cm.info);
+		turned_away(&d);
+		CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+		CHECK(event_of(&d.s, &a[1], &number, &asked[1], sizeof(asked[1])) > 0 && number == FI_CONNECTED);
+		close_side(&a[0]);
+		ask(&a[0], &d, "", 0, &asked[0]);
+		turned_away(&d);
+		/* A number may be anything but negative: none is taken for one, and very many for the most there may be. */
+		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, &none) == -FI_EINVAL);
+		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, NULL) == -FI_EINVAL);
+		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, &most) == 0);
+		fi_freeinfo(asked[0].cm.info);
+		fi_freeinfo(asked[2].cm.info);
+		for (i = 0; i < 3; i++)
+			close_side(&a[i]);
+		close_door(&d);
+	}
+	listen_with_backlog(&d, least, 1);
+	ask(&a[0], &d, "", 0, &asked[0]);
+	turned_away(&d);
+	fi_freeinfo(asked[0].cm.info);
+	close_side(&a[0]);
+	close_door(&d);
+}
+
+CASE_OURS(info_handle_opens_endpoint)
+{
+	struct side s;
+	struct fid_pep *pep;
+	struct fid_ep *ep;
+	struct fi_info *info;
+	char name[64], other[64];
+	size_t len = sizeof(name), full = sizeof(other);
+
+	open_domain(&s, &MSG);
+	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0);
+	info = fi_dupinfo(s.info);
+	info->handle = &pep->fid;
+	/* The address moves to the endpoint; the passive one can only be closed. */
+	CHECK(fi_endpoint(s.domain, info, &ep, NULL) == 0);
+	CHECK(fi_getname(&ep->fid, other, &full) == 0 && len == full && !memcmp(name, other, len));
+	CHECK(fi_listen(pep) < 0);
+	CHECK(fi_close(&pep->fid) == 0);
+	CHECK(fi_close(&ep->fid) == 0);
+	info->handle = &s.domain->fid;
+	CHECK(fi_endpoint(s.domain, info, &ep, NULL) < 0);
+	fi_freeinfo(info);
+	close_side(&s);
+}
+
+CASE_OURS(refused_endpoint_leaves_the_passive_one)
+{
+	struct fi_info *info;
+	struct fid_pep *pep;
+	struct fid_ep *ep;
+	char name[64], other[64];
+	size_t len = sizeof(name), full = sizeof(other);
+	struct side s;
+
+	open_domain(&s, &MSG);
+	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
+	CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0);
+	CHECK(fi_getname(&pep->fid, name, &len) == 0);
+	info = fi_dupinfo(s.info);
+	info->handle = &pep->fid;
+	info->tx_attr->tclass = 0x7777;
+	CHECK(fi_endpoint(s.domain, info, &ep, NULL) == -FI_EINVAL);
+	CHECK(fi_listen(pep) == 0);
+	CHECK(fi_getname(&pep->fid, other, &full) == 0 && len == full && !memcmp(name, other, len));
+	CHECK(fi_close(&pep->fid) == 0);
+	fi_freeinfo(info);
+	close_side(&s);
+}
+
+CASE(ep_connect_and_accept_enable)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+	char in[8];
+
+	listen_at(&d);
+	open_domain(&a, &MSG);
+	CHECK(fi_endpoint(a.domain, a.info, &a.ep, &a) == 0);
+	CHECK(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_ep_bind(a.ep, &a.eq->fid, 0) == 0);
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
+	CHECK(fi_endpoint(d.s.domain, event.cm.info, &d.s.ep, NULL) == 0);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_ep_bind(d.s.ep, &d.s.cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_ep_bind(d.s.ep, &d.s.eq->fid, 0) == 0);
+	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	POST(fi_recv(d.s.ep, in, 8, NULL, 0, &contexts[0]));
+	POST(fi_send(a.ep, "x", 1, NULL, 0, &contexts[1]));
+	done(&d.s, &a, &contexts[0]);
+	close_side(&a);
+	close_door(&d);
+}
+
+CASE_OURS(cm_accept_needs_the_request)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+	struct fid_ep *other;
+
+	listen_at(&d);
+	ask(&a, &d, "", 0, &event);
+	CHECK(fi_endpoint(d.s.domain, d.s.info, &other, NULL) == 0);
+	CHECK(fi_ep_bind(other, &d.s.cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_ep_bind(other, &d.s.eq->fid, 0) == 0);
+	CHECK(fi_enable(other) == 0 && fi_accept(other, NULL, 0) == -FI_EOPBADSTATE);
+	CHECK(fi_close(&other->fid) == 0);
+	open_ep(&d.s, event.cm.info);
+	/* One request, one endpoint. */
+	CHECK(fi_endpoint(d.s.domain, event.cm.info, &other, NULL) == -FI_EINVAL);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	close_side(&a);
+	close_door(&d);
+}
+
+/* The address of an active endpoint is the one that it was given, before and after it connects, and for its peer. */
+static void connects_from(struct fi_info *info)
+{
+	struct door d;
+	struct side a;
+	struct event event;
+	uint32_t number;
+	char before[64], after[64], seen[64];
+	size_t len = sizeof(before), full = sizeof(after), told = sizeof(seen);
+
+	listen_at(&d);
+	open_domain(&a, &MSG);
+	open_ep(&a, info);
+	CHECK(fi_getname(&a.ep->fid, before, &len) == 0);
+	if (info->src_addr)
+		CHECK(len == info->src_addrlen);
+	CHECK(fi_connect(a.ep, d.name, NULL, 0) == 0);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) >= 16 && number == FI_CONNREQ);
+	CHECK(event.cm.info->dest_addrlen == len && !memcmp(event.cm.info->dest_addr, before, len));
+	open_ep(&d.s, event.cm.info);
+	fi_freeinfo(event.cm.info);
+	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
+	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
+	CHECK(fi_getname(&a.ep->fid, after, &full) == 0 && full == len && !memcmp(before, after, len));
+	CHECK(fi_getpeer(d.s.ep, seen, &told) == 0 && told == len && !memcmp(before, seen, len));
+	close_side(&a);
+	close_door(&d);
+}
+
+CASE_OURS(cm_connects_from_its_address)
+{
+	struct fi_info *info = find(&MSG);
+
+	connects_from(info);
+	fi_freeinfo(info);
+}
+
+CASE_OURS(cm_connects_from_the_port_it_was_given)
+{
+	struct fi_info *info = find(&MSG);
+	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(addr);
+	int probe = socket(AF_INET, SOCK_STREAM, 0);
+
+	/* A port that is free. */
+	CHECK(bind(probe, (struct sockaddr *) &addr, len) == 0);
+	CHECK(getsockname(probe, (struct sockaddr *) &addr, &len) == 0);
+	close(probe);
+	CHECK(info->src_addrlen == sizeof(addr));
+	memcpy(info->src_addr, &addr, sizeof(addr));
+	connects_from(info);
+	fi_freeinfo(info);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Sizes that an application lowers with fi_setopt (fi_endpoint(3)): they bind the calls of their kind and no others. */
+#include "case.h"
+
+#if !FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 0))
+/* Older headers do not know them yet. */
+enum {
+	FI_OPT_MAX_MSG_SIZE = 12,
+	FI_OPT_MAX_TAGGED_SIZE = 13,
+	FI_OPT_INJECT_MSG_SIZE = 16,
+	FI_OPT_INJECT_TAGGED_SIZE = 17,
+};
+#endif
+
+static int set_size(struct side *s, int option, size_t size)
+{
+	return fi_setopt(&s->ep->fid, FI_OPT_ENDPOINT, option, &size, sizeof(size));
+}
+
+static size_t size_of(struct side *s, int option)
+{
+	size_t size = 0, len = sizeof(size);
+
+	CHECK(fi_getopt(&s->ep->fid, FI_OPT_ENDPOINT, option, &size, &len) == 0 && len == sizeof(size));
+	return size;
+}
+
+/* A message arrives, so that the link is there and short messages leave at once. */
+static void warm_up(struct pair *p)
+{
+	static char in[8];
+
+	POST(fi_trecv(p->b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+	POST(fi_tsend(p->a.ep, "x", 1, NULL, p->to_b, 1, &contexts[1]));
+	done(&p->a, &p->b, &contexts[1]);
+	done(&p->b, &p->a, &contexts[0]);
+}
+
+static void arrives(struct pair *p, ssize_t sent, size_t len, int injected)
+{
+	CHECK(sent == 0);
+	if (!injected)
+		done(&p->a, &p->b, &contexts[1]);
+	CHECK(done(&p->b, &p->a, &contexts[0]).len == len);
+}
+
+static const struct want *kinds_of_endpoint(int i)
+{
+	static const struct want kinds[] = { { .caps = FI_TAGGED }, { .caps = FI_TAGGED, .type = FI_EP_MSG } };
+
+	return i < 2 ? &kinds[i] : NULL;
+}
+
+/* Message and tagged message, each with its own limit, through every call that sends. */
+CASE_OURS(ep_max_size_options_bind_sends)
+{
+	static char out[4096], in[4096];
+	struct iovec iov = { out, 101 };
+	int i;
+
+	for (i = 0; kinds_of_endpoint(i); i++) {
+		struct pair p;
+		struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+		struct fi_msg_tagged tagged = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1], .tag = 1 };
+
+		meet(&p, kinds_of_endpoint(i));
+		warm_up(&p);
+		msg.addr = tagged.addr = p.to_b;
+		CHECK(size_of(&p.a, FI_OPT_MAX_MSG_SIZE) == p.a.info->ep_attr->max_msg_size);
+		CHECK(set_size(&p.a, FI_OPT_MAX_MSG_SIZE, 100) == 0);
+		CHECK(size_of(&p.a, FI_OPT_MAX_MSG_SIZE) == 100);
+		CHECK(fi_send(p.a.ep, out, 101, NULL, p.to_b, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_sendv(p.a.ep, &iov, NULL, 1, p.to_b, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_sendmsg(p.a.ep, &msg, 0) == -FI_EMSGSIZE);
+		CHECK(fi_senddata(p.a.ep, out, 101, NULL, 7, p.to_b, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_inject(p.a.ep, out, 101, p.to_b) == -FI_EMSGSIZE);
+		CHECK(fi_injectdata(p.a.ep, out, 101, 7, p.to_b) == -FI_EMSGSIZE);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		arrives(&p, fi_send(p.a.ep, out, 100, NULL, p.to_b, &contexts[1]), 100, 0);
+		/* A tagged message has a limit of its own. */
+		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+		arrives(&p, fi_tsend(p.a.ep, out, 101, NULL, p.to_b, 1, &contexts[1]), 101, 0);
+		CHECK(set_size(&p.a, FI_OPT_MAX_TAGGED_SIZE, 50) == 0);
+		iov.iov_len = 51;
+		CHECK(fi_tsend(p.a.ep, out, 51, NULL, p.to_b, 1, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_tsendv(p.a.ep, &iov, NULL, 1, p.to_b, 1, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_tsendmsg(p.a.ep, &tagged, 0) == -FI_EMSGSIZE);
+		CHECK(fi_tsenddata(p.a.ep, out, 51, NULL, 7, p.to_b, 1, &contexts[1]) == -FI_EMSGSIZE);
+		CHECK(fi_tinject(p.a.ep, out, 51, p.to_b, 1) == -FI_EMSGSIZE);
+		CHECK(fi_tinjectdata(p.a.ep, out, 51, 7, p.to_b, 1) == -FI_EMSGSIZE);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		arrives(&p, fi_send(p.a.ep, out, 51, NULL, p.to_b, &contexts[1]), 51, 0);
+		iov.iov_len = 101;
+		/* Back to what the endpoint can do, and not beyond. */
+		CHECK(set_size(&p.a, FI_OPT_MAX_MSG_SIZE, p.a.info->ep_attr->max_msg_size) == 0);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		arrives(&p, fi_send(p.a.ep, out, 4096, NULL, p.to_b, &contexts[1]), 4096, 0);
+		part(&p);
+	}
+}
+
+CASE_OURS(ep_inject_size_options_bind_injects)
+{
+	static char out[4096], in[4096];
+	struct iovec iov = { out, 9 };
+	int i;
+
+	for (i = 0; kinds_of_endpoint(i); i++) {
+		struct pair p;
+		struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .context = &contexts[1] };
+
+		meet(&p, kinds_of_endpoint(i));
+		warm_up(&p);
+		msg.addr = p.to_b;
+		CHECK(size_of(&p.a, FI_OPT_INJECT_MSG_SIZE) == p.a.info->tx_attr->inject_size);
+		CHECK(set_size(&p.a, FI_OPT_INJECT_MSG_SIZE, 8) == 0);
+		CHECK(fi_inject(p.a.ep, out, 9, p.to_b) == -FI_EMSGSIZE);
+		CHECK(fi_sendmsg(p.a.ep, &msg, FI_INJECT) == -FI_EMSGSIZE);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		arrives(&p, fi_inject(p.a.ep, out, 8, p.to_b), 8, 1);
+		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		arrives(&p, fi_send(p.a.ep, out, 9, NULL, p.to_b, &contexts[1]), 9, 0);
+		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+		arrives(&p, fi_tinject(p.a.ep, out, 9, p.to_b, 1), 9, 1);
+		CHECK(set_size(&p.a, FI_OPT_INJECT_TAGGED_SIZE, 0) == 0);
+		CHECK(fi_tinject(p.a.ep, out, 1, p.to_b, 1) == -FI_EMSGSIZE);
+		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
+		arrives(&p, fi_tinject(p.a.ep, NULL, 0, p.to_b, 1), 0, 1);
+		part(&p);
+	}
+}
+
+/* What an application wrote into its info before it opened the endpoint is what the endpoint can do. */
+CASE_OURS(ep_size_options_stay_below_the_info)
+{
+	struct side s;
+	struct fid_ep *ep;
+
+	open_domain(&s, &RDM);
+	s.info->ep_attr->max_msg_size = 1000;
+	s.info->tx_attr->inject_size = 64;
+	open_ep(&s, s.info);
+	CHECK(size_of(&s, FI_OPT_MAX_MSG_SIZE) == 1000 && size_of(&s, FI_OPT_MAX_TAGGED_SIZE) == 1000);
+	CHECK(set_size(&s, FI_OPT_MAX_MSG_SIZE, 1001) == -FI_EINVAL);
+	CHECK(set_size(&s, FI_OPT_MAX_TAGGED_SIZE, 1001) == -FI_EINVAL);
+	CHECK(set_size(&s, FI_OPT_INJECT_MSG_SIZE, 65) == -FI_EINVAL);
+	CHECK(set_size(&s, FI_OPT_INJECT_TAGGED_SIZE, 65) == -FI_EINVAL);
+	CHECK(size_of(&s, FI_OPT_MAX_MSG_SIZE) == 1000 && size_of(&s, FI_OPT_INJECT_MSG_SIZE) == 64);
+	/* An alias is another name of the same endpoint. */
+	CHECK(fi_ep_alias(s.ep, &ep, FI_TRANSMIT) == 0);
+	CHECK(set_size(&s, FI_OPT_MAX_MSG_SIZE, 10) == 0);
+	CHECK(fi_send(ep, contexts, 11, NULL, insert(&s, s.name), NULL) == -FI_EMSGSIZE);
+	CHECK(fi_close(&ep->fid) == 0);
+	close_side(&s);
+}
+
+CASE_OURS(ep_size_options_of_datagrams)
+{
+	struct want w = { .type = FI_EP_DGRAM };
+	static char out[4096];
+	struct pair p;
+
+	meet(&p, &w);
+	CHECK(set_size(&p.a, FI_OPT_MAX_MSG_SIZE, 100) == 0 && set_size(&p.a, FI_OPT_INJECT_MSG_SIZE, 10) == 0);
+	CHECK(fi_send(p.a.ep, out, 101, NULL, p.to_b, &contexts[1]) == -FI_EMSGSIZE);
+	CHECK(fi_inject(p.a.ep, out, 11, p.to_b) == -FI_EMSGSIZE);
+	CHECK(fi_inject(p.a.ep, out, 10, p.to_b) == 0);
+	POST(fi_send(p.a.ep, out, 100, NULL, p.to_b, &contexts[1]));
+	done(&p.a, &p.b, &contexts[1]);
+	CHECK(set_size(&p.a, FI_OPT_MAX_TAGGED_SIZE, 1) == -FI_ENOPROTOOPT);
+	part(&p);
+}

@@ -1,0 +1,163 @@
+//! Peers that have used up their credit with unexpected messages: while a receive is posted that such a peer could
+//! fill, it gets more, for the message that fits may be the next. Where the account is full, receives that no other peer can
+//! fill fail with the reason instead of waiting for ever.
+
+use super::engine::{Engine, Work};
+use super::state::PeerId;
+use crate::matching::Source;
+use crate::transport::{Down, LinkId};
+use ofi_core::param::{Param, ParamKind};
+use ofi_core::{Cause, Errno};
+use ofi_sync::account::Account;
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+
+/// How much an endpoint may hold for its peers.
+pub const PEER_MEMORY: Param = Param {
+    name: "FI_OFI_PEER_MEMORY",
+    kind: ParamKind::Size,
+    help: "Bytes that an endpoint holds for its peers at most: messages that no receive has asked for, those of peers that \
+           have gone, connections that have not said who they are, and output that a peer does not read; besides, each \
+           connection may hold 64 KiB and 64 messages (default: 268435456; at least 1048576)",
+};
+
+/// [`PEER_MEMORY`] unless it is set.
+const DEFAULT: u64 = 256 << 20;
+/// The least that it may be set to.
+const LEAST: u64 = 1 << 20;
+
+/// The account of a new endpoint, with the limit that [`PEER_MEMORY`] sets.
+pub fn peer_account() -> Arc<Account> {
+    let limit = usize::try_from(PEER_MEMORY.number(DEFAULT).max(LEAST)).unwrap_or(usize::MAX);
+    Arc::new(Account::new(limit))
+}
+
+/// What became of a peer without credit.
+enum Relief {
+    /// It has what it needs.
+    Granted,
+    /// It would get it if there were room.
+    Starved,
+    /// Nobody wants what it has.
+    Waits,
+}
+
+impl<K: LockKind> Engine<K> {
+    /// A peer says that the message that is next costs more than its credit.
+    pub(super) fn handle_blocked(&mut self, id: LinkId, bytes: u64) {
+        let Some(link) = self.link(id) else { return };
+        // More than the longest message costs is never needed: what a peer says beyond that does not count.
+        let most = super::credit::cost_of(link.credit.eager());
+        let peer = link.peer;
+        if link.blocked.replace(bytes.min(most)).is_none() {
+            link.credit.set_prompt(true);
+            self.blocked.push(id);
+            self.watch_posts();
+        }
+        let is_wanted = self.is_wanted(peer);
+        if matches!(self.relieve(id, is_wanted), Relief::Starved) {
+            self.note_starved(&[peer]);
+        }
+    }
+
+    /// A receive is posted that the peer could fill.
+    fn is_wanted(&self, peer: PeerId) -> bool {
+        self.lanes.iter().any(|lane| lane.posted_of(|src| src.covers(peer)).next().is_some())
+    }
+
+    /// Memory became free, or a receive may be for another peer than before: blocked peers may get more.
+    #[cold]
+    pub(super) fn relieve_all(&mut self) {
+        self.freed = false;
+        self.starved_at = None;
+        for id in self.blocked.clone() {
+            if let Some(link) = self.link(id) {
+                link.starved = false;
+            }
+        }
+        self.relieve_where(None);
+    }
+
+    /// A receive or a peek takes messages from that source: blocked peers that it covers may get more.
+    pub(super) fn relieve_for(&mut self, src: Source) {
+        if self.freed {
+            self.relieve_all();
+        }
+        self.relieve_where(Some(src));
+    }
+
+    /// Gives more to the blocked peers that a source covers, or to all that a posted receive is for.
+    fn relieve_where(&mut self, wanted: Option<Source>) {
+        let mut starved = Vec::new();
+        let mut at = 0;
+        while let Some(&id) = self.blocked.get(at) {
+            let Some(peer) = self.link(id).map(|link| link.peer) else { break };
+            let is_wanted = match wanted {
+                Some(src) => src.covers(peer),
+                None => self.is_wanted(peer),
+            };
+            match self.relieve(id, is_wanted) {
+                // It is in the list no more.
+                Relief::Granted => continue,
+                Relief::Starved => starved.push(peer),
+                Relief::Waits => {}
+            }
+            at += 1;
+        }
+        if !starved.is_empty() {
+            self.note_starved(&starved);
+        }
+    }
+
+    /// These peers did not get what they need: the account is looked at until it has room.
+    fn note_starved(&mut self, peers: &[PeerId]) {
+        self.starved_at = Some(self.config.account.used());
+        self.work.add(Work::DEFERRED);
+        self.fail_starved(peers);
+    }
+
+    fn relieve(&mut self, id: LinkId, is_wanted: bool) -> Relief {
+        self.grant(id);
+        let Some(Some(link)) = self.links.get_mut(id.index()) else { return Relief::Waits };
+        let Some(need) = link.blocked else { return Relief::Waits };
+        if link.credit.promised() < need {
+            if !is_wanted {
+                // It may hold what it sent, and waits as any sender does.
+                return Relief::Waits;
+            }
+            if !link.credit.extend(need, &self.config.account) {
+                link.starved = true;
+                return Relief::Starved;
+            }
+        }
+        link.starved = false;
+        link.blocked = None;
+        link.credit.set_prompt(false);
+        self.unblock(id);
+        self.list(id);
+        Relief::Granted
+    }
+
+    /// The account is full: receives that only these peers could fill, or those like them, will not be filled.
+    #[cold]
+    fn fail_starved(&mut self, peers: &[PeerId]) {
+        let all = self.links.iter().flatten().all(|link| link.starved);
+        let is_lost = |src: Source| match src.one() {
+            Some(peer) => peers.contains(&peer),
+            None => all && src == Source::ANY,
+        };
+        let keys: Vec<u32> = self.lanes.iter().flat_map(|lane| lane.posted_of(is_lost)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        let limit = self.config.account.limit();
+        let text = format!(
+            "messages that no receive asked for fill the {limit} bytes that the endpoint may hold for its peers ({})",
+            PEER_MEMORY.name
+        );
+        let why = Down::new(Cause::NoMemory, Errno::ENOBUFS, text);
+        for key in keys {
+            self.fail_posted(key, &why);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! How much a peer may send: credit in bytes, which each message costs with an overhead for the entry that holds it while
+//! nobody wants it. A link has a window, of which a part is its own whatever others hold; the rest, and what a link gets
+//! beyond its window while a receive waits for it, is charged to the endpoint's account.
+//! Invariant: what the peer may still send, what it sent and is held, and what is to be returned add up to the window and
+//! what was added to it.
+
+use crate::frame::{MOST_EAGER, Violation};
+use crate::hello::Grant;
+use ofi_sync::account::Account;
+
+/// What a message costs besides its bytes: at least what the entry takes that holds it.
+pub const OVERHEAD: u64 = 128;
+/// What an open link may always hold, outside the account: 64 KiB of 64 messages.
+pub const GUARANTEED: u64 = (64 << 10) + 64 * OVERHEAD;
+// What fi_getinfo promises is true of every link.
+const _: () = assert!(ofi_core::negotiate::EARLY_BYTES as u64 + 64 * OVERHEAD <= GUARANTEED);
+/// The part of a window that is charged to the account, at most.
+const MOST_SHARED: u64 = 2 << 20;
+/// A new link gets this part of what windows may still take.
+const SHARE: u64 = 32;
+/// The longest message that comes unasked over a link that has only what is guaranteed, in bytes: two of them fit.
+const LEAST_EAGER: u64 = 32 << 10;
+/// What a link gets beyond its window at a time, at least and at most.
+const STEP: core::ops::RangeInclusive<u64> = (64 << 10)..=(8 << 20);
+
+/// What a message of `len` bytes costs.
+#[inline(always)]
+pub(super) const fn cost_of(len: usize) -> u64 {
+    len as u64 + OVERHEAD
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "64-bit machines alone are served")]
+const fn size(bytes: u64) -> usize {
+    bytes as usize
+}
+
+/// What a peer may send on a link.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    /// What it may still send.
+    left: u64,
+    /// Consumed, and not returned yet.
+    owed: u64,
+    /// It is time to return what is owed when there is so much of it.
+    return_at: u64,
+    /// To be granted by the next frame that says so.
+    due: u64,
+    /// What it got to begin with.
+    window: u64,
+    /// What it has beyond that.
+    extra: u64,
+    /// The peer waits for credit: what is consumed is returned at once.
+    prompt: bool,
+    /// The longest message that may come unasked, in bytes.
+    eager: u32,
+}
+
+impl Inbound {
+    /// A window as large as the account allows.
+    pub(super) fn open(account: &Account) -> Self {
+        // Half of the account is for windows, so that the other half is there for who needs more.
+        let free = account.room().saturating_sub(account.limit() / 2) as u64;
+        let shared = (free / SHARE).min(MOST_SHARED);
+        let shared = if account.try_charge(size(shared)) { shared } else { 0 };
+        let window = GUARANTEED + shared;
+        let eager = (window / 4).clamp(LEAST_EAGER, MOST_EAGER as u64);
+        let eager = u32::try_from(eager).unwrap_or(u32::MAX);
+        Self { left: window, owed: 0, return_at: window / 2, due: 0, window, extra: 0, prompt: false, eager }
+    }
+
+    /// Nothing may come.
+    pub(super) const fn none() -> Self {
+        Self { left: 0, owed: 0, return_at: u64::MAX, due: 0, window: GUARANTEED, extra: 0, prompt: false, eager: 0 }
+    }
+
+    /// What to tell the peer of it in the hello.
+    pub(super) const fn grant(&self) -> Grant {
+        Grant { bytes: self.window, eager: self.eager }
+    }
+
+    /// The longest message that may come unasked, in bytes.
+    #[inline(always)]
+    pub(super) const fn eager(&self) -> usize {
+        self.eager as usize
+    }
+
+    /// The peer sent a message of that cost.
+    #[inline]
+    pub(super) const fn charge(&mut self, cost: u64) -> Result<(), Violation> {
+        if self.left < cost {
+            return Err(Violation("the peer sent more than it was granted"));
+        }
+        self.left -= cost;
+        Ok(())
+    }
+
+    /// A message of that cost has been consumed. True if it is time for [`Self::settle`].
+    #[inline]
+    pub(super) const fn consumed(&mut self, cost: u64) -> bool {
+        self.owed += cost;
+        self.owed >= self.return_at
+    }
+
+    /// Both in one, for a message that is consumed as it comes. None if it was not granted, and then nothing has happened.
+    #[inline(always)]
+    pub(super) fn pass(&mut self, cost: u64) -> Option<bool> {
+        self.charge(cost).ok()?;
+        Some(self.consumed(cost))
+    }
+
+    /// What was consumed is given back: to the account first, then to the peer. Returns what the account got.
+    pub(super) fn settle(&mut self, account: &Account) -> u64 {
+        let freed = self.extra.min(self.owed);
+        if freed > 0 {
+            account.release(size(freed));
+            self.extra -= freed;
+            self.owed -= freed;
+            self.set_return();
+        }
+        self.due += core::mem::take(&mut self.owed);
+        freed
+    }
+
+    /// What is consumed goes back piece by piece while the account or the peer waits for it.
+    const fn set_return(&mut self) {
+        self.return_at = if self.extra > 0 || self.prompt { 0 } else { self.window / 2 };
+    }
+
+    /// Whether the peer waits for credit.
+    pub(super) const fn set_prompt(&mut self, prompt: bool) {
+        self.prompt = prompt;
+        self.set_return();
+    }
+
+    /// What the peer may send, or will be told that it may.
+    pub(super) const fn promised(&self) -> u64 {
+        self.left + self.due
+    }
+
+    /// Lets the peer send `need` at once in all, beyond its window if the account has room. False if it has not.
+    pub(super) fn extend(&mut self, need: u64, account: &Account) -> bool {
+        let least = need.saturating_sub(self.promised());
+        let step = self.extra.clamp(*STEP.start(), *STEP.end()).min(account.room() as u64);
+        let more = least.max(step);
+        if !account.try_charge(size(more)) {
+            return false;
+        }
+        self.extra += more;
+        self.due += more;
+        self.set_return();
+        true
+    }
+
+    /// Whether there is something to grant.
+    pub(super) const fn is_due(&self) -> bool {
+        self.due > 0
+    }
+
+    /// Grants what is due: from now on the peer may send it.
+    pub(super) const fn take_due(&mut self) -> u64 {
+        let due = self.due;
+        self.due = 0;
+        self.left += due;
+        due
+    }
+
+    /// The link is no more: its part of the account is free.
+    pub(super) fn close(&self, account: &Account) {
+        account.release(size(self.window - GUARANTEED + self.extra));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMIT: usize = 256 << 20;
+
+    #[test]
+    fn a_peer_that_sends_more_than_granted_is_noticed() {
+        let mut credit = Inbound::open(&Account::new(0));
+        assert_eq!(credit.grant(), Grant { bytes: GUARANTEED, eager: 32 << 10 });
+        assert!(credit.charge(GUARANTEED - 1).is_ok());
+        assert!(credit.charge(2).is_err());
+        assert!(credit.charge(1).is_ok());
+        assert!(credit.pass(1).is_none());
+    }
+
+    #[test]
+    fn what_was_consumed_is_returned_by_halves() {
+        let account = Account::new(LIMIT);
+        let mut credit = Inbound::open(&account);
+        let half = credit.grant().bytes / 2;
+        assert_eq!(credit.pass(half - 1), Some(false));
+        assert_eq!(credit.pass(1), Some(true));
+        assert_eq!(credit.settle(&account), 0);
+        assert_eq!((credit.left, credit.promised()), (credit.window - half, credit.window));
+        assert_eq!(credit.take_due(), half);
+        assert!(!credit.is_due());
+        assert_eq!(credit.left, credit.window);
+    }
+
+    #[test]
+    fn the_first_links_get_wide_windows_and_all_of_them_a_guaranteed_one() {
+        let account = Account::new(LIMIT);
+        let links: Vec<Inbound> = (0..2000).map(|_| Inbound::open(&account)).collect();
+        assert!(links.iter().take(32).all(|link| link.window == GUARANTEED + MOST_SHARED && link.eager == 256 << 10));
+        assert!(links.iter().all(|link| link.window >= GUARANTEED && u64::from(link.eager) * 2 <= link.window));
+        assert!(account.used() <= LIMIT / 2, "half is left for who needs more");
+        links.iter().for_each(|link| link.close(&account));
+        assert_eq!(account.used(), 0);
+    }
+
+    #[test]
+    fn a_link_gets_more_until_the_account_is_full() {
+        let account = Account::new(4 << 20);
+        let mut credit = Inbound::open(&account);
+        let mut sent = 0;
+        loop {
+            while credit.charge(1000).is_ok() {
+                sent += 1000;
+            }
+            if !credit.extend(1000, &account) {
+                break;
+            }
+            credit.take_due();
+        }
+        assert!(account.room() < 1000 && sent > (4 << 20) - 2000);
+        // Nothing of what is consumed goes to the peer before the account has its own back.
+        assert!(credit.consumed(1000));
+        assert_eq!(credit.settle(&account), 1000);
+        assert!(!credit.is_due());
+        credit.consumed(sent - 1000);
+        credit.settle(&account);
+        assert_eq!(credit.promised(), credit.window);
+        credit.close(&account);
+        assert_eq!(account.used(), 0);
+    }
+
+    proptest! {
+        /// Whatever happens, the parts add up, and the account has what it is owed.
+        #[test]
+        fn nothing_is_lost(steps in proptest::collection::vec((0u8..5, 1u64..100_000), 0..200)) {
+            let account = Account::new(1 << 20);
+            let mut credit = Inbound::open(&account);
+            let mut held = 0;
+            for (what, bytes) in steps {
+                match what {
+                    0 => if credit.charge(bytes).is_ok() { held += bytes },
+                    1 => {
+                        let part = bytes.min(held);
+                        held -= part;
+                        if credit.consumed(part) {
+                            credit.settle(&account);
+                        }
+                    }
+                    2 => { credit.extend(bytes, &account); }
+                    3 => { credit.take_due(); }
+                    _ => { credit.settle(&account); }
+                }
+                prop_assert_eq!(credit.left + credit.owed + credit.due + held, credit.window + credit.extra);
+                prop_assert_eq!(account.used() as u64, credit.window - GUARANTEED + credit.extra);
+                prop_assert!(account.used() <= account.limit());
+            }
+        }
+    }
+}

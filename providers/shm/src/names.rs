@@ -1,0 +1,137 @@
+//! What endpoints are called by themselves: random identities. fi_getinfo(3) proposes some before there is an endpoint; the
+//! first endpoint that is opened with one gets it, and no other does, because peers take an identity for one endpoint's.
+//! A passive endpoint gives its identity back, to the active one that takes its place (fi_endpoint(3)).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many proposals are remembered. An older one is taken for a name that the application chose.
+const MOST: usize = 1 << 16;
+
+/// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(pub(crate) [u8; 16]);
+
+impl Identity {
+    pub(crate) fn random() -> Self {
+        Self(ofi_os::random())
+    }
+
+    /// The name under which it is reached.
+    pub(crate) fn name(self) -> String {
+        format!("fi_shm://{:032x}", u128::from_be_bytes(self.0))
+    }
+
+    /// The identity of that name, if the name is one's.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        let digits = name.strip_prefix("fi_shm://").filter(|rest| rest.len() == 32)?;
+        if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        u128::from_str_radix(digits, 16).ok().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+/// Whether a name may be taken again by another endpoint after the one that has it: it is no identity.
+pub(crate) fn is_chosen(name: &str) -> bool {
+    Identity::of_name(name).is_none()
+}
+
+/// What became of a proposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is the caller's from now on.
+    Granted,
+    /// Another endpoint got it.
+    Spent,
+    /// It is none: the application chose the name, or kept it for very long.
+    Unknown,
+}
+
+/// The latest proposals, each with whether an endpoint got it. They have their place from the start: remembering one takes no
+/// memory that might not be there.
+#[derive(Debug)]
+struct Proposals {
+    latest: [(Identity, bool); MOST],
+    /// Proposals so far.
+    made: usize,
+}
+
+impl Proposals {
+    fn remember(&mut self, identity: Identity) {
+        self.latest[self.made % MOST] = (identity, false);
+        self.made += 1;
+    }
+
+    /// Whether an endpoint got it; `None` if it is not remembered.
+    fn spent(&mut self, identity: Identity) -> Option<&mut bool> {
+        let remembered = self.made.saturating_sub(MOST)..self.made;
+        let at = remembered.rev().map(|number| number % MOST).find(|at| self.latest[*at].0 == identity)?;
+        Some(&mut self.latest[at].1)
+    }
+}
+
+fn proposals() -> MutexGuard<'static, Proposals> {
+    static PROPOSALS: Mutex<Proposals> = Mutex::new(Proposals { latest: [(Identity([0; 16]), false); MOST], made: 0 });
+    PROPOSALS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock of the proposals, while the process is forked.
+#[derive(Debug)]
+pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Proposals>);
+
+/// Keeps others from the proposals.
+pub fn hold() -> Held {
+    Held(proposals())
+}
+
+/// An identity for an endpoint that is yet to be opened.
+pub(crate) fn propose() -> Identity {
+    let identity = Identity::random();
+    proposals().remember(identity);
+    identity
+}
+
+/// Asks for an identity that was proposed.
+pub(crate) fn claim(identity: Identity) -> Claim {
+    match proposals().spent(identity) {
+        Some(true) => Claim::Spent,
+        Some(spent) => {
+            *spent = true;
+            Claim::Granted
+        }
+        None => Claim::Unknown,
+    }
+}
+
+/// Gives an identity back that a passive endpoint had, or that an endpoint did not come to use.
+pub(crate) fn release(identity: Identity) {
+    if let Some(spent) = proposals().spent(identity) {
+        *spent = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_identity() {
+        let identity = Identity::random();
+        assert_eq!(Identity::of_name(&identity.name()), Some(identity));
+        let signed = format!("fi_shm://+{}", "0".repeat(31));
+        for chosen in ["fi_shm://job", "fi_shm://", "fi_ns://00000000000000000000000000000000", signed.as_str()] {
+            assert_eq!(Identity::of_name(chosen), None, "{chosen}");
+            assert!(is_chosen(chosen));
+        }
+    }
+
+    #[test]
+    fn a_proposal_is_granted_once_or_until_it_is_given_back() {
+        let identity = propose();
+        assert_eq!(claim(identity), Claim::Granted);
+        assert_eq!(claim(identity), Claim::Spent);
+        release(identity);
+        assert_eq!(claim(identity), Claim::Granted);
+        assert_eq!(claim(Identity::random()), Claim::Unknown);
+    }
+}

@@ -1,0 +1,195 @@
+//! What comes in letters, and what is found out about the processes that send them: who asks for a link, who refuses one, and
+//! whose process has ended.
+
+use super::{PROBE_EVERY, ShmTransport, id, refuse};
+use crate::conn::{Conn, Out, State, ended, unreachable};
+use crate::post::{About, Offer, Question, Said};
+use crate::region::{Region, Side};
+use ofi_core::{Cause, Errno, Instant};
+use ofi_engine::transport::{Down, Sink, Verdict};
+use ofi_os::process::Life;
+use ofi_sync::lines::LINES;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+impl ShmTransport {
+    /// Reads letters: questions, refusals, and nothing but waking.
+    pub(super) fn read_letters(&mut self, sink: &mut impl Sink) -> bool {
+        let mut said = Vec::new();
+        let any = self.post.read(|one| said.push(one));
+        for one in said {
+            match one {
+                Said::Wake => {}
+                Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
+                Said::Ask(question) => self.handle_question(&question, sink),
+                Said::Board(notice) => self.handle_board(&notice),
+                Said::Offer(offer) => self.handle_offer(&offer),
+                Said::BoardLost(about) => self.handle_board_lost(&about),
+                Said::Process(about, pid) => self.handle_process(&about, pid),
+            }
+        }
+        any
+    }
+
+    fn handle_refusal(&mut self, number: u64, why: &str, sink: &mut impl Sink) {
+        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking(_));
+        let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
+        if let Some(slot) = slot {
+            let text = format!("connect to {}: {why}", self.conns[slot].remote);
+            self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), sink);
+        }
+    }
+
+    /// A peer asks whether its memory can be read.
+    fn handle_offer(&mut self, offer: &Offer) {
+        let Offer { from, number, theirs, pid, at, secret } = offer;
+        let slot = self.link_of(*number, *theirs, from);
+        if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
+            let conn = &mut self.conns[slot];
+            if let Some(yes) = conn.direct.try_process(*pid, *at, *secret) {
+                conn.queue(Out::Leave(yes));
+            }
+            self.list(slot);
+        }
+    }
+
+    /// A peer tells its process.
+    fn handle_process(&mut self, about: &About, pid: i32) {
+        if let Some(slot) = self.link_of(about.number, about.theirs, &about.from) {
+            self.conns[slot].life = self.life_of(pid);
+        }
+    }
+
+    /// The life of a process, of which several links may want to know.
+    pub(super) fn life_of(&mut self, pid: i32) -> Option<Arc<Life>> {
+        self.lives.retain(|(_, life)| life.strong_count() > 0);
+        let known = self.lives.iter().filter(|(id, _)| *id == pid).find_map(|(_, life)| life.upgrade());
+        // The number may be another process's by now.
+        if let Some(life) = known.filter(|life| !life.is_over()) {
+            return Some(life);
+        }
+        let life = Arc::new(Life::of(pid)?);
+        self.lives.push((pid, Arc::downgrade(&life)));
+        Some(life)
+    }
+
+    /// Tells the other side of a link that it asked for which process this is.
+    pub(super) fn tell_process(&mut self, slot: usize) {
+        let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return };
+        if self.post.tell_process(&conn.peer, (conn.number, conn.side == Side::Asker)).is_ok() {
+            conn.unknown = false;
+            self.unknown -= 1;
+        }
+    }
+
+    /// The same for all that could not be told yet.
+    pub(super) fn tell_process_again(&mut self) {
+        if self.unknown == 0 {
+            return;
+        }
+        let slots: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.unknown).map(|(slot, _)| slot).collect();
+        slots.into_iter().for_each(|slot| self.tell_process(slot));
+    }
+
+    pub(super) fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
+        let mut conn = match giver(question) {
+            Ok(conn) => conn,
+            Err(error) => return self.post.refuse_memory(question, &error),
+        };
+        conn.set_order(self.orders, question.orders);
+        let link = id(self.conns.vacant_key());
+        // The system vouches for the name that a letter comes from.
+        match sink.incoming(link, &question.hello, &question.from, |_| true) {
+            Verdict::Accept(answer) => {
+                conn.out.push_back(Out::Hello(answer, self.post.identity().0));
+                self.take_in(conn, question.pid);
+            }
+            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.post, self.orders),
+        }
+    }
+
+    /// A link that somebody asked for.
+    pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
+        conn.life = self.life_of(pid);
+        conn.unknown = true;
+        self.unknown += 1;
+        let slot = self.insert(conn);
+        self.list(slot);
+        self.send_waiting(slot);
+        self.tell_process(slot);
+        slot
+    }
+
+    /// Looks for peers that are no more: some of them each time, all of them every so often.
+    pub(super) fn probe(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
+        if now < self.probe_at {
+            return false;
+        }
+        self.probe_at = now + PROBE_EVERY;
+        let slots: Vec<usize> = self.conns.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
+                let over = conn.life.as_ref().is_some_and(|life| life.is_over());
+                conn.lost = over || conn.is_gone() || conn.is_lost_question() || !self.post.is_alive(&conn.peer);
+            }
+        }
+        self.end_lost(sink)
+    }
+
+    /// Ends links whose peers are no more, after everything that they had said has been read.
+    pub(super) fn end_lost(&mut self, sink: &mut impl Sink) -> bool {
+        let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
+        let any = !lost.is_empty();
+        for slot in lost {
+            // One that has left wrote no more than fits; one that only says so is not read for ever.
+            for _ in 0..LINES {
+                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
+                    break;
+                }
+            }
+            if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
+                let why = ended(conn);
+                self.lose(slot, why, sink);
+            }
+        }
+        any
+    }
+
+    /// Sends questions again that found a full mailbox.
+    pub(super) fn ask_again(&mut self, sink: &mut impl Sink) -> bool {
+        let before = self.conns.len();
+        if self.unasked == 0 {
+            return false;
+        }
+        let slots: Vec<usize> =
+            self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let Some(conn) = self.conns.get_mut(slot) else { continue };
+            let State::Unasked { memory, hello, receipt } = &mut conn.state else { continue };
+            let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
+            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
+            match result {
+                Ok(()) => {
+                    conn.state = State::Asking(receipt.take().map(|(receipt, _)| receipt));
+                    self.unasked -= 1;
+                }
+                // Its owner is there and busy, however long that takes.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    let why = unreachable(&conn.remote, &error);
+                    self.lose(slot, why, sink);
+                }
+            }
+        }
+        self.conns.len() != before
+    }
+}
+
+/// The link that a question brings.
+pub(super) fn giver(question: &Question) -> io::Result<Conn> {
+    let region = Region::adopt(question.memory.as_fd())?;
+    let peer = question.identity.name();
+    Conn::new(region, Side::Giver, State::Open, question.from, peer, question.number)
+}

@@ -1,0 +1,236 @@
+//! The transport alone, between two that record what they hear: what the engine may rely on.
+
+use ofi_core::Addr;
+use ofi_engine::frame::{Frame, Header, Violation};
+use ofi_engine::transport::{
+    Arriving, Down, Landing, LinkId, Payload, Place, Sink, Submitted, Token, Transport, Urgency, Verdict,
+};
+use ofi_memory::{Buffer, Shared};
+use ofi_os::clock;
+use ofi_os::mailbox::{Mailbox, Space};
+use ofi_os::process::seam;
+use ofi_os::shm::{Mapping, sealed_len};
+use ofi_shm::ShmTransport;
+use ofi_shm::direct::Use;
+use ofi_shm::transport::Settings;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Incoming(LinkId),
+    Answered(LinkId),
+    /// A frame, by its number, or whose payload is in place.
+    Frame(u32),
+    Placed,
+    Sent(Token),
+    Down(LinkId),
+}
+
+/// Says yes to everything.
+#[derive(Debug, Default)]
+struct Recorder(Vec<Event>);
+
+impl Sink for Recorder {
+    fn incoming(&mut self, link: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+        self.0.push(Event::Incoming(link));
+        Verdict::Accept(vec![2; 100])
+    }
+    fn answered(&mut self, link: LinkId, _: &[u8]) -> Result<(), Down> {
+        self.0.push(Event::Answered(link));
+        Ok(())
+    }
+    fn frame(&mut self, _: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
+        match (Frame::parse(header)?, payload) {
+            (Frame::Ack { id }, _) => self.0.push(Event::Frame(id)),
+            (_, Arriving::Coming(take)) => {
+                return Ok(Place::Into(Landing { buffer: Buffer::Owned(vec![0; take]), at: 0, take }));
+            }
+            (frame, _) => panic!("nobody sends {frame:?}"),
+        }
+        Ok(Place::Done)
+    }
+    fn placed(&mut self, _: LinkId, _: Landing) -> Result<(), Violation> {
+        self.0.push(Event::Placed);
+        Ok(())
+    }
+    fn sent(&mut self, _: LinkId, token: Token, _: Buffer) {
+        self.0.push(Event::Sent(token));
+    }
+    fn returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn unplaced(&mut self, _: LinkId, _: Landing) {}
+    fn spoiled(&mut self, _: LinkId, _: Landing, why: Down) {
+        panic!("{why:?}");
+    }
+    fn unsent(&mut self, _: LinkId, _: Token, _: Buffer, why: Down) {
+        panic!("{why:?}");
+    }
+    fn room(&mut self, _: LinkId) {}
+    fn down(&mut self, link: LinkId, _: Down) {
+        self.0.push(Event::Down(link));
+    }
+}
+
+impl Recorder {
+    fn position(&self, event: &Event) -> Option<usize> {
+        self.0.iter().position(|seen| seen == event)
+    }
+}
+
+/// A transport with what it has heard.
+struct Node {
+    transport: ShmTransport,
+    heard: Recorder,
+}
+
+impl Node {
+    fn open() -> Self {
+        let settings = Settings { direct: Use::IfAllowed, ..Settings::default() };
+        Self { transport: ShmTransport::new(None, settings).unwrap(), heard: Recorder::default() }
+    }
+
+    fn poll(&mut self) {
+        self.transport.poll(&mut self.heard);
+    }
+
+    fn send_large(&mut self, link: LinkId, token: u32) {
+        const LEN: usize = 1 << 20;
+        let mut buffer = Some(Buffer::Owned(vec![1; LEN]));
+        let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(token), inject: false };
+        let header = Frame::Segment { token }.encode();
+        let kept = self.transport.submit(link, &header, Some(payload), Urgency::Posted);
+        assert_eq!(kept, Submitted::Kept);
+    }
+}
+
+fn ack(id: u32) -> Header {
+    Frame::Ack { id }.encode()
+}
+
+/// Polls until something is so.
+fn until(nodes: &mut [&mut Node], what: &str, mut is_so: impl FnMut(&[&mut Node]) -> bool) {
+    let end = clock::now() + Duration::from_secs(10);
+    while !is_so(nodes) {
+        nodes.iter_mut().for_each(|node| node.poll());
+        assert!(clock::now() < end, "{what}: {:?}", nodes.iter().map(|node| &node.heard).collect::<Vec<_>>());
+    }
+}
+
+/// A link from `a` to `b`, as both number it.
+fn link(a: &mut Node, b: &mut Node) -> (LinkId, LinkId) {
+    let from_a = a.transport.connect(&b.transport.local_addr(), &[1; 100]).unwrap();
+    until(&mut [a, b], "no answer", |nodes| nodes[0].heard.position(&Event::Answered(from_a)).is_some());
+    let from_b = b.heard.0.iter().find_map(|event| match event {
+        Event::Incoming(link) => Some(*link),
+        _ => None,
+    });
+    (from_a, from_b.unwrap())
+}
+
+/// What became of a payload that was read where it lies, and what is said afterwards, come in that order: even where the ring was
+/// full when the one was to be said, and is not when the other is.
+#[test]
+fn nothing_overtakes_the_word_that_a_payload_was_read() {
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let (to_b, to_a) = link(&mut a, &mut b);
+    // Until payloads are read where they lie.
+    let mut token = 0;
+    while seam::bytes_read() == 0 {
+        token += 1;
+        a.send_large(to_b, token);
+        until(&mut [&mut a, &mut b], "not sent", |nodes| nodes[0].heard.position(&Event::Sent(Token(token))).is_some());
+        assert!(token < 100, "memory is not read, though it may be");
+    }
+    // Nothing more fits into the ring back.
+    let mut filled = 1000;
+    while b.transport.submit_at_once(to_a, &ack(filled), &Buffer::empty(), 0) {
+        filled += 1;
+    }
+    let before = seam::bytes_read();
+    a.send_large(to_b, 999);
+    let placed = b.heard.0.len();
+    until(&mut [&mut b], "not read", |nodes| nodes[0].heard.0.len() > placed);
+    assert_eq!(b.heard.0[placed..], [Event::Placed]);
+    assert!(seam::bytes_read() > before);
+    // The ring is drained, and the payload is acknowledged.
+    a.poll();
+    assert_eq!(a.heard.position(&Event::Sent(Token(999))), None);
+    assert_eq!(b.transport.submit(to_a, &ack(999), None, Urgency::Control), Submitted::Done);
+    until(&mut [&mut a, &mut b], "no acknowledgement", |nodes| nodes[0].heard.position(&Event::Frame(999)).is_some());
+    assert!(a.heard.position(&Event::Sent(Token(999))) < a.heard.position(&Event::Frame(999)), "{:?}", a.heard);
+    assert!(a.heard.position(&Event::Sent(Token(999))).is_some());
+}
+
+/// The memory of the link that somebody asks a mailbox for.
+fn asked_of(mailbox: &Mailbox) -> (Mapping, Shared) {
+    let mut bytes = [0; 1024];
+    let letter = mailbox.receive(&mut bytes).unwrap();
+    let fd = letter.descriptors.into_iter().next().unwrap();
+    let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
+    // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
+    let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
+    (mapping, memory)
+}
+
+fn name() -> String {
+    format!("fi_shm://{:032x}", u128::from_ne_bytes(ofi_os::random()))
+}
+
+/// A link is found to be damaged, the engine abandons it, and another one gets its number before the next poll.
+#[test]
+fn a_link_that_was_lost_takes_no_later_one_along() {
+    /// Lines read by the side that gave the link, and that it has left.
+    const READ: usize = 256;
+    const GONE: usize = 256 + 128;
+    let name = name();
+    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let lost = a.transport.connect(&name.parse().unwrap(), &[1; 100]).unwrap();
+    let (_mapping, memory) = asked_of(&mailbox);
+    // It says that it has read what nobody has written, and that it has left.
+    memory.write(READ, &u64::MAX.to_le_bytes());
+    memory.write(GONE, &1u64.to_le_bytes());
+    let mut submitted = Submitted::Done;
+    for id in 0..1000 {
+        submitted = a.transport.submit(lost, &ack(id), None, Urgency::Control);
+        if submitted == Submitted::Broken {
+            break;
+        }
+    }
+    a.transport.flush(ofi_engine::transport::Flush::All, &mut a.heard);
+    a.transport.abandon(lost, &mut a.heard);
+    let next = a.transport.connect(&b.transport.local_addr(), &[1; 100]).unwrap();
+    assert_eq!(next, lost, "the number is used again ({submitted:?})");
+    let told = a.heard.0.len();
+    until(&mut [&mut a, &mut b], "no answer", |nodes| nodes[0].heard.0.len() > told);
+    assert_eq!(a.heard.0[told..], [Event::Answered(next)]);
+    // It stays, for longer than it takes to look for peers that have gone.
+    let end = clock::now() + Duration::from_millis(600);
+    while clock::now() < end {
+        a.poll();
+        b.poll();
+    }
+    assert_eq!(a.heard.position(&Event::Down(next)), None);
+}
+
+/// Whoever gets a board without its descriptor says so: it counts as not told.
+#[test]
+fn a_board_that_was_lost_on_the_way_is_asked_for() {
+    const BOARD: u8 = 4;
+    const BOARD_LOST: u8 = 6;
+    let name = name();
+    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    let mut a = Node::open();
+    let number = [5; 8];
+    let head = |kind: u8| [&b"OFIshm\x01"[..], &[kind], &[7; 16], &number].concat();
+    // The giver's board, for a link that it asked for, without a descriptor.
+    let board = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
+    let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };
+    mailbox.send(to.as_str(), &board, &[]).unwrap();
+    a.poll();
+    let mut bytes = [0; 1024];
+    let letter = mailbox.receive(&mut bytes).unwrap();
+    assert_eq!((bytes[7], &bytes[24..32]), (BOARD_LOST, &number[..]));
+    // The link goes back to a question of whom the letter is for.
+    assert_eq!((letter.len, bytes[32]), (33, 0));
+}

@@ -1,0 +1,88 @@
+//! Connections that peers make.
+
+use super::{LISTENER, TcpTransport};
+use crate::conn::State;
+use crate::half_open::{FULL, no_descriptor};
+use crate::net::Net;
+use crate::reader::Reader;
+use ofi_core::{Addr, Instant};
+use ofi_engine::transport::Sink;
+use ofi_os::poller::Interest;
+
+impl<N: Net> TcpTransport<N> {
+    pub(super) fn accept_all(&mut self, sink: &mut impl Sink) -> bool {
+        let mut any = false;
+        while self.listener.is_some() {
+            let now = || self.net.now();
+            if self.half_open.is_full(now) {
+                self.pause_accepting(self.net.now(), || FULL.to_owned());
+                break;
+            }
+            let Some(listener) = &self.listener else { break };
+            match self.net.accept(listener) {
+                Ok(Some((socket, from))) => {
+                    any = true;
+                    self.take_in(socket, Addr::from(from), sink);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    // Out of descriptors: the connection stays in the backlog until there are some.
+                    let now = self.net.now();
+                    if !self.make_room(now, true, sink) {
+                        self.pause_accepting(now, || no_descriptor(&error));
+                        break;
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// A peer has connected: reads its hello, which may have arrived already.
+    pub(super) fn take_in(&mut self, socket: N::Socket, from: Addr, sink: &mut impl Sink) {
+        let now = self.net.now();
+        self.make_room(now, false, sink);
+        let serial = self.half_open.add(self.conns.vacant_key(), now);
+        match self.insert(socket, from, State::Silent { serial }, Reader::default()) {
+            Ok(slot) => {
+                self.heat(slot);
+                self.read(slot, sink);
+            }
+            // It cannot be watched for lack of memory: its end tells the peer.
+            Err(_) => self.half_open.remove(serial),
+        }
+    }
+
+    /// Drops a connection that has been silent for long, if that is called for. It may be about to speak: it is read before.
+    fn make_room(&mut self, now: Instant, pressed: bool, sink: &mut impl Sink) -> bool {
+        let Some(slot) = self.half_open.victim(now, pressed) else { return false };
+        self.read(slot, sink);
+        if self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Silent { .. })) {
+            self.drop_link(slot, sink);
+        }
+        true
+    }
+
+    /// There is no room and no silent connection to close: new connections wait in the kernel's backlog.
+    fn pause_accepting(&mut self, now: Instant, why: impl FnOnce() -> String) {
+        let Self { half_open, net, listener, .. } = self;
+        if let Some(listener) = listener {
+            net.unwatch(listener);
+        }
+        half_open.pause(now, why);
+        self.attention = true;
+    }
+
+    /// Accepting goes on after a pause.
+    pub(super) fn resume_accepting(&mut self, sink: &mut impl Sink) -> bool {
+        let Self { half_open, net, listener, .. } = self;
+        if !half_open.resumes(|| net.now()) {
+            return false;
+        }
+        if let Some(listener) = listener {
+            // The descriptor is ours: this cannot fail but for memory, and then the next pause is as good.
+            drop(net.watch(listener, Interest::Read, LISTENER));
+        }
+        self.accept_all(sink)
+    }
+}

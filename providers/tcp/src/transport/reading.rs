@@ -1,0 +1,240 @@
+//! What comes on connections, or does not come in time.
+
+use super::{AUDIT, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use crate::conn::{Conn, State, Trouble, parse, receive_direct};
+use crate::net::Net;
+use crate::reader::Record;
+use crate::writer::COPY;
+use ofi_core::{Addr, Cause, Errno, Instant};
+use ofi_engine::frame::Violation;
+use ofi_engine::transport::{Down, Sink};
+use ofi_os::poller::Event;
+
+impl<N: Net> TcpTransport<N> {
+    /// Reads a connection. True if anything came.
+    pub(super) fn read(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+        let mut any = false;
+        if self.staging.is_empty() {
+            self.staging.resize(STAGING, 0);
+        }
+        for _ in 0..READS {
+            let Self { conns, staging, net, .. } = self;
+            let Some(conn) = conns.get_mut(slot) else { return any };
+            if matches!(conn.state, State::Connecting { .. }) {
+                return any;
+            }
+            let (outcome, asked, direct) = match conn.reader.direct() {
+                Some((landing, done, room)) if room >= COPY => {
+                    let (outcome, asked) = receive_direct(net, &conn.socket, landing, done, room);
+                    (outcome, asked, true)
+                }
+                _ => (net.recv_slice(&conn.socket, staging), STAGING, false),
+            };
+            let count = match outcome {
+                Ok(0) => {
+                    self.ended(slot, sink);
+                    return true;
+                }
+                Ok(count) => count,
+                Err(error) if blocked(&error) => {
+                    if let Some(error) = conn.broken.take() {
+                        let why = broken(&conn.remote, &error);
+                        self.lose(slot, why, sink);
+                        return true;
+                    }
+                    return any;
+                }
+                Err(error) => {
+                    let why = broken(&conn.remote, conn.broken.as_ref().unwrap_or(&error));
+                    self.lose(slot, why, sink);
+                    return true;
+                }
+            };
+            any = true;
+            // What the peer says may answer what was sent just before.
+            self.deliver(sink);
+            let Self { conns, staging, net, .. } = self;
+            let Some(conn) = conns.get_mut(slot) else { return any };
+            let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
+            let result = if direct {
+                match conn.reader.direct_done(count) {
+                    Record::Placed(landing) => sink.placed(id(slot), landing).map_err(Trouble::Violation),
+                    _ => Ok(()),
+                }
+            } else {
+                let now = || net.now();
+                // A connection within this host has the addresses of this host.
+                let vouches = |name: &Addr, from: &Addr| {
+                    let (name, from) = (name.canonical().socket().ip(), from.canonical().socket().ip());
+                    name == from || from.is_loopback() && net.is_own(name)
+                };
+                parse(conn, slot, &staging[..count], sink, now, vouches)
+            };
+            if let Some(serial) = silent.filter(|_| !matches!(conn.state, State::Silent { .. })) {
+                self.half_open.remove(serial);
+            }
+            match result {
+                Ok(()) => {}
+                Err(Trouble::Violation(Violation(what))) => {
+                    let text = format!("connection to {}: {what}", conn.remote.socket());
+                    self.lose(slot, Down::new(Cause::Violation, Errno::EPROTO, text), sink);
+                    return true;
+                }
+                Err(Trouble::Down(why)) => {
+                    self.lose(slot, why, sink);
+                    return true;
+                }
+                Err(Trouble::Refused) => {
+                    self.timed += 1;
+                }
+            }
+            if !self.conns[slot].writer.is_empty() {
+                self.list(slot);
+            }
+            if count < asked {
+                return true;
+            }
+        }
+        any
+    }
+
+    /// The peer's side of a connection has ended.
+    fn ended(&mut self, slot: usize, sink: &mut impl Sink) {
+        let Some(conn) = self.conns.get(slot) else { return };
+        let who = conn.remote.socket();
+        let why = match &conn.state {
+            State::Asking => {
+                let text = format!("connect to {who}: the peer closed the connection without an answer");
+                Down::new(Cause::Rejected, Errno::ECONNREFUSED, text)
+            }
+            _ if conn.reader.is_mid_record() => {
+                Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: cut off within a message"))
+            }
+            _ => Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: closed by the peer")),
+        };
+        self.lose(slot, why, sink);
+    }
+
+    pub(super) fn check_deadlines(&mut self, sink: &mut impl Sink) -> bool {
+        if self.timed == 0 && self.audit_at.is_none() {
+            return false;
+        }
+        let now = self.net.now();
+        let mut any = false;
+        if self.timed > 0 {
+            let late = |conn: &Conn<N::Socket>| match conn.state {
+                State::Connecting { deadline, .. } | State::Refused { deadline } => now >= deadline,
+                State::Asking | State::Silent { .. } | State::Open => false,
+            };
+            while let Some((slot, conn)) = self.conns.iter().find(|(_, conn)| late(conn)) {
+                let text = format!(
+                    "connect to {}: no answer within {:?}",
+                    conn.remote.socket(),
+                    self.settings.connect_deadline
+                );
+                self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
+                any = true;
+            }
+        }
+        if self.audit_at.is_some_and(|at| now >= at) {
+            any |= self.audit(now, sink);
+        }
+        any
+    }
+
+    /// Looks for peers whose hosts do not acknowledge.
+    fn audit(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
+        let mut silent = Vec::new();
+        let mut left = false;
+        for (slot, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.unaudited) {
+            if self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0 && conn.writer.is_empty() {
+                conn.unaudited = false;
+                continue;
+            }
+            left = true;
+            let health = self.net.health(&conn.socket).unwrap_or_default();
+            // One probe may be on its way; a peer that only does not read answers each.
+            if health.unanswered >= 2 && health.since_ack >= self.settings.silence_deadline {
+                silent.push((slot, health.since_ack));
+            }
+        }
+        self.audit_at = left.then_some(now + AUDIT);
+        for &(slot, since) in &silent {
+            let who = self.conns[slot].remote.socket();
+            let text = format!("connection to {who}: its host has not acknowledged anything for {since:?}");
+            self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), sink);
+        }
+        !silent.is_empty()
+    }
+
+    /// What is rare.
+    #[cold]
+    pub(super) fn attend(&mut self, sink: &mut impl Sink) -> bool {
+        let any = self.resume_accepting(sink) | self.read_broken(sink);
+        self.attention = self.half_open.is_paused() || !self.broken.is_empty();
+        any
+    }
+
+    /// Reads connections to which sending failed, until their end shows: no event may tell of it.
+    fn read_broken(&mut self, sink: &mut impl Sink) -> bool {
+        if self.broken.is_empty() {
+            return false;
+        }
+        for slot in core::mem::take(&mut self.broken) {
+            if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
+                self.read(slot, sink);
+            }
+            // There was more than is read in a row.
+            if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
+                self.broken.push(slot);
+            }
+        }
+        true
+    }
+
+    pub(super) fn handle_event(&mut self, event: Event, by_trying: bool, sink: &mut impl Sink) -> bool {
+        if event.key == LISTENER {
+            return self.accept_all(sink);
+        }
+        let Ok(slot) = usize::try_from(event.key) else { return false };
+        let Some(conn) = self.conns.get(slot) else { return false };
+        let connecting = matches!(conn.state, State::Connecting { .. });
+        if connecting && (event.writable || event.readable) {
+            self.finish_connect(slot, sink);
+            return true;
+        }
+        if event.writable {
+            self.send_waiting(slot);
+        }
+        let mut any = event.writable;
+        if event.readable {
+            self.heat(slot);
+            if !by_trying {
+                any |= self.read(slot, sink);
+            }
+            if let Some(conn) = self.conns.get_mut(slot) {
+                conn.idle = 0;
+            }
+        }
+        any
+    }
+
+    /// Tries a hot connection.
+    pub(super) fn visit(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+        let Some(conn) = self.conns.get(slot) else { return false };
+        if matches!(conn.state, State::Connecting { .. }) {
+            self.finish_connect(slot, sink);
+            return false;
+        }
+        let got = self.read(slot, sink);
+        if let Some(conn) = self.conns.get_mut(slot) {
+            conn.idle = if got { 0 } else { conn.idle + 1 };
+            // A broken connection is read until its end shows.
+            if conn.idle >= PATIENCE && conn.broken.is_none() {
+                conn.hot = false;
+                self.hot.retain(|hot| *hot != slot);
+            }
+        }
+        got
+    }
+}

@@ -1,0 +1,181 @@
+//! What comes back for every combination of capabilities: what was asked for and what comes unasked, and nothing else.
+
+use ofi_core::info::{Hints, Info, RxAttr, TxAttr};
+use ofi_core::{Caps, Version};
+use ofi_registry::{Query, discover};
+
+/// The primary capabilities of fi_getinfo(3), which only come when they are asked for.
+const PRIMARY: [Caps; 13] = [
+    Caps::MSG,
+    Caps::RMA,
+    Caps::TAGGED,
+    Caps::ATOMIC,
+    Caps::MULTICAST,
+    Caps::NAMED_RX_CTX,
+    Caps::DIRECTED_RECV,
+    Caps::READ,
+    Caps::WRITE,
+    Caps::RECV,
+    Caps::SEND,
+    Caps::REMOTE_READ,
+    Caps::REMOTE_WRITE,
+];
+
+/// The secondary ones, which may come unasked.
+const SECONDARY: [Caps; 10] = [
+    Caps::MULTI_RECV,
+    Caps::SOURCE,
+    Caps::RMA_EVENT,
+    Caps::SHARED_AV,
+    Caps::TRIGGER,
+    Caps::FENCE,
+    Caps::LOCAL_COMM,
+    Caps::REMOTE_COMM,
+    Caps::SOURCE_ERR,
+    Caps::RMA_PMEM,
+];
+
+fn ask(hints: Option<Hints>, version: Version) -> Vec<Info> {
+    discover(&Query { version, hints, ..Query::default() }).unwrap().0
+}
+
+/// The combination that the bits of a number choose.
+fn chosen(number: usize) -> Caps {
+    PRIMARY.iter().enumerate().filter(|(at, _)| number >> at & 1 == 1).map(|(_, cap)| *cap).collect()
+}
+
+fn everywhere(info: &Info) -> Caps {
+    info.caps | info.tx.caps | info.rx.caps | info.domain.caps
+}
+
+/// What the hints ask for with what that implies: without a direction both.
+fn implied(asked: Caps) -> Caps {
+    let (ways, sides) = (Caps::SEND | Caps::RECV, Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
+    let messages = asked.intersects(Caps::MSG | Caps::TAGGED) && !asked.intersects(ways);
+    let memory = asked.intersects(Caps::RMA | Caps::ATOMIC) && !asked.intersects(sides);
+    let add = |on: bool, caps: Caps| if on { caps } else { Caps::empty() };
+    asked | add(messages, ways) | add(memory, sides)
+}
+
+#[test]
+fn what_comes_was_asked_for_or_is_secondary() {
+    let secondary: Caps = SECONDARY.into_iter().collect();
+    let mut found = 0;
+    for version in [Version::API, Version::new(1, 8)] {
+        for number in 1..1 << PRIMARY.len() {
+            let asked = chosen(number);
+            for info in ask(Some(Hints { caps: asked, ..Hints::default() }), version) {
+                let extra = everywhere(&info) - implied(asked) - secondary;
+                assert!(extra.is_empty(), "asked for {}, got {} more: {info:#?}", asked.text(), extra.text());
+                assert!(info.caps.contains(implied(asked)), "asked for {}: {info:#?}", asked.text());
+                // The source is told only to those who ask.
+                assert!(!info.caps.intersects(Caps::SOURCE | Caps::SOURCE_ERR));
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 100, "{found}");
+}
+
+#[test]
+fn the_contexts_hints_bring_nothing_that_was_not_asked_for() {
+    let secondary: Caps = SECONDARY.into_iter().collect();
+    for number in (0..1 << PRIMARY.len()).filter(|number: &usize| number.count_ones() < 3) {
+        let beside = chosen(number);
+        let tx = TxAttr { caps: beside, ..TxAttr::default() };
+        let rx = RxAttr { caps: beside, ..RxAttr::default() };
+        for hints in [
+            Hints { caps: Caps::MSG, tx: Some(tx), ..Hints::default() },
+            Hints { caps: Caps::MSG, rx: Some(rx), ..Hints::default() },
+        ] {
+            for info in ask(Some(hints), Version::API) {
+                let extra = everywhere(&info) - implied(Caps::MSG) - secondary;
+                assert!(extra.is_empty(), "{} beside: {}", beside.text(), extra.text());
+            }
+        }
+    }
+}
+
+#[test]
+fn without_capabilities_everything_is_shown_that_can_be_had() {
+    let all = ask(None, Version::API);
+    let zero = ask(Some(Hints::default()), Version::API);
+    assert_eq!(all.len(), zero.len());
+    for (all, info) in all.iter().zip(&zero) {
+        assert_eq!((all.caps, &all.ep.kind), (info.caps, &info.ep.kind));
+        for bit in (0..64).map(|shift| Caps::from_bits_retain(1 << shift)) {
+            // Alone these two have no meaning; the last one turns what works into an error.
+            let with = if bit == Caps::MULTICAST { Caps::MSG } else { Caps::empty() };
+            if bit == Caps::SOURCE_ERR || Caps::ONCE.contains(bit) {
+                continue;
+            }
+            let query = Query {
+                version: Version::API,
+                hints: Some(Hints { caps: bit | with, ..Hints::default() }),
+                ..Query::default()
+            };
+            let had = discover(&query).is_ok_and(|(found, _)| {
+                found.iter().any(|found| found.ep.kind == info.ep.kind && found.fabric == info.fabric)
+            });
+            assert_eq!(had, info.caps.contains(bit), "{}: {}", info.ep.kind, bit.text());
+        }
+    }
+}
+
+#[test]
+fn multicast_needs_another_way_to_transfer_data() {
+    let kinds = |caps| ask(Some(Hints { caps, ..Hints::default() }), Version::API).len();
+    assert_eq!(kinds(Caps::MULTICAST), 0);
+    assert_eq!(kinds(Caps::MULTICAST | Caps::LOCAL_COMM), 0);
+    for beside in [Caps::MSG, Caps::SEND, Caps::RECV] {
+        assert!(kinds(Caps::MULTICAST | beside) > 0, "{}", beside.text());
+    }
+    let query = Query {
+        version: Version::API,
+        hints: Some(Hints { caps: Caps::MULTICAST, ..Hints::default() }),
+        ..Query::default()
+    };
+    let why = discover(&query).unwrap().1.to_string();
+    assert!(why.contains("udp (FI_EP_DGRAM): caps: asked for FI_MULTICAST alone"), "{why}");
+}
+
+#[test]
+fn what_was_a_capability_once_still_may_be_asked_for() {
+    let once = Caps::INJECT | Caps::REMOTE_CQ_DATA;
+    let hints = |caps| Some(Hints { caps, ..Hints::default() });
+    let names = |infos: Vec<Info>| {
+        let mut names: Vec<String> = infos.into_iter().filter_map(|info| info.fabric.prov_name).collect();
+        names.dedup();
+        names
+    };
+    // Datagrams carry no data beside a message, which is what the second one promises.
+    assert_eq!(
+        names(ask(hints(Caps::MSG | Caps::INJECT), Version::new(1, 0))),
+        ["tcp", "tcp;ofi_rxm", "shm", "udp", "tcp", "shm"]
+    );
+    let found = ask(hints(Caps::MSG | once), Version::new(1, 18));
+    assert!(
+        found.iter().all(|info| info.caps.contains(once) && info.caps - once - Caps::SECONDARY == implied(Caps::MSG))
+    );
+    assert_eq!(names(found), ["tcp", "tcp;ofi_rxm", "shm", "tcp", "shm"]);
+    // Since 2.0 the one is no capability that there is, and nobody has the other.
+    let later = |caps| discover(&Query { version: Version::new(2, 0), hints: hints(caps), ..Query::default() });
+    let error = later(Caps::MSG | Caps::INJECT).unwrap_err();
+    assert!(error.doing().contains("FI_INJECT"), "{error}");
+    let (found, why) = later(Caps::MSG | Caps::REMOTE_CQ_DATA).unwrap();
+    assert!(found.is_empty() && why.to_string().contains("caps: lacks FI_REMOTE_CQ_DATA"), "{why}");
+}
+
+#[test]
+fn a_field_does_not_count_for_callers_who_did_not_know_it() {
+    use ofi_core::info::DomainAttr;
+    let found = |domain: DomainAttr, major, minor| {
+        !ask(Some(Hints { domain: Some(domain), ..Hints::default() }), Version::new(major, minor)).is_empty()
+    };
+    let counters = DomainAttr { cntr_cnt: 1 << 40, ..DomainAttr::default() };
+    assert!(found(counters.clone(), 1, 4) && !found(counters, 1, 5));
+    let keys = DomainAttr { max_ep_auth_key: 1, ..DomainAttr::default() };
+    assert!(found(keys.clone(), 1, 19) && !found(keys, 1, 20));
+    let groups = DomainAttr { max_group_id: 1, ..DomainAttr::default() };
+    assert!(found(groups.clone(), 1, 20) && !found(groups, 2, 0));
+}

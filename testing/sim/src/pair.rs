@@ -1,0 +1,100 @@
+//! Two endpoints that exchange one message after the other, for programs that count what it costs.
+
+use crate::wire::{MOST, Wire};
+use crate::{Faults, World};
+use ofi_core::wait::Port;
+use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
+use ofi_engine::endpoint::{Config, Endpoint, Opener};
+use ofi_engine::hello::Speaker;
+use ofi_engine::limits::Limits;
+use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::transport::Transport;
+use ofi_engine::{AddressVector, CompletionQueue, Waiting};
+use ofi_memory::Buffer;
+use ofi_os::wait_fd::WaitPort;
+use ofi_sync::account::Account;
+use ofi_sync::lock::Park;
+use ofi_tcp::net::System;
+use ofi_tcp::transport::{Settings, TcpTransport};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// One of the two.
+#[derive(Debug)]
+pub struct Side<T: Transport> {
+    /// The endpoint.
+    pub ep: Arc<Endpoint<T, Park>>,
+    /// Its queue.
+    pub cq: Arc<CompletionQueue<Park>>,
+    av: Arc<AddressVector>,
+}
+
+fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn Port>) -> Side<T> {
+    let config = Config {
+        speaker: Speaker::Rdm,
+        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
+        tx_size: 64,
+        rx_size: 64,
+        limits: Limits::new(usize::MAX, MOST),
+        nonce: [nonce; 16],
+        provider: "pair",
+        account: Arc::new(Account::new(256 << 20)),
+    };
+    let ep = Endpoint::new(Park, config, None, opener, None);
+    let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Never));
+    let av = Arc::new(AddressVector::new(1, false));
+    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).expect("the first queue");
+    ep.bind_av(&av).expect("the first address vector");
+    ep.enable().expect("everything is bound");
+    Side { ep, cq, av }
+}
+
+/// Both, with memory between them: what the engine costs.
+pub fn in_memory() -> (Side<Wire>, Side<Wire>) {
+    let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
+    let world = World::new(0, Faults { stall: 0, split: false });
+    let (left, right) = Wire::pair(addr(1), addr(2));
+    let open = |wire: Wire, nonce| {
+        let mut wire = Some(wire);
+        side(Box::new(move |_| Ok(wire.take().expect("opened once"))), nonce, world.port())
+    };
+    let (a, b) = (open(left, 1), open(right, 2));
+    a.av.insert(addr(2));
+    b.av.insert(addr(1));
+    (a, b)
+}
+
+/// Both, with the system's sockets between them.
+///
+/// # Panics
+/// If the system gives none.
+pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
+    let open = |nonce| {
+        let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let system = || System::new().expect("descriptors are free");
+        let opener = Box::new(move |_| TcpTransport::listening(system(), here, Settings::default()));
+        side(opener, nonce, Arc::new(WaitPort::new(false).expect("descriptors are free")))
+    };
+    let (a, b) = (open(1), open(2));
+    a.av.insert(b.ep.local_addr().expect("it is open"));
+    b.av.insert(a.ep.local_addr().expect("it is open"));
+    (a, b)
+}
+
+/// Sends, matches, completes and reads one tagged message from `a` to `b`.
+///
+/// # Panics
+/// If there is no room.
+#[inline]
+pub fn message<T: Transport>(a: &Side<T>, b: &Side<T>, from: Buffer, to: Buffer) {
+    let receive = RecvOp { src: FiAddr::UNSPEC, buffer: to, context: 2, tag: Some((7, 0)), flags: OpFlags::empty() };
+    b.ep.receive(receive).expect("there is room");
+    let (dest, flags) = (FiAddr(0), OpFlags::empty());
+    let send = SendOp { dest, buffer: from, context: 1, tag: Some(7), data: None, flags, quiet: false };
+    a.ep.send(send).expect("there is room");
+    let (mut sent, mut got) = (0, 0);
+    while sent + got < 2 {
+        sent += a.cq.read(1, |done| assert_eq!(done.context, 1)).unwrap_or(0);
+        got += b.cq.read(1, |done| assert_eq!((done.context, done.len), (2, 8))).unwrap_or(0);
+    }
+}

@@ -1,0 +1,168 @@
+//! A peer that says what a test has it say: hellos, frames and bytes, on a socket of the simulated network.
+
+use crate::{SimNet, SimSocket, World};
+use ofi_core::Addr;
+use ofi_engine::frame::{Frame, Violation};
+use ofi_engine::hello::{Grant, Greeting, Hello, Speaker};
+use ofi_engine::transport::Arriving;
+use ofi_tcp::net::Net;
+use ofi_tcp::reader::{Reader, Record};
+use ofi_tcp::writer::Writer;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+
+/// What such a peer hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A hello.
+    Hello(Box<Hello>),
+    /// A frame and its payload.
+    Frame(Frame, Vec<u8>),
+    /// The connection has ended, in order or not.
+    End,
+}
+
+/// The peer.
+#[derive(Debug)]
+pub struct Raw {
+    net: SimNet,
+    socket: SimSocket,
+    reader: Reader,
+    writer: Writer,
+}
+
+/// Where others connect to such a peer.
+#[derive(Debug)]
+pub struct Door {
+    net: SimNet,
+    listener: SimSocket,
+}
+
+impl Door {
+    /// Listens at an address.
+    pub fn open(world: &World, at: SocketAddr) -> Self {
+        let mut net = world.net_of(at.ip());
+        let listener = net.listen(at).expect("nobody else listens there");
+        Self { net, listener }
+    }
+
+    /// Whoever has connected.
+    pub fn accept(&mut self, world: &World) -> Option<Raw> {
+        let (socket, _) = self.net.accept(&self.listener).expect("accepting works")?;
+        let host = self.net.local_addr(&socket).expect("it has an address").ip();
+        Some(Raw { net: world.net_of(host), socket, reader: Reader::default(), writer: Writer::default() })
+    }
+}
+
+/// A hello that asks for a link as `name`, with a nonce and a generous grant.
+pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
+    Hello {
+        greeting: Greeting::Ask,
+        speaker: Speaker::Rdm,
+        nonce,
+        attempt: 1,
+        cookie: [0x55; 16],
+        grant: Grant { bytes: 1 << 30, eager: 256 << 10 },
+        name: Some(name),
+        data: Vec::new(),
+    }
+}
+
+impl Raw {
+    /// Connects from a host.
+    pub fn connect(world: &World, host: IpAddr, to: SocketAddr) -> Self {
+        let mut net = world.net_of(host);
+        let socket = net.connect(to, None).expect("a socket");
+        Self { net, socket, reader: Reader::default(), writer: Writer::default() }
+    }
+
+    /// Where it speaks from.
+    pub fn addr(&self) -> Addr {
+        Addr::from(self.net.local_addr(&self.socket).expect("it has an address"))
+    }
+
+    /// Queues a hello.
+    pub fn hello(&mut self, hello: &Hello) {
+        self.writer.greet(&hello.encode());
+    }
+
+    /// Queues a frame.
+    pub fn frame(&mut self, frame: &Frame, payload: &[u8]) {
+        let head = self.writer.head(&frame.encode(), payload.len(), 0);
+        self.writer.push_bytes(head.bytes());
+        self.writer.push_bytes(payload);
+    }
+
+    /// Queues bytes as they are.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.writer.push_bytes(bytes);
+    }
+
+    /// Sends what is queued as far as there is room. False if the connection is no more.
+    pub fn send(&mut self) -> bool {
+        while !self.writer.is_empty() {
+            let Self { net, socket, writer, .. } = self;
+            match writer.with_chunks(|chunks| net.send(socket, chunks)) {
+                Ok(count) => writer.advance(count, |_, _| ()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether something is queued that has not been sent.
+    pub fn is_behind(&self) -> bool {
+        !self.writer.is_empty()
+    }
+
+    /// Reads what has come.
+    pub fn read(&mut self) -> Vec<Heard> {
+        let mut heard = Vec::new();
+        loop {
+            let mut bytes = vec![0; 64 << 10];
+            let outcome = self.net.recv_slice(&self.socket, &mut bytes);
+            match self.take(outcome.map(|count| &bytes[..count]), &mut heard) {
+                Ok(true) => {}
+                Ok(false) => return heard,
+                Err(violation) => panic!("what is heard keeps the protocol: {violation:?}"),
+            }
+        }
+    }
+
+    fn take(&mut self, outcome: io::Result<&[u8]>, heard: &mut Vec<Heard>) -> Result<bool, Violation> {
+        let mut bytes = match outcome {
+            Ok([]) => {
+                heard.push(Heard::End);
+                return Ok(false);
+            }
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(_) => {
+                heard.push(Heard::End);
+                return Ok(false);
+            }
+        };
+        loop {
+            let mut coming = None;
+            let (record, used) = self.reader.next(bytes)?;
+            match record {
+                Record::Nothing if used == bytes.len() => return Ok(true),
+                Record::Nothing | Record::Placed(_) => {}
+                Record::Greeting(hello) => heard.push(Heard::Hello(Box::new(Hello::parse(hello)?))),
+                Record::Frame(header, Arriving::Here(payload)) => {
+                    heard.push(Heard::Frame(Frame::parse(header)?, payload.to_vec()));
+                }
+                Record::Frame(header, Arriving::Coming(len)) => {
+                    heard.push(Heard::Frame(Frame::parse(header)?, Vec::new()));
+                    coming = Some(len);
+                }
+            }
+            bytes = &bytes[used..];
+            if let Some(len) = coming {
+                // Long payloads are not kept.
+                self.reader.place(None, len);
+            }
+        }
+    }
+}

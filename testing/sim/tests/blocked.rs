@@ -1,0 +1,216 @@
+//! Peers that have no credit for what they want to send next: whatever makes room for it, or makes it wanted, they hear of it.
+
+use ofi_core::{Addr, FiAddr, OpFlags};
+use ofi_engine::frame::{AckWanted, Frame, Label};
+use ofi_engine::hello::Greeting;
+use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::rig::{Node, Options, addr, ip, until};
+use ofi_sim::{Faults, World};
+use std::time::Duration;
+
+const UNWANTED: u64 = 1;
+const WANTED: u64 = 2;
+
+fn world() -> World {
+    World::new(2, Faults { stall: 0, split: false })
+}
+
+/// One with little memory for its peers, so that windows are narrow.
+fn narrow(world: &World) -> Node {
+    Node::open(world, &Options { limit: 1 << 20, ..Options::at(addr(1, 1000)) })
+}
+
+fn peer(world: &World, host: u8) -> Node {
+    Node::open(world, &Options::at(addr(host, 1000)))
+}
+
+fn steps(world: &World, nodes: &mut [&mut Node]) {
+    let mut left = 50;
+    until(world, nodes, |_| {
+        left -= 1;
+        left == 0
+    });
+}
+
+/// Sends what nobody wants until the credit is used up, and then what is wanted, which waits. How many unwanted ones left.
+fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize {
+    let mut sent = 0;
+    loop {
+        let context = from.send(handle, UNWANTED, vec![1; 1000]);
+        steps(world, &mut [from, to]);
+        if !from.is_done(context) {
+            // It waits, and leaves the place to what is wanted.
+            from.ep.cancel(context);
+            from.progress();
+            assert!(from.outcome(context).is_some_and(Result::is_err));
+            break;
+        }
+        sent += 1;
+        assert!(sent < 10_000, "the credit has no end");
+    }
+    let wanted = from.send(handle, WANTED, vec![2; 1000]);
+    steps(world, &mut [from, to]);
+    assert!(!from.is_done(wanted), "there is credit for it");
+    sent
+}
+
+#[test]
+fn a_receive_whose_sender_becomes_known_gets_what_has_no_credit() {
+    let world = world();
+    let (mut a, mut r) = (peer(&world, 2), narrow(&world));
+    let to_r = a.know(r.addr());
+    let directed = r.receive(FiAddr(0), WANTED, 1000);
+    fill(&world, &mut a, &mut r, to_r);
+    assert!(r.outcome(directed).is_none());
+    assert_eq!(r.know(a.addr()), FiAddr(0));
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(directed)), "{}", r.ep.describe());
+}
+
+#[test]
+fn a_receive_for_a_peer_that_is_to_be_asked_gets_what_has_no_credit() {
+    let world = world();
+    let hosts = vec![ip(2), ip(3)];
+    let mut a = Node::open(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
+    let mut r = narrow(&world);
+    let (to_r, to_a) = (a.know(r.addr()), r.know(a.addr()));
+    fill(&world, &mut a, &mut r, to_r);
+    let directed = r.receive(to_a, WANTED, 1000);
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(directed)), "{}", r.ep.describe());
+}
+
+#[test]
+fn what_is_behind_a_cancelled_send_leaves() {
+    let world = world();
+    let (mut a, mut r) = (peer(&world, 2), narrow(&world));
+    let to_r = a.know(r.addr());
+    // Longer ones: what credit is left does not suffice for another of them, but for a short one.
+    let last = (0..100).find_map(|_| {
+        let context = a.send(to_r, UNWANTED, vec![1; 30_000]);
+        steps(&world, &mut [&mut a, &mut r]);
+        (!a.is_done(context)).then_some(context)
+    });
+    let last = last.expect("the credit has an end");
+    let short = a.send(to_r, UNWANTED, vec![1; 8]);
+    steps(&world, &mut [&mut a, &mut r]);
+    assert!(!a.is_done(short), "it waits for its turn");
+    a.ep.cancel(last);
+    assert_eq!(a.ep.unfinished(), None);
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[0].is_done(short)));
+}
+
+#[test]
+fn whoever_looks_for_a_message_finds_it_behind_others() {
+    let world = world();
+    let (mut a, mut r) = (peer(&world, 2), narrow(&world));
+    let to_r = a.know(r.addr());
+    fill(&world, &mut a, &mut r, to_r);
+    let found = (0..100).any(|_| {
+        let look = r.receive_into(FiAddr::UNSPEC, WANTED, ofi_memory::Buffer::empty(), OpFlags::PEEK);
+        steps(&world, &mut [&mut a, &mut r]);
+        r.is_done(look)
+    });
+    assert!(found, "{}", r.ep.describe());
+}
+
+#[test]
+fn what_is_taken_from_a_peer_is_credit_for_what_it_wants_to_send() {
+    let world = world();
+    let (mut a, mut flooder, idle) = (peer(&world, 2), peer(&world, 3), peer(&world, 4));
+    let mut r = narrow(&world);
+    let (to_r, from_a) = (a.know(r.addr()), r.know(a.addr()));
+    // A link that is not without credit: a receive from anybody goes on waiting.
+    let mut idle = idle;
+    let idle_to_r = idle.know(r.addr());
+    let hello = r.receive(FiAddr::UNSPEC, 7, 8);
+    idle.send(idle_to_r, 7, vec![1; 8]);
+    assert!(until(&world, &mut [&mut idle, &mut r], |nodes| nodes[1].is_done(hello)));
+    let wanted = r.receive(FiAddr::UNSPEC, WANTED, 1000);
+    // Somebody fills the memory, since anybody's next message may be the wanted one.
+    let flooder_to_r = flooder.know(r.addr());
+    let is_full = (0..10_000).any(|_| {
+        let context = flooder.send(flooder_to_r, UNWANTED, vec![1; 1000]);
+        steps(&world, &mut [&mut flooder, &mut r]);
+        !flooder.is_done(context)
+    });
+    assert!(is_full);
+    fill(&world, &mut a, &mut r, to_r);
+    assert!(r.outcome(wanted).is_none(), "{:?}", r.outcome(wanted));
+    for _ in 0..3 {
+        let taken = r.receive(from_a, UNWANTED, 1000);
+        assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(taken)));
+    }
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(wanted)), "{}", r.ep.describe());
+}
+
+#[test]
+fn fences_that_nobody_waits_for_cost_the_link() {
+    let world = world();
+    let mut r = narrow(&world);
+    let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
+    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    let label = |tag, fenced| Label { tag: Some(tag), data: None, ack: AckWanted::Match, fenced };
+    for _ in 0..40 {
+        r.receive(FiAddr::UNSPEC, WANTED, 8);
+    }
+    raw.send();
+    steps(&world, &mut [&mut r]);
+    let mut heard = raw.read();
+    raw.frame(&Frame::Eager { id: 0, label: label(UNWANTED, false) }, &[]);
+    (1..40).for_each(|id| raw.frame(&Frame::Eager { id, label: label(WANTED, true) }, &[]));
+    for _ in 0..50 {
+        raw.send();
+        steps(&world, &mut [&mut r]);
+        heard.extend(raw.read());
+        if heard.contains(&Heard::End) {
+            break;
+        }
+    }
+    assert!(matches!(&heard[0], Heard::Hello(hello) if hello.greeting == Greeting::Accept), "{heard:?}");
+    assert!(heard.contains(&Heard::End));
+}
+
+#[test]
+fn arrivals_are_told_however_much_others_say() {
+    let world = world();
+    let (mut a, mut r) = (peer(&world, 2), narrow(&world));
+    let to_r = a.know(r.addr());
+    let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
+    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.send();
+    steps(&world, &mut [&mut a, &mut r]);
+    let sent = a.try_send(to_r, UNWANTED, vec![1; 8], OpFlags::TRANSMIT_COMPLETE).expect("few are outstanding");
+    let mut rounds = 0;
+    while !a.is_done(sent) {
+        rounds += 1;
+        assert!(rounds < 100, "{}", a.ep.describe());
+        a.progress();
+        // Each time that the receiver looks there is something.
+        (0..20).for_each(|_| {
+            raw.frame(&Frame::Blocked { bytes: 1 }, &[]);
+            raw.send();
+            assert_eq!(r.cq.read(1, |_| ()).err(), Some(ofi_core::Errno::AGAIN));
+            raw.read();
+        });
+        world.advance(Duration::from_micros(5));
+    }
+}
+
+#[test]
+fn a_reader_that_finds_nothing_leaves_nothing_unsaid() {
+    let world = world();
+    let (mut a, mut r) = (peer(&world, 2), narrow(&world));
+    let to_r = a.know(r.addr());
+    let to_a = r.know(a.addr());
+    ofi_sim::rig::ping_pong(&world, &mut a, &mut r, to_r, to_a);
+    let sent = a.try_send(to_r, UNWANTED, vec![1; 8], OpFlags::TRANSMIT_COMPLETE).expect("few are outstanding");
+    steps(&world, &mut [&mut a]);
+    // One read brings the message, and finds no entry; whoever read it goes away.
+    let mut reads = 0;
+    while !r.ep.describe().contains("unexpected message") {
+        reads += 1;
+        assert!(reads < 10_000, "it does not arrive");
+        assert_eq!(r.cq.read(1, |_| ()).err(), Some(ofi_core::Errno::AGAIN));
+        world.advance(Duration::from_micros(5));
+    }
+    assert!(until(&world, &mut [&mut a], |nodes| nodes[0].is_done(sent)), "{}", r.ep.describe());
+}

@@ -1,0 +1,386 @@
+//! Peers that take as much memory as they can get. Beside each of them a ping-pong with another peer goes on, and what the
+//! endpoint holds for its peers stays within its limit.
+
+use ofi_core::{Addr, Errno, FiAddr, OpFlags};
+use ofi_engine::endpoint::{GUARANTEED, OVERHEAD};
+use ofi_engine::frame::{AckWanted, Frame, Label};
+use ofi_engine::hello::Greeting;
+use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
+use ofi_sim::{Faults, World};
+use std::time::Duration;
+
+const LIMIT: usize = 16 << 20;
+
+fn world(seed: u64) -> World {
+    World::new(seed, Faults { stall: 0, split: seed % 2 == 1 })
+}
+
+/// The one that is flooded, a peer that behaves, and what they call each other.
+struct Scene {
+    world: World,
+    victim: Node,
+    friend: Node,
+    to_friend: FiAddr,
+    to_victim: FiAddr,
+}
+
+impl Scene {
+    fn new(seed: u64, limit: usize) -> Self {
+        let world = world(seed);
+        let victim = Node::open(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
+        let friend = Node::open(&world, &Options::at(addr(2, 1000)));
+        let (to_friend, to_victim) = (victim.know(friend.addr()), friend.know(victim.addr()));
+        let mut scene = Self { world, victim, friend, to_friend, to_victim };
+        scene.ping_pong();
+        scene
+    }
+
+    fn ping_pong(&mut self) {
+        ping_pong(&self.world, &mut self.victim, &mut self.friend, self.to_friend, self.to_victim);
+    }
+
+    /// Some progress of the victim alone.
+    fn step(&mut self) {
+        self.world.advance(Duration::from_micros(20));
+        self.victim.progress();
+    }
+
+    fn flooder(&self, port: u16, nonce: u8) -> Raw {
+        let mut raw = Raw::connect(&self.world, ip(66), addr(1, 1000));
+        raw.hello(&question(Addr::from(addr(66, port)), [nonce; 16]));
+        raw
+    }
+
+    /// At most the limit, and what each link may have besides.
+    fn is_within(&self, links: u64) -> bool {
+        self.victim.account.used() as u64 <= self.victim.account.limit() as u64 + links * GUARANTEED
+    }
+}
+
+fn is_accepted(raw: &mut Raw) -> bool {
+    matches!(&raw.read()[..], [Heard::Hello(hello), ..] if hello.greeting == Greeting::Accept)
+}
+
+const fn unwanted(ack: AckWanted) -> Frame {
+    Frame::Eager { id: 0, label: Label { tag: Some(77), data: None, ack, fenced: false } }
+}
+
+/// Speaks until the grant is used up: what it is told, and how many messages it sent.
+fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Greeting>, u64) {
+    let mut credit = 0;
+    let (mut greeting, mut count) = (None, 0);
+    for _ in 0..200 {
+        raw.send();
+        scene.step();
+        for heard in raw.read() {
+            match heard {
+                Heard::Hello(hello) => (greeting, credit) = (Some(hello.greeting), hello.grant.bytes),
+                Heard::Frame(Frame::Credit { bytes }, _) => credit += bytes,
+                Heard::Frame(..) => {}
+                Heard::End => return (greeting, count),
+            }
+        }
+        let cost = payload.len() as u64 + OVERHEAD;
+        while credit >= cost && !raw.is_behind() {
+            raw.frame(&unwanted(AckWanted::No), payload);
+            raw.send();
+            credit -= cost;
+            count += 1;
+        }
+        if greeting.is_some() && credit < cost && !raw.is_behind() {
+            break;
+        }
+    }
+    (0..20).for_each(|_| scene.step());
+    (greeting, count)
+}
+
+#[test]
+fn reconnecting_renews_no_credit() {
+    for seed in 0..4 {
+        let mut scene = Scene::new(seed, LIMIT);
+        for round in 0..400u16 {
+            let mut raw = scene.flooder(2000 + round, 7);
+            let (greeting, _) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
+            assert_eq!(greeting, Some(Greeting::Accept), "round {round}: a newcomer is let in");
+            drop(raw);
+            scene.step();
+            assert!(scene.is_within(2), "round {round}: {}", scene.victim.ep.describe());
+        }
+        scene.ping_pong();
+        assert!(scene.victim.account.used() > LIMIT / 2, "messages were kept while there was room");
+    }
+}
+
+#[test]
+fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room() {
+    let mut scene = Scene::new(0, LIMIT);
+    let (mut kept, mut refused) = (0, false);
+    for round in 0..1000u16 {
+        let mut raw = scene.flooder(2000 + round, 7);
+        let (greeting, count) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
+        if greeting == Some(Greeting::Refuse) {
+            refused = true;
+            break;
+        }
+        kept += count;
+        raw.frame(&Frame::Bye, &[]);
+        raw.send();
+        scene.step();
+        drop(raw);
+        scene.step();
+        assert!(scene.is_within(2));
+    }
+    assert!(refused, "{} bytes are held", scene.victim.account.used());
+    scene.ping_pong();
+    // All of it can still be received; then there is room again.
+    for number in 0..kept {
+        let receive = scene.victim.receive(FiAddr::UNSPEC, 77, 30 << 10);
+        scene.victim.progress();
+        assert!(scene.victim.is_done(receive), "message {number} of {kept}");
+    }
+    let mut raw = scene.flooder(900, 7);
+    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Greeting::Accept));
+}
+
+#[test]
+fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
+    let mut scene = Scene::new(1, LIMIT);
+    // Receives that the flooder could fill, if it sent what they are for.
+    scene.victim.receive(FiAddr::UNSPEC, 1, 8);
+    let directed = scene.victim.receive(scene.to_friend, 2, 8);
+    let mut raw = scene.flooder(2000, 7);
+    let mut total = 0;
+    let (greeting, count) = fill(&mut scene, &mut raw, &[]);
+    assert_eq!(greeting, Some(Greeting::Accept));
+    total += count;
+    // It says that it is blocked, and is given more for as long as there is room.
+    loop {
+        raw.frame(&Frame::Blocked { bytes: OVERHEAD }, &[]);
+        let mut credit = 0;
+        for _ in 0..50 {
+            raw.send();
+            scene.step();
+            credit += raw
+                .read()
+                .iter()
+                .map(|heard| if let Heard::Frame(Frame::Credit { bytes }, _) = heard { *bytes } else { 0 })
+                .sum::<u64>();
+        }
+        if credit < OVERHEAD {
+            break;
+        }
+        for _ in 0..credit / OVERHEAD {
+            raw.frame(&unwanted(AckWanted::No), &[]);
+            total += 1;
+        }
+        while raw.is_behind() {
+            assert!(raw.send(), "it keeps to its credit");
+            scene.step();
+        }
+        assert!(scene.is_within(2));
+    }
+    assert!(total >= LIMIT as u64 / OVERHEAD * 95 / 100, "{total} messages");
+    scene.ping_pong();
+    // The receives wait on: others can fill them.
+    assert!(scene.victim.outcome(directed).is_none());
+    scene.friend.send(scene.to_victim, 2, vec![1; 8]);
+    assert!(until(&scene.world, &mut [&mut scene.victim, &mut scene.friend], |nodes| nodes[0].is_done(directed)));
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
+    for ack in [AckWanted::Delivery, AckWanted::Match] {
+        let mut scene = Scene::new(2, LIMIT);
+        let mut raw = scene.flooder(2000, 7);
+        raw.send();
+        (0..5).for_each(|_| scene.step());
+        // A million of messages that are each to be acknowledged, sent without reading a word.
+        let mut sent = 0u32;
+        let ended = loop {
+            for _ in 0..100 {
+                raw.frame(&unwanted(ack), &[]);
+                sent += 1;
+            }
+            let open = raw.send();
+            // The application takes them as they come.
+            (0..100).for_each(|_| assert!(scene.victim.receive(FiAddr::UNSPEC, 77, 0) > 0));
+            scene.step();
+            if !open || sent >= 1_000_000 {
+                break !open;
+            }
+        };
+        assert!(ended, "{ack:?}: it sent {sent} messages: {}", scene.victim.ep.describe());
+        assert!(sent < 100_000, "{ack:?}: it sent {sent} messages, more than its credit and what fits on the way");
+        scene.ping_pong();
+    }
+}
+
+#[test]
+fn output_to_a_peer_that_does_not_read_is_bounded() {
+    let mut scene = Scene::new(2, LIMIT);
+    let mut raw = scene.flooder(2000, 7);
+    raw.send();
+    (0..40).for_each(|_| scene.step());
+    let to = scene.victim.know(addr(66, 2000));
+    // The peer granted a gigabyte; injected bytes are the endpoint's to keep.
+    let mut sent = 0;
+    while scene.victim.try_send(to, 1, vec![1; 4000], OpFlags::INJECT).is_ok() {
+        sent += 1;
+        scene.step();
+        assert!(sent < 10_000, "{}", scene.victim.ep.describe());
+    }
+    let before = scene.victim.account.used();
+    // When it reads at last everything comes, in order.
+    let mut got = 0;
+    for _ in 0..20_000 {
+        got += raw.read().iter().filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. }, _))).count();
+        scene.step();
+        if got == sent {
+            break;
+        }
+    }
+    assert_eq!(got, sent);
+    assert!(scene.victim.account.used() < before, "what was kept for it is free again");
+    scene.ping_pong();
+}
+
+#[test]
+fn silent_connections_keep_no_newcomer_out() {
+    let mut scene = Scene::new(0, LIMIT);
+    let silent: Vec<Raw> = (0..3000).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
+    (0..40).for_each(|_| scene.step());
+    let mut raw = scene.flooder(2000, 7);
+    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Greeting::Accept));
+    scene.ping_pong();
+    assert!(scene.is_within(2));
+    drop(silent);
+    scene.step();
+}
+
+#[test]
+fn silent_connections_give_way_when_memory_is_short_and_only_then() {
+    let mut scene = Scene::new(0, 1 << 20);
+    let mut silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
+    (0..40).for_each(|_| scene.step());
+    // Some are let in beyond the limit; the others wait where they cost nothing.
+    let used = scene.victim.account.used();
+    assert!((1 << 20..(2 << 20) + (200 << 10)).contains(&used), "{used}");
+    let ended =
+        |peers: &mut [Raw]| peers.iter_mut().map(|raw| raw.read().contains(&Heard::End)).filter(|ended| *ended).count();
+    assert_eq!(ended(&mut silent), 0, "their peers may be busy");
+    scene.world.advance(Duration::from_secs(11));
+    // Each that comes now takes the place of one that has been silent for long.
+    let mut late: Vec<Raw> = (0..100).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
+    (0..40).for_each(|_| scene.step());
+    let gone = ended(&mut silent);
+    assert!((100..=150).contains(&gone), "{gone} gave way");
+    assert!(scene.victim.account.used() <= used + 8192);
+    assert_eq!(ended(&mut late), 0);
+    // One that was silent for long and speaks at last is heard.
+    let last = silent.last_mut().expect("there are some");
+    last.hello(&question(Addr::from(addr(66, 3000)), [8; 16]));
+    last.send();
+    (0..5).for_each(|_| scene.step());
+    assert!(is_accepted(last));
+    scene.ping_pong();
+}
+
+#[test]
+fn garbage_costs_its_own_connection_alone() {
+    let mut scene = Scene::new(0, LIMIT);
+    let mut rng = fastrand::Rng::with_seed(5);
+    for round in 0..500 {
+        let mut raw = if round % 2 == 0 {
+            Raw::connect(&scene.world, ip(66), addr(1, 1000))
+        } else {
+            scene.flooder(2000 + round, 7)
+        };
+        let mut bytes = vec![0; rng.usize(1..5000)];
+        rng.fill(&mut bytes);
+        raw.bytes(&bytes);
+        raw.send();
+        (0..3).for_each(|_| scene.step());
+        if round % 50 == 0 {
+            scene.ping_pong();
+        }
+    }
+    scene.ping_pong();
+    assert!(scene.is_within(500));
+}
+
+/// Twice as many as the fixed limit once was, all there before the endpoint looks.
+#[test]
+fn many_that_connect_while_the_endpoint_is_busy_are_all_let_in() {
+    let mut scene = Scene::new(0, 256 << 20);
+    let mut peers: Vec<Raw> = (0..2048u16)
+        .map(|number| {
+            let mut raw = scene.flooder(3000 + number, 9);
+            assert!(raw.send());
+            raw
+        })
+        .collect();
+    scene.world.advance(Duration::from_secs(4));
+    (0..40).for_each(|_| scene.step());
+    assert_eq!(peers.iter_mut().map(is_accepted).filter(|accepted| *accepted).count(), 2048);
+    scene.ping_pong();
+}
+
+#[test]
+fn wanted_messages_arrive_behind_a_million_unwanted_ones() {
+    let world = world(0);
+    let mut receiver = Node::open(&world, &Options::at(addr(1, 1000)));
+    let mut sender = Node::open(&world, &Options { tx_size: 4096, ..Options::at(addr(2, 1000)) });
+    let to = sender.know(receiver.addr());
+    let wanted = receiver.receive(FiAddr::UNSPEC, 2, 8);
+    let mut sent = 0;
+    let send = |sender: &mut Node, receiver: &mut Node, tag| {
+        loop {
+            match sender.try_send(to, tag, Vec::new(), OpFlags::empty()) {
+                Ok(_) => return,
+                Err(errno) => assert_eq!(errno, Errno::AGAIN),
+            }
+            sender.progress();
+            receiver.progress();
+            world.advance(Duration::from_micros(5));
+        }
+    };
+    while sent < 1_000_000 {
+        send(&mut sender, &mut receiver, 1);
+        sent += 1;
+    }
+    send(&mut sender, &mut receiver, 2);
+    assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].is_done(wanted)));
+    assert!(receiver.account.used() <= 128 * 1_000_000 + (16 << 20), "{}", receiver.account.used());
+}
+
+#[test]
+fn at_the_limit_the_receive_fails_with_the_reason() {
+    for (len, limit) in [(0, 1 << 20), (40 << 10, 8 << 20)] {
+        let world = world(3);
+        let mut receiver = Node::open(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
+        let mut sender = Node::open(&world, &Options { tx_size: 1 << 16, ..Options::at(addr(2, 1000)) });
+        let to = sender.know(receiver.addr());
+        let wanted = receiver.receive(FiAddr::UNSPEC, 2, 8);
+        let count = limit / (len + 128) + 2000;
+        (0..count).for_each(|_| assert!(sender.send(to, 1, vec![1; len]) > 0));
+        sender.send(to, 2, vec![2; 8]);
+        assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].outcome(wanted).is_some()));
+        let Some(Err(failure)) = receiver.outcome(wanted) else { panic!("it cannot have come") };
+        assert_eq!(failure.errno, Errno::ENOBUFS);
+        assert!(failure.text.contains("FI_OFI_PEER_MEMORY"), "{}", failure.text);
+        assert!(receiver.account.used() <= limit);
+        // One that is posted later fails as well, rather than wait; what is there can be received, and then the rest comes.
+        let again = receiver.receive(FiAddr::UNSPEC, 2, 8);
+        assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].outcome(again).is_some()));
+        assert!(matches!(receiver.outcome(again), Some(Err(failure)) if failure.errno == Errno::ENOBUFS));
+        for number in 0..count {
+            let receive = receiver.receive(FiAddr::UNSPEC, 1, len);
+            let came = until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].is_done(receive));
+            assert!(came, "message {number} of {count}: {}", receiver.ep.describe());
+        }
+        let last = receiver.receive(FiAddr::UNSPEC, 2, 8);
+        assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].is_done(last)));
+    }
+}

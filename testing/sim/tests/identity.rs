@@ -1,0 +1,409 @@
+//! Who a peer is. An attacker on another host claims names that are not its own; it must not receive, complete or break what
+//! belongs to others. A host with several addresses is known by each of them.
+
+use ofi_core::{Addr, FiAddr, OpFlags};
+use ofi_engine::endpoint::OVERHEAD;
+use ofi_engine::frame::{AckWanted, Frame, Label};
+use ofi_engine::hello::{Greeting, Hello};
+use ofi_sim::raw::{Door, Heard, Raw, question};
+use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
+use ofi_sim::{Faults, World};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The one that is lied to, the one whose name is claimed, and the liar's host.
+const TARGET: u8 = 1;
+const OWNER: u8 = 2;
+const LIAR: u8 = 66;
+
+fn world() -> World {
+    World::new(4, Faults { stall: 0, split: false })
+}
+
+fn target(world: &World) -> Node {
+    Node::open(world, &Options::at(addr(TARGET, 1000)))
+}
+
+fn owner(world: &World) -> Node {
+    Node::open(world, &Options::at(addr(OWNER, 1000)))
+}
+
+/// A message that somebody sends unasked.
+const fn message(tag: u64) -> Frame {
+    Frame::Eager { id: 0, label: Label { tag: Some(tag), data: None, ack: AckWanted::No, fenced: false } }
+}
+
+fn steps(world: &World, nodes: &mut [&mut Node]) {
+    until(world, nodes, {
+        let mut left = 100;
+        move |_| {
+            left -= 1;
+            left == 0
+        }
+    });
+}
+
+/// A liar's link to the target under the owner's name; the target's answer.
+fn lie(world: &World, target: &mut Node, change: impl FnOnce(&mut Hello)) -> (Raw, Option<Hello>) {
+    let mut raw = Raw::connect(world, ip(LIAR), addr(TARGET, 1000));
+    let mut hello = question(Addr::from(addr(OWNER, 1000)), [0xff; 16]);
+    change(&mut hello);
+    raw.hello(&hello);
+    assert!(raw.send());
+    steps(world, &mut [target]);
+    let answer = raw.read().into_iter().find_map(|heard| match heard {
+        Heard::Hello(hello) => Some(*hello),
+        _ => None,
+    });
+    (raw, answer)
+}
+
+fn heard_messages(raw: &mut Raw) -> usize {
+    raw.read()
+        .iter()
+        .filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. } | Frame::Request { .. }, _)))
+        .count()
+}
+
+#[test]
+fn messages_go_to_the_owner_of_a_name_and_not_to_who_claims_it() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    let (mut liar, answer) = lie(&world, &mut target, |_| ());
+    assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Accept), "it is heard, as nobody");
+    let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
+    let sent = target.send(to_owner, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
+    assert_eq!(heard_messages(&mut liar), 0);
+    // The owner's own link is as good as any.
+    ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+    assert_eq!(heard_messages(&mut liar), 0);
+}
+
+#[test]
+fn what_a_liar_sends_has_no_source() {
+    let world = world();
+    let (mut target, owner) = (target(&world), owner(&world));
+    let to_owner = target.know(owner.addr());
+    let (mut liar, _) = lie(&world, &mut target, |_| ());
+    let (from_owner, from_any) = (target.receive(to_owner, 5, 8), target.receive(FiAddr::UNSPEC, 6, 8));
+    liar.frame(&message(5), &[1; 8]);
+    liar.frame(&message(6), &[1; 8]);
+    liar.send();
+    assert!(until(&world, &mut [&mut target], |nodes| nodes[0].is_done(from_any)));
+    assert!(target.outcome(from_owner).is_none(), "it is not from the owner");
+    let Some(Ok(done)) = target.outcome(from_any) else { unreachable!() };
+    assert_eq!(done.src, FiAddr::UNSPEC);
+    // Nor does its end fail what waits for the owner.
+    drop(liar);
+    steps(&world, &mut [&mut target]);
+    assert!(target.outcome(from_owner).is_none());
+}
+
+#[test]
+fn a_link_that_exists_is_not_broken_by_a_claim() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+    let waits = target.receive(to_owner, 9, 8);
+    // As if the owner had been restarted, and as if it connected anew, with the number that it tells everybody.
+    let nonce = Options::at(addr(OWNER, 1000)).nonce;
+    for lied in [[0xff; 16], nonce] {
+        let (mut liar, _) = lie(&world, &mut target, |hello| (hello.nonce, hello.attempt) = (lied, u64::MAX));
+        assert!(target.outcome(waits).is_none());
+        ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+        assert_eq!(heard_messages(&mut liar), 0);
+    }
+    owner.send(to_target, 9, vec![3; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(waits)));
+}
+
+#[test]
+fn a_crossing_connect_is_not_won_by_a_claim() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let to_owner = target.know(owner.addr());
+    // The target has begun to connect when the liar, with the largest of all numbers, asks.
+    let sent = target.send(to_owner, 5, vec![1; 8]);
+    let (mut liar, _) = lie(&world, &mut target, |_| ());
+    let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
+    assert_eq!(heard_messages(&mut liar), 0);
+}
+
+#[test]
+fn an_endpoints_own_number_opens_no_door() {
+    let world = world();
+    let mut target = target(&world);
+    // Everybody who asks is told the number.
+    let (_first, answer) = lie(&world, &mut target, |_| ());
+    let told = answer.expect("an answer");
+    for name in [addr(OWNER, 1000), addr(TARGET, 1000), addr(LIAR, 1000)] {
+        let (_liar, answer) = lie(&world, &mut target, |hello| {
+            (hello.nonce, hello.cookie, hello.name) = (told.nonce, told.cookie, Some(Addr::from(name)));
+        });
+        assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Refuse));
+    }
+    // The endpoint itself reaches itself.
+    let to_self = target.know(target.addr());
+    let receive = target.receive(to_self, 5, 8);
+    let sent = target.send(to_self, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target], |nodes| nodes[0].is_done(receive) && nodes[0].is_done(sent)));
+}
+
+#[test]
+fn a_peer_on_the_owners_host_is_the_owner_by_the_rule() {
+    let world = world();
+    let mut target = target(&world);
+    let name = target.know(addr(OWNER, 1000));
+    let mut raw = Raw::connect(&world, ip(OWNER), addr(TARGET, 1000));
+    raw.hello(&question(Addr::from(addr(OWNER, 1000)), [1; 16]));
+    raw.send();
+    steps(&world, &mut [&mut target]);
+    let sent = target.send(name, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target], |nodes| nodes[0].is_done(sent)));
+    assert_eq!(heard_messages(&mut raw), 1);
+}
+
+/// A host with two addresses: called by one, it connects from the other.
+fn multi_homed(world: &World, from: u8) -> Node {
+    Node::open(world, &Options { hosts: vec![ip(OWNER), ip(from)], ..Options::at(addr(OWNER, 1000)) })
+}
+
+#[test]
+fn a_host_with_several_addresses_is_known_once_it_is_asked() {
+    [true, false].into_iter().for_each(several_addresses);
+}
+
+fn several_addresses(by_sending: bool) {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), multi_homed(&world, 3));
+    assert_eq!(owner.addr(), Addr::from(addr(OWNER, 1000)));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    let any = target.receive(FiAddr::UNSPEC, 6, 8);
+    owner.send(to_target, 5, vec![1; 8]);
+    owner.send(to_target, 6, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(any)));
+    let Some(Ok(done)) = target.outcome(any) else { unreachable!() };
+    assert_eq!(done.src, FiAddr::UNSPEC, "the claim is not proven");
+    if by_sending {
+        // Something is to be sent: the owner is asked, and what it had sent is its own from then on.
+        let receive = owner.receive(to_target, 7, 8);
+        target.send(to_owner, 7, vec![1; 8]);
+        assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive)));
+    }
+    // A receive that the owner alone can fill is a reason to ask, too.
+    let named = target.receive(to_owner, 5, 8);
+    let done = until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(named));
+    assert!(done, "{}\n{}", target.ep.describe(), owner.ep.describe());
+    let Some(Ok(done)) = target.outcome(named) else { unreachable!() };
+    assert_eq!(done.src, to_owner);
+    ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+    assert_eq!(target.ep.describe().matches("\nlink ").count() + owner.ep.describe().matches("\nlink ").count(), 2);
+}
+
+#[test]
+fn a_host_with_several_addresses_reconnects_from_any_of_them() {
+    let world = world();
+    let mut target = target(&world);
+    let mut one = owner(&world);
+    let (to_owner, to_target) = (target.know(one.addr()), one.know(target.addr()));
+    ping_pong(&world, &mut target, &mut one, to_owner, to_target);
+    // It is restarted, and its routes are others: it connects from its second address.
+    one.ep.close();
+    drop(one);
+    let mut owner = multi_homed(&world, 3);
+    let to_target = owner.know(target.addr());
+    for _ in 0..2 {
+        let any = target.receive(FiAddr::UNSPEC, 6, 8);
+        owner.send(to_target, 6, vec![1; 8]);
+        assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(any)));
+        ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+        // Its connections break, and it connects again.
+        world.break_connections();
+        steps(&world, &mut [&mut target, &mut owner]);
+    }
+    assert_eq!(owner.ep.local_addr().map(|addr| addr.to_string()), Ok(Addr::from(addr(OWNER, 1000)).to_string()));
+}
+
+#[test]
+fn crossing_connects_of_a_host_with_several_addresses_take_no_second() {
+    for (host, nonce) in [(3, [0; 16]), (4, [0xff; 16])] {
+        let world = world();
+        let mut target = target(&world);
+        let options = Options { hosts: vec![ip(OWNER), ip(host)], nonce, ..Options::at(addr(OWNER, 1000)) };
+        let mut owner = Node::open(&world, &options);
+        let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+        let start = world.now();
+        ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+        assert!(world.now().since(start) < Duration::from_millis(500), "whoever waits for the other asks at once");
+    }
+}
+
+#[test]
+fn a_receive_that_was_posted_first_is_a_reason_to_ask() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), multi_homed(&world, 3));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    let named = target.receive(to_owner, 5, 8);
+    owner.send(to_target, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(named)));
+    ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+    assert_eq!(target.ep.describe().matches("\nlink ").count() + owner.ep.describe().matches("\nlink ").count(), 2);
+}
+
+#[test]
+fn a_claim_fails_no_receive_for_an_owner_that_has_yet_to_come() {
+    let world = world();
+    let mut target = target(&world);
+    let to_owner = target.know(addr(OWNER, 1000));
+    let named = target.receive(to_owner, 5, 8);
+    for _ in 0..5 {
+        let (_liar, _) = lie(&world, &mut target, |_| ());
+        assert!(target.outcome(named).is_none(), "{:?}", target.outcome(named));
+    }
+    let mut owner = owner(&world);
+    let to_target = owner.know(target.addr());
+    owner.send(to_target, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(named)));
+}
+
+#[test]
+fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let to_owner = target.know(owner.addr());
+    let to_target = owner.know(target.addr());
+    // The owner talks to the liar as to any other peer, and so tells it the number of that connection.
+    let mut door = Door::open(&world, addr(LIAR, 5));
+    let to_liar = owner.know(addr(LIAR, 5));
+    owner.send(to_liar, 1, vec![1; 8]);
+    steps(&world, &mut [&mut owner]);
+    let mut raw = door.accept(&world).expect("the owner connects");
+    let Some(Heard::Hello(asked)) = raw.read().into_iter().next() else { panic!("it says hello") };
+    raw.hello(&Hello { greeting: Greeting::Accept, nonce: target_nonce(), ..*asked.clone() });
+    raw.send();
+    steps(&world, &mut [&mut owner]);
+    let (mut liar, answer) = lie(&world, &mut target, |hello| {
+        (hello.nonce, hello.cookie) = (asked.nonce, asked.cookie);
+    });
+    assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Accept), "it is heard, as nobody");
+    let named = target.receive(to_owner, 5, 8);
+    liar.frame(&message(5), &[6; 8]);
+    liar.send();
+    let receive = owner.receive(to_target, 5, 8);
+    let sent = target.send(to_owner, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
+    assert_eq!(heard_messages(&mut liar), 0);
+    assert!(target.outcome(named).is_none(), "it is not from the owner");
+    ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
+}
+
+fn target_nonce() -> [u8; 16] {
+    Options::at(addr(TARGET, 1000)).nonce
+}
+
+#[test]
+fn a_false_claim_beside_a_true_one_breaks_nothing() {
+    for liar_first in [true, false] {
+        let world = world();
+        let (mut target, mut owner) = (target(&world), multi_homed(&world, 3));
+        let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+        let mut liars = Vec::new();
+        if liar_first {
+            liars.push(lie(&world, &mut target, |_| ()).0);
+        }
+        let any = target.receive(FiAddr::UNSPEC, 6, 8);
+        let waits = owner.receive(to_target, 9, 8);
+        owner.send(to_target, 6, vec![1; 8]);
+        assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(any)));
+        if !liar_first {
+            liars.push(lie(&world, &mut target, |_| ()).0);
+        }
+        target.send(to_owner, 9, vec![1; 8]);
+        let done = until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].outcome(waits).is_some());
+        assert!(done && owner.is_done(waits), "{:?}", owner.outcome(waits));
+        assert_eq!(owner.ep.describe().matches("\nlink ").count(), 1, "its connection is the one that is used");
+        assert!(liars.iter_mut().all(|liar| heard_messages(liar) == 0));
+    }
+}
+
+#[test]
+fn claims_that_keep_coming_keep_nobody_waiting() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    let receive = owner.receive(to_target, 5, 8);
+    let mut liars = vec![lie(&world, &mut target, |_| ()).0];
+    for round in 0..250 {
+        if round == 50 {
+            // Claims come one by one by then.
+            target.send(to_owner, 5, vec![1; 8]);
+        }
+        // One from each host, with every step.
+        let mut raw = Raw::connect(&world, ip(LIAR + round % 50), addr(TARGET, 1000));
+        raw.hello(&question(Addr::from(addr(OWNER, 1000)), [0xff; 16]));
+        liars.push(raw);
+        assert!(liars.iter_mut().rev().take(3).all(Raw::send));
+        target.progress();
+        // It answers slowly, so that there are new claims with every answer.
+        if round % 10 == 0 {
+            owner.progress();
+        }
+        world.advance(Duration::from_micros(50));
+    }
+    assert!(owner.is_done(receive), "{}", target.ep.describe());
+}
+
+#[test]
+fn closing_sends_what_waits_behind_a_false_claim() {
+    let world = world();
+    let (mut target, mut owner) = (target(&world), owner(&world));
+    let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
+    let receive = owner.receive(to_target, 5, 8);
+    let (_liar, _) = lie(&world, &mut target, |_| ());
+    target.try_send(to_owner, 5, vec![1; 8], OpFlags::INJECT).expect("few are outstanding");
+    let owner = Arc::new(Mutex::new(owner));
+    let other = owner.clone();
+    world.meanwhile(move || other.lock().unwrap().progress());
+    target.ep.close();
+    let mut owner = owner.lock().unwrap();
+    assert!(until(&world, &mut [&mut owner], |nodes| nodes[0].is_done(receive)));
+}
+
+#[test]
+fn a_claim_about_a_name_that_nobody_has_keeps_nothing_waiting() {
+    let world = world();
+    let mut target = target(&world);
+    let to_owner = target.know(addr(OWNER, 1000));
+    let (_liar, _) = lie(&world, &mut target, |_| ());
+    let sent = target.send(to_owner, 5, vec![1; 8]);
+    assert!(until(&world, &mut [&mut target], |nodes| nodes[0].outcome(sent).is_some()));
+    assert!(target.outcome(sent).is_some_and(Result::is_err), "nobody is there");
+}
+
+/// Messages of an unproven link cost what others cost, and go with it.
+#[test]
+fn claims_are_charged_as_any_other_link() {
+    let world = world();
+    let mut target = Node::open(&world, &Options { limit: 4 << 20, ..Options::at(addr(TARGET, 1000)) });
+    for round in 0..200u16 {
+        let (mut liar, answer) =
+            lie(&world, &mut target, |hello| hello.name = Some(Addr::from(addr(OWNER, 2000 + round))));
+        let Some(answer) = answer.filter(|answer| answer.greeting == Greeting::Accept) else { continue };
+        let count = answer.grant.bytes / (1000 + OVERHEAD);
+        (0..count).for_each(|_| liar.frame(&message(5), &[1; 1000]));
+        for _ in 0..100 {
+            liar.send();
+            steps(&world, &mut [&mut target]);
+            if !liar.is_behind() {
+                break;
+            }
+        }
+        drop(liar);
+        steps(&world, &mut [&mut target]);
+        assert!(target.account.used() <= (4 << 20) + (100 << 10), "{}", target.ep.describe());
+    }
+}

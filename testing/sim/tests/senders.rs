@@ -1,0 +1,85 @@
+//! Whose a message is, and that messages stay in order, whatever becomes of the handles of address vectors; and that whatever
+//! cannot be sent comes back.
+
+use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_memory::{Buffer, Span};
+use ofi_sim::rig::{Node, Options, addr, ping_pong, until};
+use ofi_sim::{Faults, World};
+
+fn open(world: &World, port: u16) -> Node {
+    Node::open(world, &Options::at(addr(1, port)))
+}
+
+#[test]
+fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let (mut a, mut c, mut r) = (open(&world, 1), open(&world, 2), open(&world, 3));
+    let handle = r.know(a.addr());
+    let (a_to_r, c_to_r) = (a.know(r.addr()), c.know(r.addr()));
+    a.send(a_to_r, 1, vec![1; 8]);
+    // Behind it: when that has come, the first is there too.
+    a.send(a_to_r, 2, vec![1; 8]);
+    let behind = r.receive(FiAddr::UNSPEC, 2, 8);
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(behind)));
+    assert!(r.av.remove(handle));
+    assert_eq!(r.know(c.addr()), handle);
+    // A receive from C, though its handle was A's.
+    let directed = r.receive(handle, 1, 100);
+    c.send(c_to_r, 1, vec![2; 16]);
+    assert!(until(&world, &mut [&mut a, &mut c, &mut r], |nodes| nodes[2].is_done(directed)));
+    let got = r.outcome(directed).unwrap().as_ref().unwrap();
+    assert_eq!((got.len, got.src), (16, handle));
+    // Whoever asks for anybody's gets it, from somebody who has no handle.
+    let any = r.receive(FiAddr::UNSPEC, 1, 100);
+    assert!(until(&world, &mut [&mut a, &mut c, &mut r], |nodes| nodes[2].is_done(any)));
+    let got = r.outcome(any).unwrap().as_ref().unwrap();
+    assert_eq!((got.len, got.src), (8, FiAddr::UNSPEC));
+}
+
+#[test]
+fn a_receive_whose_sender_becomes_known_takes_messages_in_order() {
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let (mut a, mut r) = (open(&world, 1), open(&world, 3));
+    let to_r = a.know(r.addr());
+    r.ep.set_min_multi_recv(8);
+    let mut place = [0u8; 100];
+    // SAFETY: the place outlives the endpoint, and nobody looks at it.
+    let span = unsafe { Span::new(place.as_mut_ptr(), place.len()) };
+    let several = r.receive_into(FiAddr(0), 1, Buffer::One(span), OpFlags::MULTI_RECV);
+    for len in [60, 80, 10] {
+        a.send(to_r, 1, vec![1; len]);
+    }
+    // All three wait, for nobody knows yet whom the receive means.
+    let last = a.send(to_r, 2, vec![3; 1]);
+    let heard = r.receive(FiAddr::UNSPEC, 2, 8);
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[0].is_done(last) && nodes[1].is_done(heard)));
+    assert!(r.outcome(several).is_none());
+    assert_eq!(r.know(a.addr()), FiAddr(0));
+    // The first fits. The second does not, and stays before the third.
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].outcome(several).is_some()));
+    let rest = [r.receive(FiAddr(0), 1, 100), r.receive(FiAddr(0), 1, 100)];
+    assert!(until(&world, &mut [&mut a, &mut r], |nodes| rest.iter().all(|context| nodes[1].is_done(*context))));
+    assert_eq!(rest.map(|context| r.outcome(context).unwrap().as_ref().unwrap().len), [80, 10]);
+}
+
+#[test]
+fn what_cannot_be_written_fails_however_many_connections_there_are() {
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let mut hub = open(&world, 1);
+    // More than are looked at in every poll.
+    let mut peers: Vec<Node> = (2..12).map(|port| open(&world, port)).collect();
+    let mut to = Vec::new();
+    for peer in &mut peers {
+        let (to_peer, to_hub) = (hub.know(peer.addr()), peer.know(hub.addr()));
+        ping_pong(&world, &mut hub, peer, to_peer, to_hub);
+        to.push(to_peer);
+    }
+    world.fail_writes();
+    for to_peer in to {
+        let sent = hub.send(to_peer, 1, vec![1; 8]);
+        let ended = until(&world, &mut [&mut hub], |nodes| nodes[0].outcome(sent).is_some());
+        assert!(ended, "nothing comes of it:\n{}", hub.ep.describe());
+        let failure = hub.outcome(sent).unwrap().as_ref().unwrap_err();
+        assert_eq!(failure.errno, Errno::ECONNRESET, "{}", failure.text);
+    }
+}

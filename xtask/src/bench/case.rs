@@ -1,0 +1,500 @@
+//! One case: a setup of `benches/fabric.c` with its name, its unit, and what it is compared to.
+
+/// An option of the benchmark programs: an enum whose variants know the words of the command line.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name { $($variant),* }
+
+        impl $name {
+            #[allow(dead_code, reason = "tests ask whether every value occurs")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The word on the command line.
+            pub(crate) fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),* }
+            }
+        }
+    };
+}
+
+words!(
+    /// What carries the messages.
+    Provider { Tcp = "tcp", Rxm = "tcp;ofi_rxm", Shm = "shm", Udp = "udp" }
+);
+words!(Endpoint { Rdm = "rdm", Msg = "msg", Dgram = "dgram" });
+words!(
+    /// The pattern of messages; described in `benches/fabric.c` and the files that it names.
+    Pattern {
+        Latency = "latency",
+        Rate = "rate",
+        Stream = "stream",
+        Both = "both",
+        Unexpected = "unexpected",
+        Connect = "connect",
+        MemoryOfPeer = "memory-peer",
+        MemoryOfEndpoint = "memory-endpoint",
+        Idle = "idle",
+        All = "all",
+        Pairs = "pairs",
+        Solo = "solo",
+    }
+);
+words!(Locking { Safe = "safe", Domain = "domain" });
+words!(
+    /// Who touches the payload between messages; described in `benches/bench.h`.
+    Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold" }
+);
+words!(Completion { Send = "send", Inject = "inject", Selective = "selective" });
+words!(Wait { Spin = "spin", Sread = "sread", Fd = "fd" });
+words!(Progress { Manual = "manual", Auto = "auto" });
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// What the program prints.
+    Value,
+    /// System calls of a message, by strace.
+    SystemCalls,
+    /// Instructions of a message, by callgrind.
+    Instructions,
+}
+
+impl Counted {
+    /// The program that counts, and an option that makes it print its version.
+    pub(crate) fn counter(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Value => None,
+            Self::SystemCalls => Some(("strace", "-V")),
+            Self::Instructions => Some(("valgrind", "--version")),
+        }
+    }
+}
+
+/// The unit of a value, and whether smaller values are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) name: &'static str,
+    pub(crate) less_is_better: bool,
+}
+
+/// A limit that the project set itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bar {
+    /// For the ratio to the rival.
+    Rival(f64),
+    /// For the ratio to the bare medium.
+    Bare(f64),
+    /// For the value itself.
+    Value(f64),
+}
+
+/// A section of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    HalfRoundTrips,
+    Rates,
+    Streams,
+    Waiting,
+    PeersAndThreads,
+    Processes,
+    ConnectionsAndMemory,
+    Counts,
+}
+
+impl Section {
+    pub(crate) const ALL: &[Self] = &[
+        Self::HalfRoundTrips,
+        Self::Rates,
+        Self::Streams,
+        Self::Waiting,
+        Self::PeersAndThreads,
+        Self::Processes,
+        Self::ConnectionsAndMemory,
+        Self::Counts,
+    ];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::HalfRoundTrips => "Half round trips",
+            Self::Rates => "Message rates",
+            Self::Streams => "Streams",
+            Self::Waiting => "Waiting and idling",
+            Self::PeersAndThreads => "Peers and threads",
+            Self::Processes => "Many processes on two cores",
+            Self::ConnectionsAndMemory => "Connections and memory",
+            Self::Counts => "System calls and instructions",
+        }
+    }
+}
+
+/// The place of a case in a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Point {
+    /// The plot's file name without its ending.
+    pub(crate) plot: String,
+    pub(crate) title: String,
+    pub(crate) x_label: &'static str,
+    pub(crate) x: f64,
+}
+
+/// The tests of ucx_perftest that correspond to a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ucx {
+    /// Its transports (UCX_TLS).
+    pub(crate) transport: &'static str,
+    pub(crate) tagged: &'static str,
+    pub(crate) put: &'static str,
+}
+
+/// One case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Case {
+    pub(crate) section: Section,
+    pub(crate) counted: Counted,
+    pub(crate) provider: Provider,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) pattern: Pattern,
+    pub(crate) size: usize,
+    pub(crate) window: usize,
+    pub(crate) threads: usize,
+    pub(crate) peers: usize,
+    pub(crate) processes: usize,
+    pub(crate) locking: Locking,
+    pub(crate) batch: usize,
+    pub(crate) buffers: Buffers,
+    pub(crate) completion: Completion,
+    pub(crate) wait: Wait,
+    pub(crate) progress: Progress,
+    /// Empty reads before a process yields its core; 0: it never yields.
+    pub(crate) reads: usize,
+    pub(crate) milliseconds: u32,
+}
+
+pub(crate) const KIB: usize = 1 << 10;
+pub(crate) const MIB: usize = 1 << 20;
+/// Rounds of patterns whose values hardly vary or whose samples take long.
+const FEW_ROUNDS: usize = 2;
+
+impl Case {
+    pub(crate) fn new(section: Section, provider: Provider, pattern: Pattern, size: usize) -> Self {
+        Self {
+            section,
+            counted: Counted::Value,
+            provider,
+            endpoint: if provider == Provider::Udp { Endpoint::Dgram } else { Endpoint::Rdm },
+            pattern,
+            size,
+            // What udp's socket buffers hold whatever the scheduler does.
+            window: if provider == Provider::Udp { 16 } else { 64 },
+            threads: 1,
+            peers: 1,
+            processes: 2,
+            locking: Locking::Safe,
+            batch: 1,
+            buffers: Buffers::Kept,
+            completion: Completion::Send,
+            wait: Wait::Spin,
+            progress: Progress::Manual,
+            reads: 0,
+            milliseconds: 250,
+        }
+    }
+
+    /// Whether the case calls the library as programs do that ask for nothing special.
+    pub(crate) fn is_plain(&self) -> bool {
+        let plain = Self::new(self.section, self.provider, self.pattern, self.size);
+        let (endpoint, window, buffers) = (self.endpoint, self.window, self.buffers);
+        *self == Self { endpoint, window, buffers, ..plain }
+    }
+
+    fn has_window(&self) -> bool {
+        matches!(self.pattern, Pattern::Rate | Pattern::Stream | Pattern::Both | Pattern::Unexpected | Pattern::Pairs)
+    }
+
+    /// What the name adds for fields that differ from the plain case.
+    fn extras(&self) -> Vec<String> {
+        let mut extras = Vec::new();
+        let mut add = |wanted: bool, text: String| {
+            if wanted {
+                extras.push(text);
+            }
+        };
+        add(self.has_window(), format!("window {}", self.window));
+        add(self.endpoint == Endpoint::Msg, "FI_EP_MSG".into());
+        add(self.threads > 1, format!("{} threads", self.threads));
+        add(self.peers > 1 && self.pattern != Pattern::Connect, format!("{} peers", self.peers));
+        add(self.locking == Locking::Domain, "FI_THREAD_DOMAIN".into());
+        add(self.batch > 1, format!("{} a read", self.batch));
+        add(self.buffers != Buffers::Kept, format!("buffers {}", self.buffers.word()));
+        add(self.completion == Completion::Inject, "inject".into());
+        add(self.completion == Completion::Selective, "selective completion".into());
+        add(self.wait == Wait::Sread, "fi_cq_sread".into());
+        add(self.wait == Wait::Fd, "FI_WAIT_FD".into());
+        add(self.progress == Progress::Auto, "automatic progress".into());
+        let crowd = matches!(self.pattern, Pattern::All | Pattern::Pairs);
+        add(crowd && self.reads == 0 && self.wait == Wait::Spin, "never yields".into());
+        add(self.reads == 1, "yields after 1 read".into());
+        add(self.reads > 1, format!("yields after {} reads", self.reads));
+        extras
+    }
+
+    /// The unique name.
+    pub(crate) fn name(&self) -> String {
+        let (provider, size) = (self.provider.word(), bytes(self.size));
+        let mut name = match (self.counted, self.pattern) {
+            (Counted::SystemCalls, _) => format!("{provider} {size} system calls a message"),
+            (Counted::Instructions, _) => format!("{provider} {size} instructions a message"),
+            (_, Pattern::Latency) => format!("{provider} {size} half round trip"),
+            (_, Pattern::Rate) => format!("{provider} {size} rate"),
+            (_, Pattern::Stream) => format!("{provider} {size} stream"),
+            (_, Pattern::Both) => format!("{provider} {size} both ways"),
+            (_, Pattern::Unexpected) => format!("{provider} {size} unexpected"),
+            (_, Pattern::Connect) if self.peers == 1 => format!("{provider} first message to a new peer"),
+            (_, Pattern::Connect) => format!("{provider} first message to each of {} new peers", self.peers),
+            (_, Pattern::MemoryOfPeer) => format!("{provider} memory of an idle peer"),
+            (_, Pattern::MemoryOfEndpoint) => format!("{provider} memory of an endpoint"),
+            (_, Pattern::Idle) => format!("{provider} idle process"),
+            (_, Pattern::All) => format!("{provider} {size} all to all, {} processes", self.processes),
+            (_, Pattern::Pairs) => format!("{provider} {size} pairs, {} processes", self.processes),
+            (_, Pattern::Solo) => format!("{provider} {size} processor time of a message"),
+        };
+        if self.counted != Counted::Value && self.pattern == Pattern::Solo && self.window > 1 {
+            name += &format!(", window {}", self.window);
+        }
+        for extra in self.extras() {
+            name += ", ";
+            name += &extra;
+        }
+        name
+    }
+
+    /// The unit of the value.
+    pub(crate) fn unit(&self) -> Unit {
+        let (name, less_is_better) = match (self.counted, self.pattern) {
+            (Counted::SystemCalls, _) => ("calls", true),
+            (Counted::Instructions, _) => ("instructions", true),
+            (_, Pattern::Latency | Pattern::Connect | Pattern::Solo) => ("us", true),
+            (_, Pattern::Stream | Pattern::Both) => ("MB/s", false),
+            (_, Pattern::Rate | Pattern::Unexpected | Pattern::All | Pattern::Pairs) => ("M/s", false),
+            (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
+            (_, Pattern::Idle) => ("us/s", true),
+        };
+        Unit { name, less_is_better }
+    }
+
+    /// The most rounds that make sense.
+    pub(crate) fn most_rounds(&self) -> usize {
+        match (self.counted, self.pattern) {
+            (Counted::SystemCalls | Counted::Instructions, _) => 1,
+            (_, Pattern::Idle | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => FEW_ROUNDS,
+            _ => usize::MAX,
+        }
+    }
+
+    /// Whether the samples measure the latency of a cache line themselves, or do not depend on it.
+    pub(crate) fn is_bracketed(&self) -> bool {
+        !matches!(self.pattern, Pattern::All | Pattern::Pairs) || self.processes == 2
+    }
+
+    /// Messages that one repetition of the pattern sends.
+    pub(crate) fn messages_per_repetition(&self) -> usize {
+        match self.pattern {
+            Pattern::Latency => 2,
+            Pattern::Solo => 2 * self.window,
+            _ => self.window,
+        }
+    }
+
+    /// Options of `benches/fabric.c`, without cores and duration.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let words = [
+            ("provider", self.provider.word()),
+            ("endpoint", self.endpoint.word()),
+            ("pattern", self.pattern.word()),
+            ("locking", self.locking.word()),
+            ("buffers", self.buffers.word()),
+            ("completion", self.completion.word()),
+            ("wait", self.wait.word()),
+            ("progress", self.progress.word()),
+        ];
+        let numbers = [
+            ("size", self.size),
+            ("window", self.window),
+            ("threads", self.threads),
+            ("peers", self.peers),
+            ("processes", self.processes),
+            ("batch", self.batch),
+            ("yield", self.reads),
+        ];
+        let words = words.map(|(name, value)| (name, value.to_owned()));
+        let numbers = numbers.map(|(name, value)| (name, value.to_string()));
+        words.into_iter().chain(numbers).flat_map(|(name, value)| [format!("--{name}"), value]).collect()
+    }
+
+    /// Ways to do the same without a library, as options of `benches/bare.c`; the best one is the baseline.
+    pub(crate) fn bare(&self) -> Vec<Vec<String>> {
+        let waits = self.pattern == Pattern::Latency && self.wait != Wait::Spin;
+        let alike = Self { wait: Wait::Spin, ..*self };
+        if self.counted != Counted::Value || !alike.is_plain() {
+            return Vec::new();
+        }
+        let options = |pattern: &str, more: &[&str]| -> Vec<String> {
+            let (size, window) = (self.size.to_string(), self.window.to_string());
+            let all = ["--pattern", pattern, "--size", &size, "--window", &window, "--buffers", self.buffers.word()];
+            all.iter().chain(more).map(|word| (*word).to_owned()).collect()
+        };
+        let sockets = |loops: &[&str]| -> Vec<Vec<String>> {
+            let provider = if self.provider == Provider::Udp { "udp" } else { "tcp" };
+            let one = |way: &&str| options(self.pattern.word(), &["--provider", provider, "--loop", way]);
+            loops.iter().map(one).collect()
+        };
+        match (self.provider, self.pattern) {
+            (Provider::Shm, Pattern::Latency) if waits => Vec::new(),
+            (Provider::Shm, Pattern::Latency) if self.size <= 64 => vec![options("line", &[])],
+            (Provider::Shm, Pattern::Latency) => vec![options("copy", &[])],
+            (Provider::Shm, Pattern::Stream) => vec![options("copy-rate", &[])],
+            (Provider::Shm, _) => Vec::new(),
+            (_, Pattern::Latency) if waits => sockets(&["blocking"]),
+            (_, Pattern::Latency) => sockets(&["busy", "blocking"]),
+            (_, Pattern::Rate | Pattern::Stream) => sockets(&["busy", "blocking", "batched"]),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The corresponding tests of UCX, which has no udp here and does not rewrite its buffers.
+    pub(crate) fn ucx(&self) -> Option<Ucx> {
+        let transport = match self.provider {
+            Provider::Tcp => "tcp",
+            Provider::Shm => "shm",
+            Provider::Rxm | Provider::Udp => return None,
+        };
+        let plain = self.is_plain() && self.buffers == Buffers::Kept && self.endpoint == Endpoint::Rdm;
+        match self.pattern {
+            Pattern::Latency if plain => Some(Ucx { transport, tagged: "tag_lat", put: "ucp_put_lat" }),
+            Pattern::Rate | Pattern::Stream if plain && self.window == 64 => {
+                Some(Ucx { transport, tagged: "tag_bw", put: "ucp_put_bw" })
+            }
+            _ => None,
+        }
+    }
+
+    /// The limits of the case.
+    pub(crate) fn bars(&self) -> Vec<Bar> {
+        use {Bar::*, Pattern::*, Provider::*};
+        if self.counted != Counted::Value {
+            return Vec::new();
+        }
+        // A window of one message is a round trip.
+        let plain = self.is_plain() && self.window > 1 && self.buffers != Buffers::Cold;
+        match (self.provider, self.pattern, self.size) {
+            (Shm, Latency, 8) if plain => vec![Rival(0.6)],
+            (Shm, Latency, 64) if plain => vec![Rival(0.7)],
+            (Shm, Latency, 4096) if plain => vec![Rival(0.85)],
+            (Shm, Latency, 65_536) if plain => vec![Rival(0.75)],
+            (Shm, Latency, 262_144) if plain => vec![Rival(0.7)],
+            (Shm, Latency, MIB) if plain => vec![Rival(0.65)],
+            (Shm, Latency, MIB) if self.buffers == Buffers::Cold => vec![Rival(0.83)],
+            (Shm, Rate, 8) if plain && self.window == 64 => vec![Rival(1.6)],
+            (Shm, Stream, 65_536 | MIB) if plain => vec![Rival(1.5)],
+            (Shm, Stream, 4_194_304) if plain => vec![Rival(1.6)],
+            (Tcp, Latency, 8 | 64 | 4096) if plain => vec![Rival(0.95), Bare(1.12)],
+            (Tcp, Latency, 65_536) if plain => vec![Rival(0.85)],
+            (Tcp, Latency, MIB) if plain => vec![Rival(0.6)],
+            (Tcp, Rate, 8) if plain && self.window == 64 => vec![Rival(10.0)],
+            (Tcp, Stream, 65_536) if plain => vec![Rival(1.5), Bare(0.95)],
+            (Tcp, Stream, MIB) if plain => vec![Rival(2.0), Bare(0.95)],
+            (Udp, Latency, 64) if plain => vec![Bare(1.15)],
+            (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
+            (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
+            (_, All | Pairs, _) => vec![Rival(1.0)],
+            (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
+            (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The place in a plot: plain cases over size or window.
+    pub(crate) fn point(&self) -> Option<Point> {
+        if self.counted != Counted::Value || !self.is_plain() || self.endpoint != Endpoint::Rdm {
+            return None;
+        }
+        let (provider, buffers) = (self.provider.word(), self.buffers.word());
+        let over_size = |what: &str, title: &str| Point {
+            plot: format!("{what}-{provider}-{buffers}"),
+            title: format!("{provider}: {title}, buffers {buffers}"),
+            x_label: "bytes",
+            x: f64::from(u32::try_from(self.size).unwrap_or(u32::MAX)),
+        };
+        let over_window = Point {
+            plot: format!("rate-{provider}"),
+            title: format!("{provider}: rate of 8 B messages, M/s"),
+            x_label: "window",
+            x: f64::from(u32::try_from(self.window).unwrap_or(u32::MAX)),
+        };
+        match (self.provider, self.pattern, self.buffers) {
+            (Provider::Rxm | Provider::Udp, ..) | (.., Buffers::Cold) => None,
+            (_, Pattern::Latency, _) => Some(over_size("latency", "half round trip, us")),
+            (_, Pattern::Stream, Buffers::Kept) if self.window == 64 => Some(over_size("stream", "stream, MB/s")),
+            (_, Pattern::Rate, Buffers::Kept) => Some(over_window),
+            _ => None,
+        }
+    }
+
+    /// Whether `--quick` runs it.
+    pub(crate) fn is_quick(&self) -> bool {
+        let (tcp, crowd) = (self.provider == Provider::Tcp, matches!(self.pattern, Pattern::All | Pattern::Pairs));
+        match (self.counted, self.pattern) {
+            (Counted::SystemCalls | Counted::Instructions, _) => tcp && self.size == 8 && self.window == 1,
+            (_, Pattern::Idle) => tcp && self.wait == Wait::Sread && self.peers == 1,
+            (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
+            (_, Pattern::Both) => self.threads == 2,
+            (_, Pattern::Solo) => false,
+            (_, Pattern::Unexpected) => self.size == 8,
+            _ if crowd => self.processes <= 8,
+            (_, Pattern::Latency) if self.wait == Wait::Sread => tcp && self.progress == Progress::Manual,
+            _ if self.buffers != Buffers::Kept => self.is_plain() && self.size == 64 * KIB,
+            _ => self.is_plain() && (self.point().is_some() || (self.provider == Provider::Udp && self.size == 8)),
+        }
+    }
+}
+
+/// A number of bytes with its unit.
+pub(crate) fn bytes(size: usize) -> String {
+    match size {
+        MIB.. if size.is_multiple_of(MIB) => format!("{} MiB", size / MIB),
+        KIB.. if size.is_multiple_of(KIB) => format!("{} KiB", size / KIB),
+        _ => format!("{size} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_case_is_one_that_programs_run_without_asking_for_speed() {
+        let plain = Case::new(Section::Rates, Provider::Shm, Pattern::Rate, 8);
+        assert_eq!((plain.locking, plain.batch, plain.completion), (Locking::Safe, 1, Completion::Send));
+        assert!(plain.is_plain() && Case { buffers: Buffers::Read, ..plain }.is_plain());
+        assert!(!Case { locking: Locking::Domain, ..plain }.is_plain());
+        assert!(!Case { batch: 16, ..plain }.is_plain());
+    }
+
+    #[test]
+    fn a_case_that_sleeps_is_compared_with_a_socket_that_sleeps() {
+        let spins = Case::new(Section::Waiting, Provider::Tcp, Pattern::Latency, 8);
+        let loops = |case: &Case| -> Vec<String> {
+            case.bare().into_iter().map(|way| way.last().cloned().unwrap_or_default()).collect()
+        };
+        assert_eq!(loops(&spins), ["busy", "blocking"]);
+        assert_eq!(loops(&Case { wait: Wait::Fd, ..spins }), ["blocking"]);
+        assert!(Case { wait: Wait::Fd, provider: Provider::Shm, ..spins }.bare().is_empty());
+    }
+
+    #[test]
+    fn sizes_are_written_as_people_write_them() {
+        assert_eq!([8, 4 * KIB, 64 * KIB, MIB, 1000].map(bytes), ["8 B", "4 KiB", "64 KiB", "1 MiB", "1000 B"]);
+    }
+}

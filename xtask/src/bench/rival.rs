@@ -1,0 +1,68 @@
+//! The libraries that are compared, and the proof that the loader takes the right one.
+
+use crate::bench::sample::{limited, printed};
+use crate::disk;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder with a libfabric.so.1.
+#[derive(Clone, Debug)]
+pub(crate) struct Library {
+    pub(crate) folder: PathBuf,
+    /// The version that the library reports.
+    pub(crate) version: String,
+}
+
+impl Library {
+    /// Reads the library's version through the program that will measure it.
+    ///
+    /// # Errors
+    /// If the loader takes another library, which would compare that one with itself.
+    pub(crate) fn open(program: &Path, folder: &Path) -> Result<Self, String> {
+        let folder = disk::canonical(folder)?;
+        let mut command = limited(program, 20);
+        let text = printed(command.args(["--pattern", "version"]).env("LD_LIBRARY_PATH", &folder), 20)?;
+        let mut lines = text.lines();
+        let (path, version) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        let found = disk::canonical(Path::new(path))?;
+        if found.parent() != disk::canonical(&folder.join("libfabric.so.1"))?.parent() {
+            return Err(format!("{}: the loader took {} instead", folder.display(), found.display()));
+        }
+        Ok(Self { folder, version: version.to_owned() })
+    }
+}
+
+/// The folder of the reference inside PyPI's mpich wheel, installed below target/ once.
+pub(crate) fn reference() -> Result<PathBuf, String> {
+    let venv = disk::target().join("bench/venv");
+    let found = |venv: &Path| -> Option<PathBuf> {
+        let lib = fs::read_dir(venv.join("lib")).ok()?;
+        let mut places = vec![venv.join("lib/mpich")];
+        places.extend(lib.filter_map(|entry| Some(entry.ok()?.path().join("site-packages/lib/mpich"))));
+        places.into_iter().find(|dir| dir.join("libfabric.so.1").exists())
+    };
+    if let Some(dir) = found(&venv) {
+        return Ok(dir);
+    }
+    crate::run::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+    let mut pip = Command::new("timeout");
+    pip.arg("300").arg(venv.join("bin/pip")).args(["install", "--quiet", "mpich==5.0.2"]);
+    crate::run::run(&mut pip)?;
+    found(&venv).ok_or_else(|| "the mpich wheel holds no lib/mpich/libfabric.so.1".into())
+}
+
+/// The folder given by `--rival`: an installation, or a build folder, whose library has no version number in its name.
+pub(crate) fn named(folder: &Path) -> Result<PathBuf, String> {
+    if folder.join("libfabric.so.1").exists() {
+        return Ok(folder.to_owned());
+    }
+    let built = folder.join("libfabric.so");
+    if !built.exists() {
+        return Err(format!("{} holds neither libfabric.so.1 nor libfabric.so", folder.display()));
+    }
+    let copy = disk::target().join("bench/rival");
+    disk::make(&copy)?;
+    disk::copy(built, copy.join("libfabric.so.1"))?;
+    Ok(copy)
+}
