@@ -120,7 +120,7 @@ mod tests {
 
     /// A copy with a number that tests on other threads do not get: the kernel gives out the lowest that is free, so they
     /// would be given this one as soon as it is closed.
-    fn far_from_others(fd: &impl AsRawFd) -> OwnedFd {
+    fn far_from_others(fd: impl AsRawFd) -> OwnedFd {
         // SAFETY: the call takes no pointers.
         let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 500) };
         assert!(copy >= 500);
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_open_is_listed_and_what_is_dropped_is_closed() {
         let (reader, writer) = std::io::pipe().unwrap();
-        let (reader, writer) = (Private::new(reader), Private::new(far_from_others(&writer)));
+        let (reader, writer) = (Private::new(reader), Private::new(far_from_others(writer)));
         let fd = writer.as_raw_fd();
         assert!(hold().0.open.contains(&fd) && hold().0.open.contains(&reader.as_raw_fd()));
         drop(writer);
