@@ -59,7 +59,7 @@ impl<T: AsRawFd> Drop for Private<T> {
             return;
         }
         ours.open.remove(&self.fd);
-        drop(ours);
+        // While the list is held: a process forked in between would keep a copy that no list names.
         // SAFETY: the value is dropped, so that nobody uses what is in it again.
         unsafe { ManuallyDrop::drop(&mut self.inner) };
     }

@@ -509,7 +509,9 @@ impl<N: Net> Transport for TcpTransport<N> {
         if sent == total {
             return Submitted::Done;
         }
-        // The rest waits: small and injected bytes as a copy, others where they are.
+        // The rest waits: small and injected bytes as a copy, others where they are. Where the system takes no more for now,
+        // the payload is through when it has: whoever sees the send complete may not call again for a long time.
+        let full = leaves || conn.blocked;
         let mut kept = Submitted::Done;
         let head_sent = sent.min(head.bytes().len());
         conn.writer.push_bytes(&head.bytes()[head_sent..]);
@@ -518,6 +520,10 @@ impl<N: Net> Transport for TcpTransport<N> {
             if *inject || len - gone <= COPY {
                 if let Some(buffer) = buffer {
                     conn.writer.push_copy(buffer, from + gone, len - gone);
+                }
+                if full && !*inject && let Some(buffer) = buffer.take() {
+                    conn.writer.push_end(buffer, *token);
+                    kept = Submitted::Kept;
                 }
             } else if let Some(buffer) = buffer.take() {
                 conn.writer.push_lent(buffer, from + gone, len - gone, *token);

@@ -34,6 +34,8 @@ enum Piece {
     Bytes(usize),
     /// A payload in its own buffer.
     Lent { buffer: Buffer, from: usize, len: usize, token: Token },
+    /// The bytes before it end a payload that was copied: its buffer goes back when they have left.
+    End { buffer: Buffer, token: Token },
 }
 
 /// The sending half of a connection.
@@ -137,6 +139,11 @@ impl Writer {
         self.held += len;
     }
 
+    /// The bytes queued last end a payload that is through when they have left.
+    pub fn push_end(&mut self, buffer: Buffer, token: Token) {
+        self.pieces.push_back(Piece::End { buffer, token });
+    }
+
     /// True if nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -197,27 +204,33 @@ impl Writer {
         let empty = Chunk::of(&[]);
         let mut chunks = [empty; MOST_CHUNKS];
         let mut count = 0;
-        let mut at = self.sent;
+        let (mut from, mut to) = (self.sent, self.sent);
         for piece in &self.pieces {
             match piece {
-                Piece::Bytes(bytes) => {
-                    if let Some(slot) = chunks.get_mut(count) {
-                        *slot = Chunk::of(&self.gathered[at..at + bytes]);
-                        count += 1;
-                    }
-                    at += bytes;
-                }
+                // Those that follow one another leave as one chunk, whatever ends between them.
+                Piece::Bytes(bytes) => to += bytes,
+                Piece::End { .. } => {}
                 // What does not fit leaves with a later call: advancing counts bytes, not pieces.
-                Piece::Lent { buffer, from, len, .. } => buffer.for_each(*from, *len, |chunk| {
-                    if let Some(slot) = chunks.get_mut(count) {
-                        *slot = chunk;
-                        count += 1;
-                    }
-                }),
+                Piece::Lent { buffer, from: first, len, .. } => {
+                    let gathered = core::mem::replace(&mut from, to)..to;
+                    let gathered = (!gathered.is_empty()).then(|| Chunk::of(&self.gathered[gathered]));
+                    let mut push = |chunk| {
+                        if let Some(slot) = chunks.get_mut(count) {
+                            *slot = chunk;
+                            count += 1;
+                        }
+                    };
+                    gathered.into_iter().for_each(&mut push);
+                    buffer.for_each(*first, *len, push);
+                }
             }
             if count == MOST_CHUNKS {
                 break;
             }
+        }
+        if let Some(slot) = chunks.get_mut(count).filter(|_| from < to) {
+            *slot = Chunk::of(&self.gathered[from..to]);
+            count += 1;
         }
         send(&chunks[..count])
     }
@@ -225,8 +238,9 @@ impl Writer {
     /// So many bytes have been sent; `done` gets the payloads that are through.
     pub fn advance(&mut self, mut count: usize, mut done: impl FnMut(Token, Buffer)) {
         self.held -= count;
-        while count > 0 {
+        while count > 0 || matches!(self.pieces.front(), Some(Piece::End { .. })) {
             match self.pieces.pop_front() {
+                Some(Piece::End { buffer, token }) => done(token, buffer),
                 Some(Piece::Bytes(bytes)) => {
                     let used = bytes.min(count);
                     self.sent += used;
@@ -261,8 +275,9 @@ impl Writer {
     /// Gives back the payloads that will not be sent.
     pub fn abandon(&mut self, mut back: impl FnMut(Token, Buffer)) {
         for piece in self.pieces.drain(..) {
-            if let Piece::Lent { buffer, token, .. } = piece {
-                back(token, buffer);
+            match piece {
+                Piece::Lent { buffer, token, .. } | Piece::End { buffer, token } => back(token, buffer),
+                Piece::Bytes(_) => {}
             }
         }
         self.held = 0;
@@ -318,6 +333,28 @@ mod tests {
         }
         assert_eq!(out, b"abc23456xyz");
         assert_eq!(done, [Token(7)]);
+    }
+
+    #[test]
+    fn a_copied_payload_is_through_when_its_last_byte_has_left() {
+        let mut writer = Writer::default();
+        writer.push_bytes(b"abc");
+        writer.push_end(Buffer::Owned(b"abc".to_vec()), Token(1));
+        writer.push_bytes(b"de");
+        writer.push_end(Buffer::Owned(b"de".to_vec()), Token(2));
+        writer.push_lent(Buffer::Owned(b"fg".to_vec()), 0, 2, Token(3));
+        let whole = |chunks: &[Chunk<'_>]| chunks.iter().map(Chunk::len).collect::<Vec<_>>();
+        assert_eq!(writer.with_chunks(whole), [5, 2]);
+        let mut done = Vec::new();
+        for (count, expected) in [(2, &[][..]), (1, &[1]), (1, &[1]), (2, &[1, 2]), (1, &[1, 2, 3])] {
+            writer.advance(count, |Token(token), _| done.push(token));
+            assert_eq!(done, expected);
+        }
+        assert!(writer.is_empty());
+        writer.push_bytes(b"h");
+        writer.push_end(Buffer::Owned(b"h".to_vec()), Token(4));
+        writer.abandon(|Token(token), _| done.push(token));
+        assert_eq!(done, [1, 2, 3, 4]);
     }
 
     #[test]

@@ -83,3 +83,30 @@ fn what_cannot_be_written_fails_however_many_connections_there_are() {
         assert_eq!(failure.errno, Errno::ECONNRESET, "{}", failure.text);
     }
 }
+
+#[test]
+fn a_send_is_complete_only_when_the_system_has_all_of_its_bytes() {
+    for seed in 0..200 {
+        // How much a connection takes depends on the seed, and with it where a message is cut.
+        let world = World::new(seed, Faults { stall: 0, split: false });
+        let (mut a, mut r) = (open(&world, 1), open(&world, 2));
+        let (to_r, to_a) = (a.know(r.addr()), r.know(a.addr()));
+        ping_pong(&world, &mut a, &mut r, to_r, to_a);
+        let sizes = [0, 1, 8, 700, 1024, 1025, 4000, 70_000, 200_000];
+        let receives: Vec<_> = (0..200).map(|_| r.receive(FiAddr::UNSPEC, 7, 300_000)).collect();
+        // R makes no calls: what A sends stays on its way.
+        let mut complete = 0;
+        for count in 0..receives.len() {
+            let sent = a.send(to_r, 7, vec![1; sizes[(count + usize::try_from(seed).unwrap()) % sizes.len()]]);
+            a.progress();
+            if !a.is_done(sent) {
+                break;
+            }
+            complete += 1;
+        }
+        assert!(complete < receives.len(), "seed {seed}: the connection took everything");
+        // A blocks in something else for good, having seen its sends complete. They need it no more.
+        let came = until(&world, &mut [&mut r], |nodes| receives[..complete].iter().all(|one| nodes[0].is_done(*one)));
+        assert!(came, "seed {seed}: not all of {complete} messages came");
+    }
+}
