@@ -5,9 +5,9 @@
 //! ```text
 //! all      kind u8 · flags u8 · 0 u16 · id u32
 //! Eager    … [tag u64] [data u64]            payload: the message
-//! Request  … len u64 [tag u64] [data u64]    the message waits at the sender until it is pulled
-//! Pull     … token u32 · 0 u32 · len u64     id: the sender's; token: where the receiver wants it
-//! Segment  …                                 id: the receiver's token; payload: the next bytes
+//! Rts      … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts
+//! Cts      … token u32 · 0 u32 · len u64     clear to send; id: the sender's; token: where the receiver wants it
+//! Data     …                                 id: the receiver's token; payload: the next bytes
 //! Credit   … bytes u64                       so much more may be sent
 //! Ack      …                                 id: the sender's
 //! Bye      …
@@ -21,9 +21,9 @@ use core::ops::Deref;
 pub const VERSION: u16 = 2;
 /// The longest header, in bytes.
 pub const MAX_HEADER: usize = 32;
-/// The longest payload of a frame, in bytes; longer messages go in segments.
+/// The longest payload of a frame, in bytes; longer messages go in several data frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// The longest message that is sent unasked, in bytes. A frame with a longer payload is a segment: the next one of its message is
+/// The longest message that is sent unasked, in bytes. A frame with a longer payload is a data frame: the next one of its message is
 /// submitted when the transport is done with it, and nothing else has to keep its order with it.
 pub const MOST_EAGER: usize = 256 << 10;
 
@@ -108,7 +108,7 @@ pub enum Frame {
         label: Label,
     },
     /// A message that waits at the sender.
-    Request {
+    Rts {
         /// The sender's number for it.
         id: u32,
         /// Its length in bytes.
@@ -117,7 +117,7 @@ pub enum Frame {
         label: Label,
     },
     /// The answer to a request: send `len` bytes of it.
-    Pull {
+    Cts {
         /// The sender's number.
         id: u32,
         /// The receiver's number.
@@ -125,8 +125,8 @@ pub enum Frame {
         /// How many bytes the receiver takes.
         len: u64,
     },
-    /// The next bytes of a pulled message.
-    Segment {
+    /// The next bytes of a message that is clear to send.
+    Data {
         /// The receiver's number.
         token: u32,
     },
@@ -155,9 +155,9 @@ pub enum Frame {
 }
 
 const EAGER: u8 = 1;
-const REQUEST: u8 = 2;
-const PULL: u8 = 3;
-const SEGMENT: u8 = 4;
+const RTS: u8 = 2;
+const CTS: u8 = 3;
+const DATA: u8 = 4;
 const CREDIT: u8 = 5;
 const ACK: u8 = 6;
 const BYE: u8 = 7;
@@ -250,16 +250,16 @@ impl Frame {
     fn encode_other(&self) -> Header {
         match *self {
             Self::Eager { .. } => self.encode(),
-            Self::Request { id, len, label } => {
-                let start = first(REQUEST, label.flags(), id);
+            Self::Rts { id, len, label } => {
+                let start = first(RTS, label.flags(), id);
                 match (label.tag, label.data) {
                     (Some(word), None) | (None, Some(word)) => Header::new([start, len, word]),
                     (None, None) => Header::new([start, len]),
                     (Some(tag), Some(data)) => Header::new([start, len, tag, data]),
                 }
             }
-            Self::Pull { id, token, len } => Header::new([first(PULL, 0, id), u64::from(token), len]),
-            Self::Segment { token } => Header::new([first(SEGMENT, 0, token)]),
+            Self::Cts { id, token, len } => Header::new([first(CTS, 0, id), u64::from(token), len]),
+            Self::Data { token } => Header::new([first(DATA, 0, token)]),
             Self::Credit { bytes } => Header::new([first(CREDIT, 0, 0), bytes]),
             Self::Ack { id } => Header::new([first(ACK, 0, id)]),
             Self::Bye => Header::new([first(BYE, 0, 0)]),
@@ -297,23 +297,23 @@ impl Frame {
             return Err(Violation("a frame's reserved bytes are set"));
         }
         let id = rest.u32()?;
-        if flags != 0 && kind != EAGER && kind != REQUEST {
+        if flags != 0 && kind != EAGER && kind != RTS {
             return Err(Violation("a control frame has flags"));
         }
         let frame = match kind {
             EAGER => Self::Eager { id, label: rest.label(flags)? },
-            REQUEST => {
+            RTS => {
                 let len = rest.u64()?;
-                Self::Request { id, len, label: rest.label(flags)? }
+                Self::Rts { id, len, label: rest.label(flags)? }
             }
-            PULL => {
+            CTS => {
                 let token = rest.u32()?;
                 if rest.u32()? != 0 {
                     return Err(Violation("a frame's reserved bytes are set"));
                 }
-                Self::Pull { id, token, len: rest.u64()? }
+                Self::Cts { id, token, len: rest.u64()? }
             }
-            SEGMENT => Self::Segment { token: id },
+            DATA => Self::Data { token: id },
             CREDIT | BYE | BLOCKED if id != 0 => return Err(Violation("a frame's reserved bytes are set")),
             CREDIT => Self::Credit { bytes: rest.u64()? },
             ACK => Self::Ack { id },
@@ -350,9 +350,9 @@ mod tests {
     fn frame() -> impl Strategy<Value = Frame> {
         prop_oneof![
             (any::<u32>(), label()).prop_map(|(id, label)| Frame::Eager { id, label }),
-            (any::<u32>(), any::<u64>(), label()).prop_map(|(id, len, label)| Frame::Request { id, len, label }),
-            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(id, token, len)| Frame::Pull { id, token, len }),
-            any::<u32>().prop_map(|token| Frame::Segment { token }),
+            (any::<u32>(), any::<u64>(), label()).prop_map(|(id, len, label)| Frame::Rts { id, len, label }),
+            (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(id, token, len)| Frame::Cts { id, token, len }),
+            any::<u32>().prop_map(|token| Frame::Data { token }),
             any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
             any::<u32>().prop_map(|id| Frame::Ack { id }),
             Just(Frame::Bye),
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(plain_of(Label { tag: None, data: Some(7), ..plain }), None);
         assert_eq!(plain_of(Label { data: Some(7), ..plain }), None);
         assert_eq!(plain_of(Label { ack: AckWanted::Match, ..plain }), None);
-        assert_eq!(Frame::plain(&Frame::Request { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()), None);
+        assert_eq!(Frame::plain(&Frame::Rts { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()), None);
     }
 
     #[test]

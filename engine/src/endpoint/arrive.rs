@@ -4,7 +4,8 @@
 use super::credit::{OVERHEAD, cost_of};
 use super::engine::{Engine, Phase, Work};
 use super::state::{
-    Body, Coming, Fence, Kept, PeerId, Pull, Receive, ReceiveStage, Role, SendStage, Sender, TAGGED, Unexpected,
+    Body, Coming, Fence, Kept, PeerId, Receive, ReceiveStage, RendezvousRecv, Role, SendStage, Sender, TAGGED,
+    Unexpected,
 };
 use crate::frame::{AckWanted, Frame, Label, Violation};
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
@@ -54,10 +55,10 @@ impl<K: LockKind> Sink for Engine<K> {
                 }
             }
             Some(Coming::Unexpected { key }) => self.unexpected_is_here(id, key, landing.buffer),
-            Some(Coming::Segment { key, len }) => {
+            Some(Coming::Data { key, len }) => {
                 if let Some(receive) = self.receives.get_mut(key) {
                     receive.buffer = Some(landing.buffer);
-                    self.segment_is_here(key, len);
+                    self.data_is_here(key, len);
                 }
             }
             None => return Err(Violation("a payload ended that was not expected")),
@@ -76,17 +77,17 @@ impl<K: LockKind> Sink for Engine<K> {
                     send.stage = SendStage::Sent { link };
                 }
             }
-            SendStage::Streaming { token: theirs, at, end, flying, .. } => {
-                send.stage = SendStage::Streaming { link, token: theirs, at: at + flying, end, flying: 0 };
+            SendStage::SendingData { token: theirs, at, end, flying, .. } => {
+                send.stage = SendStage::SendingData { link, token: theirs, at: at + flying, end, flying: 0 };
                 if at + flying == end {
-                    self.stream_is_sent(token.0, link);
+                    self.data_is_sent(token.0, link);
                 } else if let Some(link_state) = self.link(link) {
-                    link_state.streams.push_back(token.0);
+                    link_state.data_queue.push_back(token.0);
                 }
-                // This stream's next segment, or the next stream's.
+                // This message's next data frame, or the next message's.
                 self.list(link);
             }
-            SendStage::Waiting | SendStage::Requested { .. } | SendStage::Sent { .. } | SendStage::Doomed { .. } => {}
+            SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
         }
     }
 
@@ -98,7 +99,7 @@ impl<K: LockKind> Sink for Engine<K> {
 
     fn unplaced(&mut self, id: LinkId, landing: Landing) {
         let coming = self.link(id).and_then(|link| link.coming.take());
-        if let Some(Coming::Receive { key, .. } | Coming::Segment { key, .. }) = coming
+        if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = coming
             && let Some(receive) = self.receives.get_mut(key)
         {
             receive.buffer = Some(landing.buffer);
@@ -107,7 +108,7 @@ impl<K: LockKind> Sink for Engine<K> {
 
     fn spoiled(&mut self, id: LinkId, landing: Landing, why: Down) {
         let coming = self.link(id).and_then(|link| link.coming.take());
-        if let Some(Coming::Receive { key, .. } | Coming::Segment { key, .. }) = coming
+        if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = coming
             && let Some(mut receive) = self.receives.remove(key)
         {
             receive.buffer = Some(landing.buffer);
@@ -116,7 +117,8 @@ impl<K: LockKind> Sink for Engine<K> {
             {
                 link.fences.retain(|fence| fence.id != number);
             }
-            let seq = if let ReceiveStage::Pulling(pull) = &receive.stage { Some(pull.seq) } else { None };
+            let seq =
+                if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage { Some(rendezvous.seq) } else { None };
             self.fail_receive(receive, &why);
             // It gets no further: a fence behind it does not wait for it.
             if let Some(seq) = seq {
@@ -183,10 +185,10 @@ impl<K: LockKind> Engine<K> {
     fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
         match Frame::parse(header)? {
             Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
-            Frame::Segment { token } => return self.handle_segment(id, token, payload),
+            Frame::Data { token } => return self.handle_data(id, token, payload),
             _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
-            Frame::Request { id: number, len, label } => self.handle_request(id, number, len, label)?,
-            Frame::Pull { id: number, token, len } => self.handle_pull(id, number, token, len)?,
+            Frame::Rts { id: number, len, label } => self.handle_rts(id, number, len, label)?,
+            Frame::Cts { id: number, token, len } => self.handle_cts(id, number, token, len)?,
             Frame::Credit { bytes } => {
                 let link = self.link(id).ok_or(UNKNOWN_LINK)?;
                 link.out = link.out.saturating_add(bytes);
@@ -280,8 +282,9 @@ impl<K: LockKind> Engine<K> {
             let here = matches!(message.body, Body::Here(_));
             message.link() == Some(id) && (level == AckWanted::Match || !here)
         });
-        let pulled = |receive: &Receive| matches!(&receive.stage, ReceiveStage::Pulling(pull) if pull.link == id);
-        unexpected.count() + self.receives.iter().filter(|(_, receive)| pulled(receive)).count()
+        let is_rendezvous =
+            |receive: &Receive| matches!(&receive.stage, ReceiveStage::Rendezvous(rendezvous) if rendezvous.link == id);
+        unexpected.count() + self.receives.iter().filter(|(_, receive)| is_rendezvous(receive)).count()
     }
 
     /// A message has got to a level: fences behind it wait for one less.
@@ -441,7 +444,7 @@ impl<K: LockKind> Engine<K> {
         Sender { src, addr: addr.map(Box::new) }
     }
 
-    fn handle_request(&mut self, id: LinkId, number: u32, len: u64, label: Label) -> Result<(), Violation> {
+    fn handle_rts(&mut self, id: LinkId, number: u32, len: u64, label: Label) -> Result<(), Violation> {
         self.link(id).ok_or(UNKNOWN_LINK)?.credit.charge(OVERHEAD)?;
         if self.phase == Phase::Closing {
             return Ok(());
@@ -452,37 +455,40 @@ impl<K: LockKind> Engine<K> {
         match self.match_posted(label.lane(), label.tag.unwrap_or(0), peer, len) {
             Some(found) => {
                 let src = self.source(id);
-                self.pull(found, Pull { link: id, id: number, label, at: 0, want: 0, total: len, src, seq });
+                self.send_cts(
+                    found,
+                    RendezvousRecv { link: id, id: number, label, at: 0, want: 0, total: len, src, seq },
+                );
             }
             None => {
-                self.queue(Body::Requested { total: len }, label, number, 0, id, sender);
+                self.queue(Body::Rts { total: len }, label, number, 0, id, sender);
             }
         }
         Ok(())
     }
 
     /// Asks for a message that waits at its sender: as much of it as there is room for.
-    fn pull(&mut self, receive: u32, mut pull: Pull) {
+    fn send_cts(&mut self, receive: u32, mut rendezvous: RendezvousRecv) {
         let Some(entry) = self.receives.get_mut(receive) else { return };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
-        pull.want = usize::try_from(pull.total).unwrap_or(usize::MAX).min(room);
-        let (id, number, want) = (pull.link, pull.id, pull.want);
-        entry.stage = ReceiveStage::Pulling(Box::new(pull));
+        rendezvous.want = usize::try_from(rendezvous.total).unwrap_or(usize::MAX).min(room);
+        let (id, number, want) = (rendezvous.link, rendezvous.id, rendezvous.want);
+        entry.stage = ReceiveStage::Rendezvous(Box::new(rendezvous));
         if let Some(link) = self.link(id) {
-            link.control.push_back(Frame::Pull { id: number, token: receive, len: want as u64 });
+            link.control.push_back(Frame::Cts { id: number, token: receive, len: want as u64 });
             self.list(id);
         }
         self.give_back(Some(id), OVERHEAD);
         if want == 0 {
-            self.pulled(receive);
+            self.rendezvous_done(receive);
         }
     }
 
-    /// All that was pulled is in place.
-    fn pulled(&mut self, receive: u32) {
+    /// All data of a rendezvous is in place.
+    fn rendezvous_done(&mut self, receive: u32) {
         let Some(mut entry) = self.receives.remove(receive) else { return };
-        if let ReceiveStage::Pulling(pull) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
-            let Pull { link, id, label, want, total, src, seq, .. } = *pull;
+        if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
+            let RendezvousRecv { link, id, label, want, total, src, seq, .. } = *rendezvous;
             self.passed(link, seq, AckWanted::Delivery);
             self.passed(link, seq, AckWanted::Match);
             self.reached(link, id, label, AckWanted::Match);
@@ -491,41 +497,41 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    fn handle_segment(&mut self, id: LinkId, token: u32, payload: Arriving<'_>) -> Result<Place, Violation> {
-        const STRAY: Violation = Violation("a segment of a message that was not pulled");
+    fn handle_data(&mut self, id: LinkId, token: u32, payload: Arriving<'_>) -> Result<Place, Violation> {
+        const STRAY: Violation = Violation("data of a message that was not asked for");
         if self.is_ending() {
             return Ok(Place::Done);
         }
         let receive = self.receives.get_mut(token).ok_or(STRAY)?;
         let (at, want) = match &receive.stage {
-            ReceiveStage::Pulling(pull) if pull.link == id => (pull.at, pull.want),
+            ReceiveStage::Rendezvous(rendezvous) if rendezvous.link == id => (rendezvous.at, rendezvous.want),
             _ => return Err(STRAY),
         };
         let len = payload.len();
         if len == 0 || len > want - at {
-            return Err(Violation("a segment does not fit its message"));
+            return Err(Violation("data does not fit its message"));
         }
         match payload {
             Arriving::Here(bytes) => {
                 if let Some(buffer) = &mut receive.buffer {
                     buffer.write_at(at, bytes);
                 }
-                self.segment_is_here(token, len);
+                self.data_is_here(token, len);
                 Ok(Place::Done)
             }
             Arriving::Coming(_) => {
                 let buffer = receive.buffer.take().ok_or(STRAY)?;
-                self.link(id).ok_or(UNKNOWN_LINK)?.coming = Some(Coming::Segment { key: token, len });
+                self.link(id).ok_or(UNKNOWN_LINK)?.coming = Some(Coming::Data { key: token, len });
                 Ok(Place::Into(Landing { buffer, at, take: len }))
             }
         }
     }
 
-    fn segment_is_here(&mut self, key: u32, len: usize) {
-        if let Some(Receive { stage: ReceiveStage::Pulling(pull), .. }) = self.receives.get_mut(key) {
-            pull.at += len;
-            if pull.at == pull.want {
-                self.pulled(key);
+    fn data_is_here(&mut self, key: u32, len: usize) {
+        if let Some(Receive { stage: ReceiveStage::Rendezvous(rendezvous), .. }) = self.receives.get_mut(key) {
+            rendezvous.at += len;
+            if rendezvous.at == rendezvous.want {
+                self.rendezvous_done(key);
             }
         }
     }
@@ -550,28 +556,28 @@ impl<K: LockKind> Engine<K> {
         matches!(self.phase, Phase::Closing | Phase::ShutDown)
     }
 
-    fn handle_pull(&mut self, id: LinkId, number: u32, token: u32, len: u64) -> Result<(), Violation> {
-        const STRAY: Violation = Violation("a pull of a message that was not offered");
+    fn handle_cts(&mut self, id: LinkId, number: u32, token: u32, len: u64) -> Result<(), Violation> {
+        const STRAY: Violation = Violation("a CTS for a message that was not offered");
         if self.is_ending() {
             return Ok(());
         }
         let send = self.sends.get_mut(number as usize).ok_or(STRAY)?;
-        if send.stage != (SendStage::Requested { link: id }) {
+        if send.stage != (SendStage::RtsSent { link: id }) {
             return Err(STRAY);
         }
         let end = usize::try_from(len).ok().filter(|len| *len <= send.len).ok_or(STRAY)?;
-        send.stage = SendStage::Streaming { link: id, token, at: 0, end, flying: 0 };
+        send.stage = SendStage::SendingData { link: id, token, at: 0, end, flying: 0 };
         if end == 0 {
-            self.stream_is_sent(number, id);
+            self.data_is_sent(number, id);
         } else {
-            self.link(id).ok_or(UNKNOWN_LINK)?.streams.push_back(number);
+            self.link(id).ok_or(UNKNOWN_LINK)?.data_queue.push_back(number);
             self.list(id);
         }
         Ok(())
     }
 
-    /// The last byte of a pulled message has been sent. That it is in place is acknowledged.
-    pub(super) fn stream_is_sent(&mut self, number: u32, link: LinkId) {
+    /// The last byte of a rendezvous has been sent. That it is in place is acknowledged.
+    pub(super) fn data_is_sent(&mut self, number: u32, link: LinkId) {
         match self.sends.get_mut(number as usize) {
             Some(send) if send.label.ack != AckWanted::No => send.stage = SendStage::Sent { link },
             _ => self.finish_send(number),
@@ -648,9 +654,9 @@ impl<K: LockKind> Engine<K> {
         let (label, id, seq) = (entry.label(), entry.id, entry.seq);
         match entry.body {
             Body::Coming { .. } => {}
-            Body::Requested { total } => {
+            Body::Rts { total } => {
                 let Some(link) = link else { return };
-                self.pull(receive, Pull { link, id, label, at: 0, want: 0, total, src: who.src, seq });
+                self.send_cts(receive, RendezvousRecv { link, id, label, at: 0, want: 0, total, src: who.src, seq });
             }
             Body::Here(bytes) => {
                 if let Some(mut receive) = self.receives.remove(receive) {

@@ -108,7 +108,7 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) attempts: u64,
     pub(super) out: Outlets<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
-    /// Links with control frames, credit or streams to send.
+    /// Links with control frames, credit or data to send.
     pub(super) todo: Vec<LinkId>,
     /// Links that the transport is to drop.
     pub(super) abandoned: Vec<(LinkId, Option<Down>)>,
@@ -563,11 +563,11 @@ impl<K: LockKind> Engine<K> {
                 completion.flags |= OpFlags::MULTI_RECV;
             }
         }
-        if let ReceiveStage::Pulling(pull) = &receive.stage {
-            completion.tag = pull.label.tag.unwrap_or(0);
-            completion.data = pull.label.data.unwrap_or(0);
-            completion.len = pull.at;
-            completion.src = self.told(pull.src);
+        if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage {
+            completion.tag = rendezvous.label.tag.unwrap_or(0);
+            completion.data = rendezvous.label.data.unwrap_or(0);
+            completion.len = rendezvous.at;
+            completion.src = self.told(rendezvous.src);
         }
         self.failures += 1;
         self.out.receive_failed(failure(completion, why, 0));
@@ -682,14 +682,14 @@ impl<K: LockKind> Engine<K> {
             let _ = writeln!(
                 out,
                 "link {id}: {:?}, may send {} bytes, may receive {:?}, blocked {:?}, {} control frames, coming {:?}, \
-                 streams {:?}",
+                 data to send {:?}",
                 link.purpose,
                 link.out,
                 link.credit,
                 link.blocked,
                 link.control.len(),
                 link.coming,
-                link.streams
+                link.data_queue
             );
         }
         for (key, send) in &self.sends {

@@ -259,7 +259,7 @@ impl<K: LockKind> Engine<K> {
             .filter(|(_, receive)| match &receive.stage {
                 ReceiveStage::Posted => false,
                 ReceiveStage::Arriving { link } => *link == id,
-                ReceiveStage::Pulling(pull) => pull.link == id,
+                ReceiveStage::Rendezvous(rendezvous) => rendezvous.link == id,
             })
             .map(|(key, _)| key)
             .collect();
@@ -296,7 +296,7 @@ impl<K: LockKind> Engine<K> {
                     self.config.account.charge(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
                     kept.push(key);
                 }
-                Body::Coming { .. } | Body::Requested { .. } => lost.push(key),
+                Body::Coming { .. } | Body::Rts { .. } => lost.push(key),
             }
         }
         let account = self.config.account.clone();
@@ -405,22 +405,23 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Sends that only the peer could finish, and receives that are being pulled: nobody hears of them any more.
+    /// Sends that only the peer could finish, and receives in a rendezvous: nobody hears of them any more.
     fn fail_unanswered(&mut self, why: &Down) {
         let ends = |stage: &SendStage| match stage {
-            SendStage::Requested { .. } | SendStage::Sent { .. } => true,
-            SendStage::Streaming { flying, .. } => *flying == 0,
-            SendStage::Waiting | SendStage::Sending { .. } | SendStage::Doomed { .. } => false,
+            SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,
+            SendStage::SendingData { flying, .. } => *flying == 0,
+            SendStage::Waiting | SendStage::Sending { .. } | SendStage::LinkFailed { .. } => false,
         };
         let sends = self.sends.iter().filter(|(_, send)| ends(&send.stage));
         let sends: Vec<u32> = sends.filter_map(|(key, _)| u32::try_from(key).ok()).collect();
         sends.into_iter().for_each(|number| self.fail_send(number, why));
         // One whose payload is just coming ends with the link.
-        let pulled = |receive: &super::state::Receive| {
-            matches!(receive.stage, ReceiveStage::Pulling(_)) && receive.buffer.is_some()
+        let is_rendezvous = |receive: &super::state::Receive| {
+            matches!(receive.stage, ReceiveStage::Rendezvous(_)) && receive.buffer.is_some()
         };
-        let pulls: Vec<u32> = self.receives.iter().filter(|(_, receive)| pulled(receive)).map(|(key, _)| key).collect();
-        for key in pulls {
+        let rendezvous: Vec<u32> =
+            self.receives.iter().filter(|(_, receive)| is_rendezvous(receive)).map(|(key, _)| key).collect();
+        for key in rendezvous {
             if let Some(receive) = self.receives.remove(key) {
                 self.fail_receive(receive, why);
             }
@@ -527,7 +528,7 @@ impl<K: LockKind> Engine<K> {
             }
         }
         for link in links.iter_mut().flatten() {
-            link.streams.clear();
+            link.data_queue.clear();
         }
         let lazy = core::mem::take(&mut self.lazy);
         lazy.into_iter().for_each(|id| self.list(id));

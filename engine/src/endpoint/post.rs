@@ -131,7 +131,7 @@ impl<K: LockKind> Engine<K> {
             let stage = match outcome {
                 Submitted::Done => SendStage::Sent { link: id },
                 Submitted::Kept => SendStage::Sending { link: id, acked: false },
-                Submitted::Broken => SendStage::Doomed { link: id },
+                Submitted::Broken => SendStage::LinkFailed { link: id },
             };
             if ack == AckWanted::Arrival {
                 link.unarrived.push_back(number);
@@ -163,7 +163,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Sends what waits on a link: control frames, waiting messages within credit, the next segments. Nothing to a peer that
+    /// Sends what waits on a link: control frames, waiting messages within credit, the next data frames. Nothing to a peer that
     /// does not read: what it is owed stays here, where it takes no more than the credit that the peer is not given back.
     pub(super) fn pump<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
         if transport.is_backed_up(id) {
@@ -183,13 +183,13 @@ impl<K: LockKind> Engine<K> {
             }
         }
         while let Some(frame) = self.link(id).and_then(|link| link.control.pop_front()) {
-            let urgency = if matches!(frame, Frame::Pull { .. }) { Urgency::Posted } else { Urgency::Control };
+            let urgency = if matches!(frame, Frame::Cts { .. }) { Urgency::Posted } else { Urgency::Control };
             if transport.submit(id, &frame.encode(), None, urgency) == Submitted::Broken {
                 return;
             }
         }
         self.pump_waiting(transport, id);
-        self.pump_streams(transport, id);
+        self.pump_data(transport, id);
     }
 
     fn pump_waiting<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
@@ -228,10 +228,10 @@ impl<K: LockKind> Engine<K> {
                     // It is there when all of it is there.
                     send.label.ack = AckWanted::Delivery;
                 }
-                let header = Frame::Request { id: number, len: send.len as u64, label: send.label }.encode();
+                let header = Frame::Rts { id: number, len: send.len as u64, label: send.label }.encode();
                 send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
-                    Submitted::Broken => SendStage::Doomed { link: id },
-                    Submitted::Done | Submitted::Kept => SendStage::Requested { link: id },
+                    Submitted::Broken => SendStage::LinkFailed { link: id },
+                    Submitted::Done | Submitted::Kept => SendStage::RtsSent { link: id },
                 };
                 continue;
             }
@@ -245,7 +245,7 @@ impl<K: LockKind> Engine<K> {
                 Submitted::Done if send.label.ack == AckWanted::No => self.finish_send(number),
                 Submitted::Done => send.stage = SendStage::Sent { link: id },
                 Submitted::Kept => send.stage = SendStage::Sending { link: id, acked: false },
-                Submitted::Broken => send.stage = SendStage::Doomed { link: id },
+                Submitted::Broken => send.stage = SendStage::LinkFailed { link: id },
             }
         }
     }
@@ -259,31 +259,31 @@ impl<K: LockKind> Engine<K> {
         self.sends.iter().any(|(_, other)| other.peer == peer && !matches!(other.stage, SendStage::Waiting))
     }
 
-    fn pump_streams<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
+    fn pump_data<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
         loop {
             let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
-            let Some(number) = link.streams.pop_front() else { return };
+            let Some(number) = link.data_queue.pop_front() else { return };
             let Some(send) = self.sends.get_mut(number as usize) else { continue };
-            let SendStage::Streaming { link: _, token, at, end, .. } = send.stage else { continue };
+            let SendStage::SendingData { link: _, token, at, end, .. } = send.stage else { continue };
             let len = (end - at).min(MAX_PAYLOAD);
-            let header = Frame::Segment { token }.encode();
+            let header = Frame::Data { token }.encode();
             let payload = Payload { buffer: &mut send.lent.buffer, from: at, len, token: Token(number), inject: false };
             match transport.submit(id, &header, Some(payload), Urgency::Posted) {
                 Submitted::Done => {
-                    send.stage = SendStage::Streaming { link: id, token, at: at + len, end, flying: 0 };
+                    send.stage = SendStage::SendingData { link: id, token, at: at + len, end, flying: 0 };
                     if at + len == end {
-                        self.stream_is_sent(number, id);
+                        self.data_is_sent(number, id);
                     } else if let Some(link) = self.link(id) {
-                        link.streams.push_back(number);
+                        link.data_queue.push_back(number);
                     }
                 }
                 Submitted::Kept => {
-                    send.stage = SendStage::Streaming { link: id, token, at, end, flying: len };
-                    // One segment of a link at a time is with the transport, so that control frames pass between.
+                    send.stage = SendStage::SendingData { link: id, token, at, end, flying: len };
+                    // One data frame of a link at a time is with the transport, so that control frames pass between.
                     return;
                 }
                 Submitted::Broken => {
-                    send.stage = SendStage::Doomed { link: id };
+                    send.stage = SendStage::LinkFailed { link: id };
                     return;
                 }
             }

@@ -101,7 +101,7 @@ pub(super) const PEER_COST: usize = 512;
 pub(super) enum Coming {
     Receive { key: u32, id: u32, label: Label, len: usize },
     Unexpected { key: u32 },
-    Segment { key: u32, len: usize },
+    Data { key: u32, len: usize },
 }
 
 /// What a link is for.
@@ -169,8 +169,8 @@ pub(super) struct Link {
     pub(super) unarrived: VecDeque<u32>,
     pub(super) fences: Vec<Fence>,
     pub(super) control: VecDeque<Frame>,
-    /// Pulled sends, of which the first has its turn.
-    pub(super) streams: VecDeque<u32>,
+    /// Sends that are clear to send, of which the first has its turn.
+    pub(super) data_queue: VecDeque<u32>,
     pub(super) coming: Option<Coming>,
     /// The peer said that nothing follows.
     pub(super) bye: bool,
@@ -204,7 +204,7 @@ impl Link {
             unarrived: VecDeque::new(),
             fences: Vec::new(),
             control: VecDeque::new(),
-            streams: VecDeque::new(),
+            data_queue: VecDeque::new(),
             coming: None,
             bye: false,
             bye_sent: false,
@@ -229,14 +229,14 @@ pub(super) enum SendStage {
     Waiting,
     /// The transport keeps its payload. `acked`: the acknowledgement has overtaken the report that it was sent.
     Sending { link: LinkId, acked: bool },
-    /// The peer has been asked to pull it.
-    Requested { link: LinkId },
-    /// Being pulled: the bytes from `at` to `end` are still to be sent, `flying` of them are with the transport.
-    Streaming { link: LinkId, token: u32, at: usize, end: usize, flying: usize },
+    /// The peer has its RTS.
+    RtsSent { link: LinkId },
+    /// The peer has sent a CTS: the bytes from `at` to `end` are still to be sent, `flying` of them are with the transport.
+    SendingData { link: LinkId, token: u32, at: usize, end: usize, flying: usize },
     /// Sent; the acknowledgement is missing.
     Sent { link: LinkId },
     /// Given to a link that turned out to be broken.
-    Doomed { link: LinkId },
+    LinkFailed { link: LinkId },
 }
 
 impl SendStage {
@@ -244,10 +244,10 @@ impl SendStage {
         match self {
             Self::Waiting => None,
             Self::Sending { link, .. }
-            | Self::Requested { link }
-            | Self::Streaming { link, .. }
+            | Self::RtsSent { link }
+            | Self::SendingData { link, .. }
             | Self::Sent { link }
-            | Self::Doomed { link } => Some(link),
+            | Self::LinkFailed { link } => Some(link),
         }
     }
 }
@@ -267,9 +267,9 @@ pub(super) struct Outgoing {
     pub(super) fenced: bool,
 }
 
-/// A message that is being pulled: `at` of `want` bytes are there, of a message of `total` bytes.
+/// A rendezvous as its receiver sees it: `at` of `want` bytes are there, of a message of `total` bytes.
 #[derive(Debug)]
-pub(super) struct Pull {
+pub(super) struct RendezvousRecv {
     pub(super) link: LinkId,
     pub(super) id: u32,
     pub(super) label: Label,
@@ -288,8 +288,8 @@ pub(super) enum ReceiveStage {
     Posted,
     /// Its payload is coming, or will come into an unexpected message that it claimed.
     Arriving { link: LinkId },
-    /// Being pulled. Elsewhere, so that the receives of short messages stay small.
-    Pulling(Box<Pull>),
+    /// Its sender has been sent a CTS. Elsewhere, so that the receives of short messages stay small.
+    Rendezvous(Box<RendezvousRecv>),
 }
 
 /// What a receive is to others.
@@ -376,7 +376,7 @@ pub(super) enum Body {
     /// It is being read; a receive may have claimed it.
     Coming { claimed: Option<u32> },
     /// It waits at the sender.
-    Requested { total: u64 },
+    Rts { total: u64 },
 }
 
 /// A message that came before its receive. [`super::credit::OVERHEAD`] is at least what it costs besides its bytes.
@@ -437,7 +437,7 @@ impl Unexpected {
     /// How long the message is, in bytes.
     pub(super) const fn total(&self) -> u64 {
         match self.body {
-            Body::Requested { total, .. } => total,
+            Body::Rts { total, .. } => total,
             Body::Here(_) | Body::Coming { .. } => self.len as u64,
         }
     }
@@ -470,7 +470,7 @@ mod tests {
     fn an_unexpected_message_keeps_what_it_was() {
         for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
             let label = Label { tag, data, ack: AckWanted::Match, fenced };
-            let message = Unexpected::new(Body::Requested { total: 9 }, label, 3, 0, LinkId(4), (5, 6));
+            let message = Unexpected::new(Body::Rts { total: 9 }, label, 3, 0, LinkId(4), (5, 6));
             assert_eq!((message.label(), message.link(), message.total()), (label, Some(LinkId(4)), 9));
         }
         assert_eq!(Kept::new(&[7; 16]).bytes(), [7; 16]);

@@ -3,7 +3,7 @@
 //! secret of its lies; the other side tries, and says yes or no. It goes on to measure, and says no later if the pool does better.
 //! The secret is read with every payload, so that what came is that process's and no other's.
 //!
-//! Only payloads of more than [`MOST_EAGER`] bytes: those are parts of pulled messages, of which each waits for the one before, so
+//! Only payloads of more than [`MOST_EAGER`] bytes: those are data frames of a rendezvous, of which each waits for the one before, so
 //! that one which cannot be read in this way after all comes through the pool later, or is said to be absent.
 
 use ofi_core::Instant;

@@ -252,7 +252,7 @@ impl Peer {
         self.write_line(line, INLINE << 40 | 24 << 32, &[2 | 1 << 8 | 5 << 32, LARGE as u64, 1]);
     }
 
-    /// Says where the first part of the message lies that the victim's first receive has pulled.
+    /// Says where the first part of the message lies that the victim's first receive has asked for with a CTS.
     fn write_part(&self, line: usize, kind: u64, place: u64, number: u64) {
         self.write_line(line, kind << 40 | 8 << 32 | LARGE as u64, &[4, 0, 0, 0, place, number]);
     }
@@ -270,7 +270,7 @@ impl Peer {
     }
 }
 
-/// A peer whose memory the victim has found to be readable, and which has offered a message that the victim has pulled.
+/// A peer whose memory the victim has found to be readable, and which has offered a message that the victim has asked for with a CTS.
 fn lender(victim: &mut Side) -> Peer {
     let identity = u128::from_ne_bytes(ofi_os::random());
     let name = format!("fi_shm://{identity:032x}");

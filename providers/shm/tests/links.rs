@@ -555,7 +555,7 @@ fn what_was_said_before_the_end_is_heard() {
     a.send(to_b, vec![1; LARGE], 0);
     let mut sent = Vec::new();
     let end = clock::now() + Duration::from_secs(10);
-    // The request goes out, is pulled, and the first part lies in the ring; then a short message behind it.
+    // The RTS goes out, the CTS comes, and the first part lies in the ring; then a short message behind it.
     for _ in 0..3 {
         a.reap(&mut sent);
         b.reap(&mut sent);

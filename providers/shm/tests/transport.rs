@@ -97,7 +97,7 @@ impl Node {
         const LEN: usize = 1 << 20;
         let mut buffer = Some(Buffer::Owned(vec![1; LEN]));
         let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(token), inject: false };
-        let header = Frame::Segment { token }.encode();
+        let header = Frame::Data { token }.encode();
         let kept = self.transport.submit(link, &header, Some(payload), Urgency::Posted);
         assert_eq!(kept, Submitted::Kept);
     }

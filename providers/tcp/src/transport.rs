@@ -521,7 +521,10 @@ impl<N: Net> Transport for TcpTransport<N> {
                 if let Some(buffer) = buffer {
                     conn.writer.push_copy(buffer, from + gone, len - gone);
                 }
-                if full && !*inject && let Some(buffer) = buffer.take() {
+                if full
+                    && !*inject
+                    && let Some(buffer) = buffer.take()
+                {
                     conn.writer.push_end(buffer, *token);
                     kept = Submitted::Kept;
                 }

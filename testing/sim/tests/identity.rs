@@ -59,10 +59,7 @@ fn lie(world: &World, target: &mut Node, change: impl FnOnce(&mut Hello)) -> (Ra
 }
 
 fn heard_messages(raw: &mut Raw) -> usize {
-    raw.read()
-        .iter()
-        .filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. } | Frame::Request { .. }, _)))
-        .count()
+    raw.read().iter().filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. } | Frame::Rts { .. }, _))).count()
 }
 
 #[test]

@@ -495,7 +495,7 @@ fn faults(rng: &mut fastrand::Rng) -> Faults {
 fn run<M: Medium>(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let medium = M::new(seed, &mut rng);
-    // Segments are up to 1 MiB; most seeds do without them for speed.
+    // Data frames are up to 1 MiB; most seeds do without them for speed.
     let most = if rng.u8(0..32) == 0 { 2_500_000 } else { 300_000 };
     let mut ledger = Ledger::default();
     let split = rng.bool();
