@@ -8,7 +8,7 @@ use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, Prog
 use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::eq::{ConnectionRequest, Owner};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
@@ -136,13 +136,13 @@ impl DomainVisitor for Open {
             let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
             let account = peer_account();
             let charged = account.clone();
-            let (speaker, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
-                (Speaker::Msg, Box::new(move |addr| provider.open_msg(addr, class, &charged)))
+            let (kind, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
+                (EndpointKind::Msg, Box::new(move |addr| provider.open_msg(addr, class, &charged)))
             } else {
-                (Speaker::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
+                (EndpointKind::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
             };
             let config = Config {
-                speaker,
+                kind: kind,
                 caps: info.caps,
                 tx_size: info.tx.size,
                 rx_size: info.rx.size,

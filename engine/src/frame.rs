@@ -73,7 +73,7 @@ pub struct Violation(pub &'static str);
 
 /// Where the sender wants to hear of a message again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckWanted {
+pub enum AckMode {
     /// Nowhere.
     No,
     /// When it is with the peer's endpoint: by counts, in order.
@@ -86,13 +86,13 @@ pub enum AckWanted {
 
 /// What says what a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct MessageInfo {
     /// The tag, if it is a tagged message.
     pub tag: Option<u64>,
     /// Completion data.
     pub data: Option<u64>,
     /// Which acknowledgement the sender waits for.
-    pub ack: AckWanted,
+    pub ack: AckMode,
     /// The acknowledgement also says that everything sent before has got as far (FI_FENCE).
     pub fenced: bool,
 }
@@ -105,7 +105,7 @@ pub enum Frame {
         /// The sender's number for it, if it wants an acknowledgement.
         id: u32,
         /// What it is.
-        label: Label,
+        info: MessageInfo,
     },
     /// A message that waits at the sender.
     Rts {
@@ -114,7 +114,7 @@ pub enum Frame {
         /// Its length in bytes.
         len: u64,
         /// What it is.
-        label: Label,
+        info: MessageInfo,
     },
     /// The answer to a request: send `len` bytes of it.
     Cts {
@@ -171,20 +171,20 @@ const ACK_MATCH: u8 = 8;
 const ACK_ARRIVAL: u8 = 16;
 const FENCED: u8 = 32;
 const ACKS: u8 = ACK_DELIVERY | ACK_MATCH | ACK_ARRIVAL;
-const LABEL_FLAGS: u8 = TAGGED | WITH_DATA | ACKS | FENCED;
+const INFO_FLAGS: u8 = TAGGED | WITH_DATA | ACKS | FENCED;
 
-impl Label {
+impl MessageInfo {
     #[inline(always)]
     const fn flags(self) -> u8 {
         let tagged = if self.tag.is_some() { TAGGED } else { 0 };
         let with_data = if self.data.is_some() { WITH_DATA } else { 0 };
         let ack = match self.ack {
-            AckWanted::No => 0,
-            AckWanted::Arrival => ACK_ARRIVAL,
-            AckWanted::Match if self.fenced => ACK_MATCH | FENCED,
-            AckWanted::Match => ACK_MATCH,
-            AckWanted::Delivery if self.fenced => ACK_DELIVERY | FENCED,
-            AckWanted::Delivery => ACK_DELIVERY,
+            AckMode::No => 0,
+            AckMode::Arrival => ACK_ARRIVAL,
+            AckMode::Match if self.fenced => ACK_MATCH | FENCED,
+            AckMode::Match => ACK_MATCH,
+            AckMode::Delivery if self.fenced => ACK_DELIVERY | FENCED,
+            AckMode::Delivery => ACK_DELIVERY,
         };
         tagged | with_data | ack
     }
@@ -208,24 +208,24 @@ impl Rest<'_> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    fn label(&mut self, flags: u8) -> Result<Label, Violation> {
-        if flags & !LABEL_FLAGS != 0 {
+    fn info(&mut self, flags: u8) -> Result<MessageInfo, Violation> {
+        if flags & !INFO_FLAGS != 0 {
             return Err(Violation("a message has unknown flags"));
         }
         let ack = match flags & ACKS {
-            0 => AckWanted::No,
-            ACK_ARRIVAL => AckWanted::Arrival,
-            ACK_DELIVERY => AckWanted::Delivery,
-            ACK_MATCH => AckWanted::Match,
+            0 => AckMode::No,
+            ACK_ARRIVAL => AckMode::Arrival,
+            ACK_DELIVERY => AckMode::Delivery,
+            ACK_MATCH => AckMode::Match,
             _ => return Err(Violation("a message wants two acknowledgements")),
         };
         let tag = if flags & TAGGED != 0 { Some(self.u64()?) } else { None };
         let data = if flags & WITH_DATA != 0 { Some(self.u64()?) } else { None };
         let fenced = flags & FENCED != 0;
-        if fenced && !matches!(ack, AckWanted::Delivery | AckWanted::Match) {
+        if fenced && !matches!(ack, AckMode::Delivery | AckMode::Match) {
             return Err(Violation("a fence without an acknowledgement"));
         }
-        Ok(Label { tag, data, ack, fenced })
+        Ok(MessageInfo { tag, data, ack, fenced })
     }
 }
 
@@ -234,9 +234,9 @@ impl Frame {
     #[inline(always)]
     pub fn encode(&self) -> Header {
         match *self {
-            Self::Eager { id, label } => {
-                let start = first(EAGER, label.flags(), id);
-                match (label.tag, label.data) {
+            Self::Eager { id, info } => {
+                let start = first(EAGER, info.flags(), id);
+                match (info.tag, info.data) {
                     (Some(tag), None) => Header::new([start, tag]),
                     (None, None) => Header::new([start]),
                     (None, Some(data)) => Header::new([start, data]),
@@ -250,9 +250,9 @@ impl Frame {
     fn encode_other(&self) -> Header {
         match *self {
             Self::Eager { .. } => self.encode(),
-            Self::Rts { id, len, label } => {
-                let start = first(RTS, label.flags(), id);
-                match (label.tag, label.data) {
+            Self::Rts { id, len, info } => {
+                let start = first(RTS, info.flags(), id);
+                match (info.tag, info.data) {
                     (Some(word), None) | (None, Some(word)) => Header::new([start, len, word]),
                     (None, None) => Header::new([start, len]),
                     (Some(tag), Some(data)) => Header::new([start, len, tag, data]),
@@ -283,8 +283,8 @@ impl Frame {
         // What is parsed most.
         match Self::plain(header) {
             Some((id, tag)) => {
-                let label = Label { tag: Some(tag), data: None, ack: AckWanted::No, fenced: false };
-                Ok(Self::Eager { id, label })
+                let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false };
+                Ok(Self::Eager { id, info })
             }
             None => Self::parse_any(header),
         }
@@ -301,10 +301,10 @@ impl Frame {
             return Err(Violation("a control frame has flags"));
         }
         let frame = match kind {
-            EAGER => Self::Eager { id, label: rest.label(flags)? },
+            EAGER => Self::Eager { id, info: rest.info(flags)? },
             RTS => {
                 let len = rest.u64()?;
-                Self::Rts { id, len, label: rest.label(flags)? }
+                Self::Rts { id, len, info: rest.info(flags)? }
             }
             CTS => {
                 let token = rest.u32()?;
@@ -336,21 +336,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn label() -> impl Strategy<Value = Label> {
+    fn info() -> impl Strategy<Value = MessageInfo> {
         let ack = prop_oneof![
-            Just((AckWanted::No, false)),
-            Just((AckWanted::Arrival, false)),
-            (Just(AckWanted::Match), any::<bool>()),
-            (Just(AckWanted::Delivery), any::<bool>())
+            Just((AckMode::No, false)),
+            Just((AckMode::Arrival, false)),
+            (Just(AckMode::Match), any::<bool>()),
+            (Just(AckMode::Delivery), any::<bool>())
         ];
         let parts = (any::<Option<u64>>(), any::<Option<u64>>(), ack);
-        parts.prop_map(|(tag, data, (ack, fenced))| Label { tag, data, ack, fenced })
+        parts.prop_map(|(tag, data, (ack, fenced))| MessageInfo { tag, data, ack, fenced })
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
         prop_oneof![
-            (any::<u32>(), label()).prop_map(|(id, label)| Frame::Eager { id, label }),
-            (any::<u32>(), any::<u64>(), label()).prop_map(|(id, len, label)| Frame::Rts { id, len, label }),
+            (any::<u32>(), info()).prop_map(|(id, info)| Frame::Eager { id, info }),
+            (any::<u32>(), any::<u64>(), info()).prop_map(|(id, len, info)| Frame::Rts { id, len, info }),
             (any::<u32>(), any::<u32>(), any::<u64>()).prop_map(|(id, token, len)| Frame::Cts { id, token, len }),
             any::<u32>().prop_map(|token| Frame::Data { token }),
             any::<u64>().prop_map(|bytes| Frame::Credit { bytes }),
@@ -391,18 +391,21 @@ mod tests {
 
     #[test]
     fn only_plain_messages_are_plain() {
-        let plain = Label { tag: Some(7), data: None, ack: AckWanted::No, fenced: false };
-        let plain_of = |label| Frame::plain(&Frame::Eager { id: 3, label }.encode());
+        let plain = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false };
+        let plain_of = |info| Frame::plain(&Frame::Eager { id: 3, info }.encode());
         assert_eq!(plain_of(plain), Some((3, 7)));
-        assert_eq!(plain_of(Label { tag: None, data: Some(7), ..plain }), None);
-        assert_eq!(plain_of(Label { data: Some(7), ..plain }), None);
-        assert_eq!(plain_of(Label { ack: AckWanted::Match, ..plain }), None);
-        assert_eq!(Frame::plain(&Frame::Rts { id: 0, len: 7, label: Label { tag: None, ..plain } }.encode()), None);
+        assert_eq!(plain_of(MessageInfo { tag: None, data: Some(7), ..plain }), None);
+        assert_eq!(plain_of(MessageInfo { data: Some(7), ..plain }), None);
+        assert_eq!(plain_of(MessageInfo { ack: AckMode::Match, ..plain }), None);
+        assert_eq!(
+            Frame::plain(&Frame::Rts { id: 0, len: 7, info: MessageInfo { tag: None, ..plain } }.encode()),
+            None
+        );
     }
 
     #[test]
     fn a_small_tagged_message_has_a_header_of_sixteen_bytes() {
-        let label = Label { tag: Some(1), data: None, ack: AckWanted::No, fenced: false };
-        assert_eq!(Frame::Eager { id: 0, label }.encode().len(), 16);
+        let info = MessageInfo { tag: Some(1), data: None, ack: AckMode::No, fenced: false };
+        assert_eq!(Frame::Eager { id: 0, info }.encode().len(), 16);
     }
 }

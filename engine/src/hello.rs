@@ -15,11 +15,11 @@ pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
 pub const MAX_LEN: usize = 60 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
-/// What a greeting is for.
+/// What a handshake is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Greeting {
+pub enum Handshake {
     /// Asks for a link.
-    Ask,
+    Connect,
     /// Gives it.
     Accept,
     /// Refuses it, because the application said so.
@@ -36,13 +36,21 @@ pub enum Greeting {
     NotMine,
 }
 
-impl Greeting {
-    const ALL: [Self; 8] =
-        [Self::Ask, Self::Accept, Self::Reject, Self::Crossing, Self::Refuse, Self::Verify, Self::Mine, Self::NotMine];
+impl Handshake {
+    const ALL: [Self; 8] = [
+        Self::Connect,
+        Self::Accept,
+        Self::Reject,
+        Self::Crossing,
+        Self::Refuse,
+        Self::Verify,
+        Self::Mine,
+        Self::NotMine,
+    ];
 
     const fn code(self) -> u8 {
         match self {
-            Self::Ask => 1,
+            Self::Connect => 1,
             Self::Accept => 2,
             Self::Reject => 3,
             Self::Crossing => 4,
@@ -56,7 +64,7 @@ impl Greeting {
 
 /// The kind of endpoint that speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaker {
+pub enum EndpointKind {
     /// Connectionless.
     Rdm,
     /// Connected.
@@ -72,22 +80,22 @@ pub struct Grant {
     pub eager: u32,
 }
 
-/// A greeting.
+/// A handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// What it is for.
-    pub greeting: Greeting,
-    /// Who speaks.
-    pub speaker: Speaker,
+    pub handshake: Handshake,
+    /// The kind of the sender's endpoint.
+    pub kind: EndpointKind,
     /// Random number of the endpoint: a restarted peer has another.
     pub nonce: [u8; 16],
-    /// How often the speaker has begun to connect to anybody: an older question that comes late is known by it.
+    /// How often the kind has begun to connect to anybody: an older question that comes late is known by it.
     pub attempt: u64,
     /// Random number of the connection, which only its two ends know; or the one that is asked about.
     pub cookie: [u8; 16],
-    /// What the speaker's peer may send.
+    /// What the kind's peer may send.
     pub grant: Grant,
-    /// The speaker's address, where others can connect to it.
+    /// The kind's address, where others can connect to it.
     pub name: Option<Addr>,
     /// The application's data.
     pub data: Vec<u8>,
@@ -99,10 +107,10 @@ impl Hello {
         let mut out = Vec::with_capacity(MAX_LEN);
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
-        out.push(self.greeting.code());
-        out.push(match self.speaker {
-            Speaker::Rdm => 1,
-            Speaker::Msg => 2,
+        out.push(self.handshake.code());
+        out.push(match self.kind {
+            EndpointKind::Rdm => 1,
+            EndpointKind::Msg => 2,
         });
         out.extend(self.nonce);
         out.extend(self.attempt.to_le_bytes());
@@ -123,7 +131,7 @@ impl Hello {
         out
     }
 
-    /// The greeting that the bytes stand for.
+    /// The handshake that the bytes stand for.
     pub fn parse(bytes: &[u8]) -> Result<Self, Violation> {
         const SHORT: Violation = Violation("a hello is too short");
         let mut rest = bytes;
@@ -140,11 +148,11 @@ impl Hello {
             return Err(Violation("the peer speaks another version of the protocol"));
         }
         let kind = *take(1)?.first().ok_or(SHORT)?;
-        let greeting = Greeting::ALL.into_iter().find(|greeting| greeting.code() == kind);
-        let greeting = greeting.ok_or(Violation("a hello of unknown kind"))?;
-        let speaker = match take(1)? {
-            [1] => Speaker::Rdm,
-            [2] => Speaker::Msg,
+        let handshake = Handshake::ALL.into_iter().find(|handshake| handshake.code() == kind);
+        let handshake = handshake.ok_or(Violation("a hello of unknown kind"))?;
+        let kind = match take(1)? {
+            [1] => EndpointKind::Rdm,
+            [2] => EndpointKind::Msg,
             _ => return Err(Violation("a hello of an unknown kind of endpoint")),
         };
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
@@ -165,7 +173,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { greeting, speaker, nonce, attempt, cookie, grant, name, data })
+            Ok(Self { handshake: handshake, kind, nonce, attempt, cookie, grant, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }
@@ -179,8 +187,8 @@ mod tests {
 
     fn hello(data: Vec<u8>) -> Hello {
         Hello {
-            greeting: Greeting::Ask,
-            speaker: Speaker::Rdm,
+            handshake: Handshake::Connect,
+            kind: EndpointKind::Rdm,
             nonce: [7; 16],
             attempt: 5,
             cookie: [9; 16],
@@ -193,9 +201,9 @@ mod tests {
     proptest! {
         #[test]
         fn hellos_survive_the_wire(
-            data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA), greeting in proptest::sample::select(&Greeting::ALL),
+            data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA), handshake in proptest::sample::select(&Handshake::ALL),
         ) {
-            let hello = Hello { greeting, ..hello(data) };
+            let hello = Hello { handshake, ..hello(data) };
             let bytes = hello.encode();
             prop_assert!(bytes.len() <= MAX_LEN);
             prop_assert_eq!(Hello::parse(&bytes), Ok(hello));

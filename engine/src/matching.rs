@@ -4,6 +4,7 @@
 //! [`Matcher::resolve`] or [`Matcher::merge`] and the caller's next look.
 //! Entries hold what is compared, close together; the operations themselves live in tables of the endpoint.
 
+use core::ops::{Index, IndexMut};
 use ofi_core::FiAddr;
 use std::collections::VecDeque;
 
@@ -81,10 +82,61 @@ struct Unexpected {
     live: bool,
 }
 
+/// Which of a receive context's two match queues: a tagged message never meets an untagged receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Messages without a tag.
+    Untagged,
+    /// Tagged messages.
+    Tagged,
+}
+
+impl QueueKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Untagged, Self::Tagged];
+
+    /// The queue of what has this tag.
+    #[inline(always)]
+    pub const fn of<T: Copy>(tag: Option<T>) -> Self {
+        if tag.is_some() { Self::Tagged } else { Self::Untagged }
+    }
+}
+
+/// The untagged and the tagged match queue.
+#[derive(Debug, Default)]
+pub struct MatchQueues([MatchQueue; 2]);
+
+impl MatchQueues {
+    /// Both queues.
+    pub fn iter(&self) -> core::slice::Iter<'_, MatchQueue> {
+        self.0.iter()
+    }
+
+    /// Both queues, to change them.
+    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, MatchQueue> {
+        self.0.iter_mut()
+    }
+}
+
+impl Index<QueueKind> for MatchQueues {
+    type Output = MatchQueue;
+    #[inline(always)]
+    fn index(&self, kind: QueueKind) -> &MatchQueue {
+        &self.0[kind as usize]
+    }
+}
+
+impl IndexMut<QueueKind> for MatchQueues {
+    #[inline(always)]
+    fn index_mut(&mut self, kind: QueueKind) -> &mut MatchQueue {
+        &mut self.0[kind as usize]
+    }
+}
+
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap that is
 /// closed when it reaches the front.
 #[derive(Debug, Default)]
-pub struct Matcher {
+pub struct MatchQueue {
     /// Those before `front` are gone; the one there is live, unless there is none.
     posted: Vec<Posted>,
     front: usize,
@@ -97,7 +149,7 @@ pub struct Matcher {
     pub watched: bool,
 }
 
-impl Matcher {
+impl MatchQueue {
     /// Posts a receive that no unexpected message fits.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
@@ -356,7 +408,7 @@ mod tests {
     proptest! {
         #[test]
         fn matching_equals_a_naive_model(steps in proptest::collection::vec(step(), 0..200)) {
-            let (mut model, mut matcher) = (Model::default(), Matcher::default());
+            let (mut model, mut matcher) = (Model::default(), MatchQueue::default());
             for (key, step) in (0u32..).zip(steps) {
                 match step {
                     Step::Post(pattern) => {
@@ -401,7 +453,7 @@ mod tests {
 
     #[test]
     fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known() {
-        let mut matcher = Matcher::default();
+        let mut matcher = MatchQueue::default();
         matcher.push_unexpected(1, 7, 10);
         let pattern = Pattern { tag: 1, ignore: 0, src: Source::handle(FiAddr(5)) };
         assert_eq!(matcher.take_unexpected(&pattern), None);
@@ -415,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_merged_peers_messages_are_the_others() {
-        let mut matcher = Matcher::default();
+        let mut matcher = MatchQueue::default();
         matcher.push_unexpected(1, 7, 10);
         matcher.push_unexpected(1, 3, 11);
         matcher.merge(7, 4);

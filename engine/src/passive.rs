@@ -2,7 +2,7 @@
 
 use crate::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
 use crate::group::{Heat, Member, Visit};
-use crate::hello::{Grant, Greeting, Hello, MAX_USER_DATA, Speaker};
+use crate::hello::{EndpointKind, Grant, Handshake, Hello, MAX_USER_DATA};
 use crate::transport::{Asked, Flush, Listener};
 use core::fmt;
 use ofi_core::error::Result;
@@ -124,7 +124,7 @@ impl<L: Listener> PassiveEndpoint<L> {
 
     /// Says no to a request (fi_reject(3)). Data beyond [`MAX_USER_DATA`] is cut.
     pub fn refuse(&self, asked: Asked<L::Request>, data: &[u8]) -> Result<()> {
-        let hello = self.hello(Greeting::Reject, &data[..data.len().min(MAX_USER_DATA)]);
+        let hello = self.hello(Handshake::Reject, &data[..data.len().min(MAX_USER_DATA)]);
         let mut inner = self.lock();
         inner.open()?.refuse(asked.request, &hello);
         drop(inner);
@@ -132,11 +132,11 @@ impl<L: Listener> PassiveEndpoint<L> {
         Ok(())
     }
 
-    fn hello(&self, greeting: Greeting, data: &[u8]) -> Vec<u8> {
+    fn hello(&self, handshake: Handshake, data: &[u8]) -> Vec<u8> {
         let grant = Grant { bytes: 0, eager: 0 };
         let data = data.to_vec();
-        let (speaker, nonce, cookie) = (Speaker::Msg, self.nonce, [0; 16]);
-        Hello { greeting, speaker, nonce, attempt: 0, cookie, grant, name: None, data }.encode()
+        let (kind, nonce, cookie) = (EndpointKind::Msg, self.nonce, [0; 16]);
+        Hello { handshake: handshake, kind, nonce, attempt: 0, cookie, grant, name: None, data }.encode()
     }
 
     /// Stops listening. Requests that nobody answered are refused by the end of their connection.
@@ -184,10 +184,10 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
         for request in asked {
             let hello = Hello::parse(&request.hello);
             match hello {
-                Ok(hello) if hello.greeting == Greeting::Ask && hello.speaker == Speaker::Msg => {
+                Ok(hello) if hello.handshake == Handshake::Connect && hello.kind == EndpointKind::Msg => {
                     if self.waiting.count() >= backlog {
                         let why = b"too many connections wait to be accepted";
-                        listener.refuse(request.request, &self.hello(Greeting::Refuse, why));
+                        listener.refuse(request.request, &self.hello(Handshake::Refuse, why));
                         continue;
                     }
                     let mut info = self.info.clone();
@@ -200,10 +200,10 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
                 }
                 Ok(_) => {
                     let why = b"this endpoint is of another kind";
-                    listener.refuse(request.request, &self.hello(Greeting::Refuse, why));
+                    listener.refuse(request.request, &self.hello(Handshake::Refuse, why));
                 }
                 Err(violation) => {
-                    listener.refuse(request.request, &self.hello(Greeting::Refuse, violation.0.as_bytes()));
+                    listener.refuse(request.request, &self.hello(Handshake::Refuse, violation.0.as_bytes()));
                 }
             }
         }

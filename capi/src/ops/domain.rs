@@ -21,7 +21,7 @@ use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, Progres
 use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, peer_account};
 use ofi_engine::eq::{ConnectionRequest, Owner};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::{Limits, SizeLimit};
 use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, DatagramEndpoint, Endpoint, EventQueue, Waiting};
 use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
@@ -124,16 +124,16 @@ struct Packets<P>(P);
 impl<P: Provider> Opens for Links<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let provider = self.0;
-        let speaker = match info.ep.kind {
-            EndpointType::MSG => Speaker::Msg,
-            EndpointType::RDM => Speaker::Rdm,
+        let endpoint_kind = match info.ep.kind {
+            EndpointType::MSG => EndpointKind::Msg,
+            EndpointType::RDM => EndpointKind::Rdm,
             other => {
                 let what = format!("open an endpoint of type {other} in a domain of provider {}", provider.name());
                 return Err(Error::new(Errno::EINVAL, what));
             }
         };
         let config = Config {
-            speaker,
+            kind: endpoint_kind,
             caps: info.caps | (info.tx.caps | info.rx.caps),
             tx_size: info.tx.size.max(1),
             rx_size: info.rx.size.max(1),
@@ -144,9 +144,9 @@ impl<P: Provider> Opens for Links<P> {
         };
         let class = ofi_registry::class_of(info, provider.name())?;
         let (format, charged) = (info.addr_format, config.account.clone());
-        let opener: ofi_engine::endpoint::Opener<P::Transport> = match speaker {
-            Speaker::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
-            Speaker::Msg => Box::new(move |addr| provider.open_msg(addr, class, &charged)),
+        let opener: ofi_engine::endpoint::Opener<P::Transport> = match endpoint_kind {
+            EndpointKind::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
+            EndpointKind::Msg => Box::new(move |addr| provider.open_msg(addr, class, &charged)),
         };
         let engine = Endpoint::<P::Transport, K>::new(kind, config, info.src_addr, opener, auto);
         let (msg, tagged) = tables::<Endpoint<P::Transport, K>>(info.caps);

@@ -4,10 +4,10 @@
 use super::credit::{OVERHEAD, cost_of};
 use super::engine::{Engine, Phase, Work};
 use super::state::{
-    Body, Coming, Fence, Kept, PeerId, Receive, ReceiveStage, RendezvousRecv, Role, SendStage, Sender, TAGGED,
-    Unexpected,
+    Body, Coming, Fence, Kept, PeerId, Receive, ReceiveStage, RendezvousRecv, Role, SendStage, Sender, Unexpected,
 };
-use crate::frame::{AckWanted, Frame, Label, Violation};
+use crate::frame::{AckMode, Frame, MessageInfo, Violation};
+use crate::matching::QueueKind;
 use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
 use ofi_core::{Addr, Caps, Completion, FiAddr};
 use ofi_memory::Buffer;
@@ -47,11 +47,11 @@ impl<K: LockKind> Sink for Engine<K> {
     fn placed(&mut self, id: LinkId, landing: Landing) -> Result<(), Violation> {
         let coming = self.link(id).ok_or(UNKNOWN_LINK)?.coming.take();
         match coming {
-            Some(Coming::Receive { key, id: number, label, len }) => {
+            Some(Coming::Receive { key, id: number, info, len }) => {
                 let who = self.sender(id);
                 if let Some(receive) = self.receives.remove(key) {
-                    self.finish_receive(receive, label, landing.take, len as u64, who);
-                    self.arrived(id, number, label, len);
+                    self.finish_receive(receive, info, landing.take, len as u64, who);
+                    self.arrived(id, number, info, len);
                 }
             }
             Some(Coming::Unexpected { key }) => self.unexpected_is_here(id, key, landing.buffer),
@@ -71,7 +71,7 @@ impl<K: LockKind> Sink for Engine<K> {
         send.lent.buffer = Some(buffer);
         match send.stage {
             SendStage::Sending { acked, .. } => {
-                if send.label.ack == AckWanted::No || acked {
+                if send.info.ack == AckMode::No || acked {
                     self.finish_send(token.0);
                 } else {
                     send.stage = SendStage::Sent { link };
@@ -122,7 +122,7 @@ impl<K: LockKind> Sink for Engine<K> {
             self.fail_receive(receive, &why);
             // It gets no further: a fence behind it does not wait for it.
             if let Some(seq) = seq {
-                self.passed(id, seq, AckWanted::Delivery);
+                self.passed(id, seq, AckMode::Delivery);
             }
         }
     }
@@ -154,10 +154,10 @@ impl<K: LockKind> Engine<K> {
         if !self.av_is_known() || self.config.caps.contains(Caps::SOURCE_ERR) {
             return false;
         }
-        let Self { links, lanes, receives, .. } = self;
+        let Self { links, match_queues: queues, receives, .. } = self;
         let Some(Some(link)) = links.get_mut(id.index()) else { return false };
-        let (src, lane) = (link.src, &mut lanes[TAGGED]);
-        let Some(found) = lane.first(tag, link.peer) else { return false };
+        let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
+        let Some(found) = queue.first(tag, link.peer) else { return false };
         let ended = receives.end(found, |receive| {
             // Such a receive owns nothing but its ticket.
             let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
@@ -167,7 +167,7 @@ impl<K: LockKind> Engine<K> {
             let grants = link.credit.pass(cost)?;
             link.seq = link.seq.wrapping_add(1);
             span.write_at(0, bytes);
-            lane.take_first();
+            queue.take_first();
             let silent = receive.ticket.is_silent();
             let Completion { context, flags, .. } = receive.ticket.finish_here();
             Some((grants, silent, context, flags))
@@ -184,10 +184,10 @@ impl<K: LockKind> Engine<K> {
     #[inline(never)]
     fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
         match Frame::parse(header)? {
-            Frame::Eager { id: number, label } => return self.handle_message(id, number, label, payload),
+            Frame::Eager { id: number, info } => return self.handle_message(id, number, info, payload),
             Frame::Data { token } => return self.handle_data(id, token, payload),
             _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
-            Frame::Rts { id: number, len, label } => self.handle_rts(id, number, len, label)?,
+            Frame::Rts { id: number, len, info } => self.handle_rts(id, number, len, info)?,
             Frame::Cts { id: number, token, len } => self.handle_cts(id, number, token, len)?,
             Frame::Credit { bytes } => {
                 let link = self.link(id).ok_or(UNKNOWN_LINK)?;
@@ -220,7 +220,7 @@ impl<K: LockKind> Engine<K> {
         &mut self,
         id: LinkId,
         number: u32,
-        label: Label,
+        info: MessageInfo,
         payload: Arriving<'_>,
     ) -> Result<Place, Violation> {
         let len = payload.len();
@@ -229,20 +229,20 @@ impl<K: LockKind> Engine<K> {
         if len > link.credit.eager() {
             return Err(Violation("a message is longer than may come unasked"));
         }
-        let sender = self.begin_message(id, number, label)?;
+        let sender = self.begin_message(id, number, info)?;
         self.check_av();
         let (peer, _) = sender;
-        let Some(found) = self.match_posted(label.lane(), label.tag.unwrap_or(0), peer, len as u64) else {
-            return Ok(self.keep_unexpected(id, number, label, payload, sender));
+        let Some(found) = self.match_posted(info.queue_kind(), info.tag.unwrap_or(0), peer, len as u64) else {
+            return Ok(self.keep_unexpected(id, number, info, payload, sender));
         };
         match payload {
             Arriving::Here(bytes) => {
                 if let Some(mut receive) = self.receives.remove(found) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
                     let who = self.sender(id);
-                    self.finish_receive(receive, label, placed, len as u64, who);
+                    self.finish_receive(receive, info, placed, len as u64, who);
                 }
-                self.arrived(id, number, label, len);
+                self.arrived(id, number, info, len);
                 Ok(Place::Done)
             }
             Arriving::Coming(_) => {
@@ -250,7 +250,7 @@ impl<K: LockKind> Engine<K> {
                 receive.stage = ReceiveStage::Arriving { link: id };
                 let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
                 if let Some(link) = self.link(id) {
-                    link.coming = Some(Coming::Receive { key: found, id: number, label, len });
+                    link.coming = Some(Coming::Receive { key: found, id: number, info, len });
                 }
                 let take = len.min(buffer.len());
                 Ok(Place::Into(Landing { buffer, at: 0, take }))
@@ -259,17 +259,17 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// A message of a link begins: its sender, and its place among the messages of the link.
-    fn begin_message(&mut self, id: LinkId, number: u32, label: Label) -> Result<(PeerId, u32), Violation> {
+    fn begin_message(&mut self, id: LinkId, number: u32, info: MessageInfo) -> Result<(PeerId, u32), Violation> {
         let link = self.link(id).ok_or(UNKNOWN_LINK)?;
         let (peer, seq) = (link.peer, link.seq);
         link.seq = seq.wrapping_add(1);
-        if label.fenced {
-            let left = self.behind(id, label.ack);
+        if info.fenced {
+            let left = self.behind(id, info.ack);
             if let Some(link) = self.link(id) {
                 if link.fences.len() >= MOST_FENCES {
                     return Err(Violation("fences that were not waited for"));
                 }
-                link.fences.push(Fence { id: number, level: label.ack, seq, left, reached: false });
+                link.fences.push(Fence { id: number, level: info.ack, seq, left, reached: false });
             }
         }
         Ok((peer, seq))
@@ -277,10 +277,10 @@ impl<K: LockKind> Engine<K> {
 
     /// How many messages of a link have not got to a level.
     #[cold]
-    fn behind(&self, id: LinkId, level: AckWanted) -> usize {
+    fn behind(&self, id: LinkId, level: AckMode) -> usize {
         let unexpected = self.unexpected.iter().filter(|(_, message)| {
             let here = matches!(message.body, Body::Here(_));
-            message.link() == Some(id) && (level == AckWanted::Match || !here)
+            message.link() == Some(id) && (level == AckMode::Match || !here)
         });
         let is_rendezvous =
             |receive: &Receive| matches!(&receive.stage, ReceiveStage::Rendezvous(rendezvous) if rendezvous.link == id);
@@ -289,14 +289,14 @@ impl<K: LockKind> Engine<K> {
 
     /// A message has got to a level: fences behind it wait for one less.
     #[inline]
-    fn passed(&mut self, id: LinkId, seq: u32, level: AckWanted) {
+    fn passed(&mut self, id: LinkId, seq: u32, level: AckMode) {
         if self.link(id).is_some_and(|link| !link.fences.is_empty()) {
             self.pass_fences(id, seq, level);
         }
     }
 
     #[cold]
-    fn pass_fences(&mut self, id: LinkId, seq: u32, level: AckWanted) {
+    fn pass_fences(&mut self, id: LinkId, seq: u32, level: AckMode) {
         let Some(link) = self.link(id) else { return };
         for fence in link.fences.iter_mut().filter(|fence| fence.level == level) {
             // Numbers wrap: what is behind a fence is less than half of them away.
@@ -326,18 +326,18 @@ impl<K: LockKind> Engine<K> {
 
     /// A message is in its receive, whole: credit and acknowledgements.
     #[inline]
-    fn arrived(&mut self, id: LinkId, number: u32, label: Label, len: usize) {
+    fn arrived(&mut self, id: LinkId, number: u32, info: MessageInfo, len: usize) {
         self.give_back(Some(id), cost_of(len));
-        self.reached(id, number, label, AckWanted::Match);
+        self.reached(id, number, info, AckMode::Match);
     }
 
     /// A message has got to a level, and to all before it.
     #[inline]
-    fn reached(&mut self, id: LinkId, number: u32, label: Label, level: AckWanted) {
-        match (label.ack, level) {
-            (AckWanted::No, _) | (AckWanted::Match, AckWanted::Arrival | AckWanted::Delivery) => {}
-            (AckWanted::Arrival, _) => self.note_arrival(id),
-            (AckWanted::Delivery | AckWanted::Match, _) => self.acknowledge(id, number, label.fenced),
+    fn reached(&mut self, id: LinkId, number: u32, info: MessageInfo, level: AckMode) {
+        match (info.ack, level) {
+            (AckMode::No, _) | (AckMode::Match, AckMode::Arrival | AckMode::Delivery) => {}
+            (AckMode::Arrival, _) => self.note_arrival(id),
+            (AckMode::Delivery | AckMode::Match, _) => self.acknowledge(id, number, info.fenced),
         }
     }
 
@@ -379,7 +379,7 @@ impl<K: LockKind> Engine<K> {
         &mut self,
         id: LinkId,
         number: u32,
-        label: Label,
+        info: MessageInfo,
         payload: Arriving<'_>,
         sender: (PeerId, u32),
     ) -> Place {
@@ -390,8 +390,8 @@ impl<K: LockKind> Engine<K> {
         let len = payload.len();
         let (body, place) = match payload {
             Arriving::Here(bytes) => {
-                if label.ack != AckWanted::Match {
-                    self.reached(id, number, label, AckWanted::Delivery);
+                if info.ack != AckMode::Match {
+                    self.reached(id, number, info, AckMode::Delivery);
                 }
                 (Body::Here(Kept::new(bytes)), Place::Done)
             }
@@ -401,22 +401,30 @@ impl<K: LockKind> Engine<K> {
             }
         };
         let coming = matches!(body, Body::Coming { .. });
-        let key = self.queue(body, label, number, len, id, sender);
+        let key = self.queue(body, info, number, len, id, sender);
         if coming && let Some(link) = self.link(id) {
             link.coming = Some(Coming::Unexpected { key });
         }
         place
     }
 
-    fn queue(&mut self, body: Body, label: Label, number: u32, len: usize, id: LinkId, sender: (PeerId, u32)) -> u32 {
+    fn queue(
+        &mut self,
+        body: Body,
+        info: MessageInfo,
+        number: u32,
+        len: usize,
+        id: LinkId,
+        sender: (PeerId, u32),
+    ) -> u32 {
         let (peer, _) = sender;
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.unexpected += 1;
         }
         // No longer than what may come unasked.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let key = self.unexpected.insert(Unexpected::new(body, label, number, len, id, sender));
-        self.lanes[label.lane()].push_unexpected(label.tag.unwrap_or(0), peer, key);
+        let key = self.unexpected.insert(Unexpected::new(body, info, number, len, id, sender));
+        self.match_queues[info.queue_kind()].push_unexpected(info.tag.unwrap_or(0), peer, key);
         key
     }
 
@@ -444,24 +452,24 @@ impl<K: LockKind> Engine<K> {
         Sender { src, addr: addr.map(Box::new) }
     }
 
-    fn handle_rts(&mut self, id: LinkId, number: u32, len: u64, label: Label) -> Result<(), Violation> {
+    fn handle_rts(&mut self, id: LinkId, number: u32, len: u64, info: MessageInfo) -> Result<(), Violation> {
         self.link(id).ok_or(UNKNOWN_LINK)?.credit.charge(OVERHEAD)?;
         if self.phase == Phase::Closing {
             return Ok(());
         }
-        let sender = self.begin_message(id, number, label)?;
+        let sender = self.begin_message(id, number, info)?;
         self.check_av();
         let (peer, seq) = sender;
-        match self.match_posted(label.lane(), label.tag.unwrap_or(0), peer, len) {
+        match self.match_posted(info.queue_kind(), info.tag.unwrap_or(0), peer, len) {
             Some(found) => {
                 let src = self.source(id);
                 self.send_cts(
                     found,
-                    RendezvousRecv { link: id, id: number, label, at: 0, want: 0, total: len, src, seq },
+                    RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq },
                 );
             }
             None => {
-                self.queue(Body::Rts { total: len }, label, number, 0, id, sender);
+                self.queue(Body::Rts { total: len }, info, number, 0, id, sender);
             }
         }
         Ok(())
@@ -488,12 +496,12 @@ impl<K: LockKind> Engine<K> {
     fn rendezvous_done(&mut self, receive: u32) {
         let Some(mut entry) = self.receives.remove(receive) else { return };
         if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
-            let RendezvousRecv { link, id, label, want, total, src, seq, .. } = *rendezvous;
-            self.passed(link, seq, AckWanted::Delivery);
-            self.passed(link, seq, AckWanted::Match);
-            self.reached(link, id, label, AckWanted::Match);
+            let RendezvousRecv { link, id, info, want, total, src, seq, .. } = *rendezvous;
+            self.passed(link, seq, AckMode::Delivery);
+            self.passed(link, seq, AckMode::Match);
+            self.reached(link, id, info, AckMode::Match);
             let addr = self.addr_to_tell(src, link);
-            self.finish_receive(entry, label, want, total, Sender { src, addr });
+            self.finish_receive(entry, info, want, total, Sender { src, addr });
         }
     }
 
@@ -541,11 +549,11 @@ impl<K: LockKind> Engine<K> {
         let Some(message) = self.unexpected.get_mut(key) else { return };
         let claimed = if let Body::Coming { claimed } = &message.body { *claimed } else { None };
         message.body = Body::Here(Kept::Long(bytes.into_boxed_slice()));
-        let (number, label, seq) = (message.id, message.label(), message.seq);
-        if label.ack != AckWanted::Match {
-            self.reached(id, number, label, AckWanted::Delivery);
+        let (number, info, seq) = (message.id, message.info(), message.seq);
+        if info.ack != AckMode::Match {
+            self.reached(id, number, info, AckMode::Delivery);
         }
-        self.passed(id, seq, AckWanted::Delivery);
+        self.passed(id, seq, AckMode::Delivery);
         if let Some(receive) = claimed {
             self.give(receive, key);
         }
@@ -579,7 +587,7 @@ impl<K: LockKind> Engine<K> {
     /// The last byte of a rendezvous has been sent. That it is in place is acknowledged.
     pub(super) fn data_is_sent(&mut self, number: u32, link: LinkId) {
         match self.sends.get_mut(number as usize) {
-            Some(send) if send.label.ack != AckWanted::No => send.stage = SendStage::Sent { link },
+            Some(send) if send.info.ack != AckMode::No => send.stage = SendStage::Sent { link },
             _ => self.finish_send(number),
         }
     }
@@ -590,7 +598,7 @@ impl<K: LockKind> Engine<K> {
             return Ok(());
         }
         let send = self.sends.get_mut(number as usize).ok_or(STRAY)?;
-        if !matches!(send.label.ack, AckWanted::Delivery | AckWanted::Match) {
+        if !matches!(send.info.ack, AckMode::Delivery | AckMode::Match) {
             return Err(STRAY);
         }
         match &mut send.stage {
@@ -622,16 +630,16 @@ impl<K: LockKind> Engine<K> {
 
     /// Matches the messages that wait with receives that they may fit now, each where it stands.
     #[cold]
-    pub(super) fn match_again(&mut self, lane: usize) {
-        if self.lanes[lane].posted_len() == 0 {
+    pub(super) fn match_again(&mut self, queue: QueueKind) {
+        if self.match_queues[queue].posted_len() == 0 {
             return;
         }
-        let waiting: Vec<u32> = self.lanes[lane].unexpected().collect();
+        let waiting: Vec<u32> = self.match_queues[queue].unexpected().collect();
         for key in waiting {
             let Some(message) = self.unexpected.get(key) else { continue };
-            let (tag, peer, total) = (message.label().tag.unwrap_or(0), message.peer, message.total());
-            if let Some(receive) = self.match_posted(lane, tag, peer, total) {
-                self.lanes[lane].drop_unexpected(key);
+            let (tag, peer, total) = (message.info().tag.unwrap_or(0), message.peer, message.total());
+            if let Some(receive) = self.match_posted(queue, tag, peer, total) {
+                self.match_queues[queue].drop_unexpected(key);
                 self.give(receive, key);
             }
         }
@@ -651,23 +659,23 @@ impl<K: LockKind> Engine<K> {
         let src = entry.peer;
         let who = self.sender_of(src);
         let Some(entry) = self.take_unexpected(message) else { return };
-        let (label, id, seq) = (entry.label(), entry.id, entry.seq);
+        let (info, id, seq) = (entry.info(), entry.id, entry.seq);
         match entry.body {
             Body::Coming { .. } => {}
             Body::Rts { total } => {
                 let Some(link) = link else { return };
-                self.send_cts(receive, RendezvousRecv { link, id, label, at: 0, want: 0, total, src: who.src, seq });
+                self.send_cts(receive, RendezvousRecv { link, id, info, at: 0, want: 0, total, src: who.src, seq });
             }
             Body::Here(bytes) => {
                 if let Some(mut receive) = self.receives.remove(receive) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
-                    self.finish_receive(receive, label, placed, u64::from(entry.len), who);
+                    self.finish_receive(receive, info, placed, u64::from(entry.len), who);
                 }
                 self.give_back(link, cost_of(entry.len as usize));
                 if let Some(link) = link {
-                    self.passed(link, seq, AckWanted::Match);
-                    if label.ack == AckWanted::Match {
-                        self.reached(link, id, label, AckWanted::Match);
+                    self.passed(link, seq, AckMode::Match);
+                    if info.ack == AckMode::Match {
+                        self.reached(link, id, info, AckMode::Match);
                     }
                 }
             }

@@ -62,7 +62,7 @@ impl<K: LockKind> Engine<K> {
 
     /// A receive is posted that the peer could fill.
     fn is_wanted(&self, peer: PeerId) -> bool {
-        self.lanes.iter().any(|lane| lane.posted_of(|src| src.covers(peer)).next().is_some())
+        self.match_queues.iter().any(|queue| queue.posted_of(|src| src.covers(peer)).next().is_some())
     }
 
     /// Memory became free, or a receive may be for another peer than before: blocked peers may get more.
@@ -146,7 +146,7 @@ impl<K: LockKind> Engine<K> {
             Some(peer) => peers.contains(&peer),
             None => all && src == Source::ANY,
         };
-        let keys: Vec<u32> = self.lanes.iter().flat_map(|lane| lane.posted_of(is_lost)).collect();
+        let keys: Vec<u32> = self.match_queues.iter().flat_map(|queue| queue.posted_of(is_lost)).collect();
         if keys.is_empty() {
             return;
         }

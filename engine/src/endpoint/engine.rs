@@ -8,9 +8,9 @@ use super::state::{
 };
 use crate::av::AddressVector;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
-use crate::frame::Label;
+use crate::frame::MessageInfo;
 use crate::hash::HashMap;
-use crate::matching::Matcher;
+use crate::matching::{MatchQueue, MatchQueues, QueueKind};
 use crate::outlets::Outlets;
 use crate::table::Table;
 use crate::transport::{Down, LinkId};
@@ -86,7 +86,7 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) reader: usize,
     /// It has been told that receives wait for handles.
     awaits: bool,
-    pub(super) lanes: [Matcher; 2],
+    pub(super) match_queues: MatchQueues,
     pub(super) receives: Table<Receive>,
     /// Buffers for several messages.
     pub(super) multis: Slab<Multi>,
@@ -148,7 +148,7 @@ impl<K: LockKind> Engine<K> {
             orphans: 0,
             reader: 0,
             awaits: false,
-            lanes: [Matcher::default(), Matcher::default()],
+            match_queues: MatchQueues::default(),
             receives: Table::new(),
             multis: Slab::new(),
             min_multi_recv: MIN_MULTI_RECV,
@@ -268,7 +268,7 @@ impl<K: LockKind> Engine<K> {
     /// Posted receives take the slow path while a peer is blocked or a claim is open: either may depend on the receive.
     pub(super) fn watch_posts(&mut self) {
         let watched = !self.blocked.is_empty() || !self.claimed.is_empty();
-        self.lanes.iter_mut().for_each(|lane| lane.watched = watched);
+        self.match_queues.iter_mut().for_each(|queue| queue.watched = watched);
     }
 
     /// Puts a link on the list of those with something to send.
@@ -286,7 +286,7 @@ impl<K: LockKind> Engine<K> {
     /// The peer of a handle if it is known, and the address vector is as it was.
     #[inline(always)]
     pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
-        if matches!(self.config.speaker, crate::hello::Speaker::Msg) {
+        if matches!(self.config.kind, crate::hello::EndpointKind::Msg) {
             return Some(0);
         }
         // Handles of no peer, and those that are no index, are not in the table.
@@ -366,8 +366,8 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn release_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let idle = peer.state == PeerState::Idle && peer.waiting.is_empty() && peer.links == 0 && peer.unexpected == 0;
-        let connected = matches!(self.config.speaker, crate::hello::Speaker::Msg);
-        if connected || !idle || self.lanes.iter().any(|lane| lane.posted_from(id).next().is_some()) {
+        let connected = matches!(self.config.kind, crate::hello::EndpointKind::Msg);
+        if connected || !idle || self.match_queues.iter().any(|queue| queue.posted_from(id).next().is_some()) {
             return;
         }
         let Some(peer) = self.peers.remove(id) else { return };
@@ -422,10 +422,10 @@ impl<K: LockKind> Engine<K> {
         self.name_links();
         // Nobody can name them any more.
         unnamed.into_iter().for_each(|peer| self.release_peer(peer));
-        for at in 0..self.lanes.len() {
-            let mut lane = core::mem::take(&mut self.lanes[at]);
-            let resolved = lane.resolve(|handle| self.peer_of(handle).ok());
-            self.lanes[at] = lane;
+        for at in QueueKind::ALL {
+            let mut queue = core::mem::take(&mut self.match_queues[at]);
+            let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
+            self.match_queues[at] = queue;
             if resolved {
                 self.match_again(at);
                 // They may be what a peer has no credit for.
@@ -437,7 +437,7 @@ impl<K: LockKind> Engine<K> {
 
     /// The address vector is told whether receives wait for a handle that it does not have.
     pub(super) fn note_awaited(&mut self) {
-        let awaits = self.lanes.iter().any(Matcher::is_pending);
+        let awaits = self.match_queues.iter().any(MatchQueue::is_pending);
         if let (Some(av), true) = (&self.av, awaits != self.awaits) {
             self.awaits = awaits;
             av.set_awaits(self.reader, awaits);
@@ -491,8 +491,8 @@ impl<K: LockKind> Engine<K> {
         let handle = self.handle_of(send.peer);
         self.after_fence(send.peer, send.fenced);
         let mut completion = send.lent.finish();
-        completion.tag = send.label.tag.unwrap_or(0);
-        completion.data = send.label.data.unwrap_or(0);
+        completion.tag = send.info.tag.unwrap_or(0);
+        completion.data = send.info.data.unwrap_or(0);
         completion.len = send.len;
         completion.src = self.told(handle);
         self.failures += 1;
@@ -514,7 +514,14 @@ impl<K: LockKind> Engine<K> {
 
     /// Ends a receive with a message of `total` bytes of which `placed` are in the buffer.
     #[inline]
-    pub(super) fn finish_receive(&mut self, receive: Receive, label: Label, placed: usize, total: u64, who: Sender) {
+    pub(super) fn finish_receive(
+        &mut self,
+        receive: Receive,
+        info: MessageInfo,
+        placed: usize,
+        total: u64,
+        who: Sender,
+    ) {
         let silent = receive.ticket.is_silent();
         let mut completion = receive.ticket.finish();
         completion.len = placed;
@@ -533,8 +540,8 @@ impl<K: LockKind> Engine<K> {
                 cut = 0;
             }
         }
-        completion.tag = label.tag.unwrap_or(0);
-        if let Some(data) = label.data {
+        completion.tag = info.tag.unwrap_or(0);
+        if let Some(data) = info.data {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }
@@ -564,8 +571,8 @@ impl<K: LockKind> Engine<K> {
             }
         }
         if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage {
-            completion.tag = rendezvous.label.tag.unwrap_or(0);
-            completion.data = rendezvous.label.data.unwrap_or(0);
+            completion.tag = rendezvous.info.tag.unwrap_or(0);
+            completion.data = rendezvous.info.data.unwrap_or(0);
             completion.len = rendezvous.at;
             completion.src = self.told(rendezvous.src);
         }
@@ -618,7 +625,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Ends the oldest operation with that context that can still be ended. False if there is none.
     pub(super) fn cancel(&mut self, context: usize) -> bool {
-        let posted = self.lanes.iter().flat_map(Matcher::posted).filter_map(|key| {
+        let posted = self.match_queues.iter().flat_map(MatchQueue::posted).filter_map(|key| {
             let receive = self.receives.get(key)?;
             (receive.ticket.context() == context).then_some((receive.seq, true, key))
         });
@@ -652,7 +659,7 @@ impl<K: LockKind> Engine<K> {
         if !self.lazy.is_empty() {
             return Some(format!("arrivals are to be told on {:?}", self.lazy));
         }
-        if self.lanes.iter().any(Matcher::is_pending) && !self.av_is_known() {
+        if self.match_queues.iter().any(MatchQueue::is_pending) && !self.av_is_known() {
             return Some("a receive may be for a peer that has got its handle".to_owned());
         }
         let mut stuck = |peer: &Peer| {
@@ -693,7 +700,7 @@ impl<K: LockKind> Engine<K> {
             );
         }
         for (key, send) in &self.sends {
-            let _ = writeln!(out, "send {key} of {} bytes, {:?}: {:?}", send.len, send.label, send.stage);
+            let _ = writeln!(out, "send {key} of {} bytes, {:?}: {:?}", send.len, send.info, send.stage);
         }
         for (key, receive) in self.receives.iter() {
             let _ = writeln!(out, "receive {key}: {:?}", receive.stage);
@@ -706,7 +713,7 @@ impl<K: LockKind> Engine<K> {
                 out,
                 "unexpected {key} of {} bytes, {:?} from peer {}",
                 message.total(),
-                message.label(),
+                message.info(),
                 message.peer
             );
         }
@@ -727,7 +734,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Ends receives and unexpected messages without completions. Only for closing.
     pub(super) fn discard_receives(&mut self) {
-        self.lanes = [Matcher::default(), Matcher::default()];
+        self.match_queues = MatchQueues::default();
         for receive in self.receives.take_all() {
             receive.ticket.discard();
         }

@@ -6,7 +6,8 @@
 use super::credit::Inbound;
 use super::engine::{Engine, Phase};
 use super::state::{Link, PeerId, PeerState, Purpose, Yielding};
-use crate::hello::{Grant, Greeting, Hello, MAX_USER_DATA, Speaker};
+use crate::hello::{EndpointKind, Grant, Handshake, Hello, MAX_USER_DATA};
+use crate::matching::QueueKind;
 use crate::transport::{Down, LinkId, Transport, Verdict};
 use core::net::SocketAddr;
 use ofi_core::error::Result;
@@ -33,47 +34,49 @@ impl<K: LockKind> Engine<K> {
     ) -> Verdict {
         let hello = match Hello::parse(hello) {
             Ok(hello) => hello,
-            Err(violation) => return self.refuse(Greeting::Refuse, violation.0),
+            Err(violation) => return self.refuse(Handshake::Refuse, violation.0),
         };
-        if hello.speaker != self.config.speaker {
-            return self.refuse(Greeting::Refuse, "this endpoint is of another kind");
+        if hello.kind != self.config.kind {
+            return self.refuse(Handshake::Refuse, "this endpoint is of another kind");
         }
-        if matches!(self.config.speaker, Speaker::Msg) {
-            return self.refuse(Greeting::Refuse, "a connected endpoint takes no further connection");
+        if matches!(self.config.kind, EndpointKind::Msg) {
+            return self.refuse(Handshake::Refuse, "a connected endpoint takes no further connection");
         }
-        match hello.greeting {
-            Greeting::Ask if self.phase != Phase::Enabled => self.refuse(Greeting::Refuse, "the endpoint is closing"),
-            Greeting::Ask => self.handle_question(id, &hello, from, vouches),
-            Greeting::Verify => self.answer_claims(&hello, from),
-            _ => self.refuse(Greeting::Refuse, "not a question"),
+        match hello.handshake {
+            Handshake::Connect if self.phase != Phase::Enabled => {
+                self.refuse(Handshake::Refuse, "the endpoint is closing")
+            }
+            Handshake::Connect => self.handle_question(id, &hello, from, vouches),
+            Handshake::Verify => self.answer_claims(&hello, from),
+            _ => self.refuse(Handshake::Refuse, "not a question"),
         }
     }
 
     /// A peer asks which of the connections that claim to come from this endpoint does. Only a connection that leads to the
-    /// asker counts: a third endpoint to which we connected knows that connection's cookie and could pass it on.
+    /// initiator counts: a third endpoint to which we connected knows that connection's cookie and could pass it on.
     fn answer_claims(&self, hello: &Hello, from: &Addr) -> Verdict {
-        let asker = named(hello.name, from).canonical();
+        let initiator = named(hello.name, from).canonical();
         let is_meant = |link: &Link| {
-            let leads_there = link.remote.is_some_and(|to| to.canonical() == asker);
+            let leads_there = link.remote.is_some_and(|to| to.canonical() == initiator);
             link.ours
                 && link.purpose == Purpose::Carry
                 && leads_there
                 && hello.data.as_chunks::<COOKIE>().0.contains(&link.cookie)
         };
         let mine = self.links.iter().flatten().find(|link| is_meant(link));
-        let (greeting, cookie) = mine.map_or((Greeting::NotMine, [0; COOKIE]), |link| (Greeting::Mine, link.cookie));
-        Verdict::Refuse(self.hello(greeting, cookie, NOTHING, Vec::new()).encode())
+        let (handshake, cookie) = mine.map_or((Handshake::NotMine, [0; COOKIE]), |link| (Handshake::Mine, link.cookie));
+        Verdict::Refuse(self.hello(handshake, cookie, NOTHING, Vec::new()).encode())
     }
 
-    fn refuse(&self, greeting: Greeting, why: &str) -> Verdict {
-        Verdict::Refuse(self.hello(greeting, [0; 16], NOTHING, why.as_bytes().to_vec()).encode())
+    fn refuse(&self, handshake: Handshake, why: &str) -> Verdict {
+        Verdict::Refuse(self.hello(handshake, [0; 16], NOTHING, why.as_bytes().to_vec()).encode())
     }
 
     fn handle_question(&mut self, id: LinkId, hello: &Hello, from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict {
         let account = &self.config.account;
         if account.used() >= account.limit() && self.orphans > 0 {
             let why = "messages of peers that have gone fill the memory that the endpoint may hold for peers";
-            return self.refuse(Greeting::Refuse, why);
+            return self.refuse(Handshake::Refuse, why);
         }
         let name = named(hello.name, from).canonical();
         let to_self = hello.nonce == self.config.nonce;
@@ -83,7 +86,7 @@ impl<K: LockKind> Engine<K> {
                 link.ours && link.cookie == hello.cookie && link.remote.is_some_and(|to| to.canonical() == name)
             };
             if !vouches(&name) || !self.links.iter().flatten().any(|link| mine(link)) {
-                return self.refuse(Greeting::Refuse, "that is this endpoint's own number");
+                return self.refuse(Handshake::Refuse, "that is this endpoint's own number");
             }
         } else if !vouches(&name) {
             return self.accept_unproven(id, hello, from, name);
@@ -112,7 +115,7 @@ impl<K: LockKind> Engine<K> {
         link.granted_by_peer(hello.grant);
         link.remote = Some(*from);
         self.add_link(id, link);
-        Verdict::Accept(self.hello(Greeting::Accept, hello.cookie, grant, Vec::new()).encode())
+        Verdict::Accept(self.hello(Handshake::Accept, hello.cookie, grant, Vec::new()).encode())
     }
 
     /// A link by a name that its connection does not prove.
@@ -143,7 +146,7 @@ impl<K: LockKind> Engine<K> {
 
     /// A receive that only that peer can fill is posted.
     fn is_awaited(&self, peer: PeerId) -> bool {
-        self.lanes.iter().any(|lane| lane.posted_from(peer).next().is_some())
+        self.match_queues.iter().any(|queue| queue.posted_from(peer).next().is_some())
     }
 
     /// A peer is asked about claims, or connected to, with the next tick.
@@ -182,7 +185,7 @@ impl<K: LockKind> Engine<K> {
             PeerState::Connecting(mine) => {
                 let verifies = self.link(mine).is_some_and(|link| matches!(link.purpose, Purpose::Verify(_)));
                 if !verifies && self.config.nonce > hello.nonce {
-                    return Err(self.refuse(Greeting::Crossing, "the other connection is used"));
+                    return Err(self.refuse(Handshake::Crossing, "the other connection is used"));
                 }
                 // Theirs is used; what waits moves to it.
                 self.remove_link(mine);
@@ -193,7 +196,7 @@ impl<K: LockKind> Engine<K> {
                 let same = stale.is_some_and(|(nonce, _)| nonce == hello.nonce);
                 if same && stale.is_some_and(|(_, attempt)| hello.attempt <= attempt) {
                     // Its question crossed ours, which it has answered since.
-                    return Err(self.refuse(Greeting::Crossing, "the other connection is used"));
+                    return Err(self.refuse(Handshake::Crossing, "the other connection is used"));
                 }
                 let (cause, what) = if same {
                     (Cause::Broken, "the peer connected anew")
@@ -227,7 +230,7 @@ impl<K: LockKind> Engine<K> {
         }
         let mut link = Link::new(peer, Inbound::none(), [0; COOKIE], true);
         link.purpose = Purpose::Verify(before + 1);
-        let hello = self.hello(Greeting::Verify, [0; COOKIE], NOTHING, cookies);
+        let hello = self.hello(Handshake::Verify, [0; COOKIE], NOTHING, cookies);
         self.begin_link(transport, link, hello)
     }
 
@@ -268,9 +271,9 @@ impl<K: LockKind> Engine<K> {
         }
         self.set_state(peer, PeerState::Open(id));
         drop(self.peers.remove(before));
-        for lane in 0..self.lanes.len() {
-            self.lanes[lane].merge(before, peer);
-            self.match_again(lane);
+        for queue in QueueKind::ALL {
+            self.match_queues[queue].merge(before, peer);
+            self.match_again(queue);
         }
         self.list(id);
         // Receives for the peer may be what it has no credit for.

@@ -9,7 +9,8 @@ use super::state::{
 };
 use crate::eq::EventKind;
 use crate::frame::Frame;
-use crate::hello::{Grant, Greeting, Hello, Speaker};
+use crate::hello::{EndpointKind, Grant, Handshake, Hello};
+use crate::matching::QueueKind;
 use crate::outlets::Outlets;
 use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency};
 use ofi_core::error::Result;
@@ -18,9 +19,9 @@ use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Engine<K> {
-    pub(super) fn hello(&self, greeting: Greeting, cookie: [u8; 16], grant: Grant, data: Vec<u8>) -> Hello {
-        let Config { speaker, nonce, .. } = self.config;
-        Hello { greeting, speaker, nonce, attempt: self.attempts, cookie, grant, name: None, data }
+    pub(super) fn hello(&self, handshake: Handshake, cookie: [u8; 16], grant: Grant, data: Vec<u8>) -> Hello {
+        let Config { kind, nonce, .. } = self.config;
+        Hello { handshake: handshake, kind, nonce, attempt: self.attempts, cookie, grant, name: None, data }
     }
 
     /// Connects to a peer that sends wait for; they fail if that cannot even begin. Where a link claims the peer's name, the
@@ -44,7 +45,7 @@ impl<K: LockKind> Engine<K> {
         let grant = credit.grant();
         let cookie = transport.random();
         let link = Link::new(peer, credit, cookie, true);
-        let hello = self.hello(Greeting::Ask, cookie, grant, data);
+        let hello = self.hello(Handshake::Connect, cookie, grant, data);
         self.begin_link(transport, link, hello)
     }
 
@@ -95,11 +96,11 @@ impl<K: LockKind> Engine<K> {
         let hello = Hello::parse(hello).map_err(|violation| {
             Down::new(Cause::Violation, Errno::EPROTO, format!("connect to {}: {}", to(), violation.0))
         })?;
-        match hello.greeting {
-            Greeting::Mine | Greeting::NotMine => {
+        match hello.handshake {
+            Handshake::Mine | Handshake::NotMine => {
                 return Err(match purpose {
                     Purpose::Verify(_) => {
-                        let cookie = (hello.greeting == Greeting::Mine).then_some(hello.cookie);
+                        let cookie = (hello.handshake == Handshake::Mine).then_some(hello.cookie);
                         self.handle_verified(id, cookie)
                     }
                     Purpose::Carry | Purpose::Unproven(_) => {
@@ -108,17 +109,17 @@ impl<K: LockKind> Engine<K> {
                     }
                 });
             }
-            Greeting::Accept if matches!(purpose, Purpose::Verify(_)) => {
+            Handshake::Accept if matches!(purpose, Purpose::Verify(_)) => {
                 let text = format!("connect to {}: a link that was not asked for", to());
                 return Err(Down::new(Cause::Violation, Errno::EPROTO, text));
             }
-            Greeting::Accept => {}
-            Greeting::Crossing => {
+            Handshake::Accept => {}
+            Handshake::Crossing => {
                 return Err(Down::new(Cause::Rejected, Errno::EALREADY, "the other connection is used"));
             }
-            Greeting::Ask | Greeting::Refuse | Greeting::Reject | Greeting::Verify => {
+            Handshake::Connect | Handshake::Refuse | Handshake::Reject | Handshake::Verify => {
                 let said = String::from_utf8_lossy(&hello.data).into_owned();
-                if matches!(self.config.speaker, Speaker::Msg) && hello.greeting == Greeting::Reject {
+                if matches!(self.config.kind, EndpointKind::Msg) && hello.handshake == Handshake::Reject {
                     // The application's own words, for the event.
                     let why = Down::new(Cause::Rejected, Errno::ECONNREFUSED, format!("connect to {}: rejected", to()));
                     let Down { cause, errno, text } = why.clone();
@@ -132,7 +133,7 @@ impl<K: LockKind> Engine<K> {
                 return Err(Down::new(Cause::Rejected, Errno::ECONNREFUSED, text));
             }
         }
-        let closing = self.phase == Phase::Closing && matches!(self.config.speaker, Speaker::Msg);
+        let closing = self.phase == Phase::Closing && matches!(self.config.kind, EndpointKind::Msg);
         let Some(link) = self.link(id).filter(|_| !closing) else {
             return Err(Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text()));
         };
@@ -142,7 +143,7 @@ impl<K: LockKind> Engine<K> {
         let peer = link.peer;
         self.set_state(peer, PeerState::Open(id));
         self.list(id);
-        if matches!(self.config.speaker, Speaker::Msg) {
+        if matches!(self.config.kind, EndpointKind::Msg) {
             self.phase = Phase::Enabled;
             self.event(EventKind::Connected(hello.data));
         }
@@ -159,7 +160,7 @@ impl<K: LockKind> Engine<K> {
     ) -> Result<()> {
         let hello = Hello::parse(&asked.hello).map_err(|violation| Error::new(Errno::EPROTO, violation.0))?;
         let credit = Inbound::open(&self.config.account);
-        let answer = self.hello(Greeting::Accept, hello.cookie, credit.grant(), data);
+        let answer = self.hello(Handshake::Accept, hello.cookie, credit.grant(), data);
         let id = match transport.adopt(asked.request, &answer.encode()) {
             Ok(id) => id,
             Err(error) => {
@@ -210,7 +211,7 @@ impl<K: LockKind> Engine<K> {
             }
             return;
         }
-        if crossing && matches!(self.config.speaker, Speaker::Rdm) || denied.is_some() {
+        if crossing && matches!(self.config.kind, EndpointKind::Rdm) || denied.is_some() {
             self.remove_link(id);
             if self.state_of(peer) == PeerState::Connecting(id) {
                 // Where the peer's connection is there already, but without proof, the peer is asked about it at once. Claims
@@ -268,14 +269,14 @@ impl<K: LockKind> Engine<K> {
                 self.fail_receive(receive, why);
             }
         }
-        match self.config.speaker {
-            Speaker::Rdm => {
+        match self.config.kind {
+            EndpointKind::Rdm => {
                 if why.cause != Cause::PeerClosed && why.cause != Cause::PeerRestarted && handle != FiAddr::UNSPEC {
                     self.fail_directed(link.peer, why);
                 }
                 self.release_peer(link.peer);
             }
-            Speaker::Msg => self.connection_ended(why),
+            EndpointKind::Msg => self.connection_ended(why),
         }
         let lost = self.failures - before;
         if lost > 0 && self.phase != Phase::Closing {
@@ -311,7 +312,7 @@ impl<K: LockKind> Engine<K> {
             // The latest first: what came before may be wanted before.
             let Some(key) = kept.pop() else { break };
             let Some(message) = self.take_unexpected(key) else { continue };
-            self.lanes[message.label().lane()].drop_unexpected(key);
+            self.match_queues[message.info().queue_kind()].drop_unexpected(key);
             self.give_back(None, cost_of(message.len as usize));
             self.spoil_claims(key, why);
             dropped += 1;
@@ -324,7 +325,7 @@ impl<K: LockKind> Engine<K> {
         }
         for key in lost {
             let Some(message) = self.take_unexpected(key) else { continue };
-            self.lanes[message.label().lane()].drop_unexpected(key);
+            self.match_queues[message.info().queue_kind()].drop_unexpected(key);
             self.spoil_claims(key, why);
             if let Body::Coming { claimed: Some(receive), .. } = message.body
                 && let Some(receive) = self.receives.remove(receive)
@@ -343,8 +344,8 @@ impl<K: LockKind> Engine<K> {
 
     /// Receives that only a peer that is gone could have filled.
     fn fail_directed(&mut self, peer: PeerId, why: &Down) {
-        for lane in 0..self.lanes.len() {
-            let keys: Vec<u32> = self.lanes[lane].posted_from(peer).collect();
+        for queue in QueueKind::ALL {
+            let keys: Vec<u32> = self.match_queues[queue].posted_from(peer).collect();
             for key in keys {
                 self.fail_posted(key, why);
             }
@@ -372,8 +373,8 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn flush_receives(&mut self, why: &Down) {
-        for lane in 0..self.lanes.len() {
-            let keys: Vec<u32> = self.lanes[lane].posted().collect();
+        for queue in QueueKind::ALL {
+            let keys: Vec<u32> = self.match_queues[queue].posted().collect();
             for key in keys {
                 self.fail_posted(key, why);
             }
@@ -383,7 +384,7 @@ impl<K: LockKind> Engine<K> {
     /// Ends a connection in order (fi_shutdown(3)): what was accepted leaves, then the end. That the peer has ended it too is
     /// an event.
     pub(super) fn shut_down<T: Transport>(&mut self, transport: &mut T) -> core::result::Result<(), Errno> {
-        if matches!(self.config.speaker, Speaker::Rdm) {
+        if matches!(self.config.kind, EndpointKind::Rdm) {
             return Err(Errno::ENOSYS);
         }
         if self.phase == Phase::Ended {

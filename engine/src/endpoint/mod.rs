@@ -17,7 +17,7 @@ use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{EventQueue, Owner};
 use crate::group::{Heat, Member, Visit};
-use crate::hello::{MAX_USER_DATA, Speaker};
+use crate::hello::{EndpointKind, MAX_USER_DATA};
 use crate::limits::SizeLimit;
 use crate::op::{Posts, RecvOp, SendOp};
 use crate::outlets::{All, Bonds};
@@ -171,7 +171,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// An endpoint that is not enabled. `source` is the address that it was asked to have; `auto` moves it on if the
     /// application's calls are not to.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>, auto: Option<Arc<Auto>>) -> Arc<Self> {
-        let connected = matches!(config.speaker, Speaker::Msg);
+        let connected = matches!(config.kind, EndpointKind::Msg);
         let inner = Inner { transport: None, engine: Engine::new(config), opener, source, armed: 0, told: None };
         Arc::new(Self {
             inner: kind.cell(inner),
@@ -274,7 +274,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let caps = inner.engine.config.caps;
         let missing = |errno, what| Err(Error::new(errno, format!("enable an endpoint without {what}")));
         inner.engine.out.check(caps)?;
-        let connectionless = matches!(inner.engine.config.speaker, Speaker::Rdm);
+        let connectionless = matches!(inner.engine.config.kind, EndpointKind::Rdm);
         if connectionless && inner.engine.av.is_none() {
             return missing(Errno::ENOAV, "an address vector");
         }
@@ -407,7 +407,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         self.enable()?;
         let inner = K::lock(&self.inner);
-        if !matches!(inner.engine.config.speaker, Speaker::Msg) {
+        if !matches!(inner.engine.config.kind, EndpointKind::Msg) {
             return Err(Error::new(Errno::ENOSYS, "connect an endpoint that is not of type FI_EP_MSG"));
         }
         if inner.engine.phase != Phase::New || inner.engine.peers.len() > 0 {
@@ -592,7 +592,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     fn receive_any(&self, op: RecvOp) -> Result<(), Errno> {
         let mut guard = K::lock(&self.inner);
         let inner = &mut *guard;
-        if inner.transport.is_none() && matches!(inner.engine.config.speaker, Speaker::Msg) {
+        if inner.transport.is_none() && matches!(inner.engine.config.kind, EndpointKind::Msg) {
             // Receives may be posted before connecting, so before there is anything to connect with.
             inner.open().map_err(|error| error.errno())?;
         }

@@ -4,7 +4,7 @@ use super::arrive::key;
 use super::credit::{OVERHEAD, cost_of};
 use super::engine::{Engine, Phase};
 use super::state::{Outgoing, PeerId, PeerState, SendStage};
-use crate::frame::{AckWanted, Frame, Label, MAX_PAYLOAD};
+use crate::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo};
 use crate::op::SendOp;
 use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
 use ofi_core::{Errno, OpFlags};
@@ -21,20 +21,20 @@ const LEVELS: OpFlags = OpFlags::MATCH_COMPLETE.union(OpFlags::DELIVERY_COMPLETE
 /// What the peer is to acknowledge: the highest level that is asked for. Without one, and for inject calls, an operation is
 /// done when the transport has the bytes.
 #[inline(always)]
-fn ack_of(flags: OpFlags, quiet: bool, fenced: bool) -> AckWanted {
-    if quiet || !flags.intersects(LEVELS) { AckWanted::No } else { level_of(flags, fenced) }
+fn ack_of(flags: OpFlags, quiet: bool, fenced: bool) -> AckMode {
+    if quiet || !flags.intersects(LEVELS) { AckMode::No } else { level_of(flags, fenced) }
 }
 
-fn level_of(flags: OpFlags, fenced: bool) -> AckWanted {
+fn level_of(flags: OpFlags, fenced: bool) -> AckMode {
     if flags.contains(OpFlags::MATCH_COMPLETE) {
-        AckWanted::Match
+        AckMode::Match
     } else if flags.contains(OpFlags::DELIVERY_COMPLETE) {
-        AckWanted::Delivery
+        AckMode::Delivery
     } else if fenced {
         // It answers for itself, not by counts.
-        AckWanted::Delivery
+        AckMode::Delivery
     } else {
-        AckWanted::Arrival
+        AckMode::Arrival
     }
 }
 
@@ -71,8 +71,8 @@ impl<K: LockKind> Engine<K> {
             return false;
         }
         // Nobody answers it: it needs no number.
-        let label = Label { tag: op.tag, data: op.data, ack: AckWanted::No, fenced: false };
-        if !transport.submit_at_once(id, &Frame::Eager { id: 0, label }.encode(), &op.buffer, len) {
+        let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false };
+        if !transport.submit_at_once(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
             return false;
         }
         link.out -= cost_of(len);
@@ -99,12 +99,12 @@ impl<K: LockKind> Engine<K> {
         let fenced = op.flags.contains(OpFlags::FENCE);
         let ack = ack_of(op.flags, op.quiet, fenced);
         let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
-        let label = Label { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckWanted::No };
+        let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let peer = self.peer_of(op.dest)?;
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
         // A connected endpoint has its peer from connecting on.
         let entry = self.peers.get(peer).ok_or(Errno::EOPBADSTATE)?;
-        let connected = matches!(self.config.speaker, crate::hello::Speaker::Msg);
+        let connected = matches!(self.config.kind, crate::hello::EndpointKind::Msg);
         if connected && !matches!(entry.state, PeerState::Open(_)) {
             return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
         }
@@ -119,11 +119,11 @@ impl<K: LockKind> Engine<K> {
         {
             link.out -= cost_of(len);
             let number = key(self.sends.vacant_key());
-            let header = Frame::Eager { id: number, label }.encode();
+            let header = Frame::Eager { id: number, info }.encode();
             let mut buffer = Some(op.buffer);
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
             let outcome = transport.submit(id, &header, Some(payload), urgency);
-            if outcome == Submitted::Done && ack == AckWanted::No {
+            if outcome == Submitted::Done && ack == AckMode::No {
                 let completion = ticket.finish();
                 self.out.sent(completion, silent);
                 return Ok(());
@@ -133,19 +133,19 @@ impl<K: LockKind> Engine<K> {
                 Submitted::Kept => SendStage::Sending { link: id, acked: false },
                 Submitted::Broken => SendStage::LinkFailed { link: id },
             };
-            if ack == AckWanted::Arrival {
+            if ack == AckMode::Arrival {
                 link.unarrived.push_back(number);
             }
             let lent = Lent { ticket, buffer };
             let seq = self.next_seq();
-            self.sends.insert(Outgoing { lent, peer, stage, label, len, seq, inject, fenced });
+            self.sends.insert(Outgoing { lent, peer, stage, info, len, seq, inject, fenced });
             return Ok(());
         }
         let buffer = if inject { op.buffer.to_owned_copy() } else { op.buffer };
         let seq = self.next_seq();
         let lent = Lent::new(ticket, buffer);
         self.fences += usize::from(fenced);
-        let waiting = Outgoing { lent, peer, stage: SendStage::Waiting, label, len, seq, inject, fenced };
+        let waiting = Outgoing { lent, peer, stage: SendStage::Waiting, info, len, seq, inject, fenced };
         let number = self.sends.insert(waiting);
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.waiting.push_back(key(number));
@@ -224,25 +224,25 @@ impl<K: LockKind> Engine<K> {
             link.out -= cost;
             peer.waiting.pop_front();
             if !eager {
-                if send.label.ack == AckWanted::Arrival {
+                if send.info.ack == AckMode::Arrival {
                     // It is there when all of it is there.
-                    send.label.ack = AckWanted::Delivery;
+                    send.info.ack = AckMode::Delivery;
                 }
-                let header = Frame::Rts { id: number, len: send.len as u64, label: send.label }.encode();
+                let header = Frame::Rts { id: number, len: send.len as u64, info: send.info }.encode();
                 send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
                     Submitted::Broken => SendStage::LinkFailed { link: id },
                     Submitted::Done | Submitted::Kept => SendStage::RtsSent { link: id },
                 };
                 continue;
             }
-            let header = Frame::Eager { id: number, label: send.label }.encode();
+            let header = Frame::Eager { id: number, info: send.info }.encode();
             let token = Token(number);
-            if send.label.ack == AckWanted::Arrival {
+            if send.info.ack == AckMode::Arrival {
                 link.unarrived.push_back(number);
             }
             let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len: send.len, token, inject: false };
             match transport.submit(id, &header, Some(payload), Urgency::Posted) {
-                Submitted::Done if send.label.ack == AckWanted::No => self.finish_send(number),
+                Submitted::Done if send.info.ack == AckMode::No => self.finish_send(number),
                 Submitted::Done => send.stage = SendStage::Sent { link: id },
                 Submitted::Kept => send.stage = SendStage::Sending { link: id, acked: false },
                 Submitted::Broken => send.stage = SendStage::LinkFailed { link: id },

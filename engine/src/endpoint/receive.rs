@@ -3,9 +3,9 @@
 
 use super::arrive::key;
 use super::engine::{Engine, Phase, failure};
-use super::state::{Claim, MSG, Multi, PeerId, Receive, ReceiveStage, Role, TAGGED};
-use crate::hello::Speaker;
-use crate::matching::{Pattern, Source};
+use super::state::{Claim, Multi, PeerId, Receive, ReceiveStage, Role};
+use crate::hello::EndpointKind;
+use crate::matching::{Pattern, QueueKind, Source};
 use crate::op::RecvOp;
 use crate::transport::{Down, Transport};
 use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
@@ -20,7 +20,7 @@ const LOOKS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCAR
 struct Posting {
     op: RecvOp,
     pattern: Pattern,
-    lane: usize,
+    queue: QueueKind,
     kind: OpFlags,
     silent: bool,
 }
@@ -32,10 +32,10 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn post_at_once(&mut self, op: RecvOp) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
         let (Phase::Enabled, Some(target)) = (self.phase, &self.out.rx) else { return Err(op) };
-        let lane = if op.tag.is_some() { TAGGED } else { MSG };
+        let queue = QueueKind::of(op.tag);
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.config.rx_size
-            || !self.lanes[lane].is_idle()
+            || !self.match_queues[queue].is_idle()
             // Whose end a receive from one peer waits for must be known while it waits.
             || op.src != FiAddr::UNSPEC && !self.av_is_known()
         {
@@ -49,8 +49,8 @@ impl<K: LockKind> Engine<K> {
             Some(None) => return Err(op),
         };
         let pattern = Pattern { tag, ignore, src };
-        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
-        self.lanes[lane].post(pattern, number);
+        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, queue);
+        self.match_queues[queue].post(pattern, number);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl<K: LockKind> Engine<K> {
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
         match self.phase {
-            Phase::New if matches!(self.config.speaker, Speaker::Msg) => {}
+            Phase::New if matches!(self.config.kind, EndpointKind::Msg) => {}
             _ => self.accepts()?,
         }
         let selective = self.out.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
@@ -79,7 +79,7 @@ impl<K: LockKind> Engine<K> {
         }
         self.check_av();
         let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
-        let lane = if op.tag.is_some() { TAGGED } else { MSG };
+        let queue = QueueKind::of(op.tag);
         let (tag, ignore, kind, directed) = self.sort(&op);
         let src = if directed {
             // A handle that the address vector does not have may come to stand for a peer later.
@@ -88,8 +88,8 @@ impl<K: LockKind> Engine<K> {
             Source::ANY
         };
         let pattern = Pattern { tag, ignore, src };
-        let result = self.receive_sorted(transport, Posting { op, pattern, lane, kind, silent });
-        if self.lanes[lane].is_pending() {
+        let result = self.receive_sorted(transport, Posting { op, pattern, queue, kind, silent });
+        if self.match_queues[queue].is_pending() {
             self.note_awaited();
             // It may have been inserted meanwhile.
             self.check_av();
@@ -99,28 +99,28 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn receive_sorted<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, lane, kind, silent } = posting;
+        let Posting { op, pattern, queue, kind, silent } = posting;
         if op.flags.intersects(LOOKS) {
-            return self.look(transport, Posting { op, pattern, lane, kind, silent });
+            return self.look(transport, Posting { op, pattern, queue, kind, silent });
         }
         if self.receives.len() >= self.config.rx_size {
             return Err(Errno::AGAIN);
         }
         if op.flags.contains(OpFlags::MULTI_RECV) {
-            return self.receive_several(transport, Posting { op, pattern, lane, kind, silent });
+            return self.receive_several(transport, Posting { op, pattern, queue, kind, silent });
         }
-        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, lane);
-        if self.lanes[lane].has_unexpected() && self.take_waiting(transport, lane, pattern, number) {
+        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, queue);
+        if self.match_queues[queue].has_unexpected() && self.take_waiting(transport, queue, pattern, number) {
             return Ok(());
         }
-        self.lanes[lane].post(pattern, number);
+        self.match_queues[queue].post(pattern, number);
         self.tell_wanted(transport, pattern.src);
         Ok(())
     }
 
     /// A receive was posted: a peer without credit may have what it is for, or one whose name is claimed.
     fn tell_wanted<T: Transport>(&mut self, transport: &mut T, src: Source) {
-        if !self.lanes[MSG].watched {
+        if !self.match_queues[QueueKind::Untagged].watched {
             return;
         }
         if let Some(peer) = src.one() {
@@ -131,24 +131,30 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// Gives a new receive the oldest message that waits for one like it.
-    fn take_waiting<T: Transport>(&mut self, transport: &mut T, lane: usize, pattern: Pattern, number: u32) -> bool {
-        let Some(message) = self.lanes[lane].take_unexpected(&pattern) else { return false };
+    fn take_waiting<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        queue: QueueKind,
+        pattern: Pattern,
+        number: u32,
+    ) -> bool {
+        let Some(message) = self.match_queues[queue].take_unexpected(&pattern) else { return false };
         self.give(number, message);
         self.settle(transport);
         true
     }
 
     #[inline(always)]
-    fn add_receive(&mut self, ticket: Ticket, buffer: Option<Buffer>, role: Role, lane: usize) -> u32 {
+    fn add_receive(&mut self, ticket: Ticket, buffer: Option<Buffer>, role: Role, queue: QueueKind) -> u32 {
         let seq = self.next_seq();
-        self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, lane, seq })
+        self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, queue, seq })
     }
 
     /// Posts a buffer for several messages.
     #[cold]
     fn receive_several<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, lane, kind, silent } = posting;
-        let caps = if lane == TAGGED { Caps::TAGGED_MULTI_RECV } else { Caps::MULTI_RECV };
+        let Posting { op, pattern, queue, kind, silent } = posting;
+        let caps = if queue == QueueKind::Tagged { Caps::TAGGED_MULTI_RECV } else { Caps::MULTI_RECV };
         if !self.config.caps.contains(caps) {
             return Err(Errno::EBADFLAGS);
         }
@@ -161,14 +167,14 @@ impl<K: LockKind> Engine<K> {
         let multi = Multi { least, parts: 0, used: false, open: true, ended: None };
         let multi = key(self.multis.insert(multi));
         let ticket = Ticket::new(op.context, kind, silent);
-        let parent = self.add_receive(ticket, Some(buffer), Role::Multi(multi), lane);
-        self.lanes[lane].post_staying(pattern, parent);
+        let parent = self.add_receive(ticket, Some(buffer), Role::Multi(multi), queue);
+        self.match_queues[queue].post_staying(pattern, parent);
         while self.is_open(multi)
-            && let Some(message) = self.lanes[lane].find_unexpected(&pattern)
+            && let Some(message) = self.match_queues[queue].find_unexpected(&pattern)
         {
             let Some(total) = self.unexpected.get(message).map(super::state::Unexpected::total) else { break };
             let Some(part) = self.carve(parent, multi, total) else { break };
-            self.lanes[lane].drop_unexpected(message);
+            self.match_queues[queue].drop_unexpected(message);
             self.give(part, message);
         }
         self.settle(transport);
@@ -182,9 +188,9 @@ impl<K: LockKind> Engine<K> {
 
     /// The receive for an arriving message, out of the matcher.
     #[inline]
-    pub(super) fn match_posted(&mut self, lane: usize, tag: u64, peer: PeerId, len: u64) -> Option<u32> {
+    pub(super) fn match_posted(&mut self, queue: QueueKind, tag: u64, peer: PeerId, len: u64) -> Option<u32> {
         loop {
-            let found = self.lanes[lane].take_posted(tag, peer)?;
+            let found = self.match_queues[queue].take_posted(tag, peer)?;
             match self.receives.get(found).map(|receive| receive.role) {
                 Some(Role::Multi(multi)) => {
                     if let Some(part) = self.carve(found, multi, len) {
@@ -210,20 +216,20 @@ impl<K: LockKind> Engine<K> {
         }
         let base = buffer.address();
         let front = buffer.split_front(usize::try_from(len).unwrap_or(usize::MAX).min(room))?;
-        let (ticket, lane) = (receive.ticket.part(), receive.lane);
+        let (ticket, queue) = (receive.ticket.part(), receive.queue);
         state.parts += 1;
         state.used = true;
         let left = room - front.len();
         if left < state.least.max(1) {
             self.retire(parent, multi);
         }
-        Some(self.add_receive(ticket, Some(front), Role::Part { parent, base }, lane))
+        Some(self.add_receive(ticket, Some(front), Role::Part { parent, base }, queue))
     }
 
     /// A buffer for several messages takes no more.
     fn retire(&mut self, parent: u32, multi: u32) {
-        if let Some(lane) = self.receives.get(parent).map(|receive| receive.lane) {
-            self.lanes[lane].withdraw(parent);
+        if let Some(queue) = self.receives.get(parent).map(|receive| receive.queue) {
+            self.match_queues[queue].withdraw(parent);
         }
         let Some(state) = self.multis.get_mut(multi as usize) else { return };
         state.open = false;
@@ -272,7 +278,7 @@ impl<K: LockKind> Engine<K> {
     #[cold]
     pub(super) fn fail_posted(&mut self, number: u32, why: &Down) {
         let Some(receive) = self.receives.get(number) else { return };
-        self.lanes[receive.lane].withdraw(number);
+        self.match_queues[receive.queue].withdraw(number);
         if let Role::Multi(multi) = receive.role {
             let Some(state) = self.multis.get_mut(multi as usize) else { return };
             state.open = false;
@@ -288,17 +294,17 @@ impl<K: LockKind> Engine<K> {
     /// FI_PEEK, FI_CLAIM, FI_DISCARD: about a message that is here, never posted.
     #[cold]
     fn look<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, lane, kind, silent } = posting;
+        let Posting { op, pattern, queue, kind, silent } = posting;
         let (peek, claim) = (op.flags.contains(OpFlags::PEEK), op.flags.contains(OpFlags::CLAIM));
         let discard = op.flags.contains(OpFlags::DISCARD);
         if !peek && !claim {
             return Err(Errno::EINVAL);
         }
         if peek {
-            let mut found = self.lanes[lane].find_unexpected(&pattern);
+            let mut found = self.match_queues[queue].find_unexpected(&pattern);
             if found.is_none() && transport.poll(self) {
                 // It may have been lying in front of the door.
-                found = self.lanes[lane].find_unexpected(&pattern);
+                found = self.match_queues[queue].find_unexpected(&pattern);
             }
             // Whoever looks wants to know: it is reported whether asked for or not.
             let ticket = Ticket::new(op.context, kind, false);
@@ -311,13 +317,13 @@ impl<K: LockKind> Engine<K> {
                 return Ok(());
             };
             if discard {
-                self.lanes[lane].drop_unexpected(message);
-                self.throw_away(ticket, message, lane);
+                self.match_queues[queue].drop_unexpected(message);
+                self.throw_away(ticket, message, queue);
             } else {
                 let completion = ticket.finish();
                 self.report_peek(completion, message);
                 if claim {
-                    self.lanes[lane].drop_unexpected(message);
+                    self.match_queues[queue].drop_unexpected(message);
                     self.claims.push(Claim { context: op.context, message: Ok(message) });
                 }
             }
@@ -332,9 +338,9 @@ impl<K: LockKind> Engine<K> {
         let claimed = self.claims.remove(at);
         let ticket = Ticket::new(op.context, kind, silent);
         match claimed.message {
-            Ok(message) if discard => self.throw_away(ticket, message, lane),
+            Ok(message) if discard => self.throw_away(ticket, message, queue),
             Ok(message) => {
-                let number = self.add_receive(ticket, Some(op.buffer), Role::Plain, lane);
+                let number = self.add_receive(ticket, Some(op.buffer), Role::Plain, queue);
                 self.give(number, message);
             }
             Err(why) => self.report_miss(ticket.finish(), pattern, &why),
@@ -343,8 +349,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    fn throw_away(&mut self, ticket: Ticket, message: u32, lane: usize) {
-        let number = self.add_receive(ticket, Some(Buffer::empty()), Role::Discard, lane);
+    fn throw_away(&mut self, ticket: Ticket, message: u32, queue: QueueKind) {
+        let number = self.add_receive(ticket, Some(Buffer::empty()), Role::Discard, queue);
         self.give(number, message);
     }
 
@@ -355,11 +361,11 @@ impl<K: LockKind> Engine<K> {
 
     fn report_peek(&self, mut completion: Completion, message: u32) {
         let Some(message) = self.unexpected.get(message) else { return };
-        let label = message.label();
+        let info = message.info();
         completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
-        completion.tag = label.tag.unwrap_or(0);
+        completion.tag = info.tag.unwrap_or(0);
         completion.src = self.told(self.handle_of(message.peer));
-        if let Some(data) = label.data {
+        if let Some(data) = info.data {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }

@@ -1,9 +1,10 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
 use super::credit::Inbound;
-use crate::frame::{AckWanted, Frame, Label, MOST_EAGER};
-use crate::hello::{Grant, Speaker};
+use crate::frame::{AckMode, Frame, MOST_EAGER, MessageInfo};
+use crate::hello::{EndpointKind, Grant};
 use crate::limits::Limits;
+use crate::matching::QueueKind;
 use crate::transport::{Down, LinkId};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
@@ -24,7 +25,7 @@ pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Connected or not.
-    pub speaker: Speaker,
+    pub kind: EndpointKind,
     /// Capabilities.
     pub caps: Caps,
     /// Sends that may be outstanding.
@@ -99,7 +100,7 @@ pub(super) const PEER_COST: usize = 512;
 /// What the payload that is coming on a link is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Coming {
-    Receive { key: u32, id: u32, label: Label, len: usize },
+    Receive { key: u32, id: u32, info: MessageInfo, len: usize },
     Unexpected { key: u32 },
     Data { key: u32, len: usize },
 }
@@ -120,7 +121,7 @@ pub(super) enum Purpose {
 pub(super) struct Fence {
     /// The sender's number for it.
     pub(super) id: u32,
-    pub(super) level: AckWanted,
+    pub(super) level: AckMode,
     /// Its place among the messages of the link.
     pub(super) seq: u32,
     /// Messages before it that have not got as far.
@@ -258,7 +259,7 @@ pub(super) struct Outgoing {
     pub(super) lent: Lent,
     pub(super) peer: PeerId,
     pub(super) stage: SendStage,
-    pub(super) label: Label,
+    pub(super) info: MessageInfo,
     pub(super) len: usize,
     pub(super) seq: u64,
     /// FI_INJECT: the buffer is a copy of ours.
@@ -272,7 +273,7 @@ pub(super) struct Outgoing {
 pub(super) struct RendezvousRecv {
     pub(super) link: LinkId,
     pub(super) id: u32,
-    pub(super) label: Label,
+    pub(super) info: MessageInfo,
     pub(super) at: usize,
     pub(super) want: usize,
     pub(super) total: u64,
@@ -344,7 +345,7 @@ pub(super) struct Receive {
     pub(super) buffer: Option<Buffer>,
     pub(super) stage: ReceiveStage,
     pub(super) role: Role,
-    pub(super) lane: usize,
+    pub(super) queue: QueueKind,
     pub(super) seq: u64,
 }
 
@@ -393,7 +394,7 @@ pub(super) struct Unexpected {
     pub(super) seq: u32,
     /// Whose credit it holds; none if the link is gone, and the account holds it.
     link: u32,
-    ack: AckWanted,
+    ack: AckMode,
     has: u8,
 }
 
@@ -406,17 +407,24 @@ impl Unexpected {
     const HAS_DATA: u8 = 2;
     const FENCED: u8 = 4;
 
-    pub(super) fn new(body: Body, label: Label, id: u32, len: u32, link: LinkId, (peer, seq): (PeerId, u32)) -> Self {
+    pub(super) fn new(
+        body: Body,
+        info: MessageInfo,
+        id: u32,
+        len: u32,
+        link: LinkId,
+        (peer, seq): (PeerId, u32),
+    ) -> Self {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        let has = flag(label.tag.is_some(), Self::HAS_TAG)
-            | flag(label.data.is_some(), Self::HAS_DATA)
-            | flag(label.fenced, Self::FENCED);
-        let (tag, data) = (label.tag.unwrap_or(0), label.data.unwrap_or(0));
-        Self { body, tag, data, id, len, peer, seq, link: link.0, ack: label.ack, has }
+        let has = flag(info.tag.is_some(), Self::HAS_TAG)
+            | flag(info.data.is_some(), Self::HAS_DATA)
+            | flag(info.fenced, Self::FENCED);
+        let (tag, data) = (info.tag.unwrap_or(0), info.data.unwrap_or(0));
+        Self { body, tag, data, id, len, peer, seq, link: link.0, ack: info.ack, has }
     }
 
-    pub(super) fn label(&self) -> Label {
-        Label {
+    pub(super) fn info(&self) -> MessageInfo {
+        MessageInfo {
             tag: (self.has & Self::HAS_TAG != 0).then_some(self.tag),
             data: (self.has & Self::HAS_DATA != 0).then_some(self.data),
             ack: self.ack,
@@ -443,17 +451,12 @@ impl Unexpected {
     }
 }
 
-impl Label {
+impl MessageInfo {
     /// The queue of receives that it goes to: untagged or tagged.
-    pub(super) const fn lane(&self) -> usize {
-        if self.tag.is_some() { TAGGED } else { MSG }
+    pub(super) const fn queue_kind(&self) -> QueueKind {
+        QueueKind::of(self.tag)
     }
 }
-
-/// Index of the untagged receives.
-pub(super) const MSG: usize = 0;
-/// Index of the tagged receives.
-pub(super) const TAGGED: usize = 1;
 
 #[cfg(test)]
 mod tests {
@@ -469,9 +472,9 @@ mod tests {
     #[test]
     fn an_unexpected_message_keeps_what_it_was() {
         for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
-            let label = Label { tag, data, ack: AckWanted::Match, fenced };
-            let message = Unexpected::new(Body::Rts { total: 9 }, label, 3, 0, LinkId(4), (5, 6));
-            assert_eq!((message.label(), message.link(), message.total()), (label, Some(LinkId(4)), 9));
+            let info = MessageInfo { tag, data, ack: AckMode::Match, fenced };
+            let message = Unexpected::new(Body::Rts { total: 9 }, info, 3, 0, LinkId(4), (5, 6));
+            assert_eq!((message.info(), message.link(), message.total()), (info, Some(LinkId(4)), 9));
         }
         assert_eq!(Kept::new(&[7; 16]).bytes(), [7; 16]);
         assert_eq!(Kept::new(&[7; 17]).bytes(), [7; 17]);

@@ -56,7 +56,7 @@ impl Listener for ShmListener {
         let Pending(question) = request;
         let conn = Region::adopt(question.memory.as_fd()).and_then(|region| {
             let peer = question.identity.name();
-            Conn::new(region, Side::Giver, State::Open, question.from, peer, question.number)
+            Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
         });
         match conn {
             Ok(mut conn) => {

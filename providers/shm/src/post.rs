@@ -94,19 +94,19 @@ pub(crate) struct Notice {
 /// Somebody asks for a link.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The asker's name, as the system knows it.
+    /// The initiator's name, as the system knows it.
     pub(crate) from: Addr,
-    /// Under which the asker is woken.
+    /// Under which the initiator is woken.
     pub(crate) identity: Identity,
-    /// The asker's number for it.
+    /// The initiator's number for it.
     pub(crate) number: u64,
-    /// The asker's process, as the system knows it.
+    /// The initiator's process, as the system knows it.
     pub(crate) pid: i32,
-    /// The asker can order this side's memory accesses.
+    /// The initiator can order this side's memory accesses.
     pub(crate) orders: bool,
     pub(crate) hello: Vec<u8>,
     pub(crate) memory: PrivateFd,
-    /// Closed when the question has been answered, or will not be: the asker sees it.
+    /// Closed when the question has been answered, or will not be: the initiator sees it.
     _receipt: Option<PrivateFd>,
 }
 

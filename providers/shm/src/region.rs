@@ -32,16 +32,16 @@ const POOL: core::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Who asked for the link.
-    Asker = 0,
+    Initiator = 0,
     /// Who gave it.
-    Giver = 1,
+    Acceptor = 1,
 }
 
 impl Side {
     pub(crate) const fn other(self) -> Self {
         match self {
-            Self::Asker => Self::Giver,
-            Self::Giver => Self::Asker,
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
         }
     }
 }
@@ -255,7 +255,7 @@ mod tests {
     fn two_mappings_are_one_memory() {
         let (mine, fd) = Region::create(1 << 20).unwrap();
         let theirs = Region::adopt(fd.as_fd()).unwrap();
-        for (from, to, side) in [(&mine, &theirs, Side::Asker), (&theirs, &mine, Side::Giver)] {
+        for (from, to, side) in [(&mine, &theirs, Side::Initiator), (&theirs, &mine, Side::Acceptor)] {
             let (mut writer, reader) = (Writer::new(from.ring(side)), Reader::new(to.ring(side)));
             assert!(writer.has_room(1).unwrap());
             writer.write(5, &[6; BODY]);

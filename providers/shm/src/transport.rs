@@ -8,7 +8,7 @@ use crate::names::is_chosen;
 use crate::post::{Post, Question};
 use crate::region::{Region, Side};
 use arrayvec::ArrayVec;
-use letters::giver;
+use letters::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
@@ -328,7 +328,7 @@ impl ShmTransport {
             return false;
         }
         if conn.direct.is_time_to_ask() {
-            let question = (conn.number, conn.side == Side::Asker);
+            let question = (conn.number, conn.side == Side::Initiator);
             // A mailbox that is full is tried again with the next payload.
             if self.post.offer(&conn.peer, question, &self.secret).is_ok() {
                 conn.direct.asked();
@@ -381,12 +381,12 @@ impl ShmTransport {
     }
 }
 
-/// Says no, and leaves the link to the asker.
+/// Says no, and leaves the link to the initiator.
 pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool) {
     conn.out.push_back(Out::Hello(answer, post.identity().0));
     conn.out.push_back(Out::End);
     let mut budget = 0;
-    // The memory is fresh: there is room. An asker that has written over it learns of the end all the same.
+    // The memory is fresh: there is room. An initiator that has written over it learns of the end all the same.
     let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
     conn.leave();
     if conn.must_wake(News::Line) {
@@ -429,7 +429,7 @@ impl Transport for ShmTransport {
         } else {
             State::Asking(receipt.map(|(receipt, _)| receipt))
         };
-        let conn = Conn::new(region, Side::Asker, state, *to, name.to_owned(), number).map_err(doing)?;
+        let conn = Conn::new(region, Side::Initiator, state, *to, name.to_owned(), number).map_err(doing)?;
         if self.conns.is_empty() {
             self.probe_at = now + PROBE_EVERY;
         }
@@ -446,7 +446,7 @@ impl Transport for ShmTransport {
     fn adopt(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
         let Pending(question) = request;
         let doing = |error| Error::os(error, format!("take over the memory of a link to {}", question.from));
-        let mut conn = giver(&question).map_err(doing)?;
+        let mut conn = acceptor(&question).map_err(doing)?;
         conn.set_order(self.orders, question.orders);
         conn.out.push_back(Out::Hello(hello.to_vec(), self.post.identity().0));
         let slot = self.take_in(conn, question.pid);

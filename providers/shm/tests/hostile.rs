@@ -4,7 +4,7 @@
 use ofi_core::addr::Name;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::{Grant, Greeting, Hello, Speaker};
+use ofi_engine::hello::{EndpointKind, Grant, Handshake, Hello};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -44,7 +44,8 @@ impl Side {
         let (tx_size, rx_size, limits) = (1024, 1024, Limits::new(usize::MAX, 4096));
         let account = Arc::new(Account::new(256 << 20));
         let charged = account.clone();
-        let config = Config { speaker: Speaker::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
+        let config =
+            Config { kind: EndpointKind::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
         let ep = Endpoint::new(Park, config, None, Box::new(move |addr| ofi_shm::open_rdm(addr, &charged)), None);
         let port = Arc::new(WaitPort::new(true).unwrap());
         let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
@@ -117,9 +118,17 @@ impl Peer {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
         let grant = Grant { bytes: 1 << 21, eager: 1 << 18 };
-        let (greeting, speaker, nonce) = (Greeting::Accept, Speaker::Rdm, [9; 16]);
-        let hello =
-            Hello { greeting, speaker, nonce, attempt: 1, cookie: [3; 16], grant, name: None, data: Vec::new() };
+        let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
+        let hello = Hello {
+            handshake: handshake,
+            kind,
+            nonce,
+            attempt: 1,
+            cookie: [3; 16],
+            grant,
+            name: None,
+            data: Vec::new(),
+        };
         let hello = hello.encode();
         memory.write(pool, &hello);
         let mut line = [0u64; 8];

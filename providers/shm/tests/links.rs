@@ -2,7 +2,7 @@
 
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -44,7 +44,7 @@ fn open_direct(direct: Use) -> Side {
 
 fn open_with(name: Option<Addr>, settings: Settings) -> Side {
     let config = Config {
-        speaker: Speaker::Rdm,
+        kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 1024,
         rx_size: 1024,

@@ -223,7 +223,7 @@ fn a_board_that_was_lost_on_the_way_is_asked_for() {
     let mut a = Node::open();
     let number = [5; 8];
     let head = |kind: u8| [&b"OFIshm\x01"[..], &[kind], &[7; 16], &number].concat();
-    // The giver's board, for a link that it asked for, without a descriptor.
+    // The acceptor's board, for a link that it asked for, without a descriptor.
     let board = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };
     mailbox.send(to.as_str(), &board, &[]).unwrap();

@@ -131,15 +131,15 @@ pub(crate) fn parse<S>(
                     coming = Some((place, len));
                 }
             }
-            Record::Greeting(hello) => match conn.state {
+            Record::Hello(hello) => match conn.state {
                 State::Silent { .. } => {
                     match sink.incoming(link, hello, &conn.remote, |name| vouches(name, &conn.remote)) {
                         Verdict::Accept(answer) => {
-                            conn.writer.greet(&answer);
+                            conn.writer.push_hello(&answer);
                             conn.state = State::Open;
                         }
                         Verdict::Refuse(answer) => {
-                            conn.writer.greet(&answer);
+                            conn.writer.push_hello(&answer);
                             conn.state = State::Refused { deadline: now() + REFUSED };
                             conn.finishing = Some(false);
                             return Err(Trouble::Refused);

@@ -134,7 +134,7 @@ impl<N: Net> TcpListener<N> {
         }
         let hello = match conn.reader.next(&bytes[..count]) {
             Ok((Record::Nothing, _)) => return,
-            Ok((Record::Greeting(hello), used)) if used == count => hello.to_vec(),
+            Ok((Record::Hello(hello), used)) if used == count => hello.to_vec(),
             // Whoever says anything else, or goes on before the answer, is not one of us.
             _ => {
                 self.remove(key);
@@ -206,7 +206,7 @@ impl<N: Net> Listener for TcpListener<N> {
     fn refuse(&mut self, request: Self::Request, hello: &[u8]) {
         let Pending { socket, remote, reader } = request;
         let mut writer = Writer::default();
-        writer.greet(hello);
+        writer.push_hello(hello);
         let deadline = self.net.now() + REFUSED;
         Self::push_refusal(&self.net, &socket, &mut writer);
         let key = self.conns.vacant_key();

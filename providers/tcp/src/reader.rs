@@ -1,10 +1,10 @@
 //! A byte stream into records: the receiving half of a connection, without its socket.
 //! Small records are collected until they are whole; the payload of a large one is placed piece by piece.
-//! Invariant: what is collected never exceeds [`SMALL`] or a greeting.
+//! Invariant: what is collected never exceeds [`SMALL`] or a hello.
 //!
 //! ```text
 //! record   header length u8 · padding u8 · number u16 · payload length u32 · header · padding · payload
-//! greeting 255 · 0 · number u16 · length u32 · hello
+//! hello 255 · 0 · number u16 · length u32 · hello
 //! ```
 
 use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -13,8 +13,8 @@ use ofi_engine::transport::{Arriving, Landing};
 
 /// Bytes in front of a record's header.
 pub const PREFIX: usize = 8;
-/// The header length that marks a greeting.
-pub const GREETING: u8 = 255;
+/// The header length that marks a hello.
+pub const HELLO: u8 = 255;
 /// Most bytes of padding.
 pub const MAX_PAD: usize = 63;
 /// Records up to this size are collected; larger ones are placed as they come.
@@ -26,7 +26,7 @@ pub enum Record<'a> {
     /// Nothing more for now.
     Nothing,
     /// A hello.
-    Greeting(&'a [u8]),
+    Hello(&'a [u8]),
     /// A frame. If its payload is coming, [`Reader::place`] says where it goes.
     Frame(&'a [u8], Arriving<'a>),
     /// The payload that was coming is in place.
@@ -36,7 +36,7 @@ pub enum Record<'a> {
 /// What a prefix says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix {
-    greeting: bool,
+    hello: bool,
     header: usize,
     pad: usize,
     number: u16,
@@ -46,18 +46,18 @@ struct Prefix {
 impl Prefix {
     fn parse(bytes: [u8; PREFIX]) -> Result<Self, Violation> {
         let [header, pad, n0, n1, p0, p1, p2, p3] = bytes;
-        let greeting = header == GREETING;
+        let hello = header == HELLO;
         let number = u16::from_le_bytes([n0, n1]);
         let payload = usize::try_from(u32::from_le_bytes([p0, p1, p2, p3])).unwrap_or(usize::MAX);
-        let header = if greeting { 0 } else { usize::from(header) };
+        let header = if hello { 0 } else { usize::from(header) };
         let pad = usize::from(pad);
-        if header > MAX_HEADER || pad > MAX_PAD || greeting && pad != 0 || !greeting && header == 0 {
+        if header > MAX_HEADER || pad > MAX_PAD || hello && pad != 0 || !hello && header == 0 {
             return Err(Violation("a record's header has an impossible size"));
         }
-        if payload > if greeting { hello::MAX_LEN } else { MAX_PAYLOAD } {
+        if payload > if hello { hello::MAX_LEN } else { MAX_PAYLOAD } {
             return Err(Violation("a record is too long"));
         }
-        Ok(Self { greeting, header, pad, number, payload })
+        Ok(Self { hello, header, pad, number, payload })
     }
 
     /// Bytes before the payload.
@@ -71,7 +71,7 @@ impl Prefix {
 
     /// How many bytes must be there before the record is looked at.
     const fn needed(&self) -> usize {
-        if self.greeting || self.total() <= SMALL { self.total() } else { self.head() }
+        if self.hello || self.total() <= SMALL { self.total() } else { self.head() }
     }
 }
 
@@ -157,7 +157,7 @@ impl Reader {
         let header = bytes.get(PREFIX..PREFIX + prefix.header).ok_or(SHORT)?;
         let rest = bytes.get(prefix.head()..).ok_or(SHORT)?;
         Ok(match rest.split_at_checked(prefix.payload) {
-            Some((payload, rest)) if prefix.greeting => (Record::Greeting(payload), rest),
+            Some((payload, rest)) if prefix.hello => (Record::Hello(payload), rest),
             Some((payload, rest)) => (Record::Frame(header, Arriving::Here(payload)), rest),
             None => (Record::Frame(header, Arriving::Coming(prefix.payload)), rest),
         })
@@ -254,7 +254,7 @@ mod tests {
                 match record {
                     Record::Nothing if piece.len() == used => break,
                     Record::Nothing => assert!(used > 0, "no headway"),
-                    Record::Greeting(bytes) => out.push((vec![], bytes.to_vec())),
+                    Record::Hello(bytes) => out.push((vec![], bytes.to_vec())),
                     Record::Frame(header, Arriving::Here(bytes)) => out.push((header.to_vec(), bytes.to_vec())),
                     Record::Frame(header, Arriving::Coming(len)) => coming = Some((header.to_vec(), len)),
                     Record::Placed(landing) => {

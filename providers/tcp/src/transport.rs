@@ -390,7 +390,7 @@ impl<N: Net> TcpTransport<N> {
             Some(Ok(())) => {
                 let hello = core::mem::take(hello);
                 conn.state = State::Asking;
-                conn.writer.greet(&hello);
+                conn.writer.push_hello(&hello);
                 self.timed -= 1;
                 drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
                 self.send_waiting(slot);
@@ -440,7 +440,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         let slot = taken
             .and_then(|()| self.insert(socket, remote, State::Open, reader))
             .map_err(|error| Error::os(error, "take over a connection"))?;
-        self.conns[slot].writer.greet(hello);
+        self.conns[slot].writer.push_hello(hello);
         self.send_waiting(slot);
         self.list(slot);
         self.heat(slot);

@@ -5,7 +5,7 @@
 //! ones are held until a queue has been read empty, more is posted [`HOLD`] after the last send, or [`FULL`] bytes are
 //! held.
 
-use crate::reader::{GREETING, PREFIX};
+use crate::reader::{HELLO, PREFIX};
 use ofi_core::Instant;
 use ofi_engine::transport::{Flush, Token};
 use ofi_memory::{Buffer, Chunk};
@@ -95,9 +95,9 @@ impl Writer {
         head
     }
 
-    /// Queues a greeting.
-    pub fn greet(&mut self, hello: &[u8]) {
-        let mut prefix = [GREETING, 0, 0, 0, 0, 0, 0, 0];
+    /// Queues a hello.
+    pub fn push_hello(&mut self, hello: &[u8]) {
+        let mut prefix = [HELLO, 0, 0, 0, 0, 0, 0, 0];
         prefix[2..4].copy_from_slice(&self.number.to_le_bytes());
         prefix[4..8].copy_from_slice(&u32::try_from(hello.len()).unwrap_or(u32::MAX).to_le_bytes());
         self.number = self.number.wrapping_add(1);
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn large_payloads_land_aligned() {
         let mut writer = Writer::default();
-        writer.greet(b"some bytes before");
+        writer.push_hello(b"some bytes before");
         for address in [0usize, 40, 63] {
             let before = writer.position;
             let head = writer.head(&[1; 16], 5000, address);

@@ -5,7 +5,7 @@ use crate::{Faults, World};
 use ofi_core::wait::Port;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
@@ -31,7 +31,7 @@ pub struct Side<T: Transport> {
 
 fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn Port>) -> Side<T> {
     let config = Config {
-        speaker: Speaker::Rdm,
+        kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
         rx_size: 64,

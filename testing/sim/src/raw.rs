@@ -3,7 +3,7 @@
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
 use ofi_engine::frame::{Frame, Violation};
-use ofi_engine::hello::{Grant, Greeting, Hello, Speaker};
+use ofi_engine::hello::{EndpointKind, Grant, Handshake, Hello};
 use ofi_engine::transport::Arriving;
 use ofi_tcp::net::Net;
 use ofi_tcp::reader::{Reader, Record};
@@ -57,8 +57,8 @@ impl Door {
 /// A hello that asks for a link as `name`, with a nonce and a generous grant.
 pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
     Hello {
-        greeting: Greeting::Ask,
-        speaker: Speaker::Rdm,
+        handshake: Handshake::Connect,
+        kind: EndpointKind::Rdm,
         nonce,
         attempt: 1,
         cookie: [0x55; 16],
@@ -83,7 +83,7 @@ impl Raw {
 
     /// Queues a hello.
     pub fn hello(&mut self, hello: &Hello) {
-        self.writer.greet(&hello.encode());
+        self.writer.push_hello(&hello.encode());
     }
 
     /// Queues a frame.
@@ -149,7 +149,7 @@ impl Raw {
             match record {
                 Record::Nothing if used == bytes.len() => return Ok(true),
                 Record::Nothing | Record::Placed(_) => {}
-                Record::Greeting(hello) => heard.push(Heard::Hello(Box::new(Hello::parse(hello)?))),
+                Record::Hello(hello) => heard.push(Heard::Hello(Box::new(Hello::parse(hello)?))),
                 Record::Frame(header, Arriving::Here(payload)) => {
                     heard.push(Heard::Frame(Frame::parse(header)?, payload.to_vec()));
                 }

@@ -3,7 +3,7 @@
 use crate::{SimNet, World};
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -80,7 +80,7 @@ impl Node {
         let Options { at, hosts, limit, tx_size, nonce } = options.clone();
         let account = Arc::new(Account::new(limit));
         let config = Config {
-            speaker: Speaker::Rdm,
+            kind: EndpointKind::Rdm,
             caps: Caps::MSG
                 | Caps::TAGGED
                 | Caps::SEND

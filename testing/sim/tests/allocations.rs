@@ -2,7 +2,7 @@
 
 use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, TrafficClass};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -53,7 +53,7 @@ type Tcp = Endpoint<ofi_tcp::Tcp, Park>;
 
 fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>) {
     let config = Config {
-        speaker: Speaker::Rdm,
+        kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
         rx_size: 64,

@@ -1,8 +1,8 @@
 //! Peers that have no credit for what they want to send next: whatever makes room for it, or makes it wanted, they hear of it.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
-use ofi_engine::frame::{AckWanted, Frame, Label};
-use ofi_engine::hello::Greeting;
+use ofi_engine::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::hello::Handshake;
 use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, until};
 use ofi_sim::{Faults, World};
@@ -148,15 +148,15 @@ fn fences_that_nobody_waits_for_cost_the_link() {
     let mut r = narrow(&world);
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
     raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
-    let label = |tag, fenced| Label { tag: Some(tag), data: None, ack: AckWanted::Match, fenced };
+    let info = |tag, fenced| MessageInfo { tag: Some(tag), data: None, ack: AckMode::Match, fenced };
     for _ in 0..40 {
         r.receive(FiAddr::UNSPEC, WANTED, 8);
     }
     raw.send();
     steps(&world, &mut [&mut r]);
     let mut heard = raw.read();
-    raw.frame(&Frame::Eager { id: 0, label: label(UNWANTED, false) }, &[]);
-    (1..40).for_each(|id| raw.frame(&Frame::Eager { id, label: label(WANTED, true) }, &[]));
+    raw.frame(&Frame::Eager { id: 0, info: info(UNWANTED, false) }, &[]);
+    (1..40).for_each(|id| raw.frame(&Frame::Eager { id, info: info(WANTED, true) }, &[]));
     for _ in 0..50 {
         raw.send();
         steps(&world, &mut [&mut r]);
@@ -165,7 +165,7 @@ fn fences_that_nobody_waits_for_cost_the_link() {
             break;
         }
     }
-    assert!(matches!(&heard[0], Heard::Hello(hello) if hello.greeting == Greeting::Accept), "{heard:?}");
+    assert!(matches!(&heard[0], Heard::Hello(hello) if hello.handshake == Handshake::Accept), "{heard:?}");
     assert!(heard.contains(&Heard::End));
 }
 

@@ -3,8 +3,8 @@
 
 use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{GUARANTEED, OVERHEAD};
-use ofi_engine::frame::{AckWanted, Frame, Label};
-use ofi_engine::hello::Greeting;
+use ofi_engine::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::hello::Handshake;
 use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};
@@ -59,41 +59,41 @@ impl Scene {
 }
 
 fn is_accepted(raw: &mut Raw) -> bool {
-    matches!(&raw.read()[..], [Heard::Hello(hello), ..] if hello.greeting == Greeting::Accept)
+    matches!(&raw.read()[..], [Heard::Hello(hello), ..] if hello.handshake == Handshake::Accept)
 }
 
-const fn unwanted(ack: AckWanted) -> Frame {
-    Frame::Eager { id: 0, label: Label { tag: Some(77), data: None, ack, fenced: false } }
+const fn unwanted(ack: AckMode) -> Frame {
+    Frame::Eager { id: 0, info: MessageInfo { tag: Some(77), data: None, ack, fenced: false } }
 }
 
 /// Speaks until the grant is used up: what it is told, and how many messages it sent.
-fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Greeting>, u64) {
+fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Handshake>, u64) {
     let mut credit = 0;
-    let (mut greeting, mut count) = (None, 0);
+    let (mut handshake, mut count) = (None, 0);
     for _ in 0..200 {
         raw.send();
         scene.step();
         for heard in raw.read() {
             match heard {
-                Heard::Hello(hello) => (greeting, credit) = (Some(hello.greeting), hello.grant.bytes),
+                Heard::Hello(hello) => (handshake, credit) = (Some(hello.handshake), hello.grant.bytes),
                 Heard::Frame(Frame::Credit { bytes }, _) => credit += bytes,
                 Heard::Frame(..) => {}
-                Heard::End => return (greeting, count),
+                Heard::End => return (handshake, count),
             }
         }
         let cost = payload.len() as u64 + OVERHEAD;
         while credit >= cost && !raw.is_behind() {
-            raw.frame(&unwanted(AckWanted::No), payload);
+            raw.frame(&unwanted(AckMode::No), payload);
             raw.send();
             credit -= cost;
             count += 1;
         }
-        if greeting.is_some() && credit < cost && !raw.is_behind() {
+        if handshake.is_some() && credit < cost && !raw.is_behind() {
             break;
         }
     }
     (0..20).for_each(|_| scene.step());
-    (greeting, count)
+    (handshake, count)
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn reconnecting_renews_no_credit() {
         let mut scene = Scene::new(seed, LIMIT);
         for round in 0..400u16 {
             let mut raw = scene.flooder(2000 + round, 7);
-            let (greeting, _) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
-            assert_eq!(greeting, Some(Greeting::Accept), "round {round}: a newcomer is let in");
+            let (handshake, _) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
+            assert_eq!(handshake, Some(Handshake::Accept), "round {round}: a newcomer is let in");
             drop(raw);
             scene.step();
             assert!(scene.is_within(2), "round {round}: {}", scene.victim.ep.describe());
@@ -119,8 +119,8 @@ fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room
     let (mut kept, mut refused) = (0, false);
     for round in 0..1000u16 {
         let mut raw = scene.flooder(2000 + round, 7);
-        let (greeting, count) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
-        if greeting == Some(Greeting::Refuse) {
+        let (handshake, count) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
+        if handshake == Some(Handshake::Refuse) {
             refused = true;
             break;
         }
@@ -141,7 +141,7 @@ fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room
         assert!(scene.victim.is_done(receive), "message {number} of {kept}");
     }
     let mut raw = scene.flooder(900, 7);
-    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Greeting::Accept));
+    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Handshake::Accept));
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
     let directed = scene.victim.receive(scene.to_friend, 2, 8);
     let mut raw = scene.flooder(2000, 7);
     let mut total = 0;
-    let (greeting, count) = fill(&mut scene, &mut raw, &[]);
-    assert_eq!(greeting, Some(Greeting::Accept));
+    let (handshake, count) = fill(&mut scene, &mut raw, &[]);
+    assert_eq!(handshake, Some(Handshake::Accept));
     total += count;
     // It says that it is blocked, and is given more for as long as there is room.
     loop {
@@ -172,7 +172,7 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
             break;
         }
         for _ in 0..credit / OVERHEAD {
-            raw.frame(&unwanted(AckWanted::No), &[]);
+            raw.frame(&unwanted(AckMode::No), &[]);
             total += 1;
         }
         while raw.is_behind() {
@@ -191,7 +191,7 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
 
 #[test]
 fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
-    for ack in [AckWanted::Delivery, AckWanted::Match] {
+    for ack in [AckMode::Delivery, AckMode::Match] {
         let mut scene = Scene::new(2, LIMIT);
         let mut raw = scene.flooder(2000, 7);
         raw.send();
@@ -252,7 +252,7 @@ fn silent_connections_keep_no_newcomer_out() {
     let silent: Vec<Raw> = (0..3000).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
     let mut raw = scene.flooder(2000, 7);
-    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Greeting::Accept));
+    assert_eq!(fill(&mut scene, &mut raw, &[]).0, Some(Handshake::Accept));
     scene.ping_pong();
     assert!(scene.is_within(2));
     drop(silent);

@@ -3,8 +3,8 @@
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
-use ofi_engine::frame::{AckWanted, Frame, Label};
-use ofi_engine::hello::{Greeting, Hello};
+use ofi_engine::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::hello::{Handshake, Hello};
 use ofi_sim::raw::{Door, Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};
@@ -30,7 +30,7 @@ fn owner(world: &World) -> Node {
 
 /// A message that somebody sends unasked.
 const fn message(tag: u64) -> Frame {
-    Frame::Eager { id: 0, label: Label { tag: Some(tag), data: None, ack: AckWanted::No, fenced: false } }
+    Frame::Eager { id: 0, info: MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false } }
 }
 
 fn steps(world: &World, nodes: &mut [&mut Node]) {
@@ -68,7 +68,7 @@ fn messages_go_to_the_owner_of_a_name_and_not_to_who_claims_it() {
     let (mut target, mut owner) = (target(&world), owner(&world));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
     let (mut liar, answer) = lie(&world, &mut target, |_| ());
-    assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Accept), "it is heard, as nobody");
+    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is heard, as nobody");
     let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
@@ -141,7 +141,7 @@ fn an_endpoints_own_number_opens_no_door() {
         let (_liar, answer) = lie(&world, &mut target, |hello| {
             (hello.nonce, hello.cookie, hello.name) = (told.nonce, told.cookie, Some(Addr::from(name)));
         });
-        assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Refuse));
+        assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Refuse));
     }
     // The endpoint itself reaches itself.
     let to_self = target.know(target.addr());
@@ -280,13 +280,13 @@ fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
     steps(&world, &mut [&mut owner]);
     let mut raw = door.accept(&world).expect("the owner connects");
     let Some(Heard::Hello(asked)) = raw.read().into_iter().next() else { panic!("it says hello") };
-    raw.hello(&Hello { greeting: Greeting::Accept, nonce: target_nonce(), ..*asked.clone() });
+    raw.hello(&Hello { handshake: Handshake::Accept, nonce: target_nonce(), ..*asked.clone() });
     raw.send();
     steps(&world, &mut [&mut owner]);
     let (mut liar, answer) = lie(&world, &mut target, |hello| {
         (hello.nonce, hello.cookie) = (asked.nonce, asked.cookie);
     });
-    assert_eq!(answer.map(|answer| answer.greeting), Some(Greeting::Accept), "it is heard, as nobody");
+    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is heard, as nobody");
     let named = target.receive(to_owner, 5, 8);
     liar.frame(&message(5), &[6; 8]);
     liar.send();
@@ -389,7 +389,7 @@ fn claims_are_charged_as_any_other_link() {
     for round in 0..200u16 {
         let (mut liar, answer) =
             lie(&world, &mut target, |hello| hello.name = Some(Addr::from(addr(OWNER, 2000 + round))));
-        let Some(answer) = answer.filter(|answer| answer.greeting == Greeting::Accept) else { continue };
+        let Some(answer) = answer.filter(|answer| answer.handshake == Handshake::Accept) else { continue };
         let count = answer.grant.bytes / (1000 + OVERHEAD);
         (0..count).for_each(|_| liar.frame(&message(5), &[1; 1000]));
         for _ in 0..100 {

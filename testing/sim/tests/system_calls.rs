@@ -3,7 +3,7 @@
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -111,7 +111,7 @@ type Ep = Endpoint<TcpTransport<Counted>, Park>;
 
 fn open(nonce: u8, calls: &Arc<AtomicU64>) -> (Arc<Ep>, Arc<CompletionQueue<Park>>, Arc<AddressVector>) {
     let config = Config {
-        speaker: Speaker::Rdm,
+        kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::SEND | Caps::RECV,
         tx_size: 4096,
         rx_size: 64,

@@ -10,7 +10,7 @@
 use ofi_core::wait::Port;
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::hello::Speaker;
+use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{Posts, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
@@ -260,7 +260,7 @@ fn open<M: Medium>(medium: &M, (number, life): Who, most: usize, split: bool, rn
     let mut nonce = [0u8; 16];
     rng.fill(&mut nonce);
     let config = Config {
-        speaker: Speaker::Rdm,
+        kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV,
         tx_size: 64,
         rx_size: 4096,

@@ -77,7 +77,7 @@ impl ShmTransport {
     /// Tells the other side of a link that it asked for which process this is.
     pub(super) fn tell_process(&mut self, slot: usize) {
         let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return };
-        if self.post.tell_process(&conn.peer, (conn.number, conn.side == Side::Asker)).is_ok() {
+        if self.post.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
             conn.unknown = false;
             self.unknown -= 1;
         }
@@ -93,7 +93,7 @@ impl ShmTransport {
     }
 
     pub(super) fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
-        let mut conn = match giver(question) {
+        let mut conn = match acceptor(question) {
             Ok(conn) => conn,
             Err(error) => return self.post.refuse_memory(question, &error),
         };
@@ -188,8 +188,8 @@ impl ShmTransport {
 }
 
 /// The link that a question brings.
-pub(super) fn giver(question: &Question) -> io::Result<Conn> {
+pub(super) fn acceptor(question: &Question) -> io::Result<Conn> {
     let region = Region::adopt(question.memory.as_fd())?;
     let peer = question.identity.name();
-    Conn::new(region, Side::Giver, State::Open, question.from, peer, question.number)
+    Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
 }

@@ -216,7 +216,7 @@ impl ShmTransport {
         let slots = (first..turns.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
         for slot in slots.take(NOTICES).collect::<Vec<usize>>() {
             let Some(conn) = conns.get_mut(slot) else { continue };
-            let question = (conn.number, conn.side == Side::Asker);
+            let question = (conn.number, conn.side == Side::Initiator);
             // A mailbox that is full is tried again, one that is no more the next probe finds out.
             if post.give_board(&conn.peer, question, slot, memory.as_fd()).is_ok() {
                 conn.told = true;
@@ -227,7 +227,7 @@ impl ShmTransport {
 
     /// The link that a letter is about.
     pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
-        let side = if theirs { Side::Giver } else { Side::Asker };
+        let side = if theirs { Side::Acceptor } else { Side::Initiator };
         // Until the answer has been read, the number alone tells who was asked: its letter may be faster.
         let asking = |conn: &Conn| !theirs && matches!(conn.state, State::Asking(_));
         let meant = |conn: &Conn| conn.number == number && conn.side == side && (asking(conn) || conn.peer == from);
