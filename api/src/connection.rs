@@ -6,7 +6,7 @@ use ofi_core::{Addr, Errno, Error, Info};
 use ofi_engine::endpoint::peer_account;
 use ofi_engine::eq::{ConnectionRequest, EventKind, Found, Owner};
 use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub enum Event {
 impl EventQueue {
     /// An empty queue.
     pub fn new() -> Result<Self> {
-        Ok(Self(Arc::new(Queue::new(Arc::new(WaitPort::new(true)?), Waiting::Sleeping))))
+        Ok(Self(Arc::new(Queue::new(Arc::new(FdWaitObject::new(true)?), Waiting::Sleeping))))
     }
 
     /// The next event; `None` when the timeout is over.

@@ -10,10 +10,10 @@ use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::{LockKind, Park};
 use std::sync::Arc;
@@ -187,7 +187,7 @@ impl Domain {
 
     /// A completion queue with room for `size` entries; it grows.
     pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
-        let port = Arc::new(WaitPort::new(true)?);
+        let port = Arc::new(FdWaitObject::new(true)?);
         Ok(CompletionQueue {
             queue: Arc::new(Queue::new(Park, size, port, Waiting::Sleeping)),
             flights: self.flights.clone(),
@@ -284,7 +284,7 @@ impl Endpoint {
     /// Sends a message. The buffer comes back with the completion, or with `AGAIN` at once.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.flights.depart(buf);
-        let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), quiet: false };
+        let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), inject: false };
         self.engine.send(op).map_err(|errno| (errno, self.flights.arrive(context)))
     }
 

@@ -15,7 +15,7 @@ use crate::ops::wait::{Wait, WaitSet};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, AddrFormat, BindFlags, Errno, FiAddr, Info, TrafficClass, Version};
 use ofi_engine::eq::{ConnectionRequest, Owner};
 use ofi_engine::limits::SizeLimit;
@@ -165,7 +165,7 @@ pub(crate) struct EpObj {
     pub(crate) alias_of: Option<Child>,
     pub(crate) connected: bool,
     /// It takes several messages into one buffer.
-    pub(crate) several: bool,
+    pub(crate) multi_recv: bool,
     /// It takes tagged messages.
     pub(crate) tagged: bool,
     /// The request that this endpoint will accept.
@@ -321,8 +321,8 @@ unsafe impl Object for LogObj {
 /// What a domain does whatever its provider and locking.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
-    fn cq(&self, size: usize, port: Arc<dyn Port>, how: Waiting) -> OpenedCq;
-    fn counter(&self, port: Arc<dyn Port>, how: Waiting) -> Arc<dyn CntrControl>;
+    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
+    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CntrControl>;
     /// The progress of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
 }

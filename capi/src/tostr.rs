@@ -11,7 +11,7 @@ use ofi_core::caps::completion_flag_names;
 use ofi_core::show::{self, Besides, Text, joined, listed};
 use ofi_core::{
     AddrFormat, AvType, Caps, CqFormat, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol,
-    Threading, WaitObject,
+    Threading, WaitObjectKind,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -81,7 +81,7 @@ fn cq_attr(out: &mut Text, attr: &fi_cq_attr) {
     out.line(1, "size", attr.size);
     out.line(1, "flags", format_args!("{:#x}", attr.flags));
     out.line(1, "format", CqFormat(attr.format));
-    out.line(1, "wait_obj", WaitObject(attr.wait_obj));
+    out.line(1, "wait_obj", WaitObjectKind(attr.wait_obj));
     out.line(1, "signaling_vector", attr.signaling_vector);
     out.line(1, "wait_cond", indexed(&WAIT_CONDS, attr.wait_cond));
     out.line(1, "wait_set", pointer(attr.wait_set));
@@ -109,7 +109,7 @@ fn mr_attr(out: &mut Text, attr: &fi_mr_attr) {
 fn cntr_attr(out: &mut Text, attr: &fi_cntr_attr) {
     out.head(0, "fi_cntr_attr");
     out.line(1, "events", indexed(&["FI_CNTR_EVENTS_COMP", "FI_CNTR_EVENTS_BYTES"], attr.events));
-    out.line(1, "wait_obj", WaitObject(attr.wait_obj));
+    out.line(1, "wait_obj", WaitObjectKind(attr.wait_obj));
     out.line(1, "wait_set", pointer(attr.wait_set));
     out.line(1, "flags", format_args!("{:#x}", attr.flags));
 }
@@ -335,7 +335,7 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
             }
         }
         34 => return indexed(&WAIT_CONDS, small()),
-        35 => return WaitObject(small()).to_string(),
+        35 => return WaitObjectKind(small()).to_string(),
         _ => return "Unknown type".to_owned(),
     }
     out.0

@@ -227,7 +227,7 @@ open_enum! {
 }
 open_enum! {
     /// What a thread can wait on.
-    WaitObject, "FI_WAIT_" {
+    WaitObjectKind, "FI_WAIT_" {
         /// Nothing.
         NONE = 0,
         /// Blocking reads only.

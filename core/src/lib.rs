@@ -26,6 +26,6 @@ pub use error::Error;
 pub use info::{Hints, Info};
 pub use kinds::{
     AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass,
-    Version, WaitObject,
+    Version, WaitObjectKind,
 };
 pub use time::{Clock, Instant};

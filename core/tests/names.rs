@@ -2,7 +2,7 @@
 
 use ofi_core::kinds::{
     AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass,
-    WaitObject,
+    WaitObjectKind,
 };
 use ofi_core::{Caps, Mode, MrMode, MsgOrder, OpFlags};
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ fn every_value_of_every_enumeration_has_its_name() {
         ("rdma/fabric.h", &["FI_PROTO_"], |v| format!("{:?}", Protocol(v))),
         ("rdma/fabric.h", &["FI_TC_"], |v| format!("{:?}", TrafficClass(v))),
         ("rdma/fi_eq.h", &["FI_CQ_FORMAT_"], |v| format!("{:?}", CqFormat(v))),
-        ("rdma/fi_eq.h", &["FI_WAIT_"], |v| format!("{:?}", WaitObject(v))),
+        ("rdma/fi_eq.h", &["FI_WAIT_"], |v| format!("{:?}", WaitObjectKind(v))),
     ];
     // Beginnings of other values, and names that an old source may still have.
     let apart = ["FI_TC_DSCP", "FI_TC_LABEL", "FI_EP_SOCK_STREAM", "FI_ADDR_UNSPEC", "FI_ADDR_NOTAVAIL"];

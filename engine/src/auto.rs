@@ -1,12 +1,12 @@
 //! Progress without calls (FI_PROGRESS_AUTO, fi_domain(3)): what a domain's thread does. It sleeps on a port and is woken by
 //! its endpoints' descriptors, by what is due, and by whoever posts something that a call could not finish.
 
-use crate::group::{Group, Member};
+use crate::progress_set::{Pollable, ProgressSet};
 use crate::transport::Flush;
 use crate::waiting::{ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_sync::doorbell::{Bed, Doorbell};
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The progress of a domain.
 pub struct Auto {
-    group: Group<Park>,
-    port: Arc<dyn Port>,
+    group: ProgressSet<Park>,
+    wait_object: Arc<dyn WaitObject>,
     bell: Arc<Doorbell>,
     stopping: AtomicBool,
     /// What the thread is to call before it sleeps, for whoever may not make those calls where the reason arises.
-    errands: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
+    deferred_callbacks: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl fmt::Debug for Auto {
@@ -30,14 +30,14 @@ impl fmt::Debug for Auto {
 
 impl Auto {
     /// The progress of a domain without endpoints, over a port that can sleep.
-    pub fn new(port: Arc<dyn Port>) -> Self {
+    pub fn new(port: Arc<dyn WaitObject>) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            group: Group::with_waker(Park, port.clone(), ringer(&bell, port.clone())),
-            port,
+            group: ProgressSet::with_waker(Park, port.clone(), ringer(&bell, port.clone())),
+            wait_object: port,
             bell,
             stopping: AtomicBool::new(false),
-            errands: Mutex::default(),
+            deferred_callbacks: Mutex::default(),
         }
     }
 
@@ -46,7 +46,7 @@ impl Auto {
         let mut keys = Vec::new();
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            self.run_errands();
+            self.run_deferred_callbacks();
             if self.group.progress() {
                 continue;
             }
@@ -55,16 +55,16 @@ impl Auto {
             if self.group.before_sleep() {
                 continue;
             }
-            if !self.bell.arm(Bed::Shared, || self.port.quiet()) {
+            if !self.bell.arm(Bed::Shared, || self.wait_object.drain()) {
                 // Nobody else knows the port.
                 continue;
             }
             // What came before the bell was armed is found here; what comes later rings it.
-            if self.group.last_look() || self.has_errands() || self.stopping.load(Ordering::Acquire) {
+            if self.group.last_look() || self.has_deferred_callbacks() || self.stopping.load(Ordering::Acquire) {
                 self.bell.disarm(Bed::Shared);
                 continue;
             }
-            let now = self.port.now();
+            let now = self.wait_object.now();
             let timeout = self.group.next_deadline().map(|when| when.since(now));
             self.group.sleep(timeout, &mut keys);
             self.bell.disarm(Bed::Shared);
@@ -72,7 +72,7 @@ impl Auto {
     }
 
     fn ring(&self) {
-        write(self.bell.ring(), &*self.port);
+        write(self.bell.ring(), &*self.wait_object);
     }
 
     /// Ends [`Self::run`].
@@ -84,23 +84,23 @@ impl Auto {
 
     /// Has the thread call `errand` soon.
     pub fn send(&self, errand: Arc<dyn Fn() + Send + Sync>) {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
+        self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
         self.ring();
     }
 
-    fn has_errands(&self) -> bool {
-        !self.errands.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    fn has_deferred_callbacks(&self) -> bool {
+        !self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    fn run_errands(&self) {
-        let errands = core::mem::take(&mut *self.errands.lock().unwrap_or_else(PoisonError::into_inner));
+    fn run_deferred_callbacks(&self) {
+        let errands = core::mem::take(&mut *self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner));
         for errand in errands {
             errand();
         }
     }
 
     /// Moves an endpoint on from now on.
-    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
         let key = self.group.join(member)?;
         self.ring();
         Ok(key)

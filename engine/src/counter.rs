@@ -1,12 +1,12 @@
 //! Counter (fi_cntr(3)): how many operations have succeeded and failed, whether or not they leave entries in a queue.
 //! Reading it moves on the endpoints that are bound to it.
 
-use crate::group::{Group, Member};
+use crate::progress_set::{Pollable, ProgressSet};
 use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_sync::busy::Children;
 use ofi_sync::doorbell::Doorbell;
 use ofi_sync::lock::LockKind;
@@ -20,7 +20,7 @@ pub struct Counter<K: LockKind> {
     errors: AtomicU64,
     /// Both as they were last told to the application.
     told: [AtomicU64; 2],
-    group: Group<K>,
+    group: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
     spin: Spin,
@@ -39,13 +39,13 @@ impl<K: LockKind> fmt::Debug for Counter<K> {
 
 impl<K: LockKind> Counter<K> {
     /// A counter at zero. `how`: whether and how [`Self::wait`] waits.
-    pub fn new(kind: K, port: Arc<dyn Port>, how: Waiting) -> Self {
+    pub fn new(kind: K, port: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             successes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             told: [AtomicU64::new(0), AtomicU64::new(0)],
-            group: Group::with_bell(kind, port.clone(), ringer(&bell, port)),
+            group: ProgressSet::with_bell(kind, port.clone(), ringer(&bell, port)),
             bell,
             how,
             spin: Spin::default(),
@@ -56,7 +56,7 @@ impl<K: LockKind> Counter<K> {
     #[inline]
     fn changed(&self) {
         if self.how != Waiting::Never {
-            write(self.bell.ring(), self.group.port());
+            write(self.bell.ring(), self.group.wait_object());
         }
     }
 
@@ -167,11 +167,11 @@ impl<K: LockKind> Counter<K> {
 
     /// The descriptor that is readable when there is news, for a counter that can be waited on.
     pub fn descriptor(&self) -> Option<i32> {
-        (self.how == Waiting::Sleeping).then(|| self.group.port().descriptor())
+        (self.how == Waiting::Sleeping).then(|| self.group.wait_object().descriptor())
     }
 
     /// Makes an endpoint progress whenever this counter is read.
-    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
         self.group.join(member)
     }
 

@@ -1,12 +1,12 @@
 //! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size is a hint.
 //! Reading it moves on the endpoints that are bound to it.
 
-use crate::group::{Group, Member};
+use crate::progress_set::{Pollable, ProgressSet};
 use crate::transport::Flush;
 use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::busy::Children;
 use ofi_sync::doorbell::Doorbell;
@@ -108,7 +108,7 @@ pub enum Waited {
 /// A completion queue.
 pub struct CompletionQueue<K: LockKind> {
     queue: K::Cell<Queue>,
-    group: Group<K>,
+    group: ProgressSet<K>,
     bell: Arc<Doorbell>,
     /// How often it was signalled, and how many of those have ended a wait.
     signals: AtomicU64,
@@ -128,11 +128,11 @@ impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
 
 impl<K: LockKind> CompletionQueue<K> {
     /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
-    pub fn new(kind: K, size: usize, port: Arc<dyn Port>, how: Waiting) -> Self {
+    pub fn new(kind: K, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             queue: kind.cell(Queue::new(size.clamp(64, 4096))),
-            group: Group::with_bell(kind, port.clone(), ringer(&bell, port)),
+            group: ProgressSet::with_bell(kind, port.clone(), ringer(&bell, port)),
             bell,
             signals: AtomicU64::new(0),
             heard: AtomicU64::new(0),
@@ -164,7 +164,7 @@ impl<K: LockKind> CompletionQueue<K> {
     #[inline]
     fn wake(&self) {
         // The entry was added under the lock that a sleeper takes to look.
-        write(self.bell.ring_after_lock(), self.group.port());
+        write(self.bell.ring_after_lock(), self.group.wait_object());
     }
 
     /// Gives up to `count` entries to `take`, oldest first. `AVAIL` if an error is the oldest, `AGAIN` if there is
@@ -286,7 +286,7 @@ impl<K: LockKind> CompletionQueue<K> {
         }
         // Release pairs with the Acquire in `signals_and_heard`.
         self.signals.fetch_add(1, Ordering::Release);
-        write(self.bell.ring(), self.group.port());
+        write(self.bell.ring(), self.group.wait_object());
         Ok(())
     }
 
@@ -317,11 +317,11 @@ impl<K: LockKind> CompletionQueue<K> {
 
     /// The descriptor that is readable when there is news, for a queue that can be waited on.
     pub fn descriptor(&self) -> Option<i32> {
-        (self.how == Waiting::Sleeping).then(|| self.group.port().descriptor())
+        (self.how == Waiting::Sleeping).then(|| self.group.wait_object().descriptor())
     }
 
     /// Makes an endpoint progress whenever this queue is read.
-    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
         self.group.join(member)
     }
 

@@ -7,10 +7,10 @@ use crate::av::AddressVector;
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
-use crate::group::{Heat, Member, Visit};
 use crate::limits::{Limits, SizeLimit};
-use crate::op::{Posts, RecvOp, SendOp};
-use crate::outlets::{All, Bonds, Outlets};
+use crate::op::{MessageOps, RecvOp, SendOp};
+use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
+use crate::sinks::{Bindings, BoundQueues, CompletionSinks};
 use crate::transport::{Down, Flush};
 use core::fmt;
 use ofi_core::error::Result;
@@ -86,7 +86,7 @@ struct Inner<D: Datagrams, K: LockKind> {
     source: Option<Addr>,
     config: Config,
     enabled: bool,
-    out: Outlets<K>,
+    out: CompletionSinks<K>,
     av: Option<Arc<AddressVector>>,
     av_epoch: u64,
     /// Addresses by handle, as far as they have been looked up.
@@ -106,17 +106,17 @@ struct Inner<D: Datagrams, K: LockKind> {
 /// A datagram endpoint.
 pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     inner: K::Cell<Inner<D, K>>,
-    heat: Heat,
+    ready_flag: ReadyFlag,
     joined: AtomicBool,
-    bonds: Bonds,
+    bindings: Bindings,
     /// Of the queues and counters that move it on.
-    memberships: Bonds,
+    memberships: Bindings,
     auto: Option<Arc<Auto>>,
 }
 
 impl<D: Datagrams, K: LockKind> fmt::Debug for DatagramEndpoint<D, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DatagramEndpoint").field("heat", &self.heat).finish_non_exhaustive()
+        f.debug_struct("DatagramEndpoint").field("ready_flag", &self.ready_flag).finish_non_exhaustive()
     }
 }
 
@@ -154,7 +154,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if op.flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
         }
-        let inject = op.quiet || op.flags.contains(OpFlags::INJECT);
+        let inject = op.inject || op.flags.contains(OpFlags::INJECT);
         if !self.config.limits.allow(op.buffer.len(), false, inject) {
             return Err(Errno::EMSGSIZE);
         }
@@ -172,15 +172,15 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
                 addr
             }
         };
-        let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let given = socket.send(&op.buffer, &to);
         if matches!(given, Given::Full) {
             return Err(Errno::AGAIN);
         }
-        let mut completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), silent).finish();
+        let mut completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), suppress).finish();
         completion.flags |= op.flags & OpFlags::MULTICAST;
         match given {
-            Given::Taken | Given::Full => self.out.sent(completion, silent),
+            Given::Taken | Given::Full => self.out.sent(completion, suppress),
             Given::Refused(why) => {
                 self.out.send_failed(Self::failure(Completion { len: op.buffer.len(), ..completion }, &why, 0));
             }
@@ -204,8 +204,8 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if core::mem::take(&mut self.deaf) {
             socket.listen(true);
         }
-        let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
-        let ticket = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::RECV), silent);
+        let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
+        let ticket = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::RECV), suppress);
         self.receives.push_back((ticket, op.buffer));
         Ok(())
     }
@@ -228,7 +228,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     }
 
     fn arrived(&mut self, ticket: Ticket, buffer: &Buffer, packet: &Packet) {
-        let silent = ticket.is_silent();
+        let suppress = ticket.is_suppressed();
         let mut completion = ticket.finish();
         completion.len = packet.len.min(buffer.len());
         if packet.group {
@@ -254,7 +254,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
             let why = Down::new(Cause::UnknownSender, Errno::EADDRNOTAVAIL, Cause::UnknownSender.text());
             self.out.receive_failed(Failure { sender: Some(packet.from), ..Self::failure(completion, &why, 0) });
         } else {
-            self.out.received(completion, silent);
+            self.out.received(completion, suppress);
         }
     }
 }
@@ -280,7 +280,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             source,
             config,
             enabled: false,
-            out: Outlets::default(),
+            out: CompletionSinks::default(),
             av: None,
             av_epoch: 0,
             peers: Vec::new(),
@@ -293,10 +293,10 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         };
         Arc::new(Self {
             inner: kind.cell(inner),
-            heat: Heat::default(),
+            ready_flag: ReadyFlag::default(),
             joined: AtomicBool::new(false),
-            bonds: Bonds::default(),
-            memberships: Bonds::default(),
+            bindings: Bindings::default(),
+            memberships: Bindings::default(),
             auto,
         })
     }
@@ -304,7 +304,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Binds a completion queue. A second one for a direction is refused.
     pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
         let user = K::lock(&self.inner).out.bind_cq(cq, flags)?;
-        self.bonds.add(move || drop(user));
+        self.bindings.add(move || drop(user));
         Ok(())
     }
 
@@ -315,10 +315,10 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).out.has_counter(counter);
         // Relaxed: set and read by control calls, which the application orders.
-        let member = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Member>);
+        let member = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Pollable>);
         let register = || K::lock(&self.inner).out.bind_counter(counter, flags);
         let user = self.memberships.bind_counter(member, counter, register)?;
-        self.bonds.add(move || drop(user));
+        self.bindings.add(move || drop(user));
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         inner.av = Some(av.clone());
         drop(inner);
         let user = av.users.add();
-        self.bonds.add(move || drop(user));
+        self.bindings.add(move || drop(user));
         Ok(())
     }
 
@@ -363,10 +363,10 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
         inner.open()?;
         inner.enabled = true;
-        let outlets = inner.out.all();
+        let queues = inner.out.all();
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
-        if let Err(error) = self.join_queues(outlets) {
+        if let Err(error) = self.join_queues(queues) {
             // As if it had not been tried: enabling may be tried again. The socket stays, with the address that it has.
             self.memberships.undo();
             self.joined.store(false, Ordering::Relaxed);
@@ -377,9 +377,9 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     }
 
     /// From now on whoever reads its queues moves it on.
-    fn join_queues(self: &Arc<Self>, outlets: All<K>) -> Result<()> {
-        let member: Arc<dyn Member> = self.clone();
-        self.memberships.join(&member, outlets)?;
+    fn join_queues(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
+        let member: Arc<dyn Pollable> = self.clone();
+        self.memberships.join(&member, queues)?;
         if let Some(auto) = self.auto.clone() {
             let key = auto.join(member)?;
             self.memberships.add(move || auto.leave(key));
@@ -482,7 +482,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Closes it: posted receives are discarded, no buffer is touched afterwards.
     pub fn close(&self) {
         self.memberships.undo();
-        self.bonds.undo();
+        self.bindings.undo();
         let mut inner = K::lock(&self.inner);
         inner.receives.drain(..).for_each(|(ticket, _)| ticket.discard());
         inner.socket = None;
@@ -491,7 +491,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     }
 }
 
-impl<D: Datagrams, K: LockKind> Posts for DatagramEndpoint<D, K> {
+impl<D: Datagrams, K: LockKind> MessageOps for DatagramEndpoint<D, K> {
     #[inline]
     fn send(&self, op: SendOp) -> Result<(), Errno> {
         K::lock(&self.inner).send(&op)
@@ -505,7 +505,7 @@ impl<D: Datagrams, K: LockKind> Posts for DatagramEndpoint<D, K> {
         drop(inner);
         if first {
             // Packets may have been waiting for it.
-            self.heat.announce();
+            self.ready_flag.mark_ready();
         }
         Ok(())
     }
@@ -517,9 +517,9 @@ impl<D: Datagrams, K: LockKind> Drop for Inner<D, K> {
     }
 }
 
-impl<D: Datagrams, K: LockKind> Member for DatagramEndpoint<D, K> {
-    fn visit(&self) -> Visit {
-        Visit { active: K::lock(&self.inner).poll(), busy: false }
+impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
+    fn poll(&self) -> PollOutcome {
+        PollOutcome { active: K::lock(&self.inner).poll(), busy: false }
     }
 
     fn flush(&self, _how: Flush) {}
@@ -542,8 +542,8 @@ impl<D: Datagrams, K: LockKind> Member for DatagramEndpoint<D, K> {
         K::lock(&self.inner).socket.as_ref().and_then(Datagrams::descriptor)
     }
 
-    fn heat(&self) -> &Heat {
-        &self.heat
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.ready_flag
     }
 }
 
@@ -552,7 +552,7 @@ mod tests {
     use super::*;
     use crate::waiting::Waiting;
     use core::time::Duration;
-    use ofi_core::wait::Port;
+    use ofi_core::wait::WaitObject;
     use ofi_sync::lock::Park;
     use std::sync::Mutex;
 
@@ -563,7 +563,7 @@ mod tests {
         watched: Mutex<Vec<Descriptor>>,
     }
 
-    impl Port for Refusing {
+    impl WaitObject for Refusing {
         fn add(&self, fd: Descriptor, _key: u64) -> Result<()> {
             if self.full.load(Ordering::Relaxed) {
                 return Err(Error::new(Errno::ENOSPC, "watch a descriptor"));
@@ -575,9 +575,9 @@ mod tests {
             self.watched.lock().unwrap().retain(|other| *other != fd);
         }
         fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
-        fn ring(&self) {}
-        fn quiet(&self) {}
-        fn alarm(&self, _when: Option<Instant>) {}
+        fn signal(&self) {}
+        fn drain(&self) {}
+        fn set_timer(&self, _when: Option<Instant>) {}
         fn descriptor(&self) -> Descriptor {
             1
         }

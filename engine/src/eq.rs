@@ -1,13 +1,13 @@
 //! Event queue (fi_eq(3)): what happens to objects rather than to operations.
 //! An event carries its object as an opaque number that the shell chose when it opened the object.
 
-use crate::group::{Group, Member};
-use crate::transport::Asked;
+use crate::progress_set::{Pollable, ProgressSet};
+use crate::transport::ConnectRequest;
 use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::any::Any;
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Cause, Errno, Info};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::doorbell::Doorbell;
@@ -22,7 +22,7 @@ pub struct Owner(pub usize);
 
 /// A request for a connection, until it is accepted or refused.
 pub struct ConnectionRequest {
-    /// What the transport needs, as an [`Asked`] of the passive endpoint's transport.
+    /// What the transport needs, as an [`ConnectRequest`] of the passive endpoint's transport.
     pub asked: Box<dyn Any + Send>,
     /// The passive endpoint's info with the peer's address in it.
     pub info: Info,
@@ -40,8 +40,8 @@ impl fmt::Debug for ConnectionRequest {
 
 impl ConnectionRequest {
     /// What the transport needs, if it is of that transport.
-    pub fn into_asked<R: Send + 'static>(self) -> Option<Asked<R>> {
-        self.asked.downcast::<Asked<R>>().ok().map(|asked| *asked)
+    pub fn into_asked<R: Send + 'static>(self) -> Option<ConnectRequest<R>> {
+        self.asked.downcast::<ConnectRequest<R>>().ok().map(|asked| *asked)
     }
 }
 
@@ -100,7 +100,7 @@ pub enum Found {
 /// An event queue.
 pub struct EventQueue {
     queue: Mutex<VecDeque<Event>>,
-    group: Group<Park>,
+    group: ProgressSet<Park>,
     bell: Arc<Doorbell>,
     spin: Spin,
     how: Waiting,
@@ -117,11 +117,11 @@ impl fmt::Debug for EventQueue {
 
 impl EventQueue {
     /// An empty queue over a port that can sleep. `how`: how blocking reads wait.
-    pub fn new(port: Arc<dyn Port>, how: Waiting) -> Self {
+    pub fn new(port: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             queue: Mutex::default(),
-            group: Group::with_bell(Park, port.clone(), ringer(&bell, port)),
+            group: ProgressSet::with_bell(Park, port.clone(), ringer(&bell, port)),
             bell,
             spin: Spin::default(),
             how,
@@ -137,7 +137,7 @@ impl EventQueue {
     /// Adds an event.
     pub fn push(&self, event: Event) {
         self.queue().push_back(event);
-        write(self.bell.ring_after_lock(), self.group.port());
+        write(self.bell.ring_after_lock(), self.group.wait_object());
     }
 
     /// The oldest event, removed unless it is an error or `peek` is wanted by `keep`. `keep` sees the event first.
@@ -199,7 +199,7 @@ impl EventQueue {
 
     /// The descriptor that is readable when there is news.
     pub fn descriptor(&self) -> i32 {
-        self.group.port().descriptor()
+        self.group.wait_object().descriptor()
     }
 
     /// Hands the events of an object over to the queue that takes this one's place for it.
@@ -217,7 +217,7 @@ impl EventQueue {
     }
 
     /// Makes an object progress whenever this queue is read.
-    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
         self.group.join(member)
     }
 

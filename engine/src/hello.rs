@@ -73,7 +73,7 @@ pub enum EndpointKind {
 
 /// What each side grants the other to begin with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Credits {
     /// Bytes of messages and their overhead.
     pub bytes: u64,
     /// The longest message that may come without being asked for, in bytes.
@@ -94,7 +94,7 @@ pub struct Hello {
     /// Random number of the connection, which only its two ends know; or the one that is asked about.
     pub cookie: [u8; 16],
     /// What the kind's peer may send.
-    pub grant: Grant,
+    pub credits: Credits,
     /// The kind's address, where others can connect to it.
     pub name: Option<Addr>,
     /// The application's data.
@@ -115,8 +115,8 @@ impl Hello {
         out.extend(self.nonce);
         out.extend(self.attempt.to_le_bytes());
         out.extend(self.cookie);
-        out.extend(self.grant.bytes.to_le_bytes());
-        out.extend(self.grant.eager.to_le_bytes());
+        out.extend(self.credits.bytes.to_le_bytes());
+        out.extend(self.credits.eager.to_le_bytes());
         match &self.name {
             Some(addr) => {
                 let (bytes, len) = addr.encode();
@@ -158,7 +158,7 @@ impl Hello {
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
         let attempt = u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?);
         let cookie = take(16)?.try_into().map_err(|_| SHORT)?;
-        let grant = Grant {
+        let grant = Credits {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
@@ -173,7 +173,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { handshake: handshake, kind, nonce, attempt, cookie, grant, name, data })
+            Ok(Self { handshake: handshake, kind, nonce, attempt, cookie, credits: grant, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }
@@ -192,7 +192,7 @@ mod tests {
             nonce: [7; 16],
             attempt: 5,
             cookie: [9; 16],
-            grant: Grant { bytes: 1, eager: 3 },
+            credits: Credits { bytes: 1, eager: 3 },
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,
         }

@@ -19,7 +19,7 @@ pub struct SendOp {
     /// Flags of the call, or the endpoint's defaults.
     pub flags: OpFlags,
     /// An inject call: success is never reported.
-    pub quiet: bool,
+    pub inject: bool,
 }
 
 /// A buffer to receive into.
@@ -38,7 +38,7 @@ pub struct RecvOp {
 }
 
 /// What messages are posted to: any kind of endpoint.
-pub trait Posts: Send + Sync + 'static {
+pub trait MessageOps: Send + Sync + 'static {
     /// Sends a message.
     fn send(&self, op: SendOp) -> Result<(), Errno>;
     /// Posts a receive.

@@ -1,9 +1,9 @@
 //! A passive endpoint: what listens for connections (fi_listen(3)).
 
 use crate::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
-use crate::group::{Heat, Member, Visit};
-use crate::hello::{EndpointKind, Grant, Handshake, Hello, MAX_USER_DATA};
-use crate::transport::{Asked, Flush, Listener};
+use crate::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
+use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
+use crate::transport::{ConnectRequest, Flush, Listener};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -36,7 +36,7 @@ pub struct PassiveEndpoint<L: Listener> {
     inner: Mutex<Inner<L>>,
     info: Info,
     nonce: [u8; 16],
-    heat: Heat,
+    ready_flag: ReadyFlag,
     /// Requests that the application has not answered.
     waiting: Children,
 }
@@ -62,7 +62,13 @@ impl<L: Listener> PassiveEndpoint<L> {
             closed: false,
             backlog: MOST_WAITING,
         };
-        Arc::new(Self { inner: Mutex::new(inner), info, nonce, heat: Heat::default(), waiting: Children::new() })
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            info,
+            nonce,
+            ready_flag: ReadyFlag::default(),
+            waiting: Children::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<L>> {
@@ -123,20 +129,20 @@ impl<L: Listener> PassiveEndpoint<L> {
     }
 
     /// Says no to a request (fi_reject(3)). Data beyond [`MAX_USER_DATA`] is cut.
-    pub fn refuse(&self, asked: Asked<L::Request>, data: &[u8]) -> Result<()> {
+    pub fn refuse(&self, asked: ConnectRequest<L::Request>, data: &[u8]) -> Result<()> {
         let hello = self.hello(Handshake::Reject, &data[..data.len().min(MAX_USER_DATA)]);
         let mut inner = self.lock();
         inner.open()?.refuse(asked.request, &hello);
         drop(inner);
-        self.heat.announce();
+        self.ready_flag.mark_ready();
         Ok(())
     }
 
     fn hello(&self, handshake: Handshake, data: &[u8]) -> Vec<u8> {
-        let grant = Grant { bytes: 0, eager: 0 };
+        let grant = Credits { bytes: 0, eager: 0 };
         let data = data.to_vec();
         let (kind, nonce, cookie) = (EndpointKind::Msg, self.nonce, [0; 16]);
-        Hello { handshake: handshake, kind, nonce, attempt: 0, cookie, grant, name: None, data }.encode()
+        Hello { handshake: handshake, kind, nonce, attempt: 0, cookie, credits: grant, name: None, data }.encode()
     }
 
     /// Stops listening. Requests that nobody answered are refused by the end of their connection.
@@ -172,12 +178,12 @@ impl<L: Listener> Inner<L> {
     }
 }
 
-impl<L: Listener> Member for PassiveEndpoint<L> {
-    fn visit(&self) -> Visit {
+impl<L: Listener> Pollable for PassiveEndpoint<L> {
+    fn poll(&self) -> PollOutcome {
         let mut inner = self.lock();
         let (eq, backlog) = (inner.eq.clone(), inner.backlog);
         let (Some(listener), Some((eq, owner))) = (inner.listener.as_mut(), eq) else {
-            return Visit { active: false, busy: false };
+            return PollOutcome { active: false, busy: false };
         };
         let mut asked = Vec::new();
         let active = listener.poll(&mut asked);
@@ -208,7 +214,7 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
             }
         }
         let busy = listener.next_deadline().is_some();
-        Visit { active, busy }
+        PollOutcome { active, busy }
     }
 
     fn flush(&self, _how: Flush) {}
@@ -221,7 +227,7 @@ impl<L: Listener> Member for PassiveEndpoint<L> {
         self.lock().listener.as_ref().and_then(Listener::descriptor)
     }
 
-    fn heat(&self) -> &Heat {
-        &self.heat
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.ready_flag
     }
 }

@@ -1,6 +1,6 @@
 //! The contract between the engine and what carries its frames.
 //! A transport gives links that deliver frames in order, exactly once, or break with a reason. It is told where
-//! payload goes before it reads it. Calls go down, events come back through a [`Sink`]; the engine never calls the
+//! payload goes before it reads it. Calls go down, events come back through a [`LinkEvents`]; the engine never calls the
 //! transport from inside one.
 
 use crate::frame::{Header, Violation};
@@ -11,7 +11,7 @@ use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_memory::Buffer;
 use std::sync::Arc;
 
-/// A link, by the transport's number for it. Numbers are small and used again after [`Sink::down`].
+/// A link, by the transport's number for it. Numbers are small and used again after [`LinkEvents::handle_link_down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
@@ -43,9 +43,9 @@ pub enum Urgency {
 pub enum Submitted {
     /// The bytes have been taken; the payload is free.
     Done,
-    /// The transport kept the payload; [`Sink::sent`] or [`Sink::returned`] will give it back.
+    /// The transport kept the payload; [`LinkEvents::handle_send_done`] or [`LinkEvents::handle_send_returned`] will give it back.
     Kept,
-    /// The link is broken; [`Sink::down`] will follow, the payload was not kept.
+    /// The link is broken; [`LinkEvents::handle_link_down`] will follow, the payload was not kept.
     Broken,
 }
 
@@ -75,19 +75,19 @@ pub enum Flush {
 
 /// The payload of an arriving frame.
 #[derive(Clone, Copy, Debug)]
-pub enum Arriving<'a> {
+pub enum Incoming<'a> {
     /// It is all there.
-    Here(&'a [u8]),
+    Complete(&'a [u8]),
     /// So many bytes will follow.
-    Coming(usize),
+    Streaming(usize),
 }
 
-impl Arriving<'_> {
+impl Incoming<'_> {
     /// How many bytes it has.
     pub const fn len(&self) -> usize {
         match self {
-            Self::Here(bytes) => bytes.len(),
-            Self::Coming(len) => *len,
+            Self::Complete(bytes) => bytes.len(),
+            Self::Streaming(len) => *len,
         }
     }
 
@@ -99,7 +99,7 @@ impl Arriving<'_> {
 
 /// Where an arriving payload goes.
 #[derive(Debug)]
-pub struct Landing {
+pub struct RecvTarget {
     /// The buffer.
     pub buffer: Buffer,
     /// Where in it the payload begins.
@@ -110,11 +110,11 @@ pub struct Landing {
 
 /// The engine's answer to an arriving frame.
 #[derive(Debug)]
-pub enum Place {
+pub enum Disposition {
     /// It has what it needs; a payload that is still coming is to be dropped.
     Done,
-    /// The payload goes there; [`Sink::placed`] gives the buffer back. Only for a payload that is coming.
-    Into(Landing),
+    /// The payload goes there; [`LinkEvents::handle_recv_done`] gives the buffer back. Only for a payload that is coming.
+    Into(RecvTarget),
 }
 
 /// The engine's answer to somebody who asks for a link.
@@ -146,36 +146,42 @@ impl Down {
 }
 
 /// Who hears what happens on links.
-pub trait Sink {
+pub trait LinkEvents {
     /// Somebody at `from` asks for a link. On [`Verdict::Accept`] it is open at once. `vouches` tells whether the connection
     /// shows that the peer may call itself by a name: without keys, that it comes from the host of the name; where the medium
     /// itself says who speaks, any name is that.
-    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict;
+    fn handle_connect_request(
+        &mut self,
+        link: LinkId,
+        hello: &[u8],
+        from: &Addr,
+        vouches: impl Fn(&Addr) -> bool,
+    ) -> Verdict;
     /// The peer answered the hello of [`Transport::connect`].
-    fn answered(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
+    fn handle_connected(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
     /// A frame arrived; says where its payload goes.
-    fn frame(&mut self, link: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation>;
+    fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation>;
     /// The payload that was coming is in place.
-    fn placed(&mut self, link: LinkId, landing: Landing) -> Result<(), Violation>;
+    fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;
     /// A kept payload has been taken by the medium.
-    fn sent(&mut self, link: LinkId, token: Token, buffer: Buffer);
+    fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// A kept payload was not sent: the link goes down.
-    fn returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
+    fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// The payload that was coming does not come: the link goes down, or the same frame comes again.
-    fn unplaced(&mut self, link: LinkId, landing: Landing);
+    fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
     /// The payload that was coming cannot be had: its message fails, the link goes on.
-    fn spoiled(&mut self, link: LinkId, landing: Landing, why: Down);
+    fn handle_recv_failed(&mut self, link: LinkId, target: RecvTarget, why: Down);
     /// A kept payload cannot be had: its message fails, the link goes on.
-    fn unsent(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
+    fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
     /// A link of which [`Transport::is_backed_up`] said so takes frames again.
-    fn room(&mut self, link: LinkId);
+    fn handle_send_room(&mut self, link: LinkId);
     /// The link is no more; its number may be used again.
-    fn down(&mut self, link: LinkId, reason: Down);
+    fn handle_link_down(&mut self, link: LinkId, reason: Down);
 }
 
 /// How far a link's orderly end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum ShutdownState {
     /// Not all of it has been acknowledged by the peer's host.
     Pending,
     /// Everything has been acknowledged, or the peer ended too.
@@ -193,35 +199,35 @@ pub trait Transport: Send + Sized + 'static {
     fn local_addr(&self) -> Addr;
     /// The address at the other end of a link.
     fn remote_addr(&self, link: LinkId) -> Option<Addr>;
-    /// Begins to connect. An error is one of this host; the peer's come by [`Sink::down`].
+    /// Begins to connect. An error is one of this host; the peer's come by [`LinkEvents::handle_link_down`].
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
     /// Takes over a connection that was asked for, and says yes to it.
-    fn adopt(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
+    fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// Sends a frame, or keeps it until it can.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
-    /// Bytes of header and payload up to which [`Transport::submit_at_once`] is worth a try.
-    const AT_ONCE: usize = 0;
+    /// Bytes of header and payload up to which [`Transport::try_submit_fast`] is worth a try.
+    const INLINE_MAX: usize = 0;
     /// Sends a frame with the first `len` bytes of a buffer if it can be done without keeping anything, ahead of nothing.
     /// False: nothing has happened.
     #[inline(always)]
-    fn submit_at_once(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
+    fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false
     }
     /// True if so much waits on a link for a peer that does not read that nothing should be added, but the end:
-    /// [`Sink::room`] tells when that is over.
+    /// [`LinkEvents::handle_send_room`] tells when that is over.
     fn is_backed_up(&mut self, _link: LinkId) -> bool {
         false
     }
     /// Moves everything on; nothing is held back afterwards. True if anything happened.
-    fn poll(&mut self, sink: &mut impl Sink) -> bool;
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool;
     /// Sends what is being held back.
-    fn flush(&mut self, how: Flush, sink: &mut impl Sink);
+    fn flush(&mut self, how: Flush, events: &mut impl LinkEvents);
     /// Sleeps until there is news or the timeout is over. Only for closing an endpoint.
     fn wait(&mut self, timeout: Duration);
     /// Ends a link in order: what was submitted leaves, then the end.
-    fn finish(&mut self, link: LinkId) -> Finish;
-    /// Ends a link now. Kept payloads come back by [`Sink::returned`]; [`Sink::down`] is not called.
-    fn abandon(&mut self, link: LinkId, sink: &mut impl Sink);
+    fn shutdown(&mut self, link: LinkId) -> ShutdownState;
+    /// Ends a link now. Kept payloads come back by [`LinkEvents::handle_send_returned`]; [`LinkEvents::handle_link_down`] is not called.
+    fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents);
     /// When something is due, if anything is.
     fn next_deadline(&self) -> Option<Instant>;
     /// True if it must be polled although its descriptor is silent.
@@ -247,8 +253,8 @@ pub trait Transport: Send + Sized + 'static {
 
 /// A connection that somebody asks for.
 #[derive(Debug)]
-pub struct Asked<R> {
-    /// What to give to [`Transport::adopt`] or [`Listener::refuse`].
+pub struct ConnectRequest<R> {
+    /// What to give to [`Transport::accept`] or [`Listener::refuse`].
     pub request: R,
     /// What the peer said.
     pub hello: Vec<u8>,
@@ -266,7 +272,7 @@ pub trait Listener: Send + 'static {
     /// The address that it listens at.
     fn local_addr(&self) -> Addr;
     /// Appends new requests. True if anything happened.
-    fn poll(&mut self, asked: &mut Vec<Asked<Self::Request>>) -> bool;
+    fn poll(&mut self, asked: &mut Vec<ConnectRequest<Self::Request>>) -> bool;
     /// Says no to a request.
     fn refuse(&mut self, request: Self::Request, hello: &[u8]);
     /// When something is due, if anything is.

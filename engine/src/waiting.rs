@@ -1,13 +1,13 @@
 //! Blocking on a queue: spin while that pays, then sleep on the port without missing what comes.
 
-use crate::group::Group;
+use crate::progress_set::ProgressSet;
 use crate::transport::Flush;
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};
 use ofi_sync::doorbell::{Bed, Doorbell, Due};
-use ofi_sync::heat::Waker;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{Arc, AtomicU32, Ordering};
+use ofi_sync::ready_list::Waker;
 use std::time::Duration;
 
 /// How a queue may be waited on (fi_cq(3), `wait_obj`).
@@ -45,36 +45,36 @@ impl Spin {
 }
 
 /// Wakes those who sleep on a port over a bell.
-pub(crate) fn ringer(bell: &Arc<Doorbell>, port: Arc<dyn Port>) -> Waker {
+pub(crate) fn ringer(bell: &Arc<Doorbell>, port: Arc<dyn WaitObject>) -> Waker {
     let bell = bell.clone();
     Box::new(move || write(bell.ring(), &*port))
 }
 
 /// Writes the descriptors that a bell calls for.
 #[inline]
-pub(crate) fn write(due: Due, port: &dyn Port) {
+pub(crate) fn write(due: Due, port: &dyn WaitObject) {
     if due.is_any() {
         write_some(due, port);
     }
 }
 
 #[cold]
-fn write_some(due: Due, port: &dyn Port) {
+fn write_some(due: Due, port: &dyn WaitObject) {
     if due.has(Bed::Shared) {
-        port.ring();
+        port.signal();
     }
     // There is one where somebody sleeps on it.
     if due.has(Bed::Apart)
         && let Some(apart) = port.apart()
     {
-        apart.ring();
+        apart.signal();
     }
 }
 
 /// What a sleeper needs.
 #[derive(Debug)]
 pub(crate) struct Sleep<'a, K: LockKind> {
-    pub(crate) group: &'a Group<K>,
+    pub(crate) group: &'a ProgressSet<K>,
     pub(crate) bell: &'a Doorbell,
     pub(crate) spin: &'a Spin,
     pub(crate) how: Waiting,
@@ -99,7 +99,7 @@ impl<K: LockKind> Sleep<'_, K> {
         if timeout == Some(Duration::ZERO) {
             return false;
         }
-        let port = self.group.port();
+        let port = self.group.wait_object();
         let start = port.now();
         let end = timeout.map(|timeout| start + timeout);
         if self.how == Waiting::Yielding {
@@ -146,7 +146,7 @@ impl<K: LockKind> Sleep<'_, K> {
                 (Bed::Shared, port)
             };
             let mut armed = true;
-            match self.announce(&ready, || armed = self.bell.arm(bed, || place.quiet())) {
+            match self.announce(&ready, || armed = self.bell.arm(bed, || place.drain())) {
                 // Somebody has begun to watch: it sleeps elsewhere.
                 Ok(()) if !armed => continue,
                 Ok(()) => {}
@@ -165,7 +165,7 @@ impl<K: LockKind> Sleep<'_, K> {
                 self.ring();
                 break true;
             }
-            place.alarm(self.group.next_deadline());
+            place.set_timer(self.group.next_deadline());
             let now = port.now();
             if expired(end, now) {
                 self.bell.disarm(bed);
@@ -184,7 +184,7 @@ impl<K: LockKind> Sleep<'_, K> {
     }
 
     fn ring(&self) {
-        write(self.bell.ring(), self.group.port());
+        write(self.bell.ring(), self.group.wait_object());
     }
 
     /// What comes before a sleep. `AGAIN` if there is something to do first.
@@ -205,12 +205,12 @@ impl<K: LockKind> Sleep<'_, K> {
     /// Announces that somebody will sleep on the port's descriptor. `AGAIN` if there is something to do first.
     pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
         self.group.watch();
-        self.announce(&ready, || self.bell.watch(|| self.group.port().quiet()))?;
+        self.announce(&ready, || self.bell.watch(|| self.group.wait_object().drain()))?;
         if ready() {
             self.ring();
             return Err(Errno::AGAIN);
         }
-        self.group.port().alarm(self.group.next_deadline());
+        self.group.wait_object().set_timer(self.group.next_deadline());
         Ok(())
     }
 }

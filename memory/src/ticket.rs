@@ -13,14 +13,14 @@ pub struct Ticket {
     context: usize,
     flags: OpFlags,
     /// Success is not reported (an inject call, or selective completion).
-    silent: bool,
+    suppressed: bool,
 }
 
 impl Ticket {
     /// The ticket of an operation with that context. `flags` say in the completion what kind it was.
     #[inline]
-    pub const fn new(context: usize, flags: OpFlags, silent: bool) -> Self {
-        Self { context, flags, silent }
+    pub const fn new(context: usize, flags: OpFlags, suppress: bool) -> Self {
+        Self { context, flags, suppressed: suppress }
     }
 
     /// The application's context.
@@ -29,13 +29,13 @@ impl Ticket {
     }
 
     /// True if success is not reported.
-    pub const fn is_silent(&self) -> bool {
-        self.silent
+    pub const fn is_suppressed(&self) -> bool {
+        self.suppressed
     }
 
     /// A ticket for a message that goes to a part of this one's buffer (FI_MULTI_RECV): it completes by itself.
     pub const fn part(&self) -> Self {
-        Self { context: self.context, flags: self.flags, silent: self.silent }
+        Self { context: self.context, flags: self.flags, suppressed: self.suppressed }
     }
 
     /// Ends the operation: its completion, to be filled in with what the operation found out.

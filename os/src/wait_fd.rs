@@ -7,7 +7,7 @@ use crate::descriptor::{Private, PrivateFd};
 use crate::poller::{Event, Interest, Poller};
 use ofi_core::Instant;
 use ofi_core::error::{Error, Result};
-use ofi_core::wait::{Descriptor, Port};
+use ofi_core::wait::{Descriptor, WaitObject};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +18,7 @@ const OWN: u64 = u64::MAX;
 
 /// A set of descriptors with news, a bell and an alarm.
 #[derive(Debug)]
-pub struct WaitPort {
+pub struct FdWaitObject {
     poller: Poller,
     waiting: Option<Waiting>,
     apart: OnceLock<Box<Self>>,
@@ -33,7 +33,7 @@ struct Waiting {
     alarm: Mutex<Option<Instant>>,
 }
 
-impl WaitPort {
+impl FdWaitObject {
     /// A port; one that can sleep if `waitable`.
     pub fn new(waitable: bool) -> Result<Self> {
         let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
@@ -86,7 +86,7 @@ fn drain(fd: &PrivateFd) {
     unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
 }
 
-impl Port for WaitPort {
+impl WaitObject for FdWaitObject {
     fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
         let mut watched = self.watched();
         self.poller.add(fd, Interest::Read, key).map_err(|error| Error::os(error, "watch an endpoint's descriptor"))?;
@@ -120,7 +120,7 @@ impl Port for WaitPort {
         drop(self.poller.wait(timeout, take));
     }
 
-    fn ring(&self) {
+    fn signal(&self) {
         if let Some(waiting) = &self.waiting {
             let one = 1u64.to_ne_bytes();
             // SAFETY: the buffer has eight bytes. A full counter is EAGAIN: then it is readable, which is the purpose.
@@ -128,13 +128,13 @@ impl Port for WaitPort {
         }
     }
 
-    fn quiet(&self) {
+    fn drain(&self) {
         if let Some(waiting) = &self.waiting {
             drain(&waiting.bell);
         }
     }
 
-    fn alarm(&self, when: Option<Instant>) {
+    fn set_timer(&self, when: Option<Instant>) {
         if let Some(waiting) = &self.waiting {
             let mut alarm = waiting.alarm.lock().unwrap_or_else(PoisonError::into_inner);
             // An alarm that went off stays readable until it is set anew.
@@ -146,7 +146,7 @@ impl Port for WaitPort {
         }
     }
 
-    fn apart(&self) -> Option<&dyn Port> {
+    fn apart(&self) -> Option<&dyn WaitObject> {
         // Held so that nothing is added or removed meanwhile, and that one caller makes it.
         let watched = self.watched();
         let made = match self.apart.get() {
@@ -182,32 +182,32 @@ mod tests {
 
     #[test]
     fn the_bell_makes_it_readable_until_quiet() {
-        let port = WaitPort::new(true).unwrap();
+        let port = FdWaitObject::new(true).unwrap();
         assert!(!readable(port.descriptor(), 0));
-        port.ring();
+        port.signal();
         assert!(readable(port.descriptor(), 0));
-        port.quiet();
+        port.drain();
         assert!(!readable(port.descriptor(), 0));
     }
 
     #[test]
     fn the_alarm_makes_it_readable_in_time() {
-        let port = WaitPort::new(true).unwrap();
-        port.alarm(Some(clock::now() + Duration::from_millis(5)));
+        let port = FdWaitObject::new(true).unwrap();
+        port.set_timer(Some(clock::now() + Duration::from_millis(5)));
         assert!(readable(port.descriptor(), 5_000));
-        port.alarm(None);
+        port.set_timer(None);
         assert!(!readable(port.descriptor(), 0));
     }
 
     #[test]
     fn a_port_apart_has_the_same_descriptors_and_a_bell_of_its_own() {
-        let port = WaitPort::new(true).unwrap();
-        let (early, late) = (WaitPort::new(true).unwrap(), WaitPort::new(true).unwrap());
+        let port = FdWaitObject::new(true).unwrap();
+        let (early, late) = (FdWaitObject::new(true).unwrap(), FdWaitObject::new(true).unwrap());
         port.add(early.descriptor(), 1).unwrap();
         let apart = port.apart().unwrap();
         port.add(late.descriptor(), 2).unwrap();
-        early.ring();
-        late.ring();
+        early.signal();
+        late.signal();
         let mut keys = Vec::new();
         apart.ready(Some(Duration::ZERO), &mut keys);
         keys.sort_unstable();
@@ -215,17 +215,17 @@ mod tests {
         port.remove(early.descriptor());
         port.remove(late.descriptor());
         assert!(!readable(apart.descriptor(), 0));
-        port.ring();
+        port.signal();
         assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
-        apart.ring();
-        apart.quiet();
+        apart.signal();
+        apart.drain();
         assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
         assert_eq!(port.apart().unwrap().descriptor(), apart.descriptor());
     }
 
     #[test]
     fn a_port_apart_that_could_not_be_made_is_made_the_next_time() {
-        let port = WaitPort::new(true).unwrap();
+        let port = FdWaitObject::new(true).unwrap();
         // No descriptor: it cannot be watched.
         port.watched().push((-1, 1));
         assert!(port.apart().is_none());
@@ -235,10 +235,10 @@ mod tests {
 
     #[test]
     fn an_end_of_waiting_is_not_an_error() {
-        let port = WaitPort::new(true).unwrap();
+        let port = FdWaitObject::new(true).unwrap();
         let mut keys = Vec::new();
         port.ready(Some(Duration::from_millis(1)), &mut keys);
-        port.ring();
+        port.signal();
         port.ready(None, &mut keys);
         assert!(keys.is_empty());
     }

@@ -3,7 +3,7 @@
 use ofi_core::error::Result;
 use ofi_engine::Auto;
 use ofi_os::thread::{self, Thread};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use std::sync::Arc;
 
 /// A domain's thread: ends when this is dropped.
@@ -19,7 +19,7 @@ impl AutoThread {
     /// # Errors
     /// EAGAIN or EMFILE if the system has no room for the thread or its descriptors.
     pub fn start() -> Result<Self> {
-        let auto = Arc::new(Auto::new(Arc::new(WaitPort::new(true)?)));
+        let auto = Arc::new(Auto::new(Arc::new(FdWaitObject::new(true)?)));
         let progress = auto.clone();
         let thread = thread::spawn(c"ofi-progress", move || progress.run())?;
         Ok(Self { auto, thread: Some(thread) })

@@ -4,7 +4,7 @@
 pub mod account;
 pub mod busy;
 pub mod doorbell;
-pub mod heat;
 pub mod lines;
 pub mod lock;
 pub mod primitive;
+pub mod ready_list;

@@ -16,7 +16,7 @@ use crate::reserve::Watch;
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, ProgressModel, Version};
 use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, peer_account};
@@ -179,12 +179,12 @@ impl<O: Opens, K: LockKind> DomainControl for Held<O, K> {
         self.opener.open(info, self.kind, self.auto().cloned())
     }
 
-    fn cq(&self, size: usize, port: Arc<dyn Port>, how: Waiting) -> OpenedCq {
+    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq {
         let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
         OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: Arc::new(CqHeld(queue)) }
     }
 
-    fn counter(&self, port: Arc<dyn Port>, how: Waiting) -> Arc<dyn CntrControl> {
+    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CntrControl> {
         Arc::new(CntrHeld(Arc::new(Counter::<K>::new(self.kind, port, how))))
     }
 

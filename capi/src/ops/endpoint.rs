@@ -118,7 +118,7 @@ pub(crate) unsafe fn open(
         dependents: Children::new(),
         alias_of: None,
         connected,
-        several: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
+        multi_recv: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
         tagged: info.caps.contains(Caps::TAGGED),
         handle: if request.is_some() { handle } else { core::ptr::null_mut() },
         request: Mutex::new(request),
@@ -274,7 +274,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),
         connected: ep.connected,
-        several: ep.several,
+        multi_recv: ep.multi_recv,
         tagged: ep.tagged,
         request: Mutex::new(None),
         handle: core::ptr::null_mut(),
@@ -330,7 +330,7 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
     let connected = ep.is_none_or(|ep| ep.connected);
     match (name, ep) {
         (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
-        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.several => Ok(SizeOption::MinMultiRecv),
+        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.multi_recv => Ok(SizeOption::MinMultiRecv),
         (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Message)),
         (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
         (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Inject)),

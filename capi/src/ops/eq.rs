@@ -11,7 +11,7 @@ use crate::guard::put_text;
 use crate::object::{self, ConnReqObj, EqObj, FabricObj, Waits, ours};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::{Errno, Version, WaitObject};
+use ofi_core::{Errno, Version, WaitObjectKind};
 use ofi_engine::EventQueue;
 use ofi_engine::eq::{Event, EventKind, Found, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,10 +53,10 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
         return refuse(Errno::EINVAL, format!("flags {flags:#x}"));
     }
     // A blocking read works whatever was asked for.
-    let kind = if wait_obj == WaitObject::NONE.0 { WaitObject::FD.0 } else { wait_obj };
+    let kind = if wait_obj == WaitObjectKind::NONE.0 { WaitObjectKind::FD.0 } else { wait_obj };
     // SAFETY: this function's contract. An event queue belongs to no domain, so to no thread of ours.
     let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
-    choice.called(WaitObject(wait_obj));
+    choice.called(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
     let wait = choice.settle(Arc::new(Waiter(queue.clone())))?;
     let c = fid_eq { fid: object::header::<EqObj>(context), ops: &OPS };

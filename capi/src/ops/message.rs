@@ -7,7 +7,7 @@ use crate::object::EpObj;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use ofi_core::{Caps, Errno, FiAddr, OpFlags};
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_memory::{Buffer, Span};
 use ofi_sync::primitive::Ordering;
 
@@ -20,7 +20,7 @@ pub(crate) struct Tables<E>(PhantomData<E>);
 /// What is behind the calls of a capability that an endpoint was not opened with: `Tables<NotAsked>` fits every endpoint.
 pub(crate) struct NotAsked;
 
-impl Posts for NotAsked {
+impl MessageOps for NotAsked {
     fn send(&self, _: SendOp) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
@@ -31,7 +31,7 @@ impl Posts for NotAsked {
 
 /// The tables of an endpoint with these capabilities (fi_getinfo(3): what was not asked for is not enabled). Whoever names
 /// no kind of transfer at all gets messages.
-pub(crate) fn tables<E: Posts>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_ops_tagged) {
+pub(crate) fn tables<E: MessageOps>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_ops_tagged) {
     let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
     let messages = caps.contains(Caps::MSG) || !caps.intersects(others);
     (
@@ -40,7 +40,7 @@ pub(crate) fn tables<E: Posts>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_
     )
 }
 
-impl<E: Posts> Tables<E> {
+impl<E: MessageOps> Tables<E> {
     pub(crate) const MSG: &'static fi_ops_msg = &fi_ops_msg {
         size: size_of::<fi_ops_msg>(),
         recv: recv::<E>,
@@ -72,7 +72,7 @@ impl<E: Posts> Tables<E> {
 /// # Safety
 /// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for [`NotAsked`].
 #[inline]
-unsafe fn parts<'a, E: Posts>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
+unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
     // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*ep.cast::<EpObj>() };
     // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object; or `E` has no bytes,
@@ -140,13 +140,13 @@ impl EpObj {
 struct Sending {
     tag: Option<u64>,
     data: Option<u64>,
-    quiet: bool,
+    inject: bool,
 }
 
-const PLAIN: Sending = Sending { tag: None, data: None, quiet: false };
+const PLAIN: Sending = Sending { tag: None, data: None, inject: false };
 
 #[inline]
-fn submit<E: Posts>(
+fn submit<E: MessageOps>(
     engine: &E,
     buffer: Buffer,
     dest: fi_addr_t,
@@ -154,14 +154,14 @@ fn submit<E: Posts>(
     flags: OpFlags,
     kind: Sending,
 ) -> isize {
-    let Sending { tag, data, quiet } = kind;
-    posted(engine.send(SendOp { dest: FiAddr(dest), buffer, context: context.addr(), tag, data, flags, quiet }))
+    let Sending { tag, data, inject: quiet } = kind;
+    posted(engine.send(SendOp { dest: FiAddr(dest), buffer, context: context.addr(), tag, data, flags, inject: quiet }))
 }
 
 macro_rules! thunks {
     ($($(#[$doc:meta])* $name:ident($object:ident, $engine:ident; $($arg:ident: $kind:ty),*) $body:block)*) => {$(
         $(#[$doc])*
-        unsafe extern "C" fn $name<E: Posts>(ep: *mut fid_ep, $($arg: $kind),*) -> isize {
+        unsafe extern "C" fn $name<E: MessageOps>(ep: *mut fid_ep, $($arg: $kind),*) -> isize {
             // SAFETY: C calls this thunk through the table of the endpoint that it passes.
             let ($object, $engine) = unsafe { parts::<E>(ep) };
             $body
@@ -194,7 +194,7 @@ thunks! {
     }
     inject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t) {
         let _ = object;
-        let kind = Sending { quiet: true, ..PLAIN };
+        let kind = Sending { inject: true, ..PLAIN };
         // SAFETY: fi_inject(3) lends the buffer for the call.
         submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
     }
@@ -205,7 +205,7 @@ thunks! {
     }
     injectdata(object, engine; buf: *const c_void, len: usize, data: u64, dest: fi_addr_t) {
         let _ = object;
-        let kind = Sending { data: Some(data), quiet: true, ..PLAIN };
+        let kind = Sending { data: Some(data), inject: true, ..PLAIN };
         // SAFETY: fi_injectdata(3) lends the buffer for the call.
         submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
     }
@@ -228,7 +228,7 @@ thunks! {
         let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
         let flags = object.tx_call(flags);
         let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
-        let kind = Sending { tag: Some(msg.tag), data, quiet: false };
+        let kind = Sending { tag: Some(msg.tag), data, inject: false };
         // SAFETY: fi_tsendmsg(3) lends the buffers until the completion.
         match unsafe { many(msg.msg_iov, msg.iov_count) } {
             Ok(buffer) => submit(engine, buffer, msg.addr, msg.context, flags, kind),
@@ -237,18 +237,18 @@ thunks! {
     }
     tinject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) {
         let _ = object;
-        let kind = Sending { tag: Some(tag), data: None, quiet: true };
+        let kind = Sending { tag: Some(tag), data: None, inject: true };
         // SAFETY: fi_tinject(3) lends the buffer for the call.
         submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
     }
     tsenddata(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, dest: fi_addr_t, tag: u64, context: *mut c_void) {
-        let kind = Sending { tag: Some(tag), data: Some(data), quiet: false };
+        let kind = Sending { tag: Some(tag), data: Some(data), inject: false };
         // SAFETY: fi_tsenddata(3) lends the buffer until the completion.
         submit(engine, unsafe { one(buf, len) }, dest, context, object.tx_defaults(), kind)
     }
     tinjectdata(object, engine; buf: *const c_void, len: usize, data: u64, dest: fi_addr_t, tag: u64) {
         let _ = object;
-        let kind = Sending { tag: Some(tag), data: Some(data), quiet: true };
+        let kind = Sending { tag: Some(tag), data: Some(data), inject: true };
         // SAFETY: fi_tinjectdata(3) lends the buffer for the call.
         submit(engine, unsafe { one(buf, len) }, dest, core::ptr::null_mut(), OpFlags::INJECT, kind)
     }
@@ -300,7 +300,7 @@ thunks! {
 }
 
 #[inline]
-fn receive<E: Posts>(
+fn receive<E: MessageOps>(
     engine: &E,
     buffer: Buffer,
     src: fi_addr_t,

@@ -9,11 +9,11 @@ use crate::guard::put;
 use crate::object::{self, FabricObj, WaitObj, Waits, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
-use ofi_core::wait::{Descriptor, Port};
-use ofi_core::{Errno, Instant, WaitObject};
+use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_core::{Errno, Instant, WaitObjectKind};
 use ofi_engine::{Auto, Waiting};
 use ofi_os::mutex_cond::MutexCond;
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::busy::{Child, Children};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };
 
 /// The wait object that a queue was opened with, as FI_GETWAIT tells of it. Leaves its wait set when dropped.
 pub(crate) struct Wait {
-    kind: WaitObject,
+    kind: WaitObjectKind,
     cond: Option<Arc<MutexCond>>,
     membership: Option<(Arc<WaitSet>, usize, Child)>,
 }
@@ -41,8 +41,8 @@ pub(crate) struct Wait {
 /// What the attributes of a queue ask for.
 pub(crate) struct Choice {
     pub(crate) how: Waiting,
-    pub(crate) port: Arc<dyn Port>,
-    kind: WaitObject,
+    pub(crate) port: Arc<dyn WaitObject>,
+    kind: WaitObjectKind,
     cond: Option<Arc<MutexCond>>,
     set: Option<Arc<WaitSet>>,
 }
@@ -53,41 +53,41 @@ impl Choice {
     /// # Safety
     /// `set` is null or an open wait set, where the kind is FI_WAIT_SET.
     pub(crate) unsafe fn new(kind: u32, set: *mut c_void, auto: Option<&Arc<Auto>>) -> Result<Self> {
-        let kind = WaitObject(kind);
+        let kind = WaitObjectKind(kind);
         let refuse = |errno, why: &str| Err(Error::new(errno, format!("open a queue with {kind}: {why}")));
         let how = match kind {
-            WaitObject::NONE => Waiting::Never,
-            WaitObject::YIELD => Waiting::Yielding,
-            WaitObject::UNSPEC | WaitObject::FD | WaitObject::POLLFD => Waiting::Sleeping,
-            WaitObject::SET | WaitObject::MUTEX_COND => Waiting::Sleeping,
-            WaitObject(other) => {
+            WaitObjectKind::NONE => Waiting::Never,
+            WaitObjectKind::YIELD => Waiting::Yielding,
+            WaitObjectKind::UNSPEC | WaitObjectKind::FD | WaitObjectKind::POLLFD => Waiting::Sleeping,
+            WaitObjectKind::SET | WaitObjectKind::MUTEX_COND => Waiting::Sleeping,
+            WaitObjectKind(other) => {
                 return Err(Error::new(Errno::EINVAL, format!("open a queue with wait object {other}")));
             }
         };
-        let port = Arc::new(WaitPort::new(how == Waiting::Sleeping)?);
+        let port = Arc::new(FdWaitObject::new(how == Waiting::Sleeping)?);
         let mut choice = Self { how, port: port.clone(), kind, cond: None, set: None };
-        if kind == WaitObject::SET {
+        if kind == WaitObjectKind::SET {
             // SAFETY: null or an open wait set by this function's contract.
             match unsafe { object::borrow::<WaitObj>(set.cast()) } {
                 Ok(object) => choice.set = Some(object.set.clone()),
                 Err(errno) => return refuse(errno, "no wait set is given"),
             }
         }
-        if kind == WaitObject::MUTEX_COND {
+        if kind == WaitObjectKind::MUTEX_COND {
             let Some(auto) = auto else {
                 return refuse(Errno::EINVAL, "only a domain with FI_PROGRESS_AUTO has a thread that can signal it");
             };
             let cond = Arc::new(MutexCond::default());
             let signal = cond.clone();
             let errand: Arc<dyn Fn() + Send + Sync> = Arc::new(move || signal.broadcast());
-            choice.port = Arc::new(CondPort { inner: port, auto: auto.clone(), errand });
+            choice.port = Arc::new(CondWaitObject { inner: port, auto: auto.clone(), errand });
             choice.cond = Some(cond);
         }
         Ok(choice)
     }
 
     /// What FI_GETWAIT is to tell of it, if that is not what it is.
-    pub(crate) const fn called(&mut self, kind: WaitObject) {
+    pub(crate) const fn called(&mut self, kind: WaitObjectKind) {
         self.kind = kind;
     }
 
@@ -118,19 +118,19 @@ impl Wait {
     pub(crate) unsafe fn control(&self, command: c_int, arg: *mut c_void, descriptor: Option<i32>) -> c_int {
         let status = |result: core::result::Result<(), Errno>| result.map_or_else(Errno::negative, |()| 0);
         match command {
-            FI_GETWAIT | FI_GETWAITOBJ if self.kind == WaitObject::NONE => Errno::ENODATA.negative(),
+            FI_GETWAIT | FI_GETWAITOBJ if self.kind == WaitObjectKind::NONE => Errno::ENODATA.negative(),
             FI_GETWAITOBJ => {
                 // What a queue of unspecified kind waits on is a descriptor.
-                let kind = if self.kind == WaitObject::UNSPEC { WaitObject::FD } else { self.kind };
+                let kind = if self.kind == WaitObjectKind::UNSPEC { WaitObjectKind::FD } else { self.kind };
                 // SAFETY: null or an int by this function's contract.
                 status(unsafe { put(arg.cast::<c_int>(), kind.0.cast_signed()) })
             }
             FI_GETWAIT => match (self.kind, &self.cond, descriptor) {
-                (WaitObject::UNSPEC | WaitObject::FD, _, Some(fd)) => {
+                (WaitObjectKind::UNSPEC | WaitObjectKind::FD, _, Some(fd)) => {
                     // SAFETY: null or an int by this function's contract.
                     status(unsafe { put(arg.cast::<c_int>(), fd) })
                 }
-                (WaitObject::POLLFD, _, Some(fd)) => {
+                (WaitObjectKind::POLLFD, _, Some(fd)) => {
                     // SAFETY: null or a fi_wait_pollfd by this function's contract.
                     unsafe { pollfd(arg.cast(), fd) }
                 }
@@ -172,19 +172,19 @@ unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
 }
 
 /// A port whose bell also signals a condition, by way of the domain's thread: whoever rings may hold the mutex.
-struct CondPort {
-    inner: Arc<WaitPort>,
+struct CondWaitObject {
+    inner: Arc<FdWaitObject>,
     auto: Arc<Auto>,
     errand: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl fmt::Debug for CondPort {
+impl fmt::Debug for CondWaitObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CondPort").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-impl Port for CondPort {
+impl WaitObject for CondWaitObject {
     fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
         self.inner.add(fd, key)
     }
@@ -194,17 +194,17 @@ impl Port for CondPort {
     fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
         self.inner.ready(timeout, keys);
     }
-    fn ring(&self) {
-        self.inner.ring();
+    fn signal(&self) {
+        self.inner.signal();
         self.auto.send(self.errand.clone());
     }
-    fn quiet(&self) {
-        self.inner.quiet();
+    fn drain(&self) {
+        self.inner.drain();
     }
-    fn alarm(&self, when: Option<Instant>) {
-        self.inner.alarm(when);
+    fn set_timer(&self, when: Option<Instant>) {
+        self.inner.set_timer(when);
     }
-    fn apart(&self) -> Option<&dyn Port> {
+    fn apart(&self) -> Option<&dyn WaitObject> {
         self.inner.apart()
     }
     fn descriptor(&self) -> Descriptor {
@@ -217,8 +217,8 @@ impl Port for CondPort {
 
 /// Queues that are waited on together (fi_wait(3)).
 pub(crate) struct WaitSet {
-    kind: WaitObject,
-    port: WaitPort,
+    kind: WaitObjectKind,
+    port: FdWaitObject,
     members: Mutex<slab::Slab<Arc<dyn Waits>>>,
     children: Children,
 }
@@ -263,7 +263,7 @@ impl WaitSet {
             if end.is_some_and(|end| now >= end) {
                 return Err(Errno::ETIMEDOUT);
             }
-            if self.kind == WaitObject::YIELD {
+            if self.kind == WaitObjectKind::YIELD {
                 std::thread::yield_now();
             } else {
                 keys.clear();
@@ -275,12 +275,12 @@ impl WaitSet {
 
 /// Opens a wait set.
 pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_wait_attr>) -> Result<*mut fid_wait> {
-    let (kind, flags) = attr.map_or((WaitObject::UNSPEC, 0), |attr| (WaitObject(attr.wait_obj), attr.flags));
-    let known = [WaitObject::UNSPEC, WaitObject::FD, WaitObject::POLLFD, WaitObject::YIELD];
+    let (kind, flags) = attr.map_or((WaitObjectKind::UNSPEC, 0), |attr| (WaitObjectKind(attr.wait_obj), attr.flags));
+    let known = [WaitObjectKind::UNSPEC, WaitObjectKind::FD, WaitObjectKind::POLLFD, WaitObjectKind::YIELD];
     if flags != 0 || !known.contains(&kind) {
         return Err(Error::new(Errno::EINVAL, format!("open a wait set with {kind} and flags {flags:#x}")));
     }
-    let set = WaitSet { kind, port: WaitPort::new(true)?, members: Mutex::default(), children: Children::new() };
+    let set = WaitSet { kind, port: FdWaitObject::new(true)?, members: Mutex::default(), children: Children::new() };
     let c = fid_wait { fid: object::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
     Ok(object::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
 }

@@ -7,8 +7,8 @@ use super::state::{
     Body, Coming, Fence, Kept, PeerId, Receive, ReceiveStage, RendezvousRecv, Role, SendStage, Sender, Unexpected,
 };
 use crate::frame::{AckMode, Frame, MessageInfo, Violation};
-use crate::matching::QueueKind;
-use crate::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token, Verdict};
+use crate::match_queue::QueueKind;
+use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Verdict};
 use ofi_core::{Addr, Caps, Completion, FiAddr};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
@@ -25,39 +25,45 @@ pub(super) fn key(index: usize) -> u32 {
     u32::try_from(index).expect("queue sizes are far below 2^32")
 }
 
-impl<K: LockKind> Sink for Engine<K> {
-    fn incoming(&mut self, link: LinkId, hello: &[u8], from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict {
-        self.handle_incoming(link, hello, from, vouches)
+impl<K: LockKind> LinkEvents for Engine<K> {
+    fn handle_connect_request(
+        &mut self,
+        link: LinkId,
+        hello: &[u8],
+        from: &Addr,
+        vouches: impl Fn(&Addr) -> bool,
+    ) -> Verdict {
+        self.answer_connect_request(link, hello, from, vouches)
     }
 
-    fn answered(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down> {
-        self.handle_answer(link, hello)
+    fn handle_connected(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down> {
+        self.finish_connect(link, hello)
     }
 
     #[inline(always)]
-    fn frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
-        if let (Some((_, tag)), Arriving::Here(bytes)) = (Frame::plain(header), payload)
-            && self.take_at_once(id, tag, bytes)
+    fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
+        if let (Some((_, tag)), Incoming::Complete(bytes)) = (Frame::plain(header), payload)
+            && self.try_recv_fast(id, tag, bytes)
         {
-            return Ok(Place::Done);
+            return Ok(Disposition::Done);
         }
-        self.handle_frame(id, header, payload)
+        self.dispatch_frame(id, header, payload)
     }
 
-    fn placed(&mut self, id: LinkId, landing: Landing) -> Result<(), Violation> {
+    fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
         let coming = self.link(id).ok_or(UNKNOWN_LINK)?.coming.take();
         match coming {
             Some(Coming::Receive { key, id: number, info, len }) => {
                 let who = self.sender(id);
                 if let Some(receive) = self.receives.remove(key) {
-                    self.finish_receive(receive, info, landing.take, len as u64, who);
+                    self.finish_receive(receive, info, target.take, len as u64, who);
                     self.arrived(id, number, info, len);
                 }
             }
-            Some(Coming::Unexpected { key }) => self.unexpected_is_here(id, key, landing.buffer),
+            Some(Coming::Unexpected { key }) => self.unexpected_is_here(id, key, target.buffer),
             Some(Coming::Data { key, len }) => {
                 if let Some(receive) = self.receives.get_mut(key) {
-                    receive.buffer = Some(landing.buffer);
+                    receive.buffer = Some(target.buffer);
                     self.data_is_here(key, len);
                 }
             }
@@ -66,7 +72,7 @@ impl<K: LockKind> Sink for Engine<K> {
         Ok(())
     }
 
-    fn sent(&mut self, link: LinkId, token: Token, buffer: Buffer) {
+    fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer) {
         let Some(send) = self.sends.get_mut(token.0 as usize) else { return };
         send.lent.buffer = Some(buffer);
         match send.stage {
@@ -85,33 +91,33 @@ impl<K: LockKind> Sink for Engine<K> {
                     link_state.data_queue.push_back(token.0);
                 }
                 // This message's next data frame, or the next message's.
-                self.list(link);
+                self.mark_pending(link);
             }
             SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
         }
     }
 
-    fn returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
+    fn handle_send_returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
         if let Some(send) = self.sends.get_mut(token.0 as usize) {
             send.lent.buffer = Some(buffer);
         }
     }
 
-    fn unplaced(&mut self, id: LinkId, landing: Landing) {
+    fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
         let coming = self.link(id).and_then(|link| link.coming.take());
         if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = coming
             && let Some(receive) = self.receives.get_mut(key)
         {
-            receive.buffer = Some(landing.buffer);
+            receive.buffer = Some(target.buffer);
         }
     }
 
-    fn spoiled(&mut self, id: LinkId, landing: Landing, why: Down) {
+    fn handle_recv_failed(&mut self, id: LinkId, target: RecvTarget, why: Down) {
         let coming = self.link(id).and_then(|link| link.coming.take());
         if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = coming
             && let Some(mut receive) = self.receives.remove(key)
         {
-            receive.buffer = Some(landing.buffer);
+            receive.buffer = Some(target.buffer);
             if let Some(Coming::Receive { id: number, .. }) = coming
                 && let Some(link) = self.link(id)
             {
@@ -127,21 +133,21 @@ impl<K: LockKind> Sink for Engine<K> {
         }
     }
 
-    fn unsent(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
+    fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
         if let Some(send) = self.sends.get_mut(token.0 as usize) {
             send.lent.buffer = Some(buffer);
             self.fail_send(token.0, &why);
         }
         // The next stream's turn.
-        self.list(link);
+        self.mark_pending(link);
     }
 
-    fn room(&mut self, link: LinkId) {
-        self.list(link);
+    fn handle_send_room(&mut self, link: LinkId) {
+        self.mark_pending(link);
     }
 
-    fn down(&mut self, link: LinkId, reason: Down) {
-        self.handle_down(link, reason);
+    fn handle_link_down(&mut self, link: LinkId, reason: Down) {
+        self.lose_link(link, reason);
     }
 }
 
@@ -149,7 +155,7 @@ impl<K: LockKind> Engine<K> {
     /// The common case in one piece: a short tagged message that is for the oldest posted receive and fits into it. False:
     /// something is not as usual, and nothing has happened.
     #[inline(always)]
-    fn take_at_once(&mut self, id: LinkId, tag: u64, bytes: &[u8]) -> bool {
+    fn try_recv_fast(&mut self, id: LinkId, tag: u64, bytes: &[u8]) -> bool {
         let cost = cost_of(bytes.len());
         if !self.av_is_known() || self.config.caps.contains(Caps::SOURCE_ERR) {
             return false;
@@ -164,28 +170,28 @@ impl<K: LockKind> Engine<K> {
             if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.credit.eager() {
                 return None;
             }
-            let grants = link.credit.pass(cost)?;
+            let grants = link.credit.take_consumed(cost)?;
             link.seq = link.seq.wrapping_add(1);
             span.write_at(0, bytes);
             queue.take_first();
-            let silent = receive.ticket.is_silent();
+            let suppress = receive.ticket.is_suppressed();
             let Completion { context, flags, .. } = receive.ticket.finish_here();
-            Some((grants, silent, context, flags))
+            Some((grants, suppress, context, flags))
         });
-        let Some((grants, silent, context, flags)) = ended else { return false };
+        let Some((grants, suppress, context, flags)) = ended else { return false };
         let src = self.told(src);
-        self.out.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, silent);
+        self.out.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, suppress);
         if grants {
-            self.grant(id);
+            self.grant_credits(id);
         }
         true
     }
 
     #[inline(never)]
-    fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
+    fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         match Frame::parse(header)? {
             Frame::Eager { id: number, info } => return self.handle_message(id, number, info, payload),
-            Frame::Data { token } => return self.handle_data(id, token, payload),
+            Frame::Data { token } => return self.receive_data(id, token, payload),
             _ if !payload.is_empty() => return Err(Violation("a control frame has a payload")),
             Frame::Rts { id: number, len, info } => self.handle_rts(id, number, len, info)?,
             Frame::Cts { id: number, token, len } => self.handle_cts(id, number, token, len)?,
@@ -193,14 +199,14 @@ impl<K: LockKind> Engine<K> {
                 let link = self.link(id).ok_or(UNKNOWN_LINK)?;
                 link.out = link.out.saturating_add(bytes);
                 link.said_blocked = false;
-                self.list(id);
+                self.mark_pending(id);
             }
             Frame::Ack { id: number } => self.handle_ack(id, number)?,
             Frame::Bye => self.link(id).ok_or(UNKNOWN_LINK)?.bye = true,
             Frame::Blocked { bytes } => self.handle_blocked(id, bytes),
             Frame::Arrived { count } => self.handle_arrived(id, count)?,
         }
-        Ok(Place::Done)
+        Ok(Disposition::Done)
     }
 
     /// The sender on a link, as the address vector knows it.
@@ -221,11 +227,11 @@ impl<K: LockKind> Engine<K> {
         id: LinkId,
         number: u32,
         info: MessageInfo,
-        payload: Arriving<'_>,
-    ) -> Result<Place, Violation> {
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
         let len = payload.len();
         let link = self.link(id).ok_or(UNKNOWN_LINK)?;
-        link.credit.charge(cost_of(len))?;
+        link.credit.take_rx(cost_of(len))?;
         if len > link.credit.eager() {
             return Err(Violation("a message is longer than may come unasked"));
         }
@@ -236,24 +242,24 @@ impl<K: LockKind> Engine<K> {
             return Ok(self.keep_unexpected(id, number, info, payload, sender));
         };
         match payload {
-            Arriving::Here(bytes) => {
+            Incoming::Complete(bytes) => {
                 if let Some(mut receive) = self.receives.remove(found) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
                     let who = self.sender(id);
                     self.finish_receive(receive, info, placed, len as u64, who);
                 }
                 self.arrived(id, number, info, len);
-                Ok(Place::Done)
+                Ok(Disposition::Done)
             }
-            Arriving::Coming(_) => {
-                let Some(receive) = self.receives.get_mut(found) else { return Ok(Place::Done) };
+            Incoming::Streaming(_) => {
+                let Some(receive) = self.receives.get_mut(found) else { return Ok(Disposition::Done) };
                 receive.stage = ReceiveStage::Arriving { link: id };
                 let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
                 if let Some(link) = self.link(id) {
                     link.coming = Some(Coming::Receive { key: found, id: number, info, len });
                 }
                 let take = len.min(buffer.len());
-                Ok(Place::Into(Landing { buffer, at: 0, take }))
+                Ok(Disposition::Into(RecvTarget { buffer, at: 0, take }))
             }
         }
     }
@@ -320,14 +326,14 @@ impl<K: LockKind> Engine<K> {
         });
         link.control.extend(done.iter().map(|id| Frame::Ack { id: *id }));
         if !done.is_empty() {
-            self.list(id);
+            self.mark_pending(id);
         }
     }
 
     /// A message is in its receive, whole: credit and acknowledgements.
     #[inline]
     fn arrived(&mut self, id: LinkId, number: u32, info: MessageInfo, len: usize) {
-        self.give_back(Some(id), cost_of(len));
+        self.return_credits(Some(id), cost_of(len));
         self.reached(id, number, info, AckMode::Match);
     }
 
@@ -349,7 +355,7 @@ impl<K: LockKind> Engine<K> {
             return self.answer_fences(id);
         }
         link.control.push_back(Frame::Ack { id: number });
-        self.list(id);
+        self.mark_pending(id);
     }
 
     /// The peer is to hear that a message has arrived: soon, with others.
@@ -357,7 +363,7 @@ impl<K: LockKind> Engine<K> {
         let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
         link.arrived += 1;
         if link.arrived >= ARRIVALS {
-            self.list(id);
+            self.mark_pending(id);
         } else if !core::mem::replace(&mut link.lazy, true) {
             self.lazy.push(id);
             self.work.add(Work::DEFERRED);
@@ -370,7 +376,7 @@ impl<K: LockKind> Engine<K> {
         while let Some(id) = self.lazy.pop() {
             if let Some(link) = self.link(id) {
                 link.lazy = false;
-                self.list(id);
+                self.mark_pending(id);
             }
         }
     }
@@ -380,24 +386,24 @@ impl<K: LockKind> Engine<K> {
         id: LinkId,
         number: u32,
         info: MessageInfo,
-        payload: Arriving<'_>,
+        payload: Incoming<'_>,
         sender: (PeerId, u32),
-    ) -> Place {
+    ) -> Disposition {
         if self.phase == Phase::Closing {
             // Nobody will receive it; reading on lets the peer's bye through.
-            return Place::Done;
+            return Disposition::Done;
         }
         let len = payload.len();
         let (body, place) = match payload {
-            Arriving::Here(bytes) => {
+            Incoming::Complete(bytes) => {
                 if info.ack != AckMode::Match {
                     self.reached(id, number, info, AckMode::Delivery);
                 }
-                (Body::Here(Kept::new(bytes)), Place::Done)
+                (Body::Here(Kept::new(bytes)), Disposition::Done)
             }
-            Arriving::Coming(_) => {
-                let landing = Landing { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len };
-                (Body::Coming { claimed: None }, Place::Into(landing))
+            Incoming::Streaming(_) => {
+                let target = RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len };
+                (Body::Coming { claimed: None }, Disposition::Into(target))
             }
         };
         let coming = matches!(body, Body::Coming { .. });
@@ -453,7 +459,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn handle_rts(&mut self, id: LinkId, number: u32, len: u64, info: MessageInfo) -> Result<(), Violation> {
-        self.link(id).ok_or(UNKNOWN_LINK)?.credit.charge(OVERHEAD)?;
+        self.link(id).ok_or(UNKNOWN_LINK)?.credit.take_rx(OVERHEAD)?;
         if self.phase == Phase::Closing {
             return Ok(());
         }
@@ -484,9 +490,9 @@ impl<K: LockKind> Engine<K> {
         entry.stage = ReceiveStage::Rendezvous(Box::new(rendezvous));
         if let Some(link) = self.link(id) {
             link.control.push_back(Frame::Cts { id: number, token: receive, len: want as u64 });
-            self.list(id);
+            self.mark_pending(id);
         }
-        self.give_back(Some(id), OVERHEAD);
+        self.return_credits(Some(id), OVERHEAD);
         if want == 0 {
             self.rendezvous_done(receive);
         }
@@ -505,10 +511,10 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    fn handle_data(&mut self, id: LinkId, token: u32, payload: Arriving<'_>) -> Result<Place, Violation> {
+    fn receive_data(&mut self, id: LinkId, token: u32, payload: Incoming<'_>) -> Result<Disposition, Violation> {
         const STRAY: Violation = Violation("data of a message that was not asked for");
         if self.is_ending() {
-            return Ok(Place::Done);
+            return Ok(Disposition::Done);
         }
         let receive = self.receives.get_mut(token).ok_or(STRAY)?;
         let (at, want) = match &receive.stage {
@@ -520,17 +526,17 @@ impl<K: LockKind> Engine<K> {
             return Err(Violation("data does not fit its message"));
         }
         match payload {
-            Arriving::Here(bytes) => {
+            Incoming::Complete(bytes) => {
                 if let Some(buffer) = &mut receive.buffer {
                     buffer.write_at(at, bytes);
                 }
                 self.data_is_here(token, len);
-                Ok(Place::Done)
+                Ok(Disposition::Done)
             }
-            Arriving::Coming(_) => {
+            Incoming::Streaming(_) => {
                 let buffer = receive.buffer.take().ok_or(STRAY)?;
                 self.link(id).ok_or(UNKNOWN_LINK)?.coming = Some(Coming::Data { key: token, len });
-                Ok(Place::Into(Landing { buffer, at, take: len }))
+                Ok(Disposition::Into(RecvTarget { buffer, at, take: len }))
             }
         }
     }
@@ -555,7 +561,7 @@ impl<K: LockKind> Engine<K> {
         }
         self.passed(id, seq, AckMode::Delivery);
         if let Some(receive) = claimed {
-            self.give(receive, key);
+            self.deliver_unexpected(receive, key);
         }
     }
 
@@ -579,7 +585,7 @@ impl<K: LockKind> Engine<K> {
             self.data_is_sent(number, id);
         } else {
             self.link(id).ok_or(UNKNOWN_LINK)?.data_queue.push_back(number);
-            self.list(id);
+            self.mark_pending(id);
         }
         Ok(())
     }
@@ -630,7 +636,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Matches the messages that wait with receives that they may fit now, each where it stands.
     #[cold]
-    pub(super) fn match_again(&mut self, queue: QueueKind) {
+    pub(super) fn rematch(&mut self, queue: QueueKind) {
         if self.match_queues[queue].posted_len() == 0 {
             return;
         }
@@ -640,13 +646,13 @@ impl<K: LockKind> Engine<K> {
             let (tag, peer, total) = (message.info().tag.unwrap_or(0), message.peer, message.total());
             if let Some(receive) = self.match_posted(queue, tag, peer, total) {
                 self.match_queues[queue].drop_unexpected(key);
-                self.give(receive, key);
+                self.deliver_unexpected(receive, key);
             }
         }
     }
 
     /// Gives an unexpected message to a receive, both out of the matcher already.
-    pub(super) fn give(&mut self, receive: u32, message: u32) {
+    pub(super) fn deliver_unexpected(&mut self, receive: u32, message: u32) {
         let Some(entry) = self.unexpected.get_mut(message) else { return };
         let link = entry.link();
         if let Body::Coming { claimed } = &mut entry.body {
@@ -671,7 +677,7 @@ impl<K: LockKind> Engine<K> {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
                     self.finish_receive(receive, info, placed, u64::from(entry.len), who);
                 }
-                self.give_back(link, cost_of(entry.len as usize));
+                self.return_credits(link, cost_of(entry.len as usize));
                 if let Some(link) = link {
                     self.passed(link, seq, AckMode::Match);
                     if info.ack == AckMode::Match {

@@ -4,7 +4,7 @@
 
 use super::engine::{Engine, Work};
 use super::state::PeerId;
-use crate::matching::Source;
+use crate::match_queue::Source;
 use crate::transport::{Down, LinkId};
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Cause, Errno};
@@ -117,7 +117,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn relieve(&mut self, id: LinkId, is_wanted: bool) -> Relief {
-        self.grant(id);
+        self.grant_credits(id);
         let Some(Some(link)) = self.links.get_mut(id.index()) else { return Relief::Waits };
         let Some(need) = link.blocked else { return Relief::Waits };
         if link.credit.promised() < need {
@@ -134,7 +134,7 @@ impl<K: LockKind> Engine<K> {
         link.blocked = None;
         link.credit.set_prompt(false);
         self.unblock(id);
-        self.list(id);
+        self.mark_pending(id);
         Relief::Granted
     }
 

@@ -5,7 +5,7 @@
 //! what was added to it.
 
 use crate::frame::{MOST_EAGER, Violation};
-use crate::hello::Grant;
+use crate::hello::Credits;
 use ofi_sync::account::Account;
 
 /// What a message costs besides its bytes: at least what the entry takes that holds it.
@@ -36,11 +36,11 @@ const fn size(bytes: u64) -> usize {
 
 /// What a peer may send on a link.
 #[derive(Debug)]
-pub(super) struct Inbound {
+pub(super) struct RxCredits {
     /// What it may still send.
     left: u64,
     /// Consumed, and not returned yet.
-    owed: u64,
+    unreturned: u64,
     /// It is time to return what is owed when there is so much of it.
     return_at: u64,
     /// To be granted by the next frame that says so.
@@ -55,7 +55,7 @@ pub(super) struct Inbound {
     eager: u32,
 }
 
-impl Inbound {
+impl RxCredits {
     /// A window as large as the account allows.
     pub(super) fn open(account: &Account) -> Self {
         // Half of the account is for windows, so that the other half is there for who needs more.
@@ -65,17 +65,26 @@ impl Inbound {
         let window = GUARANTEED + shared;
         let eager = (window / 4).clamp(LEAST_EAGER, MOST_EAGER as u64);
         let eager = u32::try_from(eager).unwrap_or(u32::MAX);
-        Self { left: window, owed: 0, return_at: window / 2, due: 0, window, extra: 0, prompt: false, eager }
+        Self { left: window, unreturned: 0, return_at: window / 2, due: 0, window, extra: 0, prompt: false, eager }
     }
 
     /// Nothing may come.
     pub(super) const fn none() -> Self {
-        Self { left: 0, owed: 0, return_at: u64::MAX, due: 0, window: GUARANTEED, extra: 0, prompt: false, eager: 0 }
+        Self {
+            left: 0,
+            unreturned: 0,
+            return_at: u64::MAX,
+            due: 0,
+            window: GUARANTEED,
+            extra: 0,
+            prompt: false,
+            eager: 0,
+        }
     }
 
     /// What to tell the peer of it in the hello.
-    pub(super) const fn grant(&self) -> Grant {
-        Grant { bytes: self.window, eager: self.eager }
+    pub(super) const fn grant(&self) -> Credits {
+        Credits { bytes: self.window, eager: self.eager }
     }
 
     /// The longest message that may come unasked, in bytes.
@@ -86,7 +95,7 @@ impl Inbound {
 
     /// The peer sent a message of that cost.
     #[inline]
-    pub(super) const fn charge(&mut self, cost: u64) -> Result<(), Violation> {
+    pub(super) const fn take_rx(&mut self, cost: u64) -> Result<(), Violation> {
         if self.left < cost {
             return Err(Violation("the peer sent more than it was granted"));
         }
@@ -97,27 +106,27 @@ impl Inbound {
     /// A message of that cost has been consumed. True if it is time for [`Self::settle`].
     #[inline]
     pub(super) const fn consumed(&mut self, cost: u64) -> bool {
-        self.owed += cost;
-        self.owed >= self.return_at
+        self.unreturned += cost;
+        self.unreturned >= self.return_at
     }
 
     /// Both in one, for a message that is consumed as it comes. None if it was not granted, and then nothing has happened.
     #[inline(always)]
-    pub(super) fn pass(&mut self, cost: u64) -> Option<bool> {
-        self.charge(cost).ok()?;
+    pub(super) fn take_consumed(&mut self, cost: u64) -> Option<bool> {
+        self.take_rx(cost).ok()?;
         Some(self.consumed(cost))
     }
 
     /// What was consumed is given back: to the account first, then to the peer. Returns what the account got.
     pub(super) fn settle(&mut self, account: &Account) -> u64 {
-        let freed = self.extra.min(self.owed);
+        let freed = self.extra.min(self.unreturned);
         if freed > 0 {
             account.release(size(freed));
             self.extra -= freed;
-            self.owed -= freed;
+            self.unreturned -= freed;
             self.set_return();
         }
-        self.due += core::mem::take(&mut self.owed);
+        self.due += core::mem::take(&mut self.unreturned);
         freed
     }
 
@@ -179,21 +188,21 @@ mod tests {
 
     #[test]
     fn a_peer_that_sends_more_than_granted_is_noticed() {
-        let mut credit = Inbound::open(&Account::new(0));
-        assert_eq!(credit.grant(), Grant { bytes: GUARANTEED, eager: 32 << 10 });
-        assert!(credit.charge(GUARANTEED - 1).is_ok());
-        assert!(credit.charge(2).is_err());
-        assert!(credit.charge(1).is_ok());
-        assert!(credit.pass(1).is_none());
+        let mut credit = RxCredits::open(&Account::new(0));
+        assert_eq!(credit.grant(), Credits { bytes: GUARANTEED, eager: 32 << 10 });
+        assert!(credit.take_rx(GUARANTEED - 1).is_ok());
+        assert!(credit.take_rx(2).is_err());
+        assert!(credit.take_rx(1).is_ok());
+        assert!(credit.take_consumed(1).is_none());
     }
 
     #[test]
     fn what_was_consumed_is_returned_by_halves() {
         let account = Account::new(LIMIT);
-        let mut credit = Inbound::open(&account);
+        let mut credit = RxCredits::open(&account);
         let half = credit.grant().bytes / 2;
-        assert_eq!(credit.pass(half - 1), Some(false));
-        assert_eq!(credit.pass(1), Some(true));
+        assert_eq!(credit.take_consumed(half - 1), Some(false));
+        assert_eq!(credit.take_consumed(1), Some(true));
         assert_eq!(credit.settle(&account), 0);
         assert_eq!((credit.left, credit.promised()), (credit.window - half, credit.window));
         assert_eq!(credit.take_due(), half);
@@ -204,7 +213,7 @@ mod tests {
     #[test]
     fn the_first_links_get_wide_windows_and_all_of_them_a_guaranteed_one() {
         let account = Account::new(LIMIT);
-        let links: Vec<Inbound> = (0..2000).map(|_| Inbound::open(&account)).collect();
+        let links: Vec<RxCredits> = (0..2000).map(|_| RxCredits::open(&account)).collect();
         assert!(links.iter().take(32).all(|link| link.window == GUARANTEED + MOST_SHARED && link.eager == 256 << 10));
         assert!(links.iter().all(|link| link.window >= GUARANTEED && u64::from(link.eager) * 2 <= link.window));
         assert!(account.used() <= LIMIT / 2, "half is left for who needs more");
@@ -215,10 +224,10 @@ mod tests {
     #[test]
     fn a_link_gets_more_until_the_account_is_full() {
         let account = Account::new(4 << 20);
-        let mut credit = Inbound::open(&account);
+        let mut credit = RxCredits::open(&account);
         let mut sent = 0;
         loop {
-            while credit.charge(1000).is_ok() {
+            while credit.take_rx(1000).is_ok() {
                 sent += 1000;
             }
             if !credit.extend(1000, &account) {
@@ -243,11 +252,11 @@ mod tests {
         #[test]
         fn nothing_is_lost(steps in proptest::collection::vec((0u8..5, 1u64..100_000), 0..200)) {
             let account = Account::new(1 << 20);
-            let mut credit = Inbound::open(&account);
+            let mut credit = RxCredits::open(&account);
             let mut held = 0;
             for (what, bytes) in steps {
                 match what {
-                    0 => if credit.charge(bytes).is_ok() { held += bytes },
+                    0 => if credit.take_rx(bytes).is_ok() { held += bytes },
                     1 => {
                         let part = bytes.min(held);
                         held -= part;
@@ -259,7 +268,7 @@ mod tests {
                     3 => { credit.take_due(); }
                     _ => { credit.settle(&account); }
                 }
-                prop_assert_eq!(credit.left + credit.owed + credit.due + held, credit.window + credit.extra);
+                prop_assert_eq!(credit.left + credit.unreturned + credit.due + held, credit.window + credit.extra);
                 prop_assert_eq!(account.used() as u64, credit.window - GUARANTEED + credit.extra);
                 prop_assert!(account.used() <= account.limit());
             }

@@ -3,15 +3,15 @@
 
 use super::credit::cost_of;
 use super::state::{
-    Claim, Config, Link, MIN_MULTI_RECV, Multi, Outgoing, PEER_COST, Peer, PeerId, PeerState, Receive, ReceiveStage,
-    Role, Sender, Unexpected,
+    Claim, Config, Link, MIN_MULTI_RECV, MultiRecv, Outgoing, PEER_COST, Peer, PeerId, PeerState, Receive,
+    ReceiveStage, Role, Sender, Unexpected,
 };
 use crate::av::AddressVector;
 use crate::eq::{Event, EventKind, EventQueue, Owner};
 use crate::frame::MessageInfo;
 use crate::hash::HashMap;
-use crate::matching::{MatchQueue, MatchQueues, QueueKind};
-use crate::outlets::Outlets;
+use crate::match_queue::{MatchQueue, MatchQueues, QueueKind};
+use crate::sinks::CompletionSinks;
 use crate::table::Table;
 use crate::transport::{Down, LinkId};
 use ofi_core::log::{self, Level, Subsystem};
@@ -41,7 +41,7 @@ pub(super) struct Work(u8);
 
 impl Work {
     /// Links are listed, or blocked ones may get more.
-    pub(super) const LISTED: Self = Self(1);
+    pub(super) const PENDING: Self = Self(1);
     /// [`Engine::tick`] has something to do, now or when it is due.
     pub(super) const STIRRED: Self = Self(2);
     /// Something is put off until there is nothing more to read, or for so many polls: [`Engine::see_to_deferred`].
@@ -89,7 +89,7 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) match_queues: MatchQueues,
     pub(super) receives: Table<Receive>,
     /// Buffers for several messages.
-    pub(super) multis: Slab<Multi>,
+    pub(super) multi_recvs: Slab<MultiRecv>,
     pub(super) min_multi_recv: usize,
     pub(super) unexpected: Table<Unexpected>,
     /// Messages that peeks reserved.
@@ -106,12 +106,12 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) losses: log::Repeated,
     /// Connections begun.
     pub(super) attempts: u64,
-    pub(super) out: Outlets<K>,
+    pub(super) out: CompletionSinks<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     /// Links with control frames, credit or data to send.
     pub(super) todo: Vec<LinkId>,
     /// Links that the transport is to drop.
-    pub(super) abandoned: Vec<(LinkId, Option<Down>)>,
+    pub(super) aborted: Vec<(LinkId, Option<Down>)>,
     /// Links of which the peer hears what has arrived when there is nothing more to read.
     pub(super) lazy: Vec<LinkId>,
     /// Links whose peers have no credit for what they want to send next.
@@ -150,7 +150,7 @@ impl<K: LockKind> Engine<K> {
             awaits: false,
             match_queues: MatchQueues::default(),
             receives: Table::new(),
-            multis: Slab::new(),
+            multi_recvs: Slab::new(),
             min_multi_recv: MIN_MULTI_RECV,
             unexpected: Table::new(),
             claims: Vec::new(),
@@ -161,10 +161,10 @@ impl<K: LockKind> Engine<K> {
             cut: false,
             losses: log::Repeated::default(),
             attempts: 0,
-            out: Outlets::default(),
+            out: CompletionSinks::default(),
             eq: None,
             todo: Vec::new(),
-            abandoned: Vec::new(),
+            aborted: Vec::new(),
             lazy: Vec::new(),
             blocked: Vec::new(),
             freed: false,
@@ -175,8 +175,8 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// Whether links are listed that something is to be done for.
-    pub(super) fn is_listed(&self) -> bool {
-        !self.todo.is_empty() || !self.abandoned.is_empty() || self.freed && !self.blocked.is_empty()
+    pub(super) fn is_pending(&self) -> bool {
+        !self.todo.is_empty() || !self.aborted.is_empty() || self.freed && !self.blocked.is_empty()
     }
 
     /// Sends deferred acknowledgements of arrival, and looks for room in the account. Runs after an idle poll, and after
@@ -201,9 +201,9 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// Has the transport drop a link, which ends for that reason if there is one.
-    pub(super) fn abandon(&mut self, id: LinkId, why: Option<Down>) {
-        self.abandoned.push((id, why));
-        self.work.add(Work::LISTED);
+    pub(super) fn abort_link(&mut self, id: LinkId, why: Option<Down>) {
+        self.aborted.push((id, why));
+        self.work.add(Work::PENDING);
     }
 
     /// [`Self::tick`] has something to do.
@@ -215,7 +215,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) const fn note_freed(&mut self) {
         self.freed = true;
         if !self.blocked.is_empty() {
-            self.work.add(Work::LISTED);
+            self.work.add(Work::PENDING);
         }
     }
 
@@ -273,13 +273,13 @@ impl<K: LockKind> Engine<K> {
 
     /// Puts a link on the list of those with something to send.
     #[inline]
-    pub(super) fn list(&mut self, id: LinkId) {
+    pub(super) fn mark_pending(&mut self, id: LinkId) {
         if let Some(Some(link)) = self.links.get_mut(id.index())
-            && !link.listed
+            && !link.pending
         {
-            link.listed = true;
+            link.pending = true;
             self.todo.push(id);
-            self.work.add(Work::LISTED);
+            self.work.add(Work::PENDING);
         }
     }
 
@@ -427,7 +427,7 @@ impl<K: LockKind> Engine<K> {
             let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
             self.match_queues[at] = queue;
             if resolved {
-                self.match_again(at);
+                self.rematch(at);
                 // They may be what a peer has no credit for.
                 self.note_freed();
             }
@@ -466,10 +466,10 @@ impl<K: LockKind> Engine<K> {
     /// Ends a send that succeeded.
     pub(super) fn finish_send(&mut self, key: u32) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
-        let silent = send.lent.ticket.is_silent();
+        let suppress = send.lent.ticket.is_suppressed();
         self.after_fence(send.peer, send.fenced);
         let completion = send.lent.finish();
-        self.out.sent(completion, silent);
+        self.out.sent(completion, suppress);
     }
 
     /// A send has ended: one behind a fence may be next.
@@ -480,7 +480,7 @@ impl<K: LockKind> Engine<K> {
         if fences > 0
             && let Some(PeerState::Open(id)) = self.peers.get(peer).map(|peer| peer.state)
         {
-            self.list(id);
+            self.mark_pending(id);
         }
     }
 
@@ -522,16 +522,16 @@ impl<K: LockKind> Engine<K> {
         total: u64,
         who: Sender,
     ) {
-        let silent = receive.ticket.is_silent();
+        let suppress = receive.ticket.is_suppressed();
         let mut completion = receive.ticket.finish();
         completion.len = placed;
         completion.src = self.told(who.src);
         let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
         match receive.role {
-            Role::Plain | Role::Multi(_) => {}
+            Role::Plain | Role::MultiRecv(_) => {}
             Role::Part { parent, base } => {
                 completion.buf = base;
-                if self.part_is_done(parent, silent && cut == 0) {
+                if self.part_is_done(parent, suppress && cut == 0) {
                     completion.flags |= OpFlags::MULTI_RECV;
                 }
             }
@@ -556,7 +556,7 @@ impl<K: LockKind> Engine<K> {
             let why = Down::new(Cause::UnknownSender, Errno::EADDRNOTAVAIL, Cause::UnknownSender.text());
             self.out.receive_failed(Failure { sender: Some(*sender), ..failure(completion, &why, 0) });
         } else {
-            self.out.received(completion, silent);
+            self.out.received(completion, suppress);
         }
     }
 
@@ -582,14 +582,14 @@ impl<K: LockKind> Engine<K> {
 
     /// A message has been consumed: its credit goes back to its link, or to the account if that is gone.
     #[inline]
-    pub(super) fn give_back(&mut self, link: Option<LinkId>, cost: u64) {
+    pub(super) fn return_credits(&mut self, link: Option<LinkId>, cost: u64) {
         match link {
             Some(id) => {
                 if let Some(link) = self.link(id)
                     && link.credit.consumed(cost)
                 {
                     let waits = link.blocked.is_some();
-                    self.grant(id);
+                    self.grant_credits(id);
                     if waits {
                         self.note_freed();
                     }
@@ -604,11 +604,11 @@ impl<K: LockKind> Engine<K> {
 
     /// Grants the peer of a link again what was consumed.
     #[cold]
-    pub(super) fn grant(&mut self, id: LinkId) {
+    pub(super) fn grant_credits(&mut self, id: LinkId) {
         if let Some(Some(link)) = self.links.get_mut(id.index()) {
             let freed = link.credit.settle(&self.config.account) > 0;
             if link.credit.is_due() {
-                self.list(id);
+                self.mark_pending(id);
             }
             if freed {
                 self.note_freed();
@@ -643,7 +643,7 @@ impl<K: LockKind> Engine<K> {
                 peer.waiting.retain(|waiting| *waiting != key);
                 if let PeerState::Open(link) = peer.state {
                     // There may be credit for the one behind it.
-                    self.list(link);
+                    self.mark_pending(link);
                 }
             }
             self.fail_send(key, &why);
@@ -653,8 +653,8 @@ impl<K: LockKind> Engine<K> {
 
     /// What nobody would come back to if this endpoint were left alone now, if there is anything: for checks.
     pub(super) fn left_undone(&self, mut is_backed_up: impl FnMut(LinkId) -> bool) -> Option<String> {
-        if self.work.has(Work::LISTED) || self.is_listed() {
-            return Some(format!("links are listed: {:?}, {:?}", self.todo, self.abandoned));
+        if self.work.has(Work::PENDING) || self.is_pending() {
+            return Some(format!("links are listed: {:?}, {:?}", self.todo, self.aborted));
         }
         if !self.lazy.is_empty() {
             return Some(format!("arrivals are to be told on {:?}", self.lazy));
@@ -738,7 +738,7 @@ impl<K: LockKind> Engine<K> {
         for receive in self.receives.take_all() {
             receive.ticket.discard();
         }
-        self.multis.clear();
+        self.multi_recvs.clear();
         self.claims.clear();
         for message in self.unexpected.take_all().filter(|message| message.link().is_none()) {
             self.config.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));

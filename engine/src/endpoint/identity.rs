@@ -3,11 +3,11 @@
 //! is something to send to the owner of the name: the owner is then asked whether it made that connection, by a random
 //! number that only the connection's two ends know.
 
-use super::credit::Inbound;
+use super::credit::RxCredits;
 use super::engine::{Engine, Phase};
 use super::state::{Link, PeerId, PeerState, Purpose, Yielding};
-use crate::hello::{EndpointKind, Grant, Handshake, Hello, MAX_USER_DATA};
-use crate::matching::QueueKind;
+use crate::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
+use crate::match_queue::QueueKind;
 use crate::transport::{Down, LinkId, Transport, Verdict};
 use core::net::SocketAddr;
 use ofi_core::error::Result;
@@ -15,7 +15,7 @@ use ofi_core::{Addr, Cause, Errno};
 use ofi_sync::lock::LockKind;
 
 /// A hello that refuses grants nothing.
-const NOTHING: Grant = Grant { bytes: 0, eager: 0 };
+const NOTHING: Credits = Credits { bytes: 0, eager: 0 };
 /// Bytes of a connection's random number.
 const COOKIE: usize = 16;
 /// Claims to one name that are remembered: as many as the owner can be asked about at once.
@@ -25,7 +25,7 @@ pub(super) const MOST_QUESTIONS: u8 = 3;
 
 impl<K: LockKind> Engine<K> {
     /// A peer asks for a link.
-    pub(super) fn handle_incoming(
+    pub(super) fn answer_connect_request(
         &mut self,
         id: LinkId,
         hello: &[u8],
@@ -100,19 +100,19 @@ impl<K: LockKind> Engine<K> {
         let verdict = self.accept_link(id, peer, hello, from, Purpose::Carry);
         if !to_self {
             self.set_state(peer, PeerState::Open(id));
-            self.list(id);
+            self.mark_pending(id);
         }
         verdict
     }
 
     fn accept_link(&mut self, id: LinkId, peer: PeerId, hello: &Hello, from: &Addr, purpose: Purpose) -> Verdict {
-        let credit = Inbound::open(&self.config.account);
+        let credit = RxCredits::open(&self.config.account);
         let grant = credit.grant();
         let mut link = Link::new(peer, credit, hello.cookie, false);
         link.purpose = purpose;
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.granted_by_peer(hello.grant);
+        link.granted_by_peer(hello.credits);
         link.remote = Some(*from);
         self.add_link(id, link);
         Verdict::Accept(self.hello(Handshake::Accept, hello.cookie, grant, Vec::new()).encode())
@@ -123,7 +123,7 @@ impl<K: LockKind> Engine<K> {
         let peer = self.add_peer(None);
         let verdict = self.accept_link(id, peer, hello, from, Purpose::Unproven(name));
         self.set_state(peer, PeerState::Open(id));
-        self.list(id);
+        self.mark_pending(id);
         // One claim per host: a host that makes more replaces its own.
         let host = from.socket().ip();
         self.drop_claims(name, |_, link| link.remote.is_some_and(|remote| remote.socket().ip() == host));
@@ -189,7 +189,7 @@ impl<K: LockKind> Engine<K> {
                 }
                 // Theirs is used; what waits moves to it.
                 self.remove_link(mine);
-                self.abandon(mine, None);
+                self.abort_link(mine, None);
             }
             PeerState::Open(old) => {
                 let stale = self.link(old).map(|link| (link.nonce, link.attempt));
@@ -206,7 +206,7 @@ impl<K: LockKind> Engine<K> {
                 let why = Down::new(cause, Errno::ECONNRESET, format!("{name}: {what} from {from}"));
                 // What waits was for the old one; what is with the transport fails when that has let go of it.
                 self.fail_waiting(peer, &why);
-                self.abandon(old, Some(why));
+                self.abort_link(old, Some(why));
             }
             PeerState::Idle | PeerState::Yielding(_) => {}
         }
@@ -228,7 +228,7 @@ impl<K: LockKind> Engine<K> {
                 cookies.extend(link.cookie);
             }
         }
-        let mut link = Link::new(peer, Inbound::none(), [0; COOKIE], true);
+        let mut link = Link::new(peer, RxCredits::none(), [0; COOKIE], true);
         link.purpose = Purpose::Verify(before + 1);
         let hello = self.hello(Handshake::Verify, [0; COOKIE], NOTHING, cookies);
         self.begin_link(transport, link, hello)
@@ -244,7 +244,7 @@ impl<K: LockKind> Engine<K> {
         let is_meant = |link: &Link| link.asked && Some(link.cookie) == cookie;
         let own = claims.into_iter().find(|claim| self.link(*claim).is_some_and(|link| is_meant(link)));
         if let Some(own) = own {
-            self.adopt(own, peer);
+            self.take_over_link(own, peer);
         }
         // The others stay what they are: links without a source.
         self.drop_claims(name, |_, link| link.asked);
@@ -252,7 +252,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// A link is that of a peer after all.
-    fn adopt(&mut self, id: LinkId, peer: PeerId) {
+    fn take_over_link(&mut self, id: LinkId, peer: PeerId) {
         let handle = self.handle_of(peer);
         let Some(link) = self.link(id) else { return };
         let before = core::mem::replace(&mut link.peer, peer);
@@ -273,9 +273,9 @@ impl<K: LockKind> Engine<K> {
         drop(self.peers.remove(before));
         for queue in QueueKind::ALL {
             self.match_queues[queue].merge(before, peer);
-            self.match_again(queue);
+            self.rematch(queue);
         }
-        self.list(id);
+        self.mark_pending(id);
         // Receives for the peer may be what it has no credit for.
         self.note_freed();
     }

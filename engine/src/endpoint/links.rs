@@ -1,7 +1,7 @@
 //! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing. Who a peer
 //! is, is in `identity.rs`.
 
-use super::credit::{Inbound, cost_of};
+use super::credit::{RxCredits, cost_of};
 use super::engine::{Engine, NO_PEER, Phase, Work};
 use super::identity::MOST_QUESTIONS;
 use super::state::{
@@ -9,19 +9,19 @@ use super::state::{
 };
 use crate::eq::EventKind;
 use crate::frame::Frame;
-use crate::hello::{EndpointKind, Grant, Handshake, Hello};
-use crate::matching::QueueKind;
-use crate::outlets::Outlets;
-use crate::transport::{Asked, Down, Finish, LinkId, Submitted, Transport, Urgency};
+use crate::hello::{Credits, EndpointKind, Handshake, Hello};
+use crate::match_queue::QueueKind;
+use crate::sinks::CompletionSinks;
+use crate::transport::{ConnectRequest, Down, LinkId, ShutdownState, Submitted, Transport, Urgency};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Engine<K> {
-    pub(super) fn hello(&self, handshake: Handshake, cookie: [u8; 16], grant: Grant, data: Vec<u8>) -> Hello {
+    pub(super) fn hello(&self, handshake: Handshake, cookie: [u8; 16], credits: Credits, data: Vec<u8>) -> Hello {
         let Config { kind, nonce, .. } = self.config;
-        Hello { handshake: handshake, kind, nonce, attempt: self.attempts, cookie, grant, name: None, data }
+        Hello { handshake, kind, nonce, attempt: self.attempts, cookie, credits, name: None, data }
     }
 
     /// Connects to a peer that sends wait for; they fail if that cannot even begin. Where a link claims the peer's name, the
@@ -41,7 +41,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Connects to a peer.
     pub(super) fn connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, data: Vec<u8>) -> Result<()> {
-        let credit = Inbound::open(&self.config.account);
+        let credit = RxCredits::open(&self.config.account);
         let grant = credit.grant();
         let cookie = transport.random();
         let link = Link::new(peer, credit, cookie, true);
@@ -90,7 +90,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     /// The peer answered.
-    pub(super) fn handle_answer(&mut self, id: LinkId, hello: &[u8]) -> core::result::Result<(), Down> {
+    pub(super) fn finish_connect(&mut self, id: LinkId, hello: &[u8]) -> core::result::Result<(), Down> {
         let (remote, purpose) = self.link(id).map_or((None, Purpose::Carry), |link| (link.remote, link.purpose));
         let to = || remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
         let hello = Hello::parse(hello).map_err(|violation| {
@@ -139,10 +139,10 @@ impl<K: LockKind> Engine<K> {
         };
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.granted_by_peer(hello.grant);
+        link.granted_by_peer(hello.credits);
         let peer = link.peer;
         self.set_state(peer, PeerState::Open(id));
-        self.list(id);
+        self.mark_pending(id);
         if matches!(self.config.kind, EndpointKind::Msg) {
             self.phase = Phase::Enabled;
             self.event(EventKind::Connected(hello.data));
@@ -155,13 +155,13 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn accept<T: Transport>(
         &mut self,
         transport: &mut T,
-        asked: Asked<T::Request>,
+        asked: ConnectRequest<T::Request>,
         data: Vec<u8>,
     ) -> Result<()> {
         let hello = Hello::parse(&asked.hello).map_err(|violation| Error::new(Errno::EPROTO, violation.0))?;
-        let credit = Inbound::open(&self.config.account);
+        let credit = RxCredits::open(&self.config.account);
         let answer = self.hello(Handshake::Accept, hello.cookie, credit.grant(), data);
-        let id = match transport.adopt(asked.request, &answer.encode()) {
+        let id = match transport.accept(asked.request, &answer.encode()) {
             Ok(id) => id,
             Err(error) => {
                 credit.close(&self.config.account);
@@ -172,20 +172,20 @@ impl<K: LockKind> Engine<K> {
         let mut link = Link::new(peer, credit, hello.cookie, false);
         link.nonce = hello.nonce;
         link.attempt = hello.attempt;
-        link.granted_by_peer(hello.grant);
+        link.granted_by_peer(hello.credits);
         link.remote = Some(asked.from);
         self.add_link(id, link);
         self.set_state(peer, PeerState::Open(id));
         self.phase = Phase::Enabled;
-        self.list(id);
+        self.mark_pending(id);
         self.event(EventKind::Connected(Vec::new()));
         Ok(())
     }
 
     /// A link is no more.
-    pub(super) fn handle_down(&mut self, id: LinkId, reason: Down) {
+    pub(super) fn lose_link(&mut self, id: LinkId, reason: Down) {
         // The number may be used again from now on.
-        self.abandoned.retain(|(abandoned, _)| *abandoned != id);
+        self.aborted.retain(|(aborted, _)| *aborted != id);
         let Some(link) = self.link(id) else { return };
         let why = if link.bye {
             let who = link.remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
@@ -313,7 +313,7 @@ impl<K: LockKind> Engine<K> {
             let Some(key) = kept.pop() else { break };
             let Some(message) = self.take_unexpected(key) else { continue };
             self.match_queues[message.info().queue_kind()].drop_unexpected(key);
-            self.give_back(None, cost_of(message.len as usize));
+            self.return_credits(None, cost_of(message.len as usize));
             self.spoil_claims(key, why);
             dropped += 1;
         }
@@ -402,7 +402,7 @@ impl<K: LockKind> Engine<K> {
         self.fail_waiting(0, &why);
         self.fail_unanswered(&why);
         self.say_bye(transport, id);
-        let _ = transport.finish(id);
+        let _ = transport.shutdown(id);
         Ok(())
     }
 
@@ -502,7 +502,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn begin_close(&mut self) {
         self.phase = Phase::Closing;
         // Nobody hears of what comes to its end from here on: the queues may be read by others still.
-        self.out = Outlets::default();
+        self.out = CompletionSinks::default();
         self.eq = None;
         if let Some(text) = self.losses.take_rest() {
             log::log(self.config.provider, Level::Error, Subsystem::EpCtrl, || text);
@@ -532,7 +532,7 @@ impl<K: LockKind> Engine<K> {
             link.data_queue.clear();
         }
         let lazy = core::mem::take(&mut self.lazy);
-        lazy.into_iter().for_each(|id| self.list(id));
+        lazy.into_iter().for_each(|id| self.mark_pending(id));
     }
 
     /// Closes a little further. True when everything is over.
@@ -547,7 +547,7 @@ impl<K: LockKind> Engine<K> {
             match entry.state {
                 PeerState::Connecting(current) if current == id => {
                     if entry.waiting.is_empty() {
-                        transport.abandon(id, self);
+                        transport.abort(id, self);
                         self.remove_link(id);
                     } else {
                         over = false;
@@ -562,7 +562,7 @@ impl<K: LockKind> Engine<K> {
                 _ => {}
             }
             self.say_bye(transport, id);
-            over &= transport.finish(id) == Finish::Done;
+            over &= transport.shutdown(id) == ShutdownState::Done;
         }
         let yields =
             |peer: &super::state::Peer| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_));

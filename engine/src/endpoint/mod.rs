@@ -16,12 +16,12 @@ use crate::av::{AddressVector, Reader};
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
 use crate::eq::{EventQueue, Owner};
-use crate::group::{Heat, Member, Visit};
 use crate::hello::{EndpointKind, MAX_USER_DATA};
 use crate::limits::SizeLimit;
-use crate::op::{Posts, RecvOp, SendOp};
-use crate::outlets::{All, Bonds};
-use crate::transport::{Asked, Flush, Transport};
+use crate::op::{MessageOps, RecvOp, SendOp};
+use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
+use crate::sinks::{Bindings, BoundQueues};
+use crate::transport::{ConnectRequest, Flush, Transport};
 pub use blocked::{PEER_MEMORY, peer_account};
 use core::fmt;
 pub use credit::{GUARANTEED, OVERHEAD};
@@ -54,12 +54,12 @@ struct Inner<T: Transport, K: LockKind> {
 /// An endpoint.
 pub struct Endpoint<T: Transport, K: LockKind> {
     inner: K::Cell<Inner<T, K>>,
-    heat: Heat,
+    ready_flag: ReadyFlag,
     joined: AtomicBool,
     connected: bool,
-    bonds: Bonds,
+    bindings: Bindings,
     /// Of the queues and counters that move it on.
-    memberships: Bonds,
+    memberships: Bindings,
     /// The event queue that it is bound to.
     events: Mutex<Option<Events>>,
     /// The thread that moves it on, if the application's calls are not to.
@@ -87,7 +87,7 @@ impl Events {
 
 impl<T: Transport, K: LockKind> fmt::Debug for Endpoint<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("heat", &self.heat).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("ready_flag", &self.ready_flag).finish_non_exhaustive()
     }
 }
 
@@ -105,20 +105,22 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     }
 
     #[inline(always)]
-    fn poll(&mut self) -> Visit {
-        let Self { transport: Some(transport), engine, .. } = self else { return Visit { active: false, busy: false } };
+    fn poll(&mut self) -> PollOutcome {
+        let Self { transport: Some(transport), engine, .. } = self else {
+            return PollOutcome { active: false, busy: false };
+        };
         let active = transport.poll(engine);
         if engine.work.is_any() {
             return Self::follow_up(transport, engine, active);
         }
-        Visit { active, busy: transport.is_busy() }
+        PollOutcome { active, busy: transport.is_busy() }
     }
 
     #[inline(never)]
-    fn follow_up(transport: &mut T, engine: &mut Engine<K>, mut active: bool) -> Visit {
+    fn follow_up(transport: &mut T, engine: &mut Engine<K>, mut active: bool) -> PollOutcome {
         engine.see_to_deferred(!active);
         active |= Self::finish(transport, engine);
-        Visit { active, busy: transport.is_busy() || engine.next_deadline().is_some() }
+        PollOutcome { active, busy: transport.is_busy() || engine.next_deadline().is_some() }
     }
 }
 
@@ -130,18 +132,18 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         engine.tick(transport);
         let mut any = false;
         for _ in 0..4 {
-            if !engine.is_listed() {
+            if !engine.is_pending() {
                 break;
             }
             engine.settle(transport);
             any = true;
             transport.flush(Flush::All, engine);
         }
-        if engine.is_listed() {
-            engine.work.add(Work::LISTED);
+        if engine.is_pending() {
+            engine.work.add(Work::PENDING);
         } else {
             // What was listed while something was sent has been seen to since.
-            engine.work.remove(Work::LISTED);
+            engine.work.remove(Work::PENDING);
         }
         any
     }
@@ -175,11 +177,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let inner = Inner { transport: None, engine: Engine::new(config), opener, source, armed: 0, told: None };
         Arc::new(Self {
             inner: kind.cell(inner),
-            heat: Heat::default(),
+            ready_flag: ReadyFlag::default(),
             joined: AtomicBool::new(false),
             connected,
-            bonds: Bonds::default(),
-            memberships: Bonds::default(),
+            bindings: Bindings::default(),
+            memberships: Bindings::default(),
             events: Mutex::new(None),
             auto,
         })
@@ -188,7 +190,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Binds a completion queue. A second one for a direction is refused.
     pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
         let user = K::lock(&self.inner).engine.out.bind_cq(cq, flags)?;
-        self.bonds.add(move || drop(user));
+        self.bindings.add(move || drop(user));
         Ok(())
     }
 
@@ -198,10 +200,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// EINVAL or EBADFLAGS, and those of watching the endpoint's descriptor, if it is enabled; nothing has happened then.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).engine.out.has_counter(counter);
-        let member = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Member>);
+        let member = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Pollable>);
         let register = || K::lock(&self.inner).engine.out.bind_counter(counter, flags);
         let user = self.memberships.bind_counter(member, counter, register)?;
-        self.bonds.add(move || drop(user));
+        self.bindings.add(move || drop(user));
         Ok(())
     }
 
@@ -220,7 +222,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         engine.reset_handles();
         drop(inner);
         let (user, vector) = (av.users.add(), av.clone());
-        self.bonds.add(move || {
+        self.bindings.add(move || {
             vector.remove_reader(reader);
             drop(user);
         });
@@ -285,10 +287,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if connectionless {
             inner.engine.phase = Phase::Enabled;
         }
-        let outlets = inner.engine.out.all();
+        let queues = inner.engine.out.all();
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
-        if let Err(error) = self.join(outlets) {
+        if let Err(error) = self.join(queues) {
             // As if it had not been tried: enabling may be tried again.
             self.memberships.undo();
             self.joined.store(false, Ordering::Relaxed);
@@ -301,9 +303,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 
     /// From now on whoever reads its queues moves it on.
-    fn join(self: &Arc<Self>, outlets: All<K>) -> Result<()> {
-        let member: Arc<dyn Member> = self.clone();
-        self.memberships.join(&member, outlets)?;
+    fn join(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
+        let member: Arc<dyn Pollable> = self.clone();
+        self.memberships.join(&member, queues)?;
         if let Some(auto) = self.auto.clone() {
             let key = auto.join(member)?;
             self.memberships.add(move || auto.leave(key));
@@ -318,7 +320,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Something was posted while somebody sleeps who would otherwise see to it: it leaves now, and they hear of what is
     /// due earlier than they know.
     #[cold]
-    fn see_to_it(&self) {
+    fn wake_progress_thread(&self) {
         let mut inner = K::lock(&self.inner);
         inner.flush_all();
         self.tell_deadline(inner);
@@ -330,7 +332,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let earlier = inner.note_deadline();
         drop(inner);
         if earlier {
-            self.heat.wake();
+            self.ready_flag.wake();
         }
     }
 
@@ -373,24 +375,24 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             return Err(error);
         }
         drop(inner);
-        self.heat.announce();
-        if self.heat.is_slept_on() {
-            self.see_to_it();
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.wake_progress_thread();
         }
         Ok(())
     }
 
     /// Accepts a connection that a passive endpoint was asked for (fi_accept(3)).
-    pub fn accept(self: &Arc<Self>, asked: Asked<T::Request>, data: &[u8]) -> Result<()> {
+    pub fn accept(self: &Arc<Self>, asked: ConnectRequest<T::Request>, data: &[u8]) -> Result<()> {
         self.begin_connection(data)?;
         let mut inner = K::lock(&self.inner);
         let Inner { transport, engine, .. } = &mut *inner;
         let transport = transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))?;
         engine.accept(transport, asked, data.to_vec())?;
         drop(inner);
-        self.heat.announce();
-        if self.heat.is_slept_on() {
-            self.see_to_it();
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.wake_progress_thread();
         }
         Ok(())
     }
@@ -424,7 +426,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         inner.flush_all();
         drop(inner);
         // The peer's end is awaited.
-        self.heat.announce();
+        self.ready_flag.mark_ready();
         Ok(())
     }
 
@@ -438,9 +440,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         // What was behind it may leave, and nobody else may come by to send it.
         inner.flush_all();
         drop(inner);
-        self.heat.announce();
-        if self.heat.is_slept_on() {
-            self.see_to_it();
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.wake_progress_thread();
         }
     }
 
@@ -500,7 +502,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             events.leave();
             events.eq.forget(events.owner);
         }
-        self.bonds.undo();
+        self.bindings.undo();
         let mut inner = K::lock(&self.inner);
         let Inner { transport, engine, .. } = &mut *inner;
         if let Some(transport) = transport {
@@ -538,17 +540,17 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 }
 
-impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
+impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
     #[inline(always)]
     fn send(&self, op: SendOp) -> Result<(), Errno> {
-        if T::AT_ONCE > 0 {
+        if T::INLINE_MAX > 0 {
             let mut inner = K::lock(&self.inner);
             if let Inner { transport: Some(transport), engine, .. } = &mut *inner
-                && engine.send_at_once(transport, &op)
+                && engine.try_send_fast(transport, &op)
             {
                 drop(inner);
                 // It has left. The answer is looked for by polling.
-                self.heat.announce();
+                self.ready_flag.mark_ready();
                 return Ok(());
             }
         }
@@ -557,7 +559,7 @@ impl<T: Transport, K: LockKind> Posts for Endpoint<T, K> {
 
     #[inline(always)]
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        let posted = K::lock(&self.inner).engine.post_at_once(op);
+        let posted = K::lock(&self.inner).engine.try_post_fast(op);
         match posted {
             Ok(()) => Ok(()),
             Err(op) => self.receive_any(op),
@@ -582,9 +584,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.flush_all();
         }
         drop(inner);
-        self.heat.announce();
-        if self.heat.is_slept_on() {
-            self.see_to_it();
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.wake_progress_thread();
         }
     }
 
@@ -605,9 +607,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         drop(guard);
         if answers {
-            self.heat.announce();
-            if self.heat.is_slept_on() {
-                self.see_to_it();
+            self.ready_flag.mark_ready();
+            if self.ready_flag.is_slept_on() {
+                self.wake_progress_thread();
             }
         }
         result
@@ -625,11 +627,11 @@ impl<T: Transport, K: LockKind> Reader for Endpoint<T, K> {
     }
 }
 
-impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
-    fn visit(&self) -> Visit {
+impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
+    fn poll(&self) -> PollOutcome {
         let mut inner = K::lock(&self.inner);
         let visit = inner.poll();
-        if visit.active && self.heat.is_slept_on() {
+        if visit.active && self.ready_flag.is_slept_on() {
             // Others may sleep who have not been told of what came of this.
             self.tell_deadline(inner);
         }
@@ -649,7 +651,7 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     }
 
     fn before_sleep(&self) -> bool {
-        K::lock(&self.inner).engine.work.has(Work::LISTED)
+        K::lock(&self.inner).engine.work.has(Work::PENDING)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -658,8 +660,8 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
         let due = inner.told;
         drop(inner);
         // Others may sleep who were told of a later one.
-        if earlier && self.heat.sleepers() > 1 {
-            self.heat.wake();
+        if earlier && self.ready_flag.sleepers() > 1 {
+            self.ready_flag.wake();
         }
         due
     }
@@ -675,7 +677,7 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
     fn arm(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
-        inner.transport.as_mut().is_some_and(Transport::arm) | inner.engine.work.has(Work::LISTED)
+        inner.transport.as_mut().is_some_and(Transport::arm) | inner.engine.work.has(Work::PENDING)
     }
 
     fn disarm(&self) {
@@ -686,7 +688,7 @@ impl<T: Transport, K: LockKind> Member for Endpoint<T, K> {
         }
     }
 
-    fn heat(&self) -> &Heat {
-        &self.heat
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.ready_flag
     }
 }

@@ -21,8 +21,8 @@ const LEVELS: OpFlags = OpFlags::MATCH_COMPLETE.union(OpFlags::DELIVERY_COMPLETE
 /// What the peer is to acknowledge: the highest level that is asked for. Without one, and for inject calls, an operation is
 /// done when the transport has the bytes.
 #[inline(always)]
-fn ack_of(flags: OpFlags, quiet: bool, fenced: bool) -> AckMode {
-    if quiet || !flags.intersects(LEVELS) { AckMode::No } else { level_of(flags, fenced) }
+fn ack_of(flags: OpFlags, inject: bool, fenced: bool) -> AckMode {
+    if inject || !flags.intersects(LEVELS) { AckMode::No } else { level_of(flags, fenced) }
 }
 
 fn level_of(flags: OpFlags, fenced: bool) -> AckMode {
@@ -50,17 +50,17 @@ impl<K: LockKind> Engine<K> {
     /// The common case in one piece: a short message to a peer with a link and credit, of which nothing is to be remembered.
     /// False: something is not as usual, and nothing has happened.
     #[inline(always)]
-    pub(super) fn send_at_once<T: Transport>(&mut self, transport: &mut T, op: &SendOp) -> bool {
+    pub(super) fn try_send_fast<T: Transport>(&mut self, transport: &mut T, op: &SendOp) -> bool {
         const UNUSUAL: OpFlags = UNSUPPORTED.union(LEVELS).union(OpFlags::FENCE);
         let len = op.buffer.len();
         let (Phase::Enabled, Some(target)) = (self.phase, &self.out.tx) else { return false };
-        if len > T::AT_ONCE.min(self.config.limits.least())
+        if len > T::INLINE_MAX.min(self.config.limits.least())
             || op.flags.intersects(UNUSUAL)
             || self.sends.len() >= self.config.tx_size
         {
             return false;
         }
-        let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let Some(peer) = self.known_peer(op.dest).and_then(|peer| self.peers.get(peer)) else { return false };
         let PeerState::Open(id) = peer.state else { return false };
         if !peer.waiting.is_empty() {
@@ -72,12 +72,12 @@ impl<K: LockKind> Engine<K> {
         }
         // Nobody answers it: it needs no number.
         let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false };
-        if !transport.submit_at_once(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
+        if !transport.try_submit_fast(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
             return false;
         }
         link.out -= cost_of(len);
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
-        self.out.sent(Ticket::new(op.context, kind.union(OpFlags::SEND), silent).finish(), silent);
+        self.out.sent(Ticket::new(op.context, kind.union(OpFlags::SEND), suppress).finish(), suppress);
         true
     }
 
@@ -88,16 +88,16 @@ impl<K: LockKind> Engine<K> {
             return Err(Errno::EBADFLAGS);
         }
         let len = op.buffer.len();
-        let inject = op.quiet || op.flags.contains(OpFlags::INJECT);
+        let inject = op.inject || op.flags.contains(OpFlags::INJECT);
         if !self.config.limits.allow(len, op.tag.is_some(), inject) {
             return Err(Errno::EMSGSIZE);
         }
         if self.sends.len() >= self.config.tx_size {
             return Err(Errno::AGAIN);
         }
-        let silent = op.quiet || target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let fenced = op.flags.contains(OpFlags::FENCE);
-        let ack = ack_of(op.flags, op.quiet, fenced);
+        let ack = ack_of(op.flags, op.inject, fenced);
         let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let peer = self.peer_of(op.dest)?;
@@ -108,7 +108,7 @@ impl<K: LockKind> Engine<K> {
         if connected && !matches!(entry.state, PeerState::Open(_)) {
             return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
         }
-        let ticket = Ticket::new(op.context, kind.union(OpFlags::SEND), silent);
+        let ticket = Ticket::new(op.context, kind.union(OpFlags::SEND), suppress);
         if let PeerState::Open(id) = entry.state
             && !fenced
             && entry.waiting.is_empty()
@@ -125,7 +125,7 @@ impl<K: LockKind> Engine<K> {
             let outcome = transport.submit(id, &header, Some(payload), urgency);
             if outcome == Submitted::Done && ack == AckMode::No {
                 let completion = ticket.finish();
-                self.out.sent(completion, silent);
+                self.out.sent(completion, suppress);
                 return Ok(());
             }
             let stage = match outcome {
@@ -295,15 +295,15 @@ impl<K: LockKind> Engine<K> {
         if self.freed && !self.blocked.is_empty() {
             self.relieve_all();
         }
-        while let Some((id, why)) = self.abandoned.pop() {
-            transport.abandon(id, self);
+        while let Some((id, why)) = self.aborted.pop() {
+            transport.abort(id, self);
             if let Some(why) = why {
                 self.end_link(id, &why);
             }
         }
         while let Some(id) = self.todo.pop() {
             if let Some(link) = self.link(id) {
-                link.listed = false;
+                link.pending = false;
                 self.pump(transport, id);
             }
         }

@@ -3,9 +3,9 @@
 
 use super::arrive::key;
 use super::engine::{Engine, Phase, failure};
-use super::state::{Claim, Multi, PeerId, Receive, ReceiveStage, Role};
+use super::state::{Claim, MultiRecv, PeerId, Receive, ReceiveStage, Role};
 use crate::hello::EndpointKind;
-use crate::matching::{Pattern, QueueKind, Source};
+use crate::match_queue::{Pattern, QueueKind, Source};
 use crate::op::RecvOp;
 use crate::transport::{Down, Transport};
 use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
@@ -22,14 +22,14 @@ struct Posting {
     pattern: Pattern,
     queue: QueueKind,
     kind: OpFlags,
-    silent: bool,
+    suppress: bool,
 }
 
 impl<K: LockKind> Engine<K> {
     /// The common case in one piece: a receive of one message while none waits. Otherwise nothing has happened, and it is
     /// given back.
     #[inline(always)]
-    pub(super) fn post_at_once(&mut self, op: RecvOp) -> Result<(), RecvOp> {
+    pub(super) fn try_post_fast(&mut self, op: RecvOp) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
         let (Phase::Enabled, Some(target)) = (self.phase, &self.out.rx) else { return Err(op) };
         let queue = QueueKind::of(op.tag);
@@ -41,7 +41,7 @@ impl<K: LockKind> Engine<K> {
         {
             return Err(op);
         }
-        let silent = target.selective && !op.flags.contains(OpFlags::COMPLETION);
+        let suppress = target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let (tag, ignore, kind, directed) = self.sort(&op);
         let src = match directed.then(|| self.known_peer(op.src)) {
             None => Source::ANY,
@@ -49,7 +49,7 @@ impl<K: LockKind> Engine<K> {
             Some(None) => return Err(op),
         };
         let pattern = Pattern { tag, ignore, src };
-        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, queue);
+        let number = self.add_receive(Ticket::new(op.context, kind, suppress), Some(op.buffer), Role::Plain, queue);
         self.match_queues[queue].post(pattern, number);
         Ok(())
     }
@@ -78,7 +78,7 @@ impl<K: LockKind> Engine<K> {
             return Err(Errno::EBADFLAGS);
         }
         self.check_av();
-        let silent = selective && !op.flags.contains(OpFlags::COMPLETION);
+        let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
         let queue = QueueKind::of(op.tag);
         let (tag, ignore, kind, directed) = self.sort(&op);
         let src = if directed {
@@ -88,7 +88,7 @@ impl<K: LockKind> Engine<K> {
             Source::ANY
         };
         let pattern = Pattern { tag, ignore, src };
-        let result = self.receive_sorted(transport, Posting { op, pattern, queue, kind, silent });
+        let result = self.receive_sorted(transport, Posting { op, pattern, queue, kind, suppress });
         if self.match_queues[queue].is_pending() {
             self.note_awaited();
             // It may have been inserted meanwhile.
@@ -99,17 +99,17 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn receive_sorted<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, queue, kind, silent } = posting;
+        let Posting { op, pattern, queue, kind, suppress } = posting;
         if op.flags.intersects(LOOKS) {
-            return self.look(transport, Posting { op, pattern, queue, kind, silent });
+            return self.peek_or_claim(transport, Posting { op, pattern, queue, kind, suppress });
         }
         if self.receives.len() >= self.config.rx_size {
             return Err(Errno::AGAIN);
         }
         if op.flags.contains(OpFlags::MULTI_RECV) {
-            return self.receive_several(transport, Posting { op, pattern, queue, kind, silent });
+            return self.post_multi_recv(transport, Posting { op, pattern, queue, kind, suppress });
         }
-        let number = self.add_receive(Ticket::new(op.context, kind, silent), Some(op.buffer), Role::Plain, queue);
+        let number = self.add_receive(Ticket::new(op.context, kind, suppress), Some(op.buffer), Role::Plain, queue);
         if self.match_queues[queue].has_unexpected() && self.take_waiting(transport, queue, pattern, number) {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl<K: LockKind> Engine<K> {
         number: u32,
     ) -> bool {
         let Some(message) = self.match_queues[queue].take_unexpected(&pattern) else { return false };
-        self.give(number, message);
+        self.deliver_unexpected(number, message);
         self.settle(transport);
         true
     }
@@ -152,8 +152,8 @@ impl<K: LockKind> Engine<K> {
 
     /// Posts a buffer for several messages.
     #[cold]
-    fn receive_several<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, queue, kind, silent } = posting;
+    fn post_multi_recv<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let Posting { op, pattern, queue, kind, suppress } = posting;
         let caps = if queue == QueueKind::Tagged { Caps::TAGGED_MULTI_RECV } else { Caps::MULTI_RECV };
         if !self.config.caps.contains(caps) {
             return Err(Errno::EBADFLAGS);
@@ -164,18 +164,18 @@ impl<K: LockKind> Engine<K> {
             return Err(Errno::EINVAL);
         }
         let least = self.min_multi_recv;
-        let multi = Multi { least, parts: 0, used: false, open: true, ended: None };
-        let multi = key(self.multis.insert(multi));
-        let ticket = Ticket::new(op.context, kind, silent);
-        let parent = self.add_receive(ticket, Some(buffer), Role::Multi(multi), queue);
-        self.match_queues[queue].post_staying(pattern, parent);
+        let multi = MultiRecv { least, parts: 0, used: false, open: true, ended: None };
+        let multi = key(self.multi_recvs.insert(multi));
+        let ticket = Ticket::new(op.context, kind, suppress);
+        let parent = self.add_receive(ticket, Some(buffer), Role::MultiRecv(multi), queue);
+        self.match_queues[queue].post_persistent(pattern, parent);
         while self.is_open(multi)
             && let Some(message) = self.match_queues[queue].find_unexpected(&pattern)
         {
             let Some(total) = self.unexpected.get(message).map(super::state::Unexpected::total) else { break };
-            let Some(part) = self.carve(parent, multi, total) else { break };
+            let Some(part) = self.alloc_multi_recv_slot(parent, multi, total) else { break };
             self.match_queues[queue].drop_unexpected(message);
-            self.give(part, message);
+            self.deliver_unexpected(part, message);
         }
         self.settle(transport);
         self.tell_wanted(transport, pattern.src);
@@ -183,7 +183,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn is_open(&self, multi: u32) -> bool {
-        self.multis.get(multi as usize).is_some_and(|multi| multi.open)
+        self.multi_recvs.get(multi as usize).is_some_and(|multi| multi.open)
     }
 
     /// The receive for an arriving message, out of the matcher.
@@ -192,8 +192,8 @@ impl<K: LockKind> Engine<K> {
         loop {
             let found = self.match_queues[queue].take_posted(tag, peer)?;
             match self.receives.get(found).map(|receive| receive.role) {
-                Some(Role::Multi(multi)) => {
-                    if let Some(part) = self.carve(found, multi, len) {
+                Some(Role::MultiRecv(multi)) => {
+                    if let Some(part) = self.alloc_multi_recv_slot(found, multi, len) {
                         return Some(part);
                     }
                 }
@@ -205,9 +205,9 @@ impl<K: LockKind> Engine<K> {
     /// A receive for a message of `len` bytes in what is left of a buffer for several. `None` if it does not fit behind
     /// those that are there already: then the buffer takes no more.
     #[cold]
-    pub(super) fn carve(&mut self, parent: u32, multi: u32, len: u64) -> Option<u32> {
+    pub(super) fn alloc_multi_recv_slot(&mut self, parent: u32, multi: u32, len: u64) -> Option<u32> {
         let receive = self.receives.get_mut(parent)?;
-        let state = self.multis.get_mut(multi as usize)?;
+        let state = self.multi_recvs.get_mut(multi as usize)?;
         let buffer = receive.buffer.as_mut()?;
         let room = buffer.len();
         if state.used && len > room as u64 {
@@ -231,7 +231,7 @@ impl<K: LockKind> Engine<K> {
         if let Some(queue) = self.receives.get(parent).map(|receive| receive.queue) {
             self.match_queues[queue].withdraw(parent);
         }
-        let Some(state) = self.multis.get_mut(multi as usize) else { return };
+        let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return };
         state.open = false;
         if state.parts == 0 {
             self.release(parent, multi, false);
@@ -240,23 +240,23 @@ impl<K: LockKind> Engine<K> {
 
     /// A message of a buffer for several has completed. True if its entry is the one that gives the buffer back.
     #[cold]
-    pub(super) fn part_is_done(&mut self, parent: u32, silent: bool) -> bool {
-        let Some(Role::Multi(multi)) = self.receives.get(parent).map(|receive| receive.role) else {
+    pub(super) fn part_is_done(&mut self, parent: u32, suppress: bool) -> bool {
+        let Some(Role::MultiRecv(multi)) = self.receives.get(parent).map(|receive| receive.role) else {
             return false;
         };
-        let Some(state) = self.multis.get_mut(multi as usize) else { return false };
+        let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return false };
         state.parts -= 1;
         if state.open || state.parts > 0 {
             return false;
         }
-        self.release(parent, multi, !silent)
+        self.release(parent, multi, !suppress)
     }
 
     /// Gives a buffer for several messages back. With `joined` the entry of its last message says so, unless there is an
     /// error to report: then true.
     fn release(&mut self, parent: u32, multi: u32, joined: bool) -> bool {
         let Some(receive) = self.receives.remove(parent) else { return false };
-        let state = self.multis.remove(multi as usize);
+        let state = self.multi_recvs.remove(multi as usize);
         let mut completion = receive.ticket.finish();
         match state.ended {
             Some(why) => {
@@ -268,7 +268,7 @@ impl<K: LockKind> Engine<K> {
             None => {
                 // Always reported, and not a message.
                 completion.flags = OpFlags::MULTI_RECV;
-                self.out.note(completion);
+                self.out.report(completion);
                 false
             }
         }
@@ -279,8 +279,8 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn fail_posted(&mut self, number: u32, why: &Down) {
         let Some(receive) = self.receives.get(number) else { return };
         self.match_queues[receive.queue].withdraw(number);
-        if let Role::Multi(multi) = receive.role {
-            let Some(state) = self.multis.get_mut(multi as usize) else { return };
+        if let Role::MultiRecv(multi) = receive.role {
+            let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return };
             state.open = false;
             state.ended = Some(why.clone());
             if state.parts == 0 {
@@ -293,8 +293,8 @@ impl<K: LockKind> Engine<K> {
 
     /// FI_PEEK, FI_CLAIM, FI_DISCARD: about a message that is here, never posted.
     #[cold]
-    fn look<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
-        let Posting { op, pattern, queue, kind, silent } = posting;
+    fn peek_or_claim<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let Posting { op, pattern, queue, kind, suppress } = posting;
         let (peek, claim) = (op.flags.contains(OpFlags::PEEK), op.flags.contains(OpFlags::CLAIM));
         let discard = op.flags.contains(OpFlags::DISCARD);
         if !peek && !claim {
@@ -336,12 +336,12 @@ impl<K: LockKind> Engine<K> {
             return Err(Errno::AGAIN);
         }
         let claimed = self.claims.remove(at);
-        let ticket = Ticket::new(op.context, kind, silent);
+        let ticket = Ticket::new(op.context, kind, suppress);
         match claimed.message {
             Ok(message) if discard => self.throw_away(ticket, message, queue),
             Ok(message) => {
                 let number = self.add_receive(ticket, Some(op.buffer), Role::Plain, queue);
-                self.give(number, message);
+                self.deliver_unexpected(number, message);
             }
             Err(why) => self.report_miss(ticket.finish(), pattern, &why),
         }
@@ -351,7 +351,7 @@ impl<K: LockKind> Engine<K> {
 
     fn throw_away(&mut self, ticket: Ticket, message: u32, queue: QueueKind) {
         let number = self.add_receive(ticket, Some(Buffer::empty()), Role::Discard, queue);
-        self.give(number, message);
+        self.deliver_unexpected(number, message);
     }
 
     fn report_miss(&self, mut completion: Completion, pattern: Pattern, why: &Down) {
@@ -369,6 +369,6 @@ impl<K: LockKind> Engine<K> {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }
-        self.out.note(completion);
+        self.out.report(completion);
     }
 }

@@ -1,10 +1,10 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
-use super::credit::Inbound;
+use super::credit::RxCredits;
 use crate::frame::{AckMode, Frame, MOST_EAGER, MessageInfo};
-use crate::hello::{EndpointKind, Grant};
+use crate::hello::{Credits, EndpointKind};
 use crate::limits::Limits;
-use crate::matching::QueueKind;
+use crate::match_queue::QueueKind;
 use crate::transport::{Down, LinkId};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
@@ -155,7 +155,7 @@ pub(super) struct Link {
     /// We said that the credit does not suffice.
     pub(super) said_blocked: bool,
     /// What the peer may still send.
-    pub(super) credit: Inbound,
+    pub(super) credit: RxCredits,
     /// The peer said that so much credit is needed for what it wants to send next.
     pub(super) blocked: Option<u64>,
     /// It cannot be given more.
@@ -178,11 +178,11 @@ pub(super) struct Link {
     /// We said so.
     pub(super) bye_sent: bool,
     /// In the list of links with something to do.
-    pub(super) listed: bool,
+    pub(super) pending: bool,
 }
 
 impl Link {
-    pub(super) const fn new(peer: PeerId, credit: Inbound, cookie: [u8; 16], ours: bool) -> Self {
+    pub(super) const fn new(peer: PeerId, credit: RxCredits, cookie: [u8; 16], ours: bool) -> Self {
         Self {
             peer,
             purpose: Purpose::Carry,
@@ -209,14 +209,14 @@ impl Link {
             coming: None,
             bye: false,
             bye_sent: false,
-            listed: false,
+            pending: false,
         }
     }
 
     /// The peer's first grant.
-    pub(super) const fn granted_by_peer(&mut self, grant: Grant) {
-        self.out = grant.bytes;
-        self.eager = grant.eager as usize;
+    pub(super) const fn granted_by_peer(&mut self, credits: Credits) {
+        self.out = credits.bytes;
+        self.eager = credits.eager as usize;
         if self.eager > MOST_EAGER {
             self.eager = MOST_EAGER;
         }
@@ -299,7 +299,7 @@ pub(super) enum Role {
     /// A receive of one message.
     Plain,
     /// A buffer for several messages, by its number in `multis`.
-    Multi(u32),
+    MultiRecv(u32),
     /// The part of a buffer for several messages that one of them goes to; `base` is its address.
     Part { parent: u32, base: usize },
     /// Its message is thrown away (FI_DISCARD).
@@ -317,7 +317,7 @@ pub(super) struct Sender {
 
 /// What there is to know of a buffer for several messages (FI_MULTI_RECV). Its free bytes are its receive's buffer.
 #[derive(Debug)]
-pub(super) struct Multi {
+pub(super) struct MultiRecv {
     /// The least free space with which it takes messages, in bytes.
     pub(super) least: usize,
     /// Messages that are on their way into it.

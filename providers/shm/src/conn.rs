@@ -21,7 +21,7 @@ use arrayvec::ArrayVec;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
-use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Token};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token};
 use ofi_memory::Buffer;
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::mailbox::Receipt;
@@ -149,7 +149,7 @@ pub(crate) struct Large {
 /// A payload that is arriving.
 #[derive(Debug)]
 struct Coming {
-    landing: Option<Landing>,
+    target: Option<RecvTarget>,
     done: usize,
     total: usize,
     /// When it began, if it is one whose time counts.
@@ -549,7 +549,7 @@ impl Conn {
 
     /// Reads what has come, within bounds. True if there was anything.
     #[inline(always)]
-    pub(crate) fn read(&mut self, link: LinkId, ours: bool, sink: &mut impl Sink) -> Result<bool, Trouble> {
+    pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
         let (mut lines, mut bytes) = (0, 0);
         let mut next = self.reader.head();
         while let Some(word) = next
@@ -560,8 +560,8 @@ impl Conn {
                 self.reader.fetch(AHEAD);
             }
             lines += 1;
-            if !self.read_short(link, word, sink)? {
-                bytes += self.read_any(link, word, ours, sink)?;
+            if !self.read_short(link, word, events)? {
+                bytes += self.read_any(link, word, ours, events)?;
                 if bytes >= BYTES {
                     break;
                 }
@@ -573,13 +573,13 @@ impl Conn {
 
     /// Reads a frame that is in one line. False if it is not, or is not to be: nothing has happened then.
     #[inline(always)]
-    fn read_short(&mut self, link: LinkId, word: u64, sink: &mut impl Sink) -> Result<bool, Trouble> {
+    fn read_short(&mut self, link: LinkId, word: u64, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
         let (_, len) = unplace(word);
         if word >> 32 == PLAIN_HEAD && len <= 8 && !self.state_is_other() {
             // What is sent most is handled in registers.
             let [first, second, third] = self.reader.front::<3>().map(u64::to_ne_bytes);
             self.reader.advance(1);
-            sink.frame(link, [first, second].as_flattened(), Arriving::Here(&third[..len]))?;
+            events.handle_frame(link, [first, second].as_flattened(), Incoming::Complete(&third[..len]))?;
             return Ok(true);
         }
         let header = header_of(word);
@@ -590,7 +590,7 @@ impl Conn {
         let bytes = self.reader.front::<BODY>().map(u64::to_ne_bytes);
         self.reader.advance(1);
         let (header, payload) = bytes.as_flattened()[..total].split_at(header);
-        sink.frame(link, header, Arriving::Here(payload))?;
+        events.handle_frame(link, header, Incoming::Complete(payload))?;
         Ok(true)
     }
 
@@ -601,29 +601,35 @@ impl Conn {
     }
 
     #[inline(never)]
-    fn read_any(&mut self, link: LinkId, word: u64, ours: bool, sink: &mut impl Sink) -> Result<usize, Trouble> {
+    fn read_any(
+        &mut self,
+        link: LinkId,
+        word: u64,
+        ours: bool,
+        events: &mut impl LinkEvents,
+    ) -> Result<usize, Trouble> {
         let (header, (_, len)) = (header_of(word), unplace(word));
         let body = self.reader.front();
         let mut bytes = 0;
         match word >> 40 {
-            KIND_INLINE => self.read_two(link, header, len, body, sink)?,
+            KIND_INLINE => self.read_two(link, header, len, body, events)?,
             kind @ (KIND_POOLED | KIND_PIECE) => {
                 bytes = if kind == KIND_POOLED {
-                    self.read_pooled(link, header, len, &body, sink)?
+                    self.read_pooled(link, header, len, &body, events)?
                 } else {
-                    self.read_piece(link, len, body[0], sink)?
+                    self.read_piece(link, len, body[0], events)?
                 };
                 self.reader.advance(1);
                 // The room that it took is to be had again at once.
                 self.reader.tell();
             }
-            KIND_HELLO => self.read_hello(link, len, &body, ours, sink)?,
+            KIND_HELLO => self.read_hello(link, len, &body, ours, events)?,
             KIND_DIRECT => {
                 bytes = len;
-                self.read_direct(link, header, len, &body, sink)?;
+                self.read_direct(link, header, len, &body, events)?;
             }
-            KIND_ABSENT => self.read_absent(link, header, len, &body, sink)?,
-            KIND_OUTCOME => self.read_outcome(link, body[0], body[1], sink)?,
+            KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
+            KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
             KIND_LEAVE => {
                 self.reader.advance(1);
                 if !self.direct.answered(body[0] != 0) {
@@ -647,7 +653,7 @@ impl Conn {
         header: usize,
         len: usize,
         body: [u64; BODY],
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<(), Trouble> {
         let total = header + len;
         if header > MAX_HEADER || total <= LINE || total > INLINE || self.state_is_other() {
@@ -657,7 +663,7 @@ impl Conn {
         self.reader.advance(2);
         let both = [body.map(u64::to_ne_bytes), second.map(u64::to_ne_bytes)];
         let (header, payload) = both.as_flattened().as_flattened()[..total].split_at(header);
-        sink.frame(link, header, Arriving::Here(payload))?;
+        events.handle_frame(link, header, Incoming::Complete(payload))?;
         Ok(())
     }
 
@@ -668,7 +674,7 @@ impl Conn {
         header: usize,
         total: usize,
         body: &[u64; BODY],
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<usize, Trouble> {
         let (at, len) = unplace(body[4]);
         let fits = header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.theirs.bytes.holds(at, len);
@@ -679,42 +685,48 @@ impl Conn {
         for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(body) {
             *chunk = word.to_ne_bytes();
         }
-        let landing = match sink.frame(link, &bytes[..header], Arriving::Coming(total))? {
-            Place::Into(landing) => Some(landing),
-            Place::Done => None,
+        let target = match events.handle_frame(link, &bytes[..header], Incoming::Streaming(total))? {
+            Disposition::Into(target) => Some(target),
+            Disposition::Done => None,
         };
         let began = direct::is_large(total).then(ofi_os::clock::now);
-        self.coming = Some(Coming { landing, done: 0, total, began });
-        self.land(link, at, len, sink)?;
+        self.coming = Some(Coming { target, done: 0, total, began });
+        self.land(link, at, len, events)?;
         Ok(len)
     }
 
-    fn read_piece(&mut self, link: LinkId, len: usize, word: u64, sink: &mut impl Sink) -> Result<usize, Trouble> {
+    fn read_piece(
+        &mut self,
+        link: LinkId,
+        len: usize,
+        word: u64,
+        events: &mut impl LinkEvents,
+    ) -> Result<usize, Trouble> {
         let (at, _) = unplace(word);
         let room = self.coming.as_ref().map_or(0, |coming| coming.total - coming.done);
         if len == 0 || len > room || !self.theirs.bytes.holds(at, len) {
             return Err(Violation("a piece that does not fit").into());
         }
-        self.land(link, at, len, sink)?;
+        self.land(link, at, len, events)?;
         Ok(len)
     }
 
     /// Takes `len` bytes at `at` of the pool as the next of the payload that is coming.
-    fn land(&mut self, link: LinkId, at: usize, len: usize, sink: &mut impl Sink) -> Result<(), Violation> {
+    fn land(&mut self, link: LinkId, at: usize, len: usize, events: &mut impl LinkEvents) -> Result<(), Violation> {
         let Some(coming) = &mut self.coming else { return Ok(()) };
-        if let Some(landing) = &mut coming.landing {
-            let take = landing.take.saturating_sub(coming.done).min(len);
-            self.theirs.bytes.drain(at, &mut landing.buffer, landing.at + coming.done, take);
+        if let Some(target) = &mut coming.target {
+            let take = target.take.saturating_sub(coming.done).min(len);
+            self.theirs.bytes.drain(at, &mut target.buffer, target.at + coming.done, take);
         }
         coming.done += len;
         if coming.done == coming.total
-            && let Some(Coming { landing, total, began, .. }) = self.coming.take()
+            && let Some(Coming { target, total, began, .. }) = self.coming.take()
         {
             if let Some(began) = began {
                 self.direct.note_pooled(direct::since(began), total);
             }
-            if let Some(landing) = landing {
-                sink.placed(link, landing)?;
+            if let Some(target) = target {
+                events.handle_recv_done(link, target)?;
             }
         }
         Ok(())
@@ -726,7 +738,7 @@ impl Conn {
         len: usize,
         body: &[u64; BODY],
         ours: bool,
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<(), Trouble> {
         let (at, _) = unplace(body[3]);
         if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.theirs.bytes.holds(at, len) {
@@ -742,20 +754,20 @@ impl Conn {
         self.peer = crate::names::Identity(identity).name();
         self.set_order(ours, body[2] & ORDERS != 0);
         self.state = State::Open;
-        sink.answered(link, &hello).map_err(Trouble::Down)
+        events.handle_connected(link, &hello).map_err(Trouble::Down)
     }
 
     /// What it kept, at its end.
-    pub(crate) fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
-        if let Some(Coming { landing: Some(landing), .. }) = self.coming.take() {
-            sink.unplaced(link, landing);
+    pub(crate) fn abandon(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+        if let Some(Coming { target: Some(target), .. }) = self.coming.take() {
+            events.handle_recv_retry(link, target);
         }
         for Lent { token, buffer, .. } in self.direct.take_all_back() {
-            sink.returned(link, token, buffer);
+            events.handle_send_returned(link, token, buffer);
         }
         for out in self.out.drain(..) {
             if let Out::Large(Large { buffer, token: Some(token), .. }) | Out::Small(.., Some((token, buffer))) = out {
-                sink.returned(link, token, buffer);
+                events.handle_send_returned(link, token, buffer);
             }
         }
     }

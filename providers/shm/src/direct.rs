@@ -8,7 +8,7 @@
 
 use ofi_core::Instant;
 use ofi_engine::frame::{Header, MOST_EAGER};
-use ofi_engine::transport::{Landing, Token};
+use ofi_engine::transport::{RecvTarget, Token};
 use ofi_memory::{Buffer, ChunkMut};
 use ofi_os::process::Process;
 use std::time::Duration;
@@ -256,13 +256,13 @@ pub(crate) const fn is_large(len: usize) -> bool {
 }
 
 /// Reads what lies at `from` in a process to where it belongs. False if it could not be, or not at once.
-pub(crate) fn read(process: &Process, from: usize, landing: &mut Landing) -> bool {
-    if !process.is_present(from, landing.take) {
+pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
+    if !process.is_present(from, target.take) {
         return false;
     }
     let mut pieces = arrayvec::ArrayVec::<ChunkMut<'_>, { Process::PIECES }>::new();
     let mut fits = true;
-    landing.buffer.for_each_mut(landing.at, landing.take, |piece| fits &= pieces.try_push(piece).is_ok());
+    target.buffer.for_each_mut(target.at, target.take, |piece| fits &= pieces.try_push(piece).is_ok());
     fits && process.read(from, &mut pieces)
 }
 

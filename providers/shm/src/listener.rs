@@ -8,7 +8,7 @@ use crate::transport::{Pending, Settings, refuse};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
-use ofi_engine::transport::{Asked, Listener};
+use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
 use std::os::fd::AsFd;
 
@@ -42,19 +42,19 @@ impl Listener for ShmListener {
         self.local
     }
 
-    fn poll(&mut self, asked: &mut Vec<Asked<Pending>>) -> bool {
+    fn poll(&mut self, asked: &mut Vec<ConnectRequest<Pending>>) -> bool {
         let to = self.local;
         self.post.read(|said| {
             if let Said::Ask(question) = said {
                 let (hello, from) = (question.hello.clone(), question.from);
-                asked.push(Asked { request: Pending(question), hello, from, to });
+                asked.push(ConnectRequest { request: Pending(question), hello, from, to });
             }
         })
     }
 
     fn refuse(&mut self, request: Pending, hello: &[u8]) {
         let Pending(question) = request;
-        let conn = Region::adopt(question.memory.as_fd()).and_then(|region| {
+        let conn = Region::attach(question.memory.as_fd()).and_then(|region| {
             let peer = question.identity.name();
             Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
         });

@@ -72,7 +72,7 @@ impl Region {
     }
 
     /// Memory that a peer made.
-    pub(crate) fn adopt(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
+    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let len = shm::sealed_len(fd)?;
         let pools = len.checked_sub(POOLS).filter(|pools| pools.is_multiple_of(2 * PAGE));
         let pool = pools.map(|pools| pools / 2).filter(|pool| POOL.contains(pool));
@@ -188,7 +188,7 @@ impl Board {
     }
 
     /// A peer's.
-    pub(crate) fn adopt(fd: BorrowedFd<'_>) -> io::Result<Self> {
+    pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
         if shm::sealed_len(fd)? != PAGE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a board of another size"));
         }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_is_noted_is_taken_once() {
         let (mine, fd) = Board::create().unwrap();
-        let theirs = Board::adopt(fd.as_fd()).unwrap();
+        let theirs = Board::attach(fd.as_fd()).unwrap();
         for place in [0, 63, 64, 200, Board::BITS + 5] {
             theirs.note(place);
         }
@@ -247,14 +247,14 @@ mod tests {
         mine.take(usize::MAX, |place| places.push(place));
         assert_eq!(places, [0, 5, 63, 64, 200]);
         mine.take(usize::MAX, |_| panic!("taken twice"));
-        assert!(Board::adopt(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
+        assert!(Board::attach(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
     }
     use ofi_sync::lines::{BODY, Reader, Writer};
 
     #[test]
     fn two_mappings_are_one_memory() {
         let (mine, fd) = Region::create(1 << 20).unwrap();
-        let theirs = Region::adopt(fd.as_fd()).unwrap();
+        let theirs = Region::attach(fd.as_fd()).unwrap();
         for (from, to, side) in [(&mine, &theirs, Side::Initiator), (&theirs, &mine, Side::Acceptor)] {
             let (mut writer, reader) = (Writer::new(from.ring(side)), Reader::new(to.ring(side)));
             assert!(writer.has_room(1).unwrap());
@@ -271,7 +271,7 @@ mod tests {
     fn memory_of_another_layout_is_refused() {
         for len in [PAGE, POOLS, POOLS + PAGE, POOLS + 2 * PAGE] {
             let fd = shm::create(len, 0).unwrap();
-            assert!(Region::adopt(fd.as_fd()).is_err(), "{len}");
+            assert!(Region::attach(fd.as_fd()).is_err(), "{len}");
         }
     }
 }

@@ -13,7 +13,9 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::frame::{Header, Violation};
-use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
+use ofi_engine::transport::{
+    Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+};
 use ofi_memory::Buffer;
 use ofi_os::mailbox::{Receipt, Space};
 use ofi_os::process::Life;
@@ -145,12 +147,12 @@ impl ShmTransport {
     }
 
     /// Takes a link out of the table and gives back what it kept.
-    fn drop_link(&mut self, slot: usize, sink: &mut impl Sink) {
+    fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
-        self.deliver_finished(sink);
+        self.deliver_finished(events);
         // First: what the other side reads of ours is the application's again after that.
         conn.leave();
-        conn.abandon(id(slot), sink);
+        conn.abandon(id(slot), events);
         if conn.must_wake(News::Line) {
             // Whoever cannot be woken is gone.
             drop(self.post.wake(&conn.peer));
@@ -170,17 +172,17 @@ impl ShmTransport {
         self.forget(&conn);
     }
 
-    fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
-        self.drop_link(slot, sink);
-        sink.down(id(slot), why);
+    fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
+        self.drop_link(slot, events);
+        events.handle_link_down(id(slot), why);
     }
 
-    fn deliver_finished(&mut self, sink: &mut impl Sink) {
+    fn deliver_finished(&mut self, events: &mut impl LinkEvents) {
         while let Some((link, token, buffer)) = self.finished.pop() {
-            sink.sent(link, token, buffer);
+            events.handle_send_done(link, token, buffer);
         }
         while let Some(link) = self.rooms.pop() {
-            sink.room(link);
+            events.handle_send_room(link);
         }
     }
 
@@ -202,13 +204,13 @@ impl ShmTransport {
     }
 
     /// Reads a link. True if anything came.
-    fn read(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+    fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         if !self.finished.is_empty() {
             // What the peer says may answer what was sent just before.
-            self.deliver_finished(sink);
+            self.deliver_finished(events);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return false };
-        match conn.read(id(slot), self.orders, sink) {
+        match conn.read(id(slot), self.orders, events) {
             Ok(any) => {
                 if any {
                     // The room that was made may be waited for.
@@ -229,7 +231,7 @@ impl ShmTransport {
                     Trouble::Down(why) => why,
                     Trouble::Ended => ended(conn),
                 };
-                self.lose(slot, why, sink);
+                self.lose(slot, why, events);
                 true
             }
         }
@@ -313,10 +315,10 @@ impl ShmTransport {
         any
     }
 
-    fn lose_lost(&mut self, sink: &mut impl Sink) {
+    fn lose_lost(&mut self, events: &mut impl LinkEvents) {
         while let Some((slot, why)) = self.lost.pop() {
             if self.conns.contains(slot) {
-                self.lose(slot, why, sink);
+                self.lose(slot, why, events);
             }
         }
     }
@@ -343,7 +345,7 @@ impl ShmTransport {
 
     /// What depends on time.
     #[cold]
-    fn look_around(&mut self, sink: &mut impl Sink) -> bool {
+    fn look_around(&mut self, events: &mut impl LinkEvents) -> bool {
         let now = ofi_os::clock::now();
         // Whoever polls seldom looks at the clock each time.
         let took = now.since(self.clock_at);
@@ -354,27 +356,27 @@ impl ShmTransport {
         let mut any = false;
         if now >= self.letters_at {
             self.letters_at = now + LETTERS_EVERY;
-            any = self.read_letters(sink);
+            any = self.read_letters(events);
         }
         if now >= self.again_at {
             let before = self.unasked + self.unknown;
-            any |= self.ask_again(sink);
+            any |= self.ask_again(events);
             self.tell_process_again();
             self.tell_board();
             let moved = self.unasked + self.unknown < before;
             self.again_after = if moved { ASK_AGAIN } else { (self.again_after * 2).min(ASK_AGAIN_LATE) };
             self.again_at = now + self.again_after;
         }
-        any | (!self.conns.is_empty() && self.probe(now, sink))
+        any | (!self.conns.is_empty() && self.probe(now, events))
     }
 
     /// Looks at every link.
-    fn read_all(&mut self, sink: &mut impl Sink) -> bool {
+    fn read_all(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         for rank in 0..self.turns.order.len() {
             let Some(&slot) = self.turns.order.get(rank) else { break };
             if self.conns[slot].is_ready() {
-                any |= self.read(slot, sink);
+                any |= self.read(slot, events);
             }
         }
         any
@@ -397,7 +399,7 @@ pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool
 impl Transport for ShmTransport {
     type Request = Pending;
     const POLLED: bool = true;
-    const AT_ONCE: usize = INLINE;
+    const INLINE_MAX: usize = INLINE;
 
     fn local_addr(&self) -> Addr {
         self.local
@@ -443,7 +445,7 @@ impl Transport for ShmTransport {
         Ok(id(slot))
     }
 
-    fn adopt(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
+    fn accept(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
         let Pending(question) = request;
         let doing = |error| Error::os(error, format!("take over the memory of a link to {}", question.from));
         let mut conn = acceptor(&question).map_err(doing)?;
@@ -528,7 +530,7 @@ impl Transport for ShmTransport {
     }
 
     #[inline(always)]
-    fn submit_at_once(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
+    fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
         let Self { conns, post, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         if conn.finishing || conn.lost || conn.has_more() || !conn.send_line(header, buffer, len) {
@@ -549,25 +551,25 @@ impl Transport for ShmTransport {
     }
 
     #[inline(always)]
-    fn poll(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         if !self.is_calm() {
-            return self.poll_links(sink);
+            return self.poll_links(events);
         }
         // Mostly there is nothing: that is found out first, and fast.
         self.until_clock -= 1;
         for rank in 0..self.turns.order.len().min(self.turns.busy()) {
             let Some(slot) = self.turns.order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
-                return if self.turns.order.len() == 1 { self.read(slot, sink) } else { self.poll_links(sink) };
+                return if self.turns.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
             }
         }
-        self.turns.is_others_turn() && self.read_others(sink)
+        self.turns.is_others_turn() && self.read_others(events)
     }
 
-    fn flush(&mut self, _how: Flush, sink: &mut impl Sink) {
+    fn flush(&mut self, _how: Flush, events: &mut impl LinkEvents) {
         if !self.senders.is_empty() {
             self.send_all();
-            self.deliver_finished(sink);
+            self.deliver_finished(events);
         }
     }
 
@@ -581,9 +583,9 @@ impl Transport for ShmTransport {
         }
     }
 
-    fn finish(&mut self, link: LinkId) -> Finish {
+    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
         let slot = link.index();
-        let Some(conn) = self.conns.get_mut(slot) else { return Finish::Done };
+        let Some(conn) = self.conns.get_mut(slot) else { return ShutdownState::Done };
         if !core::mem::replace(&mut conn.finishing, true) {
             conn.out.push_back(Out::End);
             self.list(slot);
@@ -591,13 +593,13 @@ impl Transport for ShmTransport {
         }
         match self.conns.get(slot) {
             // What lies in the memory can be read whatever becomes of this process.
-            Some(conn) if !conn.ended && !conn.lost => Finish::Pending,
-            _ => Finish::Done,
+            Some(conn) if !conn.ended && !conn.lost => ShutdownState::Pending,
+            _ => ShutdownState::Done,
         }
     }
 
-    fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
-        self.drop_link(link.index(), sink);
+    fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+        self.drop_link(link.index(), events);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -663,16 +665,16 @@ impl ShmTransport {
     }
 
     #[inline(never)]
-    fn poll_links(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll_links(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.finished.is_empty() || !self.lost.is_empty() || !self.rooms.is_empty();
-        self.deliver_finished(sink);
-        self.lose_lost(sink);
+        self.deliver_finished(events);
+        self.lose_lost(events);
         if self.armed {
-            return self.poll_armed(sink) | any;
+            return self.poll_armed(events) | any;
         }
         for rank in 0..self.turns.order.len().min(self.turns.busy()) {
             let Some(&slot) = self.turns.order.get(rank) else { break };
-            if self.conns[slot].is_ready() && self.read(slot, sink) {
+            if self.conns[slot].is_ready() && self.read(slot, events) {
                 any = true;
                 if rank > 0 && self.conns.contains(slot) {
                     self.promote(slot);
@@ -681,15 +683,15 @@ impl ShmTransport {
         }
         if self.turns.order.len() > FEW {
             self.turns.next_poll();
-            any |= self.read_others(sink);
+            any |= self.read_others(events);
         }
         if !self.senders.is_empty() {
             any |= self.send_all();
-            self.deliver_finished(sink);
+            self.deliver_finished(events);
         }
         self.until_clock = self.until_clock.saturating_sub(1);
         if self.until_clock == 0 {
-            any |= self.look_around(sink);
+            any |= self.look_around(events);
         }
         any
     }
@@ -703,14 +705,14 @@ impl ShmTransport {
     }
 
     /// A poll while somebody sleeps: everything is looked at, and whoever was rung for is announced again.
-    fn poll_armed(&mut self, sink: &mut impl Sink) -> bool {
-        let mut any = self.look_around(sink);
+    fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
+        let mut any = self.look_around(events);
         // A wakeup ends with its letter.
-        any |= self.read_letters(sink);
+        any |= self.read_letters(events);
         for _ in 0..4 {
-            any |= self.read_all(sink);
+            any |= self.read_all(events);
             any |= self.send_all();
-            self.deliver_finished(sink);
+            self.deliver_finished(events);
             let rung = self.conns.iter().any(|(_, conn)| conn.was_rung());
             if !rung || !self.arm() {
                 break;

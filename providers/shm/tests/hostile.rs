@@ -4,9 +4,9 @@
 use ofi_core::addr::Name;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::{EndpointKind, Grant, Handshake, Hello};
+use ofi_engine::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
@@ -14,7 +14,7 @@ use ofi_os::descriptor::PrivateFd;
 use ofi_os::mailbox::{Mailbox, Space};
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, create, sealed_len};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_shm::ShmTransport;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
@@ -47,7 +47,7 @@ impl Side {
         let config =
             Config { kind: EndpointKind::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
         let ep = Endpoint::new(Park, config, None, Box::new(move |addr| ofi_shm::open_rdm(addr, &charged)), None);
-        let port = Arc::new(WaitPort::new(true).unwrap());
+        let port = Arc::new(FdWaitObject::new(true).unwrap());
         let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
         let av = Arc::new(AddressVector::new(4, false));
         ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
@@ -64,7 +64,7 @@ impl Side {
 
     fn send(&mut self, dest: FiAddr, len: usize) {
         let (buffer, context) = (Buffer::Owned(vec![3; len]), self.context());
-        let op = SendOp { dest, buffer, context, tag: Some(1), data: None, flags: OpFlags::empty(), quiet: false };
+        let op = SendOp { dest, buffer, context, tag: Some(1), data: None, flags: OpFlags::empty(), inject: false };
         self.ep.send(op).unwrap();
     }
 
@@ -117,7 +117,7 @@ impl Peer {
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
-        let grant = Grant { bytes: 1 << 21, eager: 1 << 18 };
+        let grant = Credits { bytes: 1 << 21, eager: 1 << 18 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
         let hello = Hello {
             handshake: handshake,
@@ -125,7 +125,7 @@ impl Peer {
             nonce,
             attempt: 1,
             cookie: [3; 16],
-            grant,
+            credits: grant,
             name: None,
             data: Vec::new(),
         };

@@ -4,14 +4,14 @@ use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::clock;
 use ofi_os::mailbox::{Mailbox, Space};
 use ofi_os::process;
 use ofi_os::shm::{self, Mapping, seam};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_shm::ShmTransport;
 use ofi_shm::direct::Use;
 use ofi_shm::transport::Settings;
@@ -55,7 +55,7 @@ fn open_with(name: Option<Addr>, settings: Settings) -> Side {
     };
     let opener = move |addr: Option<Addr>| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone());
     let ep = Ep::new(Park, config, name, Box::new(opener), None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(true).unwrap()), Waiting::Sleeping));
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(true).unwrap()), Waiting::Sleeping));
     let av = Arc::new(AddressVector::new(4, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
@@ -74,7 +74,7 @@ impl Side {
 
     fn send_buffer(&self, to: FiAddr, buffer: Buffer, tag: u64) {
         let op =
-            SendOp { dest: to, buffer, context: 1, tag: Some(tag), data: None, flags: OpFlags::empty(), quiet: false };
+            SendOp { dest: to, buffer, context: 1, tag: Some(tag), data: None, flags: OpFlags::empty(), inject: false };
         self.ep.send(op).unwrap();
     }
 

@@ -3,7 +3,7 @@
 use ofi_core::Addr;
 use ofi_engine::frame::{Frame, Header, Violation};
 use ofi_engine::transport::{
-    Arriving, Down, Landing, LinkId, Payload, Place, Sink, Submitted, Token, Transport, Urgency, Verdict,
+    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
@@ -31,42 +31,42 @@ enum Event {
 #[derive(Debug, Default)]
 struct Recorder(Vec<Event>);
 
-impl Sink for Recorder {
-    fn incoming(&mut self, link: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
+impl LinkEvents for Recorder {
+    fn handle_connect_request(&mut self, link: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
         self.0.push(Event::Incoming(link));
         Verdict::Accept(vec![2; 100])
     }
-    fn answered(&mut self, link: LinkId, _: &[u8]) -> Result<(), Down> {
+    fn handle_connected(&mut self, link: LinkId, _: &[u8]) -> Result<(), Down> {
         self.0.push(Event::Answered(link));
         Ok(())
     }
-    fn frame(&mut self, _: LinkId, header: &[u8], payload: Arriving<'_>) -> Result<Place, Violation> {
+    fn handle_frame(&mut self, _: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         match (Frame::parse(header)?, payload) {
             (Frame::Ack { id }, _) => self.0.push(Event::Frame(id)),
-            (_, Arriving::Coming(take)) => {
-                return Ok(Place::Into(Landing { buffer: Buffer::Owned(vec![0; take]), at: 0, take }));
+            (_, Incoming::Streaming(take)) => {
+                return Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take }));
             }
             (frame, _) => panic!("nobody sends {frame:?}"),
         }
-        Ok(Place::Done)
+        Ok(Disposition::Done)
     }
-    fn placed(&mut self, _: LinkId, _: Landing) -> Result<(), Violation> {
+    fn handle_recv_done(&mut self, _: LinkId, _: RecvTarget) -> Result<(), Violation> {
         self.0.push(Event::Placed);
         Ok(())
     }
-    fn sent(&mut self, _: LinkId, token: Token, _: Buffer) {
+    fn handle_send_done(&mut self, _: LinkId, token: Token, _: Buffer) {
         self.0.push(Event::Sent(token));
     }
-    fn returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
-    fn unplaced(&mut self, _: LinkId, _: Landing) {}
-    fn spoiled(&mut self, _: LinkId, _: Landing, why: Down) {
+    fn handle_send_returned(&mut self, _: LinkId, _: Token, _: Buffer) {}
+    fn handle_recv_retry(&mut self, _: LinkId, _: RecvTarget) {}
+    fn handle_recv_failed(&mut self, _: LinkId, _: RecvTarget, why: Down) {
         panic!("{why:?}");
     }
-    fn unsent(&mut self, _: LinkId, _: Token, _: Buffer, why: Down) {
+    fn handle_send_failed(&mut self, _: LinkId, _: Token, _: Buffer, why: Down) {
         panic!("{why:?}");
     }
-    fn room(&mut self, _: LinkId) {}
-    fn down(&mut self, link: LinkId, _: Down) {
+    fn handle_send_room(&mut self, _: LinkId) {}
+    fn handle_link_down(&mut self, link: LinkId, _: Down) {
         self.0.push(Event::Down(link));
     }
 }
@@ -143,7 +143,7 @@ fn nothing_overtakes_the_word_that_a_payload_was_read() {
     }
     // Nothing more fits into the ring back.
     let mut filled = 1000;
-    while b.transport.submit_at_once(to_a, &ack(filled), &Buffer::empty(), 0) {
+    while b.transport.try_submit_fast(to_a, &ack(filled), &Buffer::empty(), 0) {
         filled += 1;
     }
     let before = seam::bytes_read();
@@ -198,7 +198,7 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
         }
     }
     a.transport.flush(ofi_engine::transport::Flush::All, &mut a.heard);
-    a.transport.abandon(lost, &mut a.heard);
+    a.transport.abort(lost, &mut a.heard);
     let next = a.transport.connect(&b.transport.local_addr(), &[1; 100]).unwrap();
     assert_eq!(next, lost, "the number is used again ({submitted:?})");
     let told = a.heard.0.len();

@@ -6,7 +6,7 @@ use crate::transport::{AUDIT, BACKLOG, LEAST_BACKLOG, REFUSED};
 use crate::writer::Writer;
 use ofi_core::{Addr, Instant};
 use ofi_engine::frame::Violation;
-use ofi_engine::transport::{Arriving, Down, Landing, LinkId, Place, Sink, Verdict};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Verdict};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
 
@@ -33,7 +33,7 @@ pub(crate) struct Conn<S> {
     pub(crate) writer: Writer,
     /// Polls without input while hot.
     pub(crate) idle: u16,
-    pub(crate) hot: bool,
+    pub(crate) active: bool,
     /// In the list of connections whose writers have a burst or held bytes.
     pub(crate) listed: bool,
     /// Watched for room to write.
@@ -68,13 +68,13 @@ pub struct Pending<S> {
 pub(crate) fn receive_direct<N: Net>(
     net: &N,
     socket: &N::Socket,
-    landing: &mut Landing,
+    target: &mut RecvTarget,
     done: usize,
     room: usize,
 ) -> (io::Result<usize>, usize) {
     let mut chunks: [ChunkMut<'_>; 16] = core::array::from_fn(|_| ChunkMut::of(&mut []));
     let (mut count, mut asked) = (0, 0);
-    landing.buffer.for_each_mut(landing.at + done, room, |chunk| {
+    target.buffer.for_each_mut(target.at + done, room, |chunk| {
         if let Some(slot) = chunks.get_mut(count) {
             asked += chunk.len();
             *slot = chunk;
@@ -100,12 +100,12 @@ pub(crate) enum Trouble {
     Refused,
 }
 
-/// Hands what came to the sink.
+/// Hands what came to the events.
 pub(crate) fn parse<S>(
     conn: &mut Conn<S>,
     slot: usize,
     input: &[u8],
-    sink: &mut impl Sink,
+    events: &mut impl LinkEvents,
     now: impl Fn() -> Instant,
     vouches: impl Fn(&Addr, &Addr) -> bool,
 ) -> Result<(), Trouble> {
@@ -119,21 +119,21 @@ pub(crate) fn parse<S>(
             Record::Nothing if at == input.len() => return Ok(()),
             // The end of a payload that was dropped.
             Record::Nothing => {}
-            Record::Placed(landing) => sink.placed(link, landing).map_err(Trouble::Violation)?,
+            Record::Placed(target) => events.handle_recv_done(link, target).map_err(Trouble::Violation)?,
             Record::Frame(header, payload) => {
                 if !matches!(conn.state, State::Open) {
                     return Err(Trouble::Violation(Violation("a frame before the hello")));
                 }
                 let len = payload.len();
-                let is_coming = matches!(payload, Arriving::Coming(_));
-                let place = sink.frame(link, header, payload).map_err(Trouble::Violation)?;
+                let is_coming = matches!(payload, Incoming::Streaming(_));
+                let place = events.handle_frame(link, header, payload).map_err(Trouble::Violation)?;
                 if is_coming {
                     coming = Some((place, len));
                 }
             }
             Record::Hello(hello) => match conn.state {
                 State::Silent { .. } => {
-                    match sink.incoming(link, hello, &conn.remote, |name| vouches(name, &conn.remote)) {
+                    match events.handle_connect_request(link, hello, &conn.remote, |name| vouches(name, &conn.remote)) {
                         Verdict::Accept(answer) => {
                             conn.writer.push_hello(&answer);
                             conn.state = State::Open;
@@ -147,7 +147,7 @@ pub(crate) fn parse<S>(
                     }
                 }
                 State::Asking => {
-                    sink.answered(link, hello).map_err(Trouble::Down)?;
+                    events.handle_connected(link, hello).map_err(Trouble::Down)?;
                     conn.state = State::Open;
                 }
                 // What a refused peer still says does not matter.
@@ -158,11 +158,11 @@ pub(crate) fn parse<S>(
             },
         }
         if let Some((place, len)) = coming {
-            let landing = match place {
-                Place::Into(landing) => Some(landing),
-                Place::Done => None,
+            let target = match place {
+                Disposition::Into(target) => Some(target),
+                Disposition::Done => None,
             };
-            conn.reader.place(landing, len);
+            conn.reader.place(target, len);
         }
     }
 }

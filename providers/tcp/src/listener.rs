@@ -8,7 +8,7 @@ use crate::writer::Writer;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Error, Instant};
-use ofi_engine::transport::{Asked, Listener};
+use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::poller::{Event, Interest};
 use ofi_sync::account::Account;
 use slab::Slab;
@@ -51,7 +51,7 @@ impl<N: Net> core::fmt::Debug for TcpListener<N> {
 }
 
 /// Requests that were read.
-type Requests<S> = Vec<Asked<Pending<S>>>;
+type Requests<S> = Vec<ConnectRequest<Pending<S>>>;
 
 impl<N: Net> TcpListener<N> {
     /// Listens at `addr`. If that is every interface, peers are told `advertise`.
@@ -145,7 +145,7 @@ impl<N: Net> TcpListener<N> {
         let to = self.net.local_addr(&conn.socket).map_or(self.local, Addr::from);
         let request = Pending { socket: conn.socket, remote: conn.remote, reader: conn.reader };
         self.net.unwatch(&request.socket);
-        asked.push(Asked { request, hello, from: conn.remote, to });
+        asked.push(ConnectRequest { request, hello, from: conn.remote, to });
     }
 
     fn push_refusal(net: &N, socket: &N::Socket, writer: &mut Writer) {
@@ -181,7 +181,7 @@ impl<N: Net> Listener for TcpListener<N> {
         self.local
     }
 
-    fn poll(&mut self, asked: &mut Vec<Asked<Self::Request>>) -> bool {
+    fn poll(&mut self, asked: &mut Vec<ConnectRequest<Self::Request>>) -> bool {
         let mut news = core::mem::take(&mut self.news);
         self.net.news(Duration::ZERO, &mut news);
         let any = !news.is_empty();

@@ -9,7 +9,7 @@
 
 use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
-use ofi_engine::transport::{Arriving, Landing};
+use ofi_engine::transport::{Incoming, RecvTarget};
 
 /// Bytes in front of a record's header.
 pub const PREFIX: usize = 8;
@@ -28,9 +28,9 @@ pub enum Record<'a> {
     /// A hello.
     Hello(&'a [u8]),
     /// A frame. If its payload is coming, [`Reader::place`] says where it goes.
-    Frame(&'a [u8], Arriving<'a>),
+    Frame(&'a [u8], Incoming<'a>),
     /// The payload that was coming is in place.
-    Placed(Landing),
+    Placed(RecvTarget),
 }
 
 /// What a prefix says.
@@ -78,7 +78,7 @@ impl Prefix {
 /// A payload that is coming.
 #[derive(Debug)]
 struct Body {
-    landing: Option<Landing>,
+    target: Option<RecvTarget>,
     /// Bytes placed so far.
     done: usize,
     /// Bytes still to come, those that are dropped included.
@@ -158,23 +158,23 @@ impl Reader {
         let rest = bytes.get(prefix.head()..).ok_or(SHORT)?;
         Ok(match rest.split_at_checked(prefix.payload) {
             Some((payload, rest)) if prefix.hello => (Record::Hello(payload), rest),
-            Some((payload, rest)) => (Record::Frame(header, Arriving::Here(payload)), rest),
-            None => (Record::Frame(header, Arriving::Coming(prefix.payload)), rest),
+            Some((payload, rest)) => (Record::Frame(header, Incoming::Complete(payload)), rest),
+            None => (Record::Frame(header, Incoming::Streaming(prefix.payload)), rest),
         })
     }
 
-    /// Says where the payload goes that is coming: `len` bytes, to a landing or nowhere.
-    pub fn place(&mut self, landing: Option<Landing>, len: usize) {
-        self.body = Some(Body { landing, done: 0, left: len });
+    /// Says where the payload goes that is coming: `len` bytes, to a target or nowhere.
+    pub fn place(&mut self, target: Option<RecvTarget>, len: usize) {
+        self.body = Some(Body { target, done: 0, left: len });
     }
 
     fn fill_body(&mut self, input: &[u8]) -> (Record<'static>, usize) {
         let Some(body) = &mut self.body else { return (Record::Nothing, 0) };
         let count = body.left.min(input.len());
         let bytes = &input[..count];
-        if let Some(landing) = &mut body.landing {
-            let placed = bytes.len().min(landing.take - body.done);
-            landing.buffer.write_at(landing.at + body.done, &bytes[..placed]);
+        if let Some(target) = &mut body.target {
+            let placed = bytes.len().min(target.take - body.done);
+            target.buffer.write_at(target.at + body.done, &bytes[..placed]);
             body.done += placed;
         }
         body.left -= count;
@@ -187,17 +187,17 @@ impl Reader {
         }
         match self.body.take() {
             // A payload that was dropped ends silently; the caller goes on.
-            Some(Body { landing: None, .. }) | None => Record::Nothing,
-            Some(Body { landing: Some(landing), .. }) => Record::Placed(landing),
+            Some(Body { target: None, .. }) | None => Record::Nothing,
+            Some(Body { target: Some(target), .. }) => Record::Placed(target),
         }
     }
 
     /// Where a long rest of a payload can be received without a copy, and how many bytes of it.
-    pub fn direct(&mut self) -> Option<(&mut Landing, usize, usize)> {
+    pub fn direct(&mut self) -> Option<(&mut RecvTarget, usize, usize)> {
         let body = self.body.as_mut()?;
-        let landing = body.landing.as_mut()?;
-        let room = landing.take - body.done;
-        (room > 0).then_some((landing, body.done, room))
+        let target = body.target.as_mut()?;
+        let room = target.take - body.done;
+        (room > 0).then_some((target, body.done, room))
     }
 
     /// So many bytes were received where [`Self::direct`] said.
@@ -214,9 +214,9 @@ impl Reader {
         self.body.is_some() || !self.partial.is_empty() && !self.spent
     }
 
-    /// The landing of a payload that will not come.
-    pub fn abandon(&mut self) -> Option<Landing> {
-        self.body.take().and_then(|body| body.landing)
+    /// The target of a payload that will not come.
+    pub fn abort(&mut self) -> Option<RecvTarget> {
+        self.body.take().and_then(|body| body.target)
     }
 }
 
@@ -255,17 +255,17 @@ mod tests {
                     Record::Nothing if piece.len() == used => break,
                     Record::Nothing => assert!(used > 0, "no headway"),
                     Record::Hello(bytes) => out.push((vec![], bytes.to_vec())),
-                    Record::Frame(header, Arriving::Here(bytes)) => out.push((header.to_vec(), bytes.to_vec())),
-                    Record::Frame(header, Arriving::Coming(len)) => coming = Some((header.to_vec(), len)),
-                    Record::Placed(landing) => {
-                        let Buffer::Owned(bytes) = landing.buffer else { unreachable!() };
+                    Record::Frame(header, Incoming::Complete(bytes)) => out.push((header.to_vec(), bytes.to_vec())),
+                    Record::Frame(header, Incoming::Streaming(len)) => coming = Some((header.to_vec(), len)),
+                    Record::Placed(target) => {
+                        let Buffer::Owned(bytes) = target.buffer else { unreachable!() };
                         out.last_mut().unwrap().1 = bytes;
                     }
                 }
                 piece = &piece[used..];
                 if let Some((header, len)) = coming {
                     out.push((header, vec![]));
-                    reader.place(Some(Landing { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }), len);
+                    reader.place(Some(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }), len);
                 }
             }
             assert!(reader.partial.len() <= SMALL.max(hello::MAX_LEN + PREFIX));

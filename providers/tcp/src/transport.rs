@@ -15,7 +15,9 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::frame::Header;
-use ofi_engine::transport::{Down, Finish, Flush, LinkId, Payload, Sink, Submitted, Token, Transport, Urgency};
+use ofi_engine::transport::{
+    Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+};
 use ofi_memory::Buffer;
 use ofi_os::poller::{Event, Interest};
 use ofi_sync::account::Account;
@@ -31,7 +33,7 @@ const READS: usize = 8;
 /// Polls without input after which a connection waits in epoll alone.
 const PATIENCE: u16 = 100;
 /// More hot connections than this are found by epoll, not by trying each.
-const MOST_HOT: usize = 4;
+const MOST_ACTIVE: usize = 4;
 /// Polls between looks at epoll while connections are hot.
 const LOOK_EVERY: u32 = 16;
 /// How often connections with unacknowledged bytes are looked after.
@@ -80,7 +82,7 @@ pub struct TcpTransport<N: Net> {
     conns: Slab<Conn<N::Socket>>,
     staging: Vec<u8>,
     scratch: Vec<u8>,
-    hot: Vec<usize>,
+    active: Vec<usize>,
     busy_writers: Vec<usize>,
     done: Vec<Done>,
     /// Connections to which sending failed: they are read to their end.
@@ -174,7 +176,7 @@ impl<N: Net> TcpTransport<N> {
             conns: Slab::new(),
             staging: Vec::new(),
             scratch: Vec::new(),
-            hot: Vec::new(),
+            active: Vec::new(),
             busy_writers: Vec::new(),
             done: Vec::new(),
             broken: Vec::new(),
@@ -212,7 +214,7 @@ impl<N: Net> TcpTransport<N> {
             reader,
             writer,
             idle: 0,
-            hot: false,
+            active: false,
             listed: false,
             blocked: false,
             charged: false,
@@ -226,11 +228,11 @@ impl<N: Net> TcpTransport<N> {
 
     fn heat(&mut self, slot: usize) {
         if let Some(conn) = self.conns.get_mut(slot)
-            && !conn.hot
+            && !conn.active
         {
-            conn.hot = true;
+            conn.active = true;
             conn.idle = 0;
-            self.hot.push(slot);
+            self.active.push(slot);
         }
     }
 
@@ -311,31 +313,31 @@ impl<N: Net> TcpTransport<N> {
     }
 
     #[inline(always)]
-    fn deliver(&mut self, sink: &mut impl Sink) {
+    fn deliver(&mut self, events: &mut impl LinkEvents) {
         if !self.done.is_empty() {
-            self.deliver_all(sink);
+            self.deliver_all(events);
         }
     }
 
     #[inline(never)]
-    fn deliver_all(&mut self, sink: &mut impl Sink) {
+    fn deliver_all(&mut self, events: &mut impl LinkEvents) {
         for done in self.done.drain(..) {
             match done {
-                Done::Sent(link, token, buffer) => sink.sent(link, token, buffer),
-                Done::Room(link) => sink.room(link),
+                Done::Sent(link, token, buffer) => events.handle_send_done(link, token, buffer),
+                Done::Room(link) => events.handle_send_room(link),
             }
         }
     }
 
     /// Takes a connection out of the table and gives back what it kept.
-    fn drop_link(&mut self, slot: usize, sink: &mut impl Sink) {
+    fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         let link = id(slot);
         // What was through before the end is through.
-        self.deliver(sink);
-        conn.writer.abandon(|token, buffer| sink.returned(link, token, buffer));
-        if let Some(landing) = conn.reader.abandon() {
-            sink.unplaced(link, landing);
+        self.deliver(events);
+        conn.writer.abort(|token, buffer| events.handle_send_returned(link, token, buffer));
+        if let Some(target) = conn.reader.abort() {
+            events.handle_recv_retry(link, target);
         }
         self.timed -= usize::from(matches!(conn.state, State::Connecting { .. } | State::Refused { .. }));
         self.blocked -= usize::from(conn.blocked);
@@ -346,22 +348,22 @@ impl<N: Net> TcpTransport<N> {
             self.half_open.remove(serial);
         }
         self.half_open.hurry();
-        if conn.hot {
-            self.hot.retain(|hot| *hot != slot);
+        if conn.active {
+            self.active.retain(|hot| *hot != slot);
         }
         if conn.listed {
             self.busy_writers.retain(|listed| *listed != slot);
         }
     }
 
-    fn lose(&mut self, slot: usize, why: Down, sink: &mut impl Sink) {
+    fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
         let known = self
             .conns
             .get(slot)
             .is_some_and(|conn| !matches!(conn.state, State::Silent { .. } | State::Refused { .. }));
-        self.drop_link(slot, sink);
+        self.drop_link(slot, events);
         if known {
-            sink.down(id(slot), why);
+            events.handle_link_down(id(slot), why);
         }
     }
 
@@ -382,7 +384,7 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// The system's connecting is over.
-    fn finish_connect(&mut self, slot: usize, sink: &mut impl Sink) {
+    fn finish_connect(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let State::Connecting { hello, .. } = &mut conn.state else { return };
         match self.net.connected(&conn.socket) {
@@ -399,7 +401,7 @@ impl<N: Net> TcpTransport<N> {
             Some(Err(error)) => {
                 let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
                 let text = format!("connect to {}: {error}", conn.remote.socket());
-                self.lose(slot, Down::new(Cause::Connect, errno, text), sink);
+                self.lose(slot, Down::new(Cause::Connect, errno, text), events);
             }
         }
     }
@@ -431,7 +433,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         Ok(id(slot))
     }
 
-    fn adopt(&mut self, request: Pending<N::Socket>, hello: &[u8]) -> Result<LinkId> {
+    fn accept(&mut self, request: Pending<N::Socket>, hello: &[u8]) -> Result<LinkId> {
         let Pending { socket, remote, reader } = request;
         if let Ok(local) = self.net.local_addr(&socket) {
             self.local = Addr::from(local);
@@ -551,52 +553,52 @@ impl<N: Net> Transport for TcpTransport<N> {
         stalled
     }
 
-    fn poll(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.done.is_empty();
-        self.deliver(sink);
+        self.deliver(events);
         self.polls = self.polls.wrapping_add(1);
-        let by_trying = self.hot.len() <= MOST_HOT;
-        if !by_trying || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY) {
+        let by_trying = self.active.len() <= MOST_ACTIVE;
+        if !by_trying || self.active.is_empty() || self.polls.is_multiple_of(LOOK_EVERY) {
             let mut news = core::mem::take(&mut self.news);
             self.net.news(Duration::ZERO, &mut news);
             for event in news.drain(..) {
-                any |= self.handle_event(event, by_trying, sink);
+                any |= self.handle_event(event, by_trying, events);
             }
             self.news = news;
         }
         if by_trying {
             let mut at = 0;
-            while let Some(&slot) = self.hot.get(at) {
-                let before = self.hot.len();
-                let got = self.visit(slot, sink);
+            while let Some(&slot) = self.active.get(at) {
+                let before = self.active.len();
+                let got = self.visit(slot, events);
                 any |= got;
                 // A connection that was dropped has made room for the next.
-                if self.hot.get(at) == Some(&slot) || self.hot.len() > before {
+                if self.active.get(at) == Some(&slot) || self.active.len() > before {
                     at += 1;
                 }
             }
         } else {
-            self.hot.retain(|&slot| match self.conns.get_mut(slot) {
+            self.active.retain(|&slot| match self.conns.get_mut(slot) {
                 Some(conn) => {
                     conn.idle += 1;
-                    conn.hot = conn.idle < PATIENCE;
-                    conn.hot
+                    conn.active = conn.idle < PATIENCE;
+                    conn.active
                 }
                 None => false,
             });
         }
-        any |= self.check_deadlines(sink);
+        any |= self.check_deadlines(events);
         if self.attention {
-            any |= self.attend(sink);
+            any |= self.attend(events);
         }
         if !self.busy_writers.is_empty() {
-            self.flush(Flush::All, sink);
+            self.flush(Flush::All, events);
         }
-        self.deliver(sink);
+        self.deliver(events);
         any
     }
 
-    fn flush(&mut self, how: Flush, sink: &mut impl Sink) {
+    fn flush(&mut self, how: Flush, events: &mut impl LinkEvents) {
         let mut at = 0;
         while let Some(&slot) = self.busy_writers.get(at) {
             let Self { conns, net, .. } = self;
@@ -605,7 +607,7 @@ impl<N: Net> Transport for TcpTransport<N> {
                 continue;
             };
             let due = conn.writer.pass(how, || net.now());
-            if conn.writer.is_quiet() {
+            if conn.writer.is_idle() {
                 conn.listed = false;
                 self.busy_writers.swap_remove(at);
                 continue;
@@ -615,7 +617,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             }
             at += 1;
         }
-        self.deliver(sink);
+        self.deliver(events);
     }
 
     fn wait(&mut self, timeout: Duration) {
@@ -624,24 +626,24 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.net.news(timeout, &mut news);
     }
 
-    fn finish(&mut self, link: LinkId) -> Finish {
+    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
         let slot = index(link);
-        let Some(conn) = self.conns.get_mut(slot) else { return Finish::Done };
+        let Some(conn) = self.conns.get_mut(slot) else { return ShutdownState::Done };
         if conn.finishing.is_none() {
             conn.finishing = Some(false);
         }
         self.send_waiting(slot);
-        let Some(conn) = self.conns.get(slot) else { return Finish::Done };
+        let Some(conn) = self.conns.get(slot) else { return ShutdownState::Done };
         let acknowledged = conn.finishing == Some(true) && self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0;
         if acknowledged || conn.broken.is_some() || matches!(conn.state, State::Refused { .. }) {
-            Finish::Done
+            ShutdownState::Done
         } else {
-            Finish::Pending
+            ShutdownState::Pending
         }
     }
 
-    fn abandon(&mut self, link: LinkId, sink: &mut impl Sink) {
-        self.drop_link(index(link), sink);
+    fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents) {
+        self.drop_link(index(link), events);
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -195,7 +195,7 @@ impl Writer {
     }
 
     /// True if the burst is over and nothing waits: there is nothing to watch.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.is_empty() && self.burst == 0
     }
 
@@ -273,7 +273,7 @@ impl Writer {
     }
 
     /// Gives back the payloads that will not be sent.
-    pub fn abandon(&mut self, mut back: impl FnMut(Token, Buffer)) {
+    pub fn abort(&mut self, mut back: impl FnMut(Token, Buffer)) {
         for piece in self.pieces.drain(..) {
             match piece {
                 Piece::Lent { buffer, token, .. } | Piece::End { buffer, token } => back(token, buffer),
@@ -314,7 +314,7 @@ mod tests {
         writer.with_chunks(|chunks| chunks.iter().for_each(|chunk| chunk.append_to(&mut out)));
         assert_eq!(out, b"held");
         writer.advance(4, |_, _| ());
-        assert!(writer.is_quiet());
+        assert!(writer.is_idle());
         assert!(writer.may_send(|| at(1)), "a new burst");
     }
 
@@ -353,7 +353,7 @@ mod tests {
         assert!(writer.is_empty());
         writer.push_bytes(b"h");
         writer.push_end(Buffer::Owned(b"h".to_vec()), Token(4));
-        writer.abandon(|Token(token), _| done.push(token));
+        writer.abort(|Token(token), _| done.push(token));
         assert_eq!(done, [1, 2, 3, 4]);
     }
 

@@ -9,7 +9,7 @@ pub mod rig;
 pub mod wire;
 
 use ofi_core::error::Result;
-use ofi_core::wait::{Descriptor, Port};
+use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_memory::{Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::Health;
@@ -176,8 +176,8 @@ impl World {
     }
 
     /// A port for a queue of endpoints in this network.
-    pub fn port(&self) -> Arc<SimPort> {
-        Arc::new(SimPort { world: self.clone(), ear: Mutex::default() })
+    pub fn port(&self) -> Arc<SimWaitObject> {
+        Arc::new(SimWaitObject { world: self.clone(), ear: Mutex::default() })
     }
 }
 
@@ -580,7 +580,7 @@ impl Net for SimNet {
 
 /// The port of a queue: what makes it readable, and when.
 #[derive(Debug)]
-pub struct SimPort {
+pub struct SimWaitObject {
     world: World,
     ear: Mutex<Ear>,
 }
@@ -592,7 +592,7 @@ struct Ear {
     alarm: Option<Instant>,
 }
 
-impl SimPort {
+impl SimWaitObject {
     fn ear(&self) -> MutexGuard<'_, Ear> {
         self.ear.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -623,7 +623,7 @@ impl SimPort {
     }
 }
 
-impl Port for SimPort {
+impl WaitObject for SimWaitObject {
     fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
         self.ear().watched.push((fd, key));
         Ok(())
@@ -642,16 +642,16 @@ impl Port for SimPort {
         self.world.advance(alarm.map_or(pause, |alarm| alarm.min(pause)));
         self.collect(keys);
     }
-    fn ring(&self) {
+    fn signal(&self) {
         self.ear().rung = true;
     }
-    fn quiet(&self) {
+    fn drain(&self) {
         let now = self.world.now();
         let mut ear = self.ear();
         ear.rung = false;
         ear.alarm = ear.alarm.filter(|when| *when > now);
     }
-    fn alarm(&self, when: Option<Instant>) {
+    fn set_timer(&self, when: Option<Instant>) {
         self.ear().alarm = when;
     }
     fn descriptor(&self) -> Descriptor {

@@ -2,16 +2,16 @@
 
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_tcp::net::System;
@@ -29,7 +29,7 @@ pub struct Side<T: Transport> {
     av: Arc<AddressVector>,
 }
 
-fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn Port>) -> Side<T> {
+fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -> Side<T> {
     let config = Config {
         kind: EndpointKind::Rdm,
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
@@ -73,7 +73,7 @@ pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
         let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
         let system = || System::new().expect("descriptors are free");
         let opener = Box::new(move |_| TcpTransport::listening(system(), here, Settings::default()));
-        side(opener, nonce, Arc::new(WaitPort::new(false).expect("descriptors are free")))
+        side(opener, nonce, Arc::new(FdWaitObject::new(false).expect("descriptors are free")))
     };
     let (a, b) = (open(1), open(2));
     a.av.insert(b.ep.local_addr().expect("it is open"));
@@ -90,7 +90,7 @@ pub fn message<T: Transport>(a: &Side<T>, b: &Side<T>, from: Buffer, to: Buffer)
     let receive = RecvOp { src: FiAddr::UNSPEC, buffer: to, context: 2, tag: Some((7, 0)), flags: OpFlags::empty() };
     b.ep.receive(receive).expect("there is room");
     let (dest, flags) = (FiAddr(0), OpFlags::empty());
-    let send = SendOp { dest, buffer: from, context: 1, tag: Some(7), data: None, flags, quiet: false };
+    let send = SendOp { dest, buffer: from, context: 1, tag: Some(7), data: None, flags, inject: false };
     a.ep.send(send).expect("there is room");
     let (mut sent, mut got) = (0, 0);
     while sent + got < 2 {

@@ -3,8 +3,8 @@
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
 use ofi_engine::frame::{Frame, Violation};
-use ofi_engine::hello::{EndpointKind, Grant, Handshake, Hello};
-use ofi_engine::transport::Arriving;
+use ofi_engine::hello::{Credits, EndpointKind, Handshake, Hello};
+use ofi_engine::transport::Incoming;
 use ofi_tcp::net::Net;
 use ofi_tcp::reader::{Reader, Record};
 use ofi_tcp::writer::Writer;
@@ -62,7 +62,7 @@ pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
         nonce,
         attempt: 1,
         cookie: [0x55; 16],
-        grant: Grant { bytes: 1 << 30, eager: 256 << 10 },
+        credits: Credits { bytes: 1 << 30, eager: 256 << 10 },
         name: Some(name),
         data: Vec::new(),
     }
@@ -150,10 +150,10 @@ impl Raw {
                 Record::Nothing if used == bytes.len() => return Ok(true),
                 Record::Nothing | Record::Placed(_) => {}
                 Record::Hello(hello) => heard.push(Heard::Hello(Box::new(Hello::parse(hello)?))),
-                Record::Frame(header, Arriving::Here(payload)) => {
+                Record::Frame(header, Incoming::Complete(payload)) => {
                     heard.push(Heard::Frame(Frame::parse(header)?, payload.to_vec()));
                 }
-                Record::Frame(header, Arriving::Coming(len)) => {
+                Record::Frame(header, Incoming::Streaming(len)) => {
                     heard.push(Heard::Frame(Frame::parse(header)?, Vec::new()));
                     coming = Some(len);
                 }

@@ -5,7 +5,7 @@ use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlag
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;
@@ -137,7 +137,7 @@ impl Node {
     pub fn try_send(&mut self, to: FiAddr, tag: u64, bytes: Vec<u8>, flags: OpFlags) -> Result<usize, Errno> {
         let context = self.context();
         let buffer = Buffer::Owned(bytes);
-        let op = SendOp { dest: to, buffer, context, tag: Some(tag), data: None, flags, quiet: false };
+        let op = SendOp { dest: to, buffer, context, tag: Some(tag), data: None, flags, inject: false };
         self.ep.send(op).map(|()| context)
     }
 

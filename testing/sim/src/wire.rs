@@ -7,7 +7,7 @@ use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::frame::Header;
 use ofi_engine::transport::{
-    Arriving, Finish, Flush, LinkId, Payload, Place, Sink, Submitted, Transport, Urgency, Verdict,
+    Disposition, Flush, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency, Verdict,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,7 +73,7 @@ impl Transport for Wire {
         Ok(LINK)
     }
 
-    fn adopt(&mut self, (): (), _hello: &[u8]) -> Result<LinkId> {
+    fn accept(&mut self, (): (), _hello: &[u8]) -> Result<LinkId> {
         Ok(LINK)
     }
 
@@ -89,37 +89,37 @@ impl Transport for Wire {
     }
 
     #[inline]
-    fn poll(&mut self, sink: &mut impl Sink) -> bool {
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         loop {
             let Some(item) = lock(&self.incoming).pop_front() else { return any };
             any = true;
             match item {
                 Item::Frame(header, payload) => {
-                    let place = sink.frame(LINK, &header, Arriving::Here(&payload));
-                    assert!(matches!(place, Ok(Place::Done)), "a peer in the same process keeps the protocol");
+                    let place = events.handle_frame(LINK, &header, Incoming::Complete(&payload));
+                    assert!(matches!(place, Ok(Disposition::Done)), "a peer in the same process keeps the protocol");
                 }
-                Item::Ask(hello) => match sink.incoming(LINK, &hello, &self.remote, |_| true) {
+                Item::Ask(hello) => match events.handle_connect_request(LINK, &hello, &self.remote, |_| true) {
                     Verdict::Accept(answer) | Verdict::Refuse(answer) => {
                         lock(&self.outgoing).push_back(Item::Answer(answer));
                     }
                 },
                 Item::Answer(hello) => {
-                    assert!(sink.answered(LINK, &hello).is_ok(), "a peer in the same process accepts");
+                    assert!(events.handle_connected(LINK, &hello).is_ok(), "a peer in the same process accepts");
                 }
             }
         }
     }
 
-    fn flush(&mut self, _how: Flush, _sink: &mut impl Sink) {}
+    fn flush(&mut self, _how: Flush, _sink: &mut impl LinkEvents) {}
 
     fn wait(&mut self, _timeout: Duration) {}
 
-    fn finish(&mut self, _link: LinkId) -> Finish {
-        Finish::Done
+    fn shutdown(&mut self, _link: LinkId) -> ShutdownState {
+        ShutdownState::Done
     }
 
-    fn abandon(&mut self, _link: LinkId, _sink: &mut impl Sink) {}
+    fn abort(&mut self, _link: LinkId, _sink: &mut impl LinkEvents) {}
 
     fn next_deadline(&self) -> Option<Instant> {
         None

@@ -4,10 +4,10 @@ use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, Traffi
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_sim::pair;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
@@ -66,7 +66,7 @@ fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>)
         ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN, TrafficClass::UNSPEC, &Arc::new(Account::new(256 << 20)))
     });
     let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), Waiting::Never));
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(false).unwrap()), Waiting::Never));
     let av = Arc::new(AddressVector::new(1, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
@@ -94,7 +94,7 @@ fn a_small_message_allocates_nothing_in_steady_state() {
             tag: Some(1),
             data: None,
             flags: OpFlags::empty(),
-            quiet: false,
+            inject: false,
         };
         a.send(send).unwrap();
         let mut done = 0;

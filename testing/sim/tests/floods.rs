@@ -75,7 +75,7 @@ fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Handshake>,
         scene.step();
         for heard in raw.read() {
             match heard {
-                Heard::Hello(hello) => (handshake, credit) = (Some(hello.handshake), hello.grant.bytes),
+                Heard::Hello(hello) => (handshake, credit) = (Some(hello.handshake), hello.credits.bytes),
                 Heard::Frame(Frame::Credit { bytes }, _) => credit += bytes,
                 Heard::Frame(..) => {}
                 Heard::End => return (handshake, count),

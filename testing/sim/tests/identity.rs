@@ -390,7 +390,7 @@ fn claims_are_charged_as_any_other_link() {
         let (mut liar, answer) =
             lie(&world, &mut target, |hello| hello.name = Some(Addr::from(addr(OWNER, 2000 + round))));
         let Some(answer) = answer.filter(|answer| answer.handshake == Handshake::Accept) else { continue };
-        let count = answer.grant.bytes / (1000 + OVERHEAD);
+        let count = answer.credits.bytes / (1000 + OVERHEAD);
         (0..count).for_each(|_| liar.frame(&message(5), &[1; 1000]));
         for _ in 0..100 {
             liar.send();

@@ -5,12 +5,12 @@ use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, SendOp};
+use ofi_engine::op::{MessageOps, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicU64, Ordering};
@@ -126,7 +126,7 @@ fn open(nonce: u8, calls: &Arc<AtomicU64>) -> (Arc<Ep>, Arc<CompletionQueue<Park
         TcpTransport::listening(Counted(System::new().unwrap(), calls.clone()), here, Settings::default())
     });
     let ep = Ep::new(Park, config, None, opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(WaitPort::new(false).unwrap()), Waiting::Never));
+    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(false).unwrap()), Waiting::Never));
     let av = Arc::new(AddressVector::new(1, false));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(&av).unwrap();
@@ -143,7 +143,7 @@ fn a_small_send_makes_at_most_one_system_call() {
     let send = || {
         let (dest, flags) = (FiAddr(0), OpFlags::empty());
         let op =
-            SendOp { dest, buffer: Buffer::Owned(vec![1; 8]), context: 0, tag: None, data: None, flags, quiet: true };
+            SendOp { dest, buffer: Buffer::Owned(vec![1; 8]), context: 0, tag: None, data: None, flags, inject: true };
         a.send(op)
     };
     send().unwrap();

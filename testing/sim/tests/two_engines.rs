@@ -7,22 +7,22 @@
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 500; a twentieth of them through memory, where time is real), `OFI_SIM_SEED=s` only
 //! that one.
 
-use ofi_core::wait::Port;
+use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{Posts, RecvOp, SendOp};
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::poller::{Interest, Poller};
 use ofi_os::shm::seam;
-use ofi_os::wait_fd::WaitPort;
+use ofi_os::wait_fd::FdWaitObject;
 use ofi_shm::ShmTransport;
 use ofi_shm::direct::Use;
 use ofi_shm::transport as shm;
-use ofi_sim::{Faults, SimNet, SimPort, World};
+use ofi_sim::{Faults, SimNet, SimWaitObject, World};
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
@@ -35,7 +35,7 @@ use std::time::Duration;
 /// What the two exchange their messages through.
 trait Medium: Sized {
     type Carrier: Transport;
-    type Port: Port + 'static;
+    type Port: WaitObject + 'static;
 
     /// What goes wrong follows from `rng`.
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self;
@@ -60,7 +60,7 @@ trait Medium: Sized {
 
 impl Medium for World {
     type Carrier = TcpTransport<SimNet>;
-    type Port = SimPort;
+    type Port = SimWaitObject;
 
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self {
         Self::new(seed, faults(rng))
@@ -78,15 +78,15 @@ impl Medium for World {
         })
     }
 
-    fn port(&self) -> Arc<SimPort> {
+    fn port(&self) -> Arc<SimWaitObject> {
         self.port()
     }
 
-    fn is_readable(&self, port: &SimPort) -> bool {
+    fn is_readable(&self, port: &SimWaitObject) -> bool {
         port.is_readable()
     }
 
-    fn wakes_by(&self, port: &SimPort, due: Instant) -> bool {
+    fn wakes_by(&self, port: &SimWaitObject, due: Instant) -> bool {
         port.alarm_at().is_some_and(|alarm| alarm <= due)
     }
 
@@ -119,7 +119,7 @@ struct Memory {
 
 impl Medium for Memory {
     type Carrier = ShmTransport;
-    type Port = WaitPort;
+    type Port = FdWaitObject;
 
     fn new(seed: u64, _: &mut fastrand::Rng) -> Self {
         let name = |side| format!("fi_shm://sim-{}-{seed}-{side}", std::process::id()).parse().unwrap();
@@ -136,11 +136,11 @@ impl Medium for Memory {
         Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
     }
 
-    fn port(&self) -> Arc<WaitPort> {
-        Arc::new(WaitPort::new(true).unwrap())
+    fn port(&self) -> Arc<FdWaitObject> {
+        Arc::new(FdWaitObject::new(true).unwrap())
     }
 
-    fn is_readable(&self, port: &WaitPort) -> bool {
+    fn is_readable(&self, port: &FdWaitObject) -> bool {
         let poller = Poller::new().unwrap();
         poller.add(port.descriptor(), Interest::Read, 0).unwrap();
         let mut any = false;
@@ -149,7 +149,7 @@ impl Medium for Memory {
     }
 
     /// A timer of the system does not say when it goes off.
-    fn wakes_by(&self, _: &WaitPort, _: Instant) -> bool {
+    fn wakes_by(&self, _: &FdWaitObject, _: Instant) -> bool {
         true
     }
 
@@ -345,7 +345,7 @@ impl<M: Medium> Side<M> {
             tag,
             data: Some(data_of(name)),
             flags,
-            quiet,
+            inject: quiet,
         };
         match self.ep.send(op) {
             Ok(()) => {
@@ -687,7 +687,7 @@ fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
         tag: None,
         data: None,
         flags: OpFlags::empty(),
-        quiet: false,
+        inject: false,
     };
     sender.ep.send(op).unwrap();
     let read = |side: &Side<World>, other: &Side<World>| {
@@ -732,7 +732,7 @@ fn nobody_listening_fails_at_once() {
         tag: None,
         data: None,
         flags: OpFlags::empty(),
-        quiet: false,
+        inject: false,
     };
     side.ep.send(op).unwrap();
     let mut failure = None;

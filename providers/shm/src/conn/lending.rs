@@ -4,7 +4,7 @@ use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
 use crate::direct::{self, Lent, Outcome};
 use ofi_core::{Cause, Errno};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
-use ofi_engine::transport::{Arriving, Down, LinkId, Payload, Place, Sink};
+use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
 
@@ -16,7 +16,7 @@ impl Conn {
         header: usize,
         len: usize,
         body: &[u64; BODY],
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<(), Trouble> {
         self.reader.advance(1);
         let Some(process) = self.direct.peer() else {
@@ -24,20 +24,20 @@ impl Conn {
         };
         let from = usize::try_from(body[4]).map_err(|_| Violation("an address that is none"))?;
         let start = ofi_os::clock::now();
-        let mut landing = match self.place(link, header, len, body, sink)? {
-            Place::Into(landing) => landing,
-            Place::Done => return self.reply(body[5], Outcome::Taken),
+        let mut target = match self.place(link, header, len, body, events)? {
+            Disposition::Into(target) => target,
+            Disposition::Done => return self.reply(body[5], Outcome::Taken),
         };
-        if !direct::read(process, from, &mut landing) {
+        if !direct::read(process, from, &mut target) {
             // It comes again.
-            sink.unplaced(link, landing);
+            events.handle_recv_retry(link, target);
             return self.reply(body[5], Outcome::Refused);
         }
         // Before the look at the word: what was read after the other side had its memory back is not the message.
         order_own();
         if self.is_gone() {
             let text = format!("link to {}: the peer left while its memory was being read", self.remote);
-            sink.spoiled(link, landing, Down::new(Cause::Broken, Errno::ECONNRESET, text));
+            events.handle_recv_failed(link, target, Down::new(Cause::Broken, Errno::ECONNRESET, text));
             // What it wrote behind this is read first.
             self.lost = true;
             return Ok(());
@@ -45,7 +45,7 @@ impl Conn {
         if self.direct.note_read(direct::since(start), len) {
             self.queue(Out::Leave(false));
         }
-        sink.placed(link, landing)?;
+        events.handle_recv_done(link, target)?;
         self.reply(body[5], Outcome::Taken)
     }
 
@@ -56,12 +56,12 @@ impl Conn {
         header: usize,
         len: usize,
         body: &[u64; BODY],
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<(), Violation> {
         self.reader.advance(1);
-        if let Place::Into(landing) = self.place(link, header, len, body, sink)? {
+        if let Disposition::Into(target) = self.place(link, header, len, body, events)? {
             let text = format!("link to {}: the sender's memory was unmapped before it had been read", self.remote);
-            sink.spoiled(link, landing, Down::new(Cause::Absent, Errno::EFAULT, text));
+            events.handle_recv_failed(link, target, Down::new(Cause::Absent, Errno::EFAULT, text));
         }
         Ok(())
     }
@@ -73,13 +73,13 @@ impl Conn {
         header: usize,
         len: usize,
         body: &[u64; BODY],
-        sink: &mut impl Sink,
-    ) -> Result<Place, Violation> {
+        events: &mut impl LinkEvents,
+    ) -> Result<Disposition, Violation> {
         if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
             return Err(Violation("a payload that does not fit"));
         }
         let bytes = body.map(u64::to_ne_bytes);
-        sink.frame(link, &bytes.as_flattened()[..header], Arriving::Coming(len))
+        events.handle_frame(link, &bytes.as_flattened()[..header], Incoming::Streaming(len))
     }
 
     /// What became of a payload that the other side was to read.
@@ -88,14 +88,14 @@ impl Conn {
         link: LinkId,
         number: u64,
         code: u64,
-        sink: &mut impl Sink,
+        events: &mut impl LinkEvents,
     ) -> Result<(), Violation> {
         const STRAY: Violation = Violation("the outcome of a payload that was not offered");
         self.reader.advance(1);
         let outcome = Outcome::from_code(code).ok_or(STRAY)?;
         let Lent { header, buffer, from, len, token, .. } = self.direct.take_back(number).ok_or(STRAY)?;
         match outcome {
-            Outcome::Taken => sink.sent(link, token, buffer),
+            Outcome::Taken => events.handle_send_done(link, token, buffer),
             Outcome::Refused => {
                 if process::is_mapped(buffer.address() + from, len) {
                     self.direct.refused();
@@ -103,7 +103,7 @@ impl Conn {
                 } else {
                     self.queue(Out::Absent(header, len));
                     let text = format!("link to {}: the memory of the message was unmapped", self.remote);
-                    sink.unsent(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
+                    events.handle_send_failed(link, token, buffer, Down::new(Cause::Absent, Errno::EFAULT, text));
                 }
             }
         }

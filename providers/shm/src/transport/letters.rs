@@ -6,7 +6,7 @@ use crate::conn::{Conn, Out, State, ended, unreachable};
 use crate::post::{About, Offer, Question, Said};
 use crate::region::{Region, Side};
 use ofi_core::{Cause, Errno, Instant};
-use ofi_engine::transport::{Down, Sink, Verdict};
+use ofi_engine::transport::{Down, LinkEvents, Verdict};
 use ofi_os::process::Life;
 use ofi_sync::lines::LINES;
 use std::io;
@@ -15,14 +15,14 @@ use std::sync::Arc;
 
 impl ShmTransport {
     /// Reads letters: questions, refusals, and nothing but waking.
-    pub(super) fn read_letters(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn read_letters(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut said = Vec::new();
         let any = self.post.read(|one| said.push(one));
         for one in said {
             match one {
                 Said::Wake => {}
-                Said::Refuse(number, why) => self.handle_refusal(number, &why, sink),
-                Said::Ask(question) => self.handle_question(&question, sink),
+                Said::Refuse(number, why) => self.handle_refusal(number, &why, events),
+                Said::Ask(question) => self.handle_question(&question, events),
                 Said::Board(notice) => self.handle_board(&notice),
                 Said::Offer(offer) => self.handle_offer(&offer),
                 Said::BoardLost(about) => self.handle_board_lost(&about),
@@ -32,12 +32,12 @@ impl ShmTransport {
         any
     }
 
-    fn handle_refusal(&mut self, number: u64, why: &str, sink: &mut impl Sink) {
+    fn handle_refusal(&mut self, number: u64, why: &str, events: &mut impl LinkEvents) {
         let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking(_));
         let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
         if let Some(slot) = slot {
             let text = format!("connect to {}: {why}", self.conns[slot].remote);
-            self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), sink);
+            self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), events);
         }
     }
 
@@ -92,7 +92,7 @@ impl ShmTransport {
         slots.into_iter().for_each(|slot| self.tell_process(slot));
     }
 
-    pub(super) fn handle_question(&mut self, question: &Question, sink: &mut impl Sink) {
+    pub(super) fn handle_question(&mut self, question: &Question, events: &mut impl LinkEvents) {
         let mut conn = match acceptor(question) {
             Ok(conn) => conn,
             Err(error) => return self.post.refuse_memory(question, &error),
@@ -100,7 +100,7 @@ impl ShmTransport {
         conn.set_order(self.orders, question.orders);
         let link = id(self.conns.vacant_key());
         // The system vouches for the name that a letter comes from.
-        match sink.incoming(link, &question.hello, &question.from, |_| true) {
+        match events.handle_connect_request(link, &question.hello, &question.from, |_| true) {
             Verdict::Accept(answer) => {
                 conn.out.push_back(Out::Hello(answer, self.post.identity().0));
                 self.take_in(conn, question.pid);
@@ -122,7 +122,7 @@ impl ShmTransport {
     }
 
     /// Looks for peers that are no more: some of them each time, all of them every so often.
-    pub(super) fn probe(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
+    pub(super) fn probe(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         if now < self.probe_at {
             return false;
         }
@@ -135,30 +135,30 @@ impl ShmTransport {
                 conn.lost = over || conn.is_gone() || conn.is_lost_question() || !self.post.is_alive(&conn.peer);
             }
         }
-        self.end_lost(sink)
+        self.end_lost(events)
     }
 
     /// Ends links whose peers are no more, after everything that they had said has been read.
-    pub(super) fn end_lost(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn end_lost(&mut self, events: &mut impl LinkEvents) -> bool {
         let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
         let any = !lost.is_empty();
         for slot in lost {
             // One that has left wrote no more than fits; one that only says so is not read for ever.
             for _ in 0..LINES {
-                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
+                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
                     break;
                 }
             }
             if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
                 let why = ended(conn);
-                self.lose(slot, why, sink);
+                self.lose(slot, why, events);
             }
         }
         any
     }
 
     /// Sends questions again that found a full mailbox.
-    pub(super) fn ask_again(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
         let before = self.conns.len();
         if self.unasked == 0 {
             return false;
@@ -179,7 +179,7 @@ impl ShmTransport {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     let why = unreachable(&conn.remote, &error);
-                    self.lose(slot, why, sink);
+                    self.lose(slot, why, events);
                 }
             }
         }
@@ -189,7 +189,7 @@ impl ShmTransport {
 
 /// The link that a question brings.
 pub(super) fn acceptor(question: &Question) -> io::Result<Conn> {
-    let region = Region::adopt(question.memory.as_fd())?;
+    let region = Region::attach(question.memory.as_fd())?;
     let peer = question.identity.name();
     Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
 }

@@ -7,7 +7,7 @@ use crate::conn::{Conn, State};
 use crate::direct::Direct;
 use crate::post::{About, Notice};
 use crate::region::{Board, Side};
-use ofi_engine::transport::Sink;
+use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
 use std::os::fd::AsFd;
 
@@ -157,8 +157,8 @@ impl ShmTransport {
     }
 
     /// Reads one of the others, which may become a busy one by it.
-    fn read_other(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
-        if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, sink) {
+    fn read_other(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
+        if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
             return false;
         }
         let Some(conn) = self.conns.get_mut(slot) else { return true };
@@ -176,14 +176,14 @@ impl ShmTransport {
     }
 
     /// Reads the links that are noted on the board, and some of the others that are not busy.
-    pub(super) fn read_others(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn read_others(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if let Some((board, _)) = &self.turns.board {
             let mut noted = core::mem::take(&mut self.turns.noted);
             board.take(self.turns.end, |place| noted.push(place));
             for place in noted.drain(..) {
                 for slot in (place..self.turns.end).step_by(Board::BITS) {
-                    any |= self.read_other(slot, sink);
+                    any |= self.read_other(slot, events);
                 }
             }
             self.turns.noted = noted;
@@ -193,7 +193,7 @@ impl ShmTransport {
             let Turns { order, next, .. } = &mut self.turns;
             *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
             let Some(&slot) = order.get(*next) else { break };
-            any |= self.read_other(slot, sink);
+            any |= self.read_other(slot, events);
         }
         any
     }
@@ -239,7 +239,7 @@ impl ShmTransport {
         let Notice { from, number, theirs, place, memory } = notice;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the other side looks at this link in turn.
-            self.conns[slot].board = Board::adopt(memory.as_fd()).ok().map(|board| {
+            self.conns[slot].board = Board::attach(memory.as_fd()).ok().map(|board| {
                 // What was sent since the letter was is not noted anywhere.
                 board.note(*place);
                 (board, *place)

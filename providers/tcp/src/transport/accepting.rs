@@ -6,11 +6,11 @@ use crate::half_open::{FULL, no_descriptor};
 use crate::net::Net;
 use crate::reader::Reader;
 use ofi_core::{Addr, Instant};
-use ofi_engine::transport::Sink;
+use ofi_engine::transport::LinkEvents;
 use ofi_os::poller::Interest;
 
 impl<N: Net> TcpTransport<N> {
-    pub(super) fn accept_all(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn accept_all(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         while self.listener.is_some() {
             let now = || self.net.now();
@@ -22,13 +22,13 @@ impl<N: Net> TcpTransport<N> {
             match self.net.accept(listener) {
                 Ok(Some((socket, from))) => {
                     any = true;
-                    self.take_in(socket, Addr::from(from), sink);
+                    self.take_in(socket, Addr::from(from), events);
                 }
                 Ok(None) => break,
                 Err(error) => {
                     // Out of descriptors: the connection stays in the backlog until there are some.
                     let now = self.net.now();
-                    if !self.make_room(now, true, sink) {
+                    if !self.make_room(now, true, events) {
                         self.pause_accepting(now, || no_descriptor(&error));
                         break;
                     }
@@ -39,14 +39,14 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// A peer has connected: reads its hello, which may have arrived already.
-    pub(super) fn take_in(&mut self, socket: N::Socket, from: Addr, sink: &mut impl Sink) {
+    pub(super) fn take_in(&mut self, socket: N::Socket, from: Addr, events: &mut impl LinkEvents) {
         let now = self.net.now();
-        self.make_room(now, false, sink);
+        self.make_room(now, false, events);
         let serial = self.half_open.add(self.conns.vacant_key(), now);
         match self.insert(socket, from, State::Silent { serial }, Reader::default()) {
             Ok(slot) => {
                 self.heat(slot);
-                self.read(slot, sink);
+                self.read(slot, events);
             }
             // It cannot be watched for lack of memory: its end tells the peer.
             Err(_) => self.half_open.remove(serial),
@@ -54,11 +54,11 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// Drops a connection that has been silent for long, if that is called for. It may be about to speak: it is read before.
-    fn make_room(&mut self, now: Instant, pressed: bool, sink: &mut impl Sink) -> bool {
+    fn make_room(&mut self, now: Instant, pressed: bool, events: &mut impl LinkEvents) -> bool {
         let Some(slot) = self.half_open.victim(now, pressed) else { return false };
-        self.read(slot, sink);
+        self.read(slot, events);
         if self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Silent { .. })) {
-            self.drop_link(slot, sink);
+            self.drop_link(slot, events);
         }
         true
     }
@@ -74,7 +74,7 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// Accepting goes on after a pause.
-    pub(super) fn resume_accepting(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn resume_accepting(&mut self, events: &mut impl LinkEvents) -> bool {
         let Self { half_open, net, listener, .. } = self;
         if !half_open.resumes(|| net.now()) {
             return false;
@@ -83,6 +83,6 @@ impl<N: Net> TcpTransport<N> {
             // The descriptor is ours: this cannot fail but for memory, and then the next pause is as good.
             drop(net.watch(listener, Interest::Read, LISTENER));
         }
-        self.accept_all(sink)
+        self.accept_all(events)
     }
 }

@@ -7,12 +7,12 @@ use crate::reader::Record;
 use crate::writer::COPY;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::frame::Violation;
-use ofi_engine::transport::{Down, Sink};
+use ofi_engine::transport::{Down, LinkEvents};
 use ofi_os::poller::Event;
 
 impl<N: Net> TcpTransport<N> {
     /// Reads a connection. True if anything came.
-    pub(super) fn read(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+    pub(super) fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if self.staging.is_empty() {
             self.staging.resize(STAGING, 0);
@@ -24,41 +24,41 @@ impl<N: Net> TcpTransport<N> {
                 return any;
             }
             let (outcome, asked, direct) = match conn.reader.direct() {
-                Some((landing, done, room)) if room >= COPY => {
-                    let (outcome, asked) = receive_direct(net, &conn.socket, landing, done, room);
+                Some((target, done, room)) if room >= COPY => {
+                    let (outcome, asked) = receive_direct(net, &conn.socket, target, done, room);
                     (outcome, asked, true)
                 }
                 _ => (net.recv_slice(&conn.socket, staging), STAGING, false),
             };
             let count = match outcome {
                 Ok(0) => {
-                    self.ended(slot, sink);
+                    self.ended(slot, events);
                     return true;
                 }
                 Ok(count) => count,
                 Err(error) if blocked(&error) => {
                     if let Some(error) = conn.broken.take() {
                         let why = broken(&conn.remote, &error);
-                        self.lose(slot, why, sink);
+                        self.lose(slot, why, events);
                         return true;
                     }
                     return any;
                 }
                 Err(error) => {
                     let why = broken(&conn.remote, conn.broken.as_ref().unwrap_or(&error));
-                    self.lose(slot, why, sink);
+                    self.lose(slot, why, events);
                     return true;
                 }
             };
             any = true;
             // What the peer says may answer what was sent just before.
-            self.deliver(sink);
+            self.deliver(events);
             let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
             let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
             let result = if direct {
                 match conn.reader.direct_done(count) {
-                    Record::Placed(landing) => sink.placed(id(slot), landing).map_err(Trouble::Violation),
+                    Record::Placed(target) => events.handle_recv_done(id(slot), target).map_err(Trouble::Violation),
                     _ => Ok(()),
                 }
             } else {
@@ -68,7 +68,7 @@ impl<N: Net> TcpTransport<N> {
                     let (name, from) = (name.canonical().socket().ip(), from.canonical().socket().ip());
                     name == from || from.is_loopback() && net.is_own(name)
                 };
-                parse(conn, slot, &staging[..count], sink, now, vouches)
+                parse(conn, slot, &staging[..count], events, now, vouches)
             };
             if let Some(serial) = silent.filter(|_| !matches!(conn.state, State::Silent { .. })) {
                 self.half_open.remove(serial);
@@ -77,11 +77,11 @@ impl<N: Net> TcpTransport<N> {
                 Ok(()) => {}
                 Err(Trouble::Violation(Violation(what))) => {
                     let text = format!("connection to {}: {what}", conn.remote.socket());
-                    self.lose(slot, Down::new(Cause::Violation, Errno::EPROTO, text), sink);
+                    self.lose(slot, Down::new(Cause::Violation, Errno::EPROTO, text), events);
                     return true;
                 }
                 Err(Trouble::Down(why)) => {
-                    self.lose(slot, why, sink);
+                    self.lose(slot, why, events);
                     return true;
                 }
                 Err(Trouble::Refused) => {
@@ -99,7 +99,7 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// The peer's side of a connection has ended.
-    fn ended(&mut self, slot: usize, sink: &mut impl Sink) {
+    fn ended(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get(slot) else { return };
         let who = conn.remote.socket();
         let why = match &conn.state {
@@ -112,10 +112,10 @@ impl<N: Net> TcpTransport<N> {
             }
             _ => Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: closed by the peer")),
         };
-        self.lose(slot, why, sink);
+        self.lose(slot, why, events);
     }
 
-    pub(super) fn check_deadlines(&mut self, sink: &mut impl Sink) -> bool {
+    pub(super) fn check_deadlines(&mut self, events: &mut impl LinkEvents) -> bool {
         if self.timed == 0 && self.audit_at.is_none() {
             return false;
         }
@@ -132,18 +132,18 @@ impl<N: Net> TcpTransport<N> {
                     conn.remote.socket(),
                     self.settings.connect_deadline
                 );
-                self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), sink);
+                self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), events);
                 any = true;
             }
         }
         if self.audit_at.is_some_and(|at| now >= at) {
-            any |= self.audit(now, sink);
+            any |= self.audit(now, events);
         }
         any
     }
 
     /// Looks for peers whose hosts do not acknowledge.
-    fn audit(&mut self, now: Instant, sink: &mut impl Sink) -> bool {
+    fn audit(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         let mut silent = Vec::new();
         let mut left = false;
         for (slot, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.unaudited) {
@@ -162,27 +162,27 @@ impl<N: Net> TcpTransport<N> {
         for &(slot, since) in &silent {
             let who = self.conns[slot].remote.socket();
             let text = format!("connection to {who}: its host has not acknowledged anything for {since:?}");
-            self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), sink);
+            self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), events);
         }
         !silent.is_empty()
     }
 
     /// What is rare.
     #[cold]
-    pub(super) fn attend(&mut self, sink: &mut impl Sink) -> bool {
-        let any = self.resume_accepting(sink) | self.read_broken(sink);
+    pub(super) fn attend(&mut self, events: &mut impl LinkEvents) -> bool {
+        let any = self.resume_accepting(events) | self.read_broken(events);
         self.attention = self.half_open.is_paused() || !self.broken.is_empty();
         any
     }
 
     /// Reads connections to which sending failed, until their end shows: no event may tell of it.
-    fn read_broken(&mut self, sink: &mut impl Sink) -> bool {
+    fn read_broken(&mut self, events: &mut impl LinkEvents) -> bool {
         if self.broken.is_empty() {
             return false;
         }
         for slot in core::mem::take(&mut self.broken) {
             if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
-                self.read(slot, sink);
+                self.read(slot, events);
             }
             // There was more than is read in a row.
             if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
@@ -192,15 +192,15 @@ impl<N: Net> TcpTransport<N> {
         true
     }
 
-    pub(super) fn handle_event(&mut self, event: Event, by_trying: bool, sink: &mut impl Sink) -> bool {
+    pub(super) fn handle_event(&mut self, event: Event, by_trying: bool, events: &mut impl LinkEvents) -> bool {
         if event.key == LISTENER {
-            return self.accept_all(sink);
+            return self.accept_all(events);
         }
         let Ok(slot) = usize::try_from(event.key) else { return false };
         let Some(conn) = self.conns.get(slot) else { return false };
         let connecting = matches!(conn.state, State::Connecting { .. });
         if connecting && (event.writable || event.readable) {
-            self.finish_connect(slot, sink);
+            self.finish_connect(slot, events);
             return true;
         }
         if event.writable {
@@ -210,7 +210,7 @@ impl<N: Net> TcpTransport<N> {
         if event.readable {
             self.heat(slot);
             if !by_trying {
-                any |= self.read(slot, sink);
+                any |= self.read(slot, events);
             }
             if let Some(conn) = self.conns.get_mut(slot) {
                 conn.idle = 0;
@@ -220,19 +220,19 @@ impl<N: Net> TcpTransport<N> {
     }
 
     /// Tries a hot connection.
-    pub(super) fn visit(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+    pub(super) fn visit(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let Some(conn) = self.conns.get(slot) else { return false };
         if matches!(conn.state, State::Connecting { .. }) {
-            self.finish_connect(slot, sink);
+            self.finish_connect(slot, events);
             return false;
         }
-        let got = self.read(slot, sink);
+        let got = self.read(slot, events);
         if let Some(conn) = self.conns.get_mut(slot) {
             conn.idle = if got { 0 } else { conn.idle + 1 };
             // A broken connection is read until its end shows.
             if conn.idle >= PATIENCE && conn.broken.is_none() {
-                conn.hot = false;
-                self.hot.retain(|hot| *hot != slot);
+                conn.active = false;
+                self.active.retain(|hot| *hot != slot);
             }
         }
         got

@@ -10,11 +10,11 @@ use core::fmt;
 
 /// A member's temperature, and the lists that want to know when it rises.
 #[derive(Debug, Default)]
-pub struct Heat {
-    announced: AtomicBool,
+pub struct ReadyFlag {
+    ready: AtomicBool,
     /// Visitors who sleep, or may at any time.
     sleepers: AtomicU32,
-    lists: Mutex<Vec<(Arc<Inbox>, usize)>>,
+    lists: Mutex<Vec<(Arc<ReadyList>, usize)>>,
 }
 
 /// Wakes whoever looks at a list.
@@ -22,16 +22,16 @@ pub type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Members that became hot since the list was last looked at.
 #[derive(Default)]
-pub struct Inbox {
+pub struct ReadyList {
     full: AtomicBool,
     keys: Mutex<Vec<usize>>,
     waker: Option<Waker>,
     ring: Option<Waker>,
 }
 
-impl fmt::Debug for Inbox {
+impl fmt::Debug for ReadyList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").field("full", &self.full).field("keys", &self.keys).finish_non_exhaustive()
+        f.debug_struct("ReadyList").field("full", &self.full).field("keys", &self.keys).finish_non_exhaustive()
     }
 }
 
@@ -42,29 +42,29 @@ macro_rules! locked {
     };
 }
 
-impl Heat {
+impl ReadyFlag {
     /// Announcements go to that list too, under that key.
-    pub fn attach(&self, list: &Arc<Inbox>, key: usize) {
+    pub fn attach(&self, list: &Arc<ReadyList>, key: usize) {
         locked!(self.lists).push((list.clone(), key));
     }
 
     /// That list is told nothing any more.
-    pub fn detach(&self, list: &Arc<Inbox>) {
+    pub fn detach(&self, list: &Arc<ReadyList>) {
         locked!(self.lists).retain(|(other, _)| !Arc::ptr_eq(other, list));
     }
 
     /// There is something to do: to be called after the lock under which it was made has been released.
     #[inline]
-    pub fn announce(&self) {
-        // Relaxed: the lock of the work orders this load after the visitor's `forget`, if its last look missed the work.
-        if !self.announced.load(Ordering::Relaxed) {
-            self.announce_now();
+    pub fn mark_ready(&self) {
+        // Relaxed: the lock of the work orders this load after the visitor's `clear`, if its last look missed the work.
+        if !self.ready.load(Ordering::Relaxed) {
+            self.mark_ready_now();
         }
     }
 
     #[cold]
-    fn announce_now(&self) {
-        self.announced.store(true, Ordering::Relaxed);
+    fn mark_ready_now(&self) {
+        self.ready.store(true, Ordering::Relaxed);
         for (list, key) in locked!(self.lists).iter() {
             let mut keys = locked!(list.keys);
             // A list that nobody looks at does not grow.
@@ -72,7 +72,7 @@ impl Heat {
                 keys.push(*key);
             }
             drop(keys);
-            // Release pairs with the Acquire in `Inbox::take`.
+            // Release pairs with the Acquire in `ReadyList::take`.
             list.full.store(true, Ordering::Release);
             if let Some(wake) = &list.waker {
                 wake();
@@ -92,7 +92,7 @@ impl Heat {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True if a visitor sleeps, or may at any time: to be asked after [`Self::announce`].
+    /// True if a visitor sleeps, or may at any time: to be asked after [`Self::mark_ready`].
     #[inline]
     pub fn is_slept_on(&self) -> bool {
         // Relaxed: see `add_sleeper`.
@@ -116,19 +116,19 @@ impl Heat {
     }
 
     /// The next announcement is to be heard again: to be called before the last look for work.
-    pub fn forget(&self) {
+    pub fn clear(&self) {
         // Relaxed: the lock under which the caller then looks orders it.
-        self.announced.store(false, Ordering::Relaxed);
+        self.ready.store(false, Ordering::Relaxed);
     }
 }
 
-impl Inbox {
+impl ReadyList {
     /// A list whose reader sleeps: `waker` is called after each announcement.
     pub fn with_waker(waker: Waker) -> Self {
         Self { waker: Some(waker), ..Self::default() }
     }
 
-    /// A list whose reader may sleep: `ring` is called by [`Heat::wake`].
+    /// A list whose reader may sleep: `ring` is called by [`ReadyFlag::wake`].
     pub fn with_bell(ring: Waker) -> Self {
         Self { ring: Some(ring), ..Self::default() }
     }
@@ -143,7 +143,7 @@ impl Inbox {
     /// Gives the keys of members that became hot to `take`. Costs a load if there are none.
     #[inline]
     pub fn take(&self, take: impl FnMut(usize)) {
-        // Acquire pairs with the Release in `Heat::announce_now`.
+        // Acquire pairs with the Release in `ReadyFlag::mark_ready_now`.
         if self.full.load(Ordering::Acquire) {
             self.take_now(take);
         }
@@ -164,21 +164,21 @@ mod tests {
 
     #[test]
     fn an_announcement_is_heard_once() {
-        let (heat, list) = (Heat::default(), Arc::new(Inbox::default()));
+        let (heat, list) = (ReadyFlag::default(), Arc::new(ReadyList::default()));
         heat.attach(&list, 7);
-        heat.announce();
-        heat.announce();
+        heat.mark_ready();
+        heat.mark_ready();
         let mut heard = Vec::new();
         list.take(|key| heard.push(key));
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7]);
-        heat.forget();
-        heat.announce();
+        heat.clear();
+        heat.mark_ready();
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7, 7]);
-        heat.forget();
+        heat.clear();
         heat.detach(&list);
-        heat.announce();
+        heat.mark_ready();
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7, 7]);
     }
@@ -192,8 +192,8 @@ mod models {
     #[test]
     fn no_work_is_overlooked() {
         loom::model(|| {
-            let heat = Arc::new(Heat::default());
-            let list = Arc::new(Inbox::default());
+            let heat = Arc::new(ReadyFlag::default());
+            let list = Arc::new(ReadyList::default());
             let work = Arc::new(Mutex::new(false));
             heat.attach(&list, 7);
             heat.announce();

@@ -6,11 +6,11 @@
 use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
-use ofi_core::wait::{Descriptor, Port};
-pub use ofi_sync::heat::Heat;
-use ofi_sync::heat::{Inbox, Waker};
+use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::Arc;
+pub use ofi_sync::ready_list::ReadyFlag;
+use ofi_sync::ready_list::{ReadyList, Waker};
 use slab::Slab;
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const LOOK_EVERY: u16 = 16;
 
 /// What a member says after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visit {
+pub struct PollOutcome {
     /// Something happened.
     pub active: bool,
     /// It must be visited again even if its descriptor is silent.
@@ -32,9 +32,9 @@ pub struct Visit {
 }
 
 /// What makes progress: an endpoint or a passive endpoint.
-pub trait Member: Send + Sync {
+pub trait Pollable: Send + Sync {
     /// Moves everything on.
-    fn visit(&self) -> Visit;
+    fn poll(&self) -> PollOutcome;
     /// Sends what is being held back.
     fn flush(&self, how: Flush);
     /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent. True if there
@@ -46,7 +46,7 @@ pub trait Member: Send + Sync {
     fn is_polled(&self) -> bool {
         false
     }
-    /// The descriptor is to tell of news until [`Member::disarm`] is called as often as this was with `first`. True if
+    /// The descriptor is to tell of news until [`Pollable::disarm`] is called as often as this was with `first`. True if
     /// there are some already.
     fn arm(&self, _first: bool) -> bool {
         false
@@ -58,24 +58,24 @@ pub trait Member: Send + Sync {
     /// What becomes readable when there is news.
     fn descriptor(&self) -> Option<Descriptor>;
     /// Where it announces that it became hot.
-    fn heat(&self) -> &Heat;
+    fn ready_flag(&self) -> &ReadyFlag;
 }
 
-struct Hot {
+struct Active {
     key: usize,
     idle: u16,
-    member: Arc<dyn Member>,
+    member: Arc<dyn Pollable>,
 }
 
 struct Entry {
-    member: Arc<dyn Member>,
+    member: Arc<dyn Pollable>,
     /// Its descriptor tells of news: it is cold, or somebody sleeps.
     armed: bool,
 }
 
 struct State {
     members: Slab<Entry>,
-    hot: Vec<Hot>,
+    active: Vec<Active>,
     /// When cold members have something due.
     due: Vec<(Instant, usize)>,
     /// Who sleeps on the port, or is about to.
@@ -88,7 +88,7 @@ struct State {
 }
 
 /// Somebody who sleeps on the port, or is about to: members' descriptors stay armed meanwhile.
-pub struct Sleeper<'a, K: LockKind>(&'a Group<K>);
+pub struct Sleeper<'a, K: LockKind>(&'a ProgressSet<K>);
 
 impl<K: LockKind> fmt::Debug for Sleeper<'_, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,31 +101,31 @@ impl<K: LockKind> Drop for Sleeper<'_, K> {
         let mut state = K::lock(&self.0.state);
         state.sleepers -= 1;
         if !state.is_slept_on() {
-            state.members.iter().for_each(|(_, entry)| entry.member.heat().remove_sleeper());
-            state.disarm_hot();
+            state.members.iter().for_each(|(_, entry)| entry.member.ready_flag().remove_sleeper());
+            state.disarm_active();
         }
     }
 }
 
 /// The members of a queue.
-pub struct Group<K: LockKind> {
+pub struct ProgressSet<K: LockKind> {
     state: K::Cell<State>,
-    inbox: Arc<Inbox>,
-    port: Arc<dyn Port>,
+    ready_list: Arc<ReadyList>,
+    wait_object: Arc<dyn WaitObject>,
 }
 
-impl<K: LockKind> fmt::Debug for Group<K> {
+impl<K: LockKind> fmt::Debug for ProgressSet<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("ProgressSet").field("wait_object", &self.wait_object).finish_non_exhaustive()
     }
 }
 
-impl<K: LockKind> Group<K> {
+impl<K: LockKind> ProgressSet<K> {
     /// A group without members that looks for news at `port`.
-    pub fn new(kind: K, port: Arc<dyn Port>) -> Self {
+    pub fn new(kind: K, port: Arc<dyn WaitObject>) -> Self {
         let state = State {
             members: Slab::new(),
-            hot: Vec::new(),
+            active: Vec::new(),
             due: Vec::new(),
             sleepers: 0,
             watched: false,
@@ -133,38 +133,38 @@ impl<K: LockKind> Group<K> {
             nudges: 0,
             news: Vec::new(),
         };
-        Self { state: kind.cell(state), inbox: Arc::default(), port }
+        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object: port }
     }
 
     /// The same for a reader that sleeps and is woken by `waker` when a member becomes hot.
-    pub fn with_waker(kind: K, port: Arc<dyn Port>, waker: Waker) -> Self {
-        Self { inbox: Arc::new(Inbox::with_waker(waker)), ..Self::new(kind, port) }
+    pub fn with_waker(kind: K, port: Arc<dyn WaitObject>, waker: Waker) -> Self {
+        Self { ready_list: Arc::new(ReadyList::with_waker(waker)), ..Self::new(kind, port) }
     }
 
     /// The same for a reader that sleeps at times and is woken by `ring` when something is due earlier than it knows.
-    pub fn with_bell(kind: K, port: Arc<dyn Port>, ring: Waker) -> Self {
-        Self { inbox: Arc::new(Inbox::with_bell(ring)), ..Self::new(kind, port) }
+    pub fn with_bell(kind: K, port: Arc<dyn WaitObject>, ring: Waker) -> Self {
+        Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, port) }
     }
 
     /// The port.
-    pub fn port(&self) -> &dyn Port {
-        &*self.port
+    pub fn wait_object(&self) -> &dyn WaitObject {
+        &*self.wait_object
     }
 
     /// Adds a member; the key removes it again.
-    pub fn join(&self, member: Arc<dyn Member>) -> Result<usize> {
+    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
         let mut state = K::lock(&self.state);
         let entry = state.members.vacant_entry();
         let key = entry.key();
-        let hot = Hot { key, idle: 0, member: member.clone() };
+        let hot = Active { key, idle: 0, member: member.clone() };
         if let Some(fd) = member.descriptor() {
-            self.port.add(fd, key as u64)?;
+            self.wait_object.add(fd, key as u64)?;
         }
-        member.heat().attach(&self.inbox, key);
+        member.ready_flag().attach(&self.ready_list, key);
         entry.insert(Entry { member, armed: false });
-        state.hot.push(hot);
+        state.active.push(hot);
         if state.is_slept_on() {
-            state.members[key].member.heat().add_sleeper();
+            state.members[key].member.ready_flag().add_sleeper();
             state.arm(key);
         }
         Ok(key)
@@ -178,19 +178,19 @@ impl<K: LockKind> Group<K> {
                 member.disarm();
             }
             if state.is_slept_on() {
-                member.heat().remove_sleeper();
+                member.ready_flag().remove_sleeper();
             }
             if let Some(fd) = member.descriptor() {
-                self.port.remove(fd);
+                self.wait_object.remove(fd);
             }
-            member.heat().detach(&self.inbox);
-            state.hot.retain(|hot| hot.key != key);
+            member.ready_flag().detach(&self.ready_list);
+            state.active.retain(|hot| hot.key != key);
             state.due.retain(|(_, due)| *due != key);
         }
     }
 
     fn collect(&self, state: &mut State) {
-        self.inbox.take(|key| state.warm(key));
+        self.ready_list.take(|key| state.activate(key));
     }
 
     /// One pass: visits the hot members, and at times looks for news of the others. True if anything happened.
@@ -198,10 +198,10 @@ impl<K: LockKind> Group<K> {
     pub fn progress(&self) -> bool {
         let mut state = K::lock(&self.state);
         // Where all are hot there is nobody of whom the port would tell.
-        if self.inbox.has_news() || state.hot.len() != state.members.len() || state.hot.is_empty() {
+        if self.ready_list.has_news() || state.active.len() != state.members.len() || state.active.is_empty() {
             return self.progress_all(&mut state);
         }
-        state.visit_hot()
+        state.poll_active()
     }
 
     /// The same for a caller that may not call again soon: sends what the pass deferred.
@@ -217,22 +217,22 @@ impl<K: LockKind> Group<K> {
     fn progress_all(&self, state: &mut State) -> bool {
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
-        let all_hot = state.hot.len() == state.members.len() && !state.hot.is_empty();
-        if !all_hot && (state.hot.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
+        let all_hot = state.active.len() == state.members.len() && !state.active.is_empty();
+        if !all_hot && (state.active.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(state, Some(Duration::ZERO));
-            self.warm_due(state);
+            self.activate_due(state);
         }
-        state.visit_hot()
+        state.poll_active()
     }
 
-    fn warm_due(&self, state: &mut State) {
+    fn activate_due(&self, state: &mut State) {
         if state.due.is_empty() {
             return;
         }
-        let now = self.port.now();
+        let now = self.wait_object.now();
         while let Some(at) = state.due.iter().position(|(when, _)| *when <= now) {
             let (_, key) = state.due.swap_remove(at);
-            state.warm(key);
+            state.activate(key);
         }
     }
 
@@ -255,29 +255,29 @@ impl<K: LockKind> Group<K> {
     pub fn last_look(&self) -> bool {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        state.hot.iter().for_each(|hot| hot.member.heat().forget());
+        state.active.iter().for_each(|hot| hot.member.ready_flag().clear());
         self.look(&mut state, Some(Duration::ZERO));
-        state.visit_hot()
+        state.poll_active()
     }
 
     /// Sleeps until a member's descriptor has news or the timeout is over. Not under the lock: others may join meanwhile.
     pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
         keys.clear();
-        self.port.ready(timeout, keys);
+        self.wait_object.ready(timeout, keys);
         let mut state = K::lock(&self.state);
         for key in keys.drain(..) {
             if let Ok(key) = usize::try_from(key) {
-                state.warm(key);
+                state.activate(key);
             }
         }
     }
 
     fn look(&self, state: &mut State, timeout: Option<Duration>) {
         let mut news = core::mem::take(&mut state.news);
-        self.port.ready(timeout, &mut news);
+        self.wait_object.ready(timeout, &mut news);
         for key in news.drain(..) {
             if let Ok(key) = usize::try_from(key) {
-                state.warm(key);
+                state.activate(key);
             }
         }
         state.news = news;
@@ -291,7 +291,7 @@ impl<K: LockKind> Group<K> {
 
     fn flush_members(&self, state: &mut State, how: Flush) {
         self.collect(state);
-        state.hot.iter().for_each(|hot| hot.member.flush(how));
+        state.active.iter().for_each(|hot| hot.member.flush(how));
     }
 
     /// Somebody is about to sleep.
@@ -316,9 +316,9 @@ impl<K: LockKind> Group<K> {
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
         self.collect(&mut state);
         let mut news = false;
-        for at in 0..state.hot.len() {
-            news |= state.hot[at].member.before_sleep();
-            let key = state.hot[at].key;
+        for at in 0..state.active.len() {
+            news |= state.active[at].member.before_sleep();
+            let key = state.active[at].key;
             news |= state.arm(key);
         }
         news
@@ -328,12 +328,12 @@ impl<K: LockKind> Group<K> {
     pub fn next_deadline(&self) -> Option<Instant> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        let hot = state.hot.iter().filter_map(|hot| hot.member.next_deadline());
+        let hot = state.active.iter().filter_map(|hot| hot.member.next_deadline());
         hot.chain(state.due.iter().map(|(when, _)| *when)).min()
     }
 
     /// Calls `each` with every member.
-    pub fn for_each(&self, mut each: impl FnMut(&dyn Member)) {
+    pub fn for_each(&self, mut each: impl FnMut(&dyn Pollable)) {
         let state = K::lock(&self.state);
         state.members.iter().for_each(|(_, entry)| each(&*entry.member));
     }
@@ -347,16 +347,16 @@ impl State {
     /// Members learn that somebody sleeps, if they do not know.
     fn note_sleeper(&self) {
         if !self.is_slept_on() {
-            self.members.iter().for_each(|(_, entry)| entry.member.heat().add_sleeper());
+            self.members.iter().for_each(|(_, entry)| entry.member.ready_flag().add_sleeper());
         }
     }
 
-    fn warm(&mut self, key: usize) {
-        match self.hot.iter_mut().find(|hot| hot.key == key) {
+    fn activate(&mut self, key: usize) {
+        match self.active.iter_mut().find(|hot| hot.key == key) {
             Some(hot) => hot.idle = 0,
             None => {
                 let Some(Entry { member, .. }) = self.members.get(key) else { return };
-                self.hot.push(Hot { key, idle: 0, member: member.clone() });
+                self.active.push(Active { key, idle: 0, member: member.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
                     self.disarm(key);
@@ -381,21 +381,21 @@ impl State {
     }
 
     /// Hot members are polled again.
-    fn disarm_hot(&mut self) {
-        for at in 0..self.hot.len() {
-            self.disarm(self.hot[at].key);
+    fn disarm_active(&mut self) {
+        for at in 0..self.active.len() {
+            self.disarm(self.active[at].key);
         }
     }
 
-    fn visit_hot(&mut self) -> bool {
+    fn poll_active(&mut self) -> bool {
         let mut any = false;
         let mut at = 0;
-        while let Some(hot) = self.hot.get_mut(at) {
-            let visit = hot.member.visit();
+        while let Some(hot) = self.active.get_mut(at) {
+            let visit = hot.member.poll();
             any |= visit.active;
             hot.idle = if visit.active || visit.busy { 0 } else { hot.idle.saturating_add(1) };
             if hot.idle >= PATIENCE {
-                let (stays, active) = self.cool(at);
+                let (stays, active) = self.make_idle(at);
                 any |= active;
                 at += usize::from(stays);
             } else {
@@ -408,20 +408,20 @@ impl State {
     /// A member that had nothing for long is left to its descriptor. Whether it stays hot, and whether it had something
     /// after all.
     #[cold]
-    fn cool(&mut self, at: usize) -> (bool, bool) {
-        let Hot { key, member, .. } = &self.hot[at];
+    fn make_idle(&mut self, at: usize) -> (bool, bool) {
+        let Active { key, member, .. } = &self.active[at];
         let (key, member) = (*key, member.clone());
-        if member.is_polled() && self.hot.len() <= FEW {
-            self.hot[at].idle = 0;
+        if member.is_polled() && self.active.len() <= FEW {
+            self.active[at].idle = 0;
             return (true, false);
         }
-        member.heat().forget();
+        member.ready_flag().clear();
         // What was announced before the flag was cleared is found by one more visit.
         let armed = self.arm(key);
-        let last = member.visit();
+        let last = member.poll();
         if armed || last.active || last.busy {
-            self.hot[at].idle = 0;
-            member.heat().announce();
+            self.active[at].idle = 0;
+            member.ready_flag().mark_ready();
             if !self.is_slept_on() {
                 self.disarm(key);
             }
@@ -430,7 +430,7 @@ impl State {
         if let Some(when) = member.next_deadline() {
             self.due.push((when, key));
         }
-        self.hot.swap_remove(at);
+        self.active.swap_remove(at);
         (false, false)
     }
 }

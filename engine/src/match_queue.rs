@@ -1,7 +1,7 @@
 //! Which receive takes which message: posted receives and unexpected messages, each in order (fi_tagged(3)).
 //! Senders are peers of the endpoint, by their numbers: a message stays its sender's whatever happens to handles of the
 //! address vector. Invariant: a message and a receive that fit each other are never both in here, but between
-//! [`Matcher::resolve`] or [`Matcher::merge`] and the caller's next look.
+//! [`MatchQueue::resolve`] or [`MatchQueue::merge`] and the caller's next look.
 //! Entries hold what is compared, close together; the operations themselves live in tables of the endpoint.
 
 use core::ops::{Index, IndexMut};
@@ -71,7 +71,7 @@ struct Posted {
     key: u32,
     live: bool,
     /// It takes one message after the other until it is withdrawn (FI_MULTI_RECV).
-    stays: bool,
+    persistent: bool,
 }
 
 #[derive(Debug)]
@@ -153,12 +153,12 @@ impl MatchQueue {
     /// Posts a receive that no unexpected message fits.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
-        self.push(Posted { pattern, key, live: true, stays: false });
+        self.push(Posted { pattern, key, live: true, persistent: false });
     }
 
     /// Posts a receive that takes messages until it is withdrawn. Those that wait already are the caller's to give.
-    pub fn post_staying(&mut self, pattern: Pattern, key: u32) {
-        self.push(Posted { pattern, key, live: true, stays: true });
+    pub fn post_persistent(&mut self, pattern: Pattern, key: u32) {
+        self.push(Posted { pattern, key, live: true, persistent: true });
     }
 
     #[inline(always)]
@@ -188,7 +188,10 @@ impl MatchQueue {
     /// The oldest posted receive if the message fits it and it goes with one message: [`Self::take_first`] removes it.
     #[inline(always)]
     pub fn first(&self, tag: u64, peer: u32) -> Option<u32> {
-        self.posted.get(self.front).filter(|first| first.pattern.fits(tag, peer) && !first.stays).map(|first| first.key)
+        self.posted
+            .get(self.front)
+            .filter(|first| first.pattern.fits(tag, peer) && !first.persistent)
+            .map(|first| first.key)
     }
 
     /// Removes the oldest posted receive.
@@ -224,7 +227,7 @@ impl MatchQueue {
             return Some(first);
         }
         let at = self.position(|posted| posted.pattern.fits(tag, peer))?;
-        if self.posted[at].stays {
+        if self.posted[at].persistent {
             return Some(self.posted[at].key);
         }
         Some(self.remove_posted_at(at))

@@ -2,7 +2,7 @@
 
 use crate::counter::Counter;
 use crate::cq::CompletionQueue;
-use crate::group::Member;
+use crate::progress_set::Pollable;
 use ofi_core::error::Result;
 use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure};
 use ofi_sync::busy::Child;
@@ -10,14 +10,14 @@ use ofi_sync::lock::LockKind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The queues and counters of an endpoint, each once.
-pub(crate) struct All<K: LockKind> {
+pub(crate) struct BoundQueues<K: LockKind> {
     queues: Vec<Arc<CompletionQueue<K>>>,
     counters: Vec<Arc<Counter<K>>>,
 }
 
 /// A completion queue as an endpoint is bound to it.
 #[derive(Debug)]
-pub(crate) struct Target<K: LockKind> {
+pub(crate) struct CqBinding<K: LockKind> {
     pub(crate) cq: Arc<CompletionQueue<K>>,
     /// Only operations that ask for it report success.
     pub(crate) selective: bool,
@@ -25,9 +25,9 @@ pub(crate) struct Target<K: LockKind> {
 
 /// The queues and counters of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Outlets<K: LockKind> {
-    pub(crate) tx: Option<Target<K>>,
-    pub(crate) rx: Option<Target<K>>,
+pub(crate) struct CompletionSinks<K: LockKind> {
+    pub(crate) tx: Option<CqBinding<K>>,
+    pub(crate) rx: Option<CqBinding<K>>,
     counted: BindFlags,
     sent: Option<Arc<Counter<K>>>,
     received: Option<Arc<Counter<K>>>,
@@ -35,14 +35,14 @@ pub(crate) struct Outlets<K: LockKind> {
     counters: Vec<Arc<Counter<K>>>,
 }
 
-impl<K: LockKind> Default for Outlets<K> {
+impl<K: LockKind> Default for CompletionSinks<K> {
     fn default() -> Self {
         let counted = BindFlags::empty();
         Self { tx: None, rx: None, counted, sent: None, received: None, counters: Vec::new() }
     }
 }
 
-impl<K: LockKind> Outlets<K> {
+impl<K: LockKind> CompletionSinks<K> {
     /// Binds a completion queue. A second one for a direction is refused.
     pub(crate) fn bind_cq(&mut self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<Child> {
         let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::SELECTIVE_COMPLETION;
@@ -55,10 +55,10 @@ impl<K: LockKind> Outlets<K> {
             return Err(Error::new(Errno::EINVAL, "bind a second completion queue for the same direction"));
         }
         if transmit {
-            self.tx = Some(Target { cq: cq.clone(), selective });
+            self.tx = Some(CqBinding { cq: cq.clone(), selective });
         }
         if receive {
-            self.rx = Some(Target { cq: cq.clone(), selective });
+            self.rx = Some(CqBinding { cq: cq.clone(), selective });
         }
         Ok(cq.users.add())
     }
@@ -106,20 +106,20 @@ impl<K: LockKind> Outlets<K> {
     }
 
     /// The queues, each once, and the counters: whoever reads one moves the endpoint on.
-    pub(crate) fn all(&self) -> All<K> {
+    pub(crate) fn all(&self) -> BoundQueues<K> {
         let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
         for target in [&self.tx, &self.rx].into_iter().flatten() {
             if !queues.iter().any(|cq| Arc::ptr_eq(cq, &target.cq)) {
                 queues.push(target.cq.clone());
             }
         }
-        All { queues, counters: self.counters.clone() }
+        BoundQueues { queues, counters: self.counters.clone() }
     }
 
-    /// A send has succeeded: an entry unless it is silent, and a count always.
+    /// A send has succeeded: an entry unless it is suppressed, and a count always.
     #[inline(always)]
-    pub(crate) fn sent(&self, completion: Completion, silent: bool) {
-        if let Some(tx) = self.tx.as_ref().filter(|_| !silent) {
+    pub(crate) fn sent(&self, completion: Completion, suppress: bool) {
+        if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
             tx.cq.push(completion);
         }
         if let Some(counter) = &self.sent {
@@ -138,10 +138,10 @@ impl<K: LockKind> Outlets<K> {
         }
     }
 
-    /// A receive has succeeded: an entry unless it is silent, and a count always.
+    /// A receive has succeeded: an entry unless it is suppressed, and a count always.
     #[inline(always)]
-    pub(crate) fn received(&self, completion: Completion, silent: bool) {
-        if let Some(rx) = self.rx.as_ref().filter(|_| !silent) {
+    pub(crate) fn received(&self, completion: Completion, suppress: bool) {
+        if let Some(rx) = self.rx.as_ref().filter(|_| !suppress) {
             rx.cq.push(completion);
         }
         if let Some(counter) = &self.received {
@@ -161,7 +161,7 @@ impl<K: LockKind> Outlets<K> {
     }
 
     /// Something to read for whoever receives that is no message: the return of a buffer, a message that was looked at.
-    pub(crate) fn note(&self, completion: Completion) {
+    pub(crate) fn report(&self, completion: Completion) {
         if let Some(rx) = &self.rx {
             rx.cq.push(completion);
         }
@@ -170,9 +170,9 @@ impl<K: LockKind> Outlets<K> {
 
 /// How to take back what was bound and joined, when an endpoint is closed.
 #[derive(Default)]
-pub(crate) struct Bonds(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+pub(crate) struct Bindings(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
 
-impl Bonds {
+impl Bindings {
     /// One more.
     pub(crate) fn add(&self, undo: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
@@ -187,7 +187,11 @@ impl Bonds {
     }
 
     /// Makes a member progress with the queues and counters of its endpoint.
-    pub(crate) fn join<K: LockKind>(&self, member: &Arc<dyn Member>, All { queues, counters }: All<K>) -> Result<()> {
+    pub(crate) fn join<K: LockKind>(
+        &self,
+        member: &Arc<dyn Pollable>,
+        BoundQueues { queues, counters }: BoundQueues<K>,
+    ) -> Result<()> {
         for cq in queues {
             let key = cq.join(member.clone())?;
             self.add(move || cq.leave(key));
@@ -203,7 +207,7 @@ impl Bonds {
     /// succeeded; if it refuses, nothing has happened.
     pub(crate) fn bind_counter<K: LockKind>(
         &self,
-        member: Option<Arc<dyn Member>>,
+        member: Option<Arc<dyn Pollable>>,
         counter: &Arc<Counter<K>>,
         register: impl FnOnce() -> Result<Child>,
     ) -> Result<Child> {
