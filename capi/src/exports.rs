@@ -3,10 +3,10 @@
 //! version must not appear.
 
 use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
-use crate::guard::{make, out_of_memory, refuse, text};
+use crate::ffi::{make, out_of_memory, refuse, text};
 use crate::object::{self, LogObj};
 use crate::reserve::Watch;
-use crate::{compat, convert, fork, logging, opened, param, tostr};
+use crate::{compat, convert, fork, logging, open_objects, param, tostr};
 use core::cell::RefCell;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Error, Version};
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
         // SAFETY: a valid info has valid members.
         let mut wanted = unsafe { convert::hints(&counting) };
         // SAFETY: as above.
-        unsafe { opened::narrow(&counting, &mut wanted) };
+        unsafe { open_objects::narrow(&counting, &mut wanted) };
         wanted
     });
     let query = Query {
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
         _ => return out_of_memory("look for providers"),
     };
     // SAFETY: the list was made above and nobody else knows it.
-    unsafe { opened::complete(list.as_ptr(), handle) };
+    unsafe { open_objects::complete(list.as_ptr(), handle) };
     if watch.lacked() {
         return out_of_memory("look for providers");
     }

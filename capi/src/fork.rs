@@ -9,7 +9,7 @@ use crate::abi::fid;
 use crate::object::Object;
 use crate::ops::dead;
 use crate::reserve::this_thread;
-use crate::{exports, logging, opened, param, reserve, tostr};
+use crate::{exports, logging, open_objects, param, reserve, tostr};
 use core::ffi::c_int;
 use core::mem::ManuallyDrop;
 use ofi_core::log::{self, Level, Subsystem};
@@ -112,7 +112,7 @@ pub(crate) fn try_watch() {
 /// All locks that belong to nothing that C could close.
 struct Held {
     objects: MutexGuard<'static, Objects>,
-    listed: opened::Held,
+    listed: open_objects::Held,
     descriptors: descriptor::Held,
     _providers: ofi_registry::Held,
     _texts: exports::Held,
@@ -147,7 +147,7 @@ extern "C" fn prepare() {
     logging::settle();
     let held = Held {
         objects: objects(),
-        listed: opened::hold(),
+        listed: open_objects::hold(),
         descriptors: descriptor::hold(),
         _providers: ofi_registry::hold(),
         _texts: exports::hold(),

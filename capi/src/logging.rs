@@ -3,10 +3,10 @@
 //! line for each failed operation or object, by its root cause.
 
 use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
+use crate::ffi::{name_of, text};
 use crate::fork;
-use crate::guard::{name_of, text};
 use crate::object::{self, LogObj, ours};
-use crate::ops::absent;
+use crate::ops::enosys;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::Version;
@@ -178,10 +178,10 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: close_logging,
     bind: import,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
@@ -220,11 +220,11 @@ unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_in
 static RETURN_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: close_import,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 unsafe extern "C" fn close_import(_fid: *mut fid) -> c_int {

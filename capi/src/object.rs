@@ -8,7 +8,7 @@ use crate::abi::{
     fid_cntr, fid_cq, fid_domain, fid_ep, fid_eq, fid_fabric, fid_mc, fid_pep, fid_poll, fid_wait,
 };
 use crate::fork;
-use crate::opened::Listed;
+use crate::open_objects::Listed;
 use crate::ops::dead;
 use crate::ops::poll::Polled;
 use crate::ops::wait::{Wait, WaitSet};
@@ -155,7 +155,7 @@ pub(crate) struct DomainObj {
 pub(crate) struct EpObj {
     pub(crate) c: fid_ep,
     /// The endpoint of the engine for which the message tables were made.
-    pub(crate) hot: *const c_void,
+    pub(crate) engine_ptr: *const c_void,
     pub(crate) tx_flags: AtomicU64,
     pub(crate) rx_flags: AtomicU64,
     pub(crate) control: Arc<dyn EpControl>,
@@ -193,7 +193,7 @@ pub(crate) struct PepObj {
 pub(crate) struct CqObj {
     pub(crate) c: fid_cq,
     /// The `CompletionQueue<K>` for which the table was made.
-    pub(crate) hot: *const c_void,
+    pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
     pub(crate) wait: Wait,
     /// What the last error entry pointed to.
@@ -329,7 +329,7 @@ pub(crate) trait DomainControl: Send + Sync {
 
 /// An endpoint's parts: its engine, erased and as the message tables need it.
 pub(crate) struct Opened {
-    pub(crate) hot: *const c_void,
+    pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EpControl>,
     pub(crate) msg: &'static crate::abi::fi_ops_msg,
     pub(crate) tagged: &'static crate::abi::fi_ops_tagged,
@@ -337,7 +337,7 @@ pub(crate) struct Opened {
 
 /// A completion queue's parts.
 pub(crate) struct OpenedCq {
-    pub(crate) hot: *const c_void,
+    pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
     /// The table for a format.
     pub(crate) ops: fn(crate::ops::cq::Format) -> &'static crate::abi::fi_ops_cq,

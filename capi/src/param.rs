@@ -1,8 +1,8 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
 use crate::abi::{fi_param, fi_provider};
+use crate::ffi::{name_of, text};
 use crate::fork;
-use crate::guard::{name_of, text};
 use crate::logging::formatted;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;

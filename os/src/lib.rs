@@ -3,10 +3,10 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod control_socket;
 pub mod datagram;
 pub mod descriptor;
 pub mod limits;
-pub mod mailbox;
 pub mod mutex_cond;
 pub mod netif;
 pub mod poller;

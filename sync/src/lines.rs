@@ -48,9 +48,9 @@ const fn index(number: u64) -> usize {
 
 /// The words behind the first of a line that is being written.
 #[derive(Clone, Copy, Debug)]
-pub struct Blank<'a>(&'a [AtomicU64; BODY]);
+pub struct SlotWriter<'a>(&'a [AtomicU64; BODY]);
 
-impl Blank<'_> {
+impl SlotWriter<'_> {
     /// Sets a word.
     ///
     /// # Panics
@@ -115,7 +115,7 @@ impl<M: Memory> Writer<M> {
     /// Writes a line. There is room for it ([`Self::has_room`]).
     #[inline]
     pub fn write(&mut self, head: u64, body: &[u64; BODY]) {
-        let line = self.blank();
+        let line = self.slot();
         for (at, value) in body.iter().enumerate() {
             line.set(at, *value);
         }
@@ -125,10 +125,10 @@ impl<M: Memory> Writer<M> {
     /// The next line, to be filled in word by word as far as it matters; what is not set is from an earlier lap. There is
     /// room for it ([`Self::has_room`]).
     #[inline(always)]
-    pub fn blank(&self) -> Blank<'_> {
+    pub fn slot(&self) -> SlotWriter<'_> {
         debug_assert!(self.next - self.consumed < LINES, "room was asked for");
         let [_, body @ ..] = self.memory.line(index(self.next));
-        Blank(body)
+        SlotWriter(body)
     }
 
     /// Shows the line that was filled in to the reader.
@@ -142,10 +142,10 @@ impl<M: Memory> Writer<M> {
 
     /// The line behind that one. There is room for it, too.
     #[inline(always)]
-    pub fn second_blank(&self) -> Blank<'_> {
+    pub fn second_blank(&self) -> SlotWriter<'_> {
         debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
         let [_, body @ ..] = self.memory.line(index(self.next + 1));
-        Blank(body)
+        SlotWriter(body)
     }
 
     /// Shows two lines that were filled in and are read as one.
@@ -161,7 +161,7 @@ impl<M: Memory> Writer<M> {
     /// Writes two lines that are read as one. There is room for both.
     #[inline]
     pub fn write_two(&mut self, head: u64, body: &[u64; BODY], more: &[u64; BODY]) {
-        let (first, second) = (self.blank(), self.second_blank());
+        let (first, second) = (self.slot(), self.second_blank());
         for (at, (value, more)) in body.iter().zip(more).enumerate() {
             first.set(at, *value);
             second.set(at, *more);
@@ -261,9 +261,9 @@ const COLD: u64 = 4;
 
 /// What a side says about itself in its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Posture(u64);
+pub struct SleepState(u64);
 
-impl Posture {
+impl SleepState {
     /// It polls. `cold`: this link only when its board says so.
     pub const fn awake(cold: bool) -> Self {
         Self(if cold { COLD } else { 0 })
@@ -300,7 +300,7 @@ pub enum News {
 
 /// What it owes the other side after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owed {
+pub enum WakeAction {
     /// The other side looks.
     Nothing,
     /// A note on its board.
@@ -327,7 +327,7 @@ pub fn order_own() {
 
 /// What is owed the other side, by its word, for what was just done.
 #[inline(always)]
-pub fn owed(word: &AtomicU64, news: News, order: Order) -> Owed {
+pub fn wake_action(word: &AtomicU64, news: News, order: Order) -> WakeAction {
     if order == Order::ByBoth {
         order_own();
     } else {
@@ -335,8 +335,8 @@ pub fn owed(word: &AtomicU64, news: News, order: Order) -> Owed {
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
     match word.load(Ordering::Relaxed) {
-        0 => Owed::Nothing,
-        state => owed_by(word, state, news),
+        0 => WakeAction::Nothing,
+        state => wake_action_slow(word, state, news),
     }
 }
 
@@ -344,7 +344,7 @@ pub fn owed(word: &AtomicU64, news: News, order: Order) -> Owed {
 const ATTEMPTS: u32 = 4;
 
 #[inline(never)]
-fn owed_by(word: &AtomicU64, mut state: u64, news: News) -> Owed {
+fn wake_action_slow(word: &AtomicU64, mut state: u64, news: News) -> WakeAction {
     let wanted = match news {
         News::Line => ASLEEP,
         News::Room => FOR_ROOM,
@@ -354,28 +354,28 @@ fn owed_by(word: &AtomicU64, mut state: u64, news: News) -> Owed {
             break;
         }
         match word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return Owed::Wake,
+            Ok(_) => return WakeAction::Wake,
             // It may have been said anew, for another reason.
             Err(now) => state = now,
         }
     }
     if state & wanted != 0 {
         // One that goes on changing its word is woken once too often.
-        return Owed::Wake;
+        return WakeAction::Wake;
     }
-    if news == News::Line && state & COLD != 0 { Owed::Note } else { Owed::Nothing }
+    if news == News::Line && state & COLD != 0 { WakeAction::Note } else { WakeAction::Nothing }
 }
 
 /// Notes a link on a board, in its word of it. A note that comes too early or too late, because its writer read an old
-/// [`Posture`], costs time only: whoever keeps a board looks at what is not on it, too, one link after the other.
-pub fn note(word: &AtomicU64, bit: u64) {
+/// [`SleepState`], costs time only: whoever keeps a board looks at what is not on it, too, one link after the other.
+pub fn set_ready(word: &AtomicU64, bit: u64) {
     // Release pairs with the Acquire in `take_notes`: whoever sees the note sees the line.
     word.fetch_or(bit, Ordering::Release);
 }
 
 /// Takes the notes of one word off a board.
 #[inline]
-pub fn take_notes(word: &AtomicU64) -> u64 {
+pub fn take_ready(word: &AtomicU64) -> u64 {
     // Acquire pairs with the Release in `note`. Mostly there is none, which a load finds out.
     if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
@@ -464,19 +464,19 @@ mod tests {
     fn what_is_owed_depends_on_the_posture() {
         let word = AtomicU64::new(0);
         for (posture, line, room) in [
-            (Posture::awake(false), Owed::Nothing, Owed::Nothing),
-            (Posture::awake(true), Owed::Note, Owed::Nothing),
-            (Posture::asleep(false, false), Owed::Wake, Owed::Nothing),
-            (Posture::asleep(true, false), Owed::Wake, Owed::Nothing),
-            (Posture::asleep(true, true), Owed::Wake, Owed::Wake),
+            (SleepState::awake(false), WakeAction::Nothing, WakeAction::Nothing),
+            (SleepState::awake(true), WakeAction::Note, WakeAction::Nothing),
+            (SleepState::asleep(false, false), WakeAction::Wake, WakeAction::Nothing),
+            (SleepState::asleep(true, false), WakeAction::Wake, WakeAction::Nothing),
+            (SleepState::asleep(true, true), WakeAction::Wake, WakeAction::Wake),
         ] {
             for (news, expected) in [(News::Line, line), (News::Room, room)] {
                 posture.announce(&word);
-                assert_eq!(owed(&word, news, Order::ByBoth), expected, "{posture:?} {news:?}");
-                if expected == Owed::Wake {
+                assert_eq!(wake_action(&word, news, Order::ByBoth), expected, "{posture:?} {news:?}");
+                if expected == WakeAction::Wake {
                     // Once; a side that is cold stays so.
                     assert!(was_rung(&word));
-                    assert_ne!(owed(&word, news, Order::ByBoth), Owed::Wake);
+                    assert_ne!(wake_action(&word, news, Order::ByBoth), WakeAction::Wake);
                 }
             }
         }
@@ -588,12 +588,12 @@ mod models {
                 loom::thread::spawn(move || {
                     reader.advance(1);
                     reader.tell();
-                    if owed(&word, News::Room, Order::ByBoth) == Owed::Wake {
+                    if wake_action(&word, News::Room, Order::ByBoth) == WakeAction::Wake {
                         rung.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            Posture::asleep(false, true).announce(&word);
+            SleepState::asleep(false, true).announce(&word);
             order_own();
             let saw = writer.has_room(1).unwrap();
             other.join().unwrap();
@@ -610,7 +610,7 @@ mod models {
         let (word, rung) = (word.clone(), rung.clone());
         loom::thread::spawn(move || {
             writer.write(1, &[0; BODY]);
-            if owed(&word, News::Line, Order::ByBoth) == Owed::Wake {
+            if wake_action(&word, News::Line, Order::ByBoth) == WakeAction::Wake {
                 rung.store(true, Ordering::Relaxed);
             }
         })
@@ -624,7 +624,7 @@ mod models {
             let reader = Reader::new(memory.clone());
             let writer = Writer::new(memory);
             let other = write_and_wake(writer, &word, &rung);
-            Posture::asleep(cold, false).announce(&word);
+            SleepState::asleep(cold, false).announce(&word);
             order_own();
             let saw = reader.is_ready();
             other.join().unwrap();
@@ -648,9 +648,9 @@ mod models {
             let rung = Arc::new(AtomicBool::new(false));
             let reader = Reader::new(memory.clone());
             let writer = Writer::new(memory);
-            Posture::asleep(false, false).announce(&word);
+            SleepState::asleep(false, false).announce(&word);
             let other = write_and_wake(writer, &word, &rung);
-            Posture::asleep(false, true).announce(&word);
+            SleepState::asleep(false, true).announce(&word);
             other.join().unwrap();
             assert!(reader.is_ready());
             assert!(rung.load(Ordering::Relaxed), "would sleep for ever");
@@ -662,7 +662,7 @@ mod models {
         loom::model(|| {
             let memory = ring();
             let (word, board) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-            Posture::awake(true).announce(&word);
+            SleepState::awake(true).announce(&word);
             let reader = Reader::new(memory.clone());
             let mut writer = Writer::new(memory);
             let other = {
@@ -670,10 +670,10 @@ mod models {
                 loom::thread::spawn(move || {
                     writer.write(1, &[0; BODY]);
                     assert_eq!(owed(&word, News::Line, Order::ByReader), Owed::Note);
-                    note(&board, 2);
+                    set_ready(&board, 2);
                 })
             };
-            let early = take_notes(&board);
+            let early = take_ready(&board);
             assert!(early == 0 || reader.is_ready());
             other.join().unwrap();
             assert_eq!(early | take_notes(&board), 2, "the note is lost");

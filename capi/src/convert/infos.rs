@@ -6,7 +6,7 @@ use crate::abi::{
     FI_CLASS_NIC, FI_DUP, fi_bus_attr, fi_device_attr, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
     fi_link_attr, fi_ops, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
-use crate::ops::absent;
+use crate::ops::enosys;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{Addr, Errno};
@@ -474,11 +474,11 @@ fn blank<T>(slot: &mut *mut T) -> Made<()> {
 static NIC_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: nic_close,
-    bind: absent::bind,
+    bind: enosys::bind,
     control: nic_control,
-    ops_open: absent::ops_open,
+    ops_open: enosys::ops_open,
     tostr: crate::tostr::nic_tostr,
-    ops_set: absent::ops_set,
+    ops_set: enosys::ops_set,
 };
 
 /// A network interface for C in `slot`. If memory runs out, what there is of it can be closed.

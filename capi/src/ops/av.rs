@@ -1,8 +1,8 @@
 //! Address vectors (fi_av(3)).
 
-use super::absent;
+use super::enosys;
 use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
-use crate::guard::{put_text, refuse, socket_addr, text};
+use crate::ffi::{put_text, refuse, socket_addr, text};
 use crate::object::{self, AvObj, DomainObj, ours};
 use crate::reserve::Watch;
 use core::ffi::{c_char, c_int, c_void};
@@ -14,11 +14,11 @@ use std::sync::Arc;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_av = fi_ops_av {
@@ -29,11 +29,11 @@ static OPS: fi_ops_av = fi_ops_av {
     remove,
     lookup,
     straddr,
-    av_set: absent::absent,
-    insert_auth_key: absent::absent,
-    lookup_auth_key: absent::absent,
+    av_set: enosys::enosys,
+    insert_auth_key: enosys::enosys,
+    lookup_auth_key: enosys::enosys,
     set_user_id,
-    lookup2: absent::absent,
+    lookup2: enosys::enosys,
 };
 
 /// FI_SYMMETRIC: a hint.
@@ -366,7 +366,7 @@ unsafe extern "C" fn lookup(av: *mut fid_av, handle: fi_addr_t, addr: *mut c_voi
     let av = ours!(AvObj, av.cast());
     let Some(found) = av.av.lookup(FiAddr(handle)) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_av_lookup(3) passes a buffer of `*len` bytes, or null.
-    match unsafe { crate::guard::put_addr(&found, addr, len) } {
+    match unsafe { crate::ffi::put_addr(&found, addr, len) } {
         // A short buffer is filled as far as it goes, and that is no error here.
         code if code == Errno::ETOOSMALL.negative() => 0,
         code => code,

@@ -1,8 +1,8 @@
 //! Addresses and connections (fi_cm(3)).
 
-use super::absent;
+use super::enosys;
 use crate::abi::{fi_ops_cm, fid, fid_ep};
-use crate::guard::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
+use crate::ffi::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
 use crate::object::{self, EpObj, PepObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
@@ -17,24 +17,24 @@ pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {
     getname,
     getpeer,
     connect,
-    listen: absent::listen,
+    listen: enosys::listen,
     accept,
-    reject: absent::reject,
+    reject: enosys::reject,
     shutdown,
-    join: absent::join,
+    join: enosys::join,
 };
 
 pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname,
     getname,
-    getpeer: absent::getpeer,
-    connect: absent::connect,
-    listen: absent::listen,
-    accept: absent::accept,
-    reject: absent::reject,
-    shutdown: absent::shutdown,
-    join: absent::join,
+    getpeer: enosys::getpeer,
+    connect: enosys::connect,
+    listen: enosys::listen,
+    accept: enosys::accept,
+    reject: enosys::reject,
+    shutdown: enosys::shutdown,
+    join: enosys::join,
 };
 
 /// Of datagram endpoints with FI_MULTICAST.
@@ -42,12 +42,12 @@ pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname,
     getname,
-    getpeer: absent::getpeer,
-    connect: absent::connect,
-    listen: absent::listen,
-    accept: absent::accept,
-    reject: absent::reject,
-    shutdown: absent::shutdown,
+    getpeer: enosys::getpeer,
+    connect: enosys::connect,
+    listen: enosys::listen,
+    accept: enosys::accept,
+    reject: enosys::reject,
+    shutdown: enosys::shutdown,
     join: super::group::join,
 };
 

@@ -1,6 +1,6 @@
 //! Counters (fi_cntr(3)).
 
-use super::absent;
+use super::enosys;
 use super::wait::Choice;
 use crate::abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use crate::object::{self, CntrObj, DomainObj, ours};
@@ -12,11 +12,11 @@ use std::time::Duration;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
+    bind: enosys::bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
@@ -28,7 +28,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     wait,
     adderr,
     seterr,
-    export_xpu: absent::absent,
+    export_xpu: enosys::enosys,
 };
 
 /// Opens a counter. It counts completions: FI_CNTR_EVENTS_BYTES is not there yet.

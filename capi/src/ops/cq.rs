@@ -1,11 +1,11 @@
 //! Completion queues (fi_cq(3)). Entries of all formats are prefixes of the largest, so writing one is one copy.
 
-use super::absent;
+use super::enosys;
 use super::wait::Choice;
 use crate::abi::{
     FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
 };
-use crate::guard::put_text;
+use crate::ffi::put_text;
 use crate::object::{self, CqObj, DomainObj, ours};
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
@@ -19,11 +19,11 @@ use std::time::Duration;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
+    bind: enosys::bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 /// The entries of a queue, by what C calls their format.
@@ -58,7 +58,7 @@ impl<K: LockKind, const N: usize> Table<K, N> {
         sreadfrom: sreadfrom::<K, N>,
         signal: signal::<K>,
         strerror: strerror::<K>,
-        export_xpu: absent::absent,
+        export_xpu: enosys::enosys,
     };
 }
 
@@ -90,7 +90,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     let c = fid_cq { fid: object::header::<CqObj>(context), ops: (opened.ops)(format) };
     let object = CqObj {
         c,
-        hot: opened.hot,
+        engine_ptr: opened.engine_ptr,
         control: opened.control,
         wait,
         error_data: Mutex::default(),
@@ -122,7 +122,7 @@ unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQ
     // SAFETY: the table that holds this thunk is installed only in a `CqObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*cq.cast::<CqObj>() };
     // SAFETY: `hot` was made from a `CompletionQueue<K>` together with this table, and lives as long as the object.
-    let queue = unsafe { &*object.hot.cast::<CompletionQueue<K>>() };
+    let queue = unsafe { &*object.engine_ptr.cast::<CompletionQueue<K>>() };
     (object, queue)
 }
 

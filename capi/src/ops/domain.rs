@@ -1,16 +1,16 @@
 //! Domains (fi_domain(3)): they open endpoints, completion queues and address vectors.
 
-use super::absent;
+use super::enosys;
 use super::message::tables;
 use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fid, fid_av, fid_cntr, fid_cq,
     fid_domain, fid_ep, fid_poll,
 };
-use crate::guard::make;
+use crate::ffi::make;
 use crate::object::{
     self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, EqObj, FabricObj, Opened, OpenedCq, Waits, ours,
 };
-use crate::opened::Listed;
+use crate::open_objects::Listed;
 use crate::ops::{av, cntr, cq, endpoint, poll};
 use crate::reserve::Watch;
 use core::any::Any;
@@ -34,10 +34,10 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
     bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_domain = fi_ops_domain {
@@ -45,15 +45,15 @@ static OPS: fi_ops_domain = fi_ops_domain {
     av_open,
     cq_open,
     endpoint: open_endpoint,
-    scalable_ep: absent::absent,
+    scalable_ep: enosys::enosys,
     cntr_open,
     poll_open,
-    stx_ctx: absent::absent,
-    srx_ctx: absent::absent,
-    query_atomic: absent::absent,
-    query_collective: absent::absent,
+    stx_ctx: enosys::enosys,
+    srx_ctx: enosys::enosys,
+    query_atomic: enosys::enosys,
+    query_collective: enosys::enosys,
     endpoint2: open_endpoint2,
-    xpu_ctx: absent::absent,
+    xpu_ctx: enosys::enosys,
 };
 
 /// Opens a domain.
@@ -66,7 +66,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
     let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;
-    let c = fid_domain { fid: object::header::<DomainObj>(context), ops: &OPS, mr: &absent::MR };
+    let c = fid_domain { fid: object::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
     let object = DomainObj {
         c,
         control,
@@ -95,23 +95,23 @@ struct Open(Option<AutoThread>);
 impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(Held { opener: Links(provider), kind, auto: self.0 })
+        Box::new(DomainShim { opener: Links(provider), kind, auto: self.0 })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(Held { opener: Packets(provider), kind, auto: self.0 })
+        Box::new(DomainShim { opener: Packets(provider), kind, auto: self.0 })
     }
 }
 
 /// A domain of one provider and one kind of locking.
-struct Held<O, K> {
+struct DomainShim<O, K> {
     opener: O,
     kind: K,
     auto: Option<AutoThread>,
 }
 
 /// Opens the endpoints of a domain.
-trait Opens: Send + Sync {
+trait OpenEndpoint: Send + Sync {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
 }
 
@@ -121,7 +121,7 @@ struct Links<P>(P);
 /// Endpoints that have none.
 struct Packets<P>(P);
 
-impl<P: Provider> Opens for Links<P> {
+impl<P: Provider> OpenEndpoint for Links<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let provider = self.0;
         let endpoint_kind = match info.ep.kind {
@@ -150,11 +150,11 @@ impl<P: Provider> Opens for Links<P> {
         };
         let engine = Endpoint::<P::Transport, K>::new(kind, config, info.src_addr, opener, auto);
         let (msg, tagged) = tables::<Endpoint<P::Transport, K>>(info.caps);
-        Ok(Opened { hot: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(EpHeld(engine)) })
+        Ok(Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(EpShim(engine)) })
     }
 }
 
-impl<P: DatagramProvider> Opens for Packets<P> {
+impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let (provider, format) = (self.0, info.addr_format);
         if info.ep.kind != EndpointType::DGRAM {
@@ -170,22 +170,22 @@ impl<P: DatagramProvider> Opens for Packets<P> {
         let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
         let engine = DatagramEndpoint::<P::Datagrams, K>::new(kind, config, info.src_addr, opener, auto);
         let (msg, tagged) = tables::<DatagramEndpoint<P::Datagrams, K>>(info.caps);
-        Ok(Opened { hot: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(DgramHeld(engine)) })
+        Ok(Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: Arc::new(DgramShim(engine)) })
     }
 }
 
-impl<O: Opens, K: LockKind> DomainControl for Held<O, K> {
+impl<O: OpenEndpoint, K: LockKind> DomainControl for DomainShim<O, K> {
     fn endpoint(&self, info: &Info) -> Result<Opened> {
         self.opener.open(info, self.kind, self.auto().cloned())
     }
 
     fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq {
         let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
-        OpenedCq { hot: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: Arc::new(CqHeld(queue)) }
+        OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: Arc::new(CqShim(queue)) }
     }
 
     fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CntrControl> {
-        Arc::new(CntrHeld(Arc::new(Counter::<K>::new(self.kind, port, how))))
+        Arc::new(CntrShim(Arc::new(Counter::<K>::new(self.kind, port, how))))
     }
 
     fn auto(&self) -> Option<&Arc<Auto>> {
@@ -193,9 +193,9 @@ impl<O: Opens, K: LockKind> DomainControl for Held<O, K> {
     }
 }
 
-struct CqHeld<K: LockKind>(Arc<CompletionQueue<K>>);
+struct CqShim<K: LockKind>(Arc<CompletionQueue<K>>);
 
-impl<K: LockKind> Waits for CqHeld<K> {
+impl<K: LockKind> Waits for CqShim<K> {
     fn descriptor(&self) -> Option<i32> {
         self.0.descriptor()
     }
@@ -204,7 +204,7 @@ impl<K: LockKind> Waits for CqHeld<K> {
     }
 }
 
-impl<K: LockKind> CqControl for CqHeld<K> {
+impl<K: LockKind> CqControl for CqShim<K> {
     fn as_any(&self) -> &dyn Any {
         &self.0
     }
@@ -225,9 +225,9 @@ impl<K: LockKind> CqControl for CqHeld<K> {
     }
 }
 
-struct CntrHeld<K: LockKind>(Arc<Counter<K>>);
+struct CntrShim<K: LockKind>(Arc<Counter<K>>);
 
-impl<K: LockKind> Waits for CntrHeld<K> {
+impl<K: LockKind> Waits for CntrShim<K> {
     fn descriptor(&self) -> Option<i32> {
         self.0.descriptor()
     }
@@ -236,7 +236,7 @@ impl<K: LockKind> Waits for CntrHeld<K> {
     }
 }
 
-impl<K: LockKind> CntrControl for CntrHeld<K> {
+impl<K: LockKind> CntrControl for CntrShim<K> {
     fn as_any(&self) -> &dyn Any {
         &self.0
     }
@@ -272,9 +272,9 @@ impl<K: LockKind> CntrControl for CntrHeld<K> {
     }
 }
 
-struct EpHeld<T: ofi_engine::transport::Transport, K: LockKind>(Arc<Endpoint<T, K>>);
+struct EpShim<T: ofi_engine::transport::Transport, K: LockKind>(Arc<Endpoint<T, K>>);
 
-impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K> {
+impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpShim<T, K> {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()> {
         let cq = cq
             .downcast_ref::<Arc<CompletionQueue<K>>>()
@@ -349,9 +349,9 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpHeld<T, K
 
 const NO_GROUPS: Errno = Errno::ENOSYS;
 
-struct DgramHeld<D: Datagrams, K: LockKind>(Arc<DatagramEndpoint<D, K>>);
+struct DgramShim<D: Datagrams, K: LockKind>(Arc<DatagramEndpoint<D, K>>);
 
-impl<D: Datagrams, K: LockKind> EpControl for DgramHeld<D, K> {
+impl<D: Datagrams, K: LockKind> EpControl for DgramShim<D, K> {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()> {
         let cq = cq
             .downcast_ref::<Arc<CompletionQueue<K>>>()

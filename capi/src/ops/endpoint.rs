@@ -1,13 +1,13 @@
 //! Endpoints off the data path (fi_endpoint(3)).
 
-use super::{absent, cm};
+use super::{cm, enosys};
 use crate::abi::{
     FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT,
     FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
     FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG, fi_alias, fi_info, fi_ops, fi_ops_ep, fid, fid_ep,
 };
 use crate::convert;
-use crate::guard::{make, status};
+use crate::ffi::{make, status};
 use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, PepObj, ours};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
@@ -25,9 +25,9 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     close,
     bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 pub(super) static OPS: fi_ops_ep = fi_ops_ep {
@@ -35,11 +35,11 @@ pub(super) static OPS: fi_ops_ep = fi_ops_ep {
     cancel,
     getopt,
     setopt,
-    tx_ctx: absent::absent,
-    rx_ctx: absent::absent,
-    rx_size_left: absent::absent,
-    tx_size_left: absent::absent,
-    export_xpu: absent::absent,
+    tx_ctx: enosys::enosys,
+    rx_ctx: enosys::enosys,
+    rx_size_left: enosys::enosys,
+    tx_size_left: enosys::enosys,
+    export_xpu: enosys::enosys,
 };
 
 /// Opens an endpoint.
@@ -104,14 +104,14 @@ pub(crate) unsafe fn open(
             _ => &cm::CONNECTIONLESS,
         },
         msg: opened.msg,
-        rma: &absent::RMA,
+        rma: &enosys::RMA,
         tagged: opened.tagged,
-        atomic: &absent::ATOMIC,
-        collective: &absent::COLLECTIVE,
+        atomic: &enosys::ATOMIC,
+        collective: &enosys::COLLECTIVE,
     };
     let object = EpObj {
         c,
-        hot: opened.hot,
+        engine_ptr: opened.engine_ptr,
         tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
         rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
         control: opened.control,
@@ -267,7 +267,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
             atomic: c.atomic,
             collective: c.collective,
         },
-        hot: ep.hot,
+        engine_ptr: ep.engine_ptr,
         tx_flags: AtomicU64::new(tx),
         rx_flags: AtomicU64::new(rx),
         control: ep.control.clone(),

@@ -1,13 +1,13 @@
 //! Event queues (fi_eq(3)).
 
-use super::absent;
+use super::enosys;
 use super::wait::Choice;
 use crate::abi::{
     FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
     fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
 };
 use crate::convert;
-use crate::guard::put_text;
+use crate::ffi::put_text;
 use crate::object::{self, ConnReqObj, EqObj, FabricObj, Waits, ours};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
@@ -20,21 +20,21 @@ use std::time::Duration;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
+    bind: enosys::bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 pub(crate) static REQUEST_FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: close_request,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_eq = fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr, write, sread, strerror };
@@ -256,7 +256,7 @@ unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len:
         return Errno::EINVAL.negative() as isize;
     }
     // SAFETY: fi_eq_write(3) passes `len` bytes.
-    let bytes = unsafe { crate::guard::bytes(buf, len) };
+    let bytes = unsafe { crate::ffi::bytes(buf, len) };
     object.eq.push(Event { owner: Owner(0), kind: EventKind::User(event, bytes) });
     len.cast_signed()
 }

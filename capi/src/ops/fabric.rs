@@ -1,13 +1,13 @@
 //! Fabrics (fi_fabric(3)): they open domains, passive endpoints and event queues.
 
-use super::absent;
+use super::enosys;
 use crate::abi::{
     fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
 };
 use crate::convert;
-use crate::guard::make;
+use crate::ffi::make;
 use crate::object::{self, CntrObj, CqObj, EqObj, FabricObj, WaitObj, ours};
-use crate::opened::Listed;
+use crate::open_objects::Listed;
 use crate::ops::{domain, eq, passive, wait};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
@@ -17,11 +17,11 @@ use ofi_sync::busy::Children;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_fabric = fi_ops_fabric {

@@ -1,8 +1,8 @@
 //! Multicast groups (fi_cm(3), fi_join).
 
-use super::absent;
+use super::enosys;
 use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
-use crate::guard::{make, socket_addr};
+use crate::ffi::{make, socket_addr};
 use crate::object::{self, EpObj, McObj, ours};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
@@ -12,11 +12,11 @@ use ofi_engine::eq::Owner;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 /// fi_join: without FI_SEND and FI_RECV for both.

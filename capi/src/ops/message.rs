@@ -2,7 +2,7 @@
 //! kind of endpoint.
 
 use crate::abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
-use crate::guard::posted;
+use crate::ffi::posted;
 use crate::object::EpObj;
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -77,7 +77,7 @@ unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
     let object = unsafe { &*ep.cast::<EpObj>() };
     // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object; or `E` has no bytes,
     // which any pointer that is not null has.
-    let engine = unsafe { &*object.hot.cast::<E>() };
+    let engine = unsafe { &*object.engine_ptr.cast::<E>() };
     (object, engine)
 }
 

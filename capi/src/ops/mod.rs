@@ -1,6 +1,5 @@
 //! The tables of functions behind each object, and the generic thunks that fill them.
 
-pub(crate) mod absent;
 pub(crate) mod av;
 pub(crate) mod cm;
 pub(crate) mod cntr;
@@ -8,6 +7,7 @@ pub(crate) mod cq;
 pub(crate) mod dead;
 pub(crate) mod domain;
 pub(crate) mod endpoint;
+pub(crate) mod enosys;
 pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod group;

@@ -1,8 +1,8 @@
 //! Passive endpoints (fi_passive_ep(3), fi_listen(3)).
 
-use super::{absent, cm, endpoint};
+use super::{cm, endpoint, enosys};
 use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
-use crate::guard::{bytes, status};
+use crate::ffi::{bytes, status};
 use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
@@ -21,9 +21,9 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     close,
     bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_ep = fi_ops_ep {
@@ -31,24 +31,24 @@ static OPS: fi_ops_ep = fi_ops_ep {
     cancel,
     getopt: endpoint::getopt,
     setopt: endpoint::setopt,
-    tx_ctx: absent::absent,
-    rx_ctx: absent::absent,
-    rx_size_left: absent::absent,
-    tx_size_left: absent::absent,
-    export_xpu: absent::absent,
+    tx_ctx: enosys::enosys,
+    rx_ctx: enosys::enosys,
+    rx_size_left: enosys::enosys,
+    tx_size_left: enosys::enosys,
+    export_xpu: enosys::enosys,
 };
 
 static CM: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname: cm::setname,
     getname: cm::getname,
-    getpeer: absent::getpeer,
-    connect: absent::connect,
+    getpeer: enosys::getpeer,
+    connect: enosys::connect,
     listen,
-    accept: absent::accept,
+    accept: enosys::accept,
     reject,
-    shutdown: absent::shutdown,
-    join: absent::join,
+    shutdown: enosys::shutdown,
+    join: enosys::join,
 };
 
 /// Opens a passive endpoint.

@@ -1,6 +1,6 @@
 //! Poll sets (fi_poll(3)): which of several queues and counters have news.
 
-use super::absent;
+use super::enosys;
 use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use crate::object::{self, CntrControl, CntrObj, CqControl, CqObj, DomainObj, PollObj, ours};
 use core::ffi::{c_int, c_void};
@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
-    control: absent::control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    bind: enosys::bind,
+    control: enosys::control,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };

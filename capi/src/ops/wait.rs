@@ -1,11 +1,11 @@
 //! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): which wait object a queue has, what FI_GETWAIT says of it, and
 //! wait sets.
 
-use super::absent;
+use super::enosys;
 use crate::abi::{
     FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
 };
-use crate::guard::put;
+use crate::ffi::put;
 use crate::object::{self, FabricObj, WaitObj, Waits, ours};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
@@ -22,11 +22,11 @@ use std::time::Duration;
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
-    bind: absent::bind,
+    bind: enosys::bind,
     control,
-    ops_open: absent::ops_open,
-    tostr: absent::tostr,
-    ops_set: absent::ops_set,
+    ops_open: enosys::ops_open,
+    tostr: enosys::tostr,
+    ops_set: enosys::ops_set,
 };
 
 static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };

@@ -8,31 +8,31 @@
 //! Piece    where u32 · 0 u32; length: bytes there, of the payload that is coming
 //! Hello    identity [16] · flags u64 · where u32 · 0 u32; length: bytes there
 //! End      nothing follows
-//! Direct   header in 32 bytes · where in the sender's memory u64 · number u64; length: of the payload (`direct.rs`)
+//! Direct   header in 32 bytes · where in the sender's memory u64 · number u64; length: of the payload (`cma.rs`)
 //! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · what became of the payload of that number u64
 //! Leave    1: the memory can be read, 0: it is not to be
 //! ```
 
-use crate::direct::{self, Direct, Lent, Outcome};
-use crate::region::{Board, Pool, Region, Ring, Side};
-use crate::window::{SMALLEST, Window};
+use crate::cma::{self, Cma, Lent, Outcome};
+use crate::fifo_allocator::{FifoAllocator, SMALLEST};
+use crate::region::{Pool, ReadyBitmap, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::hello;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token};
 use ofi_memory::Buffer;
+use ofi_os::control_socket::LivenessPipe;
 use ofi_os::descriptor::PrivateFd;
-use ofi_os::mailbox::Receipt;
 use ofi_os::process::Life;
-use ofi_sync::lines::{self, BODY, News, Order, Owed, Posture, Reader, Writer, order_own, owed};
+use ofi_sync::lines::{self, BODY, News, Order, Reader, SleepState, WakeAction, Writer, order_own, wake_action};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-mod lending;
+mod cma_link;
 
 /// Bytes of header and payload that travel in lines.
 pub(crate) const INLINE: usize = 2 * BODY * 8;
@@ -108,9 +108,9 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 #[derive(Debug)]
 pub(crate) enum State {
     /// The question has not left: the other side's mailbox was full.
-    Unasked { memory: PrivateFd, hello: Vec<u8>, receipt: Option<(Receipt, PrivateFd)> },
+    Unasked { memory: PrivateFd, hello: Vec<u8>, receipt: Option<(LivenessPipe, PrivateFd)> },
     /// Waits for the answer. With a receipt where the name alone does not tell whether the one that was asked is still there.
-    Asking(Option<Receipt>),
+    Asking(Option<LivenessPipe>),
     /// Frames flow.
     Open,
 }
@@ -183,7 +183,7 @@ pub(crate) struct Conn {
     reader: Reader<Ring>,
     pool: Pool,
     theirs: Pool,
-    window: Window,
+    window: FifoAllocator,
     pub(crate) state: State,
     pub(crate) remote: Addr,
     /// Under which the other side is woken and looked for.
@@ -192,7 +192,7 @@ pub(crate) struct Conn {
     pub(crate) number: u64,
     order: Order,
     coming: Option<Coming>,
-    pub(crate) direct: Direct,
+    pub(crate) cma: Cma,
     pub(crate) out: VecDeque<Out>,
     /// The end has been asked for.
     pub(crate) finishing: bool,
@@ -211,7 +211,7 @@ pub(crate) struct Conn {
     /// The other side has been given our board.
     pub(crate) told: bool,
     /// The other side's board, and this link's place on it.
-    pub(crate) board: Option<(Board, usize)>,
+    pub(crate) board: Option<(ReadyBitmap, usize)>,
     /// Bytes by which the pool was grown, to be given back to the budget.
     pub(crate) grown: usize,
     /// The other side's process, where the system tells of its end.
@@ -234,7 +234,7 @@ impl Conn {
         number: u64,
     ) -> io::Result<Self> {
         let (pool, theirs) = (region.pool(side), region.pool(side.other()));
-        let mut window = Window::new(pool.bytes.len());
+        let mut window = FifoAllocator::new(pool.bytes.len());
         pool.provide(SMALLEST)?;
         window.grow(SMALLEST);
         Ok(Self {
@@ -251,7 +251,7 @@ impl Conn {
             number,
             order: Order::ByBoth,
             coming: None,
-            direct: Direct::default(),
+            cma: Cma::default(),
             out: VecDeque::new(),
             finishing: false,
             ended: false,
@@ -284,12 +284,12 @@ impl Conn {
     /// Tells the other side of what was just done, unless it looks anyway. True if it must be woken.
     #[inline(always)]
     pub(crate) fn must_wake(&self, news: News) -> bool {
-        match owed(self.region.asleep(self.side.other()), news, self.order) {
-            Owed::Nothing => false,
-            Owed::Wake => true,
-            Owed::Note => {
+        match wake_action(self.region.asleep(self.side.other()), news, self.order) {
+            WakeAction::Nothing => false,
+            WakeAction::Wake => true,
+            WakeAction::Note => {
                 if let Some((board, place)) = &self.board {
-                    board.note(*place);
+                    board.set(*place);
                 }
                 false
             }
@@ -298,12 +298,12 @@ impl Conn {
 
     /// This side falls asleep; it looks at [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
-        Posture::asleep(self.cold, self.has_more()).announce(self.region.asleep(self.side));
+        SleepState::asleep(self.cold, self.has_more()).announce(self.region.asleep(self.side));
     }
 
     /// This side polls.
     pub(crate) fn announce_waking(&self) {
-        Posture::awake(self.cold).announce(self.region.asleep(self.side));
+        SleepState::awake(self.cold).announce(self.region.asleep(self.side));
     }
 
     /// Whether the other side has woken this one since it fell asleep.
@@ -323,7 +323,7 @@ impl Conn {
     /// Whether the question will never be answered: whoever had it has ended.
     pub(crate) fn is_lost_question(&self) -> bool {
         // In this order: an answer is written before the question is thrown away.
-        matches!(&self.state, State::Asking(Some(receipt)) if receipt.is_void()) && !self.is_ready()
+        matches!(&self.state, State::Asking(Some(receipt)) if receipt.is_closed()) && !self.is_ready()
     }
 
     fn word(&self, side: Side) -> &AtomicU64 {
@@ -354,7 +354,7 @@ impl Conn {
         if self.writer.has_room(1) != Ok(true) {
             return false;
         }
-        let line = self.writer.blank();
+        let line = self.writer.slot();
         let [first, second, third, fourth] = header.words();
         // What is behind the header's end is written over by the payload, or does not matter.
         line.set(0, first);
@@ -376,7 +376,7 @@ impl Conn {
         if header.len() + len > INLINE || self.writer.has_room(2) != Ok(true) {
             return false;
         }
-        let (first, second) = (self.writer.blank(), self.writer.second_blank());
+        let (first, second) = (self.writer.slot(), self.writer.second_blank());
         let words = header.words().into_iter().take(header.len() / 8).chain(payload);
         for (at, word) in words.enumerate() {
             if at < BODY {
@@ -513,19 +513,19 @@ impl Conn {
                 Out::Outcome(number, outcome) => {
                     let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
                     if done {
-                        self.direct.replied();
+                        self.cma.replied();
                     }
                     done
                 }
                 Out::Leave(yes) => {
                     let done = self.send_word(KIND_LEAVE, u64::from(*yes), 0)?;
                     if done {
-                        self.direct.has_answered();
+                        self.cma.has_answered();
                     }
                     done
                 }
                 // What the other side reads is still ours to keep.
-                Out::End if self.direct.has_lent() => false,
+                Out::End if self.cma.has_lent() => false,
                 Out::End => {
                     let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
                     if room {
@@ -632,7 +632,7 @@ impl Conn {
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
             KIND_LEAVE => {
                 self.reader.advance(1);
-                if !self.direct.answered(body[0] != 0) {
+                if !self.cma.answered(body[0] != 0) {
                     return Err(Violation("leave that was not asked for").into());
                 }
             }
@@ -689,7 +689,7 @@ impl Conn {
             Disposition::Into(target) => Some(target),
             Disposition::Done => None,
         };
-        let began = direct::is_large(total).then(ofi_os::clock::now);
+        let began = cma::is_large(total).then(ofi_os::clock::now);
         self.coming = Some(Coming { target, done: 0, total, began });
         self.land(link, at, len, events)?;
         Ok(len)
@@ -723,7 +723,7 @@ impl Conn {
             && let Some(Coming { target, total, began, .. }) = self.coming.take()
         {
             if let Some(began) = began {
-                self.direct.note_pooled(direct::since(began), total);
+                self.cma.note_pooled(cma::since(began), total);
             }
             if let Some(target) = target {
                 events.handle_recv_done(link, target)?;
@@ -762,7 +762,7 @@ impl Conn {
         if let Some(Coming { target: Some(target), .. }) = self.coming.take() {
             events.handle_recv_retry(link, target);
         }
-        for Lent { token, buffer, .. } in self.direct.take_all_back() {
+        for Lent { token, buffer, .. } in self.cma.take_all_back() {
             events.handle_send_returned(link, token, buffer);
         }
         for out in self.out.drain(..) {

@@ -2,23 +2,23 @@
 //! limits and for what lies in the memory.
 #![deny(unsafe_code)]
 
+pub mod cma;
 mod conn;
-pub mod direct;
+mod control;
+mod fifo_allocator;
 pub mod listener;
 mod names;
 pub mod offer;
-mod post;
 mod region;
 pub mod transport;
-mod window;
 
-use direct::Use;
+use cma::CmaMode;
 pub use listener::ShmListener;
 pub use names::{Held, hold};
 use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::param::{Param, ParamKind};
-use ofi_os::mailbox::Space;
+use ofi_os::control_socket::Space;
 use ofi_sync::account::Account;
 use std::sync::Arc;
 use transport::Settings;
@@ -45,12 +45,12 @@ pub const PARAMS: [Param; 2] = [SOCKET_DIR, DIRECT];
 
 fn settings(account: &Arc<Account>) -> Settings {
     let space = SOCKET_DIR.text().map_or(Space::Abstract, |folder| Space::Folder(folder.into()));
-    let direct = match DIRECT.text().as_deref() {
-        Some("on") => Use::IfAllowed,
-        Some("off") => Use::Never,
-        _ => Use::IfFaster,
+    let cma = match DIRECT.text().as_deref() {
+        Some("on") => CmaMode::IfAllowed,
+        Some("off") => CmaMode::Never,
+        _ => CmaMode::IfFaster,
     };
-    Settings { space, direct, account: account.clone(), ..Settings::default() }
+    Settings { space, cma, account: account.clone(), ..Settings::default() }
 }
 
 /// Opens the transport of a connectionless endpoint, called by `addr` if given. What it holds for peers is charged to

@@ -1,8 +1,8 @@
 //! What listens for a passive endpoint: questions wait for the application's answer as the letters that they came in.
 
 use crate::conn::{Conn, State};
+use crate::control::{ControlChannel, ControlMessage};
 use crate::names;
-use crate::post::{Post, Said};
 use crate::region::{Region, Side};
 use crate::transport::{Pending, Settings, refuse};
 use ofi_core::error::Result;
@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 /// A name that questions come to.
 #[derive(Debug)]
 pub struct ShmListener {
-    post: Post,
+    post: ControlChannel,
     local: Addr,
     orders: bool,
 }
@@ -23,7 +23,7 @@ pub struct ShmListener {
 impl ShmListener {
     /// Listens under a name, or under a random identity.
     pub fn new(name: Option<&str>, settings: &Settings) -> Result<Self> {
-        let post = Post::open(&settings.space, name)?;
+        let post = ControlChannel::open(&settings.space, name)?;
         let local = post.addr()?;
         Ok(Self { post, local, orders: shm::share_ordering() })
     }
@@ -45,7 +45,7 @@ impl Listener for ShmListener {
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Pending>>) -> bool {
         let to = self.local;
         self.post.read(|said| {
-            if let Said::Ask(question) = said {
+            if let ControlMessage::Ask(question) = said {
                 let (hello, from) = (question.hello.clone(), question.from);
                 asked.push(ConnectRequest { request: Pending(question), hello, from, to });
             }

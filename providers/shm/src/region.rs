@@ -13,7 +13,7 @@ use core::ptr::NonNull;
 use ofi_memory::Shared;
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::shm::{self, Mapping, PAGE};
-use ofi_sync::lines::{LINES, Memory, WORDS, note, take_notes};
+use ofi_sync::lines::{LINES, Memory, WORDS, set_ready, take_ready};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -175,9 +175,9 @@ impl Memory for Ring {
 /// Where peers note which links are to be looked at: a page of bits, one for each link, of an endpoint that has many. What a
 /// hostile peer notes makes its owner look in vain, nothing more.
 #[derive(Debug)]
-pub(crate) struct Board(Mapping);
+pub(crate) struct ReadyBitmap(Mapping);
 
-impl Board {
+impl ReadyBitmap {
     /// Places there are; those beyond share them.
     pub(crate) const BITS: usize = PAGE * 8;
 
@@ -206,13 +206,13 @@ impl Board {
     }
 
     /// Notes a link.
-    pub(crate) fn note(&self, place: usize) {
-        note(self.word(place), 1 << (place % 64));
+    pub(crate) fn set(&self, place: usize) {
+        set_ready(self.word(place), 1 << (place % 64));
     }
 
     /// Whether there are notes of the places below `end`.
     #[inline]
-    pub(crate) fn has_notes(&self, end: usize) -> bool {
+    pub(crate) fn any_set(&self, end: usize) -> bool {
         // Relaxed: whoever takes them orders itself.
         (0..end.min(Self::BITS)).step_by(64).any(|first| self.word(first).load(Ordering::Relaxed) != 0)
     }
@@ -221,7 +221,7 @@ impl Board {
     /// all that are a whole number of pages further on as well.
     pub(crate) fn take(&self, end: usize, mut each: impl FnMut(usize)) {
         for first in (0..end.min(Self::BITS)).step_by(64) {
-            let mut notes = take_notes(self.word(first));
+            let mut notes = take_ready(self.word(first));
             while notes != 0 {
                 each(first + notes.trailing_zeros() as usize);
                 notes &= notes - 1;
@@ -236,10 +236,10 @@ mod tests {
 
     #[test]
     fn what_is_noted_is_taken_once() {
-        let (mine, fd) = Board::create().unwrap();
-        let theirs = Board::attach(fd.as_fd()).unwrap();
-        for place in [0, 63, 64, 200, Board::BITS + 5] {
-            theirs.note(place);
+        let (mine, fd) = ReadyBitmap::create().unwrap();
+        let theirs = ReadyBitmap::attach(fd.as_fd()).unwrap();
+        for place in [0, 63, 64, 200, ReadyBitmap::BITS + 5] {
+            theirs.set(place);
         }
         let mut places = Vec::new();
         mine.take(128, |place| places.push(place));
@@ -247,7 +247,7 @@ mod tests {
         mine.take(usize::MAX, |place| places.push(place));
         assert_eq!(places, [0, 5, 63, 64, 200]);
         mine.take(usize::MAX, |_| panic!("taken twice"));
-        assert!(Board::attach(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
+        assert!(ReadyBitmap::attach(shm::create(2 * PAGE, 0).unwrap().as_fd()).is_err());
     }
     use ofi_sync::lines::{BODY, Reader, Writer};
 

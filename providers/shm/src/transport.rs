@@ -1,14 +1,14 @@
 //! The transport contract over shared memory. A few busy links are looked at in every poll, the others when the board says so
-//! (`turns.rs`); who sleeps says so in each link's memory and is woken by a letter.
+//! (`poll_schedule.rs`); who sleeps says so in each link's memory and is woken by a letter.
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
+use crate::cma::{CmaMode, is_large};
 use crate::conn::{BACKLOG_COST, Conn, INLINE, LEAST_BACKLOG, Large, Out, State, Trouble, ended, unreachable};
-use crate::direct::{Use, is_large};
+use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
-use crate::post::{Post, Question};
 use crate::region::{Region, Side};
 use arrayvec::ArrayVec;
-use letters::acceptor;
+use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
@@ -17,20 +17,20 @@ use ofi_engine::transport::{
     Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
 use ofi_memory::Buffer;
-use ofi_os::mailbox::{Receipt, Space};
+use ofi_os::control_socket::{LivenessPipe, Space};
 use ofi_os::process::Life;
 use ofi_os::shm;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{News, order_own};
+use poll_schedule::{FEW, PollSchedule};
 use slab::Slab;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use turns::{FEW, Turns};
 
-mod letters;
-mod turns;
+mod messages;
+mod poll_schedule;
 
 /// Polls between looks at the clock, at most.
 const CLOCK_EVERY: u32 = 64;
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Bytes of a pool.
     pub pool: usize,
     /// Whether large payloads may go past it.
-    pub direct: Use,
+    pub cma: CmaMode,
     /// What is held for peers is charged to it.
     pub account: Arc<Account>,
     /// It asks passive endpoints, which pass their names on.
@@ -64,20 +64,20 @@ impl Default for Settings {
         // Memory that is written again should have left the reader's own cache: that needs twice its size.
         let pool = 3 * shm::private_cache();
         let account = Arc::new(Account::new(usize::MAX));
-        Self { space: Space::default(), pool, direct: Use::default(), account, to_passive: false }
+        Self { space: Space::default(), pool, cma: CmaMode::default(), account, to_passive: false }
     }
 }
 
 /// A question that a listener handed over.
 #[derive(Debug)]
-pub struct Pending(pub(crate) Question);
+pub struct Pending(pub(crate) ConnectRequest);
 
 /// Links through shared memory.
 #[derive(Debug)]
 pub struct ShmTransport {
     conns: Slab<Conn>,
     /// Which links are looked at when.
-    turns: Turns,
+    schedule: PollSchedule,
     /// Links with something to send.
     senders: Vec<usize>,
     finished: Vec<(LinkId, Token, Buffer)>,
@@ -106,7 +106,7 @@ pub struct ShmTransport {
     /// What peers look for in our memory to find out whether they can read it.
     secret: Box<[u8; 16]>,
     local: Addr,
-    post: Post,
+    post: ControlChannel,
     settings: Settings,
 }
 
@@ -117,11 +117,11 @@ fn id(slot: usize) -> LinkId {
 impl ShmTransport {
     /// A transport that is called `name`, or by a random identity.
     pub fn new(name: Option<&str>, settings: Settings) -> Result<Self> {
-        let post = Post::open(&settings.space, name)?;
+        let post = ControlChannel::open(&settings.space, name)?;
         let now = ofi_os::clock::now();
         Ok(Self {
             conns: Slab::new(),
-            turns: Turns::default(),
+            schedule: PollSchedule::default(),
             senders: Vec::new(),
             finished: Vec::new(),
             rooms: Vec::new(),
@@ -188,14 +188,14 @@ impl ShmTransport {
 
     /// Wakes the other side of a link to which something was written, if it sleeps.
     #[inline(always)]
-    fn wake(conn: &mut Conn, news: News, post: &Post) {
+    fn wake(conn: &mut Conn, news: News, post: &ControlChannel) {
         if conn.must_wake(news) {
             Self::send_wake(conn, post);
         }
     }
 
     #[cold]
-    fn send_wake(conn: &mut Conn, post: &Post) {
+    fn send_wake(conn: &mut Conn, post: &ControlChannel) {
         match post.wake(&conn.peer) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
             // A full mailbox wakes as well; what else goes wrong the next probe finds out.
@@ -324,16 +324,16 @@ impl ShmTransport {
     }
 
     /// A large payload is to be sent: past the pool, if the other side can read it where it is.
-    fn submit_direct(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
+    fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         if payload.inject || conn.has_more() {
             return false;
         }
-        if conn.direct.is_time_to_ask() {
+        if conn.cma.is_time_to_ask() {
             let question = (conn.number, conn.side == Side::Initiator);
             // A mailbox that is full is tried again with the next payload.
             if self.post.offer(&conn.peer, question, &self.secret).is_ok() {
-                conn.direct.asked();
+                conn.cma.asked();
             }
         }
         if !conn.send_direct(header, payload) {
@@ -373,8 +373,8 @@ impl ShmTransport {
     /// Looks at every link.
     fn read_all(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
-        for rank in 0..self.turns.order.len() {
-            let Some(&slot) = self.turns.order.get(rank) else { break };
+        for rank in 0..self.schedule.order.len() {
+            let Some(&slot) = self.schedule.order.get(rank) else { break };
             if self.conns[slot].is_ready() {
                 any |= self.read(slot, events);
             }
@@ -384,7 +384,7 @@ impl ShmTransport {
 }
 
 /// Says no, and leaves the link to the initiator.
-pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &Post, orders: bool) {
+pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &ControlChannel, orders: bool) {
     conn.out.push_back(Out::Hello(answer, post.identity().0));
     conn.out.push_back(Out::End);
     let mut budget = 0;
@@ -422,7 +422,7 @@ impl Transport for ShmTransport {
         // Letters about the link tell it, which nobody else is to guess.
         let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
         // Without one, for lack of descriptors, an owner that has another successor is waited for.
-        let receipt = if self.settings.to_passive || is_chosen(name) { Receipt::new().ok() } else { None };
+        let receipt = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
         let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
         let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
@@ -491,7 +491,7 @@ impl Transport for ShmTransport {
             };
         }
         let Some(payload) = &mut payload else { return Submitted::Done };
-        if is_large(len) && self.submit_direct(slot, header, payload) {
+        if is_large(len) && self.submit_cma(slot, header, payload) {
             return Submitted::Kept;
         }
         let Self { conns, post, budget, .. } = self;
@@ -557,13 +557,13 @@ impl Transport for ShmTransport {
         }
         // Mostly there is nothing: that is found out first, and fast.
         self.until_clock -= 1;
-        for rank in 0..self.turns.order.len().min(self.turns.busy()) {
-            let Some(slot) = self.turns.order.get(rank).copied() else { break };
+        for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
+            let Some(slot) = self.schedule.order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
-                return if self.turns.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
+                return if self.schedule.order.len() == 1 { self.read(slot, events) } else { self.poll_links(events) };
             }
         }
-        self.turns.is_others_turn() && self.read_others(events)
+        self.schedule.is_others_turn() && self.read_others(events)
     }
 
     fn flush(&mut self, _how: Flush, events: &mut impl LinkEvents) {
@@ -672,8 +672,8 @@ impl ShmTransport {
         if self.armed {
             return self.poll_armed(events) | any;
         }
-        for rank in 0..self.turns.order.len().min(self.turns.busy()) {
-            let Some(&slot) = self.turns.order.get(rank) else { break };
+        for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
+            let Some(&slot) = self.schedule.order.get(rank) else { break };
             if self.conns[slot].is_ready() && self.read(slot, events) {
                 any = true;
                 if rank > 0 && self.conns.contains(slot) {
@@ -681,8 +681,8 @@ impl ShmTransport {
                 }
             }
         }
-        if self.turns.order.len() > FEW {
-            self.turns.next_poll();
+        if self.schedule.order.len() > FEW {
+            self.schedule.next_poll();
             any |= self.read_others(events);
         }
         if !self.senders.is_empty() {

@@ -10,8 +10,8 @@ use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
+use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::descriptor::PrivateFd;
-use ofi_os::mailbox::{Mailbox, Space};
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, create, sealed_len};
 use ofi_os::wait_fd::FdWaitObject;
@@ -87,7 +87,7 @@ impl Side {
 
 /// The peer: a mailbox, and the memory of the link once it has been asked for one.
 struct Peer {
-    mailbox: Mailbox,
+    mailbox: ControlSocket,
     identity: u128,
     memory: Option<(Mapping, Shared)>,
     /// Who asked, and the number of the question.
@@ -188,7 +188,7 @@ fn scribbling_costs_the_scribbler_its_link() {
     for seed in 0..count {
         let identity = u128::from_ne_bytes(ofi_os::random());
         let name = format!("fi_shm://{identity:032x}");
-        let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
+        let mailbox = ControlSocket::bind(&Space::Abstract, &name).unwrap();
         let mut peer = Peer {
             mailbox,
             identity,
@@ -283,7 +283,7 @@ impl Peer {
 fn lender(victim: &mut Side) -> Peer {
     let identity = u128::from_ne_bytes(ofi_os::random());
     let name = format!("fi_shm://{identity:032x}");
-    let mailbox = Mailbox::bind(&Space::Abstract, &name).unwrap();
+    let mailbox = ControlSocket::bind(&Space::Abstract, &name).unwrap();
     let rng = fastrand::Rng::with_seed(1);
     let mut peer = Peer { mailbox, identity, memory: None, asked: None, secrets: Vec::new(), rng };
     let to_peer = victim.av.insert(Addr::Name(Name::new(&name).unwrap()));

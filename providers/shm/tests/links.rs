@@ -8,12 +8,12 @@ use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::clock;
-use ofi_os::mailbox::{Mailbox, Space};
+use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::process;
 use ofi_os::shm::{self, Mapping, seam};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_shm::ShmTransport;
-use ofi_shm::direct::Use;
+use ofi_shm::cma::CmaMode;
 use ofi_shm::transport::Settings;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
@@ -38,8 +38,8 @@ fn open_as(name: Option<Addr>) -> Side {
 }
 
 /// An endpoint that does as it is told with large payloads.
-fn open_direct(direct: Use) -> Side {
-    open_with(None, Settings { direct, ..Settings::default() })
+fn open_direct(direct: CmaMode) -> Side {
+    open_with(None, Settings { cma: direct, ..Settings::default() })
 }
 
 fn open_with(name: Option<Addr>, settings: Settings) -> Side {
@@ -178,7 +178,7 @@ fn a_question_that_nobody_read_is_not_waited_for() {
     let a = open();
     let to_b = a.av.insert(name.parse().unwrap());
     // An endpoint of that name which ends before it looks; then there is another.
-    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
     a.send(to_b, vec![1; 8], 1);
     drop(mailbox);
     let b = open_as(Some(name.parse().unwrap()));
@@ -276,7 +276,7 @@ fn warm(a: &Side, b: &Side, to_b: FiAddr) {
 
 #[test]
 fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
-    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let (a, b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let (to_b, to_a) = (a.av.insert(b.addr()), b.av.insert(a.addr()));
     warm(&a, &b, to_b);
     warm(&b, &a, to_a);
@@ -323,7 +323,11 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
 
 #[test]
 fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
-    for (mine, theirs) in [(Use::Never, Use::IfAllowed), (Use::IfAllowed, Use::Never), (Use::IfFaster, Use::IfFaster)] {
+    for (mine, theirs) in [
+        (CmaMode::Never, CmaMode::IfAllowed),
+        (CmaMode::IfAllowed, CmaMode::Never),
+        (CmaMode::IfFaster, CmaMode::IfFaster),
+    ] {
         let (a, b) = (open_direct(mine), open_direct(theirs));
         let to_b = a.av.insert(b.addr());
         let before = process::seam::bytes_read();
@@ -337,7 +341,7 @@ fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
 
 #[test]
 fn what_is_faster_is_found_out_without_losing_anything() {
-    let (a, b) = (open_direct(Use::IfFaster), open_direct(Use::IfFaster));
+    let (a, b) = (open_direct(CmaMode::IfFaster), open_direct(CmaMode::IfFaster));
     let to_b = a.av.insert(b.addr());
     let before = process::seam::bytes_read();
     for _ in 0..40 {
@@ -369,7 +373,7 @@ fn deny_reading() {
 
 #[test]
 fn where_reading_is_denied_large_messages_go_through_the_pool() {
-    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let (a, b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.av.insert(b.addr());
     warm(&a, &b, to_b);
     // The filter is this thread's, and ends with it.
@@ -377,7 +381,7 @@ fn where_reading_is_denied_large_messages_go_through_the_pool() {
         scope.spawn(|| {
             deny_reading();
             // Denied only after it was found to be allowed, and from the first.
-            let (c, d) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+            let (c, d) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
             let to_d = c.av.insert(d.addr());
             exchange_many(&a, &b, to_b, 5);
             for _ in 0..20 {
@@ -391,7 +395,7 @@ fn where_reading_is_denied_large_messages_go_through_the_pool() {
 
 #[test]
 fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
-    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let (a, b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.av.insert(b.addr());
     warm(&a, &b, to_b);
     let fd = shm::create(LARGE, 0).unwrap();
@@ -545,7 +549,7 @@ fn patterns_follow_each_other() {
 /// What a sender that has died had written behind a payload that cannot be read any more arrives.
 #[test]
 fn what_was_said_before_the_end_is_heard() {
-    let (a, b) = (open_direct(Use::IfAllowed), open_direct(Use::IfAllowed));
+    let (a, b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.av.insert(b.addr());
     warm(&a, &b, to_b);
     for tag in 0..3 {

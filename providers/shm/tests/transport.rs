@@ -7,11 +7,11 @@ use ofi_engine::transport::{
 };
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
-use ofi_os::mailbox::{Mailbox, Space};
+use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, sealed_len};
 use ofi_shm::ShmTransport;
-use ofi_shm::direct::Use;
+use ofi_shm::cma::CmaMode;
 use ofi_shm::transport::Settings;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -85,7 +85,7 @@ struct Node {
 
 impl Node {
     fn open() -> Self {
-        let settings = Settings { direct: Use::IfAllowed, ..Settings::default() };
+        let settings = Settings { cma: CmaMode::IfAllowed, ..Settings::default() };
         Self { transport: ShmTransport::new(None, settings).unwrap(), heard: Recorder::default() }
     }
 
@@ -162,7 +162,7 @@ fn nothing_overtakes_the_word_that_a_payload_was_read() {
 }
 
 /// The memory of the link that somebody asks a mailbox for.
-fn asked_of(mailbox: &Mailbox) -> (Mapping, Shared) {
+fn asked_of(mailbox: &ControlSocket) -> (Mapping, Shared) {
     let mut bytes = [0; 1024];
     let letter = mailbox.receive(&mut bytes).unwrap();
     let fd = letter.descriptors.into_iter().next().unwrap();
@@ -183,7 +183,7 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
     const READ: usize = 256;
     const GONE: usize = 256 + 128;
     let name = name();
-    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
     let (mut a, mut b) = (Node::open(), Node::open());
     let lost = a.transport.connect(&name.parse().unwrap(), &[1; 100]).unwrap();
     let (_mapping, memory) = asked_of(&mailbox);
@@ -219,7 +219,7 @@ fn a_board_that_was_lost_on_the_way_is_asked_for() {
     const BOARD: u8 = 4;
     const BOARD_LOST: u8 = 6;
     let name = name();
-    let mailbox = Mailbox::bind(&Space::default(), &name).unwrap();
+    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
     let head = |kind: u8| [&b"OFIshm\x01"[..], &[kind], &[7; 16], &number].concat();

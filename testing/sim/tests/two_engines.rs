@@ -20,7 +20,7 @@ use ofi_os::poller::{Interest, Poller};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_shm::ShmTransport;
-use ofi_shm::direct::Use;
+use ofi_shm::cma::CmaMode;
 use ofi_shm::transport as shm;
 use ofi_sim::{Faults, SimNet, SimWaitObject, World};
 use ofi_sync::account::Account;
@@ -131,8 +131,8 @@ impl Medium for Memory {
     }
 
     fn opener(&self, rng: &mut fastrand::Rng) -> Opener<ShmTransport> {
-        let direct = if rng.bool() { Use::IfAllowed } else { Use::IfFaster };
-        let settings = shm::Settings { direct, ..shm::Settings::default() };
+        let direct = if rng.bool() { CmaMode::IfAllowed } else { CmaMode::IfFaster };
+        let settings = shm::Settings { cma: direct, ..shm::Settings::default() };
         Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
     }
 

@@ -24,7 +24,7 @@ const REPLIES: usize = 4096;
 
 /// Whether payloads may go past the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Use {
+pub enum CmaMode {
     /// No.
     Never,
     /// Where it is allowed and measured to be faster.
@@ -36,7 +36,7 @@ pub enum Use {
 
 /// Whether the other side may read our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leave {
+enum CmaPermission {
     /// Not now; it is asked after so many payloads more.
     No { more: u32 },
     /// It has been asked.
@@ -106,9 +106,9 @@ impl Best {
 
 /// What a link knows about going past the pool, in both directions.
 #[derive(Debug)]
-pub(crate) struct Direct {
-    how: Use,
-    leave: Leave,
+pub(crate) struct Cma {
+    how: CmaMode,
+    leave: CmaPermission,
     lent: Vec<Lent>,
     next: u32,
     /// The process whose memory may be read.
@@ -121,11 +121,11 @@ pub(crate) struct Direct {
     answering: bool,
 }
 
-impl Default for Direct {
+impl Default for Cma {
     fn default() -> Self {
         Self {
-            how: Use::Never,
-            leave: Leave::No { more: ASK_AFTER },
+            how: CmaMode::Never,
+            leave: CmaPermission::No { more: ASK_AFTER },
             lent: Vec::new(),
             next: 0,
             peer: None,
@@ -137,16 +137,16 @@ impl Default for Direct {
     }
 }
 
-impl Direct {
-    pub(crate) fn new(how: Use) -> Self {
-        let more = if how == Use::IfAllowed { 1 } else { ASK_AFTER };
-        Self { how, leave: Leave::No { more }, ..Self::default() }
+impl Cma {
+    pub(crate) fn new(how: CmaMode) -> Self {
+        let more = if how == CmaMode::IfAllowed { 1 } else { ASK_AFTER };
+        Self { how, leave: CmaPermission::No { more }, ..Self::default() }
     }
 
     /// A large payload is to be sent. True if it is time to ask whether the other side may read such ones.
     pub(crate) const fn is_time_to_ask(&mut self) -> bool {
         match &mut self.leave {
-            Leave::No { more } if !matches!(self.how, Use::Never) => {
+            CmaPermission::No { more } if !matches!(self.how, CmaMode::Never) => {
                 *more = more.saturating_sub(1);
                 *more == 0
             }
@@ -156,16 +156,16 @@ impl Direct {
 
     /// It has been asked.
     pub(crate) const fn asked(&mut self) {
-        self.leave = Leave::Asked;
+        self.leave = CmaPermission::Asked;
     }
 
     /// The other side's word. False if it says yes without having been asked; a no may come at any time, and be known already.
     pub(crate) fn answered(&mut self, yes: bool) -> bool {
         match (self.leave, yes) {
-            (Leave::Asked, true) => self.leave = Leave::Yes,
+            (CmaPermission::Asked, true) => self.leave = CmaPermission::Yes,
             (_, true) => return false,
-            (Leave::No { .. }, false) => {}
-            (_, false) => self.leave = Leave::No { more: ASK_AGAIN_AFTER },
+            (CmaPermission::No { .. }, false) => {}
+            (_, false) => self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER },
         }
         true
     }
@@ -173,7 +173,7 @@ impl Direct {
     /// Where a part of a buffer lies, if the other side may read it there.
     pub(crate) fn place_of(&self, buffer: &Buffer, from: usize) -> Option<u64> {
         let whole = matches!(buffer, Buffer::One(_) | Buffer::Owned(_));
-        (self.leave == Leave::Yes && whole).then(|| (buffer.address() + from) as u64)
+        (self.leave == CmaPermission::Yes && whole).then(|| (buffer.address() + from) as u64)
     }
 
     /// The other side reads that payload from now on; the number under which it says what became of it.
@@ -217,7 +217,7 @@ impl Direct {
 
     /// May this side not read it in this way any more: the pool it is.
     pub(crate) const fn refused(&mut self) {
-        self.leave = Leave::No { more: ASK_AGAIN_AFTER };
+        self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER };
     }
 
     /// Tries whether the memory of a process can be read: its secret must be where it says. Returns what the other side is to
@@ -227,7 +227,7 @@ impl Direct {
             // It has not read the answer to its last question.
             return None;
         }
-        self.peer = if self.how == Use::Never { None } else { Process::find(pid, at, secret) };
+        self.peer = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };
         self.read = Best::default();
         Some(self.peer.is_some())
     }
@@ -245,7 +245,7 @@ impl Direct {
     /// A payload was read in that time. True if the other side is to be told that the pool does better.
     pub(crate) fn note_read(&mut self, took: Duration, len: usize) -> bool {
         self.read.note(took, len);
-        let judged = self.how == Use::IfFaster && self.read.count == TRIALS && self.pooled.count >= TRIALS;
+        let judged = self.how == CmaMode::IfFaster && self.read.count == TRIALS && self.pooled.count >= TRIALS;
         judged && self.read.time() > self.pooled.time()
     }
 }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn it_is_asked_after_some_payloads_and_after_many_once_more() {
-        let mut direct = Direct::new(Use::IfFaster);
+        let mut direct = Cma::new(CmaMode::IfFaster);
         assert!((1..ASK_AFTER).all(|_| !direct.is_time_to_ask()));
         assert!(direct.is_time_to_ask());
         direct.asked();
@@ -291,14 +291,14 @@ mod tests {
         assert!((1..ASK_AGAIN_AFTER).all(|_| !direct.is_time_to_ask()));
         assert!(direct.is_time_to_ask());
         // Nobody was asked.
-        assert!(!Direct::new(Use::IfFaster).answered(true));
-        assert!(!Direct::new(Use::Never).is_time_to_ask());
+        assert!(!Cma::new(CmaMode::IfFaster).answered(true));
+        assert!(!Cma::new(CmaMode::Never).is_time_to_ask());
     }
 
     #[test]
     fn the_faster_way_wins() {
         for (pooled, read, worse) in [(100, 50, false), (50, 100, true)] {
-            let mut direct = Direct::new(Use::IfFaster);
+            let mut direct = Cma::new(CmaMode::IfFaster);
             let micros = Duration::from_micros;
             (0..10).for_each(|at| direct.note_pooled(micros(pooled + at), 1 << 20));
             let told = (0..TRIALS).map(|at| direct.note_read(micros(read + u64::from(at)), 1 << 20));
@@ -312,14 +312,14 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         let secret: Box<[u8; 16]> = Box::new(ofi_os::random());
         let at = secret.as_ptr().addr();
-        for (how, yes) in [(Use::IfFaster, true), (Use::Never, false)] {
-            let mut direct = Direct::new(how);
+        for (how, yes) in [(CmaMode::IfFaster, true), (CmaMode::Never, false)] {
+            let mut direct = Cma::new(how);
             assert_eq!(direct.try_process(pid, at, *secret), Some(yes));
             assert_eq!(direct.try_process(pid, 8, *secret), None);
             direct.has_answered();
             assert_eq!(direct.try_process(pid, 8, *secret), Some(false));
         }
-        let mut direct = Direct::default();
+        let mut direct = Cma::default();
         assert!((0..REPLIES).all(|_| direct.reply()));
         direct.replied();
         assert!(direct.reply() && !direct.reply());

@@ -12,7 +12,7 @@ const SLOTS: usize = LINES as usize;
 
 /// The free bytes of a pool.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct FifoAllocator {
     /// Bytes in use by now.
     limit: usize,
     /// Bytes there are.
@@ -29,7 +29,7 @@ pub(crate) struct Window {
     moved: usize,
 }
 
-impl Window {
+impl FifoAllocator {
     pub(crate) fn new(most: usize) -> Self {
         Self { limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn pieces_never_overlap_and_come_back_in_order() {
-        let mut window = Window::new(1 << 20);
+        let mut window = FifoAllocator::new(1 << 20);
         window.grow(16 << 10);
         let mut x = 1u64;
         let mut live = std::collections::VecDeque::new();
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn it_grows_with_what_moves_and_only_while_empty() {
-        let mut window = Window::new(1 << 20);
+        let mut window = FifoAllocator::new(1 << 20);
         assert_eq!(window.wanted(), Some(4 << 10));
         window.grow(4 << 10);
         for line in 0..20 {

@@ -7,11 +7,11 @@ use ofi_core::Errno;
 const ENOSYS: c_int = Errno::ENOSYS.negative();
 
 /// Any slot: the value is in the register of an `int` and of an `ssize_t` alike.
-pub(crate) unsafe extern "C" fn absent() -> isize {
+pub(crate) unsafe extern "C" fn enosys() -> isize {
     Errno::ENOSYS.negative() as isize
 }
 
-const NO: Absent = absent;
+const NO: Absent = enosys;
 
 pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
     size: size_of::<fi_ops_rma>(),

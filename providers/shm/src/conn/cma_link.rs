@@ -1,7 +1,7 @@
-//! Lines about payloads that the receiver reads out of the sender's memory (`direct.rs`).
+//! Lines about payloads that the receiver reads out of the sender's memory (`cma.rs`).
 
 use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
-use crate::direct::{self, Lent, Outcome};
+use crate::cma::{self, Lent, Outcome};
 use ofi_core::{Cause, Errno};
 use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload};
@@ -19,7 +19,7 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<(), Trouble> {
         self.reader.advance(1);
-        let Some(process) = self.direct.peer() else {
+        let Some(process) = self.cma.peer() else {
             return Err(Violation("memory that was not found to be readable").into());
         };
         let from = usize::try_from(body[4]).map_err(|_| Violation("an address that is none"))?;
@@ -28,7 +28,7 @@ impl Conn {
             Disposition::Into(target) => target,
             Disposition::Done => return self.reply(body[5], Outcome::Taken),
         };
-        if !direct::read(process, from, &mut target) {
+        if !cma::read(process, from, &mut target) {
             // It comes again.
             events.handle_recv_retry(link, target);
             return self.reply(body[5], Outcome::Refused);
@@ -42,7 +42,7 @@ impl Conn {
             self.lost = true;
             return Ok(());
         }
-        if self.direct.note_read(direct::since(start), len) {
+        if self.cma.note_read(cma::since(start), len) {
             self.queue(Out::Leave(false));
         }
         events.handle_recv_done(link, target)?;
@@ -75,7 +75,7 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<Disposition, Violation> {
-        if header > MAX_HEADER || !direct::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
+        if header > MAX_HEADER || !cma::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
             return Err(Violation("a payload that does not fit"));
         }
         let bytes = body.map(u64::to_ne_bytes);
@@ -93,12 +93,12 @@ impl Conn {
         const STRAY: Violation = Violation("the outcome of a payload that was not offered");
         self.reader.advance(1);
         let outcome = Outcome::from_code(code).ok_or(STRAY)?;
-        let Lent { header, buffer, from, len, token, .. } = self.direct.take_back(number).ok_or(STRAY)?;
+        let Lent { header, buffer, from, len, token, .. } = self.cma.take_back(number).ok_or(STRAY)?;
         match outcome {
             Outcome::Taken => events.handle_send_done(link, token, buffer),
             Outcome::Refused => {
                 if process::is_mapped(buffer.address() + from, len) {
-                    self.direct.refused();
+                    self.cma.refused();
                     self.queue(Out::Large(Large { header, buffer, from, len, done: 0, token: Some(token) }));
                 } else {
                     self.queue(Out::Absent(header, len));
@@ -118,7 +118,7 @@ impl Conn {
 
     fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), Trouble> {
         self.queue(Out::Outcome(number, outcome));
-        let heard = self.direct.reply();
+        let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("it does not read what became of its payloads").into()) }
     }
 
@@ -144,10 +144,10 @@ impl Conn {
     /// Has the other side read a large payload, if it can and there is room for a line now. `payload` is kept then.
     pub(crate) fn send_direct(&mut self, header: &Header, payload: &mut Payload<'_>) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
-        let place = payload.buffer.as_ref().and_then(|buffer| self.direct.place_of(buffer, from));
+        let place = payload.buffer.as_ref().and_then(|buffer| self.cma.place_of(buffer, from));
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
         let Some(buffer) = payload.buffer.take() else { return false };
-        let number = self.direct.lend(*header, buffer, from, len, token);
+        let number = self.cma.lend(*header, buffer, from, len, token);
         let [first, second, third, fourth] = header.words();
         let body = [first, second, third, fourth, place, u64::from(number), 0];
         self.writer.write(head(KIND_DIRECT, header.len(), len), &body);

@@ -7,8 +7,8 @@ use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno};
 use ofi_engine::hello;
+use ofi_os::control_socket::{ControlDatagram, ControlSocket, Probe, Space, user};
 use ofi_os::descriptor::PrivateFd;
-use ofi_os::mailbox::{Letter, Mailbox, Probe, Space, user};
 use ofi_os::poller::{Interest, Poller};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,17 +33,17 @@ const PROCESS: u8 = 7;
 
 /// What a letter says.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ControlMessage {
     /// Somebody asks for a link.
-    Ask(Question),
+    Ask(ConnectRequest),
     /// The link that the question of that number was for is refused.
     Refuse(u64, String),
     /// There is something to look at.
     Wake,
     /// A peer wants to be told on its board of what is sent to it.
-    Board(Notice),
+    Board(BitmapOffer),
     /// A peer asks whether its memory can be read.
-    Offer(Offer),
+    Offer(CmaOffer),
     /// A peer did not get the board.
     BoardLost(About),
     /// The number of a peer's process, as the system knows it.
@@ -63,7 +63,7 @@ pub(crate) struct About {
 
 /// A peer asks whether its memory can be read.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct CmaOffer {
     /// The peer, as the system knows it.
     pub(crate) from: String,
     /// The number of the question to which the link goes back.
@@ -79,7 +79,7 @@ pub(crate) struct Offer {
 
 /// A peer's board.
 #[derive(Debug)]
-pub(crate) struct Notice {
+pub(crate) struct BitmapOffer {
     /// The peer, as the system knows it.
     pub(crate) from: String,
     /// The number of the question to which the link goes back.
@@ -93,7 +93,7 @@ pub(crate) struct Notice {
 
 /// Somebody asks for a link.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct ConnectRequest {
     /// The initiator's name, as the system knows it.
     pub(crate) from: Addr,
     /// Under which the initiator is woken.
@@ -112,21 +112,21 @@ pub(crate) struct Question {
 
 /// The mailboxes of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct ControlChannel {
     identity: Identity,
     /// Under the identity's name.
-    own: Mailbox,
+    own: ControlSocket,
     /// Under the name that the application chose.
-    named: Option<Mailbox>,
+    named: Option<ControlSocket>,
     poller: Option<Poller>,
     probe: Probe,
 }
 
-impl Post {
+impl ControlChannel {
     /// Mailboxes for an endpoint that is called `name`, or by its identity. An identity that was proposed as a name and that
     /// another endpoint has gives way to a fresh one.
     pub(crate) fn open(space: &Space, name: Option<&str>) -> Result<Self> {
-        let bind = |name: &str| Mailbox::bind(space, name);
+        let bind = |name: &str| ControlSocket::bind(space, name);
         let refuse = |name: &str, error| Error::os(error, format!("take the name {name}"));
         space.sweep();
         let proposed = name.and_then(Identity::of_name).map(|identity| (identity, claim(identity)));
@@ -261,7 +261,7 @@ impl Post {
     }
 
     /// Reads letters. True if there were any.
-    pub(crate) fn read(&self, mut take: impl FnMut(Said)) -> bool {
+    pub(crate) fn read(&self, mut take: impl FnMut(ControlMessage)) -> bool {
         let mut any = false;
         for mailbox in [Some(&self.own), self.named.as_ref()].into_iter().flatten() {
             for _ in 0..BATCH {
@@ -277,17 +277,17 @@ impl Post {
         any
     }
 
-    fn parse(&self, bytes: &[u8], letter: Letter) -> Option<Said> {
+    fn parse(&self, bytes: &[u8], letter: ControlDatagram) -> Option<ControlMessage> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let (kind, rest) = rest.split_first()?;
         if *kind == WAKE {
-            return Some(Said::Wake);
+            return Some(ControlMessage::Wake);
         }
         let (identity, rest) = rest.split_first_chunk::<16>()?;
         let (number, rest) = rest.split_first_chunk::<8>()?;
         let number = u64::from_le_bytes(*number);
         if *kind == REFUSE {
-            return Some(Said::Refuse(number, String::from_utf8_lossy(rest).chars().take(200).collect()));
+            return Some(ControlMessage::Refuse(number, String::from_utf8_lossy(rest).chars().take(200).collect()));
         }
         let (flag, rest) = rest.split_first()?;
         let from = letter.from?;
@@ -304,18 +304,25 @@ impl Post {
             if foreign {
                 return None;
             }
-            return Some(Said::Board(Notice { from, number, theirs: *flag != 0, place, memory }));
+            return Some(ControlMessage::Board(BitmapOffer { from, number, theirs: *flag != 0, place, memory }));
         }
         if *kind == BOARD_LOST {
-            return (!foreign).then(|| Said::BoardLost(about(from)));
+            return (!foreign).then(|| ControlMessage::BoardLost(about(from)));
         }
         if *kind == PROCESS {
-            return (!foreign).then(|| Said::Process(about(from), pid));
+            return (!foreign).then(|| ControlMessage::Process(about(from), pid));
         }
         if *kind == OFFER {
             let (at, secret) = rest.split_first_chunk()?;
             let (at, secret) = (usize::try_from(u64::from_le_bytes(*at)).ok()?, *secret.first_chunk()?);
-            return (!foreign).then_some(Said::Offer(Offer { from, number, theirs: *flag != 0, pid, at, secret }));
+            return (!foreign).then_some(ControlMessage::Offer(CmaOffer {
+                from,
+                number,
+                theirs: *flag != 0,
+                pid,
+                at,
+                secret,
+            }));
         }
         if *kind != ASK || bytes.len() > MOST {
             return None;
@@ -329,7 +336,7 @@ impl Post {
             self.refuse(&from, number, "the memory of the link did not arrive");
             return None;
         };
-        Some(Said::Ask(Question {
+        Some(ControlMessage::Ask(ConnectRequest {
             from: Addr::Name(Name::new(&from)?),
             identity: Identity(*identity),
             number,
@@ -342,7 +349,7 @@ impl Post {
     }
 
     /// Refuses a question whose memory cannot be used.
-    pub(crate) fn refuse_memory(&self, question: &Question, error: &io::Error) {
+    pub(crate) fn refuse_memory(&self, question: &ConnectRequest, error: &io::Error) {
         if let Some(name) = question.from.name() {
             self.refuse(name, question.number, &format!("the memory of the link cannot be used: {error}"));
         }
@@ -354,14 +361,14 @@ mod tests {
     use super::*;
     use crate::names;
 
-    fn name_of(post: &Post) -> String {
+    fn name_of(post: &ControlChannel) -> String {
         post.addr().unwrap().to_string()
     }
 
     #[test]
     fn the_first_endpoint_gets_the_name_that_was_proposed_and_others_get_their_own() {
         let identity = names::propose();
-        let open = || Post::open(&Space::Abstract, Some(&identity.name())).unwrap();
+        let open = || ControlChannel::open(&Space::Abstract, Some(&identity.name())).unwrap();
         let first = open();
         assert_eq!((name_of(&first), first.identity()), (identity.name(), identity));
         let second = open();
@@ -378,17 +385,17 @@ mod tests {
     fn a_proposal_that_could_not_be_bound_is_as_good_as_before() {
         let identity = names::propose();
         let nowhere = Space::Folder("/nowhere/at/all".into());
-        assert_eq!(Post::open(&nowhere, Some(&identity.name())).unwrap_err().errno(), Errno::ENOENT);
-        assert_eq!(name_of(&Post::open(&Space::Abstract, Some(&identity.name())).unwrap()), identity.name());
+        assert_eq!(ControlChannel::open(&nowhere, Some(&identity.name())).unwrap_err().errno(), Errno::ENOENT);
+        assert_eq!(name_of(&ControlChannel::open(&Space::Abstract, Some(&identity.name())).unwrap()), identity.name());
     }
 
     #[test]
     fn a_name_that_was_chosen_is_taken_or_refused() {
         let identity = names::Identity::random().name();
         for chosen in [format!("fi_shm://chosen-{}", std::process::id()), identity] {
-            let first = Post::open(&Space::Abstract, Some(&chosen)).unwrap();
+            let first = ControlChannel::open(&Space::Abstract, Some(&chosen)).unwrap();
             assert_eq!(name_of(&first), chosen);
-            assert_eq!(Post::open(&Space::Abstract, Some(&chosen)).unwrap_err().errno(), Errno::EADDRINUSE);
+            assert_eq!(ControlChannel::open(&Space::Abstract, Some(&chosen)).unwrap_err().errno(), Errno::EADDRINUSE);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Which links are looked at when: a few busy ones in every poll; of the others those that peers note on this endpoint's
 //! board, and at times one more, since a note may be missing that was owed while the link became one of them.
-//! Invariant: `order[conn.rank]` is the link, and those from [`Turns::busy`] on, and only those, are cold.
+//! Invariant: `order[conn.rank]` is the link, and those from [`PollSchedule::busy`] on, and only those, are cold.
 
 use super::ShmTransport;
+use crate::cma::Cma;
 use crate::conn::{Conn, State};
-use crate::direct::Direct;
-use crate::post::{About, Notice};
-use crate::region::{Board, Side};
+use crate::control::{About, BitmapOffer};
+use crate::region::{ReadyBitmap, Side};
 use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
 use std::os::fd::AsFd;
@@ -26,12 +26,12 @@ const NOTICES: usize = 32;
 
 /// The order of the links.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct PollSchedule {
     /// All links: the busy ones first, the latest first among them.
     pub(super) order: Vec<usize>,
     /// The next of the others to look at.
     next: usize,
-    board: Option<(Board, PrivateFd)>,
+    bitmap: Option<(ReadyBitmap, PrivateFd)>,
     /// Cold links whose other side has not been told of the board.
     untold: usize,
     /// Links have smaller numbers.
@@ -42,7 +42,7 @@ pub(super) struct Turns {
     polls: u32,
 }
 
-impl Turns {
+impl PollSchedule {
     /// How many links are looked at in every poll.
     #[inline(always)]
     pub(super) const fn busy(&self) -> usize {
@@ -56,7 +56,7 @@ impl Turns {
             return false;
         }
         self.next_poll();
-        let noted = || self.board.as_ref().is_some_and(|(board, _)| board.has_notes(self.end));
+        let noted = || self.bitmap.as_ref().is_some_and(|(board, _)| board.any_set(self.end));
         self.untold > 0 || self.is_unnoted_turn() || noted()
     }
 
@@ -72,11 +72,11 @@ impl Turns {
 
 impl ShmTransport {
     pub(super) fn insert(&mut self, mut conn: Conn) -> usize {
-        conn.direct = Direct::new(self.settings.direct);
+        conn.cma = Cma::new(self.settings.cma);
         let slot = self.conns.insert(conn);
-        let rank = self.turns.order.len();
-        self.turns.order.push(slot);
-        self.turns.end = self.turns.end.max(slot + 1);
+        let rank = self.schedule.order.len();
+        self.schedule.order.push(slot);
+        self.schedule.end = self.schedule.end.max(slot + 1);
         if rank == FEW {
             // Now they are many.
             (BUSY..FEW).for_each(|rank| self.put(rank));
@@ -106,10 +106,10 @@ impl ShmTransport {
 
     /// Takes a link out of the order that is out of the table.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.turns.untold -= usize::from(conn.cold && !conn.told);
-        let last = self.turns.order.len() - 1;
-        self.turns.order.swap(conn.rank, last);
-        self.turns.order.pop();
+        self.schedule.untold -= usize::from(conn.cold && !conn.told);
+        let last = self.schedule.order.len() - 1;
+        self.schedule.order.swap(conn.rank, last);
+        self.schedule.order.pop();
         if conn.rank < last {
             self.put(conn.rank);
         }
@@ -121,7 +121,7 @@ impl ShmTransport {
 
     /// What stands at that place of the order now is told so.
     fn put(&mut self, rank: usize) {
-        let Self { conns, turns, armed, .. } = self;
+        let Self { conns, schedule: turns, armed, .. } = self;
         let Some(conn) = conns.get_mut(turns.order[rank]) else { return };
         conn.rank = rank;
         let cold = rank >= turns.busy();
@@ -136,14 +136,14 @@ impl ShmTransport {
             return;
         }
         conn.announce_waking();
-        if let (true, Some((board, _))) = (conn.is_ready(), &turns.board) {
+        if let (true, Some((board, _))) = (conn.is_ready(), &turns.bitmap) {
             // It came before anybody was asked to note it.
-            board.note(turns.order[rank]);
+            board.set(turns.order[rank]);
         }
     }
 
     fn swap(&mut self, a: usize, b: usize) {
-        self.turns.order.swap(a, b);
+        self.schedule.order.swap(a, b);
         self.put(a);
         self.put(b);
     }
@@ -162,10 +162,10 @@ impl ShmTransport {
             return false;
         }
         let Some(conn) = self.conns.get_mut(slot) else { return true };
-        if let Some((board, _)) = &self.turns.board
+        if let Some((board, _)) = &self.schedule.bitmap
             && conn.is_ready()
         {
-            board.note(slot);
+            board.set(slot);
         }
         conn.calls += 1;
         let rank = conn.rank;
@@ -178,19 +178,19 @@ impl ShmTransport {
     /// Reads the links that are noted on the board, and some of the others that are not busy.
     pub(super) fn read_others(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
-        if let Some((board, _)) = &self.turns.board {
-            let mut noted = core::mem::take(&mut self.turns.noted);
-            board.take(self.turns.end, |place| noted.push(place));
+        if let Some((board, _)) = &self.schedule.bitmap {
+            let mut noted = core::mem::take(&mut self.schedule.noted);
+            board.take(self.schedule.end, |place| noted.push(place));
             for place in noted.drain(..) {
-                for slot in (place..self.turns.end).step_by(Board::BITS) {
+                for slot in (place..self.schedule.end).step_by(ReadyBitmap::BITS) {
                     any |= self.read_other(slot, events);
                 }
             }
-            self.turns.noted = noted;
+            self.schedule.noted = noted;
         }
-        let count = if self.turns.untold > 0 { OTHERS } else { usize::from(self.turns.is_unnoted_turn()) };
-        for _ in 0..count.min(self.turns.order.len().saturating_sub(self.turns.busy())) {
-            let Turns { order, next, .. } = &mut self.turns;
+        let count = if self.schedule.untold > 0 { OTHERS } else { usize::from(self.schedule.is_unnoted_turn()) };
+        for _ in 0..count.min(self.schedule.order.len().saturating_sub(self.schedule.busy())) {
+            let PollSchedule { order, next, .. } = &mut self.schedule;
             *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
             let Some(&slot) = order.get(*next) else { break };
             any |= self.read_other(slot, events);
@@ -200,15 +200,15 @@ impl ShmTransport {
 
     /// Tells peers of the board whose links are not looked at in every poll.
     pub(super) fn tell_board(&mut self) {
-        if self.turns.untold == 0 {
+        if self.schedule.untold == 0 {
             return;
         }
-        let Self { conns, turns, post, .. } = self;
-        if turns.board.is_none() {
+        let Self { conns, schedule: turns, post, .. } = self;
+        if turns.bitmap.is_none() {
             // Without one the links are looked at in turn.
-            turns.board = Board::create().ok();
+            turns.bitmap = ReadyBitmap::create().ok();
         }
-        let Some((_, memory)) = &turns.board else { return };
+        let Some((_, memory)) = &turns.bitmap else { return };
         let untold = |conn: &Conn| conn.cold && !conn.told && matches!(conn.state, State::Open);
         // Each time others come first: a mailbox may stay full.
         turns.first_told = turns.first_told.wrapping_add(NOTICES) % turns.end.max(1);
@@ -235,13 +235,13 @@ impl ShmTransport {
     }
 
     /// A peer has a board of its own.
-    pub(super) fn handle_board(&mut self, notice: &Notice) {
-        let Notice { from, number, theirs, place, memory } = notice;
+    pub(super) fn handle_board(&mut self, notice: &BitmapOffer) {
+        let BitmapOffer { from, number, theirs, place, memory } = notice;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the other side looks at this link in turn.
-            self.conns[slot].board = Board::attach(memory.as_fd()).ok().map(|board| {
+            self.conns[slot].board = ReadyBitmap::attach(memory.as_fd()).ok().map(|board| {
                 // What was sent since the letter was is not noted anywhere.
-                board.note(*place);
+                board.set(*place);
                 (board, *place)
             });
         }
@@ -252,15 +252,15 @@ impl ShmTransport {
         let Some(slot) = self.link_of(about.number, about.theirs, &about.from) else { return };
         let conn = &mut self.conns[slot];
         if core::mem::take(&mut conn.told) && conn.cold {
-            self.turns.untold += 1;
+            self.schedule.untold += 1;
         }
     }
 
     /// Nobody sleeps any more: what came to links that are not busy is found by the next poll.
     pub(super) fn note_own(&self) {
-        let Some((board, _)) = &self.turns.board else { return };
+        let Some((board, _)) = &self.schedule.bitmap else { return };
         for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.cold && conn.is_ready()) {
-            board.note(slot);
+            board.set(slot);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{PROBE_EVERY, ShmTransport, id, refuse};
 use crate::conn::{Conn, Out, State, ended, unreachable};
-use crate::post::{About, Offer, Question, Said};
+use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
 use crate::region::{Region, Side};
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents, Verdict};
@@ -20,13 +20,13 @@ impl ShmTransport {
         let any = self.post.read(|one| said.push(one));
         for one in said {
             match one {
-                Said::Wake => {}
-                Said::Refuse(number, why) => self.handle_refusal(number, &why, events),
-                Said::Ask(question) => self.handle_question(&question, events),
-                Said::Board(notice) => self.handle_board(&notice),
-                Said::Offer(offer) => self.handle_offer(&offer),
-                Said::BoardLost(about) => self.handle_board_lost(&about),
-                Said::Process(about, pid) => self.handle_process(&about, pid),
+                ControlMessage::Wake => {}
+                ControlMessage::Refuse(number, why) => self.handle_refusal(number, &why, events),
+                ControlMessage::Ask(question) => self.handle_question(&question, events),
+                ControlMessage::Board(notice) => self.handle_board(&notice),
+                ControlMessage::Offer(offer) => self.handle_offer(&offer),
+                ControlMessage::BoardLost(about) => self.handle_board_lost(&about),
+                ControlMessage::Process(about, pid) => self.handle_process(&about, pid),
             }
         }
         any
@@ -42,12 +42,12 @@ impl ShmTransport {
     }
 
     /// A peer asks whether its memory can be read.
-    fn handle_offer(&mut self, offer: &Offer) {
-        let Offer { from, number, theirs, pid, at, secret } = offer;
+    fn handle_offer(&mut self, offer: &CmaOffer) {
+        let CmaOffer { from, number, theirs, pid, at, secret } = offer;
         let slot = self.link_of(*number, *theirs, from);
         if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
             let conn = &mut self.conns[slot];
-            if let Some(yes) = conn.direct.try_process(*pid, *at, *secret) {
+            if let Some(yes) = conn.cma.try_process(*pid, *at, *secret) {
                 conn.queue(Out::Leave(yes));
             }
             self.list(slot);
@@ -92,7 +92,7 @@ impl ShmTransport {
         slots.into_iter().for_each(|slot| self.tell_process(slot));
     }
 
-    pub(super) fn handle_question(&mut self, question: &Question, events: &mut impl LinkEvents) {
+    pub(super) fn handle_question(&mut self, question: &ConnectRequest, events: &mut impl LinkEvents) {
         let mut conn = match acceptor(question) {
             Ok(conn) => conn,
             Err(error) => return self.post.refuse_memory(question, &error),
@@ -188,7 +188,7 @@ impl ShmTransport {
 }
 
 /// The link that a question brings.
-pub(super) fn acceptor(question: &Question) -> io::Result<Conn> {
+pub(super) fn acceptor(question: &ConnectRequest) -> io::Result<Conn> {
     let region = Region::attach(question.memory.as_fd())?;
     let peer = question.identity.name();
     Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)

@@ -146,7 +146,7 @@ fn socket() -> io::Result<PrivateFd> {
 
 /// A letter that came.
 #[derive(Debug)]
-pub struct Letter {
+pub struct ControlDatagram {
     /// How many bytes it has.
     pub len: usize,
     /// The sender's name, as the system knows it.
@@ -159,7 +159,7 @@ pub struct Letter {
 
 /// A socket with a name.
 #[derive(Debug)]
-pub struct Mailbox {
+pub struct ControlSocket {
     socket: PrivateFd,
     space: Space,
     name: String,
@@ -170,9 +170,9 @@ pub const MOST_DESCRIPTORS: usize = 2;
 
 /// Tells the sender of a letter whether somebody still has it, who may answer: the other end goes along with it.
 #[derive(Debug)]
-pub struct Receipt(Private<PipeReader>);
+pub struct LivenessPipe(Private<PipeReader>);
 
-impl Receipt {
+impl LivenessPipe {
     /// A receipt, and what is to go along with the letter.
     pub fn new() -> io::Result<(Self, PrivateFd)> {
         let (mine, theirs) = io::pipe()?;
@@ -181,7 +181,7 @@ impl Receipt {
 
     /// Whether nobody has the letter any more: it was answered, or thrown away unread. To be asked after the sender's own
     /// end of what went along has been closed.
-    pub fn is_void(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one entry, which is a local.
         let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
@@ -193,7 +193,7 @@ impl Receipt {
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
-impl Mailbox {
+impl ControlSocket {
     /// A mailbox with a name that nobody else has.
     pub fn bind(space: &Space, name: &str) -> io::Result<Self> {
         let socket = socket()?;
@@ -265,7 +265,7 @@ impl Mailbox {
     }
 
     /// Takes a letter out; of one that is longer than `bytes` the rest is lost.
-    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<Letter> {
+    pub fn receive(&self, bytes: &mut [u8]) -> io::Result<ControlDatagram> {
         // SAFETY: an all-zero address is a valid one.
         let mut address: libc::sockaddr_un = unsafe { zeroed() };
         let mut chunk = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -317,17 +317,17 @@ impl Mailbox {
         }
         let path = (message.msg_namelen as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
         let path: Vec<u8> = address.sun_path.iter().take(path).map(|byte| byte.cast_unsigned()).collect();
-        Ok(Letter { len, from: self.space.name(&path), credentials, descriptors })
+        Ok(ControlDatagram { len, from: self.space.name(&path), credentials, descriptors })
     }
 }
 
-impl AsRawFd for Mailbox {
+impl AsRawFd for ControlSocket {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         if let Space::Folder(_) = &self.space {
             let path = self.space.path(&self.name);
@@ -353,8 +353,8 @@ mod tests {
     }
 
     fn letters(space: &Space) {
-        let (a, b) = (Mailbox::bind(space, &name()).unwrap(), Mailbox::bind(space, &name()).unwrap());
-        assert_eq!(Mailbox::bind(space, a.name()).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        let (a, b) = (ControlSocket::bind(space, &name()).unwrap(), ControlSocket::bind(space, &name()).unwrap());
+        assert_eq!(ControlSocket::bind(space, a.name()).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         a.send(b.name(), b"hello", &[file.as_fd()]).unwrap();
         a.send(b.name(), b"again", &[]).unwrap();
@@ -378,19 +378,20 @@ mod tests {
         let _pause = crate::spawning::pause();
         let space = Space::default();
         let name = |what| format!("fi_shm://receipt-{what}-{}", std::process::id());
-        let (a, b) = (Mailbox::bind(&space, &name("a")).unwrap(), Mailbox::bind(&space, &name("b")).unwrap());
+        let (a, b) =
+            (ControlSocket::bind(&space, &name("a")).unwrap(), ControlSocket::bind(&space, &name("b")).unwrap());
         let post = || {
-            let (receipt, theirs) = Receipt::new().unwrap();
+            let (receipt, theirs) = LivenessPipe::new().unwrap();
             a.send(b.name(), b"?", &[theirs.as_fd()]).unwrap();
             receipt
         };
         let (read, unread) = (post(), post());
         let letter = b.receive(&mut [0; 8]).unwrap();
-        assert!(!read.is_void() && !unread.is_void());
+        assert!(!read.is_closed() && !unread.is_closed());
         drop(letter);
-        assert!(read.is_void() && !unread.is_void());
+        assert!(read.is_closed() && !unread.is_closed());
         drop(b);
-        assert!(unread.is_void());
+        assert!(unread.is_closed());
     }
 
     #[test]
@@ -403,9 +404,9 @@ mod tests {
         letters(&space);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "files stay behind");
         // A name of somebody who did not get to remove it.
-        let left = Mailbox::bind(&space, &name()).unwrap();
-        let kept = Mailbox::bind(&space, &name()).unwrap();
-        let Mailbox { socket, .. } = &*core::mem::ManuallyDrop::new(left);
+        let left = ControlSocket::bind(&space, &name()).unwrap();
+        let kept = ControlSocket::bind(&space, &name()).unwrap();
+        let ControlSocket { socket, .. } = &*core::mem::ManuallyDrop::new(left);
         // SAFETY: nobody uses the descriptor any more, and its owner is never dropped.
         unsafe { libc::close(socket.as_raw_fd()) };
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
