@@ -3,8 +3,8 @@
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
+use ofi_engine::completion::eq::{ConnectionRequest, EventKind, Found, Owner};
 use ofi_engine::endpoint::peer_account;
-use ofi_engine::eq::{ConnectionRequest, EventKind, Found, Owner};
 use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{DatagramProvider, DomainVisitor, Provider};

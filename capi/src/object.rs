@@ -17,7 +17,7 @@ use core::ffi::{c_int, c_void};
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, AddrFormat, BindFlags, Errno, FiAddr, Info, TrafficClass, Version};
-use ofi_engine::eq::{ConnectionRequest, Owner};
+use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::{AddressVector, Auto, EventQueue, Waiting};
 use ofi_sync::busy::{Child, Children};

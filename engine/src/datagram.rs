@@ -2,15 +2,15 @@
 //! Nothing is matched, nothing is acknowledged; a packet for which no receive is posted waits with the system, as long
 //! as that has room.
 
-use crate::auto::Auto;
 use crate::av::AddressVector;
-use crate::counter::Counter;
-use crate::cq::CompletionQueue;
-use crate::eq::{Event, EventKind, EventQueue, Owner};
+use crate::completion::counter::Counter;
+use crate::completion::cq::CompletionQueue;
+use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
+use crate::completion::sinks::{Bindings, BoundQueues, CompletionSinks};
 use crate::limits::{Limits, SizeLimit};
 use crate::op::{MessageOps, RecvOp, SendOp};
-use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
-use crate::sinks::{Bindings, BoundQueues, CompletionSinks};
+use crate::progress::auto::Auto;
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{Down, Flush};
 use core::fmt;
 use ofi_core::error::Result;
@@ -550,7 +550,7 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::waiting::Waiting;
+    use crate::progress::wait::Waiting;
     use core::time::Duration;
     use ofi_core::wait::WaitObject;
     use ofi_sync::lock::Park;

@@ -3,32 +3,26 @@
 //! no unsafe code.
 #![forbid(unsafe_code)]
 
-pub mod auto;
 pub mod av;
-pub mod counter;
-pub mod cq;
+pub mod completion;
 pub mod datagram;
 pub mod endpoint;
-pub mod eq;
-pub mod frame;
 mod hash;
-pub mod hello;
 pub mod limits;
 pub mod match_queue;
 pub mod op;
 pub mod passive;
-pub mod progress_set;
-mod sinks;
+pub mod progress;
 mod table;
 pub mod transport;
-mod waiting;
+pub mod wire;
 
-pub use auto::Auto;
 pub use av::AddressVector;
-pub use counter::Counter;
-pub use cq::{CompletionQueue, Waited};
+pub use completion::counter::Counter;
+pub use completion::cq::{CompletionQueue, Waited};
+pub use completion::eq::EventQueue;
 pub use datagram::DatagramEndpoint;
 pub use endpoint::Endpoint;
-pub use eq::EventQueue;
 pub use passive::PassiveEndpoint;
-pub use waiting::Waiting;
+pub use progress::auto::Auto;
+pub use progress::wait::Waiting;

@@ -1,9 +1,9 @@
 //! A passive endpoint: what listens for connections (fi_listen(3)).
 
-use crate::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
-use crate::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
-use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
+use crate::completion::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{ConnectRequest, Flush, Listener};
+use crate::wire::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;

@@ -3,7 +3,7 @@
 //! payload goes before it reads it. Calls go down, events come back through a [`LinkEvents`]; the engine never calls the
 //! transport from inside one.
 
-use crate::frame::{Header, Violation};
+use crate::wire::frame::{Header, Violation};
 use core::time::Duration;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;

@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::format_covers;
 use ofi_core::{Addr, AddrFormat, Errno};
-use ofi_engine::hello::MAX_USER_DATA;
+use ofi_engine::wire::hello::MAX_USER_DATA;
 use std::sync::PoisonError;
 
 pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {

@@ -13,7 +13,7 @@ use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObjectKind};
 use ofi_engine::EventQueue;
-use ofi_engine::eq::{Event, EventKind, Found, Owner};
+use ofi_engine::completion::eq::{Event, EventKind, Found, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use crate::object::{self, EpObj, McObj, ours};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, FiAddr, OpFlags};
-use ofi_engine::eq::Owner;
+use ofi_engine::completion::eq::Owner;
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),

@@ -7,10 +7,10 @@ use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj, ours
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};
+use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::endpoint::peer_account;
-use ofi_engine::eq::{ConnectionRequest, Owner};
-use ofi_engine::hello::MAX_USER_DATA;
 use ofi_engine::transport::Listener;
+use ofi_engine::wire::hello::MAX_USER_DATA;
 use ofi_engine::{EventQueue, PassiveEndpoint};
 use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
 use ofi_sync::lock::LockKind;

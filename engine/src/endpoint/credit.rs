@@ -4,8 +4,8 @@
 //! Invariant: what the peer may still send, what it sent and is held, and what is to be returned add up to the window and
 //! what was added to it.
 
-use crate::frame::{MOST_EAGER, Violation};
-use crate::hello::Credits;
+use crate::wire::frame::{MOST_EAGER, Violation};
+use crate::wire::hello::Credits;
 use ofi_sync::account::Account;
 
 /// What a message costs besides its bytes: at least what the entry takes that holds it.

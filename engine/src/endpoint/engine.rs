@@ -1,5 +1,5 @@
 //! The tables with their invariants: peers are found by address and by handle, operations complete once, credit is
-//! given back. What arrives is in `arrive.rs`, what is posted in `post.rs`, how links begin and end in `links.rs`.
+//! given back. What arrives is in `dispatch.rs`, what is posted in `send.rs`, how links begin and end in `link.rs`.
 
 use super::credit::cost_of;
 use super::state::{
@@ -7,13 +7,13 @@ use super::state::{
     ReceiveStage, Role, Sender, Unexpected,
 };
 use crate::av::AddressVector;
-use crate::eq::{Event, EventKind, EventQueue, Owner};
-use crate::frame::MessageInfo;
+use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
+use crate::completion::sinks::CompletionSinks;
 use crate::hash::HashMap;
 use crate::match_queue::{MatchQueue, MatchQueues, QueueKind};
-use crate::sinks::CompletionSinks;
 use crate::table::Table;
 use crate::transport::{Down, LinkId};
+use crate::wire::frame::MessageInfo;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Caps, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::lock::LockKind;
@@ -286,7 +286,7 @@ impl<K: LockKind> Engine<K> {
     /// The peer of a handle if it is known, and the address vector is as it was.
     #[inline(always)]
     pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
-        if matches!(self.config.kind, crate::hello::EndpointKind::Msg) {
+        if matches!(self.config.kind, crate::wire::hello::EndpointKind::Msg) {
             return Some(0);
         }
         // Handles of no peer, and those that are no index, are not in the table.
@@ -366,7 +366,7 @@ impl<K: LockKind> Engine<K> {
     pub(super) fn release_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let idle = peer.state == PeerState::Idle && peer.waiting.is_empty() && peer.links == 0 && peer.unexpected == 0;
-        let connected = matches!(self.config.kind, crate::hello::EndpointKind::Msg);
+        let connected = matches!(self.config.kind, crate::wire::hello::EndpointKind::Msg);
         if connected || !idle || self.match_queues.iter().any(|queue| queue.posted_from(id).next().is_some()) {
             return;
         }

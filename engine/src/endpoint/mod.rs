@@ -1,27 +1,27 @@
 //! An endpoint: the engine's tables and a transport behind one lock (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3)).
 //! Connectionless and connected endpoints are the same machine; a connected one has one peer.
 
-mod arrive;
 mod blocked;
 mod credit;
+mod dispatch;
 mod engine;
-mod identity;
-mod links;
-mod post;
-mod receive;
+mod handshake;
+mod link;
+mod post_recv;
+mod send;
 mod state;
 
-use crate::auto::Auto;
 use crate::av::{AddressVector, Reader};
-use crate::counter::Counter;
-use crate::cq::CompletionQueue;
-use crate::eq::{EventQueue, Owner};
-use crate::hello::{EndpointKind, MAX_USER_DATA};
+use crate::completion::counter::Counter;
+use crate::completion::cq::CompletionQueue;
+use crate::completion::eq::{EventQueue, Owner};
+use crate::completion::sinks::{Bindings, BoundQueues};
 use crate::limits::SizeLimit;
 use crate::op::{MessageOps, RecvOp, SendOp};
-use crate::progress_set::{PollOutcome, Pollable, ReadyFlag};
-use crate::sinks::{Bindings, BoundQueues};
+use crate::progress::auto::Auto;
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{ConnectRequest, Flush, Transport};
+use crate::wire::hello::{EndpointKind, MAX_USER_DATA};
 pub use blocked::{PEER_MEMORY, peer_account};
 use core::fmt;
 pub use credit::{GUARANTEED, OVERHEAD};

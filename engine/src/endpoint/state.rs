@@ -1,11 +1,11 @@
 //! The tables of an endpoint: peers, links, and the operations that are under way.
 
 use super::credit::RxCredits;
-use crate::frame::{AckMode, Frame, MOST_EAGER, MessageInfo};
-use crate::hello::{Credits, EndpointKind};
 use crate::limits::Limits;
 use crate::match_queue::QueueKind;
 use crate::transport::{Down, LinkId};
+use crate::wire::frame::{AckMode, Frame, MOST_EAGER, MessageInfo};
+use crate::wire::hello::{Credits, EndpointKind};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
 use ofi_memory::{Buffer, Lent, Ticket};

@@ -1,5 +1,5 @@
 //! Large payloads past the pool: the receiver reads them out of the sender's memory, one copy instead of two, where the system
-//! lets it and where that is faster. The side that sends asks first, by a letter that tells its process's number and where a
+//! lets it and where that is faster. The side that sends asks first, by a message that tells its process's number and where a
 //! secret of its lies; the other side tries, and says yes or no. It goes on to measure, and says no later if the pool does better.
 //! The secret is read with every payload, so that what came is that process's and no other's.
 //!
@@ -7,8 +7,8 @@
 //! that one which cannot be read in this way after all comes through the pool later, or is said to be absent.
 
 use ofi_core::Instant;
-use ofi_engine::frame::{Header, MOST_EAGER};
 use ofi_engine::transport::{RecvTarget, Token};
+use ofi_engine::wire::frame::{Header, MOST_EAGER};
 use ofi_memory::{Buffer, ChunkMut};
 use ofi_os::process::Process;
 use std::time::Duration;
@@ -47,7 +47,7 @@ enum CmaPermission {
 
 /// A payload that the other side reads.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct CmaLoan {
     number: u32,
     pub(crate) header: Header,
     pub(crate) buffer: Buffer,
@@ -109,7 +109,7 @@ impl Best {
 pub(crate) struct Cma {
     how: CmaMode,
     leave: CmaPermission,
-    lent: Vec<Lent>,
+    lent: Vec<CmaLoan>,
     next: u32,
     /// The process whose memory may be read.
     peer: Option<Process>,
@@ -117,7 +117,7 @@ pub(crate) struct Cma {
     read: Best,
     /// Outcomes that the other side has not been told.
     untold: usize,
-    /// It has not been told the answer to its last question.
+    /// It has not been told the answer to its last request.
     answering: bool,
 }
 
@@ -179,12 +179,12 @@ impl Cma {
     /// The other side reads that payload from now on; the number under which it says what became of it.
     pub(crate) fn lend(&mut self, header: Header, buffer: Buffer, from: usize, len: usize, token: Token) -> u32 {
         self.next = self.next.wrapping_add(1);
-        self.lent.push(Lent { number: self.next, header, buffer, from, len, token });
+        self.lent.push(CmaLoan { number: self.next, header, buffer, from, len, token });
         self.next
     }
 
     /// The other side is done with a payload.
-    pub(crate) fn take_back(&mut self, number: u64) -> Option<Lent> {
+    pub(crate) fn take_back(&mut self, number: u64) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
         Some(self.lent.swap_remove(at))
     }
@@ -211,7 +211,7 @@ impl Cma {
     }
 
     /// All that the other side has not said to be done with.
-    pub(crate) fn take_all_back(&mut self) -> impl Iterator<Item = Lent> {
+    pub(crate) fn take_all_back(&mut self) -> impl Iterator<Item = CmaLoan> {
         self.lent.drain(..)
     }
 
@@ -224,7 +224,7 @@ impl Cma {
     /// be told.
     pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<bool> {
         if core::mem::replace(&mut self.answering, true) {
-            // It has not read the answer to its last question.
+            // It has not read the answer to its last request.
             return None;
         }
         self.peer = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };

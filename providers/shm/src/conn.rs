@@ -14,14 +14,14 @@
 //! Leave    1: the memory can be read, 0: it is not to be
 //! ```
 
-use crate::cma::{self, Cma, Lent, Outcome};
+use crate::cma::{self, Cma, CmaLoan, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
 use crate::region::{Pool, ReadyBitmap, Region, Ring, Side};
 use arrayvec::ArrayVec;
 use ofi_core::{Addr, Cause, Errno, Instant};
-use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
-use ofi_engine::hello;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token};
+use ofi_engine::wire::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::hello;
 use ofi_memory::Buffer;
 use ofi_os::control_socket::LivenessPipe;
 use ofi_os::descriptor::PrivateFd;
@@ -107,9 +107,9 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
 /// Where a link is.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// The question has not left: the other side's mailbox was full.
-    Unasked { memory: PrivateFd, hello: Vec<u8>, receipt: Option<(LivenessPipe, PrivateFd)> },
-    /// Waits for the answer. With a receipt where the name alone does not tell whether the one that was asked is still there.
+    /// The request has not left: the other side's socket was full.
+    Unasked { memory: PrivateFd, hello: Vec<u8>, liveness: Option<(LivenessPipe, PrivateFd)> },
+    /// Waits for the answer. With a liveness where the name alone does not tell whether the one that was asked is still there.
     Asking(Option<LivenessPipe>),
     /// Frames flow.
     Open,
@@ -124,7 +124,7 @@ pub(crate) enum Out {
     Large(Large),
     /// A payload whose memory is gone: its header, and its length.
     Absent(Header, usize),
-    /// The answer to a question.
+    /// The answer to a request.
     Hello(Vec<u8>, [u8; 16]),
     /// What became of a payload that this side was to read: its number.
     Outcome(u64, Outcome),
@@ -183,12 +183,12 @@ pub(crate) struct Conn {
     reader: Reader<Ring>,
     pool: Pool,
     theirs: Pool,
-    window: FifoAllocator,
+    allocator: FifoAllocator,
     pub(crate) state: State,
     pub(crate) remote: Addr,
     /// Under which the other side is woken and looked for.
     pub(crate) peer: String,
-    /// Our number for the question.
+    /// Our number for the request.
     pub(crate) number: u64,
     order: Order,
     coming: Option<Coming>,
@@ -205,13 +205,13 @@ pub(crate) struct Conn {
     /// Where in the order of links.
     pub(crate) rank: usize,
     /// Not among those that are looked at in every poll.
-    pub(crate) cold: bool,
+    pub(crate) idle: bool,
     /// Times that something came since it is.
     pub(crate) calls: u32,
-    /// The other side has been given our board.
+    /// The other side has been given our bitmap.
     pub(crate) told: bool,
-    /// The other side's board, and this link's place on it.
-    pub(crate) board: Option<(ReadyBitmap, usize)>,
+    /// The other side's bitmap, and this link's place on it.
+    pub(crate) bitmap: Option<(ReadyBitmap, usize)>,
     /// Bytes by which the pool was grown, to be given back to the budget.
     pub(crate) grown: usize,
     /// The other side's process, where the system tells of its end.
@@ -234,13 +234,13 @@ impl Conn {
         number: u64,
     ) -> io::Result<Self> {
         let (pool, theirs) = (region.pool(side), region.pool(side.other()));
-        let mut window = FifoAllocator::new(pool.bytes.len());
+        let mut allocator = FifoAllocator::new(pool.bytes.len());
         pool.provide(SMALLEST)?;
-        window.grow(SMALLEST);
+        allocator.grow(SMALLEST);
         Ok(Self {
             writer: Writer::new(region.ring(side)),
             reader: Reader::new(region.ring(side.other())),
-            window,
+            allocator,
             pool,
             theirs,
             region,
@@ -258,10 +258,10 @@ impl Conn {
             lost: false,
             listed: false,
             rank: 0,
-            cold: false,
+            idle: false,
             calls: 0,
             told: false,
-            board: None,
+            bitmap: None,
             grown: 0,
             life: None,
             unknown: false,
@@ -288,8 +288,8 @@ impl Conn {
             WakeAction::Nothing => false,
             WakeAction::Wake => true,
             WakeAction::Note => {
-                if let Some((board, place)) = &self.board {
-                    board.set(*place);
+                if let Some((bitmap, place)) = &self.bitmap {
+                    bitmap.set(*place);
                 }
                 false
             }
@@ -298,12 +298,12 @@ impl Conn {
 
     /// This side falls asleep; it looks at [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
-        SleepState::asleep(self.cold, self.has_more()).announce(self.region.asleep(self.side));
+        SleepState::asleep(self.idle, self.has_more()).announce(self.region.asleep(self.side));
     }
 
     /// This side polls.
     pub(crate) fn announce_waking(&self) {
-        SleepState::awake(self.cold).announce(self.region.asleep(self.side));
+        SleepState::awake(self.idle).announce(self.region.asleep(self.side));
     }
 
     /// Whether the other side has woken this one since it fell asleep.
@@ -320,10 +320,10 @@ impl Conn {
         self.has_more() && self.writer.look().is_ok_and(|now| now != before)
     }
 
-    /// Whether the question will never be answered: whoever had it has ended.
+    /// Whether the request will never be answered: whoever had it has ended.
     pub(crate) fn is_lost_question(&self) -> bool {
-        // In this order: an answer is written before the question is thrown away.
-        matches!(&self.state, State::Asking(Some(receipt)) if receipt.is_closed()) && !self.is_ready()
+        // In this order: an answer is written before the request is thrown away.
+        matches!(&self.state, State::Asking(Some(liveness)) if liveness.is_closed()) && !self.is_ready()
     }
 
     fn word(&self, side: Side) -> &AtomicU64 {
@@ -415,15 +415,15 @@ impl Conn {
             }
             let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
             // Before the line's entry is used again.
-            self.window.free(self.writer.consumed());
-            if self.window.wanted().is_some() {
+            self.allocator.free(self.writer.consumed());
+            if self.allocator.wanted().is_some() {
                 self.grow(budget);
             }
-            if self.window.is_cramped() {
+            if self.allocator.is_cramped() {
                 // It is emptied before it grows.
                 continue;
             }
-            if room && let Some(at) = self.window.take(self.writer.written(), len) {
+            if room && let Some(at) = self.allocator.take(self.writer.written(), len) {
                 return Ok(Some(at));
             }
         }
@@ -432,24 +432,24 @@ impl Conn {
 
     #[cold]
     fn grow(&mut self, budget: &mut usize) {
-        let Some(wanted) = self.window.wanted() else { return };
-        let more = wanted - self.window.limit();
+        let Some(wanted) = self.allocator.wanted() else { return };
+        let more = wanted - self.allocator.limit();
         let small = wanted <= 16 << 10;
         if !small && more > *budget || self.pool.provide(wanted).is_err() {
             // It goes on with what it has: slower, but it goes on.
-            self.window.settle();
+            self.allocator.settle();
             return;
         }
         if !small {
             *budget -= more;
             self.grown += more;
         }
-        self.window.grow(wanted);
+        self.allocator.grow(wanted);
     }
 
     /// Sends of a payload what there is room for. True when all of it is on its way.
     pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
-        let piece = self.window.piece(large.len);
+        let piece = self.allocator.piece(large.len);
         while large.done < large.len {
             let len = piece.min(large.len - large.done);
             let Some(at) = self.take(len, budget)? else { return Ok(false) };
@@ -626,7 +626,7 @@ impl Conn {
             KIND_HELLO => self.read_hello(link, len, &body, ours, events)?,
             KIND_DIRECT => {
                 bytes = len;
-                self.read_direct(link, header, len, &body, events)?;
+                self.read_cma(link, header, len, &body, events)?;
             }
             KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
@@ -762,7 +762,7 @@ impl Conn {
         if let Some(Coming { target: Some(target), .. }) = self.coming.take() {
             events.handle_recv_retry(link, target);
         }
-        for Lent { token, buffer, .. } in self.cma.take_all_back() {
+        for CmaLoan { token, buffer, .. } in self.cma.take_all_back() {
             events.handle_send_returned(link, token, buffer);
         }
         for out in self.out.drain(..) {

@@ -1,4 +1,4 @@
-//! How endpoints find each other: letters to mailboxes by name. A letter asks for a link and brings its memory, or wakes,
+//! How endpoints find each other: messages to mailboxes by name. A message asks for a link and brings its memory, or wakes,
 //! or says why a link is refused. Everything else goes through the memory.
 
 use crate::names::{Claim, Identity, claim, release};
@@ -6,7 +6,7 @@ use ofi_core::addr::Name;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno};
-use ofi_engine::hello;
+use ofi_engine::wire::hello;
 use ofi_os::control_socket::{ControlDatagram, ControlSocket, Probe, Space, user};
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::poller::{Interest, Poller};
@@ -14,11 +14,11 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// How a letter begins: what it is, and the version of what it is about.
+/// How a message begins: what it is, and the version of what it is about.
 const MAGIC: [u8; 7] = *b"OFIshm\x01";
-/// The kind, and what an identity and a number of a question take.
+/// The kind, and what an identity and a number of a request take.
 const HEAD: usize = MAGIC.len() + 1 + 16 + 8;
-/// The longest letter, in bytes.
+/// The longest message, in bytes.
 const MOST: usize = HEAD + 1 + hello::MAX_LEN;
 /// Letters that are read at once.
 const BATCH: usize = 32;
@@ -26,38 +26,38 @@ const BATCH: usize = 32;
 const ASK: u8 = 1;
 const WAKE: u8 = 2;
 const REFUSE: u8 = 3;
-const BOARD: u8 = 4;
+const BITMAP: u8 = 4;
 const OFFER: u8 = 5;
-const BOARD_LOST: u8 = 6;
+const BITMAP_LOST: u8 = 6;
 const PROCESS: u8 = 7;
 
-/// What a letter says.
+/// What a message says.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
     /// Somebody asks for a link.
     Ask(ConnectRequest),
-    /// The link that the question of that number was for is refused.
+    /// The link that the request of that number was for is refused.
     Refuse(u64, String),
     /// There is something to look at.
     Wake,
-    /// A peer wants to be told on its board of what is sent to it.
-    Board(BitmapOffer),
+    /// A peer wants to be told on its bitmap of what is sent to it.
+    Bitmap(BitmapOffer),
     /// A peer asks whether its memory can be read.
     Offer(CmaOffer),
-    /// A peer did not get the board.
+    /// A peer did not get the bitmap.
     BoardLost(About),
     /// The number of a peer's process, as the system knows it.
     Process(About, i32),
 }
 
-/// The link that a letter is about.
+/// The link that a message is about.
 #[derive(Debug)]
 pub(crate) struct About {
     /// The peer, as the system knows it.
     pub(crate) from: String,
-    /// The number of the question to which the link goes back.
+    /// The number of the request to which the link goes back.
     pub(crate) number: u64,
-    /// The peer asked that question.
+    /// The peer asked that request.
     pub(crate) theirs: bool,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct About {
 pub(crate) struct CmaOffer {
     /// The peer, as the system knows it.
     pub(crate) from: String,
-    /// The number of the question to which the link goes back.
+    /// The number of the request to which the link goes back.
     pub(crate) number: u64,
-    /// The peer asked that question.
+    /// The peer asked that request.
     pub(crate) theirs: bool,
     /// The peer's process, as this process counts them.
     pub(crate) pid: i32,
@@ -77,16 +77,16 @@ pub(crate) struct CmaOffer {
     pub(crate) secret: [u8; 16],
 }
 
-/// A peer's board.
+/// A peer's bitmap.
 #[derive(Debug)]
 pub(crate) struct BitmapOffer {
     /// The peer, as the system knows it.
     pub(crate) from: String,
-    /// The number of the question to which the link goes back.
+    /// The number of the request to which the link goes back.
     pub(crate) number: u64,
-    /// The peer asked that question.
+    /// The peer asked that request.
     pub(crate) theirs: bool,
-    /// The link's place on the board.
+    /// The link's place on the bitmap.
     pub(crate) place: usize,
     pub(crate) memory: PrivateFd,
 }
@@ -106,7 +106,7 @@ pub(crate) struct ConnectRequest {
     pub(crate) orders: bool,
     pub(crate) hello: Vec<u8>,
     pub(crate) memory: PrivateFd,
-    /// Closed when the question has been answered, or will not be: the initiator sees it.
+    /// Closed when the request has been answered, or will not be: the initiator sees it.
     _receipt: Option<PrivateFd>,
 }
 
@@ -172,12 +172,12 @@ impl ControlChannel {
         Ok(Addr::Name(name))
     }
 
-    /// What becomes readable when a letter comes.
+    /// What becomes readable when a message comes.
     pub(crate) fn descriptor(&self) -> Descriptor {
         self.poller.as_ref().map_or_else(|| self.own.as_raw_fd(), AsRawFd::as_raw_fd)
     }
 
-    /// Sleeps until a letter comes or the timeout is over.
+    /// Sleeps until a message comes or the timeout is over.
     pub(crate) fn wait(&self, timeout: Duration) {
         let once = || -> io::Result<()> {
             match &self.poller {
@@ -201,13 +201,14 @@ impl ControlChannel {
         orders: bool,
         hello: &[u8],
         memory: BorrowedFd<'_>,
-        receipt: Option<BorrowedFd<'_>>,
+        liveness: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let letter = [&MAGIC[..], &[ASK], &self.identity.0, &number.to_le_bytes(), &[u8::from(orders)], hello].concat();
-        let both = [memory, receipt.unwrap_or(memory)];
-        let with = if receipt.is_some() { &both[..] } else { &both[..1] };
+        let message =
+            [&MAGIC[..], &[ASK], &self.identity.0, &number.to_le_bytes(), &[u8::from(orders)], hello].concat();
+        let both = [memory, liveness.unwrap_or(memory)];
+        let with = if liveness.is_some() { &both[..] } else { &both[..1] };
         // Asked under the name by which it wants to be known: the system vouches for it.
-        self.named.as_ref().unwrap_or(&self.own).send(to, &letter, with)
+        self.named.as_ref().unwrap_or(&self.own).send(to, &message, with)
     }
 
     /// Wakes a peer.
@@ -215,20 +216,20 @@ impl ControlChannel {
         self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), &[])
     }
 
-    /// Gives a peer a board on which to note what it sends on a link, which goes back to the question of that number: `ours`,
+    /// Gives a peer a bitmap on which to note what it sends on a link, which goes back to the request of that number: `ours`,
     /// or the peer's.
-    pub(crate) fn give_board(
+    pub(crate) fn give_bitmap(
         &self,
         to: &str,
         (number, ours): (u64, bool),
         place: usize,
-        board: BorrowedFd<'_>,
+        bitmap: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let head = [&MAGIC[..], &[BOARD], &self.identity.0, &number.to_le_bytes()].concat();
-        self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[board])
+        let head = [&MAGIC[..], &[BITMAP], &self.identity.0, &number.to_le_bytes()].concat();
+        self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[bitmap])
     }
 
-    /// Asks a peer whether it can read our memory, at `at` of which is a secret. The link goes back to the question of that
+    /// Asks a peer whether it can read our memory, at `at` of which is a secret. The link goes back to the request of that
     /// number: `ours`, or the peer's.
     pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool), secret: &[u8; 16]) -> io::Result<()> {
         let head = [&MAGIC[..], &[OFFER], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
@@ -236,10 +237,10 @@ impl ControlChannel {
         self.own.send(to, &[&head[..], &at.to_le_bytes(), secret].concat(), &[])
     }
 
-    /// Tells a peer this side's process, which the system adds to any letter, so that its end is noticed. The link goes back to
-    /// the question of that number: `ours`, or the peer's.
-    pub(crate) fn tell_process(&self, to: &str, question: (u64, bool)) -> io::Result<()> {
-        self.send_about(to, PROCESS, question)
+    /// Tells a peer this side's process, which the system adds to any message, so that its end is noticed. The link goes back to
+    /// the request of that number: `ours`, or the peer's.
+    pub(crate) fn tell_process(&self, to: &str, request: (u64, bool)) -> io::Result<()> {
+        self.send_about(to, PROCESS, request)
     }
 
     fn send_about(&self, to: &str, kind: u8, (number, ours): (u64, bool)) -> io::Result<()> {
@@ -247,11 +248,11 @@ impl ControlChannel {
         self.own.send(to, &head, &[])
     }
 
-    /// Refuses a question of somebody whose memory is not to be touched.
+    /// Refuses a request of somebody whose memory is not to be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
-        let letter = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
+        let message = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
         // Whoever cannot be told does not hear of it.
-        drop(self.own.send(to, &letter, &[]));
+        drop(self.own.send(to, &message, &[]));
     }
 
     /// Whether a peer is there.
@@ -260,16 +261,16 @@ impl ControlChannel {
         self.probe.finds(name).unwrap_or(true)
     }
 
-    /// Reads letters. True if there were any.
+    /// Reads messages. True if there were any.
     pub(crate) fn read(&self, mut take: impl FnMut(ControlMessage)) -> bool {
         let mut any = false;
-        for mailbox in [Some(&self.own), self.named.as_ref()].into_iter().flatten() {
+        for socket in [Some(&self.own), self.named.as_ref()].into_iter().flatten() {
             for _ in 0..BATCH {
                 let mut bytes = [0; MOST + 1];
                 // An error is one of nothing being there, or of a lack of memory, which passes.
-                let Ok(letter) = mailbox.receive(&mut bytes) else { break };
+                let Ok(message) = socket.receive(&mut bytes) else { break };
                 any = true;
-                if let Some(said) = self.parse(&bytes[..letter.len.min(MOST + 1)], letter) {
+                if let Some(said) = self.parse(&bytes[..message.len.min(MOST + 1)], message) {
                     take(said);
                 }
             }
@@ -277,7 +278,7 @@ impl ControlChannel {
         any
     }
 
-    fn parse(&self, bytes: &[u8], letter: ControlDatagram) -> Option<ControlMessage> {
+    fn parse(&self, bytes: &[u8], message: ControlDatagram) -> Option<ControlMessage> {
         let rest = bytes.strip_prefix(&MAGIC)?;
         let (kind, rest) = rest.split_first()?;
         if *kind == WAKE {
@@ -290,23 +291,23 @@ impl ControlChannel {
             return Some(ControlMessage::Refuse(number, String::from_utf8_lossy(rest).chars().take(200).collect()));
         }
         let (flag, rest) = rest.split_first()?;
-        let from = letter.from?;
-        let (owner, pid) = letter.credentials?;
+        let from = message.from?;
+        let (owner, pid) = message.credentials?;
         let foreign = owner != 0 && owner != user();
         let about = |from: String| About { from, number, theirs: *flag != 0 };
-        if *kind == BOARD {
+        if *kind == BITMAP {
             let place = usize::try_from(u64::from_le_bytes(*rest.first_chunk()?)).ok()?;
-            let Some(memory) = letter.descriptors.into_iter().next() else {
+            let Some(memory) = message.descriptors.into_iter().next() else {
                 // There was no descriptor free for it. If this is not heard either, the peer looks at the link in turn.
-                drop(self.send_about(&from, BOARD_LOST, (number, *flag == 0)));
+                drop(self.send_about(&from, BITMAP_LOST, (number, *flag == 0)));
                 return None;
             };
             if foreign {
                 return None;
             }
-            return Some(ControlMessage::Board(BitmapOffer { from, number, theirs: *flag != 0, place, memory }));
+            return Some(ControlMessage::Bitmap(BitmapOffer { from, number, theirs: *flag != 0, place, memory }));
         }
-        if *kind == BOARD_LOST {
+        if *kind == BITMAP_LOST {
             return (!foreign).then(|| ControlMessage::BoardLost(about(from)));
         }
         if *kind == PROCESS {
@@ -331,7 +332,7 @@ impl ControlChannel {
             self.refuse(&from, number, "the endpoint belongs to another user");
             return None;
         }
-        let mut descriptors = letter.descriptors.into_iter();
+        let mut descriptors = message.descriptors.into_iter();
         let Some(memory) = descriptors.next() else {
             self.refuse(&from, number, "the memory of the link did not arrive");
             return None;
@@ -348,10 +349,10 @@ impl ControlChannel {
         }))
     }
 
-    /// Refuses a question whose memory cannot be used.
-    pub(crate) fn refuse_memory(&self, question: &ConnectRequest, error: &io::Error) {
-        if let Some(name) = question.from.name() {
-            self.refuse(name, question.number, &format!("the memory of the link cannot be used: {error}"));
+    /// Refuses a request whose memory cannot be used.
+    pub(crate) fn refuse_memory(&self, request: &ConnectRequest, error: &io::Error) {
+        if let Some(name) = request.from.name() {
+            self.refuse(name, request.number, &format!("the memory of the link cannot be used: {error}"));
         }
     }
 }
@@ -361,8 +362,8 @@ mod tests {
     use super::*;
     use crate::names;
 
-    fn name_of(post: &ControlChannel) -> String {
-        post.addr().unwrap().to_string()
+    fn name_of(control: &ControlChannel) -> String {
+        control.addr().unwrap().to_string()
     }
 
     #[test]

@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn pieces_never_overlap_and_come_back_in_order() {
-        let mut window = FifoAllocator::new(1 << 20);
-        window.grow(16 << 10);
+        let mut allocator = FifoAllocator::new(1 << 20);
+        allocator.grow(16 << 10);
         let mut x = 1u64;
         let mut live = std::collections::VecDeque::new();
         let (mut line, mut read) = (0u64, 0u64);
@@ -121,7 +121,7 @@ mod tests {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let len = 1 + usize::try_from(x >> 50).unwrap() % 5000;
             if line - read < LINES
-                && let Some(at) = window.take(line, len)
+                && let Some(at) = allocator.take(line, len)
             {
                 assert!(at + len <= 16 << 10);
                 assert!(live.iter().all(|(_, from, to)| at + len <= *from || at >= *to), "overlaps");
@@ -130,33 +130,33 @@ mod tests {
             } else {
                 // Lines without bytes come between.
                 read = (read + 1 + (x & 3)).min(line);
-                window.free(read);
+                allocator.free(read);
                 live.retain(|(number, ..)| *number >= read);
             }
         }
-        window.free(line);
-        assert_eq!(window.used, 0);
+        allocator.free(line);
+        assert_eq!(allocator.used, 0);
     }
 
     #[test]
     fn it_grows_with_what_moves_and_only_while_empty() {
-        let mut window = FifoAllocator::new(1 << 20);
-        assert_eq!(window.wanted(), Some(4 << 10));
-        window.grow(4 << 10);
+        let mut allocator = FifoAllocator::new(1 << 20);
+        assert_eq!(allocator.wanted(), Some(4 << 10));
+        allocator.grow(4 << 10);
         for line in 0..20 {
-            assert!(window.take(line, 1024).is_some());
-            assert_eq!(window.wanted(), None);
-            window.free(line + 1);
+            assert!(allocator.take(line, 1024).is_some());
+            assert_eq!(allocator.wanted(), None);
+            allocator.free(line + 1);
         }
-        assert_eq!(window.wanted(), Some(16 << 10));
-        window.grow(16 << 10);
+        assert_eq!(allocator.wanted(), Some(16 << 10));
+        allocator.grow(16 << 10);
         for line in 20..1100 {
-            assert!(window.take(line, 1024).is_some());
-            window.free(line + 1);
+            assert!(allocator.take(line, 1024).is_some());
+            allocator.free(line + 1);
         }
-        assert!(window.is_cramped());
-        assert_eq!(window.wanted(), Some(1 << 20));
-        window.settle();
-        assert_eq!((window.wanted(), window.is_cramped()), (None, false));
+        assert!(allocator.is_cramped());
+        assert_eq!(allocator.wanted(), Some(1 << 20));
+        allocator.settle();
+        assert_eq!((allocator.wanted(), allocator.is_cramped()), (None, false));
     }
 }

@@ -1,4 +1,4 @@
-//! What listens for a passive endpoint: questions wait for the application's answer as the letters that they came in.
+//! What listens for a passive endpoint: requests wait for the application's answer as the messages that they came in.
 
 use crate::conn::{Conn, State};
 use crate::control::{ControlChannel, ControlMessage};
@@ -12,10 +12,10 @@ use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
 use std::os::fd::AsFd;
 
-/// A name that questions come to.
+/// A name that requests come to.
 #[derive(Debug)]
 pub struct ShmListener {
-    post: ControlChannel,
+    control: ControlChannel,
     local: Addr,
     orders: bool,
 }
@@ -23,15 +23,15 @@ pub struct ShmListener {
 impl ShmListener {
     /// Listens under a name, or under a random identity.
     pub fn new(name: Option<&str>, settings: &Settings) -> Result<Self> {
-        let post = ControlChannel::open(&settings.space, name)?;
-        let local = post.addr()?;
-        Ok(Self { post, local, orders: shm::share_ordering() })
+        let control = ControlChannel::open(&settings.space, name)?;
+        let local = control.addr()?;
+        Ok(Self { control, local, orders: shm::share_ordering() })
     }
 }
 
 impl Drop for ShmListener {
     fn drop(&mut self) {
-        names::release(self.post.identity());
+        names::release(self.control.identity());
     }
 }
 
@@ -44,26 +44,26 @@ impl Listener for ShmListener {
 
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Pending>>) -> bool {
         let to = self.local;
-        self.post.read(|said| {
-            if let ControlMessage::Ask(question) = said {
-                let (hello, from) = (question.hello.clone(), question.from);
-                asked.push(ConnectRequest { request: Pending(question), hello, from, to });
+        self.control.read(|said| {
+            if let ControlMessage::Ask(request) = said {
+                let (hello, from) = (request.hello.clone(), request.from);
+                asked.push(ConnectRequest { request: Pending(request), hello, from, to });
             }
         })
     }
 
     fn refuse(&mut self, request: Pending, hello: &[u8]) {
-        let Pending(question) = request;
-        let conn = Region::attach(question.memory.as_fd()).and_then(|region| {
-            let peer = question.identity.name();
-            Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
+        let Pending(request) = request;
+        let conn = Region::attach(request.memory.as_fd()).and_then(|region| {
+            let peer = request.identity.name();
+            Conn::new(region, Side::Acceptor, State::Open, request.from, peer, request.number)
         });
         match conn {
             Ok(mut conn) => {
-                conn.set_order(self.orders, question.orders);
-                refuse(&mut conn, hello.to_vec(), &self.post, self.orders);
+                conn.set_order(self.orders, request.orders);
+                refuse(&mut conn, hello.to_vec(), &self.control, self.orders);
             }
-            Err(error) => self.post.refuse_memory(&question, &error),
+            Err(error) => self.control.refuse_memory(&request, &error),
         }
     }
 
@@ -72,6 +72,6 @@ impl Listener for ShmListener {
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        Some(self.post.descriptor())
+        Some(self.control.descriptor())
     }
 }

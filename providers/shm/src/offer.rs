@@ -15,7 +15,7 @@ const MOST: usize = 1 << 20;
 /// Elements of a vector.
 const IOV_LIMIT: usize = 8;
 /// The largest data of an error: what a peer says when it refuses a connection, in bytes.
-const MAX_ERR_DATA: usize = ofi_engine::hello::MAX_USER_DATA;
+const MAX_ERR_DATA: usize = ofi_engine::wire::hello::MAX_USER_DATA;
 /// The provider, its fabric and its domain.
 const NAME: &str = "shm";
 /// Version of what lies in the memory.

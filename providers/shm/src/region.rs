@@ -190,7 +190,7 @@ impl ReadyBitmap {
     /// A peer's.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
         if shm::sealed_len(fd)? != PAGE {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a board of another size"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a bitmap of another size"));
         }
         let mapping = Mapping::new(fd, PAGE)?;
         mapping.populate(0, PAGE)?;

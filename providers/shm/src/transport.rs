@@ -1,5 +1,5 @@
-//! The transport contract over shared memory. A few busy links are looked at in every poll, the others when the board says so
-//! (`poll_schedule.rs`); who sleeps says so in each link's memory and is woken by a letter.
+//! The transport contract over shared memory. A few busy links are looked at in every poll, the others when the bitmap says so
+//! (`poll_schedule.rs`); who sleeps says so in each link's memory and is woken by a message.
 //! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
 
 use crate::cma::{CmaMode, is_large};
@@ -12,10 +12,10 @@ use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
-use ofi_engine::frame::{Header, Violation};
 use ofi_engine::transport::{
     Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
+use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use ofi_os::control_socket::{LivenessPipe, Space};
 use ofi_os::process::Life;
@@ -34,11 +34,11 @@ mod poll_schedule;
 
 /// Polls between looks at the clock, at most.
 const CLOCK_EVERY: u32 = 64;
-/// Time between looks into the mailbox.
+/// Time between looks into the socket.
 const LETTERS_EVERY: Duration = Duration::from_micros(100);
 /// Time in which every peer is looked for once: the second in which a death is noticed has room for several.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// Time before letters are sent again that found the other side's mailbox full: longer each time.
+/// Time before messages are sent again that found the other side's socket full: longer each time.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 const ASK_AGAIN_LATE: Duration = Duration::from_millis(50);
 /// Bytes by which the pools of an endpoint may grow together.
@@ -68,7 +68,7 @@ impl Default for Settings {
     }
 }
 
-/// A question that a listener handed over.
+/// A request that a listener handed over.
 #[derive(Debug)]
 pub struct Pending(pub(crate) ConnectRequest);
 
@@ -93,7 +93,7 @@ pub struct ShmTransport {
     probe_at: Instant,
     again_at: Instant,
     again_after: Duration,
-    /// Links whose question has not left.
+    /// Links whose request has not left.
     unasked: usize,
     /// Links whose other side does not know this process.
     unknown: usize,
@@ -106,7 +106,7 @@ pub struct ShmTransport {
     /// What peers look for in our memory to find out whether they can read it.
     secret: Box<[u8; 16]>,
     local: Addr,
-    post: ControlChannel,
+    control: ControlChannel,
     settings: Settings,
 }
 
@@ -117,7 +117,7 @@ fn id(slot: usize) -> LinkId {
 impl ShmTransport {
     /// A transport that is called `name`, or by a random identity.
     pub fn new(name: Option<&str>, settings: Settings) -> Result<Self> {
-        let post = ControlChannel::open(&settings.space, name)?;
+        let control = ControlChannel::open(&settings.space, name)?;
         let now = ofi_os::clock::now();
         Ok(Self {
             conns: Slab::new(),
@@ -140,8 +140,8 @@ impl ShmTransport {
             orders: shm::share_ordering(),
             budget: BUDGET,
             secret: Box::new(ofi_os::random()),
-            local: post.addr()?,
-            post,
+            local: control.addr()?,
+            control,
             settings,
         })
     }
@@ -155,7 +155,7 @@ impl ShmTransport {
         conn.abandon(id(slot), events);
         if conn.must_wake(News::Line) {
             // Whoever cannot be woken is gone.
-            drop(self.post.wake(&conn.peer));
+            drop(self.control.wake(&conn.peer));
         }
         self.budget += conn.grown;
         self.unasked -= usize::from(matches!(conn.state, State::Unasked { .. }));
@@ -188,17 +188,17 @@ impl ShmTransport {
 
     /// Wakes the other side of a link to which something was written, if it sleeps.
     #[inline(always)]
-    fn wake(conn: &mut Conn, news: News, post: &ControlChannel) {
+    fn wake(conn: &mut Conn, news: News, control: &ControlChannel) {
         if conn.must_wake(news) {
-            Self::send_wake(conn, post);
+            Self::send_wake(conn, control);
         }
     }
 
     #[cold]
-    fn send_wake(conn: &mut Conn, post: &ControlChannel) {
-        match post.wake(&conn.peer) {
+    fn send_wake(conn: &mut Conn, control: &ControlChannel) {
+        match control.wake(&conn.peer) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
-            // A full mailbox wakes as well; what else goes wrong the next probe finds out.
+            // A full socket wakes as well; what else goes wrong the next probe finds out.
             _ => {}
         }
     }
@@ -214,7 +214,7 @@ impl ShmTransport {
             Ok(any) => {
                 if any {
                     // The room that was made may be waited for.
-                    Self::wake(conn, News::Room, &self.post);
+                    Self::wake(conn, News::Room, &self.control);
                     if conn.has_more() {
                         // The other side may wait for nothing but that, and this one not come back for long.
                         self.list(slot);
@@ -239,7 +239,7 @@ impl ShmTransport {
 
     /// Sends what waits on a link.
     fn send_waiting(&mut self, slot: usize) -> bool {
-        let Self { conns, finished, budget, orders, post, settings, rooms, .. } = self;
+        let Self { conns, finished, budget, orders, control, settings, rooms, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return false };
         if !matches!(conn.state, State::Open) || !conn.has_more() {
             return false;
@@ -248,7 +248,7 @@ impl ShmTransport {
         match result {
             Ok(any) => {
                 if any {
-                    Self::wake(conn, News::Line, post);
+                    Self::wake(conn, News::Line, control);
                 }
                 if conn.stalled && conn.out.len() < conn.backlog() / 2 {
                     conn.stalled = false;
@@ -330,16 +330,16 @@ impl ShmTransport {
             return false;
         }
         if conn.cma.is_time_to_ask() {
-            let question = (conn.number, conn.side == Side::Initiator);
-            // A mailbox that is full is tried again with the next payload.
-            if self.post.offer(&conn.peer, question, &self.secret).is_ok() {
+            let request = (conn.number, conn.side == Side::Initiator);
+            // A socket that is full is tried again with the next payload.
+            if self.control.offer(&conn.peer, request, &self.secret).is_ok() {
                 conn.cma.asked();
             }
         }
-        if !conn.send_direct(header, payload) {
+        if !conn.send_cma(header, payload) {
             return false;
         }
-        Self::wake(conn, News::Line, &self.post);
+        Self::wake(conn, News::Line, &self.control);
         true
     }
 
@@ -362,7 +362,7 @@ impl ShmTransport {
             let before = self.unasked + self.unknown;
             any |= self.ask_again(events);
             self.tell_process_again();
-            self.tell_board();
+            self.tell_bitmap();
             let moved = self.unasked + self.unknown < before;
             self.again_after = if moved { ASK_AGAIN } else { (self.again_after * 2).min(ASK_AGAIN_LATE) };
             self.again_at = now + self.again_after;
@@ -384,15 +384,15 @@ impl ShmTransport {
 }
 
 /// Says no, and leaves the link to the initiator.
-pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, post: &ControlChannel, orders: bool) {
-    conn.out.push_back(Out::Hello(answer, post.identity().0));
+pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, control: &ControlChannel, orders: bool) {
+    conn.out.push_back(Out::Hello(answer, control.identity().0));
     conn.out.push_back(Out::End);
     let mut budget = 0;
     // The memory is fresh: there is room. An initiator that has written over it learns of the end all the same.
     let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
     conn.leave();
     if conn.must_wake(News::Line) {
-        drop(post.wake(&conn.peer));
+        drop(control.wake(&conn.peer));
     }
 }
 
@@ -422,14 +422,14 @@ impl Transport for ShmTransport {
         // Letters about the link tell it, which nobody else is to guess.
         let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
         // Without one, for lack of descriptors, an owner that has another successor is waited for.
-        let receipt = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
-        let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
-        let outcome = self.post.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
+        let liveness = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
+        let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
+        let outcome = self.control.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let state = if blocked {
-            State::Unasked { memory, hello: hello.to_vec(), receipt }
+            State::Unasked { memory, hello: hello.to_vec(), liveness }
         } else {
-            State::Asking(receipt.map(|(receipt, _)| receipt))
+            State::Asking(liveness.map(|(liveness, _)| liveness))
         };
         let conn = Conn::new(region, Side::Initiator, state, *to, name.to_owned(), number).map_err(doing)?;
         if self.conns.is_empty() {
@@ -446,18 +446,18 @@ impl Transport for ShmTransport {
     }
 
     fn accept(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
-        let Pending(question) = request;
-        let doing = |error| Error::os(error, format!("take over the memory of a link to {}", question.from));
-        let mut conn = acceptor(&question).map_err(doing)?;
-        conn.set_order(self.orders, question.orders);
-        conn.out.push_back(Out::Hello(hello.to_vec(), self.post.identity().0));
-        let slot = self.take_in(conn, question.pid);
+        let Pending(request) = request;
+        let doing = |error| Error::os(error, format!("take over the memory of a link to {}", request.from));
+        let mut conn = acceptor(&request).map_err(doing)?;
+        conn.set_order(self.orders, request.orders);
+        conn.out.push_back(Out::Hello(hello.to_vec(), self.control.identity().0));
+        let slot = self.take_in(conn, request.pid);
         Ok(id(slot))
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
         let slot = link.index();
-        let Self { conns, post, .. } = self;
+        let Self { conns, control, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         if conn.finishing || conn.lost {
             return Submitted::Broken;
@@ -475,7 +475,7 @@ impl Transport for ShmTransport {
             let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
             return match sent {
                 Ok(true) => {
-                    Self::wake(conn, News::Line, post);
+                    Self::wake(conn, News::Line, control);
                     Submitted::Done
                 }
                 Ok(false) => {
@@ -494,7 +494,7 @@ impl Transport for ShmTransport {
         if is_large(len) && self.submit_cma(slot, header, payload) {
             return Submitted::Kept;
         }
-        let Self { conns, post, budget, .. } = self;
+        let Self { conns, control, budget, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
         let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
@@ -502,12 +502,12 @@ impl Transport for ShmTransport {
         match sent {
             Ok(true) => {
                 *payload.buffer = Some(large.buffer);
-                Self::wake(conn, News::Line, post);
+                Self::wake(conn, News::Line, control);
                 Submitted::Done
             }
             Ok(false) => {
                 if large.done > 0 {
-                    Self::wake(conn, News::Line, post);
+                    Self::wake(conn, News::Line, control);
                 }
                 let mut kept = Submitted::Kept;
                 if payload.inject {
@@ -531,12 +531,12 @@ impl Transport for ShmTransport {
 
     #[inline(always)]
     fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
-        let Self { conns, post, .. } = self;
+        let Self { conns, control, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
         if conn.finishing || conn.lost || conn.has_more() || !conn.send_line(header, buffer, len) {
             return false;
         }
-        Self::wake(conn, News::Line, post);
+        Self::wake(conn, News::Line, control);
         true
     }
 
@@ -576,7 +576,7 @@ impl Transport for ShmTransport {
     fn wait(&mut self, timeout: Duration) {
         let armed = self.armed;
         if !self.arm() {
-            self.post.wait(timeout);
+            self.control.wait(timeout);
         }
         if !armed {
             self.disarm();
@@ -617,7 +617,7 @@ impl Transport for ShmTransport {
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        Some(self.post.descriptor())
+        Some(self.control.descriptor())
     }
 
     fn arm(&mut self) -> bool {
@@ -707,7 +707,7 @@ impl ShmTransport {
     /// A poll while somebody sleeps: everything is looked at, and whoever was rung for is announced again.
     fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = self.look_around(events);
-        // A wakeup ends with its letter.
+        // A wakeup ends with its message.
         any |= self.read_letters(events);
         for _ in 0..4 {
             any |= self.read_all(events);
@@ -728,7 +728,7 @@ impl Drop for ShmTransport {
         for (_, conn) in &self.conns {
             conn.leave();
             if conn.must_wake(News::Line) {
-                drop(self.post.wake(&conn.peer));
+                drop(self.control.wake(&conn.peer));
             }
         }
     }

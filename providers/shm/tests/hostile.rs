@@ -4,9 +4,9 @@
 use ofi_core::addr::Name;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;

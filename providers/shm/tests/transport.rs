@@ -1,10 +1,10 @@
 //! The transport alone, between two that record what they hear: what the engine may rely on.
 
 use ofi_core::Addr;
-use ofi_engine::frame::{Frame, Header, Violation};
 use ofi_engine::transport::{
     Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token, Transport, Urgency, Verdict,
 };
+use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::{Buffer, Shared};
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};

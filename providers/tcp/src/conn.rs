@@ -5,8 +5,8 @@ use crate::reader::{Reader, Record};
 use crate::transport::{AUDIT, BACKLOG, LEAST_BACKLOG, REFUSED};
 use crate::writer::Writer;
 use ofi_core::{Addr, Instant};
-use ofi_engine::frame::Violation;
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Verdict};
+use ofi_engine::wire::frame::Violation;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
 

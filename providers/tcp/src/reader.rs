@@ -7,9 +7,9 @@
 //! hello 255 · 0 · number u16 · length u32 · hello
 //! ```
 
-use ofi_engine::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
-use ofi_engine::hello;
 use ofi_engine::transport::{Incoming, RecvTarget};
+use ofi_engine::wire::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::hello;
 
 /// Bytes in front of a record's header.
 pub const PREFIX: usize = 8;

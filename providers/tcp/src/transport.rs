@@ -14,10 +14,10 @@ use crate::writer::{COPY, Writer};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
-use ofi_engine::frame::Header;
 use ofi_engine::transport::{
     Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
+use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use ofi_os::poller::{Event, Interest};
 use ofi_sync::account::Account;

@@ -2,9 +2,9 @@
 
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
-use ofi_engine::frame::{Frame, Violation};
-use ofi_engine::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_engine::transport::Incoming;
+use ofi_engine::wire::frame::{Frame, Violation};
+use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_tcp::net::Net;
 use ofi_tcp::reader::{Reader, Record};
 use ofi_tcp::writer::Writer;

@@ -3,9 +3,9 @@
 use crate::{SimNet, World};
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
 use ofi_sync::account::Account;

@@ -5,10 +5,10 @@ use arrayvec::ArrayVec;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
-use ofi_engine::frame::Header;
 use ofi_engine::transport::{
     Disposition, Flush, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency, Verdict,
 };
+use ofi_engine::wire::frame::Header;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

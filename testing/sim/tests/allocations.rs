@@ -2,9 +2,9 @@
 
 use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, TrafficClass};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::wait_fd::FdWaitObject;

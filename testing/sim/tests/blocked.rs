@@ -1,8 +1,8 @@
 //! Peers that have no credit for what they want to send next: whatever makes room for it, or makes it wanted, they hear of it.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
-use ofi_engine::frame::{AckMode, Frame, MessageInfo};
-use ofi_engine::hello::Handshake;
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::wire::hello::Handshake;
 use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, until};
 use ofi_sim::{Faults, World};

@@ -3,8 +3,8 @@
 
 use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{GUARANTEED, OVERHEAD};
-use ofi_engine::frame::{AckMode, Frame, MessageInfo};
-use ofi_engine::hello::Handshake;
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::wire::hello::Handshake;
 use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};

@@ -3,8 +3,8 @@
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
-use ofi_engine::frame::{AckMode, Frame, MessageInfo};
-use ofi_engine::hello::{Handshake, Hello};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::wire::hello::{Handshake, Hello};
 use ofi_sim::raw::{Door, Heard, Raw, question};
 use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};

@@ -3,9 +3,9 @@
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, SendOp};
+use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};

@@ -10,10 +10,10 @@
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::hello::EndpointKind;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
+use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::poller::{Interest, Poller};

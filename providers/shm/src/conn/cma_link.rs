@@ -1,16 +1,16 @@
 //! Lines about payloads that the receiver reads out of the sender's memory (`cma.rs`).
 
 use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
-use crate::cma::{self, Lent, Outcome};
+use crate::cma::{self, CmaLoan, Outcome};
 use ofi_core::{Cause, Errno};
-use ofi_engine::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload};
+use ofi_engine::wire::frame::{Header, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
 
 impl Conn {
     /// A payload that is to be read out of the sender's memory.
-    pub(super) fn read_direct(
+    pub(super) fn read_cma(
         &mut self,
         link: LinkId,
         header: usize,
@@ -93,7 +93,7 @@ impl Conn {
         const STRAY: Violation = Violation("the outcome of a payload that was not offered");
         self.reader.advance(1);
         let outcome = Outcome::from_code(code).ok_or(STRAY)?;
-        let Lent { header, buffer, from, len, token, .. } = self.cma.take_back(number).ok_or(STRAY)?;
+        let CmaLoan { header, buffer, from, len, token, .. } = self.cma.take_back(number).ok_or(STRAY)?;
         match outcome {
             Outcome::Taken => events.handle_send_done(link, token, buffer),
             Outcome::Refused => {
@@ -142,7 +142,7 @@ impl Conn {
     }
 
     /// Has the other side read a large payload, if it can and there is room for a line now. `payload` is kept then.
-    pub(crate) fn send_direct(&mut self, header: &Header, payload: &mut Payload<'_>) -> bool {
+    pub(crate) fn send_cma(&mut self, header: &Header, payload: &mut Payload<'_>) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
         let place = payload.buffer.as_ref().and_then(|buffer| self.cma.place_of(buffer, from));
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };

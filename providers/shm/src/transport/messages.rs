@@ -1,4 +1,4 @@
-//! What comes in letters, and what is found out about the processes that send them: who asks for a link, who refuses one, and
+//! What comes in messages, and what is found out about the processes that send them: who asks for a link, who refuses one, and
 //! whose process has ended.
 
 use super::{PROBE_EVERY, ShmTransport, id, refuse};
@@ -14,16 +14,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 impl ShmTransport {
-    /// Reads letters: questions, refusals, and nothing but waking.
+    /// Reads messages: requests, refusals, and nothing but waking.
     pub(super) fn read_letters(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut said = Vec::new();
-        let any = self.post.read(|one| said.push(one));
+        let any = self.control.read(|one| said.push(one));
         for one in said {
             match one {
                 ControlMessage::Wake => {}
                 ControlMessage::Refuse(number, why) => self.handle_refusal(number, &why, events),
-                ControlMessage::Ask(question) => self.handle_question(&question, events),
-                ControlMessage::Board(notice) => self.handle_board(&notice),
+                ControlMessage::Ask(request) => self.handle_question(&request, events),
+                ControlMessage::Bitmap(offer) => self.handle_bitmap(&offer),
                 ControlMessage::Offer(offer) => self.handle_offer(&offer),
                 ControlMessage::BoardLost(about) => self.handle_board_lost(&about),
                 ControlMessage::Process(about, pid) => self.handle_process(&about, pid),
@@ -77,7 +77,7 @@ impl ShmTransport {
     /// Tells the other side of a link that it asked for which process this is.
     pub(super) fn tell_process(&mut self, slot: usize) {
         let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return };
-        if self.post.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
+        if self.control.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
             conn.unknown = false;
             self.unknown -= 1;
         }
@@ -92,20 +92,20 @@ impl ShmTransport {
         slots.into_iter().for_each(|slot| self.tell_process(slot));
     }
 
-    pub(super) fn handle_question(&mut self, question: &ConnectRequest, events: &mut impl LinkEvents) {
-        let mut conn = match acceptor(question) {
+    pub(super) fn handle_question(&mut self, request: &ConnectRequest, events: &mut impl LinkEvents) {
+        let mut conn = match acceptor(request) {
             Ok(conn) => conn,
-            Err(error) => return self.post.refuse_memory(question, &error),
+            Err(error) => return self.control.refuse_memory(request, &error),
         };
-        conn.set_order(self.orders, question.orders);
+        conn.set_order(self.orders, request.orders);
         let link = id(self.conns.vacant_key());
-        // The system vouches for the name that a letter comes from.
-        match events.handle_connect_request(link, &question.hello, &question.from, |_| true) {
+        // The system vouches for the name that a message comes from.
+        match events.handle_connect_request(link, &request.hello, &request.from, |_| true) {
             Verdict::Accept(answer) => {
-                conn.out.push_back(Out::Hello(answer, self.post.identity().0));
-                self.take_in(conn, question.pid);
+                conn.out.push_back(Out::Hello(answer, self.control.identity().0));
+                self.take_in(conn, request.pid);
             }
-            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.post, self.orders),
+            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.control, self.orders),
         }
     }
 
@@ -132,7 +132,7 @@ impl ShmTransport {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
                 let over = conn.life.as_ref().is_some_and(|life| life.is_over());
-                conn.lost = over || conn.is_gone() || conn.is_lost_question() || !self.post.is_alive(&conn.peer);
+                conn.lost = over || conn.is_gone() || conn.is_lost_question() || !self.control.is_alive(&conn.peer);
             }
         }
         self.end_lost(events)
@@ -157,7 +157,7 @@ impl ShmTransport {
         any
     }
 
-    /// Sends questions again that found a full mailbox.
+    /// Sends requests again that found a full socket.
     pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
         let before = self.conns.len();
         if self.unasked == 0 {
@@ -167,12 +167,12 @@ impl ShmTransport {
             self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
         for slot in slots {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
-            let State::Unasked { memory, hello, receipt } = &mut conn.state else { continue };
-            let theirs = receipt.as_ref().map(|(_, theirs)| theirs.as_fd());
-            let result = self.post.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
+            let State::Unasked { memory, hello, liveness } = &mut conn.state else { continue };
+            let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
+            let result = self.control.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
             match result {
                 Ok(()) => {
-                    conn.state = State::Asking(receipt.take().map(|(receipt, _)| receipt));
+                    conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness));
                     self.unasked -= 1;
                 }
                 // Its owner is there and busy, however long that takes.
@@ -187,9 +187,9 @@ impl ShmTransport {
     }
 }
 
-/// The link that a question brings.
-pub(super) fn acceptor(question: &ConnectRequest) -> io::Result<Conn> {
-    let region = Region::attach(question.memory.as_fd())?;
-    let peer = question.identity.name();
-    Conn::new(region, Side::Acceptor, State::Open, question.from, peer, question.number)
+/// The link that a request brings.
+pub(super) fn acceptor(request: &ConnectRequest) -> io::Result<Conn> {
+    let region = Region::attach(request.memory.as_fd())?;
+    let peer = request.identity.name();
+    Conn::new(region, Side::Acceptor, State::Open, request.from, peer, request.number)
 }

@@ -1,6 +1,6 @@
 //! Which links are looked at when: a few busy ones in every poll; of the others those that peers note on this endpoint's
-//! board, and at times one more, since a note may be missing that was owed while the link became one of them.
-//! Invariant: `order[conn.rank]` is the link, and those from [`PollSchedule::busy`] on, and only those, are cold.
+//! bitmap, and at times one more, since a note may be missing that was owed while the link became one of them.
+//! Invariant: `order[conn.rank]` is the link, and those from [`PollSchedule::busy`] on, and only those, are idle.
 
 use super::ShmTransport;
 use crate::cma::Cma;
@@ -15,13 +15,13 @@ use std::os::fd::AsFd;
 pub(super) const FEW: usize = 8;
 /// Links that are where there are more.
 const BUSY: usize = 4;
-/// Others that are looked at in a poll while some of them have not been told of the board.
+/// Others that are looked at in a poll while some of them have not been told of the bitmap.
 const OTHERS: usize = 64;
 /// Times that something must come on one of the others before it is a busy one.
 const CALLS: u32 = 32;
-/// Polls between looks at one that nobody noted.
+/// Polls between looks at one that nobody ready.
 const UNNOTED_EVERY: u32 = 8;
-/// Peers that are told of the board at a time.
+/// Peers that are told of the bitmap at a time.
 const NOTICES: usize = 32;
 
 /// The order of the links.
@@ -32,12 +32,12 @@ pub(super) struct PollSchedule {
     /// The next of the others to look at.
     next: usize,
     bitmap: Option<(ReadyBitmap, PrivateFd)>,
-    /// Cold links whose other side has not been told of the board.
+    /// Cold links whose other side has not been told of the bitmap.
     untold: usize,
     /// Links have smaller numbers.
     end: usize,
-    noted: Vec<usize>,
-    /// Whose turn it is to be told of the board.
+    ready: Vec<usize>,
+    /// Whose turn it is to be told of the bitmap.
     first_told: usize,
     polls: u32,
 }
@@ -56,8 +56,8 @@ impl PollSchedule {
             return false;
         }
         self.next_poll();
-        let noted = || self.bitmap.as_ref().is_some_and(|(board, _)| board.any_set(self.end));
-        self.untold > 0 || self.is_unnoted_turn() || noted()
+        let ready = || self.bitmap.as_ref().is_some_and(|(bitmap, _)| bitmap.any_set(self.end));
+        self.untold > 0 || self.is_unnoted_turn() || ready()
     }
 
     /// Another poll begins.
@@ -100,13 +100,13 @@ impl ShmTransport {
         self.order();
         if self.conns[slot].has_news() {
             // Whoever cannot be woken is not asleep.
-            drop(self.post.wake(&self.post.identity().name()));
+            drop(self.control.wake(&self.control.identity().name()));
         }
     }
 
     /// Takes a link out of the order that is out of the table.
     pub(super) fn forget(&mut self, conn: &Conn) {
-        self.schedule.untold -= usize::from(conn.cold && !conn.told);
+        self.schedule.untold -= usize::from(conn.idle && !conn.told);
         let last = self.schedule.order.len() - 1;
         self.schedule.order.swap(conn.rank, last);
         self.schedule.order.pop();
@@ -121,24 +121,24 @@ impl ShmTransport {
 
     /// What stands at that place of the order now is told so.
     fn put(&mut self, rank: usize) {
-        let Self { conns, schedule: turns, armed, .. } = self;
-        let Some(conn) = conns.get_mut(turns.order[rank]) else { return };
+        let Self { conns, schedule, armed, .. } = self;
+        let Some(conn) = conns.get_mut(schedule.order[rank]) else { return };
         conn.rank = rank;
-        let cold = rank >= turns.busy();
-        if conn.cold == cold {
+        let idle = rank >= schedule.busy();
+        if conn.idle == idle {
             return;
         }
-        (conn.cold, conn.calls) = (cold, 0);
+        (conn.idle, conn.calls) = (idle, 0);
         if !conn.told {
-            turns.untold = if cold { turns.untold + 1 } else { turns.untold - 1 };
+            schedule.untold = if idle { schedule.untold + 1 } else { schedule.untold - 1 };
         }
         if *armed {
             return;
         }
         conn.announce_waking();
-        if let (true, Some((board, _))) = (conn.is_ready(), &turns.bitmap) {
+        if let (true, Some((bitmap, _))) = (conn.is_ready(), &schedule.bitmap) {
             // It came before anybody was asked to note it.
-            board.set(turns.order[rank]);
+            bitmap.set(schedule.order[rank]);
         }
     }
 
@@ -162,10 +162,10 @@ impl ShmTransport {
             return false;
         }
         let Some(conn) = self.conns.get_mut(slot) else { return true };
-        if let Some((board, _)) = &self.schedule.bitmap
+        if let Some((bitmap, _)) = &self.schedule.bitmap
             && conn.is_ready()
         {
-            board.set(slot);
+            bitmap.set(slot);
         }
         conn.calls += 1;
         let rank = conn.rank;
@@ -175,18 +175,18 @@ impl ShmTransport {
         true
     }
 
-    /// Reads the links that are noted on the board, and some of the others that are not busy.
+    /// Reads the links that are ready on the bitmap, and some of the others that are not busy.
     pub(super) fn read_others(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
-        if let Some((board, _)) = &self.schedule.bitmap {
-            let mut noted = core::mem::take(&mut self.schedule.noted);
-            board.take(self.schedule.end, |place| noted.push(place));
-            for place in noted.drain(..) {
+        if let Some((bitmap, _)) = &self.schedule.bitmap {
+            let mut ready = core::mem::take(&mut self.schedule.ready);
+            bitmap.take(self.schedule.end, |place| ready.push(place));
+            for place in ready.drain(..) {
                 for slot in (place..self.schedule.end).step_by(ReadyBitmap::BITS) {
                     any |= self.read_other(slot, events);
                 }
             }
-            self.schedule.noted = noted;
+            self.schedule.ready = ready;
         }
         let count = if self.schedule.untold > 0 { OTHERS } else { usize::from(self.schedule.is_unnoted_turn()) };
         for _ in 0..count.min(self.schedule.order.len().saturating_sub(self.schedule.busy())) {
@@ -198,69 +198,69 @@ impl ShmTransport {
         any
     }
 
-    /// Tells peers of the board whose links are not looked at in every poll.
-    pub(super) fn tell_board(&mut self) {
+    /// Tells peers of the bitmap whose links are not looked at in every poll.
+    pub(super) fn tell_bitmap(&mut self) {
         if self.schedule.untold == 0 {
             return;
         }
-        let Self { conns, schedule: turns, post, .. } = self;
-        if turns.bitmap.is_none() {
+        let Self { conns, schedule, control, .. } = self;
+        if schedule.bitmap.is_none() {
             // Without one the links are looked at in turn.
-            turns.bitmap = ReadyBitmap::create().ok();
+            schedule.bitmap = ReadyBitmap::create().ok();
         }
-        let Some((_, memory)) = &turns.bitmap else { return };
-        let untold = |conn: &Conn| conn.cold && !conn.told && matches!(conn.state, State::Open);
-        // Each time others come first: a mailbox may stay full.
-        turns.first_told = turns.first_told.wrapping_add(NOTICES) % turns.end.max(1);
-        let first = turns.first_told;
-        let slots = (first..turns.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
+        let Some((_, memory)) = &schedule.bitmap else { return };
+        let untold = |conn: &Conn| conn.idle && !conn.told && matches!(conn.state, State::Open);
+        // Each time others come first: a socket may stay full.
+        schedule.first_told = schedule.first_told.wrapping_add(NOTICES) % schedule.end.max(1);
+        let first = schedule.first_told;
+        let slots = (first..schedule.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
         for slot in slots.take(NOTICES).collect::<Vec<usize>>() {
             let Some(conn) = conns.get_mut(slot) else { continue };
-            let question = (conn.number, conn.side == Side::Initiator);
-            // A mailbox that is full is tried again, one that is no more the next probe finds out.
-            if post.give_board(&conn.peer, question, slot, memory.as_fd()).is_ok() {
+            let request = (conn.number, conn.side == Side::Initiator);
+            // A socket that is full is tried again, one that is no more the next probe finds out.
+            if control.give_bitmap(&conn.peer, request, slot, memory.as_fd()).is_ok() {
                 conn.told = true;
-                turns.untold -= 1;
+                schedule.untold -= 1;
             }
         }
     }
 
-    /// The link that a letter is about.
+    /// The link that a message is about.
     pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
         let side = if theirs { Side::Acceptor } else { Side::Initiator };
-        // Until the answer has been read, the number alone tells who was asked: its letter may be faster.
+        // Until the answer has been read, the number alone tells who was asked: its message may be faster.
         let asking = |conn: &Conn| !theirs && matches!(conn.state, State::Asking(_));
         let meant = |conn: &Conn| conn.number == number && conn.side == side && (asking(conn) || conn.peer == from);
         self.conns.iter().find(|(_, conn)| meant(conn)).map(|(slot, _)| slot)
     }
 
-    /// A peer has a board of its own.
-    pub(super) fn handle_board(&mut self, notice: &BitmapOffer) {
-        let BitmapOffer { from, number, theirs, place, memory } = notice;
+    /// A peer has a bitmap of its own.
+    pub(super) fn handle_bitmap(&mut self, offer: &BitmapOffer) {
+        let BitmapOffer { from, number, theirs, place, memory } = offer;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the other side looks at this link in turn.
-            self.conns[slot].board = ReadyBitmap::attach(memory.as_fd()).ok().map(|board| {
-                // What was sent since the letter was is not noted anywhere.
-                board.set(*place);
-                (board, *place)
+            self.conns[slot].bitmap = ReadyBitmap::attach(memory.as_fd()).ok().map(|bitmap| {
+                // What was sent since the message was is not ready anywhere.
+                bitmap.set(*place);
+                (bitmap, *place)
             });
         }
     }
 
-    /// A peer has not got the board: it is told again.
+    /// A peer has not got the bitmap: it is told again.
     pub(super) fn handle_board_lost(&mut self, about: &About) {
         let Some(slot) = self.link_of(about.number, about.theirs, &about.from) else { return };
         let conn = &mut self.conns[slot];
-        if core::mem::take(&mut conn.told) && conn.cold {
+        if core::mem::take(&mut conn.told) && conn.idle {
             self.schedule.untold += 1;
         }
     }
 
     /// Nobody sleeps any more: what came to links that are not busy is found by the next poll.
     pub(super) fn note_own(&self) {
-        let Some((board, _)) = &self.schedule.bitmap else { return };
-        for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.cold && conn.is_ready()) {
-            board.set(slot);
+        let Some((bitmap, _)) = &self.schedule.bitmap else { return };
+        for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.idle && conn.is_ready()) {
+            bitmap.set(slot);
         }
     }
 }

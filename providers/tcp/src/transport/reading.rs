@@ -6,8 +6,8 @@ use crate::net::Net;
 use crate::reader::Record;
 use crate::writer::COPY;
 use ofi_core::{Addr, Cause, Errno, Instant};
-use ofi_engine::frame::Violation;
 use ofi_engine::transport::{Down, LinkEvents};
+use ofi_engine::wire::frame::Violation;
 use ofi_os::poller::Event;
 
 impl<N: Net> TcpTransport<N> {

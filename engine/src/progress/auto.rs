@@ -1,9 +1,9 @@
 //! Progress without calls (FI_PROGRESS_AUTO, fi_domain(3)): what a domain's thread does. It sleeps on a port and is woken by
 //! its endpoints' descriptors, by what is due, and by whoever posts something that a call could not finish.
 
-use crate::progress_set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::wait::{ringer, write};
 use crate::transport::Flush;
-use crate::waiting::{ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;

@@ -1,18 +1,18 @@
 //! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing. Who a peer
-//! is, is in `identity.rs`.
+//! is, is in `handshake.rs`.
 
 use super::credit::{RxCredits, cost_of};
 use super::engine::{Engine, NO_PEER, Phase, Work};
-use super::identity::MOST_QUESTIONS;
+use super::handshake::MOST_QUESTIONS;
 use super::state::{
     Body, Config, Link, PEER_COST, PeerId, PeerState, Purpose, ReceiveStage, SendStage, YIELD, Yielding,
 };
-use crate::eq::EventKind;
-use crate::frame::Frame;
-use crate::hello::{Credits, EndpointKind, Handshake, Hello};
+use crate::completion::eq::EventKind;
+use crate::completion::sinks::CompletionSinks;
 use crate::match_queue::QueueKind;
-use crate::sinks::CompletionSinks;
 use crate::transport::{ConnectRequest, Down, LinkId, ShutdownState, Submitted, Transport, Urgency};
+use crate::wire::frame::Frame;
+use crate::wire::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};

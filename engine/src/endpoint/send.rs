@@ -1,12 +1,12 @@
 //! What the application posts, and what leaves for peers: sends within credit go out at once, the rest waits in order.
 
-use super::arrive::key;
 use super::credit::{OVERHEAD, cost_of};
+use super::dispatch::key;
 use super::engine::{Engine, Phase};
 use super::state::{Outgoing, PeerId, PeerState, SendStage};
-use crate::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo};
 use crate::op::SendOp;
 use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::wire::frame::{AckMode, Frame, MAX_PAYLOAD, MessageInfo};
 use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
@@ -104,7 +104,7 @@ impl<K: LockKind> Engine<K> {
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
         // A connected endpoint has its peer from connecting on.
         let entry = self.peers.get(peer).ok_or(Errno::EOPBADSTATE)?;
-        let connected = matches!(self.config.kind, crate::hello::EndpointKind::Msg);
+        let connected = matches!(self.config.kind, crate::wire::hello::EndpointKind::Msg);
         if connected && !matches!(entry.state, PeerState::Open(_)) {
             return Err(if entry.state == PeerState::Idle { Errno::ENOTCONN } else { Errno::EOPBADSTATE });
         }

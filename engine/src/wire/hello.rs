@@ -6,7 +6,7 @@
 //!         · address length u8 · address · data length u16 · data
 //! ```
 
-use crate::frame::{VERSION, Violation};
+use crate::wire::frame::{VERSION, Violation};
 use ofi_core::Addr;
 
 const MAGIC: [u8; 4] = *b"OFI\n";

@@ -6,9 +6,9 @@
 use super::credit::RxCredits;
 use super::engine::{Engine, Phase};
 use super::state::{Link, PeerId, PeerState, Purpose, Yielding};
-use crate::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
 use crate::match_queue::QueueKind;
 use crate::transport::{Down, LinkId, Transport, Verdict};
+use crate::wire::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
 use core::net::SocketAddr;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno};

@@ -1,9 +1,9 @@
 //! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size is a hint.
 //! Reading it moves on the endpoints that are bound to it.
 
-use crate::progress_set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use crate::transport::Flush;
-use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;

@@ -1,9 +1,9 @@
 //! Event queue (fi_eq(3)): what happens to objects rather than to operations.
 //! An event carries its object as an opaque number that the shell chose when it opened the object.
 
-use crate::progress_set::{Pollable, ProgressSet};
+use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use crate::transport::ConnectRequest;
-use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
 use core::any::Any;
 use core::fmt;
 use ofi_core::error::Result;

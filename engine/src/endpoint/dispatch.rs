@@ -6,9 +6,9 @@ use super::engine::{Engine, Phase, Work};
 use super::state::{
     Body, Coming, Fence, Kept, PeerId, Receive, ReceiveStage, RendezvousRecv, Role, SendStage, Sender, Unexpected,
 };
-use crate::frame::{AckMode, Frame, MessageInfo, Violation};
 use crate::match_queue::QueueKind;
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Verdict};
+use crate::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_core::{Addr, Caps, Completion, FiAddr};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;

@@ -1,6 +1,6 @@
 //! Blocking on a queue: spin while that pays, then sleep on the port without missing what comes.
 
-use crate::progress_set::ProgressSet;
+use crate::progress::set::ProgressSet;
 use crate::transport::Flush;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Errno, Instant};

@@ -1,8 +1,8 @@
 //! Counter (fi_cntr(3)): how many operations have succeeded and failed, whether or not they leave entries in a queue.
 //! Reading it moves on the endpoints that are bound to it.
 
-use crate::progress_set::{Pollable, ProgressSet};
-use crate::waiting::{Sleep, Spin, Waiting, ringer, write};
+use crate::progress::set::{Pollable, ProgressSet};
+use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
 use ofi_core::Errno;
 use ofi_core::error::Result;

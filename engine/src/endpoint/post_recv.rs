@@ -1,13 +1,13 @@
 //! Receives as they are posted: of one message, of several into one buffer (FI_MULTI_RECV), and looking before
 //! receiving (FI_PEEK, FI_CLAIM, FI_DISCARD) (fi_msg(3), fi_tagged(3)).
 
-use super::arrive::key;
+use super::dispatch::key;
 use super::engine::{Engine, Phase, failure};
 use super::state::{Claim, MultiRecv, PeerId, Receive, ReceiveStage, Role};
-use crate::hello::EndpointKind;
 use crate::match_queue::{Pattern, QueueKind, Source};
 use crate::op::RecvOp;
 use crate::transport::{Down, Transport};
+use crate::wire::hello::EndpointKind;
 use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::lock::LockKind;

@@ -1,8 +1,8 @@
 //! Where an endpoint's completions go: the queues and counters that are bound to it (fi_endpoint(3), fi_ep_bind).
 
-use crate::counter::Counter;
-use crate::cq::CompletionQueue;
-use crate::progress_set::Pollable;
+use crate::completion::counter::Counter;
+use crate::completion::cq::CompletionQueue;
+use crate::progress::set::Pollable;
 use ofi_core::error::Result;
 use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure};
 use ofi_sync::busy::Child;
