@@ -54,7 +54,7 @@ struct options {
 	long count;
 	double milliseconds;
 	int cores[MAX_PROCESSES], core_count;
-	/* Flips a bit of the message with this number, to prove that verification works; 0: of no message. */
+	/* Flips a bit of this message number, to prove that verification works; 0: none. */
 	long corrupt;
 };
 

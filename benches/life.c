@@ -5,7 +5,7 @@
  *                     median of the rounds
  *   memory-peer       KiB of resident memory per connected, idle peer, in rank 0
  *   memory-endpoint   KiB of resident memory per enabled endpoint with its own domain, queue and address vector
- *   idle              us of processor time per second of a process whose peers are connected and silent
+ *   idle              us of processor time per second in a process with idle connected peers
  */
 #include <errno.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-//! Exchanges so many 8-byte tagged messages through memory (`message_cost memory COUNT`) or the system's sockets (`tcp`), for
-//! `cargo xtask cost` to count instructions.
+//! Exchanges COUNT 8-byte tagged messages through memory (`message_cost memory COUNT`) or the
+//! system's sockets (`tcp`), for `cargo xtask cost` to count instructions.
 
 use ofi_engine::transport::Transport;
 use ofi_memory::{Buffer, Span};

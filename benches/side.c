@@ -48,7 +48,7 @@ void open_side(struct side *s, int rank, int thread)
 	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_UNSPEC };
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
 
-	/* What an endpoint costs is measured with the default size. */
+	/* memory-endpoint measures an endpoint with the default queue size. */
 	cq_attr.size = strcmp(options.pattern, "memory-endpoint") ? 4096 : 0;
 	memset(s, 0, sizeof(*s));
 	s->rank = rank;
@@ -61,7 +61,7 @@ void open_side(struct side *s, int rank, int thread)
 		CALL(fi_fabric(s->info->fabric_attr, &fabric, NULL));
 	s->fabric = fabric;
 	pthread_mutex_unlock(&opening);
-	/* A domain for each thread: some libraries serialise all endpoints of a domain under one lock. */
+	/* A domain per thread: some libraries serialize a domain's endpoints under one lock. */
 	CALL(fi_domain(s->fabric, s->info, &s->domain, NULL));
 	CALL(fi_cq_open(s->domain, &cq_attr, &s->cq, NULL));
 	if (options.wait == FD)

@@ -45,7 +45,7 @@ struct side {
 	int fd, tagged, inject, knows_peer;
 	/* Rank 0's address, in rank 1. */
 	fi_addr_t peer;
-	/* The other end if it is in this process, where it depends on this thread's progress. */
+	/* The other end if it is in the same process; it depends on this thread's progress. */
 	struct side *neighbour;
 	struct link links[MAX_PEERS];
 
@@ -56,7 +56,7 @@ struct side {
 	/* The payload of slot i is at in + i * stride. */
 	char *in, *out;
 	size_t stride;
-	/* Expected length and seed of what each slot receives. */
+	/* Expected length and seed of the message in each slot. */
 	size_t lengths[MAX_WINDOW + CONTROL_SLOTS];
 	uint64_t seeds[MAX_WINDOW + CONTROL_SLOTS];
 	uint64_t control_in[CONTROL_SLOTS], control_out[CONTROL_SLOTS];

@@ -142,7 +142,7 @@ impl DomainVisitor for Open {
                 (EndpointKind::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
             };
             let config = Config {
-                kind: kind,
+                kind,
                 caps: info.caps,
                 tx_size: info.tx.size,
                 rx_size: info.rx.size,

@@ -3,7 +3,7 @@
 mod infos;
 
 use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid_nic};
-use crate::ffi::{sized_addr, text};
+use crate::ffi::ptr::{sized_addr, text};
 use core::ffi::{c_char, c_void};
 pub(crate) use infos::{Infos, duplicate, free_list, list_to_c, to_c};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, LinkState, Nic, RxAttr, TxAttr};
@@ -117,7 +117,7 @@ pub(crate) unsafe fn ep_from_c(attr: &fi_ep_attr) -> EpAttr {
         tx_ctx_cnt,
         rx_ctx_cnt,
         // SAFETY: this function's contract.
-        auth_key: unsafe { crate::ffi::bytes(auth_key.cast(), auth_key_size) },
+        auth_key: unsafe { crate::ffi::ptr::bytes(auth_key.cast(), auth_key_size) },
     }
 }
 
@@ -183,7 +183,7 @@ pub(crate) unsafe fn domain_from_c(attr: &fi_domain_attr) -> DomainAttr {
         caps: Caps::from_bits_retain(caps),
         mode: Mode::from_bits_retain(mode),
         // SAFETY: this function's contract.
-        auth_key: unsafe { crate::ffi::bytes(auth_key.cast(), if av_auth_key { 0 } else { auth_key_size }) },
+        auth_key: unsafe { crate::ffi::ptr::bytes(auth_key.cast(), if av_auth_key { 0 } else { auth_key_size }) },
         av_auth_key,
         max_err_data,
         mr_cnt,

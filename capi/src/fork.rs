@@ -1,15 +1,17 @@
 //! Life with fork(2). A child inherits objects whose locks other threads of its parent may have held, and whose sockets and
-//! shared memory are its parent's. So every object is known here, and in a child each gets the tables of [`dead`]; what
+//! shared memory are its parent's. So every object is known here, and in a child each gets the tables of [`inherited`]; what
 //! is opened there anew works. Nothing of this is on the path of a message.
 //!
 //! While the process is forked the library's own locks are held, so that the child finds what they guard whole. Their order:
 //! those taken first in [`prepare`] are taken first everywhere; the reserve's comes last, since all of them may allocate.
 
 use crate::abi::fid;
-use crate::object::Object;
-use crate::ops::dead;
+use crate::exports::{logging, param, symbols, tostr};
+use crate::ffi::handle::Object;
+use crate::ffi::inherited;
+use crate::ffi::open_objects;
+use crate::reserve;
 use crate::reserve::this_thread;
-use crate::{exports, logging, open_objects, param, reserve, tostr};
 use core::ffi::c_int;
 use core::mem::ManuallyDrop;
 use ofi_core::log::{self, Level, Subsystem};
@@ -115,7 +117,7 @@ struct Held {
     listed: open_objects::Held,
     descriptors: descriptor::Held,
     _providers: ofi_registry::Held,
-    _texts: exports::Held,
+    _texts: symbols::Held,
     _params: param::Held,
     _buffer: tostr::Held,
     _log: logging::Held,
@@ -150,7 +152,7 @@ extern "C" fn prepare() {
         listed: open_objects::hold(),
         descriptors: descriptor::hold(),
         _providers: ofi_registry::hold(),
-        _texts: exports::hold(),
+        _texts: symbols::hold(),
         _params: param::hold(),
         _buffer: tostr::hold(),
         _log: logging::hold(),
@@ -190,5 +192,5 @@ extern "C" fn resurrect() {
 
 /// Whether an object was inherited from the process that this one was forked from.
 pub(crate) fn is_inherited(object: &fid) -> bool {
-    core::ptr::eq(object.ops, &raw const dead::FID_OPS)
+    core::ptr::eq(object.ops, &raw const inherited::FID_OPS)
 }

@@ -2,15 +2,12 @@
 //! Every pointer from C is turned into a value here, at the edge; nothing below knows that C exists.
 
 mod abi;
-mod compat;
 mod convert;
+mod endpoint;
+mod enosys;
+mod erased;
 mod exports;
 mod ffi;
 mod fork;
-mod logging;
-mod object;
-mod open_objects;
-mod ops;
-mod param;
+mod objects;
 mod reserve;
-mod tostr;

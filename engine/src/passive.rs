@@ -139,10 +139,10 @@ impl<L: Listener> PassiveEndpoint<L> {
     }
 
     fn hello(&self, handshake: Handshake, data: &[u8]) -> Vec<u8> {
-        let grant = Credits { bytes: 0, eager: 0 };
+        let credits = Credits { bytes: 0, eager: 0 };
         let data = data.to_vec();
         let (kind, nonce, cookie) = (EndpointKind::Msg, self.nonce, [0; 16]);
-        Hello { handshake: handshake, kind, nonce, attempt: 0, cookie, credits: grant, name: None, data }.encode()
+        Hello { handshake, kind, nonce, attempt: 0, cookie, credits, name: None, data }.encode()
     }
 
     /// Stops listening. Requests that nobody answered are refused by the end of their connection.

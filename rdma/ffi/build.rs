@@ -1,4 +1,5 @@
-//! Link arguments of librdmaaddrinfo.so.1: its name, and the version node of librdmacm that its functions have.
+//! Link arguments of librdmaaddrinfo.so.1: its soname, and librdmacm's symbol version for its
+//! functions.
 
 fn main() {
     let dir = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What can go wrong, one to one with the codes of rdma_getaddrinfo(3).
+//! Errors, one to one with the codes of rdma_getaddrinfo(3).
 
 use ofi_core::Errno;
 use ofi_os::resolve::Failure;
@@ -7,37 +7,37 @@ use std::fmt;
 /// Result of a resolution.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Which of the manual's errors it is.
+/// The error code, as in the manual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// `EAI_ADDRFAMILY`: the node has no address of the wanted family.
     AddrFamily,
-    /// `EAI_AGAIN`: the name server did not answer; later it may.
+    /// `EAI_AGAIN`: the name server did not answer; a later attempt may succeed.
     Again,
-    /// `EAI_BADFLAGS`: the flags are none that are known.
+    /// `EAI_BADFLAGS`: unknown flags.
     BadFlags,
-    /// `EAI_FAIL`: the name server said that it cannot answer.
+    /// `EAI_FAIL`: the name server reported a permanent failure.
     Fail,
-    /// `EAI_FAMILY`: that family is not supported.
+    /// `EAI_FAMILY`: the address family is not supported.
     Family,
     /// `EAI_MEMORY`: out of memory.
     Memory,
-    /// `EAI_NODATA`: the node exists, and has no address.
+    /// `EAI_NODATA`: the node exists but has no address.
     NoData,
-    /// `EAI_NONAME`: the node is not known; or neither node nor service nor hints were given.
+    /// `EAI_NONAME`: the node is unknown, or neither node nor service nor hints were given.
     NoName,
-    /// `EAI_SERVICE`: the service is not known in the port space.
+    /// `EAI_SERVICE`: the service is unknown in the port space.
     Service,
     /// `EAI_QPTYPE`: the queue pair type or the port space is not supported, or they do not go together. No header
     /// defines the name; its value is that of `EAI_SOCKTYPE`.
     QpType,
-    /// `EAI_SYSTEM`: another error of the system, with its number.
+    /// `EAI_SYSTEM`: another system error, with its errno.
     System(Errno),
 }
 
 impl Kind {
-    /// The number that the C function returns (`<netdb.h>`); always negative.
+    /// The return value of the C function (`<netdb.h>`); always negative.
     pub const fn code(self) -> i32 {
         match self {
             Self::BadFlags => -1,
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// The manual's name of it.
+    /// The name in the manual.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BadFlags => "EAI_BADFLAGS",
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// What the system's resolver means by its code.
+    /// Converts the code of the system's resolver.
     pub(crate) fn of(failure: &Failure) -> Self {
         let all = [
             Self::BadFlags,
@@ -90,7 +90,7 @@ impl Kind {
     }
 }
 
-/// Why there is no answer, and which input was wrong.
+/// An error code with a message that names the wrong input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
@@ -98,13 +98,13 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with the sentence that says which input was wrong.
+    /// Creates an error; `why` names the wrong input.
     #[cold]
     pub fn new(kind: Kind, why: impl Into<String>) -> Self {
         Self { kind, why: why.into() }
     }
 
-    /// What the system's resolver said of an input.
+    /// Converts the resolver's failure for `input`.
     #[cold]
     pub(crate) fn resolver(failure: &Failure, input: impl fmt::Display) -> Self {
         let kind = Kind::of(failure);
@@ -114,12 +114,12 @@ impl Error {
         }
     }
 
-    /// Which of the manual's errors it is.
+    /// The error code.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The sentence without the manual's name.
+    /// The message without the name of the code.
     pub fn why(&self) -> &str {
         &self.why
     }

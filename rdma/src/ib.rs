@@ -7,28 +7,29 @@ use std::net::Ipv6Addr;
 pub const AF_IB: u16 = 27;
 /// Bytes of a `struct sockaddr_ib`.
 pub const SOCKADDR_IB_LEN: usize = 48;
-/// The partition that every port is in.
+/// The default partition, to which every port belongs.
 const DEFAULT_PKEY: u16 = 0xffff;
 
-/// An InfiniBand address. Numbers are in the host's order.
+/// An InfiniBand address. Numbers are in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IbAddr {
     /// Partition key.
     pub pkey: u16,
     /// Flow label.
     pub flowinfo: u32,
-    /// Identifier of the port.
+    /// GID of the port.
     pub gid: [u8; 16],
-    /// Service identifier: of the port spaces of IP, the port space in bits 16 to 31 and the port below.
+    /// Service ID. IP port spaces put the port space in bits 16 to 31 and the port in the bits
+    /// below.
     pub service_id: u64,
-    /// The bits of the service identifier that count.
+    /// The significant bits of the service ID.
     pub service_mask: u64,
-    /// Index of the interface that a link-local GID is of; otherwise 0.
+    /// Interface index for a link-local GID; otherwise 0.
     pub scope_id: u64,
 }
 
 impl IbAddr {
-    /// The address of a GID and of a service there. Port 0 stands for any port: the mask leaves it out.
+    /// The address of a service at a GID. Port 0 means any port: the mask excludes the port bits.
     pub const fn new(gid: [u8; 16], port_space: u16, port: u16) -> Self {
         let address = Self { pkey: DEFAULT_PKEY, flowinfo: 0, gid, service_id: 0, service_mask: 0, scope_id: 0 };
         address.with_service(port_space, port)
@@ -42,7 +43,7 @@ impl IbAddr {
         self
     }
 
-    /// As a `struct sockaddr_ib`.
+    /// Encodes as a `struct sockaddr_ib`.
     pub fn encode(&self) -> [u8; SOCKADDR_IB_LEN] {
         let mut out = [0; SOCKADDR_IB_LEN];
         out[..2].copy_from_slice(&AF_IB.to_ne_bytes());
@@ -70,7 +71,7 @@ impl IbAddr {
     }
 }
 
-/// So many bytes from there on.
+/// `N` bytes at offset `at`; `None` if `bytes` is too short.
 pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }

@@ -1,5 +1,5 @@
-//! Addresses for RDMA connections, whatever the transport: rdma_getaddrinfo(3) in safe Rust, on machines with and without
-//! RDMA devices. The C library `librdmaaddrinfo.so.1` is made of it (`ffi/`).
+//! Transport-independent addresses for RDMA connections: rdma_getaddrinfo(3) in safe Rust, on
+//! machines with and without RDMA devices. The C library `librdmaaddrinfo.so.1` (`ffi/`) wraps it.
 //!
 //! ```
 //! use ofi_rdma::{Flags, Hints, resolve};
@@ -27,8 +27,8 @@ pub use types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
 
 use std::future::Future;
 
-/// The same as [`resolve()`] without blocking the executor: names are looked up on another thread. Any executor will do. Who
-/// drops the future no longer wants the answer; a lookup that has begun ends by itself.
+/// Like [`resolve()`] without blocking the executor: the lookup runs on another thread. Works with
+/// any executor. Dropping the future discards the result; a lookup already started runs to its end.
 ///
 /// # Errors
 /// As [`resolve()`].

@@ -1,9 +1,11 @@
-//! Which of several destinations to try first: RFC 6724, section 6, with the default policy table of its section 2.1.
+//! Destination address selection: RFC 6724, section 6, with the default policy table of section
+//! 2.1.
 //!
-//! What user space cannot know is left out: rules 3, 4 and 7 (deprecated and home addresses, encapsulating transports).
-//! The longest common prefix (rule 9) counts between IPv4 addresses only for those of the source's own network, since
-//! otherwise it would undo the order in which name servers spread the load over many hosts; the RFC lets an implementation
-//! know better there. What no rule tells apart stays in the order of the system's resolver, which sorts by rules of its own.
+//! Rules 3, 4 and 7 (deprecated addresses, home addresses, encapsulating transports) are omitted:
+//! user space lacks the information. The longest common prefix (rule 9) applies to IPv4 only within
+//! the source's own network; otherwise it would undo the order in which name servers spread the
+//! load over many hosts. The RFC permits this deviation. Destinations that no rule distinguishes
+//! keep the order of the system's resolver, which sorts by its own rules.
 
 use crate::types::Address;
 use std::cmp::Reverse;
@@ -22,7 +24,7 @@ const POLICY: &[(Ipv6Addr, u32, u8, u8)] = &[
     (Ipv6Addr::UNSPECIFIED, 0, 40, 1),
 ];
 
-/// Scopes of multicast addresses (RFC 4291), which unicast addresses are compared by, too.
+/// Multicast scopes (RFC 4291); unicast addresses are compared on the same scale.
 const LINK_LOCAL: u8 = 2;
 const SITE_LOCAL: u8 = 5;
 const GLOBAL: u8 = 14;
@@ -58,8 +60,9 @@ fn scope(ip: IpAddr) -> u8 {
     }
 }
 
-/// How many leading bits destination and source have in common, as far as rule 9 counts them: those of the source's network,
-/// of which `prefixes` has the bits, and of IPv6 not more than lead to a network.
+/// Common prefix length of destination and source for rule 9. IPv4: the length of the source's
+/// network prefix if the destination is in that network, else 0. IPv6: at most the source's prefix
+/// length, and at most 64. `prefixes` has the prefix lengths.
 fn prefix(dest: IpAddr, source: IpAddr, prefixes: &[(IpAddr, u32)]) -> u32 {
     const NETWORK: u32 = 64;
     let own = prefixes.iter().find(|(ip, _)| *ip == source).map(|(_, len)| *len);
@@ -71,11 +74,12 @@ fn prefix(dest: IpAddr, source: IpAddr, prefixes: &[(IpAddr, u32)]) -> u32 {
     }
 }
 
-/// A destination, and the source that would be used to reach it if it can be reached.
+/// A destination and the source for it; no source if it is unreachable.
 pub(crate) type Pair = (Address, Option<Address>);
 
-/// Sorts destinations, best first. `prefixes` are the addresses of this host with the bits of their networks' parts. What no
-/// rule tells apart stays in its order (rule 10), and so does what is no address of IP.
+/// Sorts destinations, best first. `prefixes` holds this host's addresses with their prefix
+/// lengths. Destinations that no rule distinguishes keep their order (rule 10), and so do non-IP
+/// addresses.
 pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) {
     let ip = |address: &Address| match address {
         Address::Inet(socket) => Some(socket.ip().to_canonical()),
@@ -84,8 +88,9 @@ pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) {
     pairs.sort_by_cached_key(|(to, from)| ip(to).map(|dest| key(dest, from.as_ref().and_then(ip), prefixes)));
 }
 
-/// What the rules compare, in their order; less is better. What cannot be reached has no source to compare. Precedences of
-/// IPv4 are no others', so that common prefixes are never compared between families.
+/// Sort key: one element per rule, in rule order; less is better. An unreachable destination has no
+/// source to compare. IPv4 shares no precedence with IPv6, so common prefixes are never compared
+/// across families.
 fn key(dest: IpAddr, source: Option<IpAddr>, prefixes: &[(IpAddr, u32)]) -> impl Ord + use<> {
     let (precedence, label) = policy(dest);
     let unreachable = source.is_none();
@@ -105,7 +110,7 @@ mod tests {
         Address::Inet(SocketAddr::new(ip, 0))
     }
 
-    /// Sorts "destination source", or "destination" that cannot be reached.
+    /// Sorts pairs given as "destination source", or as "destination" if unreachable.
     fn sorted_among(prefixes: &[(IpAddr, u32)], pairs: &[&str]) -> Vec<String> {
         let read = |text: &str| at(text.parse().unwrap());
         let mut list: Vec<Pair> = pairs
@@ -122,7 +127,7 @@ mod tests {
         sorted_among(&[], pairs)
     }
 
-    /// The examples of RFC 6724, section 10.2, that do not rest on what is left out.
+    /// The examples of RFC 6724, section 10.2, except those that need the omitted rules.
     #[test]
     fn the_examples_of_the_rfc_come_out_as_there() {
         let first = |pairs: &[&str]| sorted(pairs).remove(0);
@@ -151,7 +156,7 @@ mod tests {
         assert_eq!(sorted(&v4), ["203.0.113.1", "10.128.0.1", "10.9.0.77", "10.9.0.2"]);
         let v6 = ["2001:db8:9::1 2001:db8::1", "2001:db8::77 2001:db8::1", "2001:db8::2 2001:db8::1"];
         assert_eq!(sorted_among(&own, &v6), ["2001:db8::77", "2001:db8::2", "2001:db8:9::1"]);
-        // One address alone is a network to the kernel, but not to the rule.
+        // The kernel treats a /128 as a network of its own; rule 9 does not.
         let v6 = ["2001:db8:0:5::ff 2001:db8:0:5::1", "2001:db8:0:5::2 2001:db8:0:5::1"];
         assert_eq!(sorted_among(&own, &v6), ["2001:db8:0:5::ff", "2001:db8:0:5::2"]);
     }

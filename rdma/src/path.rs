@@ -1,5 +1,6 @@
-//! Routing data of InfiniBand: `struct ibv_path_record` and `struct ibv_path_data` of `<infiniband/sa.h>` as values.
-//! In `ai_route` they are bytes, since other transports may put something else there.
+//! InfiniBand routing data: `struct ibv_path_record` and `struct ibv_path_data` of
+//! `<infiniband/sa.h>` as values. `ai_route` holds them as bytes, since other transports may use
+//! another format.
 
 use crate::ib::{IbAddr, part};
 use bitflags::bitflags;
@@ -19,19 +20,19 @@ bitflags! {
         const PRIMARY = 1 << 1;
         /// The path to use when the primary one fails.
         const ALTERNATE = 1 << 2;
-        /// From here to there.
+        /// From source to destination.
         const OUTBOUND = 1 << 3;
-        /// From there to here.
+        /// From destination to source.
         const INBOUND = 1 << 4;
-        /// From there to here, by the same path.
+        /// From destination to source, by the same path.
         const INBOUND_REVERSE = 1 << 5;
-        /// Both ways by one path.
+        /// Both directions by one path.
         const BIDIRECTIONAL = Self::OUTBOUND.bits() | Self::INBOUND_REVERSE.bits();
     }
 }
 
-/// A path between two ports. Numbers are in the host's order; fields that hold several things keep the packing of the C
-/// structure.
+/// A path between two ports. Numbers are in host byte order; packed fields keep the packing of the
+/// C structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PathRecord {
     /// Service identifier.
@@ -44,28 +45,28 @@ pub struct PathRecord {
     pub dlid: u16,
     /// Local identifier of the source.
     pub slid: u16,
-    /// Bits 27 to 8 the flow label, 7 to 0 the hop limit.
+    /// Bits 27 to 8: flow label; 7 to 0: hop limit.
     pub flowlabel_hoplimit: u32,
     /// Traffic class.
     pub tclass: u8,
-    /// Bit 7 whether the path is reversible, 6 to 0 the number of paths.
+    /// Bit 7: the path is reversible; 6 to 0: number of paths.
     pub reversible_numpath: u8,
     /// Partition key.
     pub pkey: u16,
-    /// Bits 15 to 4 the quality-of-service class, 3 to 0 the service level.
+    /// Bits 15 to 4: quality-of-service class; 3 to 0: service level.
     pub qosclass_sl: u16,
-    /// Bits 7 and 6 a selector, 5 to 0 the code of the largest packet.
+    /// Bits 7 and 6: selector; 5 to 0: code of the MTU.
     pub mtu: u8,
-    /// Bits 7 and 6 a selector, 5 to 0 the code of the rate.
+    /// Bits 7 and 6: selector; 5 to 0: code of the rate.
     pub rate: u8,
-    /// Bits 7 and 6 a selector, 5 to 0 the code of the packet life time.
+    /// Bits 7 and 6: selector; 5 to 0: code of the packet lifetime.
     pub packetlifetime: u8,
     /// Preference among paths; 0 is the best.
     pub preference: u8,
 }
 
 impl PathRecord {
-    /// As a `struct ibv_path_record`.
+    /// Encodes as a `struct ibv_path_record`.
     pub fn encode(&self) -> [u8; PATH_RECORD_LEN] {
         let mut out = [0; PATH_RECORD_LEN];
         out[..8].copy_from_slice(&self.service_id.to_be_bytes());
@@ -103,13 +104,14 @@ impl PathRecord {
         })
     }
 
-    /// Whether it says which way packets go, so that a connection can be made along it. A record that leaves that open only
-    /// restricts what a subnet administrator may answer.
+    /// Whether the record has both GIDs and both LIDs, so that a connection can use it. An
+    /// incomplete record only restricts the answer of a subnet administrator.
     pub fn is_complete(&self) -> bool {
         self.sgid != [0; 16] && self.dgid != [0; 16] && self.slid != 0 && self.dlid != 0
     }
 
-    /// The address of one of its ends, if it names it: the service is the record's, or else that of the port space.
+    /// The address of the end with this GID; `None` for a zero GID. The service is the record's, or
+    /// else that of the port space.
     pub(crate) fn end(&self, gid: [u8; 16], port_space: u16) -> Option<IbAddr> {
         let mut addr = IbAddr::new(gid, port_space, 0);
         if self.service_id != 0 {
@@ -122,17 +124,17 @@ impl PathRecord {
     }
 }
 
-/// A path and what it is for.
+/// A path and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct PathData {
-    /// What it is for.
+    /// The use of the path.
     pub flags: PathFlags,
     /// The path.
     pub path: PathRecord,
 }
 
 impl PathData {
-    /// As a `struct ibv_path_data`.
+    /// Encodes as a `struct ibv_path_data`.
     pub fn encode(&self) -> [u8; PATH_DATA_LEN] {
         let mut out = [0; PATH_DATA_LEN];
         out[..4].copy_from_slice(&self.flags.bits().to_ne_bytes());
@@ -147,13 +149,14 @@ impl PathData {
     }
 }
 
-/// The paths as they stand in `ai_route`.
+/// Encodes paths for `ai_route`.
 pub fn encode(paths: &[PathData]) -> Vec<u8> {
     paths.iter().flat_map(PathData::encode).collect()
 }
 
-/// The paths in an `ai_route`: an array of `struct ibv_path_data`, or of `struct ibv_path_record`, which are taken as primary
-/// paths for both ways. `None` if it is neither: its length, its flags or what those structures reserve say so.
+/// Decodes an `ai_route`: an array of `struct ibv_path_data`, or of `struct ibv_path_record`, whose
+/// records become bidirectional primary paths. `None` if its length, flags or reserved bytes fit
+/// neither.
 pub fn decode(route: &[u8]) -> Option<Vec<PathData>> {
     let zero =
         |bytes: &[u8], range: std::ops::Range<usize>| bytes.get(range).is_some_and(|part| part.iter().all(|b| *b == 0));
@@ -187,10 +190,10 @@ mod tests {
         assert_eq!(decode(&[]), None);
         assert_eq!(decode(&[0; 63]), None);
         assert_eq!(decode(&[0; 80]), None);
-        // Nine records are as long as eight paths with flags.
+        // Nine records are as long as eight entries with flags.
         assert_eq!(decode(&path.encode().repeat(9)).map(|paths| paths.len()), Some(9));
         assert_eq!(decode(&encode(&[PathData { flags, path }; 8])).map(|paths| paths.len()), Some(8));
-        // What other transports put there.
+        // Data of another transport.
         assert_eq!(decode(&[b'x'; 64]), None);
         assert_eq!(decode(&[b'x'; 72]), None);
     }
@@ -208,7 +211,7 @@ mod tests {
         fn bytes_are_read_as_written(bytes in prop::collection::vec(any::<u8>(), PATH_DATA_LEN)) {
             let mut bytes = bytes;
             let path = PathData::decode(&bytes).unwrap();
-            // What the structure reserves is not kept.
+            // Reserved bytes are not kept.
             bytes[4..8].fill(0);
             bytes[66..].fill(0);
             prop_assert_eq!(path.encode().to_vec(), bytes);

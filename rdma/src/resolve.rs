@@ -1,4 +1,4 @@
-//! From node, service and hints to addresses.
+//! Resolves node, service and hints into addresses.
 
 use crate::error::{Error, Kind, Result};
 use crate::ib::IbAddr;
@@ -10,18 +10,20 @@ use ofi_os::netif;
 use ofi_os::resolve::{self, Failure, Found, Options};
 use std::net::{Ipv6Addr, SocketAddr};
 
-/// The longest node that is looked at (NI_MAXHOST); no name is longer than 255 bytes.
+/// Longest node to look up (NI_MAXHOST); no name is longer than 255 bytes.
 const MOST_NODE: usize = 1025;
 
-/// Resolves a node and a service into what a connection can be made with, or listened on; best first. It may take as long as
-/// the system's resolver waits for name servers, unless [`Flags::NUMERICHOST`] is set.
+/// Resolves a node and a service into addresses to connect to or to listen on, best first. May
+/// block for as long as the system's resolver waits for name servers, unless [`Flags::NUMERICHOST`]
+/// is set.
 ///
-/// Without a node the hints' addresses are used, and where they have none, loopback, or any interface for listening. A list
-/// has both families unless the hints name one. Without a service the port is 0.
+/// Without a node, the addresses of the hints are used; failing those, loopback, or the wildcard
+/// address for listening. The list has both families unless the hints name one. Without a service
+/// the port is 0.
 ///
 /// # Errors
-/// See [`Kind`]; the sentence says which input was wrong. Without node, service and hints that say something, it is
-/// [`Kind::NoName`].
+/// See [`Kind`]; the message names the wrong input. [`Kind::NoName`] if node and service are absent
+/// and the hints are empty.
 pub fn resolve(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Result<Vec<AddrInfo>> {
     if node.is_none() && service.is_none() {
         if *hints == Hints::default() {
@@ -34,8 +36,9 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Resu
     if hints.flags.contains(Flags::PASSIVE) { request.passive(port) } else { request.active(port) }
 }
 
-/// The entry that hints alone stand for: what they say, and the source that leads to their destination. Whatever they leave
-/// open stays open, and their addresses are not compared with their family. With [`Flags::PASSIVE`] there is no destination.
+/// Completes hints given without node and service: adds the source that routes to their
+/// destination. Fields the hints leave unset stay unset, and their addresses are not checked
+/// against their family. With [`Flags::PASSIVE`] there is no destination.
 ///
 /// # Errors
 /// See [`Kind`].
@@ -59,8 +62,8 @@ pub fn complete(hints: &Hints) -> Result<AddrInfo> {
     })
 }
 
-/// Source and destination that the hints name: each their address, or else the end of their first path if that goes with
-/// the other.
+/// Source and destination of the hints: each its own address, or else that end of the first path if
+/// the path fits the other address and the family.
 fn ends(hints: &Hints, port_space: PortSpace) -> (Option<Address>, Option<Address>) {
     let path = path::decode(&hints.route).and_then(|paths| paths.first().map(|data| data.path));
     let given = [hints.source, hints.destination].into_iter().flatten().map(|address| address.family());
@@ -72,7 +75,7 @@ fn ends(hints: &Hints, port_space: PortSpace) -> (Option<Address>, Option<Addres
     (hints.source.or_else(|| end(|path| path.sgid)), hints.destination.or_else(|| end(|path| path.dgid)))
 }
 
-/// The source that the kernel's routing would use, if it is known to the kernel at all.
+/// The source that the kernel's routing table selects; `None` without a route or for InfiniBand.
 fn source_for(destination: &Address) -> Option<Address> {
     match destination {
         Address::Inet(socket) => netif::source_for(*socket).map(Address::Inet),
@@ -80,7 +83,7 @@ fn source_for(destination: &Address) -> Option<Address> {
     }
 }
 
-/// Checks flags, queue pair type and port space; what was left open gets its default.
+/// Checks flags, queue pair type and port space, and fills in defaults.
 fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
     Flags::from_raw(hints.flags.bits())?;
     if hints.flags.contains(Flags::SA) {
@@ -102,7 +105,8 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
     Ok((qp_type, port_space))
 }
 
-/// The port that a service stands for: a decimal number, or a name that the system knows for connections or datagrams.
+/// The port of a service: a decimal number, or a name from the system's list for connections or
+/// datagrams.
 fn port(service: &str, datagram: bool) -> Result<u16> {
     let quoted = quoted(service);
     let wrong = |why: &str| Error::new(Kind::Service, format!("the service {quoted} {why}"));
@@ -112,13 +116,13 @@ fn port(service: &str, datagram: bool) -> Result<u16> {
     if service.bytes().all(|byte| byte.is_ascii_digit()) {
         return service.parse().map_err(|_| wrong("is no port: those end with 65535"));
     }
-    // The resolver takes signs and spaces for parts of numbers.
+    // The system's resolver would accept signs and spaces as parts of a number.
     if !service.bytes().all(|byte| byte.is_ascii_graphic()) || service.starts_with(['+', '-']) {
         return Err(wrong("is neither a port nor a name"));
     }
     let options = Options { family: resolve::Family::V4, passive: true, numeric: true, datagram };
     let found = resolve::lookup(None, Some(service), options).map_err(|failure| match Kind::of(&failure) {
-        // Both words of the resolver for a name that it does not know.
+        // The resolver uses either code for an unknown name.
         Kind::NoName | Kind::Service => {
             wrong(if datagram { "is not known for datagrams" } else { "is not known for connections" })
         }
@@ -127,19 +131,19 @@ fn port(service: &str, datagram: bool) -> Result<u16> {
     Ok(found.addrs.first().map_or(0, SocketAddr::port))
 }
 
-/// A node, and hints that were checked.
+/// A node and validated hints.
 struct Request<'a> {
     node: Option<&'a str>,
     hints: &'a Hints,
-    /// The hints', or what stands in for it.
+    /// From the hints, or the default.
     qp_type: QpType,
-    /// The hints', or what stands in for it.
+    /// From the hints, or the default.
     port_space: PortSpace,
-    /// The source that the hints name, if it counts.
+    /// The source in the hints, if it applies.
     source: Option<Address>,
-    /// The destination that the hints name, if it counts.
+    /// The destination in the hints, if it applies.
     destination: Option<Address>,
-    /// Nodes are GIDs and addresses those of InfiniBand.
+    /// Nodes are GIDs and results are InfiniBand addresses.
     ib: bool,
     family: resolve::Family,
 }
@@ -170,10 +174,10 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Whether addresses of this family are wanted.
+    /// Whether the hints accept the family of this address.
     fn takes(&self, address: &Address) -> bool {
         match self.hints.family {
-            // Without RAI_FAMILY nodes are looked up as IPv6, and that is as good.
+            // Without RAI_FAMILY, nodes are looked up as IPv6, so IPv6 results are accepted too.
             Some(Family::Ib) if !self.ib => address.family() != Family::Inet,
             family => family.is_none_or(|family| family == address.family()),
         }
@@ -222,9 +226,9 @@ impl<'a> Request<'a> {
         Ok(self.reached(destinations, routed).into_iter().map(entry).collect())
     }
 
-    /// Addresses, best first, with the sources that lead to them; without if there is one alone, and sources are not wanted.
-    /// Those to bind to are in the same order, so that who listens on the first of a name is found by who connects to the
-    /// first.
+    /// Addresses, best first, with the source for each; a single address gets one only if
+    /// `sources`. Addresses to bind to are sorted alike, so a client that connects to the first
+    /// address of a name finds a server that listens on the first.
     fn reached(&self, addresses: Vec<Address>, sources: bool) -> Vec<order::Pair> {
         let several = addresses.len() > 1;
         let look = |to: Address| (to, if several || sources { source_for(&to) } else { None });
@@ -235,7 +239,7 @@ impl<'a> Request<'a> {
         pairs
     }
 
-    /// What all entries have in common.
+    /// The fields that all entries share.
     fn entry(&self, flags: Flags, address: &Address) -> AddrInfo {
         AddrInfo {
             flags,
@@ -248,8 +252,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The hints' routing data as far as it leads somewhere. A path that leaves open which way packets go would only restrict
-    /// what a subnet administrator answers, and none is asked.
+    /// The complete paths of the hints' routing data. An incomplete path would only restrict the
+    /// answer of a subnet administrator, and this call asks none.
     fn route(&self) -> Vec<u8> {
         match path::decode(&self.hints.route) {
             Some(mut paths) => {
@@ -298,7 +302,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The addresses without a node: loopback, or any for binding.
+    /// The addresses without a node: loopback, or the wildcard address for binding.
     fn nowhere(&self, passive: bool) -> Result<Vec<Address>> {
         let options = Options { passive, ..self.options(self.family, true) };
         let found = resolve::lookup(None, Some("0"), options);
@@ -315,7 +319,7 @@ impl<'a> Request<'a> {
         Options { family, passive: false, numeric, datagram: self.qp_type == QpType::Ud }
     }
 
-    /// Each address once, in this request's family.
+    /// Removes duplicates and converts to the family of this request.
     fn addresses(&self, found: Vec<SocketAddr>) -> Vec<Address> {
         let mut out: Vec<Address> = Vec::with_capacity(found.len());
         for socket in found {
@@ -331,7 +335,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// An input as errors name it: what is too long to be read is cut off.
+/// Quotes an input for an error message; truncates it to 80 characters.
 fn quoted(text: &str) -> String {
     match text.char_indices().nth(80) {
         Some((at, _)) => format!("{:?}…", &text[..at]),
@@ -339,13 +343,13 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// A GID as an address, of any service.
+/// The address of a GID, for any service.
 fn gid(ip: Ipv6Addr, scope: u32, port_space: PortSpace) -> IbAddr {
     IbAddr { scope_id: scope.into(), ..IbAddr::new(ip.octets(), port_space.bits(), 0) }
 }
 
-/// Whether the administrator changed the order in which addresses are tried: then the system's resolver, which keeps to it,
-/// has the last word (gai.conf(5)).
+/// Whether gai.conf(5) changes the order of addresses: then the order of the system's resolver,
+/// which applies it, is kept.
 fn administrated() -> bool {
     let text = std::fs::read_to_string("/etc/gai.conf").unwrap_or_default();
     text.lines().any(|line| ["label", "precedence", "scopev4"].iter().any(|word| line.trim_start().starts_with(word)))

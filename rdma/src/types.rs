@@ -1,4 +1,4 @@
-//! What is asked and what is answered: `struct rdma_addrinfo` with types.
+//! Hints and results: `struct rdma_addrinfo` as typed values.
 
 use crate::error::{Error, Kind, Result};
 use crate::ib::{AF_IB, IbAddr, part};
@@ -17,25 +17,25 @@ bitflags! {
     pub struct Flags: i32 {
         /// The result is for listening: it has a source to bind to, and no destination.
         const PASSIVE = 0x01;
-        /// The node is a numeric address; no resolver is asked.
+        /// The node is a numeric address; no name is looked up.
         const NUMERICHOST = 0x02;
-        /// No route is looked for, and no source that would depend on one.
+        /// No route lookup, and so no source address from the routing table.
         const NOROUTE = 0x04;
-        /// The node is written in the hinted family: with [`Family::Ib`] it is a GID.
+        /// The node is in the notation of the hinted family: with [`Family::Ib`] it is a GID.
         const FAMILY = 0x08;
-        /// The subnet administrator is asked. It answers only through an `rdma_cm_id` (rdma_resolve_addrinfo(3)), which
-        /// this call has none of: EOPNOTSUPP.
+        /// Ask the subnet administrator. It answers only through an `rdma_cm_id`
+        /// (rdma_resolve_addrinfo(3)), which this call does not have: EOPNOTSUPP.
         const SA = 0x10;
-        /// Names are asked of the system's resolver, as they are without this flag.
+        /// Look names up in the system's resolver, which is also the default.
         const DNS = 0x20;
     }
 }
 
 impl Flags {
-    /// The flags that a number in C stands for.
+    /// Converts from the C value.
     ///
     /// # Errors
-    /// [`Kind::BadFlags`] if it has bits that stand for nothing.
+    /// [`Kind::BadFlags`] if undefined bits are set.
     pub fn from_raw(raw: i32) -> Result<Self> {
         let unknown = raw & !Self::all().bits();
         Self::from_bits(raw)
@@ -43,7 +43,7 @@ impl Flags {
     }
 }
 
-/// A type whose values have numbers in C and names that are printed.
+/// Defines an enum with C values and printable names.
 macro_rules! numbers {
     ($(#[$about:meta])* $type:ident: $repr:ty, $kind:ident, $what:literal { $($(#[$doc:meta])* $variant:ident = $value:literal, $name:literal;)* }) => {
         $(#[$about])*
@@ -51,7 +51,7 @@ macro_rules! numbers {
         pub enum $type { $($(#[$doc])* $variant),* }
 
         impl $type {
-            /// The number in C.
+            /// The C value.
             pub const fn raw(self) -> $repr {
                 match self { $(Self::$variant => $value),* }
             }
@@ -61,10 +61,10 @@ macro_rules! numbers {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// What the number in C stands for; `None` for 0, which leaves it open.
+            /// Converts from the C value; `None` for 0, which means unspecified.
             ///
             /// # Errors
             #[doc = concat!("[`Kind::", stringify!($kind), "`] if it stands for nothing that is supported.")]
@@ -116,19 +116,19 @@ numbers! {
 numbers! {
     /// `ai_port_space` (`RDMA_PS_*`).
     PortSpace: i32, QpType, "port space" {
-        /// IP over InfiniBand; what is true of [`PortSpace::Udp`] is true of it.
+        /// IP over InfiniBand; otherwise like [`PortSpace::Udp`].
         Ipoib = 0x0002, "IPOIB";
         /// Connections.
         Tcp = 0x0106, "TCP";
         /// Datagrams.
         Udp = 0x0111, "UDP";
-        /// Services of InfiniBand, of any kind.
+        /// InfiniBand services of any kind.
         Ib = 0x013f, "IB";
     }
 }
 
 impl PortSpace {
-    /// The number as it stands in a service identifier.
+    /// The value for bits 16 to 31 of a service ID.
     pub(crate) const fn bits(self) -> u16 {
         let [.., high, low] = self.raw().to_be_bytes();
         u16::from_be_bytes([high, low])
@@ -138,14 +138,14 @@ impl PortSpace {
 /// An address of the RDMA connection manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// IPv4 or IPv6, with its port.
+    /// IPv4 or IPv6, with a port.
     Inet(SocketAddr),
     /// InfiniBand.
     Ib(IbAddr),
 }
 
 impl Address {
-    /// Its family.
+    /// The address family.
     pub const fn family(&self) -> Family {
         match self {
             Self::Inet(SocketAddr::V4(_)) => Family::Inet,
@@ -154,7 +154,7 @@ impl Address {
         }
     }
 
-    /// The same place with another port.
+    /// The same address with another port.
     #[must_use]
     pub(crate) fn with_port(self, port_space: PortSpace, port: u16) -> Self {
         match self {
@@ -166,7 +166,7 @@ impl Address {
         }
     }
 
-    /// As a `struct sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib` (48).
+    /// Encodes as a `struct sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib` (48).
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Inet(socket) => {
@@ -180,13 +180,14 @@ impl Address {
     /// Reads a `struct sockaddr_in`, `sockaddr_in6` or `sockaddr_ib`.
     ///
     /// # Errors
-    /// [`Kind::Family`] if it is of another family, [`Kind::System`] with EINVAL if it is too short for its own.
+    /// [`Kind::Family`] for another family, [`Kind::System`] with EINVAL if too short for its
+    /// family.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let short =
             || Error::new(Kind::System(Errno::EINVAL), format!("an address of {} bytes is too short", bytes.len()));
         let family = u16::from_ne_bytes(part(bytes, 0).ok_or_else(short)?);
         let found = match family {
-            // The shared reader is content with the part of a sockaddr_in that says something.
+            // `Addr::decode` accepts a sockaddr_in without its padding; rdma_getaddrinfo does not.
             AF_INET if bytes.len() < ofi_core::addr::SOCKADDR_IN_LEN => None,
             AF_INET | AF_INET6 => ofi_core::Addr::decode(bytes).map(|addr| Self::Inet(addr.socket())),
             AF_IB => IbAddr::decode(bytes).map(Self::Ib),
@@ -213,49 +214,51 @@ impl fmt::Display for Address {
     }
 }
 
-/// What the caller knows or wants (`hints`). The default leaves everything open.
+/// The caller's hints. The default leaves everything unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// How to resolve.
+    /// Flags of the lookup.
     pub flags: Flags,
-    /// The family of the addresses; with [`Flags::FAMILY`] also how the node is written.
+    /// The family of the addresses; with [`Flags::FAMILY`] also the notation of the node.
     pub family: Option<Family>,
     /// The kind of queue pair.
     pub qp_type: Option<QpType>,
     /// The port space.
     pub port_space: Option<PortSpace>,
-    /// The source to use; for listening it counts if no node is given.
+    /// The source to use; for listening, used only without a node.
     pub source: Option<Address>,
-    /// The destination, if no node is given.
+    /// The destination, used only without a node.
     pub destination: Option<Address>,
-    /// The source's name, which is handed on with it.
+    /// The name of the source, copied to the result.
     pub source_name: Option<String>,
-    /// The destination's name, which is handed on with it.
+    /// The name of the destination, copied to the result.
     pub destination_name: Option<String>,
-    /// Routing data. For InfiniBand an array of `struct ibv_path_record` or `struct ibv_path_data` ([`path::encode`]).
+    /// Routing data. For InfiniBand, an array of `struct ibv_path_record` or `struct ibv_path_data`
+    /// ([`path::encode`]).
     pub route: Vec<u8>,
-    /// Connection data, which is handed on.
+    /// Connection data, copied to the result.
     pub connect: Vec<u8>,
 }
 
-/// What a connection can be made with, or listened on (`struct rdma_addrinfo`).
+/// A result: addresses to connect to or to listen on (`struct rdma_addrinfo`).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct AddrInfo {
-    /// [`Flags::PASSIVE`] or nothing; the hints' if hints alone were given.
+    /// [`Flags::PASSIVE`] or empty; the hints' flags if only hints were given.
     pub flags: Flags,
-    /// The family of the addresses; `None` only if hints alone were given that left it open.
+    /// The family of the addresses; `None` only if only hints were given and they leave it
+    /// unspecified.
     pub family: Option<Family>,
-    /// The kind of queue pair; `None` only if hints alone were given that left it open.
+    /// The kind of queue pair; `None` only if only hints were given and they leave it unspecified.
     pub qp_type: Option<QpType>,
-    /// The port space; `None` only if hints alone were given that left it open.
+    /// The port space; `None` only if only hints were given and they leave it unspecified.
     pub port_space: Option<PortSpace>,
-    /// Where to bind; `None` if no appropriate source is known.
+    /// The address to bind to; `None` if no appropriate source is known.
     pub source: Option<Address>,
-    /// Where to connect to; `None` for listening.
+    /// The address to connect to; `None` for listening.
     pub destination: Option<Address>,
-    /// The canonical name behind the source, if a name was resolved.
+    /// The canonical name of the source, if a name was resolved.
     pub source_name: Option<String>,
-    /// The canonical name behind the destination, if a name was resolved.
+    /// The canonical name of the destination, if a name was resolved.
     pub destination_name: Option<String>,
     /// Routing data, in the transport's own format; empty if none is needed or known.
     pub route: Vec<u8>,
@@ -264,7 +267,7 @@ pub struct AddrInfo {
 }
 
 impl AddrInfo {
-    /// The routing data as paths of InfiniBand; `None` if there is none, or if it is something else.
+    /// The routing data as InfiniBand paths; `None` if it is empty or in another format.
     pub fn paths(&self) -> Option<Vec<PathData>> {
         path::decode(&self.route)
     }

@@ -1,5 +1,5 @@
-//! Against a name server of the test's own, in namespaces of its own: what is asked of it, what becomes of its answers, and
-//! that nobody waits for it who need not.
+//! Runs a name server in private namespaces and checks the queries it receives, the results made of
+//! its answers, and that only lookups that need a name server wait for it.
 #![allow(clippy::disallowed_types, reason = "the name server is no part of the library")]
 
 use futures_lite::future::{block_on, poll_once};
@@ -12,7 +12,7 @@ use std::thread;
 
 const INSIDE: &str = "OFI_RDMA_INSIDE";
 
-/// The zone.
+/// The zone of the name server.
 fn addresses(name: &str) -> &'static [IpAddr] {
     const HERE4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
     const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 77));
@@ -26,13 +26,13 @@ fn addresses(name: &str) -> &'static [IpAddr] {
     }
 }
 
-/// A name as it stands in a message: labels with their lengths.
+/// A name in wire format: labels prefixed with their lengths.
 fn labels(name: &str) -> Vec<u8> {
     let label = |label: &str| [&[u8::try_from(label.len()).unwrap()], label.as_bytes()].concat();
     name.split('.').flat_map(label).chain([0]).collect()
 }
 
-/// The answer to a question; `None` if nobody answers. "alias.test" is another name of "many.test".
+/// The answer to a query; `None` to stay silent. "alias.test" is an alias of "many.test".
 fn answer(question: &[u8], name: &str, kind: u16) -> Option<Vec<u8>> {
     let (no_error, broken, unknown) = (0, 2, 3);
     let code = match name {
@@ -60,12 +60,12 @@ fn answer(question: &[u8], name: &str, kind: u16) -> Option<Vec<u8>> {
     }
     let count = u8::try_from(records.len()).unwrap();
     let head = [question[0], question[1], 0x85, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0];
-    // The question comes back without what stands behind it.
+    // The answer repeats the question section, without additional records.
     let asked = &question[12..][..labels(name).len() + 4];
     Some([&head[..], asked, &records.concat()].concat())
 }
 
-/// Answers on the port of name servers; the names that were asked for.
+/// Starts the name server on port 53; returns the log of queried names.
 fn serve() -> Arc<Mutex<Vec<String>>> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let socket = UdpSocket::bind("127.0.0.1:53").unwrap();
@@ -129,7 +129,8 @@ fn inside() {
     let open = Hints::default();
     let all = |node: &str, hints: &Hints| resolve(Some(node), Some("7471"), hints).unwrap();
 
-    // The order is that of RFC 6724. What has no route comes last; of what has one, IPv4 before unique local addresses.
+    // RFC 6724 order: unreachable addresses last; among the others, IPv4 before unique local
+    // addresses.
     let list = all("many.test", &open);
     let (reached, rest) = list.split_at(3);
     assert_eq!(destinations(reached), ["10.9.0.1:7471", "10.9.0.77:7471", "[fd09::1]:7471"]);
@@ -142,7 +143,7 @@ fn inside() {
     assert_eq!(list[0].source_name.as_deref(), Some("four.test"));
     assert_eq!((list.len(), list[0].destination), (1, None));
 
-    // Each failure by its own code.
+    // Each failure has its own code.
     let six = Hints { family: Some(Family::Inet6), ..Hints::default() };
     assert_eq!(kind("four.test", &six), Kind::AddrFamily);
     assert_eq!(kind("empty.test", &six), Kind::NoData);
@@ -152,7 +153,7 @@ fn inside() {
     let source = Some(ofi_rdma::Address::Inet("[fd09::1]:0".parse().unwrap()));
     assert_eq!(kind("four.test", &Hints { source, ..Hints::default() }), Kind::AddrFamily);
 
-    // Nobody is asked for numbers, nor for anything else that cannot be a name.
+    // No query for numeric addresses, nor for anything else that cannot be a name.
     asked.lock().unwrap().clear();
     let numeric = Hints { flags: Flags::NUMERICHOST, ..Hints::default() };
     assert_eq!(kind("many.test", &numeric), Kind::NoName);
@@ -167,7 +168,7 @@ fn inside() {
     assert_eq!(again.kind(), Kind::Service);
     assert_eq!(*asked.lock().unwrap(), [""; 0]);
 
-    // A server that says nothing keeps those waiting who asked, and nobody else.
+    // A silent name server delays only the lookup that queries it.
     block_on(async {
         let mut silent = Box::pin(resolve_async(Some("silent.test"), Some("1"), &open));
         assert_eq!(poll_once(&mut silent).await, None);
@@ -179,7 +180,7 @@ fn inside() {
     assert!(asked.lock().unwrap().iter().any(|name| name == "silent.test"));
 }
 
-/// Every input gets an answer, and every refusal a sentence.
+/// Every input yields a result or an error with a message.
 mod any_input {
     use super::*;
     use ofi_rdma::path::PathRecord;
@@ -195,7 +196,7 @@ mod any_input {
     }
 
     prop_compose! {
-        /// Names would be asked for, so that the node is always numeric.
+        /// Always NUMERICHOST: names would be looked up.
         fn flags()(some in 0..0x10_i32, rare in prop::sample::select(&[0, 0, 0, 0, 0, 0, 0x10, 0x20, 0x40])) -> Flags {
             Flags::from_bits_retain(some | rare) | Flags::NUMERICHOST
         }

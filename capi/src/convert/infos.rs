@@ -6,7 +6,7 @@ use crate::abi::{
     FI_CLASS_NIC, FI_DUP, fi_bus_attr, fi_device_attr, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
     fi_link_attr, fi_ops, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
-use crate::ops::enosys;
+use crate::enosys;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{Addr, Errno};
@@ -477,7 +477,7 @@ static NIC_OPS: fi_ops = fi_ops {
     bind: enosys::bind,
     control: nic_control,
     ops_open: enosys::ops_open,
-    tostr: crate::tostr::nic_tostr,
+    tostr: crate::exports::tostr::nic_tostr,
     ops_set: enosys::ops_set,
 };
 

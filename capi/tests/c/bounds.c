@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What an endpoint holds for its peers: it is bounded, what is asked for arrives all the same, and nobody is turned away or starved
-   because of somebody else. One scenario a run. */
+/*
+ * Bounds on the memory that an endpoint holds for its peers: expected messages still arrive, and no
+ * peer is refused or starved because of another. One scenario per run.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -15,7 +17,7 @@
 
 #define MIB	(1L << 20)
 
-/* OFI_TEST_UNWANTED: how many messages nobody asks for come before the one that is wanted. */
+/* OFI_TEST_UNWANTED: number of unexpected messages ahead of the expected one. */
 static long unwanted_count(void)
 {
 	const char *count = getenv("OFI_TEST_UNWANTED");
@@ -23,7 +25,7 @@ static long unwanted_count(void)
 	return count ? atol(count) : 1000000;
 }
 
-/* Memory that is the library's and nothing else's: not so under AddressSanitizer. */
+/* AddressSanitizer's own memory would count as the library's. */
 static int is_measured(void)
 {
 	return !getenv("OFI_TEST_ASAN");
@@ -50,7 +52,7 @@ static void within(long before, long limit, const char *what)
 	CHECK(!is_measured() || grown <= limit);
 }
 
-/* A receiver and a sender in one process, connected or not. */
+/* A receiver and a sender in one process; connected only for FI_EP_MSG. */
 static fi_addr_t open_both(struct side *receiver, struct side *sender, enum fi_ep_type type)
 {
 	fi_addr_t to;
@@ -79,7 +81,7 @@ static void inject(struct side *sender, struct side *receiver, const void *bytes
 	CHECK(ret == 0);
 }
 
-/* A message that is asked for arrives behind ever so many that are not, and these cost at most 128 bytes each. */
+/* An expected message arrives behind many unexpected ones, which cost at most 128 bytes each. */
 static void behind(enum fi_ep_type type)
 {
 	struct side receiver, sender;
@@ -89,7 +91,7 @@ static void behind(enum fi_ep_type type)
 	long count = unwanted_count(), i, before;
 	char in[8];
 
-	/* Both sides have done everything once. */
+	/* Warm up: each side has sent or received once. */
 	CHECK(fi_trecv(receiver.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, in) == 0);
 	inject(&sender, &receiver, "before", 7, to, 3);
 	done(&receiver, &sender, in, FI_RECV | FI_TAGGED);
@@ -101,7 +103,7 @@ static void behind(enum fi_ep_type type)
 	entry = done(&receiver, &sender, in, FI_RECV | FI_TAGGED);
 	CHECK(entry.tag == 2 && entry.len == 7 && !strcmp(in, "wanted"));
 	within(before, count * 128 + 8 * MIB, type == FI_EP_MSG ? "connected" : "unconnected");
-	/* What was not asked for is there all the same. */
+	/* The unexpected messages are kept. */
 	for (i = 0; i < count; i++) {
 		CHECK(fi_trecv(receiver.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in) == 0);
 		CHECK(next_of(&receiver, &sender, &entry, &err) == 1 && entry.tag == 1 && entry.len == 0);
@@ -117,8 +119,10 @@ static void unwanted(void)
 		behind(FI_EP_MSG);
 }
 
-/* The same with 64 KiB, until the receiver may hold no more: then the receive that cannot be served says so, and what is asked for
-   afterwards comes. */
+/*
+ * The same with 64 KiB messages, up to the receiver's memory limit: then the receive that cannot be
+ * matched fails with the reason, and receives posted afterwards succeed.
+ */
 static void up_to_the_limit(enum fi_ep_type type)
 {
 	enum { LEN = 64 << 10, LIMIT = 32 << 20 };
@@ -138,7 +142,7 @@ static void up_to_the_limit(enum fi_ep_type type)
 	done(&receiver, &sender, in, FI_RECV | FI_TAGGED);
 	before = resident();
 	CHECK(fi_trecv(receiver.ep, wanted, 8, NULL, FI_ADDR_UNSPEC, 2, 0, wanted) == 0);
-	/* More than fits is under way, and the wanted message is behind it. */
+	/* More than the limit is in flight, with the wanted message behind it. */
 	for (sent = 0; sent < 2 * LIMIT / LEN && !failed; ) {
 		ssize_t ret = fi_tsend(sender.ep, out, LEN, NULL, to, 1, out);
 
@@ -169,9 +173,12 @@ static void up_to_the_limit(enum fi_ep_type type)
 	if (!strstr(text, "FI_OFI_PEER_MEMORY"))
 		fprintf(stderr, "the reason is: %s\n", text);
 	CHECK(strstr(text, "FI_OFI_PEER_MEMORY"));
-	/* The sender's own copies are half of what this process holds. */
+	/* The sender's copies are half of this process's memory. */
 	within(before, LIMIT + 8 * MIB, type == FI_EP_MSG ? "connected, 64 KiB" : "unconnected, 64 KiB");
-	/* Whoever asks for what came first gets all of it, and then the wanted one. */
+	/*
+	 * Receives that match the unexpected messages get all of them, then the wanted message
+	 * arrives.
+	 */
 	for (got = 0; got < sent; got++) {
 		CHECK(fi_trecv(receiver.ep, in, LEN, NULL, FI_ADDR_UNSPEC, 1, 0, in) == 0);
 		entry = done(&receiver, &sender, in, FI_RECV | FI_TAGGED);
@@ -192,7 +199,7 @@ static void limit(void)
 		up_to_the_limit(FI_EP_MSG);
 }
 
-/* The endpoints of a process that share their queue and their addresses. */
+/* The endpoints of a process, which share a completion queue and an address vector. */
 struct many {
 	struct side side;
 	struct fid_ep **eps;
@@ -225,12 +232,14 @@ static void close_many(struct many *m)
 	close_side(&m->side);
 }
 
-/* How many endpoints ask in each process, whether each leaves when it has been heard, and how many files the one may open that is
-   asked (0: as many as now). */
+/*
+ * Endpoints that connect in each process; whether each closes after its delivery; and the file
+ * limit of the process they connect to (0: unchanged).
+ */
 static int askers, leaves;
 static rlim_t own_descriptors;
 
-/* Sets how many files this process may open. */
+/* Sets this process's limit of open files. */
 static void descriptors(rlim_t soft)
 {
 	struct rlimit limit;
@@ -244,7 +253,9 @@ static void descriptors(rlim_t soft)
 	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-/* All send a message to the one whose name comes through the pipe, and all must hear that it is there. */
+/*
+ * All endpoints send a message to the address read from the pipe, and each must get its completion.
+ */
 static void ask_at_once(int in, int out)
 {
 	struct fi_cq_tagged_entry entry;
@@ -282,17 +293,17 @@ static void ask_at_once(int in, int out)
 			CHECK(fi_close(&(*ep)->fid) == 0);
 			*ep = NULL;
 		}
-		/* Sleeping peers leave the processor to the one that is busy. */
+		/* Sleeping peers leave the processor to the busy receiver. */
 		if (ret != 1)
 			usleep(2000);
 	}
 	tell(out, &one, 1);
-	/* The receiver has all of them before anybody leaves. */
+	/* The receiver has all messages before any endpoint closes. */
 	hear(in, &one, 1);
 	close_many(&m);
 }
 
-/* Everybody asks one endpoint that does nothing for so many seconds. */
+/* All endpoints connect to one that makes no progress for `busy` seconds. */
 static void ask_one(int processes, int each, double busy)
 {
 	int *to = calloc((size_t) processes, sizeof(int)), *from = calloc((size_t) processes, sizeof(int)), i, got;
@@ -320,7 +331,7 @@ static void ask_one(int processes, int each, double busy)
 		tell(to[i], &one, 1);
 	for (i = 0; i < processes; i++)
 		hear(from[i], &one, 1);
-	/* This is what a program does that computes. */
+	/* A program that computes. */
 	for (end = seconds() + busy; seconds() < end; )
 		usleep(10000);
 	end = seconds() + 60;
@@ -335,7 +346,7 @@ static void ask_one(int processes, int each, double busy)
 		CHECK(seconds() < end);
 	}
 	for (i = 0; i < processes; i++) {
-		/* Askers end when they know that they have been heard: that takes this side's progress. */
+		/* Senders exit after their completions, which need this side's progress. */
 		struct pollfd heard = { .fd = from[i], .events = POLLIN };
 
 		while (poll(&heard, 1, 0) == 0)
@@ -365,7 +376,10 @@ static void together(void)
 	ask_one(3, 500, 4);
 }
 
-/* The same where the receiver may open few files: accepting pauses, nobody is reset, and all come in as others leave. */
+/*
+ * The same with few file descriptors for the receiver: accepting pauses, no connection is reset,
+ * and the rest connect as others close.
+ */
 static void few_descriptors(void)
 {
 	descriptors(8192);
@@ -374,14 +388,14 @@ static void few_descriptors(void)
 	ask_one(1, 400, 1);
 }
 
-/* 200 endpoints in 64 processes ask one that is busy for longer than connecting may take. */
+/* 256 endpoints in 64 processes connect to one that is busy for longer than the connect timeout. */
 static void crowd_asks(void)
 {
 	descriptors(4096);
 	ask_one(64, 4, 12);
 }
 
-/* What floods have in common: whom to flood, and when to stop. */
+/* Shared by all floods: the target's name, and when to stop. */
 static struct {
 	char name[64];
 	atomic_int stop, said;
@@ -423,13 +437,13 @@ static void zero_bytes(int in, int out)
 		if (fi_tinject(s.ep, NULL, 0, to, 1) != 0)
 			fi_cq_read(s.cq, NULL, 0);
 	}
-	/* It goes without saying goodbye: what it has sent cannot all be taken. */
+	/* Exits without closing: not all that it has sent can be taken. */
 	_exit(0);
 	(void) in;
 	(void) out;
 }
 
-/* Asks for a completion of each delivery and never looks at one. */
+/* Requests delivery completions and never reads them. */
 static void not_reading(int in, int out)
 {
 	struct fi_msg_tagged msg = { .tag = 1 };
@@ -439,7 +453,7 @@ static void not_reading(int in, int out)
 	msg.addr = insert(&s, flood->name);
 	while (!atomic_load(&flood->stop)) {
 		if (fi_tsendmsg(s.ep, &msg, FI_DELIVERY_COMPLETE) != 0) {
-			/* Sending is all that it makes progress with. */
+			/* Makes progress only between sends. */
 			fi_cq_read(s.cq, NULL, 0);
 			usleep(100);
 		}
@@ -492,7 +506,7 @@ static void garbage(int in, int out)
 			state ^= state << 5;
 			bytes[i] = state;
 		}
-		/* It is cut off at some point. */
+		/* The receiver closes the connection at some point. */
 		for (i = 0; fd >= 0 && i < 64 && write(fd, bytes, sizeof(bytes)) > 0; i++)
 			;
 		if (fd >= 0)
@@ -502,7 +516,10 @@ static void garbage(int in, int out)
 	(void) out;
 }
 
-/* Whoever floods an endpoint, its memory stays within the limit, and messages to and from another peer go on. */
+/*
+ * While peers flood an endpoint, its memory stays within the limit and it keeps exchanging messages
+ * with another peer.
+ */
 static void floods(void)
 {
 	static const struct { const char *name; void (*run)(int, int); int sockets; } kinds[] = {
@@ -513,7 +530,10 @@ static void floods(void)
 	size_t kind;
 
 	CHECK(setenv("FI_OFI_PEER_MEMORY", "32M", 1) == 0);
-	/* What it says of peers that break the protocol is many lines, and none of them an error of the test. */
+	/*
+	 * Peers that break the protocol cause many log lines, none of which is an error of the
+	 * test.
+	 */
 	CHECK(setenv("FI_LOG_LEVEL", "none", 1) == 0);
 	flood = mmap(NULL, sizeof(*flood), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(flood != MAP_FAILED);
@@ -534,7 +554,7 @@ static void floods(void)
 		to_friend = insert(&s, friend.name);
 		to_s = insert(&friend, s.name);
 		before = resident();
-		/* Whoever floods could send what this one waits for: so much is let in. */
+		/* A receive that the flooding peers could match, so that their data is let in. */
 		CHECK(fi_trecv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, 9, 0, &flood) == 0);
 		for (k = 0; k < 2; k++)
 			pids[k] = child(kinds[kind].run, &to, &from);

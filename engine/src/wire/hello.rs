@@ -158,7 +158,7 @@ impl Hello {
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
         let attempt = u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?);
         let cookie = take(16)?.try_into().map_err(|_| SHORT)?;
-        let grant = Credits {
+        let credits = Credits {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
@@ -173,7 +173,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { handshake: handshake, kind, nonce, attempt, cookie, credits: grant, name, data })
+            Ok(Self { handshake, kind, nonce, attempt, cookie, credits, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }

@@ -119,16 +119,8 @@ impl Peer {
         let pool = POOLS + (memory.len() - POOLS) / 2;
         let grant = Credits { bytes: 1 << 21, eager: 1 << 18 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
-        let hello = Hello {
-            handshake: handshake,
-            kind,
-            nonce,
-            attempt: 1,
-            cookie: [3; 16],
-            credits: grant,
-            name: None,
-            data: Vec::new(),
-        };
+        let hello =
+            Hello { handshake, kind, nonce, attempt: 1, cookie: [3; 16], credits: grant, name: None, data: Vec::new() };
         let hello = hello.encode();
         memory.write(pool, &hello);
         let mut line = [0u64; 8];

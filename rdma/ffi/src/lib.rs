@@ -1,7 +1,8 @@
-//! `librdmaaddrinfo.so.1`: rdma_getaddrinfo(3) and rdma_freeaddrinfo for C programs, at the version node where librdmacm has
-//! them, so that the library can be preloaded in its place or linked alone.
+//! `librdmaaddrinfo.so.1`: rdma_getaddrinfo(3) and rdma_freeaddrinfo for C programs, with
+//! librdmacm's symbol version, so that the library can be preloaded before librdmacm or linked
+//! alone.
 //!
-//! `FI_LOG_LEVEL=warn` (or more) has each refusal explained on standard error.
+//! `FI_LOG_LEVEL=warn` (or more verbose) logs the reason of each failure to standard error.
 
 mod list;
 
@@ -13,7 +14,8 @@ use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result};
 
 macro_rules! export {
     ($($target:path => $name:literal;)*) => {$(
-        // A name without a version must not appear: the function itself is invisible, and a stub carries the name.
+        // No unversioned name may be exported: the function itself is hidden, and a stub has the
+        // name.
         core::arch::global_asm!(
             concat!(".globl ofi.", $name),
             concat!(".type ofi.", $name, ",@function"),
@@ -30,16 +32,16 @@ export! {
     rdma_freeaddrinfo => "rdma_freeaddrinfo";
 }
 
-/// rdma_getaddrinfo(3). Failures return the EAI code itself and leave `res` as it was. EAI_SYSTEM sets errno to the system's
-/// error, and EAI_BADFLAGS to EINVAL, since its value is the -1 with which other functions announce an errno; otherwise errno
-/// stays as it was.
+/// rdma_getaddrinfo(3). On failure, returns the EAI code and leaves `res` unchanged. EAI_SYSTEM
+/// sets errno to the system's error. EAI_BADFLAGS sets it to EINVAL, because its value is -1, by
+/// which other functions announce an errno. Otherwise errno is unchanged.
 unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the place is this thread's own.
+    // SAFETY: no requirements; the pointer is to this thread's errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { errno.read() };
@@ -85,54 +87,57 @@ fn resolve(
     let node = utf8(node, Kind::NoName, "node")?;
     let service = utf8(service, Kind::Service, "service")?;
     match hints.map(list::hints).transpose()? {
-        // Hints may be all zero: they were given, and the answer is what they say.
+        // Even all-zero hints are completed: the caller passed them.
         Some(hints) if node.is_none() && service.is_none() => ofi_rdma::complete(&hints).map(|info| vec![info]),
         hints => ofi_rdma::resolve(node, service, &hints.unwrap_or_default()),
     }
 }
 
-/// The text that a C string is, or the string if it is not UTF-8. `None` for null.
+/// Converts a C string; `Err` returns it if it is not UTF-8. `None` for null.
 ///
 /// # Safety
-/// It is null, or ends with NUL and stays as it is for `'a`.
+/// `string` is null, or ends with NUL and is not changed for `'a`.
 unsafe fn text<'a>(string: *const c_char) -> Option<Result<&'a str, &'a CStr>> {
     // SAFETY: not null, so the caller vouches for it.
     let string = (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) });
     string.map(|string| string.to_str().map_err(|_| string))
 }
 
-/// Says why, to those who want to know.
+/// Logs the reason of a failure, if the log level asks for it.
 #[cold]
 fn explain(function: &str, why: impl fmt::Display) {
     if Level::wanted() < Some(Level::Warn) {
         return;
     }
     let line = format!("librdmaaddrinfo: {function}: {why}\n");
-    // Not by std: its lock would be held for ever in a child of a fork. Where nobody listens, nothing is lost.
-    // SAFETY: so many bytes are there.
+    // Not std's stderr: a fork could leave its lock held forever in the child. A failed write is
+    // ignored: the log is optional.
+    // SAFETY: the pointer and length are those of a string.
     let _written = unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
-/// Frees a list from [`rdma_getaddrinfo`], or the entries of one in any order in which the caller has linked them. Entries
-/// that librdmacm made (rdma_query_addrinfo(3)) are its to free: this library may stand before it.
+/// Frees a list from [`rdma_getaddrinfo`], or entries that the caller has relinked in any order.
+/// Entries made by librdmacm (rdma_query_addrinfo(3)) are passed on to it: this library may be
+/// preloaded before it.
 unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
-    // SAFETY: null or a list that nobody uses any more, by rdma_getaddrinfo(3).
+    // SAFETY: null or a list no longer in use, by rdma_getaddrinfo(3).
     unsafe { list::free(res, hand_on) };
 }
 
-/// Has an entry freed by the library that stands behind this one, or by librdmacm if it is there at all.
+/// Passes an entry to the next rdma_freeaddrinfo in the link order, or else to librdmacm if it is
+/// loaded.
 fn hand_on(entry: *mut rdma_addrinfo) {
     const NAME: &CStr = c"rdma_freeaddrinfo";
     // SAFETY: the name ends with NUL.
     let mut free = unsafe { libc::dlsym(libc::RTLD_NEXT, NAME.as_ptr()) };
     if free.is_null() {
-        // Somebody may have loaded it for itself.
+        // The program may have loaded it with RTLD_LOCAL.
         // SAFETY: the name ends with NUL.
         let library = unsafe { libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !library.is_null() {
             // SAFETY: the handle is open, and the name ends with NUL.
             free = unsafe { libc::dlsym(library, NAME.as_ptr()) };
-            // SAFETY: closed once. The library stays: whoever has an entry of it has loaded it.
+            // SAFETY: closed once. The library stays loaded: the owner of the entry has loaded it.
             unsafe { libc::dlclose(library) };
         }
     }
@@ -143,7 +148,7 @@ fn hand_on(entry: *mut rdma_addrinfo) {
         );
         return;
     }
-    // SAFETY: that is the type of the function of this name (`<rdma/rdma_cma.h>`), wherever it is found.
+    // SAFETY: every library's function of this name has this type (`<rdma/rdma_cma.h>`).
     let free: unsafe extern "C" fn(*mut rdma_addrinfo) = unsafe { core::mem::transmute(free) };
     // SAFETY: the caller vouches for the entry.
     unsafe { free(entry) };

@@ -1,4 +1,4 @@
-//! `struct rdma_addrinfo` of `<rdma/rdma_cma.h>`, read as hints and made as results.
+//! `struct rdma_addrinfo` of `<rdma/rdma_cma.h>`: reads hints and makes result lists.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -30,22 +30,23 @@ pub(crate) struct rdma_addrinfo {
     ai_next: *mut Self,
 }
 
-/// An entry with what its pointers lead to. What is freed are these, whatever the caller has put into the entry since.
+/// An entry with the memory behind its pointers. Freeing it frees these, even if the caller has
+/// changed the pointers.
 #[repr(C)]
 #[derive(Debug)]
 struct Entry {
     public: rdma_addrinfo,
-    /// Addresses in words, so that they are aligned for every kind.
+    /// In words, so that they are aligned for every address type.
     addresses: [Box<[u64]>; 2],
     names: [Option<CString>; 2],
-    /// Words, too: a route is an array of structures.
+    /// In words too: a route is an array of structures.
     route: Box<[u64]>,
     connect: Box<[u64]>,
 }
 
 type Entries = BTreeSet<usize>;
 
-/// The addresses of the entries that the caller has. Others are not ours to free.
+/// The addresses of the entries in the caller's hands. [`free`] leaves all others to their library.
 static ENTRIES: Mutex<Entries> = Mutex::new(BTreeSet::new());
 
 fn entries() -> MutexGuard<'static, Entries> {
@@ -53,7 +54,8 @@ fn entries() -> MutexGuard<'static, Entries> {
 }
 
 thread_local! {
-    /// Held by the thread that forks, while it does: in the child nobody else would ever let go.
+    /// Lock held by the forking thread across fork: another thread's lock would never be released
+    /// in the child.
     static FORKING: RefCell<Option<MutexGuard<'static, Entries>>> = const { RefCell::new(None) };
 }
 
@@ -65,7 +67,8 @@ extern "C" fn after_fork() {
     hold(None);
 }
 
-/// A thread that is ending has nowhere left to hold anything, and goes without.
+/// Stores or releases the lock; does nothing if the thread is exiting and has lost its
+/// thread-locals.
 fn hold(guard: Option<MutexGuard<'static, Entries>>) {
     drop(FORKING.try_with(|held| held.replace(guard)));
 }
@@ -73,27 +76,29 @@ fn hold(guard: Option<MutexGuard<'static, Entries>>) {
 fn watch_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the functions are there as long as this library, with which they are forgotten (pthread_atfork(3)).
+        // SAFETY: the handlers live as long as this library, and unloading it removes them
+        // (pthread_atfork(3)).
         let failed = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
-        // Without memory for three pointers a fork at the wrong moment is what is left to fear.
+        // Fails only without memory for three pointers; then a fork may leave the lock held in the
+        // child.
         debug_assert_eq!(failed, 0);
     });
 }
 
-/// The longest route or connection data that is taken, in bytes. A connection transfers less than 256, and a route has a few
-/// paths of 72 each.
+/// Maximum size of a route or of connection data, in bytes. A connection transfers less than 256,
+/// and a route has a few paths of 72 each.
 const MOST_BYTES: usize = 1 << 20;
 
-/// EAI_SYSTEM with EINVAL, for what no code of the manual stands for.
+/// EAI_SYSTEM with EINVAL, for errors without a code in the manual.
 #[cold]
 pub(crate) fn invalid(why: impl Into<String>) -> Error {
     Error::new(Kind::System(Errno::EINVAL), why)
 }
 
-/// So many bytes; none if the pointer is null, whatever the length says.
+/// The `len` bytes at `from`; empty if the pointer is null, whatever the length.
 ///
 /// # Safety
-/// The pointer is null, or so many bytes behind it can be read for `'a`.
+/// `from` is null, or valid for reads of `len` bytes for `'a`.
 unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [u8]> {
     if from.is_null() || len == 0 {
         return Ok(&[]);
@@ -102,15 +107,16 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
         let why = format!("{what} is {len} bytes long, more than the {MOST_BYTES} that are taken");
         return Err(Error::new(Kind::System(Errno::EMSGSIZE), why));
     }
-    // SAFETY: the caller vouches for them, and a slice may be that long.
+    // SAFETY: the caller vouches for the bytes, and `len` is within the limit for a slice.
     Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
 }
 
-/// Reads hints.
+/// Converts hints.
 pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     let address = |from: *const c_void, len: libc::socklen_t, what: &str| -> Result<Option<Address>> {
         let len = usize::try_from(len).map_err(|_| invalid("a length that is none"))?;
-        // SAFETY: a pointer of a valid entry is null or leads to as many bytes as its length says (rdma_getaddrinfo(3)).
+        // SAFETY: a pointer of a valid entry is null or points to as many bytes as its length says
+        // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
         let read = |bytes| {
             Address::decode(bytes).map_err(|error| Error::new(error.kind(), format!("{what}: {}", error.why())))
@@ -141,7 +147,7 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     })
 }
 
-/// Bytes in memory that is aligned for any structure.
+/// Copies bytes into memory aligned for any structure.
 fn words(bytes: &[u8]) -> Box<[u64]> {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -151,7 +157,7 @@ fn words(bytes: &[u8]) -> Box<[u64]> {
     bytes.chunks(8).map(word).collect()
 }
 
-/// Where they lie, or null if there are none.
+/// A pointer to the words, or null if there are none.
 fn at(words: &[u64]) -> *const c_void {
     if words.is_empty() { null() } else { words.as_ptr().cast() }
 }
@@ -181,12 +187,12 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
     let mut entry = Box::new(Entry {
         public,
         addresses: addresses.map(|bytes| words(&bytes)),
-        // A name with a NUL in it is none.
+        // A name that contains NUL is dropped.
         names: [info.source_name, info.destination_name].map(|name| name.and_then(|name| CString::new(name).ok())),
         route: words(&info.route),
         connect: words(&info.connect),
     });
-    // Only now does everything stand where it stays.
+    // Set the pointers only now: the entry no longer moves.
     let name = |of: &Option<CString>| of.as_ref().map_or(null(), |name| name.as_ptr());
     entry.public.ai_src_addr = at(&entry.addresses[0]);
     entry.public.ai_dst_addr = at(&entry.addresses[1]);
@@ -200,25 +206,26 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
     entry
 }
 
-/// A list in that order.
+/// Makes a list, in the order of `found`.
 pub(crate) fn from(found: Vec<AddrInfo>) -> *mut rdma_addrinfo {
     found.into_iter().rev().fold(null_mut(), |next, info| entry(info, next))
 }
 
-/// Frees a list; entries that are not from [`from`] go to `foreign`, each alone.
+/// Frees a list; passes entries not made by [`from`] to `foreign`, unlinked one by one.
 ///
 /// # Safety
-/// Null, or entries linked in any order that nobody uses any more.
+/// `list` is null, or links entries, in any order, that are no longer in use.
 pub(crate) unsafe fn free(list: *mut rdma_addrinfo, foreign: impl Fn(*mut rdma_addrinfo)) {
     let mut next = list;
     while !next.is_null() {
         let this = next;
         let ours = entries().remove(&this.addr());
-        // SAFETY: it is an entry that nobody else uses, and its link is part of what any library's entry has.
+        // SAFETY: the entry is no longer in use, and every library's entry has this link.
         let public = unsafe { &mut *this };
         next = core::mem::replace(&mut public.ai_next, null_mut());
         if ours {
-            // SAFETY: the public part is the first of an entry that was made as a box, and it is freed once: it was in the set.
+            // SAFETY: the public part comes first in an entry made as a box, and the entry is freed
+            // once: it was in the set.
             drop(unsafe { Box::from_raw(this.cast::<Entry>()) });
         } else {
             foreign(this);

@@ -1,5 +1,5 @@
-//! C programs against the built library. `OFI_RDMA_ROWS` names a folder with the answers that `cargo xtask rdma-vm` got in its
-//! guest, and `OFI_RDMA_ROWS_WRITE=1` has the table of them written.
+//! C programs against the built library. `OFI_RDMA_ROWS` names a folder with the answers that
+//! `cargo xtask rdma-vm` collected in its guest; `OFI_RDMA_ROWS_WRITE=1` also writes the table.
 
 use ofi_harness::{Program, Run, is_instrumented, is_sanitized, missing, rdma};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ fn testing() -> PathBuf {
     Path::new(HERE).join("../../testing/rdma")
 }
 
-/// A program of this folder.
+/// A program in `tests/c`.
 fn program(name: &str) -> Program<'static> {
     Program::new(Path::new(HERE).join("tests/c").join(name)).include(Path::new(HERE).join("include"))
 }
@@ -22,7 +22,7 @@ fn compiled(program: &Program<'_>) -> PathBuf {
     program.compile().unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Compiles a program of this folder and links it to the library alone; its path.
+/// Compiles a program in `tests/c`, linked to the library alone; returns its path.
 fn compile(name: &str) -> PathBuf {
     compiled(&program(name).link(rdma()))
 }
@@ -31,7 +31,8 @@ fn lists() -> PathBuf {
     compile("lists.c")
 }
 
-/// Runs a program under a time limit where names and addresses are those of the tests. `None`: that cannot be made here.
+/// Runs a program with a time limit in a namespace with the tests' names and addresses. `None` if
+/// the namespace cannot be made.
 fn inside(program: &Path, arguments: &[&str]) -> Option<Output> {
     let namespace = [testing().join("namespace.sh"), testing().join("etc")];
     let run = Run::new(program, 120).arguments(arguments).on(rdma()).inside(namespace);
@@ -61,11 +62,11 @@ fn exactly_the_two_names_are_visible_at_their_node() {
 #[test]
 fn lists_of_others_are_left_to_them() {
     let other = compiled(&program("foreign.c").named("libother").shared().argument("-DOTHER"));
-    // Found behind ours, as librdmacm is where ours is preloaded.
+    // Linked after ours, as librdmacm is when ours is preloaded.
     inside(&compiled(&program("foreign.c").link(rdma()).argument(other)), &[]);
 }
 
-/// Refusals are explained, and an explanation that nobody takes does no harm.
+/// Failures are logged, and a log line that cannot be written does no harm.
 #[test]
 fn explanations_are_given_to_those_who_listen() {
     let explain = |to: &str| {
@@ -82,7 +83,7 @@ fn explanations_are_given_to_those_who_listen() {
     explain("2>&-");
 }
 
-/// The same assertions hold of each header and of both, in any order.
+/// The same assertions hold for each header alone and for both in any order.
 #[test]
 fn the_header_is_that_of_librdmacm() {
     let there = Path::new("/usr/include/rdma/rdma_cma.h").exists();
@@ -138,7 +139,7 @@ fn rows(text: &str) -> Vec<Row> {
         .collect()
 }
 
-/// What the table says of a row, in its columns.
+/// A row of the table, by column.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     name: String,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Addresses that pass from one object to another: fi_endpoint(3), fi_cm(3), fi_getinfo(3), over tcp and shm. */
+/*
+ * Addresses passed from one object to another: fi_endpoint(3), fi_cm(3), fi_getinfo(3), over tcp
+ * and shm.
+ */
 #include "case.h"
 
 static const char *const providers[] = { "tcp", "shm" };
@@ -10,7 +13,7 @@ static int same(const void *a, const void *b, size_t len)
 	return !memcmp(a, b, len < 16 ? len : len == 16 ? 8 : len);
 }
 
-/* An active endpoint takes the place of a passive one: it has its address from then on, and connects from there. */
+/* An active endpoint replaces a passive one: it takes over the address and connects from it. */
 CASE_OURS(a_connection_leaves_from_the_passive_endpoints_address)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
@@ -28,7 +31,7 @@ CASE_OURS(a_connection_leaves_from_the_passive_endpoints_address)
 		CHECK(fi_pep_bind(pep, &server.eq->fid, 0) == 0 && fi_listen(pep) == 0);
 		len = sizeof(name);
 		CHECK(fi_getname(&pep->fid, name, &len) == 0);
-		/* The address is reserved, and used before it is known for what. */
+		/* The passive endpoint reserves the address before the active endpoint exists. */
 		open_domain(&client, &w);
 		CHECK(fi_passive_ep(client.fabric, client.info, &mine, NULL) == 0);
 		CHECK(fi_pep_bind(mine, &client.eq->fid, 0) == 0 && fi_listen(mine) == 0);
@@ -58,7 +61,7 @@ CASE_OURS(a_connection_leaves_from_the_passive_endpoints_address)
 	}
 }
 
-/* Who asked the passive endpoint before it gave its address away hears that nobody is there. */
+/* A client that connected before the passive endpoint gave up its address gets an error. */
 CASE_OURS(what_the_passive_endpoint_was_asked_is_not_left_open)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What an endpoint was not asked to do it does not do: fi_getinfo(3), "CAPABILITIES", fi_tagged(3), fi_msg(3), fi_cm(3). */
+/*
+ * Endpoints refuse calls whose capability was not requested: fi_getinfo(3), "CAPABILITIES",
+ * fi_tagged(3), fi_msg(3), fi_cm(3).
+ */
 #include "case.h"
 #include <netinet/in.h>
 
 static const char *const providers[] = { "tcp", "shm" };
 
-/* An endpoint with exactly those capabilities. */
+/* Opens an endpoint with exactly these capabilities. */
 static void open_exactly(struct side *s, const struct want *w, uint64_t caps)
 {
 	open_domain(s, w);
@@ -39,7 +42,7 @@ CASE_OURS(tagged_calls_need_the_capability)
 		CHECK(fi_trecv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL) == -FI_ENOSYS);
 		CHECK(fi_trecvv(a.ep, &iov, NULL, 1, FI_ADDR_UNSPEC, 1, 0, NULL) == -FI_ENOSYS);
 		CHECK(fi_trecvmsg(a.ep, &msg, 0) == -FI_ENOSYS);
-		/* What was asked for works. */
+		/* The requested capabilities work. */
 		POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		POST(fi_inject(a.ep, "hello", 6, to));
 		done(&b, &a, &contexts[0]);
@@ -89,7 +92,10 @@ CASE_OURS(joining_needs_the_capability)
 	close_side(&s);
 }
 
-/* Two memberships of one endpoint: the group is left with the last one, and what comes, comes once. */
+/*
+ * Two memberships of one endpoint: closing the last one leaves the group, and each message arrives
+ * once.
+ */
 CASE_OURS(memberships_are_counted)
 {
 	static const struct want w = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Attributes of domains and endpoints in what fi_getinfo finds (fi_domain(3), fi_endpoint(3)). */
+/* Domain and endpoint attributes in the results of fi_getinfo (fi_domain(3), fi_endpoint(3)). */
 #include "case.h"
 
-/* What the hints find, or null. */
+/* The results for the hints, or null. */
 static struct fi_info *found_by(uint32_t version, struct fi_info *hints)
 {
 	struct fi_info *list = NULL;
@@ -12,7 +12,7 @@ static struct fi_info *found_by(uint32_t version, struct fi_info *hints)
 	return ret ? NULL : list;
 }
 
-/* The capabilities of all domains that are found: those that any has, and those that every one has. */
+/* The capabilities of the domains in the results: those that any has, and those that all have. */
 static void domain_caps(uint64_t asked, uint64_t *any, uint64_t *every)
 {
 	struct fi_info *hints = hints_for(&RDM), *list, *i;
@@ -80,7 +80,7 @@ CASE(domain_mode_is_within_what_is_granted)
 	size_t m;
 
 	for (m = 0; m < ARRAY(modes); m++) {
-		/* The domain's field is 0: it takes over what info says. */
+		/* The domain's field is 0: the mode of the info applies. */
 		hints->mode = modes[m];
 		hints->domain_attr->mode = 0;
 		list = found_by(API, hints);
@@ -125,7 +125,7 @@ CASE(ep_contexts_take_over_what_info_has)
 	fi_freeinfo(hints);
 }
 
-/* How wide the field of a tag format is that begins at a bit, downwards. */
+/* Width of the tag format field whose highest bit is `bit`. */
 static int field_width(uint64_t format, int bit)
 {
 	int width = 1;
@@ -137,7 +137,7 @@ static int field_width(uint64_t format, int bit)
 
 CASE_OURS(tag_fields_are_as_wide_as_asked)
 {
-	/* Two fields of eight bits above one of sixteen. */
+	/* Two 8-bit fields above a 16-bit field. */
 	static const uint64_t asked = 0xff00ffff;
 	struct fi_info *hints = hints_for(&RDM), *list, *i;
 

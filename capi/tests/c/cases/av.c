@@ -19,7 +19,7 @@ CASE(av_open_rules)
 	CHECK(attr.type == FI_AV_TABLE || attr.type == FI_AV_MAP);
 	CHECK(av->fid.context == &attr && av->fid.fclass == FI_CLASS_AV);
 	CHECK(fi_close(&av->fid) == 0);
-	/* The count is a hint: more fits. */
+	/* The count is a hint: more addresses fit. */
 	attr = (struct fi_av_attr) { .type = FI_AV_TABLE, .count = 1, .ep_per_node = 1 };
 	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0);
 	for (i = 0; i < 100; i++) {
@@ -111,7 +111,7 @@ CASE(av_table_index_order)
 	}
 	CHECK(fi_av_insert(s.av, addrs, 3, handles, 0, NULL) == 3);
 	CHECK(handles[0] == 0 && handles[1] == 1 && handles[2] == 2);
-	/* The handles need not be told. */
+	/* The handles may be omitted. */
 	CHECK(fi_av_insert(s.av, addrs[3], 1, NULL, FI_MORE, NULL) == 1);
 	CHECK(fi_av_insert(s.av, addrs[4], 1, &one, 0, NULL) == 1 && one == 4);
 	close_side(&s);
@@ -201,7 +201,7 @@ CASE(av_remove_rules)
 	CHECK(fi_av_remove(s.av, &handle, 1, 1ULL << 62) == -FI_EINVAL);
 	CHECK(fi_av_remove(s.av, &handle, 1, 0) == 0);
 	CHECK(fi_av_lookup(s.av, handle, back, &len) == -FI_EINVAL);
-	/* One that is unknown does not keep the others. */
+	/* An unknown handle does not keep the others from being removed. */
 	three[0] = insert(&s, addr);
 	three[1] = unknown;
 	addr[7] = 2;
@@ -262,7 +262,7 @@ CASE(av_insertsvc_resolves)
 	CHECK(back[0] == 2 && back[2] == 4711 >> 8 && back[3] == (4711 & 255) && back[4] == 127 && back[7] == 1);
 	CHECK(fi_av_insertsvc(s.av, "localhost", "80", &handle, 0, NULL) == 1);
 	CHECK(fi_av_insertsvc(s.av, "127.0.0.1", "no-such-service", &handle, 0, NULL) != 1);
-	/* A service by its name, where the system knows it. */
+	/* A service by name, if the system knows it. */
 	if (getservbyname("http", "tcp")) {
 		CHECK(fi_av_insertsvc(s.av, "127.0.0.1", "http", &handle, 0, NULL) == 1);
 		len = sizeof(back);
@@ -281,7 +281,7 @@ CASE_OURS(av_insertsvc_failures_reported)
 	size_t i;
 
 	open_domain(&s, &RDM);
-	/* Within a host services are no numbers. */
+	/* shm services are not numbers. */
 	for (i = within_host(&RDM) ? 2 : 0; i < ARRAY(bad); i++) {
 		fi_addr_t handle = 7;
 		int error = -1, ret;
@@ -330,7 +330,7 @@ CASE_OURS(av_insertsym_names)
 	fi_addr_t handles[2];
 
 	open_domain(&s, &RDM);
-	/* A name without a number cannot count up; alone it may stand. */
+	/* A name without a number cannot be incremented; a single one is valid. */
 	CHECK(fi_av_insertsym(s.av, "localhost", 2, "5000", 1, handles, 0, NULL) == -FI_EINVAL);
 	CHECK(fi_av_insertsym(s.av, "localhost", 1, "5000", 2, handles, 0, NULL) == 2 && handles[0] != handles[1]);
 	close_side(&s);
@@ -343,7 +343,7 @@ CASE(av_shared_after_enable)
 	char in[8];
 
 	meet(&p, &RDM);
-	/* A second endpoint on the same vector uses the same handles. */
+	/* A second endpoint on the same address vector uses the same handles. */
 	CHECK(fi_endpoint(p.a.domain, p.a.info, &other, NULL) == 0);
 	CHECK(fi_ep_bind(other, &p.a.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
 	CHECK(fi_ep_bind(other, &p.a.av->fid, 0) == 0 && fi_enable(other) == 0);

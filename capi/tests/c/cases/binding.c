@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Event queues: of a domain and of an endpoint, and one in place of another (fi_domain(3), fi_endpoint(3)). */
+/* Event queues of a domain and of an endpoint, and replacing one (fi_domain(3), fi_endpoint(3)). */
 #include "door.h"
 
 static const struct want GROUP = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST };
 
-/* An endpoint that has everything but an event queue. */
+/* An endpoint without an event queue. */
 static void open_without_eq(struct side *s)
 {
 	CHECK(fi_endpoint(s->domain, s->info, &s->ep, s) == 0);
@@ -15,7 +15,7 @@ static void close_all(struct side *s)
 {
 	CHECK(fi_close(&s->ep->fid) == 0);
 	s->ep = NULL;
-	/* Bound to its domain, a queue is closed after it. */
+	/* A queue bound to a domain must be closed after it. */
 	CHECK(fi_close(&s->eq->fid) == -FI_EBUSY);
 	CHECK(fi_close(&s->av->fid) == 0 && fi_close(&s->cq->fid) == 0 && fi_close(&s->domain->fid) == 0);
 	CHECK(fi_close(&s->eq->fid) == 0 && fi_close(&s->fabric->fid) == 0);
@@ -84,7 +84,7 @@ CASE_OURS(domain_eq_is_second_to_the_endpoint_s)
 	a.eq = of_domain;
 	CHECK(fi_eq_read(a.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
 	CHECK(fi_close(&a.ep->fid) == 0);
-	/* It was never another's. */
+	/* No domain or endpoint holds it any more. */
 	CHECK(fi_close(&own->fid) == 0);
 	CHECK(fi_endpoint(a.domain, a.info, &a.ep, &a) == 0);
 	close_all(&a);
@@ -132,7 +132,7 @@ CASE_OURS(replaced_eq_hands_its_events_over)
 	refuse(&d, &a);
 	while (fi_eq_read(a.eq, &number, &event, sizeof(event), FI_PEEK) == -FI_EAGAIN && seconds() < end)
 		fi_eq_read(d.s.eq, &number, NULL, 0, FI_PEEK);
-	/* And afterwards, with an event that nobody has read. */
+	/* And afterwards, with an unread event. */
 	CHECK(fi_eq_open(a.fabric, NULL, &first, NULL) == 0);
 	CHECK(fi_ep_bind(a.ep, &first->fid, 0) == 0);
 	CHECK(fi_eq_read(a.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
@@ -144,7 +144,7 @@ CASE_OURS(replaced_eq_hands_its_events_over)
 	close_door(&d);
 }
 
-/* The queue that takes another's place moves the endpoint on as that did. */
+/* The queue that replaces another makes the endpoint's progress from then on. */
 CASE_OURS(replaced_eq_leaves_progress_to_the_next)
 {
 	struct fid_eq *next_eq;
@@ -167,7 +167,7 @@ CASE_OURS(replaced_eq_leaves_progress_to_the_next)
 	part(&p);
 }
 
-/* An alias may go before the endpoint: events never name it. */
+/* An alias may be closed before the endpoint: events never name it. */
 CASE_OURS(events_name_the_endpoint_and_not_its_alias)
 {
 	struct fid_ep *alias;

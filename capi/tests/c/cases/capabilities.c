@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What fi_getinfo(3) reports, used: capabilities, modes and limits of endpoints. */
+/* Uses the capabilities, modes and limits of endpoints that fi_getinfo(3) reports. */
 #include "case.h"
 #include <sys/wait.h>
 
@@ -13,7 +13,7 @@ CASE_OURS(caps_one_direction_works)
 	char in[8];
 	fi_addr_t to_b;
 
-	/* Each needs the queue of its own direction only. */
+	/* Each needs only the queue of its own direction. */
 	open_domain(&a, &sender);
 	CHECK(fi_endpoint(a.domain, a.info, &ep, NULL) == 0);
 	CHECK(fi_ep_bind(ep, &a.cq->fid, FI_TRANSMIT) == 0 && fi_ep_bind(ep, &a.av->fid, 0) == 0 && fi_enable(ep) == 0);
@@ -41,7 +41,7 @@ CASE_OURS(caps_one_direction_works)
 	close_side(&b);
 }
 
-/* The calls of both tables: what each sends arrives, with its data and its tag. */
+/* Each message and tagged call: the payload arrives, with its data and tag. */
 CASE(every_message_call)
 {
 	char out[] = "abcdef", in[8];
@@ -92,7 +92,7 @@ CASE(every_message_call)
 	part(&p);
 }
 
-/* FI_MSG alone is asked for; what the result shows besides may be used. */
+/* Only FI_MSG is requested; further capabilities in the result may be used. */
 CASE(caps_extra_may_be_used)
 {
 	static char buf[1 << 16];
@@ -149,7 +149,7 @@ CASE(caps_local_comm_between_processes)
 	close_side(&s);
 }
 
-/* Messages without tags; caps_directed_recv_matches has those with tags. */
+/* Untagged messages; caps_directed_recv_matches has the tagged ones. */
 CASE(caps_directed_recv_of_messages)
 {
 	struct want w = { .caps = FI_DIRECTED_RECV | FI_SOURCE };
@@ -172,7 +172,7 @@ CASE(caps_directed_recv_of_messages)
 	CHECK(in[0][0] == 'c' && in[1][0] == 'a');
 	part(&p);
 	close_side(&c);
-	/* Without the capability the address does not count. */
+	/* Without the capability, the address is ignored. */
 	meet(&p, &ONLY_MSG);
 	POST(fi_recv(p.b.ep, in[0], 64, NULL, 77, &contexts[0]));
 	POST(fi_send(p.a.ep, "A", 2, NULL, p.to_b, &contexts[2]));
@@ -181,7 +181,9 @@ CASE(caps_directed_recv_of_messages)
 	part(&p);
 }
 
-/* A receiver that lags behind loses nothing: messages come whole and in order, and the sender is told to wait. */
+/*
+ * A slow receiver loses nothing: messages arrive whole and in order, and the sender gets FI_EAGAIN.
+ */
 CASE(reliable_types_control_the_flow)
 {
 	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG };
@@ -235,7 +237,7 @@ CASE(context_memory_rules)
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &two));
 	done(&p.a, &p.b, &two);
 	done(&p.b, &p.a, &small.context);
-	/* It may be used again; the library does not write to one that is back. */
+	/* A context may be used again; the library does not write to a returned one. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &small.context));
 	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &small.context);
@@ -267,7 +269,7 @@ CASE(context_memory_rules)
 	part(&p);
 }
 
-/* A message that cannot leave before there is a receive for it: the vector may be overwritten all the same. */
+/* A message that is sent only once a receive is posted: its vector may be overwritten earlier. */
 CASE(vectors_of_long_messages_are_copied)
 {
 	static char out[2][300000], in[600000];
@@ -291,7 +293,7 @@ CASE(vectors_of_long_messages_are_copied)
 	part(&p);
 }
 
-/* As many buffers as rx_attr says. */
+/* As many buffers as rx_attr allows. */
 CASE(receive_vectors_up_to_the_limit)
 {
 	char out[64] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", in[64];
@@ -310,7 +312,7 @@ CASE(receive_vectors_up_to_the_limit)
 	part(&p);
 }
 
-/* Each side of a group needs the queue of its own direction only, and can do nothing else. */
+/* Each side of a group needs only the queue of its own direction, and can do nothing else. */
 CASE_OURS(multicast_in_one_direction)
 {
 	struct want out = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST | FI_SEND };
@@ -346,7 +348,7 @@ CASE_OURS(multicast_in_one_direction)
 	close_side(&b);
 }
 
-/* What was not asked for is off. */
+/* Calls fail without their capability. */
 CASE_OURS(calls_need_their_capability)
 {
 	struct want datagrams = { .type = FI_EP_DGRAM };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Cases: each is a function that tests statements of the manual through the public calls, and runs in a process of its
- * own. `program --list` prints the names with how they may run, `program NAME` runs one.
+ * Cases: each is a function that tests statements of the manual through the public calls, in its
+ * own process. `program --list` prints the names with their kind, `program NAME` runs one.
  *   CASE(name)          tests the manual: it holds for any library
  *   CASE_OURS(name)     tests what the manual leaves open, or what other libraries do differently
  *   HELPER(name)        tests nothing: cases start it as a process of its own
@@ -28,7 +28,7 @@
 #include <time.h>
 #include "../check.h"
 
-/* What both these headers and the library know. */
+/* The lower of the versions of these headers and of the library. */
 #define HEADERS	FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)
 #define API	(fi_version() < HEADERS ? fi_version() : HEADERS)
 #define ARRAY(a)	(sizeof(a) / sizeof(*(a)))
@@ -53,7 +53,7 @@ static int test_case_count;
 #define CASE_OURS(case_name)	CASE_KIND(case_name, "ours")
 #define HELPER(case_name)	CASE_KIND(case_name, "helper")
 
-/* What a case needs is not there: it says so and counts as not run. */
+/* Something that a case needs is missing: prints it and counts as not run. */
 #define SKIP(why) do { printf("skipped: %s\n", why); exit(77); } while (0)
 
 int main(int argc, char **argv)
@@ -77,7 +77,7 @@ static inline double seconds(void)
 	return (double) now.tv_sec + (double) now.tv_nsec / 1e9;
 }
 
-/* What an endpoint is to be. */
+/* Attributes of the endpoint to open. */
 struct want {
 	enum fi_ep_type type;		/* 0: RDM */
 	uint64_t caps;			/* besides FI_MSG */
@@ -86,7 +86,7 @@ struct want {
 	enum fi_cq_format format;	/* 0: TAGGED */
 	enum fi_progress progress;
 	enum fi_threading threading;
-	uint32_t api;			/* 0: that of the headers */
+	uint32_t api;			/* 0: API */
 	size_t tx_size, rx_size;
 	uint64_t tx_flags, rx_flags;
 	const char *provider;
@@ -106,7 +106,7 @@ struct side {
 	size_t len;
 };
 
-/* Every side that is open: all are driven while one waits, for with manual progress a peer answers only then. */
+/* All open sides. Waiting on one drives all: with manual progress a peer answers only then. */
 static struct side *sides[16];
 
 static inline void drive(void)
@@ -123,7 +123,7 @@ static inline int is_msg(const struct want *w)
 	return w->type == FI_EP_MSG;
 }
 
-/* The provider that cases of messages run over if they name none: OFI_TEST_PROVIDER, or tcp. */
+/* The provider of cases that name none: udp for datagrams, else OFI_TEST_PROVIDER, or tcp. */
 static inline const char *provider_of(const struct want *w)
 {
 	const char *over = getenv("OFI_TEST_PROVIDER");
@@ -146,7 +146,7 @@ static inline struct fi_info *hints_for(const struct want *w)
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->addr_format = within_host(w) ? FI_ADDR_STR : FI_SOCKADDR_IN;
 	hints->fabric_attr->prov_name = strdup(provider_of(w));
-	/* Before 1.5 a mode was one of two, or left open. */
+	/* Before 1.5, mr_mode was one of two values or unspecified. */
 	hints->domain_attr->mr_mode = w->api && w->api < FI_VERSION(1, 5) ? 0 : ~3;
 	hints->domain_attr->threading = w->threading;
 	hints->domain_attr->control_progress = w->progress;
@@ -247,7 +247,7 @@ static inline void close_side(struct side *s)
 	fi_freeinfo(s->info);
 }
 
-/* Two endpoints of this process that know each other. */
+/* Two endpoints of this process that have each other's addresses. */
 struct pair {
 	struct side a, b;
 	fi_addr_t to_a, to_b;
@@ -306,7 +306,10 @@ static inline void part(struct pair *p)
 	close_side(&p->b);
 }
 
-/* The next completion: 1, or 0 for an error in `err`; -1 if there is none within `wait` seconds. `other` progresses. */
+/*
+ * Reads the next completion: 1, 0 for an error in `err`, -1 for none within `wait` seconds. `other`
+ * makes progress.
+ */
 static inline int next(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err, double wait)
 {
@@ -331,7 +334,7 @@ static inline int next(struct side *s, struct side *other, struct fi_cq_tagged_e
 	return -1;
 }
 
-/* The next completion, which must be a success with that context. */
+/* The next completion, which must be a success with this context. */
 static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other, void *context)
 {
 	struct fi_cq_tagged_entry entry;
@@ -346,7 +349,7 @@ static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other,
 	return entry;
 }
 
-/* The next completion, which must be an error with that number. */
+/* The next completion, which must be an error with this number. */
 static inline struct fi_cq_err_entry failed(struct side *s, struct side *other, int number)
 {
 	struct fi_cq_tagged_entry entry;
@@ -359,7 +362,7 @@ static inline struct fi_cq_err_entry failed(struct side *s, struct side *other, 
 	return err;
 }
 
-/* Nothing completes for a while. */
+/* Checks that nothing completes for a while. */
 static inline void quiet(struct side *s, struct side *other)
 {
 	struct fi_cq_tagged_entry entry;
@@ -368,7 +371,7 @@ static inline void quiet(struct side *s, struct side *other)
 	CHECK(next(s, other, &entry, &err, 0.05) == -1);
 }
 
-/* Until it is taken. */
+/* Repeats the call while it returns -FI_EAGAIN. */
 #define POST(call) \
 	do { \
 		double end_ = seconds() + 10; \
@@ -382,7 +385,7 @@ static inline void quiet(struct side *s, struct side *other)
 
 static const struct want RDM = { .caps = FI_TAGGED };
 
-/* Several sides that live in one process and one thread need no memory for contexts, but may be asked for it. */
+/* Contexts for the operations of all sides, in case a library requires FI_CONTEXT2. */
 static struct fi_context2 contexts[16];
 
 #endif

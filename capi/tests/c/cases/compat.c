@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How programs that were written for earlier releases are served. */
+/* Compatibility with programs written for earlier releases. */
 #include "getinfo.h"
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_collective.h>
@@ -24,7 +24,7 @@ CASE(compat_old_mode_bits_harmless)
 	hints->mode = ~0ULL;
 	CHECK(all > 0 && matches(hints) == all);
 	fi_freeinfo(hints);
-	/* None of them comes back. */
+	/* None of them is in the results. */
 	hints = of("tcp", FI_EP_RDM);
 	hints->mode = old;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -45,7 +45,7 @@ CASE(compat_removed_values_nomatch)
 	WITH(of("tcp", FI_EP_RDM), h->caps = FI_MSG | 1ULL << 48, 0);
 }
 
-/* These levels are deprecated, and stricter for the caller than what the library needs. */
+/* These levels are deprecated, and stricter for the caller than the library needs. */
 CASE_OURS(compat_thread_levels_served)
 {
 	static const int levels[] = { 2, 5 };
@@ -81,15 +81,15 @@ CASE_OURS(compat_obsolete_attrs_nomatch)
 
 	hints->rx_attr->total_buffered_recv = 64 << 10;
 	CHECK(ask(FI_VERSION(2, 0), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
-	/* A caller of 1.x gets what the credit of a link gives it anyway. */
+	/* Callers of 1.x get the size that the credits of a link provide anyway. */
 	CHECK(ask(FI_VERSION(1, 18), NULL, NULL, 0, hints, &list) == 0);
 	CHECK(list->rx_attr->total_buffered_recv == 64 << 10);
 	fi_freeinfo(list);
-	/* The credit beyond that depends on how many links there are. */
+	/* Credits beyond that depend on the number of links. */
 	hints->rx_attr->total_buffered_recv = (64 << 10) + 1;
 	CHECK(ask(FI_VERSION(1, 18), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
 	hints->rx_attr->total_buffered_recv = 0;
-	/* Completions in the order of posting are nowhere promised. */
+	/* Completions in posting order are not supported. */
 	hints->tx_attr->comp_order = 1;
 	CHECK(ask(FI_VERSION(1, 18), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
 	CHECK(ask(FI_VERSION(2, 0), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
@@ -111,7 +111,7 @@ CASE(compat_control_progress_ignored)
 	hints->domain_attr->control_progress = 99;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	fi_freeinfo(list);
-	/* The other field counts. */
+	/* Only data_progress matters. */
 	hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
 	hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0 && list->domain_attr->data_progress == FI_PROGRESS_AUTO);
@@ -123,7 +123,7 @@ CASE(compat_control_progress_ignored)
 
 CASE_OURS(compat_newer_names_compile)
 {
-	/* Everything that releases up to 2.5 brought has a name in the headers, which compiles and links. */
+	/* The headers have all names of releases up to 2.5, which compile and link. */
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 5))
 	static const uint64_t bits[] = {
 		FI_MATCH_COMPLETE, FI_COLLECTIVE, FI_HMEM, FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW,
@@ -153,7 +153,7 @@ CASE_OURS(compat_newer_names_compile)
 		CHECK(numbers[n] > 0);
 	for (n = 0; n < ARRAY(calls); n++)
 		CHECK(calls[n]);
-	/* Asked for, they answer. */
+	/* fi_getinfo knows the newer fields. */
 	hints->domain_attr->max_group_id = 7;
 	CHECK(matches(hints) == 0);
 	hints->domain_attr->max_group_id = 0;
@@ -194,7 +194,7 @@ static void *sender(void *arg)
 	return NULL;
 }
 
-/* They are deprecated for compilers only. */
+/* Deprecated only as a compiler attribute. */
 CASE_OURS(sets_on_every_provider)
 {
 	struct fi_cq_tagged_entry entry;
@@ -263,11 +263,11 @@ CASE_OURS(compat_av_types)
 	struct side s;
 
 	open_domain(&s, &RDM);
-	/* Handles of a map are indices, as those of a table. */
+	/* The handles of a map are indices, like those of a table. */
 	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0);
 	CHECK(fi_av_insert(av, addrs, 2, handles, 0, NULL) == 2 && handles[0] == 0 && handles[1] == 1);
 	CHECK(fi_close(&av->fid) == 0);
-	/* A type that is left open becomes the domain's, or that of a table. */
+	/* An unspecified type becomes the domain's, or FI_AV_TABLE. */
 	attr.type = FI_AV_UNSPEC;
 	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0 && attr.type == FI_AV_TABLE && fi_close(&av->fid) == 0);
 	s.info->domain_attr->av_type = FI_AV_MAP;
@@ -278,7 +278,7 @@ CASE_OURS(compat_av_types)
 	close_side(&s);
 }
 
-/* A peek tells of a message and leaves the buffer alone. */
+/* A peek reports a message and leaves the buffer unchanged. */
 CASE(compat_peek_has_no_payload)
 {
 	struct fi_msg_tagged msg = { .addr = FI_ADDR_UNSPEC, .tag = 5, .iov_count = 1, .context = &contexts[0] };

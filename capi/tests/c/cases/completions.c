@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Which operations report a completion, and buffers of several messages (fi_endpoint(3), fi_msg(3)). */
+/* Which operations report a completion, and multi-receive buffers (fi_endpoint(3), fi_msg(3)). */
 #include "case.h"
 
 static const struct want MULTI = { .caps = FI_TAGGED | FI_MULTI_RECV };
@@ -23,7 +23,7 @@ CASE(cq_multi_recv_entries)
 	size_t least = 256, at = 0, i;
 	int released = 0, got = 0;
 
-	/* The layout with a receive address, and no tag behind it. */
+	/* The entry format with the buffer address but without the tag. */
 	w.format = FI_CQ_FORMAT_DATA;
 	meet(&p, &w);
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
@@ -43,16 +43,16 @@ CASE(cq_multi_recv_entries)
 		}
 		CHECK(got <= 256);
 	}
-	/* It is given back once less than the minimum is free. */
+	/* It is released once less than the minimum is free. */
 	CHECK(sizeof(buf) - at < least);
-	/* It is the program's again: what comes now does not go there. */
+	/* The program owns it again: later messages do not go there. */
 	memset(buf, 0, sizeof(buf));
 	POST(fi_send(p.a.ep, "0123456789abcdef", 16, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	quiet(&p.b, &p.a);
 	for (i = 0; i < sizeof(buf); i++)
 		CHECK(buf[i] == 0);
-	/* A buffer for one message is never given back this way. */
+	/* A buffer for one message is never released this way. */
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	CHECK(!(done(&p.b, &p.a, &contexts[2]).flags & FI_MULTI_RECV));
 	part(&p);
@@ -69,7 +69,7 @@ CASE(ep_min_multi_recv)
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
 	CHECK(fi_getopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &found, &len) == 0);
 	CHECK(found == 100 && len == sizeof(found));
-	/* After a message 156 bytes are free, which suffices as long as the minimum is 100. */
+	/* After a message 156 bytes are free, enough for a minimum of 100. */
 	post_multi(&p.b, buf, sizeof(buf), &contexts[0]);
 	POST(fi_send(p.a.ep, out, sizeof(out), NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
@@ -81,7 +81,7 @@ CASE(ep_min_multi_recv)
 	done(&p.a, &p.b, &contexts[1]);
 	if (!(entry.flags & FI_MULTI_RECV))
 		CHECK(done(&p.b, &p.a, &contexts[0]).flags & FI_MULTI_RECV);
-	/* For a buffer that is posted after the change they are too few. */
+	/* Too few for a buffer posted after the change. */
 	least = 200;
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
 	post_multi(&p.b, buf, sizeof(buf), &contexts[2]);
@@ -92,7 +92,9 @@ CASE(ep_min_multi_recv)
 	part(&p);
 }
 
-/* The manual leaves open what a change of the minimum means for buffers that are posted already: nothing, here. */
+/*
+ * The manual leaves open whether a new minimum applies to buffers already posted: here it does not.
+ */
 CASE_OURS(ep_min_multi_recv_of_posted_buffers)
 {
 	static char buf[256], out[100];
@@ -120,7 +122,7 @@ CASE_OURS(multi_recv_packs_messages)
 
 	meet(&p, &MULTI);
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
-	/* Messages that came before the buffer go into it too, in order, one behind the other. */
+	/* Messages that arrived before the buffer go into it too, in order and packed. */
 	for (i = 0; i < 3; i++) {
 		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[1]));
 		done(&p.a, &p.b, &contexts[1]);
@@ -132,7 +134,7 @@ CASE_OURS(multi_recv_packs_messages)
 		CHECK(entry.len == (size_t) i + 1 && entry.flags == (FI_MSG | FI_RECV));
 		CHECK((char *) entry.buf == buf + (i * (i + 1)) / 2);
 	}
-	/* One that does not fit behind them ends the buffer and goes into the next. */
+	/* A message that does not fit into the rest releases the buffer and goes into the next. */
 	post_multi(&p.b, big, sizeof(big), &contexts[2]);
 	POST(fi_send(p.a.ep, big, 600, NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
@@ -144,7 +146,7 @@ CASE_OURS(multi_recv_packs_messages)
 	entry = done(&p.b, &p.a, &contexts[2]);
 	CHECK(entry.len == 800 && entry.buf == big);
 	done(&p.a, &p.b, &contexts[1]);
-	/* A buffer that is cancelled is reported as such, and as released. */
+	/* A cancelled buffer is reported as cancelled and released. */
 	post_multi(&p.b, buf, sizeof(buf), &contexts[3]);
 	CHECK(fi_cancel(&p.b.ep->fid, &contexts[2]) == 0);
 	CHECK(failed(&p.b, &p.a, FI_ECANCELED).flags & FI_MULTI_RECV);
@@ -222,10 +224,10 @@ CASE(ep_selective_completion)
 	msg.addr = p.to_b;
 	for (i = 0; i < 4; i++)
 		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	/* Neither side asks for it. */
+	/* Neither side requests a completion. */
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	POST(fi_sendmsg(p.a.ep, &msg, 0));
-	/* FI_INJECT changes nothing of that. */
+	/* FI_INJECT does not change that. */
 	POST(fi_sendmsg(p.a.ep, &msg, FI_INJECT));
 	quiet(&p.a, &p.b);
 	quiet(&p.b, &p.a);
@@ -233,7 +235,7 @@ CASE(ep_selective_completion)
 	done(&p.a, &p.b, &contexts[1]);
 	quiet(&p.b, &p.a);
 	part(&p);
-	/* The default of calls without flags is that of the endpoint. */
+	/* Calls without flags use the endpoint's default flags. */
 	w.tx_flags = w.rx_flags = FI_COMPLETION;
 	meet(&p, &w);
 	msg.addr = p.to_b;
@@ -258,7 +260,7 @@ CASE(ep_selective_receives)
 	struct pair p;
 
 	meet(&p, &w);
-	/* The flags of the call count, whatever the default says. */
+	/* The flags of the call override the default. */
 	POST(fi_recvmsg(p.b.ep, &msg, 0));
 	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	POST(fi_trecvmsg(p.b.ep, &tagged, 0));
@@ -273,7 +275,7 @@ CASE(ep_selective_receives)
 	part(&p);
 }
 
-/* A queue of one entry that the program never reads does not stop sends that report nothing. */
+/* A full queue of one entry does not block sends with suppressed completions. */
 CASE(suppressed_completions_take_no_room)
 {
 	struct want w = { .caps = FI_TAGGED, .bind = FI_SELECTIVE_COMPLETION };
@@ -345,7 +347,7 @@ static ssize_t receive_by(struct pair *p, int how, int is_tagged, void *context)
 	}
 }
 
-/* Sixteen kinds of send and eight of receive, each kind once at least. */
+/* 16 send calls and 8 receive calls, each at least once. */
 CASE(every_call_but_inject_completes)
 {
 	struct pair p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Connections: connecting, accepting, shutting down, names (fi_cm(3)). */
+/* Connections: connect, accept, shut down, names (fi_cm(3)). */
 #include "door.h"
 #include <netinet/in.h>
 #include <signal.h>
@@ -15,7 +15,7 @@ CASE(cm_connect_only_once)
 	meet(&p, &MSG);
 	CHECK(fi_getpeer(p.a.ep, name, &len) == 0);
 	CHECK(fi_connect(p.a.ep, name, NULL, 0) < 0);
-	/* The connection is as it was. */
+	/* The connection still works. */
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, 0, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, 0, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
@@ -75,7 +75,7 @@ CASE_OURS(cm_too_much_user_data)
 	CHECK(fi_connect(a.ep, d.name, data, 256) == 0);
 	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) == 16 + 256 && number == FI_CONNREQ);
 	CHECK(!memcmp(event.data, data, 256));
-	/* What is too much for a rejection is cut; an error never brings more than max_err_data. */
+	/* Excess rejection data is cut off; an error never carries more than max_err_data. */
 	CHECK(fi_reject(d.pep, event.cm.info->handle, data, 300) == 0);
 	fi_freeinfo(event.cm.info);
 	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) == -FI_EAVAIL);
@@ -145,7 +145,7 @@ CASE(cm_shutdown_seen_by_peer)
 	}
 }
 
-/* Both sides hear of it if both shut down, whether at once or one after the other. */
+/* Both sides get the event if both shut down, whether at the same time or one after the other. */
 CASE(cm_shutdown_seen_by_both)
 {
 	struct pair p;
@@ -168,7 +168,7 @@ CASE(cm_shutdown_seen_by_both)
 	}
 }
 
-/* The next entry is a cancellation, and it is there already. */
+/* The next entry is a cancellation, already in the queue. */
 static void cancelled(struct side *s, void *context)
 {
 	struct fi_cq_tagged_entry entry;
@@ -187,7 +187,7 @@ CASE_OURS(cm_shutdown_rules)
 
 	meet(&p, &MSG);
 	CHECK(fi_shutdown(p.a.ep, 1) == -FI_EINVAL);
-	/* An entry that is there and has not been read. */
+	/* An unread entry in the queue. */
 	POST(fi_recv(p.a.ep, in[0], 8, NULL, 0, &contexts[2]));
 	POST(fi_send(p.b.ep, "x", 1, NULL, 0, &contexts[3]));
 	done(&p.b, &p.a, &contexts[3]);
@@ -197,7 +197,7 @@ CASE_OURS(cm_shutdown_rules)
 		POST(fi_recv(p.a.ep, in[1 + i], 8, NULL, 0, &contexts[i]));
 	CHECK(fi_shutdown(p.a.ep, 0) == 0);
 	CHECK(fi_cq_read(p.a.cq, &entry, 1) == 1 && entry.op_context == &contexts[2]);
-	/* What was cancelled is in the queue when the call returns, and nothing comes after it. */
+	/* The cancellations are in the queue when the call returns, and nothing follows. */
 	for (i = 0; i < 2; i++)
 		cancelled(&p.a, &contexts[i]);
 	quiet(&p.a, &p.b);
@@ -213,7 +213,10 @@ CASE_OURS(cm_shutdown_is_the_last_word)
 	struct pair p;
 	int i;
 
-	/* One is announced and has no receive, one waits to be matched, one for the peer to have it. */
+	/*
+	 * The first has sent its RTS and has no receive, the second waits for a match, the third
+	 * for the peer to have it.
+	 */
 	meet(&p, &MSG);
 	POST(fi_send(p.a.ep, big, sizeof(big), NULL, 0, &contexts[0]));
 	msg.context = &contexts[1];
@@ -230,7 +233,7 @@ CASE_OURS(cm_shutdown_is_the_last_word)
 
 static char big[32 << 20], in[32 << 20];
 
-/* A connection on which a message is partly under way. */
+/* A connection with a partly sent message. */
 static void send_in_part(struct pair *p)
 {
 	double end;
@@ -247,7 +250,7 @@ static void send_in_part(struct pair *p)
 	CHECK(in[0] == 'b' && in[sizeof(in) - 1] == 0);
 }
 
-/* A send whose bytes are partly under way cannot be taken back: it ends once, with the connection. */
+/* A partly sent message cannot be cancelled: it completes once, with the connection's error. */
 CASE_OURS(cm_shutdown_with_bytes_under_way)
 {
 	struct pair p;
@@ -255,7 +258,7 @@ CASE_OURS(cm_shutdown_with_bytes_under_way)
 	send_in_part(&p);
 	CHECK(fi_shutdown(p.a.ep, 0) == 0);
 	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
-	/* The buffer is the program's again. */
+	/* The program owns the buffer again. */
 	memset(big, 'x', sizeof(big));
 	CHECK(failed(&p.b, &p.a, FI_ECONNRESET).op_context == &contexts[1]);
 	CHECK(!memchr(in, 'x', sizeof(in)));
@@ -264,7 +267,7 @@ CASE_OURS(cm_shutdown_with_bytes_under_way)
 	part(&p);
 }
 
-/* Cancelled or dropped: in either case there is nothing to come. */
+/* Whether cancelled or dropped, no completion follows. */
 CASE_OURS(cm_shutdown_leaves_nothing_to_come)
 {
 	struct fi_cq_tagged_entry entry;
@@ -292,16 +295,16 @@ CASE_OURS(msg_peer_death_disables)
 	CHECK(fi_close(&p.b.ep->fid) == 0);
 	p.b.ep = NULL;
 	CHECK(event_of(&p.a, &p.b, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
-	/* What was pending is over, and nothing new is taken. */
+	/* Pending operations fail, and new ones are refused. */
 	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
 	CHECK(fi_send(p.a.ep, "x", 1, NULL, 0, &contexts[1]) == -FI_ENOTCONN);
 	CHECK(fi_recv(p.a.ep, in, 8, NULL, 0, &contexts[0]) == -FI_ENOTCONN);
-	/* It stays so. */
+	/* It cannot be enabled again. */
 	CHECK(fi_enable(p.a.ep) == -FI_EOPBADSTATE);
 	part(&p);
 }
 
-/* The same if the peer does not say good-bye. */
+/* The same if the peer is killed. */
 CASE_OURS(msg_killed_peer_disables)
 {
 	struct event event;
@@ -316,7 +319,7 @@ CASE_OURS(msg_killed_peer_disables)
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		/* Not for ever, whatever becomes of the parent. */
+		/* Ends the child even if the parent dies. */
 		alarm(30);
 		listen_at(&d);
 		CHECK(write(ends[1], d.name, sizeof(d.name)) == (ssize_t) sizeof(d.name));
@@ -375,10 +378,10 @@ CASE_OURS(cm_setname_rules)
 
 	open_domain(&s, &MSG);
 	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
-	/* Without a port one is assigned. */
+	/* Without a port, one is assigned. */
 	CHECK(fi_setname(&pep->fid, s.info->src_addr, s.info->src_addrlen) == 0);
 	CHECK(fi_setname(&pep->fid, "bad", 3) == -FI_EINVAL);
-	/* An address that was given is told before it is in use. */
+	/* fi_getname returns the address even before it is in use. */
 	CHECK(fi_getname(&pep->fid, name, &len) == 0 && (name[2] || name[3]));
 	len = sizeof(name);
 	CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0 && fi_listen(pep) == 0);
@@ -389,7 +392,7 @@ CASE_OURS(cm_setname_rules)
 	close_side(&s);
 }
 
-/* A passive endpoint that listens and lets so many requests wait. */
+/* A listening passive endpoint with this backlog, set before or after fi_listen. */
 static void listen_with_backlog(struct door *d, int backlog, int at_once)
 {
 	open_domain(&d->s, &MSG);
@@ -404,7 +407,7 @@ static void listen_with_backlog(struct door *d, int backlog, int at_once)
 	CHECK(fi_getname(&d->pep->fid, d->name, &d->len) == 0);
 }
 
-/* A side that connects is told that there is no room for its request. */
+/* A connect request fails because the backlog is full. */
 static void turned_away(struct door *d)
 {
 	struct fi_eq_err_entry err = { 0 };
@@ -417,12 +420,12 @@ static void turned_away(struct door *d)
 	CHECK(fi_connect(a.ep, d->name, NULL, 0) == 0);
 	CHECK(event_of(&a, &d->s, &number, &event, sizeof(event)) == -FI_EAVAIL);
 	CHECK(fi_eq_readerr(a.eq, &err, 0) > 0 && err.err == FI_ECONNREFUSED && err.fid == &a.ep->fid);
-	/* The application has not said that: there is no data of it, but a reason. */
+	/* The application did not reject it: no data, but a reason. */
 	CHECK(err.err_data_size == 0);
 	fi_eq_strerror(a.eq, err.prov_errno, err.err_data, text, sizeof(text));
 	CHECK(strstr(text, "too many connections wait"));
 	close_side(&a);
-	/* And the application has not heard of it. */
+	/* The application gets no event. */
 	CHECK(fi_eq_read(d->s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
 }
 
@@ -438,10 +441,10 @@ CASE_OURS(cm_backlog_bounds_what_waits)
 		listen_with_backlog(&d, 2, round);
 		for (i = 0; i < 2; i++)
 			ask(&a[i], &d, "", 0, &asked[i]);
-		/* Two requests wait for an answer. */
+		/* Two requests are pending. */
 		turned_away(&d);
 		turned_away(&d);
-		/* An answer makes room for one, whether it is no or yes. */
+		/* Each answer makes room for one, reject or accept. */
 		CHECK(fi_reject(d.pep, asked[0].cm.info->handle, NULL, 0) == 0);
 		fi_freeinfo(asked[0].cm.info);
 		ask(&a[2], &d, "", 0, &asked[2]);
@@ -454,7 +457,10 @@ CASE_OURS(cm_backlog_bounds_what_waits)
 		close_side(&a[0]);
 		ask(&a[0], &d, "", 0, &asked[0]);
 		turned_away(&d);
-		/* A number may be anything but negative: none is taken for one, and very many for the most there may be. */
+		/*
+		 * Any backlog but a negative one is valid: 0 means 1, and large ones are capped at
+		 * the maximum.
+		 */
 		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, &none) == -FI_EINVAL);
 		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, NULL) == -FI_EINVAL);
 		CHECK(fi_control(&d.pep->fid, FI_BACKLOG, &most) == 0);
@@ -486,7 +492,7 @@ CASE_OURS(info_handle_opens_endpoint)
 	CHECK(fi_getname(&pep->fid, name, &len) == 0);
 	info = fi_dupinfo(s.info);
 	info->handle = &pep->fid;
-	/* The address moves to the endpoint; the passive one can only be closed. */
+	/* The address moves to the endpoint; the passive endpoint can only be closed. */
 	CHECK(fi_endpoint(s.domain, info, &ep, NULL) == 0);
 	CHECK(fi_getname(&ep->fid, other, &full) == 0 && len == full && !memcmp(name, other, len));
 	CHECK(fi_listen(pep) < 0);
@@ -564,7 +570,7 @@ CASE_OURS(cm_accept_needs_the_request)
 	CHECK(fi_enable(other) == 0 && fi_accept(other, NULL, 0) == -FI_EOPBADSTATE);
 	CHECK(fi_close(&other->fid) == 0);
 	open_ep(&d.s, event.cm.info);
-	/* One request, one endpoint. */
+	/* A request opens one endpoint only. */
 	CHECK(fi_endpoint(d.s.domain, event.cm.info, &other, NULL) == -FI_EINVAL);
 	fi_freeinfo(event.cm.info);
 	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
@@ -573,7 +579,10 @@ CASE_OURS(cm_accept_needs_the_request)
 	close_door(&d);
 }
 
-/* The address of an active endpoint is the one that it was given, before and after it connects, and for its peer. */
+/*
+ * An active endpoint's address is the one it was given, before and after connecting, and for its
+ * peer.
+ */
 static void connects_from(struct fi_info *info)
 {
 	struct door d;
@@ -618,7 +627,7 @@ CASE_OURS(cm_connects_from_the_port_it_was_given)
 	socklen_t len = sizeof(addr);
 	int probe = socket(AF_INET, SOCK_STREAM, 0);
 
-	/* A port that is free. */
+	/* A free port. */
 	CHECK(bind(probe, (struct sockaddr *) &addr, len) == 0);
 	CHECK(getsockname(probe, (struct sockaddr *) &addr, &len) == 0);
 	close(probe);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Counters: what they count, how they are read and set, and how one waits for them (fi_cntr(3)). */
+/* Counters: counting, reading, setting and waiting (fi_cntr(3)). */
 #include "case.h"
 
-/* Two endpoints that know each other, each bound to a counter. */
+/* Two endpoints with each other's addresses, each bound to a counter. */
 struct counted {
 	struct pair p;
 	struct fid_cntr *at_a, *at_b;
@@ -27,7 +27,7 @@ static struct fid_cntr *open_cntr(struct side *s, enum fi_wait_obj wait)
 	return cntr;
 }
 
-/* An endpoint that is bound to a counter before it is enabled, and its name. */
+/* An endpoint bound to a counter before it is enabled, and its name. */
 static struct fid_ep *counted_ep(struct side *s, struct fid_cntr *cntr, uint64_t kinds, char *name)
 {
 	struct fid_ep *ep;
@@ -62,7 +62,7 @@ static void part_counted(struct counted *c)
 	part(&c->p);
 }
 
-/* It reads so within ten seconds: a change may show late. */
+/* Checks that the counter reads `value` within ten seconds: a change may become visible late. */
 static void reads(uint64_t (*value_of)(struct fid_cntr *), struct fid_cntr *cntr, uint64_t value)
 {
 	double end = seconds() + 10;
@@ -105,7 +105,7 @@ CASE(cntr_open_accepts_attr)
 	CHECK(fi_close(&cntr->fid) == 0);
 	CHECK(cntr_attempt(s.domain, (struct fi_cntr_attr) { .wait_obj = FI_WAIT_UNSPEC }) == 0);
 	CHECK(cntr_attempt(s.domain, (struct fi_cntr_attr) { .wait_obj = FI_WAIT_FD }) == 0);
-	/* A wait set counts only where it is asked for. */
+	/* wait_set is ignored unless wait_obj is FI_WAIT_SET. */
 	CHECK(cntr_attempt(s.domain, (struct fi_cntr_attr) { .wait_obj = FI_WAIT_FD, .wait_set = (void *) 1 }) == 0);
 	close_side(&s);
 }
@@ -141,7 +141,7 @@ CASE(cntr_bind_kinds)
 	CHECK(fi_endpoint(s.domain, s.info, &s.ep, &s) == 0);
 	CHECK(fi_ep_bind(s.ep, &one->fid, FI_SEND | FI_READ) == 0);
 	CHECK(fi_ep_bind(s.ep, &other->fid, FI_RECV | FI_WRITE) == 0);
-	/* A kind goes to one counter. */
+	/* Each kind of operation has one counter. */
 	CHECK(fi_ep_bind(s.ep, &other->fid, FI_SEND) < 0);
 	CHECK(fi_ep_bind(s.ep, &other->fid, 1ULL << 60) < 0);
 	CHECK(fi_close(&one->fid) == -FI_EBUSY && fi_close(&other->fid) == -FI_EBUSY);
@@ -159,7 +159,7 @@ CASE(cntr_counts_bound_kinds_only)
 	meet_counted(&c, &RDM, FI_SEND, FI_RECV);
 	cross(&c, 0);
 	cross(&c, 1);
-	/* The other way round: neither counter is bound for that. */
+	/* In the other direction, neither counter is bound. */
 	POST(fi_recv(c.p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	POST(fi_send(c.p.b.ep, "y", 1, NULL, c.p.to_a, &contexts[3]));
 	done(&c.p.b, &c.p.a, &contexts[3]);
@@ -185,7 +185,7 @@ CASE(cntr_shared_by_kinds_and_endpoints)
 	to_second = insert(&s, name);
 	POST(fi_recv(second, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(s.ep, "x", 1, NULL, to_second, &contexts[1]));
-	/* The send of the one and the receive of the other. */
+	/* One endpoint's send and the other's receive. */
 	reads(fi_cntr_read, cntr, 2);
 	CHECK(fi_close(&s.ep->fid) == 0);
 	s.ep = NULL;
@@ -223,7 +223,7 @@ CASE(cntr_counts_failures_apart)
 	POST(fi_recv(c.p.b.ep, in, 4, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(c.p.a.ep, "12345678", 8, NULL, c.p.to_b, &contexts[1]));
 	done(&c.p.a, &c.p.b, &contexts[1]);
-	/* It is in the queue, too. */
+	/* The completion queue has it too. */
 	failed(&c.p.b, &c.p.a, FI_ETRUNC);
 	reads(fi_cntr_readerr, c.at_b, 1);
 	reads(fi_cntr_read, c.at_a, 1);
@@ -289,7 +289,7 @@ CASE_OURS(cntr_counts_messages_of_a_buffer)
 		POST(fi_send(c.p.a.ep, out, sizeof(out), NULL, c.p.to_b, &contexts[1]));
 		done(&c.p.a, &c.p.b, &contexts[1]);
 	}
-	/* Two messages, and the release of the buffer, which is none. */
+	/* Two messages; the release of the buffer does not count. */
 	reads(fi_cntr_read, c.at_b, 2);
 	quiet(&c.p.a, NULL);
 	CHECK(fi_cntr_read(c.at_b) == 2 && fi_cntr_readerr(c.at_b) == 0);
@@ -313,7 +313,7 @@ CASE_OURS(cntr_counts_at_the_level)
 	part_counted(&c);
 }
 
-/* With manual progress nothing moves but by these reads. */
+/* With manual progress, only these reads make progress. */
 CASE(cntr_read_makes_progress)
 {
 	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_MANUAL };
@@ -388,7 +388,7 @@ CASE_OURS(cntr_holds_up_to_its_maximum)
 	close_side(&s);
 }
 
-/* Another thread that changes a counter twice, long enough later for the first to be asleep. */
+/* Another thread that changes a counter twice, each time late enough for the waiter to sleep. */
 struct change {
 	struct fid_cntr *cntr;
 	int (*call)(struct fid_cntr *cntr, uint64_t value);
@@ -429,7 +429,7 @@ static void waits_for_threshold(enum fi_wait_obj kind, enum fi_progress progress
 
 	open_domain(&s, &w);
 	cntr = open_cntr(&s, kind);
-	/* The first change is not enough. */
+	/* The first change does not reach the threshold. */
 	begin(&c, cntr, fi_cntr_add, 1, 2);
 	CHECK(fi_cntr_wait(cntr, 3, -1) == 0);
 	CHECK(fi_cntr_read(cntr) == 3);
@@ -468,7 +468,7 @@ CASE(cntr_wait_ends_with_an_error)
 	CHECK(fi_cntr_wait(cntr, 5, 10000) == -FI_EAVAIL);
 	CHECK(fi_cntr_read(cntr) == 0 && fi_cntr_readerr(cntr) == 1);
 	end_of(&c);
-	/* One from before does not end it. */
+	/* An earlier error does not end the wait. */
 	CHECK(fi_cntr_wait(cntr, 5, 50) == -FI_ETIMEDOUT);
 	begin(&c, cntr, fi_cntr_seterr, 9, 9);
 	CHECK(fi_cntr_wait(cntr, 5, 10000) == -FI_EAVAIL);
@@ -519,7 +519,7 @@ static void *wait_for_it(void *arg)
 	return NULL;
 }
 
-/* Each wakes at its own threshold, and an error wakes all who still wait. */
+/* Each waiter wakes at its own threshold, and an error wakes all the others. */
 CASE(cntr_wait_by_several_threads)
 {
 	struct waiter waiters[] = { { .threshold = 1 }, { .threshold = 2 },
@@ -571,7 +571,7 @@ CASE_OURS(cntr_wait_without_wait_object)
 	struct side s;
 
 	open_domain(&s, &RDM);
-	/* The default. */
+	/* FI_WAIT_NONE, the default. */
 	CHECK(fi_cntr_open(s.domain, &(struct fi_cntr_attr) { 0 }, &cntr, NULL) == 0);
 	CHECK(fi_cntr_wait(cntr, 1, -1) == -FI_ENOSYS);
 	CHECK(fi_close(&cntr->fid) == 0);
@@ -689,7 +689,7 @@ CASE_OURS(cntr_waits_on_mutex_and_condition)
 	close_side(&s);
 }
 
-/* Failures that are not those of a plain receive. */
+/* Failures other than those of a plain receive. */
 CASE_OURS(cntr_counts_every_failure)
 {
 	struct want w = { .caps = FI_TAGGED | FI_MULTI_RECV };
@@ -726,7 +726,7 @@ CASE_OURS(cntr_bound_again_after_enabling)
 	close_side(&s);
 }
 
-/* A poll set that has no room to tell of a change does not make fi_trywait forget it. */
+/* A change that fi_poll had no room to report still makes fi_trywait return -FI_EAGAIN. */
 CASE_OURS(cntr_news_not_told_are_news)
 {
 	struct fid_cntr *cntr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A passive endpoint, and those that connect to it. */
+/* A passive endpoint, and endpoints that connect to it. */
 #ifndef DOOR_H
 #define DOOR_H
 
@@ -12,7 +12,7 @@ struct event {
 	char data[512];
 };
 
-/* A passive endpoint that listens, in a side of its own. */
+/* A listening passive endpoint in its own side. */
 struct door {
 	struct side s;
 	struct fid_pep *pep;
@@ -36,7 +36,7 @@ static void close_door(struct door *d)
 	close_side(&d->s);
 }
 
-/* Connects `a` to the door with data; what comes of it. */
+/* Connects `a` to the door with data; returns the FI_CONNREQ event. */
 static void ask(struct side *a, struct door *d, const char *data, size_t len, struct event *event)
 {
 	uint32_t number;

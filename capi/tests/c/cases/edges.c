@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Arguments at the edge of what the manual allows, and calls that fail and change nothing. */
+/* Arguments at the limits of what the manual allows, and failing calls that change nothing. */
 #include <sys/mman.h>
 #include "case.h"
 
@@ -10,7 +10,7 @@ struct event {
 	char data[512];
 };
 
-/* What ends where memory ends. */
+/* A copy that ends at an inaccessible page. */
 static void *at_the_end(const void *data, size_t size)
 {
 	size_t page = (size_t) sysconf(_SC_PAGESIZE);
@@ -26,7 +26,10 @@ static void forget(struct fi_info *hints)
 	fi_freeinfo(hints);
 }
 
-/* With FI_SOURCE the source is that of node and service, without it the destination is: nothing else may be looked at. */
+/*
+ * Node and service replace the source with FI_SOURCE, else the destination: the replaced address in
+ * the hints is not read.
+ */
 CASE_OURS(getinfo_ignored_addresses_are_not_read)
 {
 	struct fi_info *hints = hints_for(&(struct want) { .provider = "tcp" }), *info;
@@ -43,7 +46,7 @@ CASE_OURS(getinfo_ignored_addresses_are_not_read)
 	forget(hints);
 }
 
-/* Of an address that is looked at, only what its family has is there to be read. */
+/* Only as many bytes of an address are read as its family has, whatever the length. */
 CASE_OURS(getinfo_senseless_address_lengths)
 {
 	static const unsigned char v4[16] = { 2, 0, 0, 7, 127, 0, 0, 1 }, v6[28] = { 10, 0, 0, 7, [23] = 1 };
@@ -75,7 +78,7 @@ CASE_OURS(getinfo_senseless_address_lengths)
 	}
 }
 
-/* A call that fails leaves the request to the next call. */
+/* A failed fi_accept leaves the request for the next call. */
 CASE_OURS(cm_refused_accept_keeps_the_request)
 {
 	static char data[512];
@@ -95,7 +98,7 @@ CASE_OURS(cm_refused_accept_keeps_the_request)
 	CHECK(event_of(&b, &a, &number, &event, sizeof(event)) > 0 && number == FI_CONNREQ);
 	CHECK(fi_endpoint(b.domain, event.cm.info, &b.ep, &b) == 0);
 	fi_freeinfo(event.cm.info);
-	/* Too much data, wherever that would be, then an endpoint that lacks its queues. */
+	/* Too much data, even at an invalid address, then an endpoint without its queues. */
 	CHECK(fi_accept(b.ep, data, 257) == -FI_EINVAL);
 	CHECK(fi_accept(b.ep, (void *) 8, SIZE_MAX) == -FI_EINVAL);
 	CHECK(fi_accept(b.ep, NULL, 0) == -FI_ENOCQ);
@@ -105,7 +108,7 @@ CASE_OURS(cm_refused_accept_keeps_the_request)
 	CHECK(fi_accept(b.ep, data, 256) == 0);
 	CHECK(event_of(&a, &b, &number, &event, sizeof(event)) == (ssize_t) sizeof(event.cm) + 256);
 	CHECK(number == FI_CONNECTED);
-	/* It is used up now. */
+	/* The request is used up. */
 	CHECK(fi_accept(b.ep, NULL, 0) == -FI_EOPBADSTATE);
 	CHECK(fi_close(&pep->fid) == 0);
 	close_side(&a);

@@ -1,12 +1,14 @@
-/* What the environment changes: FI_PROVIDER, the choice of interfaces, parameters, logging: fabric(7), fi_provider(3). Each setting is
-   tried in a process of its own, for a library reads it once. */
+/*
+ * Settings in the environment: FI_PROVIDER, the choice of interfaces, parameters, logging:
+ * fabric(7), fi_provider(3). Each runs in its own process, since a library reads it once.
+ */
 #include "case.h"
 #include <dlfcn.h>
 #include <rdma/fi_ext.h>
 #include <rdma/providers/fi_prov.h>
 #include <sys/wait.h>
 
-/* What another process of this program prints for that case, with the settings. */
+/* The output of another process of this program that runs a case with the settings. */
 static const char *printed(const char *settings, const char *name)
 {
 	static char out[65536];
@@ -25,7 +27,7 @@ static const char *printed(const char *settings, const char *name)
 	return out;
 }
 
-/* The providers that are found, each once, in order, those of this test alone. */
+/* Prints the providers in the results, in order, each once; only those known to this test. */
 HELPER(print_providers)
 {
 	static const char *known[] = { "tcp", "tcp;ofi_rxm", "shm", "udp" };
@@ -45,7 +47,7 @@ HELPER(print_providers)
 	fi_freeinfo(list);
 }
 
-/* The names that FI_PROV_ATTR_ONLY gives. */
+/* Prints the names from FI_PROV_ATTR_ONLY. */
 HELPER(print_provider_names)
 {
 	struct fi_info *list, *i;
@@ -71,7 +73,7 @@ static void print_interfaces_of(const char *provider, enum fi_ep_type type)
 	fi_freeinfo(hints);
 }
 
-/* Format, domain and address of every info. */
+/* Prints format, domain and address of each info. */
 HELPER(print_interfaces)
 {
 	print_interfaces_of("tcp", FI_EP_RDM);
@@ -122,11 +124,11 @@ CASE(provider_filter_env)
 	gives("FI_PROVIDER=UDP", "udp ");
 	gives("FI_PROVIDER=^udp,tcp", "shm ");
 	gives("FI_PROVIDER=^UDP", "tcp tcp;ofi_rxm shm ");
-	/* A hidden provider opens all the same. */
+	/* A hidden provider can still be opened. */
 	CHECK(!strcmp(printed("FI_PROVIDER=udp", "print_opening_of_tcp"), "0"));
 }
 
-/* A question for names only is answered with all of them, whether they can be used or not. */
+/* FI_PROV_ATTR_ONLY lists all provider names, usable or not. */
 CASE(prov_attr_only_shows_the_hidden)
 {
 	const char *out = printed("FI_PROVIDER=udp FI_TCP_IFACE=nobody", "print_provider_names");
@@ -146,7 +148,7 @@ CASE(provider_filter_layered)
 	gives("FI_PROVIDER=udp,tcp", "tcp tcp;ofi_rxm udp ");
 }
 
-/* Providers and endpoint types as they change along the list. */
+/* Prints provider and endpoint type where they change along the list. */
 HELPER(print_order)
 {
 	struct fi_info *list = NULL, *i;
@@ -172,7 +174,7 @@ CASE_OURS(provider_order_is_fixed)
 	};
 	size_t n;
 
-	/* Endpoints without connections come first, connected ones last, whatever is left out. */
+	/* Connectionless endpoints come first, connected ones last, whatever is filtered out. */
 	for (n = 0; n < ARRAY(orders); n++) {
 		const char *out = printed(orders[n][0], "print_order");
 
@@ -182,7 +184,7 @@ CASE_OURS(provider_order_is_fixed)
 	}
 }
 
-/* Loopback, and nothing else. */
+/* Whether the output has only the loopback interface. */
 static int only_lo(const char *out)
 {
 	const char *at, *end;
@@ -212,7 +214,7 @@ CASE_OURS(interfaces_by_list_and_network)
 	static const char *providers[][2] = { { "FI_TCP_IFACE", "print_interfaces" }, { "FI_UDP_IFACE", "print_interfaces_of_udp" } };
 	static const struct { const char *value; int only; } values[] = {
 		{ "lo", 1 }, { "nobody,lo", 1 }, { "127.0.0.0/8", 1 }, { "127.0.0.0/8,::1", 1 }, { "127.0.0.1", 1 },
-		/* Nothing of loopback. */
+		/* Without loopback. */
 		{ "l", 0 }, { "nobody", 0 }, { "^lo", 0 }, { "198.51.100.0/24", 0 }, { "^127.0.0.0/8,::1/128", 0 },
 	};
 	char setting[64];
@@ -228,7 +230,10 @@ CASE_OURS(interfaces_by_list_and_network)
 				fprintf(stderr, "%s gives %s\n", setting, out);
 			CHECK(values[v].only ? only_lo(out) : !strstr(out, ":lo:"));
 		}
-	/* What fits nothing leaves no interface, and each variable is for its own provider. */
+	/*
+	 * A value that fits no interface leaves none, and each variable applies to its own
+	 * provider.
+	 */
 	CHECK(!strcmp(printed("FI_TCP_IFACE=nobody", "print_interfaces"), ""));
 	CHECK(strstr(printed("FI_TCP_IFACE=nobody", "print_interfaces_of_udp"), ":lo:addr"));
 }
@@ -246,7 +251,7 @@ HELPER(print_a_parameter)
 {
 	char *value = "-";
 
-	/* The first call of all: the parameter is there. */
+	/* Works even as the first call. */
 	fi_param_get(NULL, "tcp_iface", &value);
 	printf("%s", value);
 }
@@ -257,7 +262,7 @@ HELPER(print_a_changing_parameter)
 
 	fi_param_get(NULL, "tcp_iface", &value);
 	printf("%s", value);
-	/* Each look goes to the environment anew. */
+	/* Each call reads the environment again. */
 	setenv("FI_TCP_IFACE", "another", 1);
 	CHECK(fi_param_get(NULL, "tcp_iface", &value) == 0 && !strcmp(value, "another"));
 	CHECK(fi_param_get(NULL, "unheard_of", &value) == -FI_ENOENT);
@@ -271,11 +276,11 @@ CASE_OURS(params_from_environment_and_file)
 	CHECK(fd >= 0 && write(fd, "FI_TCP_IFACE=lo\n", 16) == 16 && close(fd) == 0);
 	snprintf(settings, sizeof(settings), "-u FI_TCP_IFACE FI_CONFIG_FILE=%s", path);
 	CHECK(!strcmp(printed(settings, "print_a_parameter"), "lo"));
-	/* The list shows the environment only. */
+	/* The list shows only the environment. */
 	CHECK(strstr(printed(settings, "print_parameters"), "FI_TCP_IFACE=-\n"));
 	snprintf(settings, sizeof(settings), "FI_TCP_IFACE=eth7 FI_CONFIG_FILE=%s", path);
 	CHECK(!strcmp(printed(settings, "print_a_changing_parameter"), "eth7"));
-	/* But FI_PREFER_SYSCONFIG puts the file first. */
+	/* FI_PREFER_SYSCONFIG gives the file precedence. */
 	snprintf(settings, sizeof(settings), "FI_PREFER_SYSCONFIG=1 FI_TCP_IFACE=eth7 FI_CONFIG_FILE=%s", path);
 	CHECK(!strcmp(printed(settings, "print_a_parameter"), "lo"));
 	CHECK(unlink(path) == 0);
@@ -285,7 +290,7 @@ CASE(library_starts_with_any_call)
 {
 	int n, status;
 
-	/* Each of them may be the first call of a program. */
+	/* Each of these may be a program's first call. */
 	for (n = 0; n < 3; n++) {
 		pid_t child = fork();
 
@@ -303,7 +308,10 @@ CASE(library_starts_with_any_call)
 	}
 }
 
-/* Loaded, used and given up, again and again: a copy, for this program is linked to the library itself and never gives it up. */
+/*
+ * Loads, uses and closes the library repeatedly. Uses a copy: this program is linked to the library
+ * itself and never unloads it.
+ */
 CASE_OURS(library_given_up_and_taken_again)
 {
 	char line[8192], path[4096] = "", copy[64], command[8192];
@@ -330,7 +338,7 @@ CASE_OURS(library_given_up_and_taken_again)
 		freeinfo(info);
 		CHECK(dlclose(library) == 0);
 	}
-	/* It stays: a thread may still be in it. */
+	/* The library stays loaded: a thread may still run in it. */
 	CHECK(dlopen(copy, RTLD_NOW | RTLD_NOLOAD));
 	CHECK(unlink(copy) == 0);
 }
@@ -339,7 +347,10 @@ CASE_OURS(one_reason_for_an_empty_answer)
 {
 	const char *out = printed("FI_LOG_LEVEL=warn", "ask_for_the_impossible 2>&1");
 
-	/* One block that names provider, field, wanted and offered; nothing at the level that is on without asking. */
+	/*
+	 * One block that names provider, field, wanted and offered values; nothing at the default
+	 * level.
+	 */
 	CHECK(strstr(out, "udp") && strstr(out, "ep_attr->") && strstr(out, "FI_PROTO"));
 	CHECK(!strcmp(printed("-u FI_LOG_LEVEL", "ask_for_the_impossible 2>&1"), ""));
 }
@@ -356,7 +367,7 @@ HELPER(ask_for_the_impossible)
 	fi_freeinfo(hints);
 }
 
-/* The reason names what is missing, and why, and nothing else. */
+/* The reason names only the missing attribute, and why it is missing. */
 CASE_OURS(the_reason_is_what_is_missing)
 {
 	const char *out = printed("FI_TCP_IFACE=lo FI_LOG_LEVEL=warn", "ask_for_other_hosts 2>&1");
@@ -408,7 +419,7 @@ static void log_line(const struct fi_provider *prov, enum fi_log_level level, en
 	heard += strlen(msg) > 0;
 }
 
-/* Callbacks that take the log look at the provider's name. */
+/* Log callbacks read the provider's name. */
 CASE_OURS(log_callbacks_are_told_who_speaks)
 {
 	static struct fi_ops_log ops = { .size = sizeof(ops), .enabled = log_enabled, .log = log_line };

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Errors of completion queues: when they show, and what their entries hold (fi_cq(3)). */
+/*
+ * Errors of completion queues: when they are reported, and the contents of their entries
+ * (fi_cq(3)).
+ */
 #include "case.h"
 
 /* The receive buffer of truncate_one. */
 static volatile char cut[4];
 
-/* A message of ten bytes for a receive of four: an error at b. */
+/* A 10-byte message for a 4-byte receive: an error at b. */
 static void truncate_one(struct pair *p, void *context)
 {
 	cut[0] = 0;
@@ -84,7 +87,7 @@ CASE(cq_truncated_receive)
 	truncate_one(&p, &contexts[0]);
 	err = failed(&p.b, &p.a, FI_ETRUNC);
 	CHECK(err.olen == 6 && err.op_context == &contexts[0] && err.flags & FI_RECV && err.tag == 9);
-	/* The link and the endpoint go on. */
+	/* The link and the endpoint still work. */
 	truncate_one(&p, &contexts[1]);
 	err = failed(&p.b, &p.a, FI_ETRUNC);
 	CHECK(err.op_context == &contexts[1]);
@@ -96,7 +99,7 @@ CASE_OURS(cq_truncated_receive_tells_all)
 	struct fi_cq_err_entry err;
 	struct pair p;
 
-	/* MPI reads the source rank of a cut message from its data. */
+	/* MPI reads the source rank of a truncated message from its data. */
 	meet(&p, &RDM);
 	truncate_one(&p, &contexts[0]);
 	err = failed(&p.b, &p.a, FI_ETRUNC);
@@ -105,7 +108,7 @@ CASE_OURS(cq_truncated_receive_tells_all)
 	part(&p);
 }
 
-/* The next error, read into an entry that holds nothing but ones. */
+/* The next error, read into an entry filled with one bits. */
 static struct fi_cq_err_entry failed_whole(struct side *s, struct side *other, int number)
 {
 	struct fi_cq_tagged_entry entry;
@@ -121,12 +124,12 @@ static struct fi_cq_err_entry failed_whole(struct side *s, struct side *other, i
 	err.err_data_size = 0;
 	CHECK(fi_cq_readerr(s->cq, &err, 0) == 1);
 	CHECK(err.err == number);
-	/* There is no data beyond the number. */
+	/* There is no error data. */
 	CHECK(err.err_data == NULL && err.err_data_size == 0);
 	return err;
 }
 
-/* Fields about which the library knows nothing are written all the same. */
+/* Fields unknown to the library are written too. */
 CASE(cq_error_fields_unknown)
 {
 	struct want w = RDM;
@@ -134,7 +137,7 @@ CASE(cq_error_fields_unknown)
 	struct pair p;
 	char in[8];
 
-	/* Neither receive asks for a completion. */
+	/* Neither receive requests a completion. */
 	w.bind = FI_SELECTIVE_COMPLETION;
 	meet(&p, &w);
 	POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[0]));
@@ -168,7 +171,7 @@ CASE(cq_error_without_completion)
 	err = failed_whole(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == &contexts[5] && err.flags & FI_SEND);
 	CHECK(err.len == 0 && err.olen == 0 && err.buf == NULL && err.tag == 0 && err.data == 0);
-	/* An inject call has no context: that field is NULL. */
+	/* An inject call has no context: op_context is NULL. */
 	POST(fi_inject(p.a.ep, "x", 1, to_nobody));
 	err = failed_whole(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == NULL);
@@ -196,7 +199,7 @@ CASE(cq_strerror_text)
 	memset(few, 'x', sizeof(few));
 	CHECK(fi_cq_strerror(p.b.cq, err.prov_errno, err.err_data, few, 4) != NULL);
 	CHECK(few[4] == 'x' && !strncmp(few, text, 3));
-	/* The text explains this number: another one has another text, and so has no error. */
+	/* The text belongs to this prov_errno: another number has another text, and so has 0. */
 	POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[1]));
 	CHECK(fi_cancel(&p.b.ep->fid, &contexts[1]) == 0);
 	err = failed(&p.b, &p.a, FI_ECANCELED);
@@ -207,7 +210,7 @@ CASE(cq_strerror_text)
 	part(&p);
 }
 
-/* How many bytes of an error entry are written for that interface version. */
+/* Number of bytes written to an error entry for this API version. */
 static size_t error_size(uint32_t api)
 {
 	struct want w = RDM;
@@ -227,14 +230,16 @@ static size_t error_size(uint32_t api)
 	CHECK(ret == -FI_EAVAIL);
 	memset(before.bytes, 0xa5, sizeof(before));
 	before.err.err_data = room;
-	/* Entries of interfaces below 1.5 end in front of err_data_size. */
+	/* Entries of API versions before 1.5 end before err_data_size. */
 	if (FI_VERSION_GE(api, FI_VERSION(1, 5)))
 		before.err.err_data_size = sizeof(room);
 	got = before;
-	/* By the table: the function of the header fills in the newest field itself. */
+	/*
+	 * Calls through the table: the header's inline function fills in the newest field itself.
+	 */
 	CHECK(p.b.cq->ops->readerr(p.b.cq, &got.err, 0) == 1);
 	CHECK(got.err.err == FI_ETRUNC && got.err.olen == 6);
-	/* Every field in front of err_data is written. */
+	/* Every field before err_data is written. */
 	for (i = 0; i < 64; i += 8)
 		CHECK(memcmp(got.bytes + i, before.bytes + i, 8));
 	for (i = sizeof(got); i > 0 && got.bytes[i - 1] == before.bytes[i - 1]; i--)

@@ -52,7 +52,7 @@ CASE_OURS(eq_open_attributes)
 	close_side(&s);
 }
 
-/* As with the reference, FI_WRITE is not a condition and the size no limit. */
+/* As with the reference, fi_eq_write works without FI_WRITE, and the size is no limit. */
 CASE(eq_write_without_limit)
 {
 	struct fi_eq_attr attr = { .size = 1 };
@@ -83,7 +83,7 @@ CASE_OURS(eq_sread_without_wait_object)
 	char buf[64];
 	double start;
 
-	/* The manual does not allow it; programs in the field rely on it. */
+	/* The manual does not allow it, but existing programs rely on it. */
 	open_domain(&s, &MSG);
 	CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == 0);
 	start = seconds();
@@ -113,7 +113,7 @@ CASE(eq_sread_timeout)
 	start = seconds();
 	CHECK(fi_eq_sread(s.eq, &number, &event, sizeof(event), 100, 0) == -FI_EAGAIN);
 	CHECK(seconds() - start > 0.099 && seconds() - start < 5);
-	/* Without a limit it waits for what comes. */
+	/* Without a timeout it waits for an event. */
 	CHECK(fi_eq_open(s.fabric, &attr, &eq, NULL) == 0);
 	start = seconds();
 	CHECK(pthread_create(&thread, NULL, write_later, eq) == 0);
@@ -178,7 +178,7 @@ CASE(eq_short_buffer)
 	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == 4);
 	CHECK(!memcmp(buf, "0123xxx", 8));
 	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == -FI_EAGAIN);
-	/* Without a buffer the event is gone, too. */
+	/* Without a buffer, the event is discarded too. */
 	CHECK(fi_eq_write(eq, FI_NOTIFY, "0123456789", 10, 0) == 10);
 	CHECK(fi_eq_read(eq, &number, NULL, 0, 0) == 0);
 	CHECK(fi_eq_read(eq, &number, buf, 4, 0) == -FI_EAGAIN);
@@ -234,7 +234,7 @@ CASE(eq_connect_user_data)
 	close_door(&d);
 }
 
-/* The reference pads the event of the side that accepts. */
+/* The reference pads the event of the accepting side. */
 CASE_OURS(eq_connect_user_data_goes_one_way)
 {
 	struct door d;
@@ -273,7 +273,7 @@ CASE(eq_reject_error_event)
 	err.err_data_size = sizeof(data);
 	CHECK(fi_eq_readerr(a.eq, &err, 0) == (ssize_t) sizeof(err));
 	CHECK(err.err == FI_ECONNREFUSED && err.fid == &a.ep->fid);
-	/* fi_connect takes no context: that of the endpoint stands for it. */
+	/* fi_connect takes no context, so the error has the endpoint's. */
 	CHECK(err.context == &a);
 	CHECK(err.err_data_size >= 7 && !memcmp(err.err_data, "go away", 7));
 	said = fi_eq_strerror(a.eq, err.prov_errno, err.err_data, NULL, 0);
@@ -289,7 +289,7 @@ CASE(eq_reject_error_event)
 	close_door(&d);
 }
 
-/* What a rejection leaves in an error entry with room of so many bytes for its data. */
+/* Checks the error entry of a rejection, with `room` bytes for its data. */
 static void rejected(uint32_t api, size_t room)
 {
 	struct want w = MSG;
@@ -314,7 +314,7 @@ static void rejected(uint32_t api, size_t room)
 	err.err_data = data;
 	err.err_data_size = room;
 	CHECK(fi_eq_readerr(a.eq, &err, 0) == 48);
-	/* The data is in the caller's memory as far as it goes, or else in the queue's. */
+	/* The data is in the caller's buffer, cut to its size, or else in the queue's memory. */
 	CHECK((err.err_data == data) == theirs);
 	CHECK(err.err_data_size == fits && !memcmp(err.err_data, "go away", fits));
 	CHECK(data[theirs ? fits : 0] == 'x');
@@ -338,7 +338,7 @@ CASE(eq_connect_failure_event)
 	uint32_t number;
 	struct fi_eq_err_entry err = { 0 };
 
-	/* An address whose listener has gone. */
+	/* An address whose listener is closed. */
 	listen_at(&d);
 	close_door(&d);
 	open_side(&a, &MSG);
@@ -380,12 +380,12 @@ CASE(eq_close_rules)
 	listen_at(&d);
 	open_side(&a, &MSG);
 	CHECK(fi_close(&a.eq->fid) == -FI_EBUSY);
-	/* A request that is not read goes with its endpoint, and its info with it. */
+	/* An unread request is freed with its endpoint, and so is its info. */
 	CHECK(fi_connect(a.ep, d.name, "data", 4) == 0);
 	while (fi_eq_read(d.s.eq, &number, NULL, 0, FI_PEEK) == -FI_EAGAIN && seconds() < end)
 		fi_eq_read(a.eq, &number, NULL, 0, FI_PEEK);
 	CHECK(number == FI_CONNREQ);
-	/* What a program wrote and does not read goes with the queue. */
+	/* An unread event that the program wrote is freed with the queue. */
 	CHECK(fi_eq_open(a.fabric, &attr, &eq, NULL) == 0);
 	CHECK(fi_eq_write(eq, FI_NOTIFY, "lost", 5, 0) == 5);
 	CHECK(fi_close(&eq->fid) == 0);
@@ -406,7 +406,7 @@ CASE_OURS(eq_events_go_with_their_endpoint)
 	open_ep(&d.s, event.cm.info);
 	fi_freeinfo(event.cm.info);
 	CHECK(fi_accept(d.s.ep, NULL, 0) == 0);
-	/* Both have an event that is not read. */
+	/* Both have an unread event. */
 	while (fi_eq_read(a.eq, &number, NULL, 0, FI_PEEK) == -FI_EAGAIN && seconds() < end)
 		fi_eq_read(d.s.eq, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
 	CHECK(number == FI_CONNECTED);
@@ -418,7 +418,7 @@ CASE_OURS(eq_events_go_with_their_endpoint)
 	CHECK(fi_close(&d.s.ep->fid) == 0);
 	d.s.ep = NULL;
 	CHECK(fi_eq_read(d.s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
-	/* A request goes with the passive endpoint. */
+	/* A request is freed with the passive endpoint. */
 	open_side(&b, &MSG);
 	CHECK(fi_connect(b.ep, d.name, "data", 4) == 0);
 	number = 99;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Fabrics, and what every object has in common: fi_fabric(3), fi_control(3). */
+/* Fabrics, and operations common to all objects: fi_fabric(3), fi_control(3). */
 #include "case.h"
 
-/* Of a layered name the last part is what opens. */
+/* The last part of a layered name selects the provider to open. */
 CASE(fabric_opens_the_last_layer)
 {
 	struct fi_info *info = find(&RDM);
@@ -17,7 +17,7 @@ CASE(fabric_opens_the_last_layer)
 	fi_freeinfo(info);
 }
 
-/* How many bytes of an error entry are written under that interface version. */
+/* Number of bytes written to an error entry for this API version. */
 static size_t bytes_of_error(uint32_t api)
 {
 	struct want w = { .caps = FI_TAGGED, .api = api };
@@ -36,10 +36,10 @@ static size_t bytes_of_error(uint32_t api)
 	while (fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN && seconds() < end)
 		fi_cq_read(p.a.cq, NULL, 0);
 	memset(bytes, 0xa5, sizeof(bytes));
-	/* A field that the program sets, if it knows the version that brought it. */
+	/* Programs set this field if their API version has it. */
 	if (FI_VERSION_GE(api, FI_VERSION(1, 5)))
 		err->err_data_size = 0;
-	/* Not by the header, which fills in the newest field itself. */
+	/* Not through the header's inline function, which fills in the newest field itself. */
 	CHECK(p.b.cq->ops->readerr(p.b.cq, err, 0) == 1);
 	CHECK(err->err == FI_ETRUNC && err->olen == 6);
 	for (i = sizeof(bytes); bytes[i - 1] == 0xa5; i--)

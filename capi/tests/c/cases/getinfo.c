@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Discovery: the call itself, hints as a whole, and the memory of lists: fi_getinfo(3). */
+/* Discovery: the call itself, hints in general, and the memory of lists: fi_getinfo(3). */
 #include "getinfo.h"
 #include <malloc.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ CASE_OURS(getinfo_null_place)
 	CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, NULL) == -FI_EINVAL);
 }
 
-/* Hints with all that hangs on them. */
+/* Hints with all substructures. */
 struct snapshot {
 	struct fi_info info;
 	struct fi_tx_attr tx;
@@ -99,7 +99,7 @@ CASE(getinfo_version_range)
 	fi_freeinfo(list);
 }
 
-/* The library is not older than the headers that it is used with. */
+/* The library is at least as new as the headers. */
 CASE_OURS(getinfo_headers_version)
 {
 	struct fi_info *list;
@@ -131,14 +131,14 @@ CASE_OURS(getinfo_failure_gives_no_list)
 		CHECK(fi_getinfo(versions[i], NULL, NULL, 1ULL << 60, NULL, &info) == -FI_EBADFLAGS && !info);
 	}
 	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, NULL) == -FI_EINVAL);
-	/* It may be the place of the hints themselves. */
+	/* `info` may be the variable that holds the hints. */
 	info = hints;
 	CHECK(fi_getinfo(API, NULL, NULL, 0, info, &info) == -FI_ENODATA && !info);
 	fi_freeinfo(before);
 	fi_freeinfo(hints);
 }
 
-/* Whether an element of the list stands for the same. */
+/* Whether the list has an element with the same provider, type, protocol, format and domain. */
 static int has_counterpart(const struct fi_info *list, const struct fi_info *info)
 {
 	for (; list; list = list->next)
@@ -155,7 +155,7 @@ CASE(getinfo_hints_narrow_results)
 	int step;
 
 	CHECK(ask(API, NULL, NULL, 0, hints, &wide) == 0);
-	/* One criterion after the other: the list never grows, and has nothing that was not there before. */
+	/* Adds one criterion after another: the list never grows and never has new elements. */
 	for (step = 0; step < 7; step++) {
 		switch (step) {
 		case 0: hints->ep_attr->type = FI_EP_RDM; break;
@@ -168,7 +168,7 @@ CASE(getinfo_hints_narrow_results)
 		}
 		CHECK(ask(API, NULL, NULL, 0, hints, &narrow) == 0);
 		CHECK(count(narrow) <= count(wide));
-		/* These two leave something out on every machine: other types, other protocols. */
+		/* These two, type and protocol, exclude something on every machine. */
 		CHECK((step != 0 && step != 6) || count(narrow) < count(wide));
 		for (i = narrow; i; i = i->next)
 			CHECK(has_counterpart(wide, i));
@@ -206,14 +206,14 @@ CASE(getinfo_zero_hints_wildcard)
 	all = count(list);
 	for (i = list; i; i = i->next) {
 		CHECK(i->caps & FI_SEND && i->caps & FI_RECV && i->caps & FI_MSG);
-		/* No mode was granted: none is required. */
+		/* The hints grant no mode, so none is required. */
 		CHECK(!i->mode);
 		for (n = 0; n < ARRAY(offered); n++) {
 			if (!is_of(i, offered[n].name, offered[n].type))
 				continue;
 			seen |= 1u << n;
 			CHECK(!i->tx_attr->mode && !i->rx_attr->mode && !i->domain_attr->mode);
-			/* The provider fills in every field that was left open. */
+			/* The provider fills in every unspecified field. */
 			CHECK(i->ep_attr->protocol && i->ep_attr->max_msg_size && i->addr_format);
 			CHECK(i->tx_attr->size && i->rx_attr->size && i->tx_attr->iov_limit && i->rx_attr->iov_limit);
 			CHECK(i->domain_attr->threading && i->domain_attr->data_progress && i->domain_attr->resource_mgmt);
@@ -221,7 +221,10 @@ CASE(getinfo_zero_hints_wildcard)
 	}
 	CHECK(seen == (1u << ARRAY(offered)) - 1);
 	fi_freeinfo(list);
-	/* Attributes that are missing exclude nothing either (the reference finds more without registration modes). */
+	/*
+	 * Missing attributes exclude nothing either (the reference finds more without registration
+	 * modes).
+	 */
 	free(hints->tx_attr);
 	free(hints->rx_attr);
 	hints->tx_attr = NULL;
@@ -251,7 +254,7 @@ CASE(ep_type_hint_selects)
 			CHECK(i->ep_attr->type == types[t]);
 		fi_freeinfo(list);
 	}
-	/* Left open, all types come, and each info has one; another hint decides. */
+	/* Unspecified: all types are listed, and each info has one; another hint may select it. */
 	hints->ep_attr->type = FI_EP_UNSPEC;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	for (i = list; i; i = i->next)
@@ -312,7 +315,7 @@ CASE(getinfo_handle_copied)
 	CHECK(copy->handle == &fid);
 	fi_freeinfo(copy);
 	fi_freeinfo(list);
-	/* A passive endpoint, which outlives the infos that name it. */
+	/* A passive endpoint outlives the infos that refer to it. */
 	hints->handle = NULL;
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0);
 	CHECK(fi_fabric(list->fabric_attr, &fabric, NULL) == 0 && fi_passive_ep(fabric, list, &pep, NULL) == 0);
@@ -340,12 +343,12 @@ CASE(getinfo_info_opens_endpoint)
 
 		CHECK(i->domain_attr->name && !strncmp(i->fabric_attr->prov_name, "tcp", 3));
 		CHECK(i->ep_attr->type == FI_EP_RDM && (i->caps & hints->caps) == hints->caps);
-		/* The endpoint has that address, and a port. */
+		/* The endpoint has the info's address, and a port. */
 		CHECK(i->src_addr && name_of(i, name, sizeof(name)) == i->src_addrlen);
 		CHECK(!memcmp(name + at, (unsigned char *) i->src_addr + at, v6 ? 16 : 4) && (name[2] || name[3]));
 	}
 	fi_freeinfo(list);
-	/* The port too, where the info has one; here one that was free a moment ago. */
+	/* The port too, if the info has one; this one was free a moment ago. */
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0);
 	CHECK(name_of(list, name, sizeof(name)) == 16);
 	memcpy(list->src_addr, name, 16);
@@ -360,7 +363,7 @@ CASE(allocinfo_zeroed_substructures)
 	struct fi_info *info = fi_allocinfo();
 
 	CHECK(info && info->tx_attr && info->rx_attr && info->ep_attr && info->domain_attr && info->fabric_attr);
-	/* Everything in front of the pointers to the five, and the five. */
+	/* Everything before the pointers to the five substructures, and the five. */
 	CHECK(!memcmp(info, zero, offsetof(struct fi_info, tx_attr)) && !info->nic);
 	CHECK(!memcmp(info->tx_attr, zero, sizeof(*info->tx_attr)) && !memcmp(info->rx_attr, zero, sizeof(*info->rx_attr)));
 	CHECK(!memcmp(info->ep_attr, zero, sizeof(*info->ep_attr)));
@@ -378,7 +381,7 @@ CASE(dupinfo_deep_copy)
 	CHECK(list->next && list->src_addr && list->dest_addr);
 	memcpy(&before, list, sizeof(before));
 	copy = fi_dupinfo(list);
-	/* One element; the original is as it was. */
+	/* One element; the original is unchanged. */
 	CHECK(copy && copy != list && !copy->next && !memcmp(&before, list, sizeof(before)));
 	CHECK(copy->caps == list->caps && copy->mode == list->mode && copy->addr_format == list->addr_format);
 	CHECK(copy->src_addr != list->src_addr && copy->src_addrlen == list->src_addrlen);
@@ -404,7 +407,7 @@ CASE(dupinfo_deep_copy)
 	fi_freeinfo(copy);
 }
 
-/* Strings and addresses are blocks of the heap, which the program may free and replace. */
+/* Strings and addresses are heap blocks that the program may free and replace. */
 CASE(info_parts_may_be_replaced)
 {
 	struct fi_info *list, *both[2];
@@ -432,7 +435,7 @@ CASE(info_parts_may_be_replaced)
 	}
 }
 
-/* Bytes that malloc has given out. */
+/* Bytes allocated with malloc. */
 static size_t held(void)
 {
 	struct mallinfo2 info = mallinfo2();
@@ -440,7 +443,7 @@ static size_t held(void)
 	return info.uordblks + info.hblkhd;
 }
 
-/* Lists, copies and new structures are given back whole: hundreds of each leave nothing behind. */
+/* Lists, copies and new structures are freed entirely: hundreds of each leak nothing. */
 CASE(freeinfo_releases_all)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
@@ -456,7 +459,7 @@ CASE(freeinfo_releases_all)
 		if (n == 20)
 			before = held();
 	}
-	/* The smallest block that a round could leave would be 32 bytes. */
+	/* A leak would be at least 32 bytes per round. */
 	CHECK(held() < before + 4096);
 	fi_freeinfo(hints);
 }

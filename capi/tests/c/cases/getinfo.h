@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the cases of fi_getinfo(3) share: hints, what they find, and what becomes of an info. */
+/* Shared by the cases of fi_getinfo(3): hints, results, and opening an info. */
 #ifndef CASES_GETINFO_H
 #define CASES_GETINFO_H
 
@@ -21,7 +21,7 @@ static int count(struct fi_info *list)
 	return n;
 }
 
-/* How many infos the hints find. */
+/* Number of infos that match the hints. */
 static int matches(struct fi_info *hints)
 {
 	struct fi_info *list;
@@ -56,7 +56,7 @@ static struct fi_info *of(const char *provider, enum fi_ep_type type)
 	return hints;
 }
 
-/* With the change the hints find something, or nothing. */
+/* Checks whether the changed hints match an info. */
 #define WITH(hints_expr, change, found) \
 	do { \
 		struct fi_info *h = (hints_expr); \
@@ -72,7 +72,7 @@ static int is_of(const struct fi_info *info, const char *provider, enum fi_ep_ty
 	return !strcmp(info->fabric_attr->prov_name, provider) && info->ep_attr->type == type;
 }
 
-/* The first info of that provider and type. */
+/* The first info of this provider and type. */
 static struct fi_info *first_of(struct fi_info *list, const char *provider, enum fi_ep_type type)
 {
 	while (list && !is_of(list, provider, type))
@@ -92,7 +92,10 @@ static void set_addr(void **addr, size_t *len, unsigned char last, uint16_t port
 	*len = 16;
 }
 
-/* Opens an endpoint with that info and closes it again: the name that it had; returns the name's length. */
+/*
+ * Opens an endpoint with the info and closes it again; stores its name and returns the name's
+ * length.
+ */
 static size_t name_of(struct fi_info *info, void *name, size_t room)
 {
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };

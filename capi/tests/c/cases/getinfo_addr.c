@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* An address, if there is one, is of the format that the info names. */
+/* Checks that the address, if any, has the info's format. */
 static void fits_format(const struct fi_info *i, const void *addr, size_t len)
 {
 	uint16_t family;
@@ -41,7 +41,7 @@ CASE(getinfo_addr_format_hint)
 		hints = of("tcp", FI_EP_MSG);
 		hints->addr_format = formats[f].format;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
-		/* The results have a real format, which the family of their address says too. */
+		/* The results have a specific format, which the family of their address matches. */
 		for (i = list; i; i = i->next) {
 			CHECK(i->src_addr && (i->addr_format == FI_SOCKADDR_IN || i->addr_format == FI_SOCKADDR_IN6));
 			CHECK(formats[f].format != FI_SOCKADDR_IN || i->addr_format == FI_SOCKADDR_IN);
@@ -50,7 +50,7 @@ CASE(getinfo_addr_format_hint)
 		fi_freeinfo(list);
 		fi_freeinfo(hints);
 	}
-	/* What is left open matches everything. */
+	/* An unspecified format matches everything. */
 	hints = of("tcp", FI_EP_MSG);
 	all = matches(hints);
 	hints->addr_format = FI_SOCKADDR_IN;
@@ -59,7 +59,7 @@ CASE(getinfo_addr_format_hint)
 	v6 = matches(hints);
 	CHECK(v4 > 0 && all == v4 + v6);
 	fi_freeinfo(hints);
-	/* Without a node the sources, with one the destinations too. */
+	/* Without a node only sources are set, with one destinations too. */
 	for (f = 0; f < 2; f++) {
 		CHECK(ask(API, f ? "127.0.0.1" : NULL, f ? "80" : NULL, 0, NULL, &list) == 0);
 		for (i = list; i; i = i->next) {
@@ -68,7 +68,7 @@ CASE(getinfo_addr_format_hint)
 		}
 		fi_freeinfo(list);
 	}
-	/* The name of an endpoint is of that format too. */
+	/* An endpoint's name has the same format. */
 	hints = of("tcp", FI_EP_RDM);
 	hints->addr_format = FI_SOCKADDR_IN;
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0 && list->addr_format == FI_SOCKADDR_IN);
@@ -79,7 +79,7 @@ CASE(getinfo_addr_format_hint)
 
 CASE_OURS(every_address_format_that_covers)
 {
-	/* FI_SOCKADDR_IP, which older headers do not name. */
+	/* FI_SOCKADDR_IP, which older headers lack. */
 	enum { IP = 17 };
 	static const struct { uint32_t format; int v4, v6; } formats[] = {
 		{ FI_FORMAT_UNSPEC, 1, 1 }, { FI_SOCKADDR, 1, 1 }, { IP, 1, 1 }, { FI_SOCKADDR_IN, 1, 0 },
@@ -107,7 +107,7 @@ CASE_OURS(every_address_format_that_covers)
 	WITH(of("shm", FI_EP_RDM), h->addr_format = FI_SOCKADDR, 0);
 }
 
-/* Opens all that an endpoint needs, with that info. */
+/* Opens an endpoint and its objects with the info. */
 static void open_with(struct side *s, struct fi_info *info)
 {
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
@@ -123,7 +123,7 @@ static void open_with(struct side *s, struct fi_info *info)
 	open_ep(s, info);
 }
 
-/* The format of an info is that of every address that its objects take and give. */
+/* All addresses that objects opened with an info take and return have the info's format. */
 CASE(addr_format_governs_calls)
 {
 	static const struct { uint32_t format; const char *node, *scheme; uint16_t family; size_t len; } kinds[] = {
@@ -154,7 +154,7 @@ CASE(addr_format_governs_calls)
 	}
 }
 
-/* A program that left the format open treats names as bytes of a certain number. */
+/* A program that leaves the format unspecified treats names as opaque bytes. */
 CASE(opaque_names_are_usable)
 {
 	struct side both[2], *a = &both[0], *b = &both[1];
@@ -192,10 +192,10 @@ CASE(getinfo_node_service_resolve)
 	addr = list->dest_addr;
 	CHECK(addr && list->dest_addrlen == 16 && addr[2] == 4711 >> 8 && addr[3] == (4711 & 255) && addr[4] == 127);
 	CHECK(list->addr_format == FI_SOCKADDR_IN);
-	/* The source is where the system would send from. */
+	/* The source is the address the system would send from. */
 	addr = list->src_addr;
 	CHECK(addr && addr[4] == 127 && addr[2] == 0 && addr[3] == 0);
-	/* All of them lead there, and are what the hints say. */
+	/* All of them have that destination and match the hints. */
 	for (i = list; i; i = i->next) {
 		CHECK(i->dest_addrlen == list->dest_addrlen && !memcmp(i->dest_addr, list->dest_addr, 8));
 		CHECK(i->ep_attr->type == FI_EP_RDM && !strncmp(i->fabric_attr->prov_name, "tcp", 3));
@@ -203,11 +203,14 @@ CASE(getinfo_node_service_resolve)
 	fi_freeinfo(list);
 	CHECK(ask(API, "localhost", "80", 0, hints, &list) == 0);
 	addr = list->dest_addr;
-	/* Loopback, of either family. */
+	/* Loopback in either family. */
 	CHECK(addr && addr[2] == 0 && addr[3] == 80);
 	CHECK(list->addr_format == FI_SOCKADDR_IN ? addr[4] == 127 : list->addr_format == FI_SOCKADDR_IN6 && addr[23] == 1);
 	fi_freeinfo(list);
-	/* Resolved in the family of the format: for this side any address, which no interface gives its name to. */
+	/*
+	 * Resolved in the family of the format: the local address is the wildcard, so the domain
+	 * has no interface name.
+	 */
 	hints->addr_format = FI_SOCKADDR_IN;
 	CHECK(ask(API, NULL, "80", FI_SOURCE, hints, &list) == 0);
 	addr = list->src_addr;
@@ -224,7 +227,10 @@ CASE(getinfo_node_service_resolve)
 	fi_freeinfo(hints);
 }
 
-/* Nodes are of the format's family, and so is this host where there is a service only (the reference takes either family). */
+/*
+ * Nodes resolve in the format's family, and so does this host if only a service is given (the
+ * reference takes either family).
+ */
 CASE_OURS(getinfo_names_resolve_in_the_family)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
@@ -267,7 +273,7 @@ CASE(getinfo_any_arguments)
 
 	for (given = 0; given < 8; given++) {
 		CHECK(ask(API, given & 1 ? "127.0.0.1" : NULL, given & 2 ? "4711" : NULL, 0, given & 4 ? hints : NULL, &list) == 0);
-		/* A node or a service is a destination. */
+		/* A node or a service sets the destination. */
 		if (given & 4)
 			CHECK(!list->dest_addr == !(given & 3));
 		fi_freeinfo(list);
@@ -275,7 +281,7 @@ CASE(getinfo_any_arguments)
 	fi_freeinfo(hints);
 }
 
-/* A listener at 127.0.0.1; its address. */
+/* Opens a listener at 127.0.0.1 and stores its address in `name`. */
 static struct fid_pep *listener(struct side *server, const struct want *w, unsigned char *name)
 {
 	struct fid_pep *pep;
@@ -288,7 +294,7 @@ static struct fid_pep *listener(struct side *server, const struct want *w, unsig
 	return pep;
 }
 
-/* An endpoint of that info connects to where the info leads. */
+/* Connects an endpoint of the info to the info's destination. */
 static void follow(struct side *client, struct side *server, const struct want *w, struct fi_info *info)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
@@ -328,7 +334,7 @@ CASE(getinfo_leads_to_the_service)
 	fi_freeinfo(hints);
 }
 
-/* A connection leaves from the address in src_addr, and its name does not change. */
+/* A connection leaves from src_addr, and the endpoint's name does not change. */
 CASE_OURS(src_addr_of_a_connection)
 {
 	struct fi_info *hints = hints_for(&CONNECTED), *info;
@@ -358,7 +364,7 @@ CASE_OURS(src_addr_of_a_connection)
 	fi_freeinfo(hints);
 }
 
-/* An endpoint that is opened with the handle of a passive one has its address from then on. */
+/* An endpoint opened with the handle of a passive one takes over its address. */
 CASE_OURS(address_of_a_passive_endpoint_moves)
 {
 	struct fi_info *info;
@@ -380,7 +386,7 @@ CASE_OURS(address_of_a_passive_endpoint_moves)
 	close_side(&s);
 }
 
-/* How many sockets of this process have that type of service. */
+/* Number of this process's sockets with this type of service. */
 static int sockets_of_service(int service)
 {
 	int fd, n = 0;
@@ -394,7 +400,7 @@ static int sockets_of_service(int service)
 	return n;
 }
 
-/* Expedited forwarding is code point 46, which stands in the upper six bits of the type of service. */
+/* Expedited forwarding is code point 46, in the upper six bits of the type of service. */
 CASE_OURS(tclass_reaches_the_socket)
 {
 	static const struct want datagrams = { .type = FI_EP_DGRAM };
@@ -464,7 +470,7 @@ CASE_OURS(getinfo_addr_str_node)
 	CHECK(ask(API, "fi_sockaddr_in://nonsense", NULL, 0, hints, &list) == -FI_ENODATA);
 	CHECK(ask(API, "fi_shm://1", NULL, 0, hints, &list) == -FI_ENODATA);
 	fi_freeinfo(hints);
-	/* The string says nothing of the provider; hints do. */
+	/* The string does not select a provider; hints do. */
 	hints = plain();
 	CHECK(ask(API, "fi_sockaddr_in://127.0.0.1:4711", NULL, 0, hints, &list) == 0);
 	for (i = list; i; i = i->next) {
@@ -481,7 +487,7 @@ CASE_OURS(getinfo_addr_str_node)
 	fi_freeinfo(hints);
 }
 
-/* Everything behind the name of the format may be left out, and fields and keys may follow. */
+/* Everything after the name of the format may be omitted, and fields and keys may follow. */
 CASE_OURS(getinfo_addr_str_forms)
 {
 	static const struct { const char *node; int port; } nodes[] = {
@@ -551,13 +557,13 @@ CASE(getinfo_hint_addrs_used)
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	CHECK(list->dest_addrlen == 16 && !memcmp(list->dest_addr, hints->dest_addr, 8));
 	fi_freeinfo(list);
-	/* The node is this side: the other one still comes from the hint. */
+	/* The node is the source: the destination still comes from the hint. */
 	CHECK(ask(API, "127.0.0.1", "4711", FI_SOURCE, hints, &list) == 0);
 	addr = list->src_addr;
 	CHECK(list->src_addrlen == 16 && addr[2] == 4711 >> 8 && addr[3] == (4711 & 255) && addr[4] == 127);
 	CHECK(list->dest_addrlen == 16 && !memcmp(list->dest_addr, hints->dest_addr, 8));
 	fi_freeinfo(list);
-	/* The node is the other side: this one comes from the hint. */
+	/* The node is the destination: the source comes from the hint. */
 	set_addr(&hints->src_addr, &hints->src_addrlen, 1, 4712);
 	CHECK(ask(API, "127.0.0.1", "4711", 0, hints, &list) == 0);
 	addr = list->dest_addr;
@@ -574,7 +580,7 @@ CASE(getinfo_hint_addrs_ignored)
 	int n;
 
 	hints->addr_format = FI_SOCKADDR_IN;
-	/* Node and service, or one of them, say where to; the hint does not count, and neither does its length. */
+	/* Node, service or both set the destination: the hint and its length are ignored. */
 	set_addr(&hints->dest_addr, &hints->dest_addrlen, 1, 99);
 	for (n = 0; n < 4; n++) {
 		int port = n == 1 ? 0 : 4711;
@@ -585,7 +591,10 @@ CASE(getinfo_hint_addrs_ignored)
 		CHECK(addr && addr[2] == port >> 8 && addr[3] == (port & 255) && (n == 2 || addr[4] == 127));
 		fi_freeinfo(list);
 	}
-	/* Under FI_SOURCE they are this side's: the hint for it does not count, that for the other side does. */
+	/*
+	 * With FI_SOURCE they set the source: the hint for it is ignored, the one for the
+	 * destination is used.
+	 */
 	hints->dest_addrlen = 16;
 	set_addr(&hints->src_addr, &hints->src_addrlen, 2, 98);
 	for (n = 0; n < 2; n++) {
@@ -597,7 +606,7 @@ CASE(getinfo_hint_addrs_ignored)
 		CHECK(list->dest_addrlen == 16 && !memcmp(list->dest_addr, hints->dest_addr, 8));
 		fi_freeinfo(list);
 	}
-	/* Lengths without addresses are nothing. */
+	/* Lengths without addresses are ignored. */
 	free(hints->src_addr);
 	free(hints->dest_addr);
 	hints->src_addr = NULL;
@@ -609,7 +618,7 @@ CASE(getinfo_hint_addrs_ignored)
 	fi_freeinfo(hints);
 }
 
-/* An address that does not count is not read, however long it is said to be. */
+/* An ignored address is not read, whatever its length. */
 CASE(getinfo_ignored_lengths)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
@@ -628,7 +637,7 @@ CASE(getinfo_ignored_lengths)
 	fi_freeinfo(hints);
 }
 
-/* An address of another family than the node's, where the node says it (fi_getinfo(3)). */
+/* An ignored hint may be of another family than the node (fi_getinfo(3)). */
 CASE_OURS(getinfo_ignored_hints_of_another_family)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
@@ -638,7 +647,7 @@ CASE_OURS(getinfo_ignored_hints_of_another_family)
 	CHECK(ask(API, "::1", "7471", FI_SOURCE, hints, &list) == 0);
 	CHECK(list->addr_format == FI_SOCKADDR_IN6);
 	fi_freeinfo(list);
-	/* Both ends are of one family. */
+	/* Both ends must be of one family. */
 	CHECK(ask(API, "::1", "7471", 0, hints, &list) == -FI_ENODATA);
 	free(hints->src_addr);
 	hints->src_addr = NULL;
@@ -649,7 +658,7 @@ CASE_OURS(getinfo_ignored_hints_of_another_family)
 	fi_freeinfo(hints);
 }
 
-/* The address is one of the domain's interface, and in the network that the fabric names. */
+/* The source belongs to the domain's interface and to the network in the fabric's name. */
 CASE(getinfo_src_addr_belongs)
 {
 	struct ifaddrs *all, *a;

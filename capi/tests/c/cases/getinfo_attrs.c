@@ -20,7 +20,7 @@ CASE(getinfo_mr_mode_rules)
 	hints->domain_attr->mr_mode = 0;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	fi_freeinfo(list);
-	/* Before 1.5 there is one of two. */
+	/* Before 1.5 it is one of two values. */
 	hints->mode = FI_LOCAL_MR;
 	CHECK(ask(FI_VERSION(1, 4), NULL, NULL, 0, hints, &list) == 0);
 	CHECK(list->domain_attr->mr_mode == FI_MR_BASIC || list->domain_attr->mr_mode == FI_MR_SCALABLE);
@@ -65,7 +65,7 @@ CASE(getinfo_ep_attr_hints)
 	WITH(of("tcp", FI_EP_RDM), h->ep_attr->tx_ctx_cnt = 1 << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->ep_attr->rx_ctx_cnt = 1 << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->caps = FI_TAGGED; h->ep_attr->mem_tag_format = ~0ULL, 1);
-	/* Without tags their format does not count. */
+	/* Without FI_TAGGED, the tag format is ignored. */
 	WITH(of("udp", FI_EP_DGRAM), h->caps = FI_MSG; h->ep_attr->mem_tag_format = ~0ULL, 1);
 }
 
@@ -109,7 +109,7 @@ CASE(getinfo_attr_invariants)
 	fi_freeinfo(list);
 }
 
-/* Fields that callers of earlier versions did not know do not count for them. */
+/* Fields unknown to the caller's API version are ignored. */
 CASE_OURS(getinfo_fields_since_1_5)
 {
 	int field;
@@ -146,7 +146,7 @@ CASE_OURS(getinfo_what_is_not_there_is_refused)
 
 CASE_OURS(txrx_hints_field_by_field)
 {
-	/* Bits of the other direction exclude nothing. */
+	/* Capabilities of the other direction exclude nothing. */
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE | FI_MULTI_RECV, 1);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->caps = FI_MSG | FI_RECV | FI_SEND | FI_FENCE | FI_MULTICAST, 1);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_TRIGGER, 0);
@@ -187,7 +187,7 @@ CASE_OURS(every_progress_model_is_served)
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
 	int model;
 
-	/* Unspecified, automatic, manual, and manual with unified control, which older headers do not name. */
+	/* Unspecified, auto, manual, and manual with unified control, which older headers lack. */
 	for (model = 0; model <= 3; model++) {
 		hints->domain_attr->data_progress = model;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -221,7 +221,7 @@ CASE(getinfo_hints_echoed)
 	CHECK(list->ep_attr->tx_ctx_cnt == 1 && list->ep_attr->rx_ctx_cnt == 1);
 	CHECK(list->domain_attr->threading == FI_THREAD_DOMAIN && list->domain_attr->av_type == FI_AV_TABLE);
 	fi_freeinfo(list);
-	/* Flags that are 0 are copied too; a size of 0 is filled in. */
+	/* Zero flags are copied too; a zero size is filled in. */
 	hints->tx_attr->op_flags = 0;
 	hints->rx_attr->op_flags = 0;
 	hints->tx_attr->size = 0;
@@ -260,7 +260,7 @@ CASE(getinfo_values_reach_hints)
 	fi_freeinfo(hints);
 }
 
-/* What the manual calls minimums is met, or there is no match; the reference leaves these numbers alone. */
+/* Fields that the manual calls minimums must be met for a match; the reference ignores these. */
 CASE_OURS(getinfo_every_number_is_compared)
 {
 	const size_t many = (size_t) 1 << 40;
@@ -275,7 +275,7 @@ CASE_OURS(getinfo_every_number_is_compared)
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->max_ep_srx_ctx = many, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_key_size = 64, 0);
 	WITH(of("tcp", FI_EP_RDM), h->ep_attr->msg_prefix_size = 64, 0);
-	/* And so are those that can be had. */
+	/* Smaller values match. */
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cq_cnt = 2; h->domain_attr->ep_cnt = 2, 1);
 }
 
@@ -305,7 +305,7 @@ CASE_OURS(mr_mode_before_and_since_1_5)
 	}
 }
 
-/* Callers of before 1.5 did not know the new bits, so there is no match for them. */
+/* Callers before 1.5 did not know the new bits, so they do not match. */
 CASE(mr_mode_before_1_5_knows_no_new_bits)
 {
 	static const int modes[] = { FI_MR_LOCAL, FI_MR_PROV_KEY | FI_MR_VIRT_ADDR, ~3 };

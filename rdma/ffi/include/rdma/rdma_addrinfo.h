@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Transport-independent addresses for RDMA connections: rdma_getaddrinfo(3), as librdmaaddrinfo.so.1 has it. Needs neither
- * rdma-core nor an RDMA device. Types and values are those of <rdma/rdma_cma.h>: where that is installed it is included, and
- * this header adds only what it lacks, so that both can be used in any order. RDMA_ADDRINFO_ALONE, defined before, prevents
- * that; then <rdma/rdma_cma.h> and <infiniband/verbs.h> come before this header or not at all.
+ * Transport-independent addresses for RDMA connections: rdma_getaddrinfo(3) of
+ * librdmaaddrinfo.so.1. Needs neither rdma-core nor an RDMA device. Types and values are those of
+ * <rdma/rdma_cma.h>. If that header is installed, this one includes it and adds only what it lacks,
+ * so that both can be included in any order. Define RDMA_ADDRINFO_ALONE before to prevent that;
+ * then <rdma/rdma_cma.h> and <infiniband/verbs.h> must be included before this header or not at
+ * all.
  */
 #ifndef OFI_RDMA_ADDRINFO_H
 #define OFI_RDMA_ADDRINFO_H
@@ -40,8 +42,9 @@ extern "C" {
 #endif
 
 /*
- * The codes that are returned. <netdb.h> has most of them, if the program asks for POSIX or GNU; EAI_QPTYPE, which says that
- * queue pair type and port space do not go together, is in no other header, and has the value of EAI_SOCKTYPE.
+ * Return codes. <netdb.h> has most of them if the program defines a POSIX or GNU feature macro.
+ * EAI_QPTYPE (the queue pair type does not fit the port space) is in no other header; it has the
+ * value of EAI_SOCKTYPE.
  */
 #ifndef EAI_NONAME
 #define EAI_BADFLAGS (-1)
@@ -102,9 +105,11 @@ struct rdma_addrinfo {
 };
 
 /*
- * Resolves node and service into a list, best first, of what a connection can be made with, or with RAI_PASSIVE listened on.
- * At least one of node, service and hints is not null. 0 on success; otherwise an EAI_ code, and res stays as it was.
- * EAI_SYSTEM sets errno, and EAI_BADFLAGS sets it to EINVAL. May block as long as the system's resolver waits for name servers, unless the node is an address.
+ * Resolves node and service into a list, best first, of addresses to connect to, or with
+ * RAI_PASSIVE to listen on. At least one of node, service and hints must not be null. Returns 0, or
+ * an EAI_ code and leaves res unchanged. EAI_SYSTEM sets errno, and EAI_BADFLAGS sets it to EINVAL.
+ * May block for as long as the system's resolver waits for name servers, unless the node is an
+ * address.
  */
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **res);
 

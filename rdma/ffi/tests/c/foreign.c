@@ -1,4 +1,4 @@
-/* A list of another library's, which stands behind this one: it is that library's to free. */
+/* Entries made by another library, linked after this one, are freed by that library. */
 #include <rdma/rdma_addrinfo.h>
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ int main(void)
 	rdma_freeaddrinfo(foreign);
 	if (freed_by_other != 2)
 		return 1;
-	/* Between entries of this library, too. */
+	/* Also between entries of this library. */
 	if (rdma_getaddrinfo("10.9.0.1", "1", NULL, &own))
 		return 2;
 	foreign = own->ai_next = calloc(1, sizeof *own);

@@ -1,6 +1,6 @@
 /*
- * A child frees a list that its parent made, while threads that it does not have were making and freeing lists: whatever they
- * held at the fork, the child gets.
+ * A forked child frees a list that its parent made, while the parent's other threads make and free
+ * lists: a lock that one of them holds at the fork must not stay locked in the child.
  */
 #define _GNU_SOURCE
 #include <rdma/rdma_addrinfo.h>
@@ -16,7 +16,7 @@
 
 static atomic_int ended;
 
-/* Hints alone: nothing of the system's resolver is held. */
+/* Hints alone: the system's resolver takes no lock. */
 static struct rdma_addrinfo *make(void)
 {
 	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE }, *list;
@@ -47,7 +47,7 @@ int main(void)
 	for (int i = 0; i < ROUNDS && !status; i++) {
 		pid_t child = fork();
 		if (!child) {
-			/* A child that hangs is ended by this. */
+			/* Kills a child that hangs. */
 			alarm(20);
 			rdma_freeaddrinfo(lists[i]);
 			rdma_freeaddrinfo(make());

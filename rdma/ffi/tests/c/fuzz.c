@@ -1,5 +1,6 @@
 /*
- * Inputs that nobody would write: the answer is a code of the manual and an untouched result, or a list that is well formed.
+ * Random inputs: each call returns either a code of the manual and an untouched result, or a
+ * well-formed list.
  * usage: fuzz ROUNDS
  */
 #define _GNU_SOURCE
@@ -26,7 +27,10 @@ static const char *const nodes[] = { "10.9.0.1", "fd09::1", "fe80::1%lo", "local
 				     "255.255.255.255", "ff02::1%1", "::", "%", "" };
 static const char *const services[] = { "7471", "65535", "0", "http", "domain", "00080", "65536", "-1", "" };
 
-/* None, a seed, something near to one, or anything; in memory of its own, so that reading too far is seen. */
+/*
+ * NULL, a seed, a mutated seed, or random text; in its own allocation, so that overreads are
+ * caught.
+ */
 static char *text(const char *const *seeds, unsigned count)
 {
 	static const char letters[] = "0123456789abcdefghxyz:::...%%[]/-+ _\t\n\x01\x7f\xc3\xa9\xff";
@@ -48,7 +52,7 @@ static char *text(const char *const *seeds, unsigned count)
 	return out;
 }
 
-/* Some bytes in memory of their own. */
+/* Random bytes in their own allocation. */
 static void *bytes(size_t len)
 {
 	unsigned char *out = len ? malloc(len) : NULL;
@@ -58,7 +62,7 @@ static void *bytes(size_t len)
 	return out;
 }
 
-/* None, an address, or something like one. */
+/* NULL, an address, or random bytes resembling one. */
 static struct sockaddr *address(socklen_t *len)
 {
 	static const struct {
@@ -75,7 +79,7 @@ static struct sockaddr *address(socklen_t *len)
 	return out;
 }
 
-/* Mostly open, mostly one of those. */
+/* Half the time 0, else mostly one of `from`, rarely a random number. */
 static int pick(const int *from, unsigned count)
 {
 	return below(2) ? 0 : below(12) ? from[below(count)] : (int) below(0x7fffffff) - 0x3fffffff;
@@ -141,6 +145,6 @@ int main(int argc, char **argv)
 		free(service);
 	}
 	printf("%ld of %ld inputs were answered with a list\n", good, rounds);
-	/* Inputs that are all refused would show nothing. */
+	/* If nearly all inputs were refused, the test would prove nothing. */
 	return good < rounds / 20;
 }

@@ -1,4 +1,4 @@
-/* Layout and values of the interface, with whichever headers the command line includes. */
+/* Layout and values of the interface, for the headers that the command line includes. */
 #include <stddef.h>
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* What rdma_getaddrinfo(3) says beyond the rows of ROWS.md, with nothing of rdma-core linked. */
+/* Behavior of rdma_getaddrinfo(3) beyond the rows of ROWS.md, without linking rdma-core. */
 #define _GNU_SOURCE
 #include <rdma/rdma_addrinfo.h>
 
@@ -54,7 +54,7 @@ static int code(const char *node, const char *service, const struct rdma_addrinf
 
 	errno = SENTINEL;
 	ret = rdma_getaddrinfo(node, service, hints, &res);
-	/* Nothing but these two says anything by errno. */
+	/* Only these two codes set errno. */
 	CHECK((errno == SENTINEL) == (ret != EAI_SYSTEM && ret != EAI_BADFLAGS));
 	if (ret) {
 		CHECK(res == &none);
@@ -106,7 +106,7 @@ static void is_v6(const struct sockaddr *addr, socklen_t len, const char *ip, in
 	CHECK(len == sizeof in && !memcmp(addr, &in, sizeof in));
 }
 
-/* Two addresses of one name, in the order of RFC 6724: unique local addresses come behind IPv4. */
+/* Two addresses of one name, in RFC 6724 order: unique local addresses come after IPv4. */
 static void several_addresses(void)
 {
 	struct rdma_addrinfo hints = { 0 }, *list = get("rxe", "7471", NULL), *next = list->ai_next;
@@ -120,7 +120,7 @@ static void several_addresses(void)
 	CHECK(next->ai_dst_canonname && !strcmp(next->ai_dst_canonname, "rxe4"));
 	rdma_freeaddrinfo(list);
 
-	/* Who listens on the first is found by who connects to the first. */
+	/* A client that connects to the first address finds a server that listens on the first. */
 	hints.ai_flags = RAI_PASSIVE;
 	list = get("rxe", "7471", &hints);
 	is_v4(list->ai_src_addr, list->ai_src_len, "10.9.0.1", 7471);
@@ -135,7 +135,7 @@ static void several_addresses(void)
 	rdma_freeaddrinfo(list);
 }
 
-/* A source in the hints decides which destinations are left. */
+/* A source in the hints filters the destinations. */
 static void sources(void)
 {
 	struct sockaddr_in6 six = v6("fd09::1", 99);
@@ -150,7 +150,7 @@ static void sources(void)
 	rdma_freeaddrinfo(list);
 	CHECK(code("10.9.0.1", "1", &hints) == EAI_ADDRFAMILY);
 
-	/* Without a node the hints' addresses are meant, with the service's port. */
+	/* Without a node, the hints' addresses are used, with the port of the service. */
 	hints.ai_flags = RAI_PASSIVE;
 	list = get(NULL, "7471", &hints);
 	CHECK(!list->ai_next && list->ai_family == AF_INET6 && !list->ai_dst_len);
@@ -173,7 +173,7 @@ static void sources(void)
 	CHECK(!list->ai_src_len && !list->ai_src_addr);
 	rdma_freeaddrinfo(list);
 
-	/* Addresses in the hints are of the hinted family, where they count. */
+	/* Addresses in the hints must be of the hinted family, where they are used. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_family = AF_INET6;
 	hints.ai_dst_addr = (void *) &four;
@@ -189,12 +189,12 @@ static void sources(void)
 	hints.ai_family = AF_INET;
 	CHECK(code(NULL, "1", &hints) == 0);
 
-	/* For listening there is no destination, also if hints alone are given. */
+	/* Listening has no destination, also with hints alone. */
 	list = get(NULL, NULL, &hints);
 	CHECK(!list->ai_dst_addr && !list->ai_dst_len && list->ai_src_len == sizeof four);
 	rdma_freeaddrinfo(list);
 
-	/* A length without an address, or an address without a length, is none. */
+	/* A length without an address is ignored, and so is an address without a length. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_src_len = sizeof four;
 	list = get(NULL, NULL, &hints);
@@ -217,7 +217,7 @@ static void wrong_inputs(void)
 	hints.ai_src_canonname = "caf\xe9";
 	CHECK(code("10.9.0.1", "1", &hints) == EAI_NONAME);
 	memset(&hints, 0, sizeof hints);
-	/* There is a node, but not in that family. */
+	/* The node exists, but has no address of that family. */
 	hints.ai_family = AF_INET6;
 	CHECK(code("rxe4", NULL, &hints) == EAI_ADDRFAMILY);
 	CHECK(code("no-such-host.invalid", NULL, &hints) == EAI_NONAME);
@@ -247,7 +247,7 @@ static void wrong_inputs(void)
 		CHECK(code("10.9.0.1", NULL, &hints) == EAI_BADFLAGS && errno == EINVAL);
 		CHECK(code(NULL, NULL, &hints) == EAI_BADFLAGS);
 	}
-	/* Nobody transfers that much with a connection. */
+	/* The limit for connection data. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_connect = long_node;
 	hints.ai_connect_len = sizeof long_node;
@@ -259,7 +259,7 @@ static void wrong_inputs(void)
 	CHECK(code("10.9.0.1", NULL, &hints) == 0);
 	hints.ai_flags = RAI_SA;
 	CHECK(code("10.9.0.1", NULL, &hints) == EAI_SYSTEM && errno == EOPNOTSUPP);
-	/* Hints alone are checked, too. */
+	/* Hints alone are checked too. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_qp_type = IBV_QPT_UD;
 	hints.ai_port_space = RDMA_PS_TCP;
@@ -273,7 +273,7 @@ static void infiniband(void)
 	struct rdma_addrinfo hints = { .ai_flags = RAI_FAMILY | RAI_PASSIVE, .ai_family = AF_IB }, *list;
 	const struct ib *ib;
 
-	/* No node: any GID for binding, the loopback one for connecting. */
+	/* No node: the wildcard GID for binding, the loopback GID for connecting. */
 	list = get(NULL, "7471", &hints);
 	ib = (const void *) list->ai_src_addr;
 	CHECK(!list->ai_next && list->ai_family == AF_IB && list->ai_src_len == sizeof *ib && ib->family == AF_IB);
@@ -314,7 +314,7 @@ static void routes(void)
 	const struct ib *ib;
 	struct ib other;
 
-	/* Alone, a path names both ends. */
+	/* A path alone names both ends. */
 	list = get(NULL, NULL, &hints);
 	data = list->ai_route;
 	CHECK(list->ai_route_len == sizeof *data && !memcmp(&data->path, &record, sizeof record) && data->flags & 2);
@@ -329,7 +329,7 @@ static void routes(void)
 	CHECK(list->ai_family == AF_IB && be64toh(ib->sid) == 0x1061d2f && list->ai_src_len == sizeof *ib);
 	rdma_freeaddrinfo(list);
 
-	/* Each end by itself. */
+	/* Hints override each end separately. */
 	other = *ib_of(record.sgid);
 	other.gid[15] = 77;
 	hints.ai_src_addr = (void *) &other;
@@ -345,7 +345,7 @@ static void routes(void)
 	list = get(NULL, "7471", &hints);
 	CHECK(!list->ai_next && !memcmp(((struct ib *) list->ai_src_addr)->gid, record.sgid, 16));
 	rdma_freeaddrinfo(list);
-	/* Addresses of IP are not mixed with it. */
+	/* An IB path is not used with IP addresses. */
 	memset(&hints, 0, sizeof hints);
 	hints.ai_route = &record;
 	hints.ai_route_len = sizeof record;
@@ -356,7 +356,7 @@ static void routes(void)
 	rdma_freeaddrinfo(list);
 	memset(&hints, 0, sizeof hints);
 
-	/* Only a path that leads somewhere is a route. */
+	/* Only a complete path is a route. */
 	memset(pair, 0, sizeof pair);
 	pair[0].path = record;
 	pair[1].path = record;
@@ -373,7 +373,7 @@ static void routes(void)
 	CHECK(!list->ai_route_len && !list->ai_route);
 	rdma_freeaddrinfo(list);
 
-	/* Other transports' data and connection data are handed on. */
+	/* Routing data of other transports and connection data are copied. */
 	hints.ai_route = hints.ai_connect = "abc";
 	hints.ai_route_len = hints.ai_connect_len = 3;
 	list = get("10.9.0.1", NULL, &hints);
@@ -382,7 +382,7 @@ static void routes(void)
 	rdma_freeaddrinfo(list);
 }
 
-/* What a caller does with a list before it frees it. */
+/* A caller may relink and change entries before freeing them. */
 static void freeing(void)
 {
 	struct rdma_addrinfo *list = get("rxe", NULL, NULL), *second = list->ai_next;

@@ -1,20 +1,46 @@
 //! Completion queues (fi_cq(3)). Entries of all formats are prefixes of the largest, so writing one is one copy.
 
-use super::enosys;
-use super::wait::Choice;
+use crate::abi::FI_CLASS_CQ;
 use crate::abi::{
     FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
 };
-use crate::ffi::put_text;
-use crate::object::{self, CqObj, DomainObj, ours};
+use crate::enosys;
+use crate::erased::CqControl;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::put_text;
+use crate::objects::domain::DomainObj;
+use crate::objects::wait::Choice;
+use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
 use ofi_engine::{CompletionQueue, Waited, Waiting};
+use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct CqObj {
+    pub(crate) c: fid_cq,
+    /// The `CompletionQueue<K>` for which the table was made.
+    pub(crate) engine_ptr: *const c_void,
+    pub(crate) control: Arc<dyn CqControl>,
+    pub(crate) wait: Wait,
+    /// What the last error entry pointed to.
+    pub(crate) error_data: Mutex<Vec<u8>>,
+    pub(crate) threshold: bool,
+    pub(crate) api: Version,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+object!(CqObj, FI_CLASS_CQ, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -87,7 +113,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
     }
     let opened = domain.control.cq(attr.size, choice.port.clone(), choice.how);
     let wait = choice.settle(opened.control.clone())?;
-    let c = fid_cq { fid: object::header::<CqObj>(context), ops: (opened.ops)(format) };
+    let c = fid_cq { fid: handle::header::<CqObj>(context), ops: (opened.ops)(format) };
     let object = CqObj {
         c,
         engine_ptr: opened.engine_ptr,
@@ -99,12 +125,12 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
         domain,
         parent: domain.children.add(),
     };
-    Ok(object::install(object).cast())
+    Ok(handle::install(object).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<CqObj>(fid, |cq| cq.control.in_use()) }
+    unsafe { handle::close::<CqObj>(fid, |cq| cq.control.in_use()) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -330,5 +356,5 @@ unsafe extern "C" fn strerror<K: LockKind>(
     let text = queue.strerror(code);
     // SAFETY: fi_cq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::exports::symbols::keep(text) } else { buf }
 }

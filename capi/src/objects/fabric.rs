@@ -1,18 +1,37 @@
 //! Fabrics (fi_fabric(3)): they open domains, passive endpoints and event queues.
 
-use super::enosys;
+use crate::abi::FI_CLASS_FABRIC;
 use crate::abi::{
     fi_eq_attr, fi_info, fi_ops, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
 };
 use crate::convert;
-use crate::ffi::make;
-use crate::object::{self, CntrObj, CqObj, EqObj, FabricObj, WaitObj, ours};
-use crate::open_objects::Listed;
-use crate::ops::{domain, eq, passive, wait};
+use crate::endpoint::passive;
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::open_objects::Listed;
+use crate::ffi::ptr::make;
+use crate::objects::cntr::CntrObj;
+use crate::objects::cq::CqObj;
+use crate::objects::eq::EqObj;
+use crate::objects::wait::WaitObj;
+use crate::objects::{domain, eq, wait};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::{Errno, Version};
 use ofi_sync::busy::Children;
+
+/// A fabric.
+#[repr(C)]
+pub(crate) struct FabricObj {
+    pub(crate) c: fid_fabric,
+    pub(crate) provider: String,
+    pub(crate) listed: Option<Listed>,
+    pub(crate) children: Children,
+}
+
+object!(FabricObj, FI_CLASS_FABRIC, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -36,8 +55,8 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
 
 /// Opens a fabric of a provider that exists.
 pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c_void) -> *mut fid_fabric {
-    let c = fid_fabric { fid: object::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
-    let fabric = object::install(FabricObj { c, provider, listed: None, children: Children::new() });
+    let c = fid_fabric { fid: handle::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
+    let fabric = handle::install(FabricObj { c, provider, listed: None, children: Children::new() });
     fabric.expose_provenance();
     // SAFETY: made above and not given away yet.
     let object = unsafe { &mut *fabric };
@@ -47,7 +66,7 @@ pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<FabricObj>(fid, |fabric| fabric.children.count() > 0) }
+    unsafe { handle::close::<FabricObj>(fid, |fabric| fabric.children.count() > 0) }
 }
 
 unsafe extern "C" fn open_domain(
@@ -124,7 +143,7 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
         let result = match unsafe { waits(fid) } {
             Some(result) => result,
             // SAFETY: as above.
-            None => Err(unsafe { object::unfit(fid) }),
+            None => Err(unsafe { handle::unfit(fid) }),
         };
         if let Err(errno) = result {
             return errno.negative();
@@ -139,19 +158,19 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
 /// `fid` is null or an open object, ours or another library's.
 unsafe fn waits(fid: *mut fid) -> Option<core::result::Result<(), Errno>> {
     // SAFETY: this function's contract.
-    if let Ok(cq) = unsafe { object::borrow::<CqObj>(fid) } {
+    if let Ok(cq) = unsafe { handle::borrow::<CqObj>(fid) } {
         return Some(cq.control.try_wait());
     }
     // SAFETY: this function's contract.
-    if let Ok(eq) = unsafe { object::borrow::<EqObj>(fid) } {
+    if let Ok(eq) = unsafe { handle::borrow::<EqObj>(fid) } {
         return Some(eq.eq.try_wait());
     }
     // SAFETY: this function's contract.
-    if let Ok(cntr) = unsafe { object::borrow::<CntrObj>(fid) } {
+    if let Ok(cntr) = unsafe { handle::borrow::<CntrObj>(fid) } {
         return Some(cntr.control.try_wait());
     }
     // SAFETY: this function's contract.
-    unsafe { object::borrow::<WaitObj>(fid) }.ok().map(|wait| wait.set.try_wait())
+    unsafe { handle::borrow::<WaitObj>(fid) }.ok().map(|wait| wait.set.try_wait())
 }
 
 unsafe extern "C" fn wait_open(fabric: *mut fid_fabric, attr: *mut fi_wait_attr, out: *mut *mut fid_wait) -> c_int {

@@ -1,13 +1,35 @@
 //! Multicast groups (fi_cm(3), fi_join).
 
-use super::enosys;
+use crate::abi::FI_CLASS_MC;
 use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
-use crate::ffi::{make, socket_addr};
-use crate::object::{self, EpObj, McObj, ours};
+use crate::endpoint::object::EpObj;
+use crate::enosys;
+use crate::erased::EpControl;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{make, socket_addr};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
+use ofi_core::Addr;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::completion::eq::Owner;
+use ofi_sync::busy::Child;
+use std::sync::Arc;
+
+/// A multicast group that an endpoint has joined.
+#[repr(C)]
+pub(crate) struct McObj {
+    pub(crate) c: fid_mc,
+    pub(crate) ep: Arc<dyn EpControl>,
+    pub(crate) group: Addr,
+    /// Whether it receives.
+    pub(crate) receive: bool,
+    /// Keeps the endpoint open.
+    pub(crate) parent: Child,
+}
+
+object!(McObj, FI_CLASS_MC, FID_OPS, c.fid []);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -20,7 +42,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 };
 
 /// fi_join: without FI_SEND and FI_RECV for both.
-pub(super) unsafe extern "C" fn join(
+pub(crate) unsafe extern "C" fn join(
     ep: *mut fid_ep,
     addr: *const c_void,
     flags: u64,
@@ -38,15 +60,15 @@ pub(super) unsafe extern "C" fn join(
     let (send, receive) = (both || flags & send != 0, both || flags & receive != 0);
     let open = |_: &Watch| {
         ep.default_eq()?;
-        let c = fid_mc { fid: object::header::<McObj>(context), fi_addr: FiAddr::UNSPEC.0 };
+        let c = fid_mc { fid: handle::header::<McObj>(context), fi_addr: FiAddr::UNSPEC.0 };
         let object = McObj { c, ep: ep.control.clone(), group, receive, parent: ep.dependents.add() };
-        let mc = object::install(object);
+        let mc = handle::install(object);
         let owner = Owner(mc.expose_provenance());
         // SAFETY: made above and not given away before this has been called.
         let mut joined = |handle: FiAddr| unsafe { (*mc).c.fi_addr = handle.0 };
         if let Err(error) = ep.control.join(group, (send, receive), owner, &mut joined) {
             // SAFETY: made above and not given away.
-            drop(unsafe { object::reclaim::<McObj>(mc.cast()) });
+            drop(unsafe { handle::reclaim::<McObj>(mc.cast()) });
             return Err(error);
         }
         Ok(mc.cast())
@@ -59,6 +81,6 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mc = ours!(McObj, fid);
     mc.ep.leave(&mc.group, mc.receive, FiAddr(mc.c.fi_addr), Owner(fid.addr()));
     // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<McObj>(fid) });
+    drop(unsafe { handle::reclaim::<McObj>(fid) });
     0
 }

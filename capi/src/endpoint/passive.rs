@@ -1,10 +1,20 @@
 //! Passive endpoints (fi_passive_ep(3), fi_listen(3)).
 
-use super::{cm, endpoint, enosys};
+use crate::abi::FI_CLASS_PEP;
 use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
-use crate::ffi::{bytes, status};
-use crate::object::{self, ConnReqObj, EqObj, FabricObj, PepControl, PepObj, ours};
+use crate::endpoint::cm;
+use crate::endpoint::object;
+use crate::enosys;
+use crate::erased::PepControl;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{bytes, status};
+use crate::objects::eq::ConnReqObj;
+use crate::objects::eq::EqObj;
+use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
+use ofi_core::AddrFormat;
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
@@ -13,8 +23,20 @@ use ofi_engine::transport::Listener;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 use ofi_engine::{EventQueue, PassiveEndpoint};
 use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
+use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, PoisonError};
+
+/// A passive endpoint.
+#[repr(C)]
+pub(crate) struct PepObj {
+    pub(crate) c: fid_pep,
+    pub(crate) control: Box<dyn PepControl>,
+    pub(crate) format: AddrFormat,
+    pub(crate) parent: Child,
+}
+
+object!(PepObj, FI_CLASS_PEP, FID_OPS, c.fid [ops cm]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -29,8 +51,8 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 static OPS: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
     cancel,
-    getopt: endpoint::getopt,
-    setopt: endpoint::setopt,
+    getopt: object::getopt,
+    setopt: object::setopt,
     tx_ctx: enosys::enosys,
     rx_ctx: enosys::enosys,
     rx_size_left: enosys::enosys,
@@ -58,8 +80,8 @@ pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Resu
     }
     let format = info.addr_format;
     let control = ofi_registry::open(&info.clone(), None, Open(info))??;
-    let c = fid_pep { fid: object::header::<PepObj>(context), ops: &OPS, cm: &CM };
-    Ok(object::install(PepObj { c, control, format, parent: fabric.children.add() }).cast())
+    let c = fid_pep { fid: handle::header::<PepObj>(context), ops: &OPS, cm: &CM };
+    Ok(handle::install(PepObj { c, control, format, parent: fabric.children.add() }).cast())
 }
 
 struct Open(Info);
@@ -113,14 +135,14 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let pep = ours!(PepObj, fid);
     pep.control.close();
     // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<PepObj>(fid) });
+    drop(unsafe { handle::reclaim::<PepObj>(fid) });
     0
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     let pep = ours!(PepObj, fid);
     // SAFETY: fi_pep_bind(3) passes an object, ours or another library's.
-    match unsafe { object::borrow::<EqObj>(other) } {
+    match unsafe { handle::borrow::<EqObj>(other) } {
         Ok(_) if flags != 0 => Errno::EBADFLAGS.negative(),
         Ok(eq) => status(pep.control.bind_eq(&eq.eq, Owner(fid.addr()))),
         Err(errno) => errno.negative(),
@@ -147,7 +169,7 @@ unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
 
 unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
     // SAFETY: C passes the passive endpoint that holds this table.
-    match unsafe { object::borrow::<PepObj>(pep.cast()) } {
+    match unsafe { handle::borrow::<PepObj>(pep.cast()) } {
         Ok(pep) => status(pep.control.listen()),
         Err(errno) => errno.negative(),
     }
@@ -156,13 +178,13 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
 unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c_void, len: usize) -> c_int {
     let pep = ours!(PepObj, pep.cast());
     // SAFETY: fi_reject(3) passes the handle of a request, or what is none.
-    let request = match unsafe { object::borrow::<ConnReqObj>(handle) } {
+    let request = match unsafe { handle::borrow::<ConnReqObj>(handle) } {
         Ok(request) => request.request.lock().unwrap_or_else(PoisonError::into_inner).take(),
         Err(errno) => return errno.negative(),
     };
     let Some(request) = request else { return Errno::EINVAL.negative() };
     // SAFETY: the request is used up, and fi_reject(3) ends the life of its handle.
-    drop(unsafe { object::reclaim::<ConnReqObj>(handle) });
+    drop(unsafe { handle::reclaim::<ConnReqObj>(handle) });
     // SAFETY: fi_reject(3) passes `len` bytes of data, or null.
     let data = unsafe { bytes(param, len.min(MAX_USER_DATA)) };
     status(pep.control.refuse(request, &data))

@@ -1,13 +1,13 @@
 //! What objects answer that a process inherited from the one that forked it: they are their parent's, whose sockets,
 //! shared memory and locks are not to be touched here. Every call answers -FI_EOPBADSTATE at once, and closing succeeds.
 
-use super::enosys;
 use crate::abi::{
     Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
     fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait,
     fid, fid_av, fid_cntr, fid_cq,
 };
-use crate::ffi::put_text;
+use crate::enosys;
+use crate::ffi::ptr::put_text;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use ofi_core::Errno;

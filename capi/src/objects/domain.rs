@@ -1,20 +1,27 @@
 //! Domains (fi_domain(3)): they open endpoints, completion queues and address vectors.
 
-use super::enosys;
-use super::message::tables;
+use crate::abi::FI_CLASS_DOMAIN;
 use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops, fi_ops_domain, fi_poll_attr, fid, fid_av, fid_cntr, fid_cq,
     fid_domain, fid_ep, fid_poll,
 };
-use crate::ffi::make;
-use crate::object::{
-    self, CntrControl, CqControl, DomainControl, DomainObj, EpControl, EqObj, FabricObj, Opened, OpenedCq, Waits, ours,
-};
-use crate::open_objects::Listed;
-use crate::ops::{av, cntr, cq, endpoint, poll};
+use crate::endpoint::message::tables;
+use crate::endpoint::object;
+use crate::enosys;
+use crate::erased::{CntrControl, CqControl, DomainControl, EpControl, Opened, OpenedCq, Waits};
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::open_objects::Listed;
+use crate::ffi::ptr::make;
+use crate::objects::eq::EqObj;
+use crate::objects::fabric::FabricObj;
+use crate::objects::{av, cntr, cq, poll};
 use crate::reserve::Watch;
 use core::any::Any;
 use core::ffi::{c_int, c_void};
+use ofi_core::AddrFormat;
+use ofi_core::TrafficClass;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, EndpointType, Errno, FiAddr, Info, ProgressModel, Version};
@@ -29,6 +36,27 @@ use ofi_sync::busy::{Child, Children};
 use ofi_sync::lock::{LockKind, Unlocked};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// A domain.
+#[repr(C)]
+pub(crate) struct DomainObj {
+    pub(crate) c: fid_domain,
+    pub(crate) control: Box<dyn DomainControl>,
+    pub(crate) api: Version,
+    pub(crate) format: AddrFormat,
+    pub(crate) av_type: u32,
+    /// The traffic class of endpoints that name none.
+    pub(crate) class: TrafficClass,
+    /// Entries of address vectors may have ids (FI_AV_USER_ID).
+    pub(crate) user_ids: bool,
+    pub(crate) listed: Option<Listed>,
+    /// The event queue of endpoints that have none of their own, which it keeps open.
+    pub(crate) eq: Mutex<Option<(Arc<EventQueue>, Child)>>,
+    pub(crate) children: Children,
+    pub(crate) parent: Child,
+}
+
+object!(DomainObj, FI_CLASS_DOMAIN, FID_OPS, c.fid [ops mr]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -66,7 +94,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
     let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;
-    let c = fid_domain { fid: object::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
+    let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
     let object = DomainObj {
         c,
         control,
@@ -80,7 +108,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
         children: Children::new(),
         parent: fabric.children.add(),
     };
-    let domain = object::install(object);
+    let domain = handle::install(object);
     domain.expose_provenance();
     let name = info.domain.name.as_deref().unwrap_or_default();
     let provider = info.fabric.prov_name.as_deref().unwrap_or(&fabric.provider);
@@ -424,7 +452,7 @@ impl<D: Datagrams, K: LockKind> EpControl for DgramShim<D, K> {
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     let domain = ours!(DomainObj, fid);
     // SAFETY: fi_domain_bind(3) passes an object, ours or another library's, or null.
-    let eq = match unsafe { object::borrow::<EqObj>(other) } {
+    let eq = match unsafe { handle::borrow::<EqObj>(other) } {
         Ok(eq) => eq,
         Err(errno) => return errno.negative(),
     };
@@ -441,7 +469,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<DomainObj>(fid, |domain| domain.children.count() > 0) }
+    unsafe { handle::close::<DomainObj>(fid, |domain| domain.children.count() > 0) }
 }
 
 unsafe extern "C" fn open_endpoint(
@@ -465,7 +493,7 @@ unsafe extern "C" fn open_endpoint2(
     // SAFETY: null or a valid info by fi_endpoint(3).
     let (Some(info), 0) = (unsafe { info.as_ref() }, flags) else { return Errno::EINVAL.negative() };
     // SAFETY: the info is valid, so are its parts.
-    let open = |watch: &Watch| unsafe { endpoint::open(domain, info, context, watch) };
+    let open = |watch: &Watch| unsafe { object::open(domain, info, context, watch) };
     // SAFETY: `out` is null or valid by fi_endpoint(3), and the endpoint is new.
     unsafe { make(out, "open an endpoint", open) }
 }

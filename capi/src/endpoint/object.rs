@@ -1,14 +1,26 @@
 //! Endpoints off the data path (fi_endpoint(3)).
 
-use super::{cm, enosys};
+use crate::abi::FI_CLASS_EP;
 use crate::abi::{
     FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT,
     FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
     FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG, fi_alias, fi_info, fi_ops, fi_ops_ep, fid, fid_ep,
 };
 use crate::convert;
-use crate::ffi::{make, status};
-use crate::object::{self, AvObj, CntrObj, ConnReqObj, CqObj, DomainObj, EpObj, EqObj, PepObj, ours};
+use crate::endpoint::cm;
+use crate::endpoint::passive::PepObj;
+use crate::enosys;
+use crate::erased::EpControl;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{make, status};
+use crate::objects::av::AvObj;
+use crate::objects::cntr::CntrObj;
+use crate::objects::cq::CqObj;
+use crate::objects::domain::DomainObj;
+use crate::objects::eq::ConnReqObj;
+use crate::objects::eq::EqObj;
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
@@ -16,9 +28,42 @@ use ofi_core::{AddrFormat, BindFlags, Caps, EndpointType, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
+use ofi_sync::busy::Child;
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
+
+/// An endpoint.
+#[repr(C)]
+pub(crate) struct EpObj {
+    pub(crate) c: fid_ep,
+    /// The endpoint of the engine for which the message tables were made.
+    pub(crate) engine_ptr: *const c_void,
+    pub(crate) tx_flags: AtomicU64,
+    pub(crate) rx_flags: AtomicU64,
+    pub(crate) control: Arc<dyn EpControl>,
+    /// Other names of this endpoint, and groups that it has joined.
+    pub(crate) dependents: Children,
+    /// This is another name of an endpoint, which it keeps open.
+    pub(crate) alias_of: Option<Child>,
+    pub(crate) connected: bool,
+    /// It takes several messages into one buffer.
+    pub(crate) multi_recv: bool,
+    /// It takes tagged messages.
+    pub(crate) tagged: bool,
+    /// The request that this endpoint will accept.
+    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+    /// The handle that the request came with, freed with the endpoint; null if there was none.
+    pub(crate) handle: *mut fid,
+    pub(crate) format: AddrFormat,
+    /// What events call it: the endpoint itself, also where this is another name of it.
+    pub(crate) owner: Owner,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -59,12 +104,12 @@ pub(crate) unsafe fn open(
         return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
     }
     // SAFETY: the handle is null, or that of an info, so an object of ours or of another library.
-    let passive = unsafe { object::borrow::<PepObj>(handle) }.ok();
+    let passive = unsafe { handle::borrow::<PepObj>(handle) }.ok();
     let request = if handle.is_null() || passive.is_some() {
         None
     } else {
         // SAFETY: the handle is that of an info, so an object of ours or of another library.
-        let request = unsafe { object::borrow::<ConnReqObj>(handle) }
+        let request = unsafe { handle::borrow::<ConnReqObj>(handle) }
             .map_err(|errno| Error::new(errno, "open an endpoint for a handle that is no connection request"))?;
         // The handle has done its part: it is freed with the endpoint, or by fi_reject.
         let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -84,7 +129,7 @@ pub(crate) unsafe fn open(
     // The request is as it was if this fails: the application may try again, or reject it.
     let give_back = |request: Option<ConnectionRequest>| {
         // SAFETY: the handle was checked above where there is a request.
-        if let (Some(request), Ok(object)) = (request, unsafe { object::borrow::<ConnReqObj>(handle) }) {
+        if let (Some(request), Ok(object)) = (request, unsafe { handle::borrow::<ConnReqObj>(handle) }) {
             *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
         }
     };
@@ -96,7 +141,7 @@ pub(crate) unsafe fn open(
         }
     };
     let c = fid_ep {
-        fid: object::header::<EpObj>(context),
+        fid: handle::header::<EpObj>(context),
         ops: &OPS,
         cm: match info.ep.kind {
             EndpointType::MSG => &cm::CONNECTED,
@@ -127,7 +172,7 @@ pub(crate) unsafe fn open(
         domain,
         parent: domain.children.add(),
     };
-    let ep = object::install(object);
+    let ep = handle::install(object);
     // SAFETY: made above and not given away yet.
     let object = unsafe { &mut *ep };
     object.owner = Owner(ep.expose_provenance());
@@ -148,37 +193,37 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     }
     if ep.alias_of.is_some() {
         // SAFETY: only the name goes, and fi_close(3) forbids its use from now on.
-        drop(unsafe { object::reclaim::<EpObj>(fid) });
+        drop(unsafe { handle::reclaim::<EpObj>(fid) });
         return 0;
     }
     ep.control.close();
     if !ep.handle.is_null() {
         // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs to the endpoint.
-        drop(unsafe { object::reclaim::<ConnReqObj>(ep.handle) });
+        drop(unsafe { handle::reclaim::<ConnReqObj>(ep.handle) });
     }
     // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
-    drop(unsafe { object::reclaim::<EpObj>(fid) });
+    drop(unsafe { handle::reclaim::<EpObj>(fid) });
     0
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     let ep = ours!(EpObj, fid);
     // SAFETY: fi_ep_bind(3) passes an object, ours or another library's.
-    if let Ok(cq) = unsafe { object::borrow::<CqObj>(other) } {
+    if let Ok(cq) = unsafe { handle::borrow::<CqObj>(other) } {
         if !core::ptr::eq(cq.domain, ep.domain) {
             return Errno::EDOMAIN.negative();
         }
         return status(ep.control.bind_cq(cq.control.as_any(), BindFlags::from_bits_retain(flags)));
     }
     // SAFETY: as above.
-    if let Ok(cntr) = unsafe { object::borrow::<CntrObj>(other) } {
+    if let Ok(cntr) = unsafe { handle::borrow::<CntrObj>(other) } {
         if !core::ptr::eq(cntr.domain, ep.domain) {
             return Errno::EDOMAIN.negative();
         }
         return status(ep.control.bind_counter(cntr.control.as_any(), BindFlags::from_bits_retain(flags)));
     }
     // SAFETY: as above.
-    if let Ok(av) = unsafe { object::borrow::<AvObj>(other) } {
+    if let Ok(av) = unsafe { handle::borrow::<AvObj>(other) } {
         return match flags {
             0 if core::ptr::eq(av.domain, ep.domain) => status(ep.control.bind_av(&av.av)),
             0 => Errno::EDOMAIN.negative(),
@@ -186,7 +231,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         };
     }
     // SAFETY: as above.
-    if let Ok(eq) = unsafe { object::borrow::<EqObj>(other) } {
+    if let Ok(eq) = unsafe { handle::borrow::<EqObj>(other) } {
         if flags != 0 {
             return Errno::EBADFLAGS.negative();
         }
@@ -198,7 +243,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: as above.
-    unsafe { object::unfit(other) }.negative()
+    unsafe { handle::unfit(other) }.negative()
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -225,7 +270,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 impl EpObj {
     /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)): where events may come from now
     /// on.
-    pub(super) fn default_eq(&self) -> Result<()> {
+    pub(crate) fn default_eq(&self) -> Result<()> {
         // SAFETY: the domain stays open while it has endpoints.
         let eq = unsafe { &*self.domain }.eq.lock().unwrap_or_else(PoisonError::into_inner);
         match &*eq {
@@ -258,7 +303,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
     let c = &ep.c;
     let object = EpObj {
         c: fid_ep {
-            fid: object::header::<EpObj>(c.fid.context),
+            fid: handle::header::<EpObj>(c.fid.context),
             ops: c.ops,
             cm: c.cm,
             msg: c.msg,
@@ -284,7 +329,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
         // SAFETY: the domain stays open while it has endpoints.
         parent: unsafe { &*ep.domain }.children.add(),
     };
-    object::install(object).cast()
+    handle::install(object).cast()
 }
 
 /// Reads or replaces the default flags of one direction (fi_endpoint(3)).
@@ -306,7 +351,7 @@ fn ops_flag(ep: &EpObj, set: bool, arg: &mut u64) -> c_int {
 
 unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: C passes the object that holds this table.
-    match unsafe { object::borrow::<EpObj>(fid) } {
+    match unsafe { handle::borrow::<EpObj>(fid) } {
         Ok(ep) => {
             ep.control.cancel(context.addr());
             0
@@ -348,7 +393,7 @@ pub(super) unsafe extern "C" fn getopt(
     len: *mut usize,
 ) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
-    let ep = unsafe { object::borrow::<EpObj>(fid) }.ok();
+    let ep = unsafe { handle::borrow::<EpObj>(fid) }.ok();
     let found = match size_option(ep, level, name) {
         Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
         Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
@@ -375,7 +420,7 @@ pub(super) unsafe extern "C" fn setopt(
     len: usize,
 ) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
-    let Ok(ep) = (unsafe { object::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
+    let Ok(ep) = (unsafe { handle::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
     let option = match size_option(Some(ep), level, name) {
         Ok(SizeOption::ConnectionData) => return Errno::ENOPROTOOPT.negative(),
         Ok(option) => option,

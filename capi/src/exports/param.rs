@@ -1,9 +1,9 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
 use crate::abi::{fi_param, fi_provider};
-use crate::ffi::{name_of, text};
+use crate::exports::logging::formatted;
+use crate::ffi::ptr::{name_of, text};
 use crate::fork;
-use crate::logging::formatted;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::param::{ParamKind, parse_bool};
@@ -44,7 +44,7 @@ fn variable(provider: Option<&str>, name: &str) -> String {
     }
 }
 
-/// fi_provider(3): variadic, see [`crate::logging::fi_log`].
+/// fi_provider(3): variadic, see [`crate::exports::logging::fi_log`].
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn fi_param_define() {
     core::arch::naked_asm!(

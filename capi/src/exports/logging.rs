@@ -3,10 +3,11 @@
 //! line for each failed operation or object, by its root cause.
 
 use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
-use crate::ffi::{name_of, text};
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{name_of, text};
 use crate::fork;
-use crate::object::{self, LogObj, ours};
-use crate::ops::enosys;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::Version;
@@ -15,6 +16,21 @@ use ofi_core::param::{Param, parse_number};
 use std::ffi::CString;
 use std::sync::{Once, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The library's log, into which an application imports its callbacks.
+#[repr(C)]
+pub(crate) struct LogObj {
+    pub(crate) fid: fid,
+}
+
+// SAFETY: the struct is `repr(C)`, is its fid, and is made only by `install` with `header::<Self>`.
+unsafe impl crate::ffi::handle::Object for LogObj {
+    const CLASS: usize = FI_CLASS_LOG;
+    const OPS: &'static fi_ops = &FID_OPS;
+
+    /// The log is each process's own.
+    fn bury(&mut self) {}
+}
 
 const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
 const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
@@ -186,7 +202,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 
 unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.
-    unsafe { object::close::<LogObj>(fid, |_| false) }
+    unsafe { handle::close::<LogObj>(fid, |_| false) }
 }
 
 /// fi_import_fid: takes the log over. The application's object stays in use: closing it gives the log back.

@@ -1,13 +1,33 @@
 //! Counters (fi_cntr(3)).
 
-use super::enosys;
-use super::wait::Choice;
+use crate::abi::FI_CLASS_CNTR;
 use crate::abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
-use crate::object::{self, CntrObj, DomainObj, ours};
+use crate::enosys;
+use crate::erased::CntrControl;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::objects::domain::DomainObj;
+use crate::objects::wait::Choice;
+use crate::objects::wait::Wait;
 use core::ffi::{c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
+use ofi_sync::busy::Child;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// A counter.
+#[repr(C)]
+pub(crate) struct CntrObj {
+    pub(crate) c: fid_cntr,
+    pub(crate) control: Arc<dyn CntrControl>,
+    pub(crate) wait: Wait,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+object!(CntrObj, FI_CLASS_CNTR, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -52,13 +72,13 @@ pub(crate) unsafe fn open(
     let choice = unsafe { Choice::new(kind, set, domain.control.auto()) }?;
     let control = domain.control.counter(choice.port.clone(), choice.how);
     let wait = choice.settle(control.clone())?;
-    let c = fid_cntr { fid: object::header::<CntrObj>(context), ops: &OPS };
-    Ok(object::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
+    let c = fid_cntr { fid: handle::header::<CntrObj>(context), ops: &OPS };
+    Ok(handle::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<CntrObj>(fid, |cntr| cntr.control.in_use()) }
+    unsafe { handle::close::<CntrObj>(fid, |cntr| cntr.control.in_use()) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -69,12 +89,12 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: C passes the counter that holds this table.
-    unsafe { object::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read())
+    unsafe { handle::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read())
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: C passes the counter that holds this table.
-    unsafe { object::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read_errors())
+    unsafe { handle::borrow::<CntrObj>(cntr.cast()) }.map_or(0, |cntr| cntr.control.read_errors())
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {

@@ -1,12 +1,17 @@
 //! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): which wait object a queue has, what FI_GETWAIT says of it, and
 //! wait sets.
 
-use super::enosys;
+use crate::abi::FI_CLASS_WAIT;
 use crate::abi::{
     FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
 };
-use crate::ffi::put;
-use crate::object::{self, FabricObj, WaitObj, Waits, ours};
+use crate::enosys;
+use crate::erased::Waits;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::put;
+use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
@@ -18,6 +23,16 @@ use ofi_sync::busy::{Child, Children};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// A wait set.
+#[repr(C)]
+pub(crate) struct WaitObj {
+    pub(crate) c: fid_wait,
+    pub(crate) set: Arc<WaitSet>,
+    pub(crate) parent: Child,
+}
+
+object!(WaitObj, FI_CLASS_WAIT, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -68,7 +83,7 @@ impl Choice {
         let mut choice = Self { how, port: port.clone(), kind, cond: None, set: None };
         if kind == WaitObjectKind::SET {
             // SAFETY: null or an open wait set by this function's contract.
-            match unsafe { object::borrow::<WaitObj>(set.cast()) } {
+            match unsafe { handle::borrow::<WaitObj>(set.cast()) } {
                 Ok(object) => choice.set = Some(object.set.clone()),
                 Err(errno) => return refuse(errno, "no wait set is given"),
             }
@@ -281,13 +296,13 @@ pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_wait_attr>) -> Result<*m
         return Err(Error::new(Errno::EINVAL, format!("open a wait set with {kind} and flags {flags:#x}")));
     }
     let set = WaitSet { kind, port: FdWaitObject::new(true)?, members: Mutex::default(), children: Children::new() };
-    let c = fid_wait { fid: object::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
-    Ok(object::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
+    let c = fid_wait { fid: handle::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
+    Ok(handle::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<WaitObj>(fid, |wait| wait.set.children.count() > 0) }
+    unsafe { handle::close::<WaitObj>(fid, |wait| wait.set.children.count() > 0) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

@@ -4,7 +4,7 @@ use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fi_ops, fid,
 };
 use crate::convert;
-use crate::ffi::{put_text, sized_addr, text};
+use crate::ffi::ptr::{put_text, sized_addr, text};
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use ofi_core::caps::completion_flag_names;
@@ -36,7 +36,7 @@ unsafe fn address(format: u32, data: *const c_void, len: usize) -> Option<String
         // SAFETY: a string that ends with NUL, or after `len` bytes.
         let len = unsafe { libc::strnlen(data.cast(), len) };
         // SAFETY: that many bytes were just read.
-        let bytes = unsafe { crate::ffi::bytes(data, len) };
+        let bytes = unsafe { crate::ffi::ptr::bytes(data, len) };
         return Some(String::from_utf8_lossy(&bytes).into_owned());
     }
     // SAFETY: this function's contract.

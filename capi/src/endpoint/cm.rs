@@ -1,9 +1,12 @@
 //! Addresses and connections (fi_cm(3)).
 
-use super::enosys;
 use crate::abi::{fi_ops_cm, fid, fid_ep};
-use crate::ffi::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
-use crate::object::{self, EpObj, PepObj, ours};
+use crate::endpoint::object::EpObj;
+use crate::endpoint::passive::PepObj;
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
 use core::ffi::{c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::format_covers;
@@ -48,7 +51,7 @@ pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
     accept: enosys::accept,
     reject: enosys::reject,
     shutdown: enosys::shutdown,
-    join: super::group::join,
+    join: crate::objects::mc::join,
 };
 
 /// The address of an endpoint or a passive endpoint.
@@ -57,11 +60,11 @@ pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
 /// `fid` is null or an open object, ours or another library's.
 unsafe fn local_addr(fid: *mut fid) -> Result<Addr> {
     // SAFETY: this function's contract.
-    if let Ok(ep) = unsafe { object::borrow::<EpObj>(fid) } {
+    if let Ok(ep) = unsafe { handle::borrow::<EpObj>(fid) } {
         return ep.control.local_addr();
     }
     // SAFETY: as above.
-    unsafe { object::borrow::<PepObj>(fid) }?.control.local_addr()
+    unsafe { handle::borrow::<PepObj>(fid) }?.control.local_addr()
 }
 
 pub(super) unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
@@ -77,11 +80,11 @@ pub(super) unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: u
     // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
     let Some(name) = (unsafe { sized_addr(addr, len) }) else { return Errno::EINVAL.negative() };
     // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
-    if let Ok(ep) = unsafe { object::borrow::<EpObj>(fid) } {
+    if let Ok(ep) = unsafe { handle::borrow::<EpObj>(fid) } {
         return status(is_of(&name, ep.format).and_then(|()| ep.control.set_local_addr(name)));
     }
     // SAFETY: as above.
-    match unsafe { object::borrow::<PepObj>(fid) } {
+    match unsafe { handle::borrow::<PepObj>(fid) } {
         Ok(pep) => status(is_of(&name, pep.format).and_then(|()| pep.control.set_local_addr(name))),
         Err(errno) => errno.negative(),
     }
@@ -97,7 +100,7 @@ fn is_of(name: &Addr, format: AddrFormat) -> Result<()> {
 
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: C passes the endpoint that holds this table.
-    match unsafe { object::borrow::<EpObj>(ep.cast()) } {
+    match unsafe { handle::borrow::<EpObj>(ep.cast()) } {
         Ok(ep) => match ep.control.peer_addr() {
             // SAFETY: fi_getpeer(3) passes a buffer of `*len` bytes, or null.
             Ok(peer) => unsafe { put_addr(&peer, addr, len) },
@@ -144,7 +147,7 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
         return Errno::EINVAL.negative();
     }
     // SAFETY: C passes the endpoint that holds this table.
-    match unsafe { object::borrow::<EpObj>(ep.cast()) } {
+    match unsafe { handle::borrow::<EpObj>(ep.cast()) } {
         Ok(ep) => ep.control.shut_down().map_or_else(Errno::negative, |()| 0),
         Err(errno) => errno.negative(),
     }

@@ -1,15 +1,34 @@
 //! Address vectors (fi_av(3)).
 
-use super::enosys;
+use crate::abi::FI_CLASS_AV;
 use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
-use crate::ffi::{put_text, refuse, socket_addr, text};
-use crate::object::{self, AvObj, DomainObj, ours};
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{put_text, refuse, socket_addr, text};
+use crate::objects::domain::DomainObj;
 use crate::reserve::Watch;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, AddrFormat, AvType, Errno, FiAddr};
 use ofi_engine::AddressVector;
+use ofi_sync::busy::Child;
 use std::sync::Arc;
+
+/// An address vector.
+#[repr(C)]
+pub(crate) struct AvObj {
+    pub(crate) c: fid_av,
+    pub(crate) av: Arc<AddressVector>,
+    /// Entries get their ids by fi_av_set_user_id(3).
+    pub(crate) ids: bool,
+    pub(crate) format: AddrFormat,
+    pub(crate) domain: *const DomainObj,
+    pub(crate) parent: Child,
+}
+
+object!(AvObj, FI_CLASS_AV, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -72,14 +91,14 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
     }
     let universe = || usize::try_from(ofi_registry::UNIVERSE_SIZE.number(1024)).unwrap_or(1024);
     let count = if attr.count == 0 { universe() } else { attr.count };
-    let c = fid_av { fid: object::header::<AvObj>(context), ops: &OPS };
+    let c = fid_av { fid: handle::header::<AvObj>(context), ops: &OPS };
     let av = Arc::new(AddressVector::new(count, ids));
-    Ok(object::install(AvObj { c, av, ids, format: domain.format, domain, parent: domain.children.add() }).cast())
+    Ok(handle::install(AvObj { c, av, ids, format: domain.format, domain, parent: domain.children.add() }).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<AvObj>(fid, |av| av.av.users.count() > 0) }
+    unsafe { handle::close::<AvObj>(fid, |av| av.av.users.count() > 0) }
 }
 
 /// Where results of an insertion go.
@@ -366,7 +385,7 @@ unsafe extern "C" fn lookup(av: *mut fid_av, handle: fi_addr_t, addr: *mut c_voi
     let av = ours!(AvObj, av.cast());
     let Some(found) = av.av.lookup(FiAddr(handle)) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_av_lookup(3) passes a buffer of `*len` bytes, or null.
-    match unsafe { crate::ffi::put_addr(&found, addr, len) } {
+    match unsafe { crate::ffi::ptr::put_addr(&found, addr, len) } {
         // A short buffer is filled as far as it goes, and that is no error here.
         code if code == Errno::ETOOSMALL.negative() => 0,
         code => code,

@@ -3,10 +3,13 @@
 //! version must not appear.
 
 use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
-use crate::ffi::{make, out_of_memory, refuse, text};
-use crate::object::{self, LogObj};
+use crate::exports::logging::LogObj;
+use crate::exports::{compat, logging, param, tostr};
+use crate::ffi::handle;
+use crate::ffi::open_objects;
+use crate::ffi::ptr::{make, out_of_memory, refuse, text};
 use crate::reserve::Watch;
-use crate::{compat, convert, fork, logging, open_objects, param, tostr};
+use crate::{convert, fork};
 use core::cell::RefCell;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Error, Version};
@@ -176,7 +179,7 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     let open = |_: &Watch| {
         // SAFETY: not null, and ends with NUL by fi_fabric(3).
         let name = unsafe { text(attr.name) }.unwrap_or_default();
-        Ok(crate::ops::fabric::open(provider, name, Version(attr.api_version), context))
+        Ok(crate::objects::fabric::open(provider, name, Version(attr.api_version), context))
     };
     // SAFETY: `fabric` is null or valid by fi_fabric(3), and the fabric is new.
     unsafe { make(fabric, "open a fabric", open) }
@@ -228,7 +231,7 @@ pub(crate) unsafe extern "C" fn fi_open(
     } else if logging::is_imported() {
         Errno::EALREADY.negative()
     } else {
-        let open = |_: &Watch| Ok(object::install(LogObj { fid: object::header::<LogObj>(context) }).cast());
+        let open = |_: &Watch| Ok(handle::install(LogObj { fid: handle::header::<LogObj>(context) }).cast());
         // SAFETY: `fid` is null or valid by fi_open(3), and the object is new.
         unsafe { make(fid, "open the log", open) }
     }

@@ -2,8 +2,8 @@
 //! kind of endpoint.
 
 use crate::abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
-use crate::ffi::posted;
-use crate::object::EpObj;
+use crate::endpoint::object::EpObj;
+use crate::ffi::ptr::posted;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use ofi_core::{Caps, Errno, FiAddr, OpFlags};

@@ -1,13 +1,30 @@
 //! Poll sets (fi_poll(3)): which of several queues and counters have news.
 
-use super::enosys;
+use crate::abi::FI_CLASS_POLL;
 use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
-use crate::object::{self, CntrControl, CntrObj, CqControl, CqObj, DomainObj, PollObj, ours};
+use crate::enosys;
+use crate::erased::{CntrControl, CqControl};
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::objects::cntr::CntrObj;
+use crate::objects::cq::CqObj;
+use crate::objects::domain::DomainObj;
 use core::ffi::{c_int, c_void};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use ofi_sync::busy::Child;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// A poll set.
+#[repr(C)]
+pub(crate) struct PollObj {
+    pub(crate) c: fid_poll,
+    pub(crate) members: Mutex<Vec<Polled>>,
+    pub(crate) parent: Child,
+}
+
+object!(PollObj, FI_CLASS_POLL, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -52,13 +69,13 @@ pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_poll_attr>) -> Result<*m
     if attr.is_some_and(|attr| attr.flags != 0) {
         return Err(Error::new(Errno::EINVAL, "open a poll set with flags"));
     }
-    let c = fid_poll { fid: object::header::<PollObj>(core::ptr::null_mut()), ops: &OPS };
-    Ok(object::install(PollObj { c, members: Mutex::default(), parent: domain.children.add() }).cast())
+    let c = fid_poll { fid: handle::header::<PollObj>(core::ptr::null_mut()), ops: &OPS };
+    Ok(handle::install(PollObj { c, members: Mutex::default(), parent: domain.children.add() }).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.
-    unsafe { object::close::<PollObj>(fid, |_| false) }
+    unsafe { handle::close::<PollObj>(fid, |_| false) }
 }
 
 unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count: c_int) -> c_int {
@@ -88,9 +105,9 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
         return Errno::EINVAL.negative();
     }
     // SAFETY: null or an open object, ours or another library's.
-    let queue = unsafe { object::borrow::<CqObj>(fid) };
+    let queue = unsafe { handle::borrow::<CqObj>(fid) };
     // SAFETY: as above.
-    let counter = unsafe { object::borrow::<CntrObj>(fid) };
+    let counter = unsafe { handle::borrow::<CntrObj>(fid) };
     let member = match (queue, counter) {
         (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.hold() },
         (_, Ok(cntr)) => {
@@ -98,7 +115,7 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
             Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.hold() }
         }
         // SAFETY: as above.
-        _ => return unsafe { object::unfit(fid) }.negative(),
+        _ => return unsafe { handle::unfit(fid) }.negative(),
     };
     let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
     if !members.iter().any(|other| other.fid == fid) {

@@ -1,21 +1,53 @@
 //! Event queues (fi_eq(3)).
 
-use super::enosys;
-use super::wait::Choice;
+use crate::abi::FI_CLASS_CONNREQ;
+use crate::abi::FI_CLASS_EQ;
 use crate::abi::{
     FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
     fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
 };
 use crate::convert;
-use crate::ffi::put_text;
-use crate::object::{self, ConnReqObj, EqObj, FabricObj, Waits, ours};
+use crate::enosys;
+use crate::erased::Waits;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::put_text;
+use crate::objects::fabric::FabricObj;
+use crate::objects::wait::Choice;
+use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObjectKind};
 use ofi_engine::EventQueue;
+use ofi_engine::completion::eq::ConnectionRequest;
 use ofi_engine::completion::eq::{Event, EventKind, Found, Owner};
+use ofi_sync::busy::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+/// A request for a connection: `info->handle` of an FI_CONNREQ event.
+#[repr(C)]
+pub(crate) struct ConnReqObj {
+    pub(crate) fid: fid,
+    pub(crate) request: Mutex<Option<ConnectionRequest>>,
+}
+
+object!(ConnReqObj, FI_CLASS_CONNREQ, REQUEST_FID_OPS, fid []);
+
+/// An event queue.
+#[repr(C)]
+pub(crate) struct EqObj {
+    pub(crate) c: fid_eq,
+    pub(crate) eq: Arc<EventQueue>,
+    pub(crate) wait: Wait,
+    pub(crate) api: Version,
+    /// What the last error entry pointed to.
+    pub(crate) error_data: Mutex<Vec<u8>>,
+    pub(crate) parent: Child,
+}
+
+object!(EqObj, FI_CLASS_EQ, FID_OPS, c.fid[ops]);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -59,7 +91,7 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
     choice.called(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
     let wait = choice.settle(Arc::new(Waiter(queue.clone())))?;
-    let c = fid_eq { fid: object::header::<EqObj>(context), ops: &OPS };
+    let c = fid_eq { fid: handle::header::<EqObj>(context), ops: &OPS };
     let object = EqObj {
         c,
         eq: queue,
@@ -68,17 +100,17 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
         error_data: Mutex::default(),
         parent: fabric.children.add(),
     };
-    Ok(object::install(object).cast())
+    Ok(handle::install(object).cast())
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { object::close::<EqObj>(fid, |eq| eq.eq.users.count() > 0) }
+    unsafe { handle::close::<EqObj>(fid, |eq| eq.eq.users.count() > 0) }
 }
 
 unsafe extern "C" fn close_request(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, and gives the request up, and with it the connection.
-    unsafe { object::close::<ConnReqObj>(fid, |_| false) }
+    unsafe { handle::close::<ConnReqObj>(fid, |_| false) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -164,8 +196,8 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
         (_, None) => return Errno::AGAIN.negative() as isize,
     };
     if let (Found::Event(Event { kind: EventKind::ConnectionRequest(request), .. }), Some(mut info)) = (found, info) {
-        let fid = object::header::<ConnReqObj>(core::ptr::null_mut());
-        let handle = object::install(ConnReqObj { fid, request: Mutex::new(Some(*request)) });
+        let fid = handle::header::<ConnReqObj>(core::ptr::null_mut());
+        let handle = handle::install(ConnReqObj { fid, request: Mutex::new(Some(*request)) });
         info.set_handle(handle.cast());
         let place = core::mem::offset_of!(fi_eq_cm_entry, info);
         let info = info.into_raw().expose_provenance();
@@ -198,7 +230,7 @@ unsafe extern "C" fn sread(
         return first;
     }
     // SAFETY: C passes the event queue that holds this table.
-    match unsafe { object::borrow::<EqObj>(eq.cast()) } {
+    match unsafe { handle::borrow::<EqObj>(eq.cast()) } {
         Ok(object) if object.wait.is_shared() => Errno::ENOSYS.negative() as isize,
         Ok(object) => {
             let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
@@ -256,7 +288,7 @@ unsafe extern "C" fn write(eq: *mut fid_eq, event: u32, buf: *const c_void, len:
         return Errno::EINVAL.negative() as isize;
     }
     // SAFETY: fi_eq_write(3) passes `len` bytes.
-    let bytes = unsafe { crate::ffi::bytes(buf, len) };
+    let bytes = unsafe { crate::ffi::ptr::bytes(buf, len) };
     object.eq.push(Event { owner: Owner(0), kind: EventKind::User(event, bytes) });
     len.cast_signed()
 }
@@ -269,11 +301,11 @@ unsafe extern "C" fn strerror(
     len: usize,
 ) -> *const c_char {
     // SAFETY: C passes the event queue that holds this table.
-    let text = match unsafe { object::borrow::<EqObj>(eq.cast()) } {
+    let text = match unsafe { handle::borrow::<EqObj>(eq.cast()) } {
         Ok(object) => object.eq.strerror(code),
         Err(errno) => errno.to_string(),
     };
     // SAFETY: fi_eq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::exports::symbols::keep(text) } else { buf }
 }

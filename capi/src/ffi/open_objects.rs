@@ -1,7 +1,7 @@
 //! Which fabrics and domains are open: fi_getinfo(3) names them in its answers, and takes them as a restriction in hints.
 
 use crate::abi::{fi_info, fid};
-use crate::ffi::text;
+use crate::ffi::ptr::text;
 use core::ffi::c_void;
 use ofi_core::info::{DomainAttr, FabricAttr, Hints};
 use std::sync::{Mutex, MutexGuard, PoisonError};

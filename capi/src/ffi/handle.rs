@@ -1,0 +1,122 @@
+//! Objects as C sees them, and every cast from what C passes back.
+//! An object is a `repr(C)` struct that begins with its public part. It is one of ours if its class and its table of
+//! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
+
+use crate::abi::{fi_ops, fid};
+use crate::fork;
+use core::ffi::{c_int, c_void};
+use ofi_core::Errno;
+
+/// A kind of object.
+///
+/// # Safety
+/// The type is `repr(C)` and begins with a [`fid`] whose class is [`Self::CLASS`] and whose operations are
+/// [`Self::OPS`], and is made by [`install`] alone.
+pub(crate) unsafe trait Object {
+    /// The class in the public part.
+    const CLASS: usize;
+    /// The table of general operations.
+    const OPS: &'static fi_ops;
+
+    /// Gives it the tables of an object that was inherited from another process. In a handler of signals: nothing is
+    /// allocated, nothing is locked.
+    fn bury(&mut self);
+}
+
+/// The public header of an object that is being made.
+pub(crate) fn header<O: Object>(context: *mut c_void) -> fid {
+    fid { fclass: O::CLASS, context, ops: ops_of::<O>() }
+}
+
+fn ops_of<O: Object>() -> *const fi_ops {
+    core::ptr::from_ref(O::OPS)
+}
+
+/// Hands an object to C.
+pub(crate) fn install<O: Object>(object: O) -> *mut O {
+    let object = Box::into_raw(Box::new(object));
+    fork::enter(object);
+    object
+}
+
+/// The object that C passes back. `EINVAL` for null and for whatever is not ours, `EOPBADSTATE` for one that this process
+/// inherited.
+///
+/// # Safety
+/// `object` is null, or points to a `struct fid` of a living object, ours or another library's, that stays alive for
+/// `'a` (fi_close(3) forbids calls on a closed object).
+pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Result<&'a O, Errno> {
+    // SAFETY: the caller passes null or a living object.
+    let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
+    if header.fclass != O::CLASS || header.ops != ops_of::<O>() {
+        return Err(if fork::is_inherited(header) { Errno::EOPBADSTATE } else { Errno::EINVAL });
+    }
+    // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
+    Ok(unsafe { &*object.cast::<O>() })
+}
+
+/// Why an object is none of those that a call takes: `EINVAL`, or `EOPBADSTATE` for one that this process inherited.
+///
+/// # Safety
+/// As for [`borrow`].
+pub(crate) unsafe fn unfit(object: *mut fid) -> Errno {
+    // SAFETY: this function's contract.
+    let inherited = unsafe { object.as_ref() }.is_some_and(fork::is_inherited);
+    if inherited { Errno::EOPBADSTATE } else { Errno::EINVAL }
+}
+
+/// The object of a thunk: what C calls it with. Returns the error number from the thunk for null.
+macro_rules! ours {
+    ($kind:ty, $fid:expr $(, $wide:ty)?) => {
+        // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls after it.
+        match unsafe { $crate::ffi::handle::borrow::<$kind>($fid) } {
+            Ok(object) => object,
+            Err(errno) => return errno.negative() $(as $wide)?,
+        }
+    };
+}
+pub(crate) use ours;
+
+/// Takes an object back from C for good.
+///
+/// # Safety
+/// As for [`borrow`], and the caller does not use the object again.
+pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
+    fork::leave(object);
+    // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
+    unsafe { Box::from_raw(object.cast::<O>()) }
+}
+
+/// Closes an object unless it is `busy` (fi_close(3)).
+///
+/// # Safety
+/// As for [`borrow`], and the caller does not use the object again if it is closed.
+pub(crate) unsafe fn close<O: Object>(object: *mut fid, busy: impl FnOnce(&O) -> bool) -> c_int {
+    // SAFETY: this function's contract.
+    match unsafe { borrow::<O>(object) } {
+        Ok(found) if busy(found) => Errno::EBUSY.negative(),
+        Ok(_) => {
+            // SAFETY: nothing else refers to it, and fi_close(3) forbids its use from now on.
+            drop(unsafe { reclaim::<O>(object) });
+            0
+        }
+        Err(errno) => errno.negative(),
+    }
+}
+
+/// Makes a struct an [`Object`]: its class, its table of general operations, its public part, and the tables in there.
+macro_rules! object {
+    ($kind:ty, $class:expr, $ops:path, $header:ident $(.$fid:ident)? [$($table:ident)*]) => {
+        // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.
+        unsafe impl $crate::ffi::handle::Object for $kind {
+            const CLASS: usize = $class;
+            const OPS: &'static $crate::abi::fi_ops = &$ops;
+
+            fn bury(&mut self) {
+                self.$header$(.$fid)?.ops = &$crate::ffi::inherited::FID_OPS;
+                $(self.c.$table = $crate::ffi::inherited::table();)*
+            }
+        }
+    };
+}
+pub(crate) use object;
