@@ -5,75 +5,15 @@
 //! While the process is forked the library's own locks are held, so that the child finds what they guard whole. Their order:
 //! those taken first in [`prepare`] are taken first everywhere; the reserve's comes last, since all of them may allocate.
 
-use crate::abi::fid;
-use crate::exports::{logging, param, symbols, tostr};
-use crate::ffi::handle::Object;
-use crate::ffi::inherited;
-use crate::ffi::open_objects;
 use crate::reserve;
 use crate::reserve::this_thread;
+use crate::state::{self, objects, open_objects, params, texts};
 use core::ffi::c_int;
-use core::mem::ManuallyDrop;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Errno, Error};
 use ofi_os::{descriptor, shortage};
 use ofi_sync::primitive::{AtomicBool, AtomicUsize, Ordering};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// What can be done to an object whose kind is not known any more.
-#[derive(Clone, Copy)]
-struct Kind {
-    bury: unsafe fn(*mut fid),
-    discard: unsafe fn(*mut fid),
-}
-
-type Objects = BTreeMap<usize, Kind>;
-
-/// Every object that C has, by its address.
-static OBJECTS: Mutex<Objects> = Mutex::new(BTreeMap::new());
-
-fn objects() -> MutexGuard<'static, Objects> {
-    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An object is given to C.
-pub(crate) fn enter<O: Object>(object: *mut O) {
-    let kind = Kind { bury: bury::<O>, discard: forget::<O> };
-    objects().insert(object.expose_provenance(), kind);
-}
-
-/// An object is taken back from C.
-pub(crate) fn leave(object: *mut fid) {
-    objects().remove(&object.addr());
-}
-
-/// Frees an inherited object's own memory, and no more: what it owns is its parent's. False if there is no such object.
-///
-/// # Safety
-/// The caller does not use the object again.
-pub(crate) unsafe fn discard(object: *mut fid) -> bool {
-    let kind = objects().remove(&object.addr());
-    if let Some(kind) = kind {
-        // SAFETY: the object was there and is of that kind, and this function's contract.
-        unsafe { (kind.discard)(object) };
-    }
-    kind.is_some()
-}
-
-/// # Safety
-/// `object` is an object of that kind, which nobody else uses.
-unsafe fn bury<O: Object>(object: *mut fid) {
-    // SAFETY: this function's contract.
-    unsafe { &mut *object.cast::<O>() }.bury();
-}
-
-/// # Safety
-/// `object` is an object of that kind, made by `Box::into_raw`, which nobody uses any more.
-unsafe fn forget<O: Object>(object: *mut fid) {
-    // SAFETY: this function's contract; the same layout, and nothing in it is dropped.
-    drop(unsafe { Box::from_raw(object.cast::<ManuallyDrop<O>>()) });
-}
+use std::sync::MutexGuard;
 
 unsafe extern "C" {
     fn pthread_atfork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> c_int;
@@ -113,14 +53,13 @@ pub(crate) fn try_watch() {
 
 /// All locks that belong to nothing that C could close.
 struct Held {
-    objects: MutexGuard<'static, Objects>,
+    objects: MutexGuard<'static, objects::Objects>,
     listed: open_objects::Held,
     descriptors: descriptor::Held,
     _providers: ofi_registry::Held,
-    _texts: symbols::Held,
-    _params: param::Held,
-    _buffer: tostr::Held,
-    _log: logging::Held,
+    _texts: texts::Held,
+    _params: params::Held,
+    _log: state::log::Held,
     _shortage: shortage::Held,
     _reserve: reserve::Held,
 }
@@ -146,16 +85,15 @@ extern "C" fn prepare() {
         return;
     }
     // What is made once must not be half made.
-    logging::settle();
+    state::log::settle();
     let held = Held {
-        objects: objects(),
+        objects: objects::objects(),
         listed: open_objects::hold(),
         descriptors: descriptor::hold(),
         _providers: ofi_registry::hold(),
-        _texts: symbols::hold(),
-        _params: param::hold(),
-        _buffer: tostr::hold(),
-        _log: logging::hold(),
+        _texts: texts::hold(),
+        _params: params::hold(),
+        _log: state::log::hold(),
         _shortage: shortage::hold(),
         _reserve: reserve::hold(),
     };
@@ -188,9 +126,4 @@ extern "C" fn resurrect() {
     }
     held.listed.forget_all();
     held.descriptors.close_copies();
-}
-
-/// Whether an object was inherited from the process that this one was forked from.
-pub(crate) fn is_inherited(object: &fid) -> bool {
-    core::ptr::eq(object.ops, &raw const inherited::FID_OPS)
 }

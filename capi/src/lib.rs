@@ -11,3 +11,4 @@ mod ffi;
 mod fork;
 mod objects;
 mod reserve;
+mod state;

@@ -3,7 +3,7 @@
 //! see a prefix.
 
 use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
-use crate::exports::symbols;
+use crate::exports::getinfo;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Version};
 
@@ -83,7 +83,7 @@ macro_rules! versions {
         ) -> c_int {
             let call = |hints| {
                 // SAFETY: the arguments are those of this function, the hints are current.
-                unsafe { symbols::fi_getinfo(version, node, service, flags, hints, info) }
+                unsafe { getinfo::fi_getinfo(version, node, service, flags, hints, info) }
             };
             // SAFETY: a caller of that version passes hints in its layout.
             unsafe { with_current(hints, $layout, call) }
@@ -93,7 +93,7 @@ macro_rules! versions {
         pub(crate) unsafe extern "C" fn $dupinfo(info: *const fi_info) -> *mut fi_info {
             let copy = |info| {
                 // SAFETY: the info is current.
-                unsafe { symbols::fi_dupinfo(info) }
+                unsafe { getinfo::fi_dupinfo(info) }
             };
             // SAFETY: a caller of that version passes an info in its layout.
             unsafe { with_current(info, $layout, copy) }
@@ -120,5 +120,5 @@ pub(crate) unsafe extern "C" fn fabric_1_0(
     let Some(mut attr) = (unsafe { widen(attr.cast_const(), V1_0.fabric) }) else { return Errno::EINVAL.negative() };
     attr.api_version = Version::new(1, 0).0;
     // SAFETY: the arguments are those of this function, the attributes are current.
-    unsafe { symbols::fi_fabric(&mut attr, fabric, context) }
+    unsafe { getinfo::fi_fabric(&mut attr, fabric, context) }
 }

@@ -1,7 +1,8 @@
 //! The symbols that the library exports.
 
-pub(crate) mod compat;
+mod compat;
+pub(crate) mod getinfo;
 pub(crate) mod logging;
 pub(crate) mod param;
-pub(crate) mod symbols;
+mod symbols;
 pub(crate) mod tostr;

@@ -1,40 +1,14 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
 use crate::abi::{fi_param, fi_provider};
-use crate::exports::logging::formatted;
+use crate::ffi::ptr::formatted;
 use crate::ffi::ptr::{name_of, text};
 use crate::fork;
+use crate::state::params::{Defined, defined, values};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
-use ofi_core::param::{ParamKind, parse_bool};
-use std::collections::BTreeMap;
+use ofi_core::param::parse_bool;
 use std::ffi::CString;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-struct Defined {
-    /// As in the environment.
-    name: String,
-    kind: u32,
-    help: String,
-}
-
-fn defined() -> MutexGuard<'static, Vec<Defined>> {
-    static DEFINED: Mutex<Vec<Defined>> = Mutex::new(Vec::new());
-    let mut list = DEFINED.lock().unwrap_or_else(PoisonError::into_inner);
-    if list.is_empty() {
-        list.extend(ofi_registry::params().into_iter().map(|param| Defined {
-            name: param.name.to_owned(),
-            kind: match param.kind {
-                ParamKind::String => 0,
-                ParamKind::Int => 1,
-                ParamKind::Bool => 2,
-                ParamKind::Size => 3,
-            },
-            help: param.help.to_owned(),
-        }));
-    }
-    list
-}
 
 /// The name in the environment: FI_NAME, or FI_PROVIDER_NAME.
 fn variable(provider: Option<&str>, name: &str) -> String {
@@ -149,24 +123,6 @@ pub(crate) unsafe extern "C" fn fi_param_get(
         }
     }
     0
-}
-
-type Values = BTreeMap<(String, String), CString>;
-
-fn values() -> MutexGuard<'static, Values> {
-    static VALUES: Mutex<Values> = Mutex::new(BTreeMap::new());
-    VALUES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The locks of parameters, while the process is forked.
-pub(crate) struct Held {
-    _defined: MutexGuard<'static, Vec<Defined>>,
-    _values: MutexGuard<'static, Values>,
-}
-
-/// Keeps others from the parameters.
-pub(crate) fn hold() -> Held {
-    Held { _defined: defined(), _values: values() }
 }
 
 /// The value of a parameter as a C string that stays where it is: there is one for each value that a parameter ever had.

@@ -13,7 +13,6 @@ use ofi_core::{
     AddrFormat, AvType, Caps, CqFormat, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol,
     Threading, WaitObjectKind,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn pointer<T>(pointer: *const T) -> String {
     show::pointer(pointer.addr())
@@ -341,21 +340,6 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
     out.0
 }
 
-struct Shared([u8; 8192]);
-
-fn buffer() -> MutexGuard<'static, Shared> {
-    static BUFFER: Mutex<Shared> = Mutex::new(Shared([0; 8192]));
-    BUFFER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The lock of [`fi_tostr`], while the process is forked.
-pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Shared>);
-
-/// Keeps others out of [`fi_tostr`].
-pub(crate) fn hold() -> Held {
-    Held(buffer())
-}
-
 /// fi_tostr(3): in one buffer of the whole process, which is what the interface says.
 pub(crate) unsafe extern "C" fn fi_tostr(data: *const c_void, kind: c_int) -> *mut c_char {
     if data.is_null() {
@@ -365,7 +349,7 @@ pub(crate) unsafe extern "C" fn fi_tostr(data: *const c_void, kind: c_int) -> *m
     // An object's own function may do anything, such as call this one: it runs without the lock.
     // SAFETY: fi_tostr(3) passes a value of that kind.
     let text = unsafe { render(data, kind) };
-    let mut buffer = buffer();
+    let mut buffer = crate::state::texts::buffer();
     let place = buffer.0.as_mut_ptr().cast::<c_char>();
     // The last two bytes are never part of the text.
     // SAFETY: the buffer has its size.

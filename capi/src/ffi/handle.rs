@@ -3,8 +3,10 @@
 //! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
 
 use crate::abi::{fi_ops, fid};
-use crate::fork;
+use crate::ffi::inherited;
+use crate::state::objects;
 use core::ffi::{c_int, c_void};
+use core::mem::ManuallyDrop;
 use ofi_core::Errno;
 
 /// A kind of object.
@@ -35,7 +37,7 @@ fn ops_of<O: Object>() -> *const fi_ops {
 /// Hands an object to C.
 pub(crate) fn install<O: Object>(object: O) -> *mut O {
     let object = Box::into_raw(Box::new(object));
-    fork::enter(object);
+    objects::enter(object.cast(), objects::Kind { bury: bury::<O>, discard: forget::<O> });
     object
 }
 
@@ -49,10 +51,29 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
     // SAFETY: the caller passes null or a living object.
     let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
     if header.fclass != O::CLASS || header.ops != ops_of::<O>() {
-        return Err(if fork::is_inherited(header) { Errno::EOPBADSTATE } else { Errno::EINVAL });
+        return Err(if is_inherited(header) { Errno::EOPBADSTATE } else { Errno::EINVAL });
     }
     // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
     Ok(unsafe { &*object.cast::<O>() })
+}
+
+/// Whether an object was inherited from the process that this one was forked from.
+fn is_inherited(object: &fid) -> bool {
+    core::ptr::eq(object.ops, &raw const inherited::FID_OPS)
+}
+
+/// # Safety
+/// `object` is an object of that kind, which nobody else uses.
+unsafe fn bury<O: Object>(object: *mut fid) {
+    // SAFETY: this function's contract.
+    unsafe { &mut *object.cast::<O>() }.bury();
+}
+
+/// # Safety
+/// `object` is an object of that kind, made by `Box::into_raw`, which nobody uses any more.
+unsafe fn forget<O: Object>(object: *mut fid) {
+    // SAFETY: this function's contract; the same layout, and nothing in it is dropped.
+    drop(unsafe { Box::from_raw(object.cast::<ManuallyDrop<O>>()) });
 }
 
 /// Why an object is none of those that a call takes: `EINVAL`, or `EOPBADSTATE` for one that this process inherited.
@@ -61,7 +82,7 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
 /// As for [`borrow`].
 pub(crate) unsafe fn unfit(object: *mut fid) -> Errno {
     // SAFETY: this function's contract.
-    let inherited = unsafe { object.as_ref() }.is_some_and(fork::is_inherited);
+    let inherited = unsafe { object.as_ref() }.is_some_and(is_inherited);
     if inherited { Errno::EOPBADSTATE } else { Errno::EINVAL }
 }
 
@@ -82,7 +103,7 @@ pub(crate) use ours;
 /// # Safety
 /// As for [`borrow`], and the caller does not use the object again.
 pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
-    fork::leave(object);
+    objects::leave(object);
     // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
     unsafe { Box::from_raw(object.cast::<O>()) }
 }

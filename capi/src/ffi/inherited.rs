@@ -122,7 +122,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 
 unsafe extern "C" fn close(object: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.
-    if unsafe { crate::fork::discard(object) } { 0 } else { Errno::EINVAL.negative() }
+    if unsafe { crate::state::objects::discard(object) } { 0 } else { Errno::EINVAL.negative() }
 }
 
 unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {

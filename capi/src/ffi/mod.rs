@@ -2,5 +2,4 @@
 
 pub(crate) mod handle;
 pub(crate) mod inherited;
-pub(crate) mod open_objects;
 pub(crate) mod ptr;

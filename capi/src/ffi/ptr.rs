@@ -186,3 +186,19 @@ pub(crate) unsafe fn put_text(text: &str, buf: *mut c_char, len: usize) {
     // SAFETY: index `count` is within the `len` bytes.
     unsafe { buf.wrapping_add(count).write(0) };
 }
+
+unsafe extern "C" {
+    fn vsnprintf(buf: *mut c_char, size: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
+}
+
+/// The text of a format and its arguments, cut at 1023 bytes.
+///
+/// # Safety
+/// `format` ends with NUL, and `arguments` is a `va_list` with what it asks for.
+pub(crate) unsafe fn formatted(format: *const c_char, arguments: *mut c_void) -> String {
+    let mut buffer = [0u8; 1024];
+    // SAFETY: the buffer has its size, the rest is this function's contract.
+    let len = unsafe { vsnprintf(buffer.as_mut_ptr().cast(), buffer.len(), format, arguments) };
+    let len = usize::try_from(len).unwrap_or(0).min(buffer.len() - 1);
+    String::from_utf8_lossy(&buffer[..len]).into_owned()
+}

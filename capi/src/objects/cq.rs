@@ -356,5 +356,5 @@ unsafe extern "C" fn strerror<K: LockKind>(
     let text = queue.strerror(code);
     // SAFETY: fi_cq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::symbols::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::exports::getinfo::keep(text) } else { buf }
 }

@@ -12,12 +12,12 @@ use crate::erased::{CntrControl, CqControl, DomainControl, EpControl, Opened, Op
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::ffi::open_objects::Listed;
 use crate::ffi::ptr::make;
 use crate::objects::eq::EqObj;
 use crate::objects::fabric::FabricObj;
 use crate::objects::{av, cntr, cq, poll};
 use crate::reserve::Watch;
+use crate::state::open_objects::Listed;
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_core::AddrFormat;

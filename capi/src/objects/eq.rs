@@ -307,5 +307,5 @@ unsafe extern "C" fn strerror(
     };
     // SAFETY: fi_eq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::symbols::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::exports::getinfo::keep(text) } else { buf }
 }

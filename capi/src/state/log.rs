@@ -1,0 +1,227 @@
+//! The log of the process: where messages go and which are wanted. Lines go to stderr, in the format that people's scripts
+//! know, or to the callbacks of an application (fi_import_log). Without FI_LOG_LEVEL only errors are printed: one line for
+//! each failed operation or object, by its root cause.
+
+use crate::abi::{fi_ops_log, fi_provider};
+use core::ffi::c_int;
+use ofi_core::Version;
+use ofi_core::log::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
+use ofi_core::param::{Param, parse_number};
+use std::ffi::CString;
+use std::sync::{Once, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
+const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
+
+/// Names, or all but those.
+#[derive(Debug)]
+struct Names {
+    listed: Option<Vec<String>>,
+    negated: bool,
+}
+
+impl Names {
+    /// A list such as "tcp,udp" or "^tcp"; without a text, all.
+    fn parse(text: Option<&str>) -> Self {
+        let list = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect();
+        let negated = text.is_some_and(|text| text.starts_with('^'));
+        Self { listed: text.map(|text| list(text.trim_start_matches('^'))), negated }
+    }
+
+    fn contain(&self, name: &str) -> bool {
+        let Some(listed) = &self.listed else { return true };
+        listed.iter().any(|entry| entry.eq_ignore_ascii_case(name)) != self.negated
+    }
+}
+
+/// What the environment wants to see.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    level: Option<i32>,
+    subsystems: Names,
+    providers: Names,
+    pub(crate) interval_ms: u64,
+}
+
+impl Filter {
+    fn from_environment() -> Self {
+        let var = |param: &Param| param.text();
+        Self {
+            level: Level::wanted().map(level_number),
+            subsystems: Names::parse(var(&LOG_SUBSYS).as_deref()),
+            providers: Names::parse(var(&LOG_PROV).as_deref()),
+            // Not `number`: that reports what is no number to the log, which is not there yet.
+            interval_ms: var(&LOG_INTERVAL).as_deref().and_then(parse_number).unwrap_or(2000),
+        }
+    }
+
+    pub(crate) fn wants(&self, provider: &str, level: i32, subsystem: usize) -> bool {
+        let (Some(most), Some(name)) = (self.level, SUBSYSTEMS.get(subsystem)) else { return false };
+        level <= most && self.subsystems.contain(name) && (provider.is_empty() || self.providers.contain(provider))
+    }
+}
+
+/// Below the levels of the interface: it has none for errors.
+const ERROR: i32 = -1;
+
+/// What the environment asks for.
+pub(crate) fn filter() -> &'static Filter {
+    static FILTER: OnceLock<Filter> = OnceLock::new();
+    FILTER.get_or_init(Filter::from_environment)
+}
+
+const fn level_number(level: Level) -> i32 {
+    match level {
+        Level::Error => ERROR,
+        Level::Warn => 0,
+        Level::Trace => 1,
+        Level::Info => 2,
+        Level::Debug => 3,
+    }
+}
+
+const fn subsystem_number(subsystem: Subsystem) -> usize {
+    match subsystem {
+        Subsystem::Core => 0,
+        Subsystem::Fabric => 1,
+        Subsystem::Domain => 2,
+        Subsystem::EpCtrl => 3,
+        Subsystem::EpData => 4,
+        Subsystem::Av => 5,
+        Subsystem::Cq => 6,
+        Subsystem::Eq => 7,
+        Subsystem::Mr => 8,
+        Subsystem::Cntr => 9,
+    }
+}
+
+/// What callbacks of an application are told of who speaks: they look at its name.
+struct Speaker(fi_provider);
+
+// SAFETY: the names are literals, and nothing changes.
+unsafe impl Sync for Speaker {}
+
+const fn speaker(name: &'static core::ffi::CStr) -> Speaker {
+    let null = core::ptr::null();
+    let (version, fi_version) = (Version::new(206, 0).0, Version::API.0);
+    let (getinfo, fabric, cleanup) = (null, null, null);
+    Speaker(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
+}
+
+/// The provider of that name as callbacks see it; the library itself is "core".
+pub(crate) fn named(provider: &str) -> *const fi_provider {
+    static SPEAKERS: [Speaker; 4] = [speaker(c"core"), speaker(c"tcp"), speaker(c"udp"), speaker(c"shm")];
+    let of = |name: &Speaker| {
+        // SAFETY: a literal of this function.
+        unsafe { core::ffi::CStr::from_ptr(name.0.name) }.to_bytes() == provider.as_bytes()
+    };
+    &SPEAKERS.iter().find(|speaker| of(speaker)).unwrap_or(&SPEAKERS[0]).0
+}
+
+struct Stderr;
+
+impl Sink for Stderr {
+    fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool {
+        let (level, subsystem) = (level_number(level), subsystem_number(subsystem));
+        match imported() {
+            Some(callbacks) => callbacks.enabled(named(provider), level, subsystem),
+            None => filter().wants(provider, level, subsystem),
+        }
+    }
+
+    fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str) {
+        let (c, provider) = (named(provider), if provider.is_empty() { "core" } else { provider });
+        print(c, provider, level_number(level), subsystem_number(subsystem), "ofi", 0, text);
+    }
+}
+
+/// The callbacks of an application that takes the log (fi_import_log). Levels below the interface's first are given as
+/// that.
+#[derive(Clone, Copy)]
+pub(crate) struct Callbacks(pub(crate) &'static fi_ops_log);
+
+impl Callbacks {
+    pub(crate) fn enabled(self, provider: *const fi_provider, level: i32, subsystem: usize) -> bool {
+        let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return false };
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider.
+        unsafe { (self.0.enabled)(provider, level, subsystem, 0) != 0 }
+    }
+}
+
+static IMPORTED: RwLock<Option<Callbacks>> = RwLock::new(None);
+
+/// The lock.
+pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'static, Option<Callbacks>>);
+
+/// Takes the lock.
+pub(crate) fn hold() -> Held {
+    Held(IMPORTED.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Makes what is made once.
+pub(crate) fn settle() {
+    init();
+    filter();
+}
+
+/// The callbacks of the application, if it has taken the log over.
+pub(crate) fn imported() -> Option<Callbacks> {
+    *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the log to an application. False if another has it already.
+pub(crate) fn import(callbacks: Callbacks) -> bool {
+    let mut current = IMPORTED.write().unwrap_or_else(PoisonError::into_inner);
+    let free = current.is_none();
+    if free {
+        *current = Some(callbacks);
+    }
+    free
+}
+
+/// Takes the log back from the application.
+pub(crate) fn end_import() {
+    *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Whether an application has taken the log over.
+pub(crate) fn is_imported() -> bool {
+    imported().is_some()
+}
+
+/// Installs this library's log. Called by everything that can be called first.
+pub(crate) fn init() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| log::install(Box::new(Stderr)));
+}
+
+/// Writes a line to stderr, or gives it to the application that has taken the log over.
+pub(crate) fn print(
+    speaker: *const fi_provider,
+    provider: &str,
+    level: i32,
+    subsystem: usize,
+    function: &str,
+    line: c_int,
+    text: &str,
+) {
+    if let Some(Callbacks(ops)) = imported() {
+        let (Ok(level), Ok(subsystem)) = (u32::try_from(level.max(0)), u32::try_from(subsystem)) else { return };
+        let c_string = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+        let (function, text) = (c_string(function), c_string(text));
+        // SAFETY: fi_import_log takes a table whose functions may be called with any provider.
+        unsafe { (ops.log)(speaker, level, subsystem, function.as_ptr(), line, text.as_ptr()) };
+        return;
+    }
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let level = usize::try_from(level).map_or("error", |level| *LEVELS.get(level).unwrap_or(&"?"));
+    let subsystem = SUBSYSTEMS.get(subsystem).unwrap_or(&"?");
+    let pid = std::process::id();
+    let text = text.trim_end();
+    let line = format!("libfabric:{pid}:{seconds}::{provider}:{subsystem}:{function}():{line}<{level}> {text}\n");
+    // Not by the standard library, whose lock another thread may have held when this process was forked. A log that cannot
+    // be written has nowhere to say so.
+    // SAFETY: the line has its bytes.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+}
