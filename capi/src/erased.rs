@@ -35,7 +35,7 @@ pub(crate) struct OpenedCq {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
     /// The table for a format.
-    pub(crate) ops: fn(crate::objects::cq::Format) -> &'static crate::abi::fi_ops_cq,
+    pub(crate) ops: fn(Format) -> &'static crate::abi::fi_ops_cq,
 }
 
 /// What an endpoint does off the data path, whatever its provider and locking.
@@ -111,4 +111,13 @@ pub(crate) trait CntrControl: Waits {
     fn set(&self, value: u64);
     fn set_errors(&self, value: u64);
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> core::result::Result<(), Errno>;
+}
+
+/// The entries of a queue, by what C calls their format.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Format {
+    Context,
+    Msg,
+    Data,
+    Tagged,
 }

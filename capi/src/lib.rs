@@ -11,4 +11,5 @@ mod ffi;
 mod fork;
 mod objects;
 mod reserve;
+mod shims;
 mod state;

@@ -2,7 +2,6 @@
 
 use crate::abi::{fi_ops_cm, fid, fid_ep};
 use crate::endpoint::object::EpObj;
-use crate::endpoint::passive::PepObj;
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -54,40 +53,43 @@ pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
     join: crate::objects::mc::join,
 };
 
-/// The address of an endpoint or a passive endpoint.
-///
-/// # Safety
-/// `fid` is null or an open object, ours or another library's.
-unsafe fn local_addr(fid: *mut fid) -> Result<Addr> {
-    // SAFETY: this function's contract.
-    if let Ok(ep) = unsafe { handle::borrow::<EpObj>(fid) } {
-        return ep.control.local_addr();
-    }
-    // SAFETY: as above.
-    unsafe { handle::borrow::<PepObj>(fid) }?.control.local_addr()
+unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
+    let ep = ours!(EpObj, fid);
+    // SAFETY: fi_getname(3) passes a buffer of `*len` bytes, or null.
+    unsafe { put_name(ep.control.local_addr(), addr, len) }
 }
 
-pub(super) unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
-    // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
-    match unsafe { local_addr(fid) } {
-        // SAFETY: fi_getname(3) passes a buffer of `*len` bytes, or null.
+unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_int {
+    let ep = ours!(EpObj, fid);
+    // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
+    let set = unsafe { name_of_format(addr, len, ep.format) };
+    set.map_or_else(Errno::negative, |name| status(name.and_then(|name| ep.control.set_local_addr(name))))
+}
+
+/// Gives an endpoint's address to C.
+///
+/// # Safety
+/// `addr` is null or has `*len` writable bytes; `len` is null or valid.
+pub(super) unsafe fn put_name(name: Result<Addr>, addr: *mut c_void, len: *mut usize) -> c_int {
+    match name {
+        // SAFETY: this function's contract.
         Ok(local) => unsafe { put_addr(&local, addr, len) },
         Err(error) => refuse(&error),
     }
 }
 
-pub(super) unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_int {
-    // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
-    let Some(name) = (unsafe { sized_addr(addr, len) }) else { return Errno::EINVAL.negative() };
-    // SAFETY: C passes an endpoint or a passive endpoint, both with this table.
-    if let Ok(ep) = unsafe { handle::borrow::<EpObj>(fid) } {
-        return status(is_of(&name, ep.format).and_then(|()| ep.control.set_local_addr(name)));
-    }
-    // SAFETY: as above.
-    match unsafe { handle::borrow::<PepObj>(fid) } {
-        Ok(pep) => status(is_of(&name, pep.format).and_then(|()| pep.control.set_local_addr(name))),
-        Err(errno) => errno.negative(),
-    }
+/// The address that C passes as a name, which must be in the endpoint's format. `EINVAL` for null.
+///
+/// # Safety
+/// `addr` is null or has `len` readable bytes.
+pub(super) unsafe fn name_of_format(
+    addr: *mut c_void,
+    len: usize,
+    format: AddrFormat,
+) -> core::result::Result<Result<Addr>, Errno> {
+    // SAFETY: this function's contract.
+    let name = unsafe { sized_addr(addr, len) }.ok_or(Errno::EINVAL)?;
+    Ok(is_of(&name, format).map(|()| name))
 }
 
 /// Refuses a name that is not in an endpoint's format.

@@ -3,4 +3,6 @@
 pub(crate) mod cm;
 pub(crate) mod message;
 pub(crate) mod object;
+pub(crate) mod open;
+mod options;
 pub(crate) mod passive;

@@ -3,7 +3,7 @@
 use crate::abi::FI_CLASS_PEP;
 use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use crate::endpoint::cm;
-use crate::endpoint::object;
+use crate::endpoint::options;
 use crate::enosys;
 use crate::erased::PepControl;
 use crate::ffi::handle;
@@ -51,8 +51,8 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 static OPS: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
     cancel,
-    getopt: object::getopt,
-    setopt: object::setopt,
+    getopt: options::getopt,
+    setopt: options::setopt,
     tx_ctx: enosys::enosys,
     rx_ctx: enosys::enosys,
     rx_size_left: enosys::enosys,
@@ -62,8 +62,8 @@ static OPS: fi_ops_ep = fi_ops_ep {
 
 static CM: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
-    setname: cm::setname,
-    getname: cm::getname,
+    setname,
+    getname,
     getpeer: enosys::getpeer,
     connect: enosys::connect,
     listen,
@@ -129,6 +129,19 @@ impl<L: Listener> PepControl for Held<L> {
     fn close(&self) {
         self.0.close();
     }
+}
+
+unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
+    let pep = ours!(PepObj, fid);
+    // SAFETY: fi_getname(3) passes a buffer of `*len` bytes, or null.
+    unsafe { cm::put_name(pep.control.local_addr(), addr, len) }
+}
+
+unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_int {
+    let pep = ours!(PepObj, fid);
+    // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
+    let set = unsafe { cm::name_of_format(addr, len, pep.format) };
+    set.map_or_else(Errno::negative, |name| status(name.and_then(|name| pep.control.set_local_addr(name))))
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

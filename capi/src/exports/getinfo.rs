@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn fi_fabric(
     let open = |_: &Watch| {
         // SAFETY: not null, and ends with NUL by fi_fabric(3).
         let name = unsafe { text(attr.name) }.unwrap_or_default();
-        Ok(crate::objects::fabric::open(provider, name, Version(attr.api_version), context))
+        Ok(crate::objects::fabric_ops::open(provider, name, Version(attr.api_version), context))
     };
     // SAFETY: `fabric` is null or valid by fi_fabric(3), and the fabric is new.
     unsafe { make(fabric, "open a fabric", open) }

@@ -6,6 +6,7 @@ use crate::abi::{
 };
 use crate::enosys;
 use crate::erased::CqControl;
+use crate::erased::Format;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -51,15 +52,6 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     tostr: enosys::tostr,
     ops_set: enosys::ops_set,
 };
-
-/// The entries of a queue, by what C calls their format.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Format {
-    Context,
-    Msg,
-    Data,
-    Tagged,
-}
 
 /// The table for one kind of locking and a format.
 pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {

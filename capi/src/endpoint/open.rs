@@ -1,0 +1,131 @@
+//! Opening endpoints (fi_endpoint(3)), also for connection requests and from passive endpoints (fi_cm(3)).
+
+use crate::abi::{fi_info, fi_ops_ep, fid_ep};
+use crate::convert;
+use crate::endpoint::cm;
+use crate::endpoint::object::{EpObj, cancel};
+use crate::endpoint::options::{getopt, setopt};
+use crate::endpoint::passive::PepObj;
+use crate::enosys;
+use crate::ffi::handle;
+use crate::objects::domain::DomainObj;
+use crate::objects::eq::ConnReqObj;
+use crate::reserve::Watch;
+use core::ffi::c_void;
+use ofi_core::error::{Error, Result};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
+use ofi_engine::completion::eq::{ConnectionRequest, Owner};
+use ofi_sync::busy::Children;
+use ofi_sync::primitive::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: enosys::enosys,
+    rx_ctx: enosys::enosys,
+    rx_size_left: enosys::enosys,
+    tx_size_left: enosys::enosys,
+    export_xpu: enosys::enosys,
+};
+
+/// Opens an endpoint.
+///
+/// # Safety
+/// `info` is valid with all its parts (fi_endpoint(3)).
+pub(crate) unsafe fn open(
+    domain: &DomainObj,
+    info: &fi_info,
+    context: *mut c_void,
+    watch: &Watch,
+) -> Result<*mut fid_ep> {
+    let (handle, provider) = (info.handle, domain.control.as_ref());
+    // SAFETY: the info is valid by this function's contract.
+    let info = unsafe { convert::info(info, "") };
+    if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG | EndpointType::DGRAM) {
+        return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
+    }
+    // SAFETY: the handle is null, or that of an info, so an object of ours or of another library.
+    let passive = unsafe { handle::borrow::<PepObj>(handle) }.ok();
+    let request = if handle.is_null() || passive.is_some() {
+        None
+    } else {
+        // SAFETY: the handle is that of an info, so an object of ours or of another library.
+        let request = unsafe { handle::borrow::<ConnReqObj>(handle) }
+            .map_err(|errno| Error::new(errno, "open an endpoint for a handle that is no connection request"))?;
+        // The handle has done its part: it is freed with the endpoint, or by fi_reject.
+        let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Some(taken.ok_or_else(|| Error::new(Errno::EINVAL, "open an endpoint for a request that was used"))?)
+    };
+    let connected = info.ep.kind == EndpointType::MSG;
+    // The connection has this side's address already; another endpoint must not try to bind it.
+    let mut info = info;
+    info.domain.tclass = domain.class;
+    if request.is_some() {
+        info.src_addr = None;
+    }
+    if let Some(passive) = passive {
+        // The address passes to this endpoint.
+        info.src_addr = Some(passive.control.local_addr()?);
+    }
+    // The request is as it was if this fails: the application may try again, or reject it.
+    let give_back = |request: Option<ConnectionRequest>| {
+        // SAFETY: the handle was checked above where there is a request.
+        if let (Some(request), Ok(object)) = (request, unsafe { handle::borrow::<ConnReqObj>(handle) }) {
+            *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        }
+    };
+    let opened = match provider.endpoint(&info) {
+        Ok(opened) => opened,
+        Err(error) => {
+            give_back(request);
+            return Err(error);
+        }
+    };
+    let c = fid_ep {
+        fid: handle::header::<EpObj>(context),
+        ops: &OPS,
+        cm: match info.ep.kind {
+            EndpointType::MSG => &cm::CONNECTED,
+            EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
+            _ => &cm::CONNECTIONLESS,
+        },
+        msg: opened.msg,
+        rma: &enosys::RMA,
+        tagged: opened.tagged,
+        atomic: &enosys::ATOMIC,
+        collective: &enosys::COLLECTIVE,
+    };
+    let object = EpObj {
+        c,
+        engine_ptr: opened.engine_ptr,
+        tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
+        rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+        control: opened.control,
+        dependents: Children::new(),
+        alias_of: None,
+        connected,
+        multi_recv: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
+        tagged: info.caps.contains(Caps::TAGGED),
+        handle: if request.is_some() { handle } else { core::ptr::null_mut() },
+        request: Mutex::new(request),
+        format: if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format },
+        owner: Owner(0),
+        domain,
+        parent: domain.children.add(),
+    };
+    let ep = handle::install(object);
+    // SAFETY: made above and not given away yet.
+    let object = unsafe { &mut *ep };
+    object.owner = Owner(ep.expose_provenance());
+    if watch.verdict() {
+        object.handle = core::ptr::null_mut();
+        give_back(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+    } else if let Some(passive) = passive {
+        // Nothing can fail any more. It can only be closed from now on.
+        passive.control.close();
+    }
+    Ok(ep.cast())
+}

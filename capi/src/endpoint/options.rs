@@ -1,0 +1,92 @@
+//! Options of endpoints (fi_getopt(3)).
+
+use crate::abi::{
+    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fid,
+};
+use crate::endpoint::object::EpObj;
+use crate::ffi::handle;
+use crate::ffi::ptr::status;
+use core::ffi::{c_int, c_void};
+use ofi_core::Errno;
+use ofi_engine::limits::SizeLimit;
+use ofi_engine::wire::hello::MAX_USER_DATA;
+
+/// An option whose value is a size_t: where it is kept, if the endpoint has it.
+enum SizeOption {
+    MinMultiRecv,
+    ConnectionData,
+    /// A limit that an application may lower.
+    Limit(SizeLimit),
+}
+
+fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::Result<SizeOption, Errno> {
+    if level != FI_OPT_ENDPOINT {
+        return Err(Errno::ENOPROTOOPT);
+    }
+    let connected = ep.is_none_or(|ep| ep.connected);
+    match (name, ep) {
+        (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
+        (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.multi_recv => Ok(SizeOption::MinMultiRecv),
+        (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Message)),
+        (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
+        (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Inject)),
+        (FI_OPT_INJECT_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedInject)),
+        _ => Err(Errno::ENOPROTOOPT),
+    }
+}
+
+/// Options that can be read (fi_endpoint(3)); shared with passive endpoints.
+pub(super) unsafe extern "C" fn getopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
+    let ep = unsafe { handle::borrow::<EpObj>(fid) }.ok();
+    let found = match size_option(ep, level, name) {
+        Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
+        Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
+        Ok(SizeOption::Limit(which)) => ep.map_or(0, |ep| ep.control.limit(which)),
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: null or valid by fi_getopt(3).
+    let Some(len) = (unsafe { len.as_mut() }) else { return Errno::EINVAL.negative() };
+    let room = core::mem::replace(len, size_of::<usize>());
+    if value.is_null() || room < size_of::<usize>() {
+        return Errno::ETOOSMALL.negative();
+    }
+    // SAFETY: there is room for a size_t.
+    unsafe { value.cast::<usize>().write_unaligned(found) };
+    0
+}
+
+/// Options that can be set (fi_endpoint(3)); shared with passive endpoints.
+pub(super) unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
+    let Ok(ep) = (unsafe { handle::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
+    let option = match size_option(Some(ep), level, name) {
+        Ok(SizeOption::ConnectionData) => return Errno::ENOPROTOOPT.negative(),
+        Ok(option) => option,
+        Err(errno) => return errno.negative(),
+    };
+    if value.is_null() || len != size_of::<usize>() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: there is a size_t by fi_setopt(3).
+    let size = unsafe { value.cast::<usize>().read_unaligned() };
+    match option {
+        SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
+        SizeOption::Limit(which) => return status(ep.control.set_limit(which, size)),
+        SizeOption::ConnectionData => {}
+    }
+    0
+}

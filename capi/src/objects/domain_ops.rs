@@ -1,0 +1,150 @@
+//! What domains open: endpoints, completion queues, counters, address vectors and poll sets (fi_domain(3)).
+
+use crate::abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
+    fid_ep, fid_poll,
+};
+use crate::endpoint::open;
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::make;
+use crate::objects::domain::DomainObj;
+use crate::objects::fabric::FabricObj;
+use crate::objects::{av, cntr, cq, poll};
+use crate::reserve::Watch;
+use crate::shims;
+use crate::state::open_objects::Listed;
+use core::ffi::{c_int, c_void};
+use ofi_core::error::{Error, Result};
+use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
+use ofi_registry::AutoThread;
+use ofi_sync::busy::Children;
+use ofi_sync::lock::Unlocked;
+use std::sync::Mutex;
+
+static OPS: fi_ops_domain = fi_ops_domain {
+    size: size_of::<fi_ops_domain>(),
+    av_open,
+    cq_open,
+    endpoint: open_endpoint,
+    scalable_ep: enosys::enosys,
+    cntr_open,
+    poll_open,
+    stx_ctx: enosys::enosys,
+    srx_ctx: enosys::enosys,
+    query_atomic: enosys::enosys,
+    query_collective: enosys::enosys,
+    endpoint2: open_endpoint2,
+    xpu_ctx: enosys::enosys,
+};
+
+/// Opens a domain.
+pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Result<*mut fid_domain> {
+    if let Some(name) = info.domain.name.as_deref().filter(|name| !ofi_registry::inet::has_domain(name)) {
+        return Err(Error::new(Errno::EINVAL, format!("open the domain {name}, which is not there")));
+    }
+    // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on objects of the
+    // domain at once (fi_domain(3)); the registry uses this only then.
+    let unlocked = unsafe { Unlocked::promised() };
+    let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
+    let control = ofi_registry::open(info, Some(unlocked), shims::Open(auto))?;
+    let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
+    let object = DomainObj {
+        c,
+        control,
+        api: Version(fabric.c.api_version),
+        format: info.addr_format,
+        av_type: info.domain.av_type.0,
+        class: info.domain.tclass,
+        user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
+        listed: None,
+        eq: Mutex::default(),
+        children: Children::new(),
+        parent: fabric.children.add(),
+    };
+    let domain = handle::install(object);
+    domain.expose_provenance();
+    let name = info.domain.name.as_deref().unwrap_or_default();
+    let provider = info.fabric.prov_name.as_deref().unwrap_or(&fabric.provider);
+    // SAFETY: made above and not given away yet.
+    unsafe { (*domain).listed = Some(Listed::new(domain.cast(), true, provider, name)) };
+    Ok(domain.cast())
+}
+
+unsafe extern "C" fn open_endpoint(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the arguments are those of this function.
+    unsafe { open_endpoint2(domain, info, out, 0, context) }
+}
+
+unsafe extern "C" fn open_endpoint2(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or a valid info by fi_endpoint(3).
+    let (Some(info), 0) = (unsafe { info.as_ref() }, flags) else { return Errno::EINVAL.negative() };
+    // SAFETY: the info is valid, so are its parts.
+    let open = |watch: &Watch| unsafe { open::open(domain, info, context, watch) };
+    // SAFETY: `out` is null or valid by fi_endpoint(3), and the endpoint is new.
+    unsafe { make(out, "open an endpoint", open) }
+}
+
+unsafe extern "C" fn cq_open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    out: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_cq_open(3).
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: fi_cq_open(3) passes an open wait set where it is asked for.
+    let open = |_: &Watch| unsafe { cq::open(domain, attr, context) };
+    // SAFETY: `out` is null or valid by fi_cq_open(3), and the queue is new.
+    unsafe { make(out, "open a completion queue", open) }
+}
+
+unsafe extern "C" fn av_open(
+    domain: *mut fid_domain,
+    attr: *mut fi_av_attr,
+    out: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_av_open(3).
+    let Some(attr) = (unsafe { attr.as_mut() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: `out` is null or valid by fi_av_open(3), and the vector is new.
+    unsafe { make(out, "open an address vector", |_| av::open(domain, attr, context)) }
+}
+
+unsafe extern "C" fn cntr_open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cntr_attr,
+    out: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_cntr_open(3).
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: fi_cntr_open(3) passes an open wait set where it is asked for.
+    let open = |_: &Watch| unsafe { cntr::open(domain, attr, context) };
+    // SAFETY: `out` is null or valid by fi_cntr_open(3), and the counter is new.
+    unsafe { make(out, "open a counter", open) }
+}
+
+unsafe extern "C" fn poll_open(domain: *mut fid_domain, attr: *mut fi_poll_attr, out: *mut *mut fid_poll) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_poll_open(3).
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: `out` is null or valid by fi_poll_open(3), and the set is new.
+    unsafe { make(out, "open a poll set", |_| poll::open(domain, attr)) }
+}
