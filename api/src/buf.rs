@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Done {
     /// The buffer; empty for operations that had none.
     pub buf: Vec<u8>,
-    /// What is known of the operation. Its context means nothing.
+    /// The completion. Its context is internal.
     pub completion: Completion,
 }
 
@@ -33,15 +33,16 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a buffer in. The context finds it again; 0 is nobody's.
+    /// Keeps a buffer until [`Self::arrive`] with the returned context, which is never 0.
     pub(crate) fn depart(&self, mut buf: Vec<u8>) -> (usize, Buffer) {
-        // SAFETY: the bytes are on the heap and stay where they are until `arrive` takes the vector out, which happens
-        // only with the operation's completion or its refusal; nobody else can reach them meanwhile.
+        // SAFETY: the bytes are on the heap and stay where they are until `arrive` takes the vector
+        // out, which happens only with the operation's completion or its refusal; no other code can
+        // reach them meanwhile.
         let span = unsafe { Span::new(buf.as_mut_ptr(), buf.len()) };
         (self.lock().insert(buf) + 1, Buffer::One(span))
     }
 
-    /// Gives a buffer back.
+    /// Takes the buffer of that context out; empty if there is none.
     pub(crate) fn arrive(&self, context: usize) -> Vec<u8> {
         context.checked_sub(1).and_then(|key| self.lock().try_remove(key)).unwrap_or_default()
     }

@@ -12,11 +12,11 @@ use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A queue of events.
+/// An event queue.
 #[derive(Clone, Debug)]
 pub struct EventQueue(pub(crate) Arc<Queue>);
 
-/// Somebody who asks for a connection.
+/// A peer's connection request.
 #[derive(Debug)]
 pub struct Request(pub(crate) Box<ConnectionRequest>);
 
@@ -24,18 +24,18 @@ impl Request {
     /// The info with which to open the endpoint that accepts.
     pub fn info(&self) -> Info {
         let mut info = self.0.info.clone();
-        // The connection has this side's address already.
+        // The connection already has a source address.
         info.src_addr = None;
         info
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody asks for a connection.
+    /// A peer requests a connection.
     Request(Request),
-    /// The connection is there.
+    /// The connection is established.
     Connected,
     /// The connection has ended.
     Shutdown,
@@ -49,10 +49,10 @@ impl EventQueue {
         Ok(Self(Arc::new(Queue::new(Arc::new(FdWaitObject::new(true)?), Waiting::Sleeping))))
     }
 
-    /// The next event; `None` when the timeout is over.
+    /// The next event; `None` after the timeout.
     ///
     /// # Errors
-    /// What an object reports as failed, such as a connection that was refused.
+    /// The failure of an object, such as a refused connection.
     pub fn next(&self, timeout: Duration) -> Result<Option<Event>> {
         for waited in [false, true] {
             if waited {
@@ -82,7 +82,7 @@ impl EventQueue {
     }
 }
 
-/// What listens for connections. Requests are events.
+/// A listener. Connection requests are events.
 pub struct Listener(Box<dyn Erased>);
 
 impl fmt::Debug for Listener {
@@ -135,7 +135,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The address that it listens at.
+    /// The address at which it listens.
     pub fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
     }

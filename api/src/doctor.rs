@@ -1,4 +1,4 @@
-//! What keeps the library from working well on this machine, and what to do about it.
+//! Finds what keeps the library from working well on this machine, and advises what to do.
 
 use crate::{Query, Version, discover};
 use ofi_os::limits::{self, Limit};
@@ -18,10 +18,10 @@ pub enum Grade {
     Problem,
 }
 
-/// Something that was looked at.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// The area that it belongs to.
     pub area: &'static str,
     /// How serious it is.
     pub grade: Grade,
@@ -39,7 +39,7 @@ fn bad(area: &'static str, grade: Grade, text: impl Into<String>, advice: impl I
     Finding { area, grade, text: text.into(), advice: Some(advice.into()) }
 }
 
-/// Looks at everything: providers, interfaces, ports, limits, shared memory and the environment.
+/// Checks everything: providers, interfaces, ports, limits, shared memory and the environment.
 pub fn examine() -> Vec<Finding> {
     let mut out = Vec::new();
     providers(&mut out);
@@ -120,7 +120,7 @@ fn ports(out: &mut Vec<Finding>) {
 fn listen_and_connect(addr: SocketAddr) -> std::io::Result<()> {
     let listener = Socket::listen(addr, 1, None)?;
     let client = Socket::connect(listener.local_addr()?, None, None)?;
-    // Within a host connecting ends at once; a filter that drops packets shows as no end.
+    // Within a host, connecting ends at once; a filter that drops packets makes it time out.
     for _ in 0..1000 {
         match client.connected() {
             Some(result) => return result,
@@ -155,15 +155,15 @@ fn host_name(out: &mut Vec<Finding>) {
 const LIMITS: &str = "limits";
 /// Descriptors that suffice for most jobs: each peer over tcp takes one.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
-/// What is advised where the system allows more.
+/// The advised limit, where the system allows it.
 const MANY_DESCRIPTORS: u64 = 65_536;
 
 fn show(limit: u64) -> String {
     if limit == u64::MAX { "unlimited".to_owned() } else { limit.to_string() }
 }
 
-/// What the limit of open descriptors lets a process do, and what to set. The library leaves it as it is: who may have
-/// more than 1,024 descriptors gets numbers that select(2) cannot take.
+/// What the limit of open descriptors allows, and what to set. The library does not raise it:
+/// beyond 1,024 descriptors a process gets numbers that select(2) cannot take.
 fn descriptors(soft: u64, hard: u64) -> Finding {
     let text = format!("open descriptors: {} (may be raised to {})", show(soft), show(hard));
     if hard < ENOUGH_DESCRIPTORS {
@@ -256,7 +256,7 @@ mod tests {
         assert!(descriptors(1024, u64::MAX).advice.is_some_and(|advice| advice.contains("`ulimit -n 65536`")));
         assert_eq!(descriptors(65_536, 65_536), good(LIMITS, "open descriptors: 65536 (may be raised to 65536)"));
         assert_eq!(descriptors(u64::MAX, u64::MAX).grade, Grade::Good);
-        // More than the hard limit cannot be set.
+        // A soft limit above the hard limit cannot be set.
         let hard = descriptors(1024, 1024);
         assert_eq!(hard.grade, Grade::Problem);
         assert!(hard.advice.is_some_and(|advice| advice.contains("hard limit")));

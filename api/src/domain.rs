@@ -22,12 +22,12 @@ use std::time::Duration;
 /// Opens endpoints of one provider.
 type Opens = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
 
-/// Where endpoints are opened.
+/// A domain, which opens endpoints.
 #[derive(Clone)]
 pub struct Domain {
     open: Opens,
     flights: Flights,
-    /// Moves its endpoints on, with FI_PROGRESS_AUTO.
+    /// Makes progress for its endpoints, with FI_PROGRESS_AUTO.
     _thread: Option<Arc<AutoThread>>,
 }
 
@@ -185,7 +185,7 @@ impl Domain {
         })
     }
 
-    /// A completion queue with room for `size` entries; it grows.
+    /// A completion queue with room for `size` entries at first; it grows.
     pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
         let port = Arc::new(FdWaitObject::new(true)?);
         Ok(CompletionQueue {
@@ -194,8 +194,8 @@ impl Domain {
         })
     }
 
-    /// An endpoint whose operations complete into `cq`. Connected ones report to `events`; connectionless ones are
-    /// ready at once.
+    /// An endpoint whose operations complete into `cq`. Connected ones report to `events`;
+    /// connectionless ones are ready at once.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info);
         let av = Arc::new(AddressVector::new(0, false));
@@ -216,7 +216,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// The oldest finished operation, if there is one. Moves on the endpoints of the queue.
+    /// The oldest finished operation, if any. Makes progress on the queue's endpoints.
     pub fn poll(&self) -> Option<Result<Done, Box<Failed>>> {
         let mut found = None;
         match self.queue.read(1, |completion| found = Some(*completion)) {
@@ -230,13 +230,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until there is something to read or the timeout is over.
+    /// Sleeps until an entry is available or the timeout expires.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         self.queue.wait(1, timeout).map(drop)
     }
 }
 
-/// An endpoint. Closed when dropped: what was accepted is sent first.
+/// An endpoint. Dropping it sends accepted messages, then closes it.
 pub struct Endpoint {
     engine: Arc<dyn Erased>,
     av: Arc<AddressVector>,
@@ -256,12 +256,12 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
-    /// What is under way and what it waits for, for people who look for the cause of a hang.
+    /// The operations under way and what they wait for, to find the cause of a hang.
     pub fn describe(&self) -> String {
         self.engine.describe()
     }
 
-    /// The address under which others reach it.
+    /// The address at which peers reach it.
     pub fn local_addr(&self) -> Result<Addr> {
         self.engine.local_addr()
     }
@@ -276,19 +276,19 @@ impl Endpoint {
         self.engine.connect(to)
     }
 
-    /// Accepts a connection; that it is there is an event.
+    /// Accepts a connection; an event reports when it is established.
     pub fn accept(&self, request: Request) -> Result<()> {
         self.engine.accept(*request.0)
     }
 
-    /// Sends a message. The buffer comes back with the completion, or with `AGAIN` at once.
+    /// Sends a message. The buffer comes back with the completion, or at once with an error.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.flights.depart(buf);
         let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), inject: false };
         self.engine.send(op).map_err(|errno| (errno, self.flights.arrive(context)))
     }
 
-    /// Posts a buffer to receive into: all of its length is used. It comes back with the completion.
+    /// Posts a receive buffer, all of its length. It comes back with the completion.
     pub fn receive(&self, tag: Option<(u64, u64)>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.flights.depart(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };

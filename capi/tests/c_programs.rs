@@ -1,5 +1,5 @@
-//! C programs against the built library: each is compiled with our headers, linked to the library under test, and run
-//! under a time limit.
+//! C programs against the built library: each is compiled with our headers, linked to the library
+//! under test, and run with a time limit.
 
 use ofi_harness::{Program, Run, fabric, is_instrumented, is_sanitized};
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Compiles a program; its path.
+/// Compiles a program; returns its path.
 fn compile(name: &str) -> PathBuf {
     let source = Path::new(HERE).join("tests/c").join(name);
     let program = Program::new(source).include(Path::new(HERE).join("include")).link(fabric());
     program.compile().unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Scenarios that fill the machine, or measure a time that a full one would spoil.
+/// Scenarios that load the machine, or measure times that load would distort.
 const ALONE: &[&str] = &["storm", "crowd", "thousand", "kill", "spinning"];
 
-/// Scenarios that wait for a deadline most of the time.
+/// Scenarios that mostly wait for a deadline.
 const IDLE: &[&str] = &["blackhole", "stopped"];
 
-/// A program over a provider; it must end with 0 within so many seconds.
+/// Runs a program over a provider; it must exit with 0 within `seconds`.
 fn run(provider: &str, program: &Path, arguments: &[&str], seconds: u32) {
     let run = Run::new(program, seconds).arguments(arguments).on(fabric()).variable("OFI_TEST_PROVIDER", provider);
     let is_one_of = |list: &[&str]| arguments.iter().any(|argument| list.contains(argument));
@@ -99,9 +99,9 @@ fn exactly_the_versioned_names_are_visible() {
     assert_eq!(names.len(), 36);
 }
 
-/// Each allocation of the calls that make something fails in turn.
+/// Each allocation of the calls that create something fails in turn.
 fn without_memory(provider: &str) {
-    // An allocator cannot stand before AddressSanitizer's.
+    // A program cannot replace AddressSanitizer's allocator.
     if !is_sanitized() {
         run(provider, &compile("nomem.c"), &[], 120);
     }
@@ -148,7 +148,7 @@ forks! {
     forked_processes_keep_nothing_alive_within_a_host: "shm", "outlive";
 }
 
-/// Two copies of the library in one process, which is linked with neither.
+/// Two copies of the library in one process that is linked with neither.
 fn copies(provider: &str) {
     let program = Program::new(Path::new(HERE).join("tests/c/copies.c")).include(Path::new(HERE).join("include"));
     run(provider, &program.compile().unwrap_or_else(|why| panic!("{why}")), &[], 60);
@@ -190,7 +190,7 @@ peers! {
     blocked_readers_wake_each_time: "wake", 300;
 }
 
-/// The same over shm, where a peer is another memory and not another address.
+/// The same over shm.
 macro_rules! peers_over_shm {
     ($($name:ident: $scenario:literal, $seconds:literal;)*) => {$(
         #[test]
@@ -210,7 +210,7 @@ peers_over_shm! {
     blocked_readers_wake_each_time_within_a_host: "wake", 300;
 }
 
-/// What only endpoints of one host do.
+/// Scenarios of shm only.
 fn within(scenario: &str, seconds: u32) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     run("shm", PROGRAM.get_or_init(|| compile("within.c")), &[scenario], seconds);
@@ -238,7 +238,7 @@ fn a_spinning_reader_costs_the_sender_no_system_call() {
 
 #[test]
 fn idle_endpoints_are_small_and_change_no_signal_handler() {
-    // Shadow memory is not the library's.
+    // AddressSanitizer's shadow memory would count as the library's.
     if !is_sanitized() {
         within("quiet", 60);
     }
@@ -250,7 +250,7 @@ fn processes_of_other_namespaces_are_reached() {
     within("other_net", 60);
 }
 
-/// What endpoints hold for their peers, and what they do not lose for it.
+/// Bounds on memory for peers, and delivery despite them.
 fn bounds(provider: &str, scenario: &str, seconds: u32) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| compile("bounds.c"));
@@ -286,7 +286,7 @@ bounds! {
     floods_neither_fill_the_memory_nor_stop_others_within_a_host: "shm", "floods", 120;
 }
 
-/// Who may have a link, from where, and how it ends.
+/// Which peers may have a link, from which address, and how it ends.
 fn links(provider: &str, scenario: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     run(provider, PROGRAM.get_or_init(|| compile("links.c")), &[scenario], 60);
@@ -313,11 +313,12 @@ links! {
     memory_that_is_not_there_stops_nobody_else: "shm", "frozen";
 }
 
-/// Readers and writers at random; `OFI_WAKES` says how many events.
+/// Readers and writers with random timing; `OFI_WAKES` sets the number of events.
 fn wakes(kind: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| compile("wakes.c"));
-    // Four threads that yield: two such programs on two cores starve each other's readers and take ten times as long.
+    // Alone: two such programs of four yielding threads on two cores starve each other's readers
+    // and take ten times as long.
     Run::new(program, 900).argument(kind).on(fabric()).alone().check();
 }
 

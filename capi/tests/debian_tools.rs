@@ -1,11 +1,11 @@
-//! Debian's own fi_info and fi_pingpong, unmodified, on the library that was just built.
+//! Debian's fi_info and fi_pingpong, unmodified, on the library just built.
 
 use ofi_harness::{Run, built, fabric, missing};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Whether the tools are there.
+/// Whether the tools are installed.
 fn tools() -> bool {
     let there = Command::new("fi_pingpong").arg("-h").output().is_ok();
     if !there {
@@ -65,7 +65,8 @@ fn our_fi_info_prints_the_same_text() {
         &["-m", "FI_CONTEXT", "-p", "tcp;ofi_rxm"],
         &["-g", "FI_TCP"],
     ];
-    // The version of the headers that a program was built with is all that may differ, and names that are fresh each time.
+    // Only the API version of the headers a program was built with may differ, and random shm
+    // names.
     let plain = |text: String| -> String {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with("api_version:"));
         let fixed = lines.map(|line| line.split_once("fi_shm://").map_or(line, |(field, _)| field));
@@ -81,9 +82,9 @@ fn our_fi_info_prints_the_same_text() {
     }
 }
 
-/// A client and a server.
+/// Runs a client and a server.
 fn pingpong(arguments: &[&str]) {
-    // One pair at a time: the control port is chosen here, and two cores are few.
+    // One pair at a time: the control port is chosen here, and there are only two cores.
     static TURN: Mutex<u32> = Mutex::new(0);
     let mut turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     *turn += 1;
@@ -91,7 +92,7 @@ fn pingpong(arguments: &[&str]) {
     let mut server = command("fi_pingpong");
     server.args(["-B", &port]).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     let server = server.spawn().unwrap();
-    // The tool has no way to say that it listens; its client is tried until it finds somebody.
+    // The server does not report when it listens, so retry the client until it connects.
     let mut last = None;
     for _ in 0..500 {
         let client = command("fi_pingpong").args(["-P", &port]).args(arguments).arg("127.0.0.1").output().unwrap();

@@ -1,9 +1,10 @@
-//! Twenty interfaces in a network namespace of the test's own: discovery ends soon, and chooses the right one.
+//! Twenty interfaces in a private network namespace: discovery is fast and selects the right one.
 
 use ofi_harness::{Run, built, missing};
 use std::process::Command;
 
-/// Ten pairs of which one end each has an address, a bridge, and a way out by the fourth pair; then the arguments.
+/// Ten veth pairs with an address on one end, a bridge, and a default route via the fourth pair;
+/// then runs the arguments.
 const NAMESPACE: &str = r#"
 set -e
 ip link set lo up
@@ -23,7 +24,7 @@ ip route add default via 10.3.0.254
 exec "$@"
 "#;
 
-/// Runs a program in such a namespace; what it prints.
+/// Runs fi_info in such a namespace; returns its output.
 fn in_namespace(arguments: &[&str]) -> Option<String> {
     let namespace = ["unshare", "--map-root-user", "--net", "sh", "-c", NAMESPACE, "sh"];
     let there =

@@ -1,6 +1,6 @@
-//! The cases of `tests/c/cases`: every one is a test, compiled with our headers and with Debian's of an older release, over
-//! the library under test, and, where it tests the manual rather than this library, over the reference too.
-//! `OFI_TEST_REFERENCE` names the reference's folder.
+//! The cases of `tests/c/cases`: each is a test, compiled with our headers and with Debian's older
+//! ones, over the library under test, and, if it tests the manual rather than this library, over
+//! the reference too. `OFI_TEST_REFERENCE` names the reference's folder.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use ofi_harness::{Headers, Program, Run, fabric, in_ci, is_sanitized, target};
@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The reference, if a client's package that brings it has been set up.
+/// The reference, if a client package that contains it is installed.
 fn reference() -> Option<PathBuf> {
     let named = std::env::var_os("OFI_TEST_REFERENCE").map(PathBuf::from);
     let known = ["clients/mpich/lib/mpich", "bench/venv/lib/mpich"].map(|place| target().join(place));
     named.into_iter().chain(known).find(|dir| dir.join("libfabric.so.1").exists())
 }
 
-/// Where the reference does not do what its manual says, or leaves open; these cases are not run on it.
+/// Where the reference deviates from its manual or the manual leaves room; these cases are not run
+/// on it.
 const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("eq_close_rules", "aborts when an event queue with events is closed"),
     ("caps_local_remote_comm", "names loopback as able to reach other nodes"),
@@ -45,8 +46,9 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("cq_sread_wakes_on_entry", "a reader blocked without a peer's progress sleeps for ever"),
 ];
 
-/// What the library does not do yet, and the case that shows it: such a case has to fail, so that it is turned on as soon as it
-/// passes. The statement's verdict is "not met: ... (case NAME waits for the library)" until then.
+/// Missing features, each with the case that shows it. The case must fail, so that it is enabled as
+/// soon as it passes. Until then the statement's verdict is "not met: ... (case NAME waits for the
+/// library)".
 const WAITS: &[(&str, &str)] = &[(
     "cm_shutdown_leaves_nothing_to_come",
     "operations whose bytes are under way end after fi_shutdown has returned",
@@ -64,16 +66,16 @@ fn stem(source: &Path) -> String {
     source.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `must_run`: that the case finds what it needs is part of the test.
+/// `must_run`: a missing prerequisite of the case is a failure.
 fn run(program: &Path, case: &str, library: &Path, provider: &str, must_run: bool) -> Result<(), Failed> {
     let run = Run::new(program, 60).argument(case).variable("LD_LIBRARY_PATH", library);
     let run = run.variable("OFI_TEST_PROVIDER", provider).variable("FI_LOG_LEVEL", "warn");
-    // Otherwise what the case needs may not be in these headers or not in that library.
+    // Otherwise these headers or that library may lack a prerequisite.
     let run = if must_run { run.finds_everything() } else { run.may_find_nothing() };
     run.output().map(drop).map_err(Failed::from)
 }
 
-/// A case that waits fails; as soon as it passes, this does.
+/// A waiting case must fail; when it passes, this test fails.
 fn run_waiting(program: &Path, case: &str, library: &Path) -> Result<(), Failed> {
     match run(program, case, library, "tcp", true) {
         Ok(()) => Err(format!("{case} passes: take it out of WAITS and let a verdict name it").into()),
@@ -81,7 +83,7 @@ fn run_waiting(program: &Path, case: &str, library: &Path) -> Result<(), Failed>
     }
 }
 
-/// The cases of a program, without its helpers, and whether each is about this library only.
+/// The cases of a program, without helpers, and whether each applies only to this library.
 fn list(program: &Path, library: &Path) -> Result<Vec<(String, bool)>, String> {
     let output = Command::new(program).arg("--list").env("LD_LIBRARY_PATH", library).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
@@ -91,7 +93,7 @@ fn list(program: &Path, library: &Path) -> Result<Vec<(String, bool)>, String> {
     Ok(cases.filter_map(parse).collect())
 }
 
-/// Files whose cases say nothing of a provider, so that they run over shm too.
+/// Files whose cases do not depend on the provider, so that they run over shm too.
 const OVER_ANY: &[&str] = &[
     "attributes",
     "av",
@@ -117,7 +119,7 @@ const OVER_ANY: &[&str] = &[
     "waits",
     "watchers",
 ];
-/// Cases of those files that work with addresses of IP.
+/// Cases of those files that need IP addresses.
 const OVER_IP: &[&str] = &[
     "multicast_in_one_direction",
     "cntr_counts_failed_sends",

@@ -23,7 +23,7 @@ pub enum Addr {
     Name(Name),
 }
 
-/// The name of an endpoint within its host: `fi_shm://…`, or `fi_ns://…` as programs make it of a node and a service.
+/// An endpoint's name within its host: `fi_shm://…`, or `fi_ns://…` from a node and a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     len: u8,
@@ -37,8 +37,9 @@ impl fmt::Debug for Name {
 }
 
 impl Name {
-    /// The name that a text is: with its scheme, something behind it, printable and at most 63 bytes long. Schemes ignore
-    /// case as those of other address strings do, so that names which differ only in that are one.
+    /// Parses a name: a known scheme and at least one character after it, printable ASCII without
+    /// blanks, at most 63 bytes. The scheme ignores case as in other address strings: names that
+    /// differ only in its case are equal.
     pub fn new(text: &str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
         let known = NAME_SCHEMES.iter().find(|known| known.eq_ignore_ascii_case(scheme))?;
@@ -61,7 +62,7 @@ impl Addr {
     /// The address with port 0 on every interface.
     pub const ANY: Self = Self::Inet(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
-    /// The format in which [`Self::encode`] lays it out.
+    /// The format of the bytes from [`Self::encode`].
     pub const fn format(&self) -> AddrFormat {
         match self {
             Self::Inet(SocketAddr::V4(_)) => AddrFormat::SOCKADDR_IN,
@@ -70,7 +71,7 @@ impl Addr {
         }
     }
 
-    /// How many bytes it takes at the C boundary.
+    /// Length in bytes at the C boundary.
     pub const fn encoded_len(&self) -> usize {
         match self {
             Self::Inet(SocketAddr::V4(_)) => SOCKADDR_IN_LEN,
@@ -79,7 +80,8 @@ impl Addr {
         }
     }
 
-    /// Its bytes at the C boundary: a `sockaddr_in`, a `sockaddr_in6` or a string with its end, and how many there are.
+    /// Encodes the address for C: a `sockaddr_in`, a `sockaddr_in6` or a NUL-terminated string.
+    /// Returns the bytes and their count.
     pub fn encode(&self) -> ([u8; MAX_LEN], usize) {
         let mut out = [0; MAX_LEN];
         match self {
@@ -100,7 +102,7 @@ impl Addr {
         (out, self.encoded_len())
     }
 
-    /// Reads a `sockaddr_in`, a `sockaddr_in6` or a name. `None` if it is too short or of another family.
+    /// Decodes a `sockaddr_in`, a `sockaddr_in6` or a name. `None` if too short or another family.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.starts_with(b"fi_") {
             let text = bytes.split(|byte| *byte == 0).next()?;
@@ -121,7 +123,7 @@ impl Addr {
         }
     }
 
-    /// The same endpoint whatever was said of flow labels: what addresses are compared and looked up by.
+    /// The form for comparison and look-up: without flow label, and IPv4-mapped as IPv4.
     pub fn canonical(self) -> Self {
         match self {
             Self::Inet(SocketAddr::V6(mut v6)) => {
@@ -135,7 +137,7 @@ impl Addr {
         }
     }
 
-    /// The IP address with its port; of a name [`Self::ANY`]'s, which nobody can connect to.
+    /// The IP address and port; for a name those of [`Self::ANY`], which is not connectable.
     pub const fn socket(&self) -> SocketAddr {
         match self {
             Self::Inet(socket) => *socket,
@@ -143,7 +145,7 @@ impl Addr {
         }
     }
 
-    /// The name, if it is one.
+    /// The name, if the address is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Inet(_) => None,
@@ -151,7 +153,7 @@ impl Addr {
         }
     }
 
-    /// True if nobody can connect to it as it stands: any interface, or no port.
+    /// True if the address is not connectable: any interface, or no port.
     pub fn is_incomplete(&self) -> bool {
         match self {
             Self::Inet(socket) => socket.ip().is_unspecified() || socket.port() == 0,

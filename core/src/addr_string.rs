@@ -1,12 +1,13 @@
-//! Address strings (fi_getinfo(3), FI_ADDR_STR) taken apart: a scheme that names the address format, and a node, a service,
-//! fields and keys, all of which may be missing. [`Addr`]'s `Display` writes such strings, its `FromStr` reads them.
+//! Parser for address strings (fi_getinfo(3), FI_ADDR_STR): a scheme that names the address format,
+//! then an optional node, service, fields and keys. [`Addr`]'s `Display` writes such strings, its
+//! `FromStr` reads them.
 //!
 //! ```text
 //! address_format[://[node][:[service][/[field3]...][?[key=value][&k2=v2]...]]]
 //! fi_sockaddr_in6://[fe80::6:12%eth0]:7471/field?qos=3
 //! ```
-//! Fields and keys mean nothing to any provider here: they are kept, and disturb nobody. What names within a host
-//! consist of is not looked at: such a string is the name ([`Name`](crate::addr::Name)).
+//! No provider here uses fields and keys: the parser keeps them. It does not parse a name within a
+//! host any further: the whole string is the [`Name`](crate::addr::Name).
 
 use crate::addr::Addr;
 use crate::kinds::AddrFormat;
@@ -20,21 +21,20 @@ pub(crate) const NAME_SCHEMES: [&str; 2] = ["fi_shm", "fi_ns"];
 pub struct AddrString<'a> {
     /// The format that the scheme names; [`AddrFormat::FORMAT_UNSPEC`] for an empty one.
     pub format: AddrFormat,
-    /// A host's name or an address, without brackets and scope.
+    /// A host name or an address, without brackets and scope.
     pub node: Option<&'a str>,
     /// The scope of an IPv6 address: an interface by its name or number.
     pub scope: Option<&'a str>,
-    /// A service's name or a port.
+    /// A service name or a port.
     pub service: Option<&'a str>,
-    /// What follows the service, each behind a slash.
+    /// The fields after the service, each preceded by a slash.
     pub fields: Vec<&'a str>,
     /// Keys and values; a key without `=` has an empty value.
     pub keys: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> AddrString<'a> {
-    /// Takes a text apart. `None` if it is no address string but a plain node: it has no `://` and is not the name of a
-    /// format.
+    /// Parses an address string. `None` for a plain node: it lacks `://` and names no format.
     ///
     /// # Errors
     /// What is wrong with the text, in a sentence.
@@ -67,8 +67,9 @@ impl<'a> AddrString<'a> {
         }))
     }
 
-    /// The address that the string says in numbers: no node is any address, no service is port 0. `scope_of` finds the
-    /// number of an interface by its name. `None` if it has to be looked up, or is of another format than its scheme's.
+    /// The address, if it is numeric: without a node any address, without a service port 0.
+    /// `scope_of` maps an interface name to its index. `None` if the string needs a look-up, or
+    /// does not match its scheme's format.
     pub fn numeric(&self, scope_of: impl FnOnce(&str) -> Option<u32>) -> Option<SocketAddr> {
         let ip = match self.node {
             Some(node) => node.parse::<IpAddr>().ok()?,
@@ -89,7 +90,7 @@ impl<'a> AddrString<'a> {
         .filter(|_| self.is_inet())
     }
 
-    /// Whether its format leaves room for an IP address.
+    /// Whether the format allows an IP address.
     pub fn is_inet(&self) -> bool {
         use AddrFormat as F;
         matches!(self.format, F::FORMAT_UNSPEC | F::SOCKADDR | F::SOCKADDR_IP | F::SOCKADDR_IN | F::SOCKADDR_IN6)
@@ -117,7 +118,7 @@ fn split_scope(node: &str) -> Node<'_> {
     node.split_once('%').map_or((node, None), |(node, scope)| (node, Some(scope)))
 }
 
-/// `node:service`, where an IPv6 address is in brackets, or alone.
+/// Splits `node:service`; an IPv6 address is in brackets, or stands alone.
 fn split_place(place: &str) -> Result<(Node<'_>, Option<&str>), &'static str> {
     if let Some(inside) = place.strip_prefix('[') {
         let (node, behind) = inside.split_once(']').ok_or("has a bracket that is not closed")?;
@@ -144,7 +145,7 @@ fn split_place(place: &str) -> Result<(Node<'_>, Option<&str>), &'static str> {
 impl core::str::FromStr for Addr {
     type Err = ();
 
-    /// Reads what [`Addr`]'s `Display` writes, and every other address string that needs no look-up.
+    /// Parses the output of [`Addr`]'s `Display`, and other address strings that need no look-up.
     fn from_str(text: &str) -> Result<Self, ()> {
         if let Some(name) = crate::addr::Name::new(text) {
             return Ok(Self::Name(name));
@@ -217,7 +218,7 @@ mod tests {
             let text = AddrString::parse(bad).expect("has a scheme").expect_err(bad);
             assert!(text.contains(bad), "{text}");
         }
-        // These say something, but no address of that format.
+        // Valid address strings, but not addresses of their format.
         for other in [
             "fi_sockaddr_in://[::1]:5",
             "fi_sockaddr_in6://1.2.3.4:5",

@@ -1,6 +1,6 @@
 //! Bit sets of the interface: capabilities, modes, operation flags, ordering, registration modes.
 //! Several bits mean different things in different sets (fi_getinfo(3)); a type for each set keeps them apart.
-//! Bits that we do not know are kept, so that what a newer or older caller passes survives a round trip.
+//! Unknown bits are kept, so that the flags of newer and older callers survive a round trip.
 
 use bitflags::bitflags;
 
@@ -40,7 +40,7 @@ bitflags! {
         const TRIGGER = 1 << 20;
         /// Fenced operations.
         const FENCE = 1 << 21;
-        /// Injected messages (callers before 2.0); a flag of operations since.
+        /// Injected messages (callers before 2.0); an operation flag since.
         const INJECT = 1 << 25;
         /// Application-chosen ids for address vector entries.
         const AV_USER_ID = 1 << 41;
@@ -77,14 +77,15 @@ bitflags! {
         const _ = !0;
     }
 
-    /// What a provider needs from the application, or the application is ready to do (fi_getinfo(3), "MODE").
+    /// What a provider requires of the application, or what the application can meet
+    /// (fi_getinfo(3), "MODE").
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Mode: u64 {
         /// 64 bytes of context memory for each operation.
         const CONTEXT2 = 1 << 52;
         /// Local buffers are registered (callers before 1.5).
         const LOCAL_MR = 1 << 55;
-        /// Completion data at the target uses up a posted receive.
+        /// Completion data at the target consumes a posted receive.
         const RX_CQ_DATA = 1 << 56;
         /// Vectors stay valid until the completion.
         const ASYNC_IOV = 1 << 57;
@@ -148,7 +149,7 @@ bitflags! {
         const AFFINITY = 1 << 29;
         /// Complete when the result is durable.
         const COMMIT_COMPLETE = 1 << 30;
-        /// Complete when a receive took the message.
+        /// Complete when the message has matched a receive.
         const MATCH_COMPLETE = 1 << 31;
         /// The address is an authorization key.
         const AUTH_KEY = 1 << 57;
@@ -170,11 +171,11 @@ bitflags! {
         const RECV = 1 << 10;
         /// Everything that transmits; for a counter: sends.
         const TRANSMIT = 1 << 11;
-        /// Being read from.
+        /// Target of remote reads.
         const REMOTE_READ = 1 << 12;
-        /// Being written to.
+        /// Target of remote writes.
         const REMOTE_WRITE = 1 << 13;
-        /// Only operations that ask for it report success.
+        /// Only operations with FI_COMPLETION report success.
         const SELECTIVE_COMPLETION = 1 << 59;
         const _ = !0;
     }
@@ -192,13 +193,13 @@ bitflags! {
         const RAW = 1 << 3;
         /// Remote addresses are virtual addresses.
         const VIRT_ADDR = 1 << 4;
-        /// Pages exist when they are registered.
+        /// Memory has physical pages when it is registered.
         const ALLOCATED = 1 << 5;
         /// The provider chooses keys.
         const PROV_KEY = 1 << 6;
         /// The application reports page changes.
         const MMU_NOTIFY = 1 << 7;
-        /// Regions that count events are registered so.
+        /// Regions with RMA events are registered as such.
         const RMA_EVENT = 1 << 8;
         /// Regions belong to an endpoint.
         const ENDPOINT = 1 << 9;
@@ -257,10 +258,11 @@ bitflags! {
 impl Caps {
     /// Capabilities that the application must ask for.
     pub const PRIMARY: Self = Self::from_bits_retain(0x0c00_8a00_0000_3f7e);
-    /// Capabilities that come unasked when the provider has them.
+    /// Capabilities that a provider may grant without a request.
     pub const SECONDARY: Self = Self::from_bits_retain(0x033e_0000_0031_0000);
-    /// Capabilities that are neither primary nor secondary: they come only when they are asked for, or when nothing is.
-    /// FI_REMOTE_CQ_DATA is none, but old programs ask for it.
+    /// Capabilities that are neither primary nor secondary: granted only on request, or if the
+    /// hints name no capability. FI_REMOTE_CQ_DATA is not a capability today, but old programs
+    /// request it.
     pub const KNOWN_BESIDES: Self = Self::from_bits_retain(
         Self::XPU.bits()
             | Self::TAGGED_DIRECTED_RECV.bits()
@@ -268,32 +270,33 @@ impl Caps {
             | Self::EXACT_DIRECTED_RECV.bits()
             | Self::REMOTE_CQ_DATA.bits(),
     );
-    /// What was a capability in 2014 and is had without asking since: callers before 2.0 may still ask for it.
+    /// Capabilities in 2014, implicit since: callers before 2.0 may still request them.
     pub const ONCE: Self = Self::from_bits_retain(Self::INJECT.bits() | Self::REMOTE_CQ_DATA.bits());
-    /// Capabilities by which data moves: one that must not stand alone needs another of them.
+    /// Data transfer capabilities: FI_MULTICAST needs another of them beside it.
     pub const TRANSFERS: Self = Self::from_bits_retain(0x3f7e);
-    /// Capabilities that turn what works into an error, so that nobody gets them who did not name them.
+    /// Capabilities that turn a success into an error: granted only by name.
     pub const ONLY_IF_NAMED: Self = Self::SOURCE_ERR;
-    /// Capabilities that a hint for transmitting may name although they belong to receiving.
+    /// Receive capabilities that hints for transmitting may name without effect.
     pub const IGNORED_FOR_TRANSMIT: Self = Self::from_bits_retain(0x0b04_0000_0001_3400);
-    /// Capabilities that a hint for receiving may name although they belong to transmitting.
+    /// Transmit capabilities that hints for receiving may name without effect.
     pub const IGNORED_FOR_RECEIVE: Self = Self::from_bits_retain(0x0400_0000_0020_0b20);
 
-    /// What a transmit context can have.
+    /// Capabilities of a transmit context.
     pub const TRANSMIT: Self = Self::from_bits_retain(0x0400_8000_0000_0b7e | 0x0002_0000_0030_0000);
-    /// What a receive context can have.
+    /// Capabilities of a receive context.
     pub const RECEIVE: Self = Self::from_bits_retain(0x0800_8000_0000_345e | 0x0306_0000_0011_0000);
 }
 
 impl OpFlags {
-    /// The bits that mean something for an operation or for a completion in any version of the interface.
+    /// Bits that any interface version defines for an operation or a completion.
     pub const KNOWN: Self = Self::from_bits_retain(0x0e00_1000_ff3f_3f7e);
 }
 
 /// Bits and their names in C.
 type Names = &'static [(u64, &'static str)];
 
-/// `printed`: what fi_tostr(3) prints, in its order; `unprinted`: what it leaves out; `strangers`: what other sets have.
+/// `$flag`: names that fi_tostr(3) prints, in its order; `$other`: names that it omits;
+/// `$strangers`: names of other sets.
 macro_rules! name_table {
     ($type:ty, $table:ident, $prefix:literal, $strangers:expr, $($flag:ident)*; unprinted $($other:ident)*) => {
         struct $table;
@@ -302,20 +305,20 @@ macro_rules! name_table {
             const UNPRINTED: Names = &[$((<$type>::$other.bits() as u64, concat!($prefix, stringify!($other)))),*];
         }
         impl $type {
-            /// The set flags by their names in C, in the order in which fi_tostr(3) lists them.
+            /// The C names of the set flags, in the order of fi_tostr(3).
             pub fn names(self) -> impl Iterator<Item = &'static str> {
                 let bits = u64::from(self.bits());
                 $table::PRINTED.iter().filter(move |(bit, _)| bits & bit != 0).map(|(_, name)| *name)
             }
 
-            /// The set flags as an error text names them, joined by `|`: those that fi_tostr(3) leaves out and those that
-            /// belong to other sets by their names too. Only bits that no header names are left as a number.
+            /// The set flags for an error text, joined by `|`, with the names that fi_tostr(3)
+            /// omits and those of other sets. Bits without a name in any header become one number.
             pub fn text(self) -> String {
                 let strangers: &[Names] = $strangers;
                 text([$table::PRINTED, $table::UNPRINTED].into_iter().chain(strangers.iter().copied()), u64::from(self.bits()))
             }
 
-            /// The flag with that name in C, with or without its prefix, in any case.
+            /// The flag with that C name, with or without its prefix, in any case.
             pub fn named(name: &str) -> Option<Self> {
                 let fits = |full: &str| {
                     full.eq_ignore_ascii_case(name) || full.strip_prefix($prefix).is_some_and(|n| n.eq_ignore_ascii_case(name))
@@ -327,7 +330,7 @@ macro_rules! name_table {
     };
 }
 
-// Capabilities and flags share one space of bits: one of them among the others is a mistake that has a name.
+// Capabilities and flags share one bit space: an error text names bits of the other set.
 name_table!(Caps, CapNames, "FI_", &[OpFlagNames::PRINTED, OpFlagNames::UNPRINTED, CALL_FLAGS],
     MSG RMA TAGGED ATOMIC MULTICAST COLLECTIVE READ WRITE RECV SEND REMOTE_READ REMOTE_WRITE MULTI_RECV REMOTE_CQ_DATA
     TRIGGER FENCE RMA_PMEM SOURCE_ERR LOCAL_COMM REMOTE_COMM SHARED_AV RMA_EVENT SOURCE NAMED_RX_CTX DIRECTED_RECV
@@ -343,7 +346,7 @@ name_table!(MrMode, MrModeNames, "FI_MR_", &[], BASIC SCALABLE LOCAL RAW VIRT_AD
 name_table!(MsgOrder, OrderNames, "FI_ORDER_", &[], RAR RAW RAS WAR WAW WAS SAR SAW SAS RMA_RAR RMA_RAW RMA_WAR RMA_WAW
     ATOMIC_RAR ATOMIC_RAW ATOMIC_WAR ATOMIC_WAW; unprinted DATA);
 
-/// Flags of calls, which share their space with capabilities and flags of operations.
+/// Call flags, which share their bit space with capabilities and operation flags.
 const CALL_FLAGS: Names = &[
     (1 << 35, "FI_RESCAN"),
     (1 << 36, "FI_PEER_TRANSFER"),
@@ -352,7 +355,7 @@ const CALL_FLAGS: Names = &[
     (1 << 55, "FI_NUMERICHOST"),
 ];
 
-/// Each bit under the first of the names that are its, and what has none as a number.
+/// Names each bit by its first table entry; bits without an entry become one number.
 fn text(tables: impl Iterator<Item = Names>, bits: u64) -> String {
     let mut rest = bits;
     let mut out = Vec::new();
@@ -368,7 +371,7 @@ fn text(tables: impl Iterator<Item = Names>, bits: u64) -> String {
     if out.is_empty() { "none".to_owned() } else { out.join("|") }
 }
 
-/// The names of the flags of a completion, in the order in which fi_tostr(3) lists them.
+/// The names of a completion's flags, in the order of fi_tostr(3).
 pub fn completion_flag_names(flags: OpFlags) -> impl Iterator<Item = &'static str> {
     const NAMES: &[(OpFlags, &str)] = &[
         (OpFlags::SEND, "FI_SEND"),

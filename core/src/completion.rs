@@ -1,4 +1,4 @@
-//! What a finished operation leaves in a completion queue (fi_cq(3)).
+//! Entries of a completion queue (fi_cq(3)).
 
 use crate::addr::Addr;
 use crate::caps::OpFlags;
@@ -12,7 +12,7 @@ impl FiAddr {
     /// No address, or any (`FI_ADDR_NOTAVAIL`, `FI_ADDR_UNSPEC`).
     pub const UNSPEC: Self = Self(u64::MAX);
 
-    /// The index into a table, if it is one.
+    /// The table index; `None` for [`Self::UNSPEC`].
     pub fn index(self) -> Option<usize> {
         if self == Self::UNSPEC { None } else { usize::try_from(self.0).ok() }
     }
@@ -21,19 +21,19 @@ impl FiAddr {
 /// A successful operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The context that the application gave.
+    /// The application's context.
     pub context: usize,
-    /// What kind of operation it was and what is valid in here.
+    /// Kind of the operation, and which fields are valid.
     pub flags: OpFlags,
     /// Bytes of the message.
     pub len: usize,
-    /// Where it is, for multi-receive buffers.
+    /// Address of the message in a multi-receive buffer.
     pub buf: usize,
     /// Completion data of the peer.
     pub data: u64,
     /// Tag.
     pub tag: u64,
-    /// The sender, as far as the address vector knows it.
+    /// The sender, if the address vector has it.
     pub src: FiAddr,
 }
 
@@ -51,7 +51,7 @@ pub enum Cause {
     Broken = 4,
     /// The peer closed its endpoint.
     PeerClosed = 5,
-    /// The peer is another endpoint now than the one that the operation was for.
+    /// A new endpoint has replaced the peer that the operation targeted.
     PeerRestarted = 6,
     /// The peer broke the protocol.
     Violation = 7,
@@ -65,15 +65,15 @@ pub enum Cause {
     Silent = 11,
     /// The address vector has no such entry.
     NoAddress = 12,
-    /// The peer could not take the message any more.
+    /// The peer could no longer take the message.
     PeerDropped = 13,
     /// A peek found no message.
     NoMessage = 14,
     /// The sender is not in the address vector.
     UnknownSender = 15,
-    /// The memory of the message is not there any more.
+    /// The message's memory was unmapped before the message was sent.
     Absent = 16,
-    /// The memory that the endpoint may hold for its peers is used up.
+    /// The endpoint has used up the memory that it may hold for its peers.
     NoMemory = 17,
 }
 
@@ -136,7 +136,7 @@ impl Cause {
 /// A failed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What is known of the operation.
+    /// The operation, as far as known.
     pub completion: Completion,
     /// The error.
     pub errno: Errno,

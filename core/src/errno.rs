@@ -13,12 +13,12 @@ macro_rules! errnos {
         impl Errno {
             $(#[doc = $text] pub const $name: Self = Self::known($value);)*
 
-            /// The symbolic name, such as `ECONNREFUSED`, if the number is one of ours.
+            /// The symbolic name, such as `ECONNREFUSED`, if this library uses the number.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0.get() { $($value => Some(stringify!($name)),)* _ => None }
             }
 
-            /// A short text for the number, if it is one that this library uses.
+            /// A short text for the number, if this library uses it.
             pub const fn text(self) -> Option<&'static str> {
                 match self.0.get() { $($value => Some($text),)* _ => None }
             }
@@ -95,7 +95,7 @@ impl Errno {
         }
     }
 
-    /// The error for a positive number as the system reports it; zero and negatives become [`Self::EOTHER`].
+    /// The error for a positive number from the system; zero and negatives become [`Self::EOTHER`].
     pub const fn from_raw(value: i32) -> Self {
         if value > 0 { Self::known(value) } else { Self::EOTHER }
     }
@@ -105,7 +105,7 @@ impl Errno {
         self.0.get()
     }
 
-    /// What a C call returns for it.
+    /// The return value of a C call that fails with this error.
     pub const fn negative(self) -> i32 {
         -self.0.get()
     }

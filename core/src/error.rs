@@ -1,4 +1,4 @@
-//! The control path's error: a number, what was being done, and why it failed.
+//! Error of the control path: a number, what was attempted, and why it failed.
 
 use crate::errno::Errno;
 use core::fmt;
@@ -6,7 +6,7 @@ use core::fmt;
 /// Result of a control call.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// An error with its number and a sentence that says what was attempted and what came of it.
+/// An error number and a sentence about what was attempted and why it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     errno: Errno,
@@ -14,7 +14,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error found by this library itself.
+    /// An error that this library detects.
     #[cold]
     pub fn new(errno: Errno, doing: impl Into<String>) -> Self {
         Self { errno, doing: doing.into() }
@@ -31,7 +31,7 @@ impl Error {
         self.errno
     }
 
-    /// What was being done.
+    /// What was attempted.
     pub fn doing(&self) -> &str {
         &self.doing
     }

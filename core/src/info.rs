@@ -1,4 +1,4 @@
-//! What a provider offers and what an application asks for: `struct fi_info` as values (fi_getinfo(3)).
+//! Offers of providers and hints of applications: `struct fi_info` as values (fi_getinfo(3)).
 
 use crate::addr::Addr;
 use crate::caps::{Caps, Mode, MrMode, MsgOrder, OpFlags};
@@ -13,19 +13,19 @@ pub struct TxAttr {
     pub caps: Caps,
     /// Modes of transmitting.
     pub mode: Mode,
-    /// Flags that calls without flags of their own get.
+    /// Default flags, for calls without a flags argument.
     pub op_flags: OpFlags,
     /// Which pairs of operations keep their order.
     pub msg_order: MsgOrder,
     /// Order of completions; must be 0 since 2.0.
     pub comp_order: u64,
-    /// Largest message of an inject call, in bytes.
+    /// Largest injected message, in bytes.
     pub inject_size: usize,
     /// Operations that may be outstanding.
     pub size: usize,
-    /// Elements of a vector.
+    /// Maximum elements of an I/O vector.
     pub iov_limit: usize,
-    /// Elements of a remote vector.
+    /// Maximum elements of a remote I/O vector.
     pub rma_iov_limit: usize,
     /// Traffic class.
     pub tclass: TrafficClass,
@@ -38,7 +38,7 @@ pub struct RxAttr {
     pub caps: Caps,
     /// Modes of receiving.
     pub mode: Mode,
-    /// Flags that calls without flags of their own get.
+    /// Default flags, for calls without a flags argument.
     pub op_flags: OpFlags,
     /// Which pairs of operations keep their order.
     pub msg_order: MsgOrder,
@@ -48,7 +48,7 @@ pub struct RxAttr {
     pub total_buffered_recv: usize,
     /// Receives that may be posted.
     pub size: usize,
-    /// Elements of a vector.
+    /// Maximum elements of an I/O vector.
     pub iov_limit: usize,
 }
 
@@ -57,19 +57,19 @@ pub struct RxAttr {
 pub struct EpAttr {
     /// Kind of the endpoint.
     pub kind: EndpointType,
-    /// What travels on the wire.
+    /// Wire protocol.
     pub protocol: Protocol,
-    /// Version of that.
+    /// Version of the wire protocol.
     pub protocol_version: u32,
     /// Largest message, in bytes.
     pub max_msg_size: usize,
     /// Room for a header in front of messages, in bytes.
     pub msg_prefix_size: usize,
-    /// Largest read after write in order, in bytes.
+    /// Largest read after write that stays ordered, in bytes.
     pub max_order_raw_size: usize,
-    /// Largest write after read in order, in bytes.
+    /// Largest write after read that stays ordered, in bytes.
     pub max_order_war_size: usize,
-    /// Largest write after write in order, in bytes.
+    /// Largest write after write that stays ordered, in bytes.
     pub max_order_waw_size: usize,
     /// Layout of tags.
     pub mem_tag_format: u64,
@@ -84,15 +84,15 @@ pub struct EpAttr {
 /// The domain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DomainAttr {
-    /// Its name; for socket providers that of the interface.
+    /// Its name; for socket providers the interface's.
     pub name: Option<String>,
-    /// Which calls may run at once.
+    /// Which calls may run concurrently.
     pub threading: Threading,
-    /// Who moves connections on.
+    /// Progress model of control operations.
     pub control_progress: ProgressModel,
-    /// Who moves data on.
+    /// Progress model of data operations.
     pub progress: ProgressModel,
-    /// Whether queues are protected.
+    /// Whether queues are protected from overrun.
     pub resource_mgmt: ResourceMgmt,
     /// Kind of address vectors.
     pub av_type: AvType,
@@ -102,25 +102,25 @@ pub struct DomainAttr {
     pub mr_key_size: usize,
     /// Bytes of completion data.
     pub cq_data_size: usize,
-    /// Completion queues that work well.
+    /// Optimal number of completion queues.
     pub cq_cnt: usize,
-    /// Endpoints that work well.
+    /// Optimal number of endpoints.
     pub ep_cnt: usize,
-    /// Transmit contexts that work well.
+    /// Optimal number of transmit contexts.
     pub tx_ctx_cnt: usize,
-    /// Receive contexts that work well.
+    /// Optimal number of receive contexts.
     pub rx_ctx_cnt: usize,
-    /// Transmit contexts an endpoint.
+    /// Maximum transmit contexts per endpoint.
     pub max_ep_tx_ctx: usize,
-    /// Receive contexts an endpoint.
+    /// Maximum receive contexts per endpoint.
     pub max_ep_rx_ctx: usize,
-    /// Shared transmit contexts.
+    /// Maximum endpoints per shared transmit context.
     pub max_ep_stx_ctx: usize,
-    /// Shared receive contexts.
+    /// Maximum endpoints per shared receive context.
     pub max_ep_srx_ctx: usize,
-    /// Counters.
+    /// Optimal number of counters.
     pub cntr_cnt: usize,
-    /// Elements of a registered vector.
+    /// Maximum elements of a registered vector.
     pub mr_iov_limit: usize,
     /// Capabilities of the domain.
     pub caps: Caps,
@@ -132,11 +132,11 @@ pub struct DomainAttr {
     pub av_auth_key: bool,
     /// Largest error data, in bytes.
     pub max_err_data: usize,
-    /// Regions.
+    /// Optimal number of memory regions.
     pub mr_cnt: usize,
     /// Traffic class.
     pub tclass: TrafficClass,
-    /// Authorization keys an endpoint.
+    /// Maximum authorization keys per endpoint.
     pub max_ep_auth_key: usize,
     /// Largest group id.
     pub max_group_id: u32,
@@ -149,13 +149,13 @@ pub struct DomainAttr {
 /// The fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FabricAttr {
-    /// Its name; for socket providers the network.
+    /// Its name; for socket providers the network's.
     pub name: Option<String>,
     /// The provider's name.
     pub prov_name: Option<String>,
     /// The provider's version.
     pub prov_version: u32,
-    /// The interface version that the application asked for.
+    /// The interface version that the application requests.
     pub api_version: Version,
 }
 
@@ -176,11 +176,11 @@ pub enum LinkState {
 pub struct Nic {
     /// Its name.
     pub name: Option<String>,
-    /// PCI device id, or as the driver says.
+    /// PCI device id, or the driver's text for it.
     pub device_id: Option<String>,
     /// The device's revision.
     pub device_version: Option<String>,
-    /// PCI vendor id, or as the driver says.
+    /// PCI vendor id, or the driver's text for it.
     pub vendor_id: Option<String>,
     /// The driver.
     pub driver: Option<String>,
@@ -192,7 +192,7 @@ pub struct Nic {
     pub address: Option<String>,
     /// Largest packet, in bytes.
     pub mtu: usize,
-    /// Speed in bits a second.
+    /// Speed in bits per second.
     pub speed: u64,
     /// State of the link.
     pub state: LinkState,
@@ -200,14 +200,14 @@ pub struct Nic {
     pub network: Option<String>,
 }
 
-/// One way to communicate, complete.
+/// A complete description of one way to communicate (`struct fi_info`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// Capabilities.
     pub caps: Caps,
-    /// Modes that the application must honour.
+    /// Modes that the application must honor.
     pub mode: Mode,
-    /// How addresses are written.
+    /// Address format.
     pub addr_format: AddrFormat,
     /// This side's address.
     pub src_addr: Option<Addr>,
@@ -227,38 +227,38 @@ pub struct Info {
     pub nic: Option<Nic>,
 }
 
-/// What a provider can do at most.
+/// A provider's offer, before negotiation with hints.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// The limits.
+    /// All its capabilities, and its limits.
     pub most: Info,
-    /// `tx_attr->size` and `rx_attr->size` if the hints do not say.
+    /// `tx_attr->size` and `rx_attr->size` if the hints leave them 0.
     pub default_size: usize,
-    /// The environment's choice of interfaces for it, by the parameter's name; none for what stays within the host.
+    /// The parameter that selects its interfaces; `None` for a provider within this host.
     pub interfaces: Option<crate::param::Param>,
-    /// Messages are packets: `max_msg_size` is what an interface carries whole.
+    /// Messages are packets: the interface's MTU limits `max_msg_size`.
     pub packets: bool,
-    /// Makes a fresh address for this side, where addresses are names within this host.
+    /// Generates a source address, if addresses are names within this host.
     pub fresh_name: Option<fn() -> Addr>,
-    /// What it sends can carry a traffic class.
+    /// Its packets can carry a traffic class.
     pub classes: bool,
 }
 
 impl Offer {
-    /// Whether its traffic can be of that class: any, if packets carry it, or else the default one, by any name.
+    /// Whether its traffic can have that class; without `classes`, only code point 0 or none.
     pub fn can_carry(&self, class: TrafficClass) -> bool {
         self.classes || class.dscp().is_none_or(|point| point == 0)
     }
 }
 
-/// What an application asks for; what is `None` it does not care about.
+/// What an application asks for; `None` means no preference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Capabilities, 0 for whatever there is.
+    /// Capabilities; 0 for all that are available.
     pub caps: Caps,
-    /// Modes that it can honour.
+    /// Modes that it can honor.
     pub mode: Mode,
-    /// How addresses are written.
+    /// Address format.
     pub addr_format: AddrFormat,
     /// This side's address.
     pub src_addr: Option<Addr>,

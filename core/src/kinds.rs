@@ -1,7 +1,7 @@
-//! The interface's enumerations as open numbers: a caller may pass a value that we do not know, and it must
-//! come back in the reason why nothing matched, not be undefined behaviour.
+//! The interface's enumerations as open numbers: a caller may pass an unknown value, which must
+//! appear in the reason for the mismatch and not be undefined behavior.
 
-/// `unprinted` values have names in the headers, which fi_tostr(3) does not print.
+/// `unprinted` values have header names that fi_tostr(3) does not print.
 macro_rules! open_enum {
     (
         $(#[$doc:meta])* $name:ident, $prefix:literal
@@ -19,7 +19,7 @@ macro_rules! open_enum {
                 match self.0 { $($value => Some(concat!($prefix, stringify!($variant))),)* _ => None }
             }
 
-            /// The name in the headers, those that fi_tostr(3) leaves out included.
+            /// The header name, also of values that fi_tostr(3) omits.
             pub const fn header_name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(concat!($prefix, stringify!($variant))),)*
@@ -28,7 +28,7 @@ macro_rules! open_enum {
                 }
             }
 
-            /// The value with that name in C, in any case.
+            /// The value with that C name, in any case.
             pub fn named(name: &str) -> Option<Self> {
                 $(if concat!($prefix, stringify!($variant)).eq_ignore_ascii_case(name) { return Some(Self($value)); })*
                 $($(if concat!($prefix, stringify!($other)).eq_ignore_ascii_case(name) { return Some(Self($number)); })*)?
@@ -65,7 +65,7 @@ open_enum! {
     }
 }
 open_enum! {
-    /// How addresses are written.
+    /// Address format.
     AddrFormat, "FI_" {
         /// Any format.
         FORMAT_UNSPEC = 0,
@@ -101,32 +101,32 @@ open_enum! {
     unprinted { ADDR_PSMX = 5, ADDR_GNI = 6, ADDR_BGQ = 7 }
 }
 open_enum! {
-    /// Which calls may run at once.
+    /// Which calls may run concurrently.
     Threading, "FI_THREAD_" {
         /// The provider's cheapest.
         UNSPEC = 0,
         /// Any call from any thread.
         SAFE = 1,
-        /// One thread an object at a time.
+        /// One thread at a time per object.
         FID = 2,
-        /// One thread a domain at a time.
+        /// One thread at a time per domain.
         DOMAIN = 3,
-        /// One thread for all that shares a completion structure.
+        /// One thread at a time for all objects that share a completion queue or counter.
         COMPLETION = 4,
-        /// One thread an endpoint at a time.
+        /// One thread at a time per endpoint.
         ENDPOINT = 5,
     }
 }
 open_enum! {
-    /// Who moves operations on.
+    /// Progress model: the library or the application makes progress.
     ProgressModel, "FI_PROGRESS_" {
         /// The provider's choice.
         UNSPEC = 0,
-        /// The library, without calls.
+        /// The library, without calls from the application.
         AUTO = 1,
-        /// The application's calls.
+        /// The application, in its calls.
         MANUAL = 2,
-        /// The application's calls, control calls serialised too.
+        /// The application, which also serializes control calls.
         CONTROL_UNIFIED = 3,
     }
 }
@@ -153,7 +153,7 @@ open_enum! {
     }
 }
 open_enum! {
-    /// What travels on the wire.
+    /// Wire protocol.
     Protocol, "FI_PROTO_" {
         /// Any protocol.
         UNSPEC = 0,
@@ -226,7 +226,7 @@ open_enum! {
     }
 }
 open_enum! {
-    /// What a thread can wait on.
+    /// Kind of a wait object.
     WaitObjectKind, "FI_WAIT_" {
         /// Nothing.
         NONE = 0,
@@ -245,18 +245,18 @@ open_enum! {
     }
 }
 
-/// How the network is to treat traffic (fi_endpoint(3), "tclass"): a label, or a code point of differentiated services.
+/// How the network treats traffic (fi_endpoint(3), "tclass"): a label, or a DiffServ code point.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TrafficClass(pub u32);
 
 impl TrafficClass {
-    /// The domain's default; of a domain, the system's.
+    /// The domain's default; for a domain, the system's.
     pub const UNSPEC: Self = Self(0);
     /// Marks the low byte as a code point.
     pub const DSCP: Self = Self(0x100);
-    /// The labels, in the order of their values, with the code points that stand for them: the default forwarding of RFC
-    /// 2474, expedited forwarding (RFC 3246), voice admit (RFC 5865), high-throughput data (AF11, RFC 4594), lower effort
-    /// (RFC 8622) and network control (CS6, RFC 4594).
+    /// The labels by value, with their code points: default forwarding (RFC 2474), expedited
+    /// forwarding (RFC 3246), voice admit (RFC 5865), high-throughput data (AF11, RFC 4594), lower
+    /// effort (RFC 8622) and network control (CS6, RFC 4594).
     const LABELS: [(u32, &'static str, u8); 6] = [
         (0x200, "FI_TC_BEST_EFFORT", 0),
         (0x201, "FI_TC_LOW_LATENCY", 46),
@@ -265,22 +265,22 @@ impl TrafficClass {
         (0x204, "FI_TC_SCAVENGER", 1),
         (0x205, "FI_TC_NETWORK_CTRL", 48),
     ];
-    /// What traffic is that nobody asked anything for.
+    /// The default class of traffic.
     pub const BEST_EFFORT: Self = Self(0x200);
 
-    /// The code point for the packets' headers; `None` for no class and for one that is not known.
+    /// The code point for packet headers; `None` for an unspecified or unknown class.
     pub fn dscp(self) -> Option<u8> {
         let label = Self::LABELS.iter().find(|(value, ..)| *value == self.0);
         let point = (self.0 & !0x3f == Self::DSCP.0).then_some(self.0 & 0x3f);
         label.map(|(.., dscp)| *dscp).or_else(|| u8::try_from(point?).ok())
     }
 
-    /// Whether it can be honoured at all: it is unspecified, or stands for a code point.
+    /// Whether the class is unspecified or has a code point.
     pub fn is_known(self) -> bool {
         self == Self::UNSPEC || self.dscp().is_some()
     }
 
-    /// This class, or `default` if it says none.
+    /// This class, or `default` if it is unspecified.
     #[must_use]
     pub const fn or(self, default: Self) -> Self {
         if self.0 == Self::UNSPEC.0 { default } else { self }
@@ -311,12 +311,12 @@ impl Version {
         Self(((major as u32) << 16) | minor as u32)
     }
 
-    /// The part before the point.
+    /// The major version.
     pub const fn major(self) -> u32 {
         self.0 >> 16
     }
 
-    /// The part after the point.
+    /// The minor version.
     pub const fn minor(self) -> u32 {
         self.0 & 0xffff
     }

@@ -1,4 +1,4 @@
-//! The vocabulary that every other crate speaks: errors, bit sets, attributes, addresses, completions.
+//! The types that every other crate shares: errors, bit sets, attributes, addresses, completions.
 //! Values only: no I/O, no clock, no lock.
 #![forbid(unsafe_code)]
 

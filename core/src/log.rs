@@ -1,41 +1,41 @@
-//! Log messages as values: the library's layers report, the shell (C or Rust) decides where the text goes.
+//! Log messages: the library's layers report them, the API layer (C or Rust) outputs the text.
 
 use crate::param::{Param, ParamKind};
 use crate::time::Instant;
 use core::time::Duration;
 use std::sync::OnceLock;
 
-/// How much is printed.
+/// The log level.
 pub const LOG_LEVEL: Param = Param {
     name: "FI_LOG_LEVEL",
     kind: ParamKind::String,
     help: "What is logged: none, error, warn, trace, info, debug (default: error)",
 };
-/// Which providers are heard.
+/// Providers that log.
 pub const LOG_PROV: Param = Param {
     name: "FI_LOG_PROV",
     kind: ParamKind::String,
     help: "Log only for these providers, separated by commas; with ^ in front, for all others (default: all)",
 };
-/// Which parts are heard.
+/// Subsystems that log.
 pub const LOG_SUBSYS: Param = Param {
     name: "FI_LOG_SUBSYS",
     kind: ParamKind::String,
     help: "Log only these parts: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr (default: all)",
 };
-/// How often sparse messages may come.
+/// Interval of rate-limited messages.
 pub const LOG_INTERVAL: Param = Param {
     name: "FI_LOG_INTERVAL",
     kind: ParamKind::Int,
     help: "Milliseconds between messages that are rate-limited (default: 2000)",
 };
-/// What the environment says of logging.
+/// The parameters of logging.
 pub const PARAMS: [Param; 4] = [LOG_LEVEL, LOG_PROV, LOG_SUBSYS, LOG_INTERVAL];
 
-/// How important a message is. The order is that of FI_LOG_LEVEL: each level includes those before it.
+/// Severity of a message. The order is that of FI_LOG_LEVEL: each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// An operation or an object failed: once for each root cause. On unless it is turned off.
+    /// An operation or an object failed: logged once for each root cause. On by default.
     Error,
     /// Something is wrong or was refused.
     Warn,
@@ -48,7 +48,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of that name; `None` for none at all. An unknown word means warn, as it always did.
+    /// The level of that name; `None` for "none" and "off". Unknown words mean warn (as libfabric).
     fn named(name: &str) -> Option<Self> {
         match name.trim().to_ascii_lowercase().as_str() {
             "none" | "off" => None,
@@ -60,13 +60,13 @@ impl Level {
         }
     }
 
-    /// The most that the environment wants to see; `None` if nothing.
+    /// The level that the environment selects; `None` for no messages.
     pub fn wanted() -> Option<Self> {
         LOG_LEVEL.text().map_or(Some(Self::Error), |name| Self::named(&name))
     }
 }
 
-/// The part of the library that speaks.
+/// The part of the library that logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subsystem {
     /// The library as such.
@@ -91,23 +91,23 @@ pub enum Subsystem {
     Cntr,
 }
 
-/// Who takes messages.
+/// The destination of log messages.
 pub trait Sink: Send + Sync {
     /// Whether a message of that kind would be printed.
     fn enabled(&self, provider: &str, level: Level, subsystem: Subsystem) -> bool;
-    /// Takes a message.
+    /// Logs a message.
     fn log(&self, provider: &str, level: Level, subsystem: Subsystem, text: &str);
 }
 
 static SINK: OnceLock<Box<dyn Sink>> = OnceLock::new();
 
-/// Installs who takes messages. The first one stays.
+/// Installs the destination of log messages. The first one stays.
 pub fn install(sink: Box<dyn Sink>) {
     // A second installation is harmless: both copies of a library in a process would log alike.
     drop(SINK.set(sink));
 }
 
-/// Reports a message; the text is made only if somebody wants it. Not for the data path.
+/// Logs a message; `text` is called only if the message is enabled. Not for the data path.
 pub fn log(provider: &str, level: Level, subsystem: Subsystem, text: impl FnOnce() -> String) {
     if let Some(sink) = SINK.get()
         && sink.enabled(provider, level, subsystem)
@@ -116,20 +116,20 @@ pub fn log(provider: &str, level: Level, subsystem: Subsystem, text: impl FnOnce
     }
 }
 
-/// How long what repeats itself is counted before it is printed again.
+/// How long repeated events are counted before the next line.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Events of one kind that may come by the hundred: the first is printed, those that follow are counted and summed up.
+/// Rate limiter for frequent events of one kind: logs the first, then counts and sums up the rest.
 #[derive(Debug, Default)]
 pub struct Repeated {
-    /// When it was printed last.
+    /// When the last line was logged.
     printed: Option<Instant>,
-    /// The first text that has not been printed, and how many events there were since.
+    /// The first text that is not logged yet, and the number of such events.
     waits: Option<(String, usize)>,
 }
 
 impl Repeated {
-    /// It happened again.
+    /// Records an event.
     pub fn add(&mut self, text: impl FnOnce() -> String) {
         match &mut self.waits {
             Some((_, count)) => *count += 1,
@@ -137,12 +137,12 @@ impl Repeated {
         }
     }
 
-    /// Whether something has not been printed.
+    /// Whether an event is not logged yet.
     pub const fn is_waiting(&self) -> bool {
         self.waits.is_some()
     }
 
-    /// What is to be printed at `now`: all that came since the last time, in one line, unless that was just before.
+    /// The line to log at `now` for all events since the last line; `None` within a second of it.
     pub fn take(&mut self, now: Instant) -> Option<String> {
         if self.printed.is_some_and(|printed| now.since(printed) < QUIET) {
             return None;
@@ -152,7 +152,7 @@ impl Repeated {
         Some(text)
     }
 
-    /// The same whenever the last time was: nothing will follow.
+    /// The same without the rate limit, for when no events will follow.
     pub fn take_rest(&mut self) -> Option<String> {
         let (text, count) = self.waits.take()?;
         Some(if count == 1 { text } else { format!("{text} (and {} more like it)", count - 1) })

@@ -1,6 +1,6 @@
-//! Hints against an offer: a complete [`Info`], or the first field that keeps the two apart.
-//! The rules are those of fi_getinfo(3) and its attribute pages. Where a hint is a permission (mode, mr_mode) the
-//! result is the least that is required; where it is a demand (caps, sizes) it is at least what was asked.
+//! Negotiates hints against an offer: a complete [`Info`], or the first field that does not match.
+//! The rules are those of fi_getinfo(3) and its attribute pages. A permission (mode, mr_mode)
+//! yields the minimum that the provider requires, a demand (caps, sizes) at least what was asked.
 
 use crate::addr::Addr;
 use crate::caps::{Caps, MrMode, MsgOrder, OpFlags};
@@ -12,13 +12,13 @@ use crate::reason::{granted, subset};
 /// `FI_SHARED_CONTEXT` as a context count.
 pub const SHARED_CONTEXT: usize = usize::MAX;
 
-/// What a message stream keeps of early messages from every peer, however many peers there are, in bytes. Most peers may
-/// send more, but that depends on what the endpoint holds for others.
+/// Bytes of unexpected messages that a message-stream provider buffers for every peer, whatever the
+/// number of peers. Most peers may send more, depending on what the endpoint holds for others.
 pub const EARLY_BYTES: usize = 64 << 10;
 
-/// The least that the capability FI_INJECT of 2014 promises, in bytes.
+/// The smallest inject size that the 2014 capability FI_INJECT promises, in bytes.
 const LEAST_INJECT: usize = 8;
-/// The least that the capability FI_REMOTE_CQ_DATA of 2014 promises, in bytes.
+/// The smallest completion data that the 2014 capability FI_REMOTE_CQ_DATA promises, in bytes.
 const LEAST_CQ_DATA: usize = 4;
 
 type Check = Result<(), Reason>;
@@ -27,12 +27,12 @@ fn at_most(field: &'static str, wanted: usize, offered: usize) -> Check {
     if wanted <= offered { Ok(()) } else { Err(Reason::new(field, wanted, offered)) }
 }
 
-/// All of these at most what is offered: the field, what is wanted, what is offered.
+/// Checks fields, each with the wanted and the offered value: wanted is at most offered.
 fn each_at_most<const N: usize>(fields: [(&'static str, usize, usize); N]) -> Check {
     fields.into_iter().try_for_each(|(field, wanted, offered)| at_most(field, wanted, offered))
 }
 
-/// Whether an address format that was asked for covers one that is offered.
+/// Whether a requested address format covers an offered one.
 pub fn format_covers(wanted: AddrFormat, offered: AddrFormat) -> bool {
     use AddrFormat as F;
     wanted == F::FORMAT_UNSPEC
@@ -47,7 +47,7 @@ pub fn format_covers(wanted: AddrFormat, offered: AddrFormat) -> bool {
         }
 }
 
-/// How freely calls may run at once; larger is stricter for the application, so cheaper for the provider.
+/// Rank of a threading model; a larger one restricts the application more and costs less.
 const fn thread_level(threading: Threading) -> Option<u32> {
     match threading {
         Threading::SAFE => Some(1),
@@ -60,7 +60,7 @@ const fn thread_level(threading: Threading) -> Option<u32> {
     }
 }
 
-/// The offer as the hints want it, or why not. `api` is the interface version of the caller.
+/// Fits the offer to the hints, or says why it cannot. `api` is the caller's interface version.
 pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reason> {
     let mut info = offer.clone();
     if let Some(ep) = &hints.ep
@@ -122,7 +122,7 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
         let beside = "together with another data transfer capability, such as FI_MSG";
         return Err(Reason::new("caps", "FI_MULTICAST alone", format_args!("it {beside}")));
     }
-    // What a receive context is to do is named too, although the manual wants it among the endpoint's.
+    // Capabilities in `rx_attr->caps` count as named, although the manual wants them in `caps`.
     let named = wanted | hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps);
     if named.contains(Caps::SOURCE_ERR) && !named.contains(Caps::SOURCE) {
         let field = if wanted.contains(Caps::SOURCE_ERR) { "caps" } else { "rx_attr->caps" };
@@ -147,7 +147,7 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
     Ok(out | ((secondary | besides) - unnamed) | once)
 }
 
-/// What was a capability once is had without asking by now, where the provider is able to.
+/// Former capabilities need no request today; the provider's limits decide.
 fn once_capabilities(asked: Caps, offer: &Info) -> Check {
     for (flag, least, offered, what) in [
         (Caps::INJECT, LEAST_INJECT, offer.tx.inject_size, "messages that are injected"),
@@ -188,7 +188,7 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     if want.threading != Threading::UNSPEC {
         info.domain.threading = want.threading;
     }
-    // Who asks for AUTO gets a thread, who does not ask gets none.
+    // Only an explicit request for FI_PROGRESS_AUTO starts a progress thread.
     if want.progress.0 > ProgressModel::CONTROL_UNIFIED.0 {
         return Err(Reason::differs("domain_attr->progress", want.progress, offered.progress));
     }
@@ -222,7 +222,7 @@ fn domain(info: &mut Info, want: &DomainAttr, hints: &Hints, offer: &Info, api: 
     Ok(())
 }
 
-/// How much of everything a domain is to have. Callers of earlier versions did not know all of the fields.
+/// Checks the domain's counts and sizes. Fields newer than the caller's version are ignored.
 fn counts(want: &DomainAttr, offered: &DomainAttr, api: Version) -> Check {
     each_at_most([
         ("domain_attr->cq_data_size", want.cq_data_size, offered.cq_data_size),
@@ -261,7 +261,7 @@ fn counts(want: &DomainAttr, offered: &DomainAttr, api: Version) -> Check {
     Ok(())
 }
 
-/// A class of which nothing is known cannot be honoured.
+/// Refuses an unknown traffic class.
 fn traffic_class(field: &'static str, class: TrafficClass) -> Check {
     if class.is_known() {
         Ok(())
@@ -270,7 +270,7 @@ fn traffic_class(field: &'static str, class: TrafficClass) -> Check {
     }
 }
 
-/// A domain has the primary capabilities that were asked for, and all of them if none were.
+/// A domain has the primary capabilities that the hints name, or all if they name none.
 fn domain_caps(info: &mut Info, hints: &Hints) {
     let named = hints.domain.as_ref().map_or(Caps::empty(), |domain| domain.caps);
     if !(hints.caps | named).is_empty() {
@@ -278,7 +278,7 @@ fn domain_caps(info: &mut Info, hints: &Hints) {
     }
 }
 
-/// The hint is a permission: every bit in it we may require, and of those we require the fewest.
+/// The hint is a permission: we may require any bit in it, and require as few as possible.
 fn mr_mode(info: &mut Info, hints: &Hints, offer: &Info, api: Version) -> Check {
     const FIELD: &str = "domain_attr->mr_mode";
     let given = hints.domain.as_ref().map(|domain| domain.mr_mode);
@@ -290,7 +290,7 @@ fn mr_mode(info: &mut Info, hints: &Hints, offer: &Info, api: Version) -> Check 
     } else if wanted.intersects(MrMode::BASIC | MrMode::SCALABLE) {
         return Err(Reason::new(FIELD, wanted.text(), "FI_MR_BASIC alone, FI_MR_SCALABLE alone, or neither"));
     } else if api < Version::new(1, 5) {
-        // There were no other modes then.
+        // Version 1.5 introduced the other modes.
         if !wanted.is_empty() {
             return Err(Reason::new(FIELD, wanted.text(), "FI_MR_BASIC or FI_MR_SCALABLE before version 1.5"));
         }
@@ -334,7 +334,7 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, api: Ve
     if !want.auth_key.is_empty() && want.auth_key.len() != offered.auth_key.len() {
         return Err(Reason::new("ep_attr->auth_key_size", want.auth_key.len(), offered.auth_key.len()));
     }
-    // Who says what it wants and wants no tags may say of them what it likes.
+    // Hints that name capabilities without FI_TAGGED may have any tag format.
     if hints.caps.is_empty() || hints.caps.contains(Caps::TAGGED) {
         if want.mem_tag_format.leading_zeros() < offered.mem_tag_format.leading_zeros() {
             let show = |format: u64| format!("{format:#018x}");
@@ -355,13 +355,13 @@ fn endpoint(info: &mut Info, want: &EpAttr, hints: &Hints, offer: &Info, api: Ve
     Ok(())
 }
 
-/// The division of tags that serves the one that is asked for: each field has to be at least as wide. A provider offers
-/// fields of one bit each, so that wider ones are those of the hint, of which the first gets all bits above.
+/// The tag format that satisfies the requested one: each field is at least as wide. A provider
+/// offers one-bit fields; wider fields come from the hint, whose first field gets all bits above.
 fn tag_format(want: u64, offered: u64, api: Version) -> u64 {
-    /// Since 2.0 numbers below this one name formats and do not divide the tag.
+    /// Since 2.0, smaller numbers name formats and do not divide the tag.
     const FIELDS: u64 = 1 << 16;
     let above = !u64::MAX.checked_shr(want.leading_zeros()).unwrap_or(0);
-    // A bit is set where two neighbours are in one field.
+    // A set bit marks two neighboring tag bits in one field.
     let wide = !(want ^ (want >> 1)) & (!above >> 1);
     if wide == 0 || (api >= Version::new(2, 0) && want < FIELDS) {
         return offered;
@@ -379,7 +379,7 @@ fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check 
     if want.comp_order != 0 {
         return Err(Reason::new("rx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    // Removed in 2.0. A message-stream provider keeps this much for every peer anyway.
+    // Removed in 2.0. A message-stream provider buffers this much for every peer anyway.
     let buffered = if api < Version::new(2, 0) && !offer.tx.msg_order.is_empty() { EARLY_BYTES } else { 0 };
     at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, buffered)?;
     info.rx.total_buffered_recv = want.total_buffered_recv;
@@ -555,14 +555,14 @@ mod tests {
     fn fields_of_tags_are_at_least_as_wide_as_asked() {
         let bits = 0xaaaa_aaaa_aaaa_aaaa;
         let of = |want, api| tag_format(want, bits, api);
-        // Fields of one bit, however many there are.
+        // One-bit fields, any number of them.
         for want in [0, 1, bits, bits >> 1, bits >> 7, !bits] {
             assert_eq!(of(want, Version::API), bits, "{want:#x}");
         }
         assert_eq!(of(u64::MAX, Version::API), u64::MAX);
         assert_eq!(of(0xff00_ffff, Version::API), 0xffff_ffff_ff00_ffff);
         assert_eq!(of(0x30ff, Version::new(1, 18)), !0x0f00);
-        // A number that names a format is none since 2.0.
+        // Since 2.0, this number names a format.
         assert_eq!(of(2, Version::API), bits);
         assert_eq!(tag_format(0x30ff, 0xaaaa, Version::new(1, 0)), 0xf0ff);
     }

@@ -1,5 +1,5 @@
-//! Parameters: each `FI_*` variable that changes something is one constant, from which its value, its
-//! description and its documentation come (fi_provider(7), "ENVIRONMENT").
+//! Parameters: each `FI_*` variable that has an effect is one constant, the source of its value,
+//! description and documentation (fi_provider(7), "ENVIRONMENT").
 
 use crate::log::{Level, Subsystem, log};
 use core::fmt::Display;
@@ -30,20 +30,20 @@ pub struct Param {
     pub help: &'static str,
 }
 
-/// Where parameters come from that the environment does not set.
+/// The file with parameters that the environment does not set.
 pub const CONFIG_FILE: Param = Param {
     name: "FI_CONFIG_FILE",
     kind: ParamKind::String,
     help: "A file of lines NAME=VALUE with parameters that are not in the environment (default: /etc/libfabric.conf)",
 };
-/// Whether the file is stronger than the environment.
+/// Whether the file overrides the environment.
 pub const PREFER_SYSCONFIG: Param = Param {
     name: "FI_PREFER_SYSCONFIG",
     kind: ParamKind::Bool,
     help: "Parameters in the configuration file override those in the environment (default: no)",
 };
 
-/// The lines NAME=VALUE of a configuration file: no comments, nothing trimmed, later lines win.
+/// Parses the lines NAME=VALUE of a configuration file: no comments, no trimming, later lines win.
 fn parse_config(text: &str) -> HashMap<String, String> {
     text.lines()
         .filter_map(|line| line.split_once('='))
@@ -51,7 +51,7 @@ fn parse_config(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// What the configuration file says of a variable. The file is read once.
+/// The configuration file's value of a variable. The file is read once.
 pub fn configured(name: &str) -> Option<&'static str> {
     static CONFIG: OnceLock<HashMap<String, String>> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {
@@ -62,8 +62,8 @@ pub fn configured(name: &str) -> Option<&'static str> {
     config.get(name).map(String::as_str)
 }
 
-/// The value of a variable: from the environment, else from the configuration file; or the other way around
-/// ([`PREFER_SYSCONFIG`]).
+/// The value of a variable: from the environment, else from the configuration file; the other way
+/// around with [`PREFER_SYSCONFIG`].
 pub fn value(name: &str) -> Option<String> {
     let file = configured(name);
     let environment = std::env::var(name).ok();
@@ -79,17 +79,17 @@ pub fn value(name: &str) -> Option<String> {
 }
 
 impl Param {
-    /// Its text, if it is set.
+    /// The text, if set.
     pub fn text(&self) -> Option<String> {
         value(self.name)
     }
 
-    /// Its value as a truth value; `default` if it is not set. If it is not one, the log says so, and it is `default` too.
+    /// The value as a boolean; `default` if unset, or if invalid, which is logged.
     pub fn flag(&self, default: bool) -> bool {
         self.parsed(parse_bool, default)
     }
 
-    /// Its value as a number; `default` if it is not set. If it is not one, the log says so, and it is `default` too.
+    /// The value as a number; `default` if unset, or if invalid, which is logged.
     pub fn number(&self, default: u64) -> u64 {
         self.parsed(parse_number, default)
     }
@@ -109,14 +109,14 @@ impl Param {
     }
 }
 
-/// Parameters whose values have been complained about.
+/// Parameters whose invalid values have been logged.
 static SAID: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn said() -> MutexGuard<'static, Vec<&'static str>> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether nobody has complained about the parameter before.
+/// Whether the parameter's invalid value has not been logged yet.
 fn first_time(name: &'static str) -> bool {
     let mut said = said();
     let first = !said.contains(&name);
@@ -126,16 +126,16 @@ fn first_time(name: &'static str) -> bool {
     first
 }
 
-/// The lock of what has been said, while the process is forked.
+/// The lock of the list of logged parameters, held while the process forks.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Vec<&'static str>>);
 
-/// Keeps others from it.
+/// Locks the list, so that no other thread holds its lock during a fork.
 pub fn hold() -> Held {
     Held(said())
 }
 
-/// A truth value in one of its spellings.
+/// Parses a boolean in any of its spellings.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Some(true),
@@ -144,7 +144,7 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A number: decimal, with a unit of 1024 or its powers (k, m, g), or hexadecimal with the prefix 0x.
+/// Parses a number: decimal with an optional unit k, m or g (powers of 1024), or hex with 0x.
 pub fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

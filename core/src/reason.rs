@@ -1,4 +1,4 @@
-//! Why an offer does not meet the hints, in words: the attribute, and what is missing of it and nothing else.
+//! Why an offer does not meet the hints, in words: the attribute, and exactly what it lacks.
 
 use crate::caps::{Caps, Mode};
 use core::fmt;
@@ -8,33 +8,33 @@ use core::fmt;
 pub struct Reason {
     /// The attribute, as C spells it: `ep_attr->type`.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: Problem,
 }
 
-/// What keeps an attribute of hints and one of an offer apart.
+/// How an attribute of the hints differs from the offer's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Another value is offered, or a smaller one.
+    /// The provider offers another value, or a smaller one.
     Differs {
-        /// What was asked.
+        /// The requested value.
         wanted: String,
-        /// What there is.
+        /// The offered value.
         offered: String,
     },
-    /// Flags were asked for that are not offered.
+    /// The provider does not offer some requested flags.
     Lacks {
         /// The missing flags by their names.
         flags: String,
         /// Why they are missing, if there is more to say.
         because: Option<String>,
     },
-    /// What was said of it cannot be used.
+    /// The value is unusable.
     Unusable {
         /// Why, in words.
         why: String,
     },
-    /// The application has to do something that the hints do not say it will do.
+    /// The provider requires modes that the hints do not grant.
     Requires {
         /// The modes by their names.
         modes: String,
@@ -42,37 +42,37 @@ pub enum Problem {
 }
 
 impl Reason {
-    /// The reason that `field` was to be `wanted` and is `offered`.
+    /// The reason that the hints ask for `wanted` in `field` and the provider offers `offered`.
     #[cold]
     pub fn new(field: &'static str, wanted: impl fmt::Display, offered: impl fmt::Display) -> Self {
         Self { field, problem: Problem::Differs { wanted: wanted.to_string(), offered: offered.to_string() } }
     }
 
-    /// The same for values with names, which [`fmt::Debug`] has all of.
+    /// The same for values whose [`fmt::Debug`] is their header name.
     #[cold]
     pub fn differs<T: fmt::Debug>(field: &'static str, wanted: T, offered: T) -> Self {
         Self::new(field, format_args!("{wanted:?}"), format_args!("{offered:?}"))
     }
 
-    /// The reason that flags of `field` are not offered.
+    /// The reason that the provider does not offer some flags of `field`.
     #[cold]
     pub fn lacks(field: &'static str, flags: String) -> Self {
         Self { field, problem: Problem::Lacks { flags, because: None } }
     }
 
-    /// The reason that capabilities are not offered, and why.
+    /// The reason that the provider does not offer some capabilities, with an explanation.
     #[cold]
     pub fn lacks_because(field: &'static str, caps: Caps, because: impl fmt::Display) -> Self {
         Self { field, problem: Problem::Lacks { flags: caps.text(), because: Some(because.to_string()) } }
     }
 
-    /// The reason that what is said of `field` cannot be used.
+    /// The reason that the value of `field` is unusable.
     #[cold]
     pub fn unusable(field: &'static str, why: impl fmt::Display) -> Self {
         Self { field, problem: Problem::Unusable { why: why.to_string() } }
     }
 
-    /// The reason that modes are required which the hints do not grant.
+    /// The reason that the hints do not grant required modes.
     #[cold]
     pub fn requires(field: &'static str, modes: String) -> Self {
         Self { field, problem: Problem::Requires { modes } }
@@ -92,7 +92,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Flags of one set that are compared by inclusion.
+/// Fails if flags are missing from an offer.
 pub(crate) fn subset<F>(field: &'static str, missing: F, text: impl FnOnce(F) -> String) -> Result<(), Reason>
 where
     F: bitflags::Flags,
@@ -100,7 +100,7 @@ where
     if missing.is_empty() { Ok(()) } else { Err(Reason::lacks(field, text(missing))) }
 }
 
-/// Modes that a provider requires, all of which the hints must grant.
+/// Fails if the hints do not grant all modes that a provider requires.
 pub(crate) fn granted(field: &'static str, required: Mode, granted: Mode) -> Result<(), Reason> {
     let missing = required - granted;
     if missing.is_empty() { Ok(()) } else { Err(Reason::requires(field, missing.text())) }

@@ -21,7 +21,7 @@ impl Text {
         let _ = writeln!(self.0, "{:width$}{name}:", "", width = depth * 4);
     }
 
-    /// A structure that is not there.
+    /// A missing structure.
     pub fn absent(&mut self, depth: usize, name: &str) {
         self.line(depth, name, "(null)");
     }
@@ -37,7 +37,7 @@ pub fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("[ {} ]", joined(names))
 }
 
-/// An address in memory, as printf's %p has it.
+/// A pointer, as printf's %p prints it.
 pub fn pointer(address: usize) -> String {
     if address == 0 { "(nil)".to_owned() } else { format!("{address:#x}") }
 }
@@ -100,7 +100,7 @@ pub fn ep(out: &mut Text, depth: usize, attr: Option<&EpAttr>) {
     out.line(depth, "auth_key_size", attr.auth_key.len());
 }
 
-/// `struct fi_domain_attr`; `open` is the address of the domain that it names.
+/// `struct fi_domain_attr`; `open` is the address of the open domain.
 pub fn domain(out: &mut Text, depth: usize, attr: Option<&DomainAttr>, open: usize) {
     let Some(attr) = attr else { return out.absent(depth, "fi_domain_attr") };
     out.head(depth, "fi_domain_attr");
@@ -187,20 +187,20 @@ pub fn nic(out: &mut Text, depth: usize, nic: Option<&Nic>) {
     out.line(depth + 1, "network_type", name(nic.network.as_deref()));
 }
 
-/// What the text of an info says besides what an info holds as values.
+/// The parts of an info's text that are not in [`Info`].
 #[derive(Clone, Debug, Default)]
 pub struct Besides {
     /// The length and the text of this side's address.
     pub src: (usize, Option<String>),
     /// The length and the text of the peer's address.
     pub dest: (usize, Option<String>),
-    /// The address of the object that it stands for.
+    /// The address of the info's handle.
     pub handle: usize,
-    /// The address of the open domain that it names.
+    /// The address of the open domain.
     pub domain: usize,
 }
 
-/// `struct fi_info` with whichever of its parts are there.
+/// `struct fi_info`, with the parts that are present.
 pub fn parts(out: &mut Text, info: &Hints, nic_of: Option<&Nic>, besides: &Besides) {
     out.head(0, "fi_info");
     out.line(1, "caps", listed(info.caps.names()));
@@ -219,7 +219,7 @@ pub fn parts(out: &mut Text, info: &Hints, nic_of: Option<&Nic>, besides: &Besid
     nic(out, 1, nic_of);
 }
 
-/// The text of an info of ours.
+/// The text of an [`Info`].
 pub fn info(info: &Info) -> String {
     let address =
         |addr: Option<crate::Addr>| (addr.map_or(0, |addr| addr.encoded_len()), addr.map(|addr| addr.to_string()));

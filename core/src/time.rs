@@ -38,8 +38,8 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// Where the time comes from when nobody passes it in.
+/// A source of time, for code without an instant as an argument.
 pub trait Clock: Send + Sync {
-    /// The present.
+    /// The current time.
     fn now(&self) -> Instant;
 }

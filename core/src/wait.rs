@@ -1,4 +1,4 @@
-//! What a queue needs from the system to find, without asking each, the endpoints with news, and to sleep.
+//! Wait objects: a queue finds its ready endpoints without polling each of them, and sleeps.
 
 use crate::error::Result;
 use crate::time::Instant;
@@ -7,27 +7,27 @@ use core::time::Duration;
 /// A file descriptor, borrowed.
 pub type Descriptor = i32;
 
-/// A set of descriptors with news, a bell and an alarm.
+/// A descriptor over a set of watched descriptors, a signal and a timer.
 pub trait WaitObject: Send + Sync + core::fmt::Debug {
-    /// Watches `fd` for input; `key` comes back from [`Self::ready`].
+    /// Watches `fd` for input; [`Self::ready`] returns its `key`.
     fn add(&self, fd: Descriptor, key: u64) -> Result<()>;
-    /// No longer watches `fd`.
+    /// Stops watching `fd`.
     fn remove(&self, fd: Descriptor);
-    /// Appends the keys of the descriptors with news; waits up to `timeout` for the first (`None`: without end).
+    /// Appends the keys of the ready descriptors; waits up to `timeout` (`None`: forever) for one.
     fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>);
-    /// Makes the port's descriptor readable until [`Self::drain`].
+    /// Makes the wait object's descriptor readable until [`Self::drain`].
     fn signal(&self);
-    /// Takes back a [`Self::signal`] and an alarm that went off.
+    /// Clears a [`Self::signal`]; [`Self::set_timer`] clears an expired timer.
     fn drain(&self);
-    /// Makes the port's descriptor readable at `when`.
+    /// Makes the wait object's descriptor readable at `when`; `None` disarms the timer.
     fn set_timer(&self, when: Option<Instant>);
-    /// A port of its own over the same descriptors, for those who sleep while others watch the descriptor of this one. `None`
-    /// if there is none, or the system has no room for one.
+    /// A second wait object over the same descriptors, for threads that sleep while others watch
+    /// this one's descriptor. `None` if there is none, or the system lacks resources for it.
     fn apart(&self) -> Option<&dyn WaitObject> {
         None
     }
-    /// The descriptor that is readable when there is news.
+    /// The descriptor, readable while an event is pending.
     fn descriptor(&self) -> Descriptor;
-    /// The present.
+    /// The current time.
     fn now(&self) -> Instant;
 }

@@ -1,5 +1,5 @@
-//! Address strings both ways: every address reads back from its text, a string made of parts has these parts, and no text
-//! does harm.
+//! Address strings both ways: every address parses back from its text, a composed string parses
+//! into its parts, and no text causes a panic.
 
 use ofi_core::addr::Name;
 use ofi_core::addr_string::AddrString;
@@ -20,7 +20,7 @@ fn name() -> impl Strategy<Value = Addr> {
     ("fi_(shm|ns)://[!-~]{1,54}").prop_filter_map("a name", |text| Name::new(&text).map(Addr::Name))
 }
 
-/// An optional part, its empty form included.
+/// An optional part, which may be empty.
 fn part(pattern: &'static str) -> impl Strategy<Value = Option<String>> {
     prop::option::of(pattern.prop_map(String::from))
 }
@@ -36,7 +36,7 @@ proptest! {
     fn every_address_reads_back_from_its_text(addr in prop_oneof![inet(), name()]) {
         let text = addr.to_string();
         prop_assert_eq!(text.parse::<Addr>(), Ok(addr), "{}", &text);
-        // Fields and keys change nothing of an IP address.
+        // Fields and keys do not change an IP address.
         if addr.name().is_none() {
             prop_assert_eq!(format!("{text}/a/b?qos=3&x").parse::<Addr>(), Ok(addr), "{}", &text);
         }

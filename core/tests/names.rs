@@ -1,4 +1,5 @@
-//! Every value that our headers name has that name in reasons. The headers' values are those of `capi/abi/values.txt`.
+//! Every value in our headers has its header name in reasons. The values come from
+//! `capi/abi/values.txt`.
 
 use ofi_core::kinds::{
     AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass,
@@ -7,7 +8,7 @@ use ofi_core::kinds::{
 use ofi_core::{Caps, Mode, MrMode, MsgOrder, OpFlags};
 use std::collections::BTreeMap;
 
-/// Names by header, with their values.
+/// The constants of a header.
 fn constants(header: &str) -> Vec<(&'static str, u64)> {
     let text = include_str!("../../capi/abi/values.txt");
     let mut current = "";
@@ -31,7 +32,7 @@ fn constants(header: &str) -> Vec<(&'static str, u64)> {
     out
 }
 
-/// The single bits among the constants that are wanted, with all their names.
+/// The wanted constants that are single bits, with all names of each.
 fn bits(wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, Vec<&'static str>> {
     let mut out: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
     for (name, value) in constants("rdma/fabric.h") {
@@ -42,7 +43,7 @@ fn bits(wanted: impl Fn(&str) -> bool) -> BTreeMap<u64, Vec<&'static str>> {
     out
 }
 
-/// Each of the bits by one of its names, alone and among all others; a bit without one as a number.
+/// Checks that each bit prints as one of its names, alone and among all others, else as a number.
 fn check(what: &str, width: u32, known: &BTreeMap<u64, Vec<&str>>, unreleased: &[&str], text: impl Fn(u64) -> String) {
     assert!(known.len() >= 6, "{what}: {known:?}");
     let all = text(if width == 64 { u64::MAX } else { u64::from(u32::MAX) });
@@ -100,7 +101,7 @@ fn every_value_of_every_enumeration_has_its_name() {
         ("rdma/fi_eq.h", &["FI_CQ_FORMAT_"], |v| format!("{:?}", CqFormat(v))),
         ("rdma/fi_eq.h", &["FI_WAIT_"], |v| format!("{:?}", WaitObjectKind(v))),
     ];
-    // Beginnings of other values, and names that an old source may still have.
+    // Prefixes of other values, and names kept for old sources.
     let apart = ["FI_TC_DSCP", "FI_TC_LABEL", "FI_EP_SOCK_STREAM", "FI_ADDR_UNSPEC", "FI_ADDR_NOTAVAIL"];
     for (header, prefixes, show) in sets {
         let of = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix)) && !apart.contains(&name);

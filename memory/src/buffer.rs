@@ -1,13 +1,13 @@
-//! Buffers that an application lent, or that we own, as bytes to copy from and to.
-//! Invariant: every [`Span`] was vouched for by whoever made it ([`Span::new`]), for as long as the buffer exists.
-//! References to the bytes are never formed: the application may look at its memory while the library fills it,
-//! so all access is by raw copies and by system calls.
+//! Buffers that the application lent or that we own, as bytes to copy from and to.
+//! Invariant: the caller of [`Span::new`] vouches for the memory for as long as the buffer exists.
+//! We never form references to the bytes: the application may look at its memory while the library
+//! fills it, so all access is by raw copies and by system calls.
 #![allow(unsafe_code)]
 
 use core::marker::PhantomData;
 use core::ptr;
 
-/// A piece of memory that the application promised to leave alone.
+/// Memory that the application lends for an operation.
 #[derive(Debug)]
 pub struct Span {
     base: *mut u8,
@@ -28,18 +28,18 @@ impl Span {
         Self { base, len }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies `bytes` to offset `at`; how many fitted.
+    /// Copies `bytes` to offset `at`; returns how many fit.
     #[inline(always)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
         let at = at.min(self.len);
@@ -57,13 +57,13 @@ impl Span {
 pub enum Buffer {
     /// One piece of the application's memory.
     One(Span),
-    /// Several pieces, and how many bytes they have together.
+    /// Several pieces, and their total length.
     Many(Box<[Span]>, usize),
-    /// Memory of ours.
+    /// Memory that we own.
     Owned(Vec<u8>),
 }
 
-/// A piece of memory to read, laid out like a `struct iovec`.
+/// A piece of readable memory, laid out like a `struct iovec`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Chunk<'a> {
@@ -72,7 +72,7 @@ pub struct Chunk<'a> {
     life: PhantomData<&'a [u8]>,
 }
 
-/// A piece of memory to write, laid out like a `struct iovec`.
+/// A piece of writable memory, laid out like a `struct iovec`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ChunkMut<'a> {
@@ -81,7 +81,7 @@ pub struct ChunkMut<'a> {
     life: PhantomData<&'a mut [u8]>,
 }
 
-/// The bytes of a short piece of memory as words.
+/// Iterates over a short piece of memory in words; zeros fill up the last one.
 #[derive(Debug)]
 pub struct Words<'a> {
     base: *const u8,
@@ -121,12 +121,12 @@ impl<'a> Chunk<'a> {
         Self { base: bytes.as_ptr(), len: bytes.len(), life: PhantomData }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -150,22 +150,22 @@ impl<'a> ChunkMut<'a> {
         Self { base: bytes.as_mut_ptr(), len: bytes.len(), life: PhantomData }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it is, for the system to write to.
+    /// The address, for system calls that write to it.
     pub const fn base(&mut self) -> *mut u8 {
         self.base
     }
 
-    /// Copies `bytes` to the front; how many fitted.
+    /// Copies `bytes` to the front; returns how many fit.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
         // SAFETY: the chunk has `len >= count` writable bytes by `Span::new` or by its slice; `copy` allows that a
@@ -193,10 +193,10 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_any(from, to, len) }
 }
 
-/// The same for lengths that are rarer.
+/// The same for less common lengths.
 ///
 /// # Safety
-/// As above.
+/// As for [`copy`].
 unsafe fn copy_any(from: *const u8, to: *mut u8, len: usize) {
     if !(WORD..=4 * WORD).contains(&len) {
         // SAFETY: this function's contract.
@@ -204,9 +204,9 @@ unsafe fn copy_any(from: *const u8, to: *mut u8, len: usize) {
     }
     let from = from.cast::<u64>();
     let to = to.cast::<u64>();
-    // All is read before anything is written. The words in the middle may be the same.
+    // Reads everything before it writes anything. The words in the middle may coincide.
     let at = |word: usize| (word * WORD).min(len - WORD);
-    // SAFETY: each word lies within the `len` bytes, of which there are at least a word's.
+    // SAFETY: each word lies within the `len` bytes, which are at least a word.
     let words: [u64; 4] = core::array::from_fn(|word| unsafe { from.wrapping_byte_add(at(word)).read_unaligned() });
     for (word, value) in words.into_iter().enumerate() {
         // SAFETY: as above.
@@ -214,16 +214,16 @@ unsafe fn copy_any(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The bytes that are wanted of a row of pieces.
+/// A range of bytes within a sequence of pieces.
 struct Cut {
-    /// How many bytes come before them.
+    /// Bytes before the range.
     from: usize,
-    /// How many there are.
+    /// Bytes in the range.
     len: usize,
 }
 
 impl Cut {
-    /// Where they begin in the next piece, which has `size` bytes, and how many of them it has.
+    /// The offset and length of the range's part in the next piece, which has `size` bytes.
     #[inline(always)]
     fn of(&mut self, size: usize) -> (usize, usize) {
         let at = self.from.min(size);
@@ -241,7 +241,7 @@ impl Buffer {
         Self::One(unsafe { Span::new(ptr::null_mut(), 0) })
     }
 
-    /// Several pieces as one buffer.
+    /// Joins several pieces into one buffer.
     pub fn gather(spans: impl IntoIterator<Item = Span>) -> Self {
         let mut spans: Vec<Span> = spans.into_iter().collect();
         if spans.len() == 1
@@ -253,7 +253,7 @@ impl Buffer {
         Self::Many(spans.into_boxed_slice(), len)
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::One(span) => span.len,
@@ -262,7 +262,7 @@ impl Buffer {
         }
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -276,7 +276,7 @@ impl Buffer {
         }
     }
 
-    /// Address and length of the application's memory if it is in one piece, for system calls.
+    /// Address and length of the application's memory if it is one piece, for system calls.
     #[inline]
     pub const fn as_one(&self) -> Option<(*const u8, usize)> {
         match self {
@@ -285,8 +285,8 @@ impl Buffer {
         }
     }
 
-    /// Takes the first `len` bytes off, at most all of them, as a buffer of their own. `None` for a buffer of several
-    /// pieces or of ours.
+    /// Splits off the first `len` bytes, at most all, as a buffer of their own. `None` unless the
+    /// buffer is one piece of the application's memory.
     pub fn split_front(&mut self, len: usize) -> Option<Self> {
         let Self::One(span) = self else { return None };
         let len = len.min(span.len);
@@ -327,7 +327,7 @@ impl Buffer {
         }
     }
 
-    /// Copies `bytes` to offset `at`; how many fitted.
+    /// Copies `bytes` to offset `at`; returns how many fit.
     #[inline(always)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
         match self {
@@ -342,7 +342,7 @@ impl Buffer {
         done
     }
 
-    /// Copies the bytes from offset `from` on to `out`; how many there were.
+    /// Copies the bytes from offset `from` on to `out`; returns their number.
     #[inline]
     pub fn read_at(&self, from: usize, out: &mut [u8]) -> usize {
         if let Self::One(span) = self {
@@ -362,8 +362,8 @@ impl Buffer {
         done
     }
 
-    /// The first `len` bytes, at most all of them, as words of which the last is filled up with zeros, if the buffer is one
-    /// piece of the application's memory.
+    /// The first `len` bytes, at most all, as words; zeros fill up the last one. `None` unless the
+    /// buffer is one piece of the application's memory.
     #[inline(always)]
     pub fn words(&self, len: usize) -> Option<Words<'_>> {
         let Self::One(span) = self else { return None };
@@ -375,7 +375,7 @@ impl Buffer {
         self.for_each(from, len, |chunk| chunk.append_to(out));
     }
 
-    /// A copy of the bytes that we own.
+    /// A copy of the bytes, in memory that we own.
     pub fn to_owned_copy(&self) -> Self {
         let mut out = Vec::with_capacity(self.len());
         self.append_to(0, self.len(), &mut out);
@@ -422,7 +422,7 @@ mod tests {
         for len in 0..70 {
             let source: Vec<u8> = (1..=len).collect();
             let mut target = [0u8; 80];
-            // SAFETY: both are as long.
+            // SAFETY: both have `source.len()` bytes.
             unsafe { copy(source.as_ptr(), target[4..].as_mut_ptr(), source.len()) };
             assert_eq!(&target[4..4 + source.len()], &source[..]);
             assert!(target[..4].iter().chain(&target[4 + source.len()..]).all(|byte| *byte == 0));

@@ -1,39 +1,39 @@
-//! Memory that another process maps too and may change at any moment: copied from and to, never looked at by reference.
+//! Memory that another process maps too and may change at any time: copied, never referenced.
 #![allow(unsafe_code)]
 
 use crate::Buffer;
 use core::ptr::{self, NonNull};
 
-/// A piece of such memory.
+/// A piece of shared memory.
 #[derive(Debug)]
 pub struct Shared {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: an address and a length; the memory is there whichever thread copies from or to it, by `Shared::new`.
+// SAFETY: an address and a length; by `Shared::new` the memory is valid for every thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
     /// The `len` bytes at `base`.
     ///
     /// # Safety
-    /// They are mapped, readable and writable, for as long as the value exists, and no reference to them is.
+    /// They are mapped, readable, writable and not referenced for as long as the value exists.
     pub const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len }
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// True if so many bytes are there from `at` on.
+    /// True if the memory has `len` bytes from `at` on.
     #[inline]
     pub const fn holds(&self, at: usize, len: usize) -> bool {
         at <= self.len && len <= self.len - at
@@ -46,7 +46,7 @@ impl Shared {
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    /// Copies `len` bytes of a buffer, from `from` on, to offset `at`; what the buffer does not have is left out.
+    /// Copies `len` bytes of a buffer, from `from` on, to offset `at`; fewer if the buffer ends.
     ///
     /// # Panics
     /// If they do not fit.
@@ -70,10 +70,10 @@ impl Shared {
         unsafe { ptr::copy(bytes.as_ptr(), place, bytes.len()) };
     }
 
-    /// Copies the `len` bytes at offset `at` to a buffer, from `to` on, as far as it goes.
+    /// Copies the `len` bytes at offset `at` to a buffer, from `to` on; fewer if the buffer ends.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the memory has fewer.
     #[inline]
     pub fn drain(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
         let mut place = self.place(at, len).cast_const();
@@ -84,10 +84,10 @@ impl Shared {
         });
     }
 
-    /// Copies the bytes at offset `at` out.
+    /// Copies the bytes at offset `at` to `bytes`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the memory has fewer.
     pub fn read(&self, at: usize, bytes: &mut [u8]) {
         let place = self.place(at, bytes.len());
         // SAFETY: the bytes are there, and the slice is writable.

@@ -17,7 +17,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of an operation with that context. `flags` say in the completion what kind it was.
+    /// The ticket of an operation with that context, whose completion gets `flags`.
     #[inline]
     pub const fn new(context: usize, flags: OpFlags, suppress: bool) -> Self {
         Self { context, flags, suppressed: suppress }
@@ -33,12 +33,12 @@ impl Ticket {
         self.suppressed
     }
 
-    /// A ticket for a message that goes to a part of this one's buffer (FI_MULTI_RECV): it completes by itself.
+    /// A ticket for one message in this one's multi-receive buffer; it completes on its own.
     pub const fn part(&self) -> Self {
         Self { context: self.context, flags: self.flags, suppressed: self.suppressed }
     }
 
-    /// Ends the operation: its completion, to be filled in with what the operation found out.
+    /// Ends the operation: returns its completion, for the caller to fill in.
     #[inline]
     pub fn finish(self) -> Completion {
         let (context, flags) = (self.context, self.flags);
@@ -46,7 +46,7 @@ impl Ticket {
         Completion { context, flags, len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC }
     }
 
-    /// The same for a ticket that stays where it is; what is left of it may be dropped.
+    /// The same in place; the finished ticket may be dropped.
     #[inline(always)]
     pub const fn finish_here(&mut self) -> Completion {
         let (context, flags) = (self.context, self.flags);
@@ -62,8 +62,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // A lost ticket is an operation that never completes: loud where tests run, harmless elsewhere.
-        // One without flags has been finished where it was.
+        // A lost ticket is an operation that never completes: debug builds panic, release builds go
+        // on. Without flags, the ticket has been finished in place.
         debug_assert!(
             self.flags.is_empty() || std::thread::panicking(),
             "an operation was dropped without completing (context {:#x})",
@@ -72,12 +72,12 @@ impl Drop for Ticket {
     }
 }
 
-/// A buffer and the ticket of the operation that it is for.
+/// A buffer and the ticket of its operation.
 #[derive(Debug)]
 pub struct Lent {
     /// The right to complete.
     pub ticket: Ticket,
-    /// The bytes; elsewhere while a transport works on them.
+    /// The bytes; `None` while a transport works on them.
     pub buffer: Option<Buffer>,
 }
 

@@ -13,7 +13,7 @@ impl Clock for Monotonic {
     }
 }
 
-/// The present on CLOCK_MONOTONIC.
+/// The current time on CLOCK_MONOTONIC.
 #[inline]
 #[allow(unsafe_code)]
 pub fn now() -> Instant {

@@ -1,5 +1,6 @@
-//! Datagram sockets of this host, by which processes find each other by name and pass descriptors (unix(7)). A name is in
-//! the abstract space, and gone with its process, or a file in a folder, where network namespaces differ.
+//! Unix datagram sockets (unix(7)) by which processes of a host find each other by name and pass
+//! descriptors. A name is in the abstract namespace, and ends with its process, or a file in a
+//! folder, for processes in different network namespaces.
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
@@ -10,17 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where names live.
+/// The namespace of socket names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Space {
-    /// The abstract space of the network namespace.
+    /// The abstract namespace, one per network namespace.
     #[default]
     Abstract,
     /// Files in a folder.
     Folder(PathBuf),
 }
 
-/// How the files of [`Space::Folder`] begin.
+/// Prefix of file names in a [`Space::Folder`].
 const PREFIX: &str = "ofi-shm-";
 
 impl Space {
@@ -41,7 +42,7 @@ impl Space {
         }
     }
 
-    /// The name that a path stands for.
+    /// The inverse of `path`.
     fn name(&self, path: &[u8]) -> Option<String> {
         match self {
             Self::Abstract => String::from_utf8(path.strip_prefix(b"\0")?.to_vec()).ok(),
@@ -78,10 +79,10 @@ impl Space {
         Ok((address, libc::socklen_t::try_from(len).unwrap_or(0)))
     }
 
-    /// Removes the files of processes that are no more.
+    /// Removes files left behind by processes that have ended.
     pub fn sweep(&self) {
         let Self::Folder(folder) = self else { return };
-        // A folder that cannot be read will be refused when a name is bound in it.
+        // An unreadable folder fails later, when a name is bound in it.
         let Ok(entries) = std::fs::read_dir(folder) else { return };
         let probe = Probe::new(self);
         for entry in entries.flatten() {
@@ -89,14 +90,14 @@ impl Space {
             let stale =
                 self.name(path.as_os_str().as_bytes()).is_some_and(|name| matches!(probe.finds(&name), Ok(false)));
             if stale {
-                // Somebody else may have been faster.
+                // Another process may have removed it first.
                 drop(std::fs::remove_file(path));
             }
         }
     }
 }
 
-/// Finds out who has a name. One socket does for all of them.
+/// Checks whether names are in use. One socket serves all names.
 #[derive(Debug)]
 pub struct Probe {
     space: Space,
@@ -104,12 +105,12 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// For the names that live there.
+    /// A probe for names in `space`.
     pub fn new(space: &Space) -> Self {
         Self { space: space.clone(), socket: OnceLock::new() }
     }
 
-    /// Whether somebody has that name.
+    /// Whether a socket has that name.
     pub fn finds(&self, name: &str) -> io::Result<bool> {
         let (address, len) = self.space.address(name)?;
         let probe = match self.socket.get() {
@@ -119,7 +120,7 @@ impl Probe {
                 self.socket.get_or_init(|| fresh)
             }
         };
-        // A datagram socket may be connected again and again.
+        // A datagram socket may be connected repeatedly.
         // SAFETY: the address is a local.
         let result = unsafe { libc::connect(probe.as_raw_fd(), (&raw const address).cast(), len) };
         if result == 0 {
@@ -140,24 +141,24 @@ fn socket() -> io::Result<PrivateFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is fresh and nobody else's.
+    // SAFETY: the descriptor is fresh and owned by nothing else.
     Ok(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// A letter that came.
+/// A received control message.
 #[derive(Debug)]
 pub struct ControlDatagram {
-    /// How many bytes it has.
+    /// Length in bytes.
     pub len: usize,
-    /// The sender's name, as the system knows it.
+    /// The sender's name, from the kernel.
     pub from: Option<String>,
-    /// The sender's user and process, as the system knows them.
+    /// The sender's user and process ids, from the kernel.
     pub credentials: Option<(u32, i32)>,
-    /// The descriptors that came with it.
+    /// The descriptors passed with it.
     pub descriptors: Vec<PrivateFd>,
 }
 
-/// A socket with a name.
+/// A named control socket.
 #[derive(Debug)]
 pub struct ControlSocket {
     socket: PrivateFd,
@@ -165,22 +166,23 @@ pub struct ControlSocket {
     name: String,
 }
 
-/// How many descriptors a letter may bring.
+/// Maximum descriptors per control message.
 pub const MOST_DESCRIPTORS: usize = 2;
 
-/// Tells the sender of a letter whether somebody still has it, who may answer: the other end goes along with it.
+/// Tells the sender of a control message whether a process that may answer still holds it: the
+/// pipe's other end is passed with the message.
 #[derive(Debug)]
 pub struct LivenessPipe(Private<PipeReader>);
 
 impl LivenessPipe {
-    /// A receipt, and what is to go along with the letter.
+    /// The sender's end, and the end to pass with the message.
     pub fn new() -> io::Result<(Self, PrivateFd)> {
         let (mine, theirs) = io::pipe()?;
         Ok((Self(Private::new(mine)), Private::new(theirs.into())))
     }
 
-    /// Whether nobody has the letter any more: it was answered, or thrown away unread. To be asked after the sender's own
-    /// end of what went along has been closed.
+    /// Whether the message is gone: answered, or discarded unread. Valid once the sender has closed
+    /// its own copy of the passed end.
     pub fn is_closed(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one entry, which is a local.
@@ -189,12 +191,12 @@ impl LivenessPipe {
     }
 }
 
-/// Room for a descriptor and credentials, aligned as control messages are.
+/// Buffer for descriptors and credentials, aligned for cmsg(3).
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
 impl ControlSocket {
-    /// A mailbox with a name that nobody else has.
+    /// Binds a socket to a name; EADDRINUSE if another socket has it.
     pub fn bind(space: &Space, name: &str) -> io::Result<Self> {
         let socket = socket()?;
         let (address, len) = space.address(name)?;
@@ -213,12 +215,13 @@ impl ControlSocket {
         Ok(Self { socket, space: space.clone(), name: name.to_owned() })
     }
 
-    /// Its name.
+    /// The socket's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Sends a letter with descriptors, at most [`MOST_DESCRIPTORS`]. `WouldBlock` if there is no room for it now.
+    /// Sends a message with at most [`MOST_DESCRIPTORS`] descriptors. `WouldBlock` if there is no
+    /// room for it now.
     pub fn send(&self, to: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let (mut address, len) = self.space.address(to)?;
         let mut chunk = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -237,18 +240,18 @@ impl ControlSocket {
             message.msg_control = control.0.as_mut_ptr().cast();
             // SAFETY: pure arithmetic.
             message.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as usize;
-            // SAFETY: the header names a buffer of ours with room for one control message.
+            // SAFETY: the header names a buffer of ours with room for one ancillary message.
             let first = unsafe { libc::CMSG_FIRSTHDR(&message) };
-            // SAFETY: that is the first control message's header.
+            // SAFETY: that is the first ancillary message's header.
             let header = unsafe { &mut *first };
             header.cmsg_level = libc::SOL_SOCKET;
             header.cmsg_type = libc::SCM_RIGHTS;
             // SAFETY: pure arithmetic.
             header.cmsg_len = unsafe { libc::CMSG_LEN(size) } as usize;
-            // SAFETY: the data of the control message lies behind its header, within the buffer.
+            // SAFETY: the data of the ancillary message lies after its header, within the buffer.
             let data = unsafe { libc::CMSG_DATA(first) }.cast::<RawFd>();
             for (at, descriptor) in descriptors.iter().enumerate() {
-                // SAFETY: there is room for all descriptors there; the alignment is not promised.
+                // SAFETY: there is room for all descriptors; alignment is not guaranteed.
                 unsafe { data.wrapping_add(at).write_unaligned(descriptor.as_raw_fd()) };
             }
         }
@@ -259,12 +262,12 @@ impl ControlSocket {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // Too many descriptors are on their way: as if the mailbox were full.
+        // Too many descriptors are in flight: treat it like a full socket.
         let full = error.raw_os_error() == Some(libc::ETOOMANYREFS);
         Err(if full { io::ErrorKind::WouldBlock.into() } else { error })
     }
 
-    /// Takes a letter out; of one that is longer than `bytes` the rest is lost.
+    /// Receives a message; one that is longer than `bytes` is truncated.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<ControlDatagram> {
         // SAFETY: an all-zero address is a valid one.
         let mut address: libc::sockaddr_un = unsafe { zeroed() };
@@ -287,7 +290,7 @@ impl ControlSocket {
         let mut at = unsafe { libc::CMSG_FIRSTHDR(&message) };
         // SAFETY: null, or a header within the local buffer.
         while let Some(header) = unsafe { at.as_ref() } {
-            // SAFETY: the data lies behind the header.
+            // SAFETY: the data lies after the header.
             let data = unsafe { libc::CMSG_DATA(at) };
             match (header.cmsg_level, header.cmsg_type) {
                 (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
@@ -297,7 +300,7 @@ impl ControlSocket {
                         let place = data.cast::<RawFd>().wrapping_add(index);
                         // SAFETY: the system wrote `count` descriptors there.
                         let fd = unsafe { place.read_unaligned() };
-                        // SAFETY: it is fresh and nobody else's.
+                        // SAFETY: the descriptor is fresh and owned by nothing else.
                         descriptors.push(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
                     }
                 }
@@ -312,7 +315,7 @@ impl ControlSocket {
             at = unsafe { libc::CMSG_NXTHDR(&message, at) };
         }
         if message.msg_flags & libc::MSG_CTRUNC != 0 {
-            // Some did not arrive for lack of descriptors: the rest is of no use.
+            // The descriptor limit truncated them: the rest are of no use.
             descriptors.clear();
         }
         let path = (message.msg_namelen as usize).saturating_sub(offset_of!(libc::sockaddr_un, sun_path));
@@ -331,13 +334,13 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         if let Space::Folder(_) = &self.space {
             let path = self.space.path(&self.name);
-            // Somebody may have swept it.
+            // Another process may have swept it.
             drop(std::fs::remove_file(std::ffi::OsStr::from_bytes(&path)));
         }
     }
 }
 
-/// The user that this process acts for.
+/// The effective user id of this process.
 pub fn user() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }
@@ -403,11 +406,11 @@ mod tests {
         let space = Space::Folder(folder.clone());
         letters(&space);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "files stay behind");
-        // A name of somebody who did not get to remove it.
+        // A name whose owner ended without removing it.
         let left = ControlSocket::bind(&space, &name()).unwrap();
         let kept = ControlSocket::bind(&space, &name()).unwrap();
         let ControlSocket { socket, .. } = &*core::mem::ManuallyDrop::new(left);
-        // SAFETY: nobody uses the descriptor any more, and its owner is never dropped.
+        // SAFETY: the descriptor is not used again, and its owner is never dropped.
         unsafe { libc::close(socket.as_raw_fd()) };
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
         space.sweep();

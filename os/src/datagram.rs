@@ -1,4 +1,4 @@
-//! Non-blocking UDP sockets: packets from and to buffers that are not slices, several in one call, and groups.
+//! Non-blocking UDP sockets: scattered buffers, several packets per call, multicast groups.
 #![allow(unsafe_code)]
 
 use crate::descriptor::Private;
@@ -10,28 +10,29 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// A non-blocking datagram socket, closed when dropped and in programs that are executed.
+/// A non-blocking datagram socket, closed on drop and on exec.
 #[derive(Debug)]
 pub struct DatagramSocket(Private<Raw>);
 
-/// Packets that one call takes at most.
+/// Maximum packets per call.
 pub const MOST: usize = 16;
-/// Pieces of one buffer at most.
+/// Maximum chunks per buffer.
 const PIECES: usize = 8;
-/// Room for packets that the system is asked to keep, in bytes.
+/// Socket buffer size to request from the system, in bytes.
 const BUFFER: usize = 4 << 20;
 
-/// A packet that came: its length, which may be more than its buffer took, and its sender.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Came {
-    /// Bytes.
+    /// Length in bytes; exceeds the buffer's if the packet was truncated.
     pub len: usize,
     /// The sender.
     pub from: SocketAddr,
 }
 
 impl DatagramSocket {
-    /// A socket at `addr`; port 0 lets the system choose. `shared`: others may be bound there too, as members of a group.
+    /// Binds to `addr`; port 0 lets the system choose. `shared`: other members of a group may bind
+    /// there too.
     pub fn bind(addr: SocketAddr, shared: bool) -> io::Result<Self> {
         let socket = Raw::new(Domain::for_address(addr), Type::DGRAM.nonblocking().cloexec(), None)?;
         if addr.is_ipv6() {
@@ -40,24 +41,24 @@ impl DatagramSocket {
         if shared {
             socket.set_reuse_address(true)?;
         }
-        // As much as the system lets us have: less is no error.
+        // Best effort: the system may grant less.
         drop(socket.set_recv_buffer_size(BUFFER));
         drop(socket.set_send_buffer_size(BUFFER));
         socket.bind(&addr.into())?;
         Ok(Self(Private::new(socket)))
     }
 
-    /// Marks what the socket sends from now on with a code point of differentiated services, if there is one.
+    /// Sets the DSCP of packets sent from now on, if one is given.
     pub fn mark(&self, dscp: Option<u8>) -> io::Result<()> {
         if dscp.is_none() { Ok(()) } else { crate::socket::mark(&self.0, &self.local_addr()?, dscp) }
     }
 
-    /// The address that it is bound to.
+    /// The bound address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
     }
 
-    /// Packets to groups leave by the interface that has this address.
+    /// Sends multicast through the interface with this address.
     pub fn send_groups_from(&self, interface: &SocketAddr) -> io::Result<()> {
         match interface {
             SocketAddr::V4(v4) => self.0.set_multicast_if_v4(v4.ip()),
@@ -65,7 +66,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Becomes a member of a group on the interface that has this address.
+    /// Joins a multicast group on the interface with this address.
     pub fn join(&self, group: IpAddr, interface: &SocketAddr) -> io::Result<()> {
         match (group, interface) {
             (IpAddr::V4(group), SocketAddr::V4(v4)) => self.0.join_multicast_v4(&group, v4.ip()),
@@ -128,7 +129,7 @@ impl DatagramSocket {
         Ok(Came { len, from: from.socket() })
     }
 
-    /// Receives packets into the buffers, one each; tells `came` of each that came.
+    /// Receives packets into the buffers, one each, and calls `came` for each packet.
     pub fn receive<'a>(
         &self,
         buffers: impl Iterator<Item = &'a mut Buffer>,
@@ -158,9 +159,9 @@ impl DatagramSocket {
     }
 }
 
-/// Never waits, and never signals.
+/// Non-blocking, without SIGPIPE.
 const SEND: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-/// Never waits, and tells the whole length of what was cut.
+/// Non-blocking; reports the full length of a truncated packet.
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
 
 /// A header for receiving into a buffer.

@@ -1,6 +1,6 @@
-//! Descriptors that are this process's alone: a process that is forked from it closes its copies at once. Otherwise a peer
-//! would not notice the end of the one as long as the other lives, names and ports would stay taken, and what was closed
-//! here would still be news for a poller.
+//! Descriptors private to this process: a forked child closes its copies at once. Otherwise a peer
+//! would not notice this process's exit while the child lives, names and ports would stay in use,
+//! and epoll would keep reporting descriptors that were closed here.
 #![allow(unsafe_code)]
 
 use core::mem::ManuallyDrop;
@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Every such descriptor that is open.
+/// All open private descriptors.
 #[derive(Debug)]
 struct Ours {
     open: BTreeSet<RawFd>,
-    /// Forks since those who opened them lived: a copy of one of another generation is closed already.
+    /// Number of forks down to this process: a copy from an earlier generation is already closed.
     generation: u64,
-    /// What is listed is of another generation.
+    /// `open` lists descriptors of an earlier generation.
     stale: bool,
 }
 
@@ -30,7 +30,7 @@ fn ours() -> MutexGuard<'static, Ours> {
     ours
 }
 
-/// A descriptor, or what owns one, that forked processes close.
+/// A descriptor, or its owner, whose copies forked children close.
 #[derive(Debug)]
 pub struct Private<T: AsRawFd> {
     inner: ManuallyDrop<T>,
@@ -38,11 +38,11 @@ pub struct Private<T: AsRawFd> {
     generation: u64,
 }
 
-/// A bare one.
+/// A private bare descriptor.
 pub type PrivateFd = Private<OwnedFd>;
 
 impl<T: AsRawFd> Private<T> {
-    /// Takes care of a fresh one, which never comes to own another.
+    /// Registers a fresh descriptor. `inner` must never change to own another one.
     pub fn new(inner: T) -> Self {
         let fd = inner.as_raw_fd();
         let mut ours = ours();
@@ -55,12 +55,12 @@ impl<T: AsRawFd> Drop for Private<T> {
     fn drop(&mut self) {
         let mut ours = ours();
         if ours.generation != self.generation {
-            // The copy is closed, and its number may be another's.
+            // The copy is closed, and its number may be in use again.
             return;
         }
         ours.open.remove(&self.fd);
-        // While the list is held: a process forked in between would keep a copy that no list names.
-        // SAFETY: the value is dropped, so that nobody uses what is in it again.
+        // Under the list's lock: a child forked in between would keep a copy that no list names.
+        // SAFETY: the value is being dropped, so `inner` is not used again.
         unsafe { ManuallyDrop::drop(&mut self.inner) };
     }
 }
@@ -86,21 +86,21 @@ impl<T: AsRawFd + AsFd> AsFd for Private<T> {
     }
 }
 
-/// The list, while the process is forked.
+/// The list's lock, held across fork(2).
 #[derive(Debug)]
 pub struct Held(MutexGuard<'static, Ours>);
 
-/// Keeps others from the list.
+/// Locks the list.
 pub fn hold() -> Held {
     Held(ours())
 }
 
 impl Held {
-    /// In the forked process: closes its copies. It takes and gives back no memory.
+    /// In the forked child: closes its copies, without allocating or freeing memory.
     pub fn close_copies(&mut self) {
         for fd in &self.0.open {
-            // SAFETY: the descriptor was open when the process was forked; those who had it are not here to use it, or find
-            // by their generation that it is gone.
+            // SAFETY: the descriptor was open at the fork; its users do not exist in the child, or
+            // see by their generation that it is closed.
             unsafe { libc::close(*fd) };
         }
         self.0.generation += 1;
@@ -118,8 +118,8 @@ mod tests {
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
-    /// A copy with a number that tests on other threads do not get: the kernel gives out the lowest that is free, so they
-    /// would be given this one as soon as it is closed.
+    /// A copy with a high number. The kernel assigns the lowest free number, so tests on other
+    /// threads would get a low one as soon as it is closed.
     fn far_from_others(fd: impl AsRawFd) -> OwnedFd {
         // SAFETY: the call takes no pointers.
         let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 500) };
@@ -136,7 +136,7 @@ mod tests {
         assert!(hold().0.open.contains(&fd) && hold().0.open.contains(&reader.as_raw_fd()));
         drop(writer);
         assert!(!hold().0.open.contains(&fd));
-        // Its end is seen by the other: it was closed.
+        // The other end reads end of file: the descriptor was closed.
         assert_eq!(std::io::Read::read(&mut &*reader, &mut [0]).unwrap(), 0);
     }
 

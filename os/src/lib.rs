@@ -1,5 +1,5 @@
-//! The operating system: sockets, waiting, interfaces, names, time. Everything here returns values and errors with a
-//! cause; nothing here knows what an endpoint is.
+//! The operating system: sockets, waiting, interfaces, names, time. Functions return values or
+//! errors with a cause; no code here knows of endpoints.
 #![deny(unsafe_code)]
 
 pub mod clock;
@@ -20,10 +20,10 @@ mod spawning;
 pub mod thread;
 pub mod wait_fd;
 
-/// Bytes that nobody can predict.
+/// Unpredictable bytes, from getrandom(2).
 pub fn random<const N: usize>() -> [u8; N] {
     let mut out = [0; N];
-    // Linux has getrandom(2) since 3.17; without it nonces would be guessable, and there is no good answer to that.
+    // Linux has getrandom(2) since 3.17. Without it nonces would be guessable, so panic.
     getrandom::fill(&mut out).expect("the system has random numbers");
     out
 }

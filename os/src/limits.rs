@@ -1,9 +1,9 @@
-//! What the system lets a process have.
+//! Resource limits and file system space.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 
-/// A limit of this process.
+/// A resource limit of this process (getrlimit(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Open descriptors.
@@ -14,7 +14,7 @@ pub enum Limit {
     Processes,
 }
 
-/// A limit as it is, and what it may be raised to; `u64::MAX` means none.
+/// The soft and the hard limit; `u64::MAX` means unlimited.
 pub fn limit(which: Limit) -> Option<(u64, u64)> {
     let resource = match which {
         Limit::Descriptors => libc::RLIMIT_NOFILE,
@@ -27,7 +27,7 @@ pub fn limit(which: Limit) -> Option<(u64, u64)> {
     (result == 0).then_some((value.rlim_cur, value.rlim_max))
 }
 
-/// Free and all bytes of the file system at `path`.
+/// Free and total bytes of the file system at `path`.
 pub fn space(path: &str) -> Option<(u64, u64)> {
     let path = CString::new(path).ok()?;
     let mut value = core::mem::MaybeUninit::<libc::statvfs>::uninit();
@@ -40,7 +40,7 @@ pub fn space(path: &str) -> Option<(u64, u64)> {
     Some((value.f_bavail * value.f_frsize, value.f_blocks * value.f_frsize))
 }
 
-/// Whether this process may create files there.
+/// Whether this process may create files in the folder `path`.
 pub fn is_writable(path: &str) -> bool {
     let Ok(path) = CString::new(path) else { return false };
     // SAFETY: the path ends with NUL.

@@ -1,17 +1,17 @@
-//! A mutex and a condition in the form in which C programs wait on them (FI_WAIT_MUTEX_COND, fi_cq(3)).
+//! The mutex and condition variable that C programs wait on (FI_WAIT_MUTEX_COND, fi_cq(3)).
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
 
-/// A `pthread_mutex_t` and a `pthread_cond_t` that stay where they are. C changes them behind our back, so they are held
-/// by address.
+/// A `pthread_mutex_t` and a `pthread_cond_t` at fixed addresses, held by raw pointer because C
+/// code modifies them.
 #[derive(Debug)]
 pub struct MutexCond {
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
 }
 
-// SAFETY: the two are made to be used by several threads at once, and only through their own calls.
+// SAFETY: both are made for concurrent use, and used only through the pthread calls.
 unsafe impl Send for MutexCond {}
 // SAFETY: as above.
 unsafe impl Sync for MutexCond {}
@@ -26,16 +26,17 @@ impl Default for MutexCond {
 }
 
 impl MutexCond {
-    /// Where the mutex and the condition are, for C.
+    /// The addresses of the mutex and the condition variable, for C.
     pub const fn addresses(&self) -> (*mut c_void, *mut c_void) {
         (self.mutex.cast(), self.cond.cast())
     }
 
-    /// Wakes whoever waits on the condition. A waiter holds the mutex from its last look to its wait, so none is missed.
+    /// Wakes all waiters. A waiter holds the mutex from its last check to its wait, so no wakeup is
+    /// lost.
     pub fn broadcast(&self) {
-        // SAFETY: an initialised mutex at its place.
+        // SAFETY: the mutex is initialized and never moves.
         unsafe { libc::pthread_mutex_lock(self.mutex) };
-        // SAFETY: an initialised condition at its place.
+        // SAFETY: the condition variable is initialized and never moves.
         unsafe { libc::pthread_cond_broadcast(self.cond) };
         // SAFETY: this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(self.mutex) };
@@ -44,11 +45,11 @@ impl MutexCond {
 
 impl Drop for MutexCond {
     fn drop(&mut self) {
-        // SAFETY: nobody waits any more: the queue that it belongs to is being closed.
+        // SAFETY: no thread waits: the queue that owns this is being closed.
         unsafe { libc::pthread_cond_destroy(self.cond) };
         // SAFETY: as above.
         unsafe { libc::pthread_mutex_destroy(self.mutex) };
-        // SAFETY: made by `Box::into_raw` and given back once.
+        // SAFETY: made by `Box::into_raw` and freed once.
         drop(unsafe { Box::from_raw(self.cond) });
         // SAFETY: as above.
         drop(unsafe { Box::from_raw(self.mutex) });

@@ -1,4 +1,4 @@
-//! Network interfaces: their addresses, and what the kernel's files say of the hardware.
+//! Network interfaces: their addresses, and their hardware as sysfs describes it.
 #![allow(unsafe_code)]
 
 use crate::shortage;
@@ -14,9 +14,9 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Interface {
     /// The interface's name.
     pub name: String,
-    /// The address; port 0, and for link-local IPv6 the scope.
+    /// The address, with port 0, and with its scope if it is link-local IPv6.
     pub addr: SocketAddr,
-    /// Bits of the network's part.
+    /// Prefix length in bits.
     pub prefix: u32,
     /// Up, with a carrier.
     pub running: bool,
@@ -24,16 +24,16 @@ pub struct Interface {
     pub loopback: bool,
     /// A tunnel to one other host.
     pub point_to_point: bool,
-    /// A bridge, a container's pair or another interface without hardware of its own.
+    /// A bridge, a veth pair or another interface without hardware of its own.
     pub virtual_device: bool,
-    /// Megabits a second, 0 if not known.
+    /// Speed in Mbit/s; 0 if unknown.
     pub speed: u32,
-    /// The largest packet, in bytes; 0 if not known.
+    /// MTU in bytes; 0 if unknown.
     pub mtu: usize,
 }
 
 impl Interface {
-    /// True for an address that is only good on its link.
+    /// True for a link-local IPv6 address.
     pub const fn is_of_link(&self) -> bool {
         match &self.addr {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local(),
@@ -61,8 +61,8 @@ fn flag(flags: u32, bit: i32) -> bool {
     flags & bit.cast_unsigned() != 0
 }
 
-/// Shows each address of the interfaces that are up, with its interface and the bits of its network's part, in the kernel's
-/// order.
+/// Visits each address of the interfaces that are up, with its interface and prefix length, in the
+/// kernel's order.
 fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
     let mut list = core::ptr::null_mut();
     // SAFETY: `list` is a place for the result.
@@ -89,7 +89,7 @@ fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
     unsafe { libc::freeifaddrs(list) };
 }
 
-/// The addresses of this host, each with the bits of its network's part.
+/// The addresses of this host with their prefix lengths.
 pub fn prefixes() -> Vec<(IpAddr, u32)> {
     let mut out = Vec::new();
     each(|_, addr, prefix| out.push((addr.ip(), prefix)));
@@ -137,12 +137,12 @@ fn socket_addr(addr: *const libc::sockaddr) -> Option<SocketAddr> {
     ofi_core::Addr::decode(bytes).map(|addr| addr.socket())
 }
 
-/// The index of the interface that has this address; 0, which means any, if there is none.
+/// The index of the interface with this address; 0, which means any, if there is none.
 pub fn index_of(addr: &SocketAddr) -> u32 {
     if let SocketAddr::V6(v6) = addr
         && v6.scope_id() != 0
     {
-        // Several interfaces may have the same address of a link; the scope says which is meant.
+        // Several interfaces may share a link-local address; the scope selects one.
         return v6.scope_id();
     }
     let name = interfaces().into_iter().find(|i| i.addr.ip() == addr.ip()).map(|i| i.name);
@@ -152,8 +152,8 @@ pub fn index_of(addr: &SocketAddr) -> u32 {
     })
 }
 
-/// The address that the kernel's routing would send from to reach `dest`, whose port does not matter; with port 0, and its
-/// scope if it has one. Nothing is sent.
+/// The source address that the kernel would use to reach `dest` (its port does not matter), with
+/// port 0 and its scope, if any. Sends no packet.
 pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
     dest.set_port(9);
     let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None).ok()?;
@@ -163,7 +163,7 @@ pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
     Some(source)
 }
 
-/// What the kernel's files say of the hardware behind an interface; `None` if there is none.
+/// The hardware behind an interface, from sysfs; `None` if there is none.
 pub fn nic(name: &str) -> Option<Nic> {
     let root = format!("/sys/class/net/{name}");
     let device = fs::canonicalize(format!("{root}/device")).inspect_err(shortage::note).ok()?;
@@ -192,7 +192,7 @@ pub fn nic(name: &str) -> Option<Nic> {
     })
 }
 
-/// "0000:3b:00.1" as numbers.
+/// Parses a PCI address such as "0000:3b:00.1".
 fn parse_pci(text: &str) -> Option<(u16, u8, u8, u8)> {
     let (domain, rest) = text.split_once(':')?;
     let (bus, rest) = rest.split_once(':')?;
@@ -201,7 +201,7 @@ fn parse_pci(text: &str) -> Option<(u16, u8, u8, u8)> {
     Some((u16::from_str_radix(domain, 16).ok()?, byte(bus)?, byte(device)?, byte(function)?))
 }
 
-/// Which interfaces the environment allows: names, addresses and networks, or all but those.
+/// The interfaces that the environment allows: names, addresses and networks, or all but those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     negated: bool,
@@ -209,7 +209,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads a list such as "eth0,10.0.0.0/8" or "^lo".
+    /// Parses a list such as "eth0,10.0.0.0/8" or "^lo".
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
         let (negated, list) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
@@ -217,7 +217,7 @@ impl Selection {
         Self { negated, entries }
     }
 
-    /// Whether it names this interface.
+    /// Whether the selection allows this interface.
     pub fn allows(&self, interface: &Interface) -> bool {
         self.entries.iter().any(|entry| names(entry, interface)) != self.negated
     }
@@ -244,15 +244,16 @@ fn names(entry: &str, interface: &Interface) -> bool {
     }
 }
 
-/// The name of the interface that packets to far away leave by. The address is one for documents: nothing is sent to it.
+/// The name of the interface that routes to outside networks. Looks up a documentation address (RFC
+/// 5737); sends no packet.
 pub fn outward(all: &[Interface]) -> Option<String> {
     let source = source_for(SocketAddr::from(([192, 0, 2, 1], 9)))?;
     all.iter().find(|i| i.addr.ip() == source.ip()).map(|i| i.name.clone())
 }
 
-/// The interfaces in order of preference: with a carrier first, then real hardware before tunnels, bridges and containers'
-/// pairs, then by speed, of which the latter only pretend to have one; loopback last. Among equals the one that leads
-/// out, whose name is `outward`, comes first.
+/// Sorts the interfaces by preference: those with a carrier first, then real hardware before
+/// tunnels, bridges and veth pairs, then by speed; loopback last. The interface named `outward`
+/// comes first among equals, and before faster virtual ones, which make up their speed.
 pub fn ranked(mut all: Vec<Interface>, outward: Option<&str>) -> Vec<Interface> {
     all.sort_by_key(|i| {
         let inward = outward != Some(i.name.as_str());

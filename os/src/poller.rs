@@ -1,4 +1,4 @@
-//! epoll: which of many descriptors have news.
+//! epoll(7): readiness of many descriptors.
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// What a descriptor is watched for.
+/// The readiness to watch for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Input.
@@ -15,12 +15,12 @@ pub enum Interest {
     ReadWrite,
 }
 
-/// News of a descriptor.
+/// A ready descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What it was added with.
+    /// The key passed to [`Poller::add`].
     pub key: u64,
-    /// There is input, an end or an error.
+    /// There is input, end of stream or an error.
     pub readable: bool,
     /// There is room for output, or an error.
     pub writable: bool,
@@ -40,7 +40,7 @@ impl Poller {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is fresh and nobody else's.
+        // SAFETY: the descriptor is fresh and owned by nothing else.
         Ok(Self(Private::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -60,22 +60,23 @@ impl Poller {
         self.control(libc::EPOLL_CTL_ADD, fd, interest, key)
     }
 
-    /// Watches `fd` for something else.
+    /// Changes the interest in `fd`.
     pub fn modify(&self, fd: RawFd, interest: Interest, key: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, interest, key)
     }
 
-    /// No longer watches `fd`.
+    /// Stops watching `fd`.
     pub fn remove(&self, fd: RawFd) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_DEL, fd, Interest::Read, 0)
     }
 
-    /// Gives the news to `take`, at most 64 at a time; waits up to `timeout` for the first (`None`: without end).
+    /// Calls `take` for each ready descriptor, at most 64 per call; waits up to `timeout` for the
+    /// first (`None`: forever).
     pub fn wait(&self, timeout: Option<Duration>, mut take: impl FnMut(Event)) -> io::Result<()> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         let millis = match timeout {
             None => -1,
-            // Rounded up: a wait that ends early only comes back here.
+            // Rounded up: after a wait that ends early the caller would only wait again.
             Some(timeout) => i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX),
         };
         let most = i32::try_from(MOST).unwrap_or(1);

@@ -1,4 +1,5 @@
-//! Another process: its memory, read without its help (process_vm_readv(2)), and its life (pidfd_open(2)).
+//! Another process: reading its memory (process_vm_readv(2)) and detecting its exit
+//! (pidfd_open(2)).
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
@@ -9,18 +10,19 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
-/// Tells whether a process has ended, whoever else has its number or its names by then.
+/// Detects a process's exit, even after its pid and its names have been reused.
 #[derive(Debug)]
 pub struct Life {
-    /// None: it was over when somebody asked.
+    /// `None`: the process had already ended.
     process: Option<PrivateFd>,
 }
 
 impl Life {
-    /// The life of the process of that number, as this process counts them. `None` where the system cannot tell.
+    /// The life of the process with this pid in our pid namespace. `None` if the system cannot
+    /// tell.
     pub fn of(id: i32) -> Option<Self> {
         if id <= 0 {
-            // A process that this one cannot see.
+            // The process is not visible in our pid namespace.
             return None;
         }
         // SAFETY: the call takes no pointers.
@@ -29,7 +31,7 @@ impl Life {
             let is_over = io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
             return is_over.then_some(Self { process: None });
         };
-        // SAFETY: the descriptor is fresh and nobody else's.
+        // SAFETY: the descriptor is fresh and owned by nothing else.
         Some(Self { process: Some(Private::new(unsafe { OwnedFd::from_raw_fd(fd) })) })
     }
 
@@ -43,7 +45,7 @@ impl Life {
     }
 }
 
-/// What tests want to know.
+/// Counters for tests.
 #[doc(hidden)]
 pub mod seam {
     use core::cell::Cell;
@@ -56,7 +58,7 @@ pub mod seam {
         READ.get()
     }
 
-    /// How often this thread has found a process that can be read.
+    /// Number of readable processes that this thread has found.
     pub fn found() -> usize {
         FOUND.get()
     }
@@ -70,23 +72,24 @@ pub mod seam {
     }
 }
 
-/// A process, by its number and by a secret that it keeps: numbers are used again, and a process may have become another program.
+/// A process, identified by its pid and a secret in its memory: pids are reused, and a process may
+/// execute another program.
 #[derive(Debug)]
 pub struct Process {
     id: libc::pid_t,
-    /// Where the secret is.
+    /// The secret's address in that process.
     at: usize,
     secret: [u8; 16],
-    /// What the system says of its pages.
+    /// Its `/proc/<pid>/pagemap`.
     pages: Private<File>,
 }
 
-/// Pages that are asked about at once.
+/// Pages queried per read of the pagemap.
 const PAGES: usize = 257;
-/// The system's word for a page that is in memory (proc(5), pagemap).
+/// The pagemap bit of a page that is in memory (proc(5)).
 const PRESENT: u64 = 1 << 63;
 
-/// Bytes of a page.
+/// The page size in bytes.
 fn page_size() -> usize {
     // SAFETY: the call takes no pointers.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -98,10 +101,11 @@ fn piece(base: usize, len: usize) -> libc::iovec {
 }
 
 impl Process {
-    /// Pieces that can be read to at once.
+    /// Maximum pieces per read.
     pub const PIECES: usize = 16;
 
-    /// The process of that number, as this process counts them, if it can be read and has that secret at `at`.
+    /// The process with this pid in our pid namespace, if it is readable and holds the secret at
+    /// `at`.
     pub fn find(id: i32, at: usize, secret: [u8; 16]) -> Option<Self> {
         let pages = File::open(format!("/proc/{id}/pagemap")).ok().filter(|_| id > 0)?;
         let process = Self { id, at, secret, pages: Private::new(pages) };
@@ -109,9 +113,9 @@ impl Process {
         found.then(seam::note_found).map(|()| process)
     }
 
-    /// Whether all pages from `from` on are in memory, so that reading them waits for nobody. A page that somebody else has to
-    /// provide (a file system in user space, a userfaultfd(2) handler) could keep the reader waiting for as long as they like.
-    /// A process that takes its pages away after it was asked still can.
+    /// Whether all pages of the range are in memory, so that a read does not fault. A fault served
+    /// by user space (FUSE, userfaultfd(2)) could block the reader indefinitely; a process that
+    /// drops its pages after this check can still cause one.
     pub fn is_present(&self, from: usize, len: usize) -> bool {
         let page = page_size();
         let (mut at, end) = (from / page, from.saturating_add(len).div_ceil(page));
@@ -130,8 +134,8 @@ impl Process {
         true
     }
 
-    /// Copies what is at `from` in that process to the pieces, in order. False: not all of it could be read, or it was another
-    /// process's, and the pieces hold anything.
+    /// Copies the memory at `from` in that process to the pieces, in order. False if not all of it
+    /// was readable or the process is another one; the content of the pieces is then unspecified.
     ///
     /// # Panics
     /// If there are more than [`Self::PIECES`].
@@ -143,12 +147,12 @@ impl Process {
             *to = libc::iovec { iov_base: piece.base().cast(), iov_len: piece.len() };
         }
         here[pieces.len()] = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: found.len() };
-        // The secret is read behind everything else: whoever has it then had it before.
+        // The secret is read last: a process that still holds it held it all along.
         let there = [piece(from, len), piece(self.at, found.len())];
         let skip = usize::from(len == 0);
         let (count, parts) = (pieces.len() as libc::c_ulong + 1, (2 - skip) as libc::c_ulong);
-        // SAFETY: `here` names the pieces, which are writable as long as they live, and a local; the system checks `there`, which
-        // is the other process's.
+        // SAFETY: `here` names the pieces, writable as long as they live, and a local; the kernel
+        // checks `there`, which lies in the other process.
         let got = unsafe { libc::process_vm_readv(self.id, here.as_ptr(), count, there[skip..].as_ptr(), parts, 0) };
         let whole = usize::try_from(got).is_ok_and(|got| got == len + found.len()) && found == self.secret;
         if whole {
@@ -158,7 +162,7 @@ impl Process {
     }
 }
 
-/// Whether there is memory of this process everywhere from `at` on.
+/// Whether the whole range is mapped in this process.
 pub fn is_mapped(at: usize, len: usize) -> bool {
     let page = page_size();
     let (start, end) = (at / page * page, at.saturating_add(len));
@@ -208,7 +212,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(life.is_over());
-        // Whoever asks only then hears the same.
+        // A `Life` made after the exit reports the same.
         assert!(Life::of(i32::try_from(child.id()).unwrap()).unwrap().is_over());
         assert!(Life::of(0).is_none());
     }
@@ -224,7 +228,7 @@ mod tests {
         for at in (0..600).filter(|at| *at != 300) {
             // SAFETY: the page lies within the mapping.
             let page = unsafe { mapping.base().add(at * PAGE) };
-            // SAFETY: nobody else uses the mapping.
+            // SAFETY: no other code uses the mapping.
             unsafe { page.write_volatile(1) };
         }
         assert!(me.is_present(base, 300 * PAGE) && me.is_present(base + 301 * PAGE, 299 * PAGE));

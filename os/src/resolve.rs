@@ -1,4 +1,4 @@
-//! Names to addresses, by the system's resolver.
+//! Name resolution by the system's resolver (getaddrinfo(3)).
 #![allow(unsafe_code)]
 
 use crate::shortage;
@@ -7,7 +7,7 @@ use ofi_core::error::{Error, Result};
 use std::ffi::{CStr, CString};
 use std::net::SocketAddr;
 
-/// Which addresses are wanted.
+/// The wanted address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Either.
@@ -21,32 +21,31 @@ pub enum Family {
 /// How to resolve.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Which addresses are wanted.
+    /// The wanted address family.
     pub family: Family,
     /// For binding: no node means any interface, not loopback.
     pub passive: bool,
     /// Never asks a name server.
     pub numeric: bool,
-    /// Services of datagrams, not of connections.
+    /// Looks up services of datagrams, not of connections.
     pub datagram: bool,
 }
 
-/// What a node and a service stand for.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The addresses, in the system's order; at least one.
     pub addrs: Vec<SocketAddr>,
-    /// The node's own name, if the resolver knows one.
+    /// The node's canonical name, if the resolver knows one.
     pub canonical: Option<String>,
 }
 
-/// Why the resolver did not answer: its EAI code (getaddrinfo(3)), its text for it, and what the system said if the code is
-/// EAI_SYSTEM.
+/// A resolver error (getaddrinfo(3)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The code, negative.
+    /// The EAI code, negative.
     pub code: i32,
-    /// The resolver's text for it.
+    /// The resolver's text for the code.
     pub text: String,
     /// The system's error behind EAI_SYSTEM.
     pub errno: Option<Errno>,
@@ -69,7 +68,7 @@ impl Failure {
         Self { code, text: text.to_string_lossy().into_owned(), errno }
     }
 
-    /// What is not known is no error of the system; that there is no memory is one.
+    /// An unknown name is no system error; lack of memory is one.
     fn errno(&self) -> Errno {
         let no_memory = self.code == libc::EAI_MEMORY || self.errno == Some(Errno::ENOMEM);
         if no_memory { Errno::ENOMEM } else { Errno::ENODATA }
@@ -79,7 +78,8 @@ impl Failure {
 /// The addresses of `node` and `service`, best first.
 ///
 /// # Errors
-/// EINVAL for text with a NUL in it, ENOMEM if the resolver had no memory, ENODATA for all else that it says.
+/// EINVAL for text that contains NUL, ENOMEM if the resolver ran out of memory, ENODATA for its
+/// other errors.
 pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Vec<SocketAddr>> {
     let doing = || format!("resolve node {:?} service {:?}", node.unwrap_or(""), service.unwrap_or(""));
     let no_nul = |text: Option<&str>| text.is_none_or(|text| !text.contains('\0'));
@@ -92,8 +92,8 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
     }
 }
 
-/// The addresses of `node` and `service` with the node's own name, or the resolver's own code. Text with a NUL in it is no
-/// name of anything (EAI_NONAME).
+/// The addresses of `node` and `service` with the node's canonical name, or the resolver's error.
+/// Text that contains NUL is EAI_NONAME.
 pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Found, Failure> {
     let text = |text: Option<&str>| text.map(CString::new).transpose().map_err(|_| Failure::new(libc::EAI_NONAME));
     let (node, service) = (text(node)?, text(service)?);

@@ -1,5 +1,5 @@
-//! Memory that processes share: without a name, so that nothing stays behind, and sealed, so that nobody can take it away
-//! under the other (memfd_create(2)).
+//! Memory shared between processes (memfd_create(2)): unnamed, so that no file stays behind, and
+//! sealed, so that neither side can shrink it under the other.
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
@@ -7,17 +7,17 @@ use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The unit in which memory is mapped, in bytes.
+/// Mapping granularity in bytes.
 pub const PAGE: usize = 4096;
 
-/// What tests let fail.
+/// Fault injection for tests.
 #[doc(hidden)]
 pub mod seam {
     use core::cell::Cell;
 
     thread_local!(static FAILS: Cell<Option<i32>> = const { Cell::new(None) });
 
-    /// Every reservation of this thread fails with that error number from now on.
+    /// Makes every reservation by this thread fail with `errno` from now on.
     pub fn fail_with(errno: Option<i32>) {
         FAILS.set(errno);
     }
@@ -33,13 +33,13 @@ fn done(result: i32) -> io::Result<()> {
 
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// Memory of `len` bytes that cannot change its size, of which the first `reserved` are there for certain.
+/// Memory of `len` bytes with a sealed size; the first `reserved` bytes are allocated at once.
 pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     seam::check()?;
-    // SAFETY: the name is a string with its end.
+    // SAFETY: the name ends with NUL.
     let fd = unsafe { libc::memfd_create(c"ofi-shm".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     done(fd)?;
-    // SAFETY: the descriptor is fresh and nobody else's.
+    // SAFETY: the descriptor is fresh and owned by nothing else.
     let fd = Private::new(unsafe { OwnedFd::from_raw_fd(fd) });
     let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: the call takes no pointers.
@@ -53,7 +53,8 @@ pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     Ok(fd)
 }
 
-/// How many bytes a peer's memory has, if it is sealed against shrinking: no other can be touched without fear.
+/// The length of a peer's memory. EPERM unless it is sealed against shrinking: access could raise
+/// SIGBUS.
 pub fn sealed_len(fd: BorrowedFd<'_>) -> io::Result<usize> {
     // SAFETY: the call takes no pointers.
     let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
@@ -84,34 +85,34 @@ impl Mapping {
     /// Maps the first `len` bytes.
     pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping at an address of the system's choice takes nothing from anybody.
+        // SAFETY: a fresh mapping at an address of the kernel's choice replaces no other.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // A process that is forked from this one has no business there. Where it cannot be kept away, it has no use for it.
-        // SAFETY: the mapping was just made; what forked processes see of it concerns no one here.
+        // Keeps the mapping out of forked children. A failure is harmless: they do not use it.
+        // SAFETY: the mapping was just made; the call affects only forked children.
         unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTFORK) };
         Ok(Self { base, len })
     }
 
-    /// Where it begins.
+    /// The address of the first byte.
     pub const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Has the system provide the pages of a part now: an error here instead of SIGBUS later.
+    /// Allocates the pages of a part now: an error here instead of SIGBUS later.
     pub fn populate(&self, at: usize, len: usize) -> io::Result<()> {
         seam::check()?;
         assert!(at <= self.len && len <= self.len - at, "within the mapping");
@@ -119,33 +120,33 @@ impl Mapping {
         let part = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: the call changes no content.
         match done(unsafe { libc::madvise(part.cast(), len, libc::MADV_POPULATE_WRITE) }) {
-            // A system from before 5.14 provides pages when they are touched.
+            // Linux before 5.14 lacks the call and allocates pages on first access.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            // The call's word for a page that cannot be had.
+            // The call reports a page that cannot be allocated as EFAULT.
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
             other => other,
         }
     }
 
-    /// Gives the pages of a part back: they are zero from now on.
+    /// Frees the pages of a part: they read as zero from now on.
     pub fn release(&self, at: usize, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "within the mapping");
         // SAFETY: the part is within the mapping.
         let part = unsafe { self.base.as_ptr().add(at) };
-        // SAFETY: the mapping is shared and writable; its bytes are zero afterwards, which every reader allows for. A
-        // failure leaves the pages where they are.
+        // SAFETY: the mapping is shared and writable; its bytes are zero afterwards, which every
+        // reader allows for. A failure leaves the pages as they are.
         let _ = unsafe { libc::madvise(part.cast(), len, libc::MADV_REMOVE) };
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody else has its address any more.
+        // SAFETY: the mapping is ours, and no address into it is used any more.
         let _ = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
-/// Bytes of the largest cache that is private to a processor, 1 MiB if the system does not say.
+/// Size in bytes of a core's largest private cache (L2); 1 MiB if unknown.
 pub fn private_cache() -> usize {
     // SAFETY: the call takes no pointers.
     let size = unsafe { libc::sysconf(libc::_SC_LEVEL2_CACHE_SIZE) };
@@ -160,15 +161,15 @@ fn membarrier(command: i32) -> i64 {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
 
-/// Lets other processes order this one's memory accesses, and this one theirs (membarrier(2)). False if the system does
-/// not allow it.
+/// Registers this process for mutual ordering of memory accesses with other processes
+/// (membarrier(2)). False if the system does not allow it.
 pub fn share_ordering() -> bool {
     membarrier(REGISTER) == 0
 }
 
 /// Orders the memory accesses of every process that called [`share_ordering`].
 pub fn order_all() {
-    // Works whenever the registration did.
+    // Succeeds whenever the registration did.
     let _ = membarrier(ORDER);
 }
 
@@ -193,9 +194,9 @@ mod tests {
     fn other_files_are_refused() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         assert!(sealed_len(file.as_fd()).is_err());
-        // SAFETY: the name is a string with its end.
+        // SAFETY: the name ends with NUL.
         let fd = unsafe { libc::memfd_create(c"x".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        // SAFETY: the descriptor is fresh and nobody else's.
+        // SAFETY: the descriptor is fresh and owned by nothing else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         assert_eq!(sealed_len(fd.as_fd()).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }

@@ -1,5 +1,6 @@
-//! How often the C library has run out of memory in calls whose failure is no error of their own: an interface or a name
-//! that cannot be looked up is one that is not there. Who must not mistake the one for the other compares the count.
+//! Counts the times the C library ran out of memory in lookups of interfaces and names, which
+//! report a failure as "not found". A caller that must tell the two apart compares the count before
+//! and after.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,21 +10,21 @@ fn lock() -> MutexGuard<'static, u64> {
     COUNT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Times so far, in all threads.
+/// Failures so far, in all threads.
 pub fn count() -> u64 {
     *lock()
 }
 
-/// The lock of the count, while the process is forked.
+/// The count's lock, held across fork(2).
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, u64>);
 
-/// Keeps others from the count.
+/// Locks the count.
 pub fn hold() -> Held {
     Held(lock())
 }
 
-/// Once more, if that is what the error says.
+/// Counts the error if it is ENOMEM.
 pub(crate) fn note(error: &std::io::Error) {
     if error.raw_os_error() == Some(libc::ENOMEM) {
         *lock() += 1;

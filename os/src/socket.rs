@@ -1,5 +1,5 @@
-//! Non-blocking TCP sockets. Set-up through `socket2`, data through the system calls themselves, because they take
-//! buffers that are not slices.
+//! Non-blocking TCP sockets. Setup goes through `socket2`, data through the system calls directly,
+//! because the buffers are not slices.
 #![allow(unsafe_code)]
 
 use crate::descriptor::Private;
@@ -10,19 +10,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
-/// A non-blocking socket, closed when dropped and in programs that are executed.
+/// A non-blocking socket, closed on drop and on exec.
 #[derive(Debug)]
 pub struct Socket(Private<Raw>);
 
 const _: () = assert!(size_of::<Chunk<'_>>() == size_of::<libc::iovec>());
 const _: () = assert!(size_of::<ChunkMut<'_>>() == size_of::<libc::iovec>());
 
-/// How well the peer's host answers, from TCP_INFO.
+/// Responsiveness of the peer's host, from TCP_INFO.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    /// Retransmissions or probes without an answer, in a row.
+    /// Consecutive unanswered retransmissions or probes.
     pub unanswered: u32,
-    /// Since the last acknowledgement.
+    /// Time since the last acknowledgment.
     pub since_ack: Duration,
 }
 
@@ -35,8 +35,8 @@ impl Socket {
         Raw::new(Domain::for_address(*addr), Type::STREAM.nonblocking().cloexec(), None)
     }
 
-    /// Listens at `addr`; port 0 lets the system choose. `dscp`, here and below, is what its packets are marked with, if
-    /// anything; a listening socket answers with it.
+    /// Listens at `addr`; port 0 lets the system choose. `dscp`, here and below, marks the socket's
+    /// packets, if given; a listening socket replies with it.
     pub fn listen(addr: SocketAddr, backlog: i32, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&addr)?;
         mark(&socket, &addr, dscp)?;
@@ -46,13 +46,14 @@ impl Socket {
         Ok(Self(Private::new(socket)))
     }
 
-    /// Begins to connect to `to`, from `from` if given. The outcome shows when the socket becomes writable.
+    /// Starts to connect to `to`, from `from` if given. The socket becomes writable when the
+    /// outcome is known.
     pub fn connect(to: SocketAddr, from: Option<SocketAddr>, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&to)?;
         mark(&socket, &to, dscp)?;
         Self::prepare(&socket, &to)?;
         if let Some(mut from) = from {
-            // The port comes with connect(2), so that a port may serve connections to several peers.
+            // connect(2) assigns the port, so that one port can serve connections to several peers.
             set_option(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
             from.set_port(0);
             socket.bind(&from.into())?;
@@ -63,7 +64,7 @@ impl Socket {
         }
     }
 
-    /// A socket with an address, to connect from it. A port that earlier connections used may be used again.
+    /// A socket bound to `addr`, to connect from. A port of earlier connections may be reused.
     pub fn bind(addr: SocketAddr, dscp: Option<u8>) -> io::Result<Self> {
         let socket = Self::stream(&addr)?;
         mark(&socket, &addr, dscp)?;
@@ -72,7 +73,7 @@ impl Socket {
         Ok(Self(Private::new(socket)))
     }
 
-    /// Begins to connect such a socket, as [`Self::connect`] does.
+    /// Starts to connect a bound socket, as [`Self::connect`] does.
     pub fn connect_to(&self, to: SocketAddr) -> io::Result<()> {
         Self::prepare(&self.0, &to)?;
         match self.0.connect(&SockAddr::from(to)) {
@@ -81,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Marks what the socket sends from now on.
+    /// Sets the DSCP of packets sent from now on, if one is given.
     pub fn mark(&self, dscp: Option<u8>) -> io::Result<()> {
         if dscp.is_none() { Ok(()) } else { mark(&self.0, &self.local_addr()?, dscp) }
     }
@@ -90,7 +91,7 @@ impl Socket {
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&KEEPALIVE)?;
         if is_this_host(peer, socket) {
-            // A pacing congestion control costs half of the bandwidth within a host. Not having reno is no error.
+            // BBR's pacing halves the bandwidth within a host. Lack of reno is no error.
             if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
                 drop(socket.set_tcp_congestion(b"reno"));
             }
@@ -98,7 +99,7 @@ impl Socket {
         Ok(())
     }
 
-    /// A connection that somebody made to this listening socket; `None` if there is none waiting.
+    /// Accepts a connection; `None` if none is pending.
     pub fn accept(&self) -> io::Result<Option<(Self, SocketAddr)>> {
         match self.0.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
             Ok((socket, peer)) => {
@@ -106,7 +107,7 @@ impl Socket {
                 Self::prepare(&socket, &peer)?;
                 Ok(Some((Self(Private::new(socket)), peer)))
             }
-            // The peer gave up before we looked: as if it had never come.
+            // ECONNABORTED: the peer gave up before the accept, as if it had never connected.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ECONNABORTED | libc::EINTR)) => {
                 Ok(None)
             }
@@ -114,7 +115,7 @@ impl Socket {
         }
     }
 
-    /// What became of connecting: `None` while it goes on.
+    /// The outcome of connecting; `None` while in progress.
     pub fn connected(&self) -> Option<io::Result<()>> {
         match self.0.take_error() {
             Ok(Some(error)) | Err(error) => Some(Err(error)),
@@ -136,7 +137,7 @@ impl Socket {
         self.0.peer_addr()?.as_socket().ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
     }
 
-    /// Sends from the chunks; how many bytes went.
+    /// Sends from the chunks; returns the number of bytes sent.
     pub fn send(&self, chunks: &[Chunk<'_>]) -> io::Result<usize> {
         // SAFETY: an all-zero message header is a valid empty one.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
@@ -147,7 +148,7 @@ impl Socket {
         length(sent)
     }
 
-    /// Sends from one slice; how many bytes went.
+    /// Sends from one slice; returns the number of bytes sent.
     pub fn send_slice(&self, bytes: &[u8]) -> io::Result<usize> {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         // SAFETY: the slice is readable.
@@ -155,7 +156,7 @@ impl Socket {
         length(sent)
     }
 
-    /// Receives into the chunks; how many bytes came, 0 at the end of the stream.
+    /// Receives into the chunks; returns the number of bytes, 0 at the end of the stream.
     pub fn recv(&self, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
         // SAFETY: an all-zero message header is a valid empty one.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
@@ -166,14 +167,14 @@ impl Socket {
         length(got)
     }
 
-    /// Receives into one slice; how many bytes came, 0 at the end of the stream.
+    /// Receives into one slice; returns the number of bytes, 0 at the end of the stream.
     pub fn recv_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the slice is writable.
         let got = unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
         length(got)
     }
 
-    /// Sends nothing after what was sent.
+    /// Shuts down the sending direction.
     pub fn shutdown_write(&self) -> io::Result<()> {
         self.0.shutdown(std::net::Shutdown::Write)
     }
@@ -186,7 +187,7 @@ impl Socket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(count).unwrap_or(0)) }
     }
 
-    /// How well the peer's host answers.
+    /// Responsiveness of the peer's host.
     pub fn health(&self) -> io::Result<Health> {
         // SAFETY: all-zero is a valid tcp_info.
         let mut info: libc::tcp_info = unsafe { core::mem::zeroed() };
@@ -235,14 +236,14 @@ fn set_option(socket: &Raw, level: i32, name: i32, value: i32) -> io::Result<()>
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has packets carry a code point of differentiated services (RFC 2474), in the upper six bits of the field.
+/// Sets the DSCP of the socket's packets: the upper six bits of the field (RFC 2474).
 pub(crate) fn mark(socket: &Raw, addr: &SocketAddr, dscp: Option<u8>) -> io::Result<()> {
     let Some(dscp) = dscp else { return Ok(()) };
     let field = i32::from(dscp) << 2;
     if addr.is_ipv4() {
         return set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, field);
     }
-    // It may speak to mapped IPv4 addresses, too; where it cannot, there is nothing to mark.
+    // For IPv4-mapped peers; a socket that refuses the option has none.
     drop(set_option(socket, libc::IPPROTO_IP, libc::IP_TOS, field));
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field)
 }

@@ -1,5 +1,5 @@
-//! Threads of the library: named, and deaf to the application's signals. They are the C library's: those of std end the
-//! process where there is no memory for one.
+//! Threads of the library: named, with all signals blocked. They use pthreads directly because std
+//! aborts the process when it lacks memory for a thread.
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_void};
@@ -8,10 +8,10 @@ use ofi_core::error::{Error, Result};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Bytes of a thread's stack.
+/// Stack size in bytes.
 const STACK: usize = 2 << 20;
 
-/// A thread, which goes on until it ends by itself.
+/// A thread; dropping the handle does not stop it.
 #[derive(Debug)]
 pub struct Thread(libc::pthread_t);
 
@@ -26,9 +26,9 @@ extern "C" fn run<F: FnOnce() + Send + 'static>(start: *mut c_void) -> *mut c_vo
     let Start { name, life } = *start;
     // SAFETY: the call takes nothing and cannot fail.
     let this = unsafe { libc::pthread_self() };
-    // SAFETY: the name ends with NUL. One that is too long is not taken.
+    // SAFETY: the name ends with NUL. The system rejects one that is too long.
     unsafe { libc::pthread_setname_np(this, name.as_ptr()) };
-    // A panic has been reported by its hook; nobody else's frames lie between.
+    // The panic hook has reported a panic; no foreign frames lie between it and here.
     drop(catch_unwind(AssertUnwindSafe(life)));
     core::ptr::null_mut()
 }
@@ -37,10 +37,11 @@ fn check(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Starts a thread that takes no signals: those are for the application's own threads. The name has at most 15 bytes.
+/// Starts a thread with all signals blocked: they belong to the application's threads. The name has
+/// at most 15 bytes.
 ///
 /// # Errors
-/// EAGAIN if the system has no room for one.
+/// EAGAIN if the system lacks the resources.
 pub fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> Result<Thread> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -58,7 +59,7 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
     let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
     // SAFETY: `attr` is a place for attributes.
     check(unsafe { libc::pthread_attr_init(attr.as_mut_ptr()) })?;
-    // SAFETY: `attr` has been filled. A size that the system does not take leaves its own.
+    // SAFETY: `attr` has been filled. If the system rejects the size, its default stays.
     unsafe { libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK) };
     let start = Box::into_raw(Box::new(Start { name, life }));
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
@@ -67,7 +68,7 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
     // SAFETY: `attr` has been filled, and is not used again.
     unsafe { libc::pthread_attr_destroy(attr.as_mut_ptr()) };
     if let Err(error) = created {
-        // SAFETY: there is no thread that could have taken it.
+        // SAFETY: no thread was created, so `start` is still ours.
         drop(unsafe { Box::from_raw(start) });
         return Err(error);
     }
@@ -76,7 +77,7 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
 }
 
 impl Thread {
-    /// Waits until it has ended.
+    /// Waits for the thread to end.
     pub fn join(self) {
         // SAFETY: the thread was created joinable, and this value is the only one that joins it.
         unsafe { libc::pthread_join(self.0, core::ptr::null_mut()) };

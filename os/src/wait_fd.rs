@@ -1,5 +1,5 @@
-//! A queue's port: one epoll descriptor over its endpoints' descriptors, an eventfd as the bell, a timerfd as the
-//! alarm. Without waiting (FI_WAIT_NONE) it is the epoll descriptor alone.
+//! A queue's wait object: an epoll descriptor over its endpoints' descriptors, an eventfd as the
+//! signal, a timerfd as the timer. With FI_WAIT_NONE it is the epoll descriptor alone.
 #![allow(unsafe_code)]
 
 use crate::clock;
@@ -13,16 +13,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The key under which the bell and the alarm are watched.
+/// The epoll key of the eventfd and the timerfd.
 const OWN: u64 = u64::MAX;
 
-/// A set of descriptors with news, a bell and an alarm.
+/// A wait object with a descriptor (epoll).
 #[derive(Debug)]
 pub struct FdWaitObject {
     poller: Poller,
     waiting: Option<Waiting>,
     apart: OnceLock<Box<Self>>,
-    /// What is watched, with its keys, for a port apart that is made later.
+    /// Watched descriptors and their keys, for a separate wait object created later.
     watched: Mutex<Vec<(Descriptor, u64)>>,
 }
 
@@ -34,7 +34,7 @@ struct Waiting {
 }
 
 impl FdWaitObject {
-    /// A port; one that can sleep if `waitable`.
+    /// A wait object; callers can sleep on it if `waitable`.
     pub fn new(waitable: bool) -> Result<Self> {
         let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
         let waiting = if waitable { Some(Waiting::new(&poller)?) } else { None };
@@ -76,7 +76,7 @@ fn own(fd: i32, doing: &str) -> Result<PrivateFd> {
     if fd < 0 {
         return Err(Error::os(io::Error::last_os_error(), doing));
     }
-    // SAFETY: the descriptor is fresh and nobody else's.
+    // SAFETY: the descriptor is fresh and owned by nothing else.
     Ok(Private::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
@@ -103,7 +103,7 @@ impl WaitObject for FdWaitObject {
     fn remove(&self, fd: Descriptor) {
         let mut watched = self.watched();
         watched.retain(|(other, _)| *other != fd);
-        // Fails only if the descriptor is gone already, which is what is wanted.
+        // Fails only if the descriptor is already gone, as wanted.
         drop(self.poller.remove(fd));
         if let Some(apart) = self.apart.get() {
             apart.remove(fd);
@@ -116,14 +116,15 @@ impl WaitObject for FdWaitObject {
                 keys.push(event.key);
             }
         };
-        // The descriptor is ours and valid: only EINTR can come, and that ends the wait early.
+        // The descriptor is ours and valid: only EINTR is possible, which ends the wait early.
         drop(self.poller.wait(timeout, take));
     }
 
     fn signal(&self) {
         if let Some(waiting) = &self.waiting {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: the buffer has eight bytes. A full counter is EAGAIN: then it is readable, which is the purpose.
+            // SAFETY: the buffer has eight bytes. EAGAIN means a full counter, which is readable as
+            // wanted.
             unsafe { libc::write(waiting.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
@@ -137,7 +138,7 @@ impl WaitObject for FdWaitObject {
     fn set_timer(&self, when: Option<Instant>) {
         if let Some(waiting) = &self.waiting {
             let mut alarm = waiting.alarm.lock().unwrap_or_else(PoisonError::into_inner);
-            // An alarm that went off stays readable until it is set anew.
+            // An expired timer stays readable until it is set again.
             let went_off = alarm.is_some_and(|at| at <= clock::now());
             if *alarm != when || went_off {
                 waiting.set_timer(when);
@@ -147,12 +148,12 @@ impl WaitObject for FdWaitObject {
     }
 
     fn apart(&self) -> Option<&dyn WaitObject> {
-        // Held so that nothing is added or removed meanwhile, and that one caller makes it.
+        // Held so that no descriptor is added or removed meanwhile, and only one caller creates it.
         let watched = self.watched();
         let made = match self.apart.get() {
             Some(made) => made,
             None => {
-                // A failure is not kept: the system may have room the next time.
+                // A failure is not cached: the system may have descriptors the next time.
                 let apart = Self::new(true).ok()?;
                 watched.iter().try_for_each(|(fd, key)| apart.add(*fd, *key)).ok()?;
                 self.apart.get_or_init(|| Box::new(apart))
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn a_port_apart_that_could_not_be_made_is_made_the_next_time() {
         let port = FdWaitObject::new(true).unwrap();
-        // No descriptor: it cannot be watched.
+        // An invalid descriptor: epoll rejects it.
         port.watched().push((-1, 1));
         assert!(port.apart().is_none());
         port.watched().clear();

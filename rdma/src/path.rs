@@ -11,7 +11,7 @@ pub const PATH_RECORD_LEN: usize = 64;
 pub const PATH_DATA_LEN: usize = 72;
 
 bitflags! {
-    /// What a path is for (`IBV_PATH_FLAG_*`).
+    /// Uses of a path (`IBV_PATH_FLAG_*`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct PathFlags: u32 {
         /// For management datagrams.

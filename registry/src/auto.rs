@@ -1,4 +1,4 @@
-//! The thread of a domain with FI_PROGRESS_AUTO.
+//! The progress thread of a domain with FI_PROGRESS_AUTO.
 
 use ofi_core::error::Result;
 use ofi_engine::Auto;
@@ -6,7 +6,7 @@ use ofi_os::thread::{self, Thread};
 use ofi_os::wait_fd::FdWaitObject;
 use std::sync::Arc;
 
-/// A domain's thread: ends when this is dropped.
+/// A domain's progress thread; ends on drop.
 #[derive(Debug)]
 pub struct AutoThread {
     auto: Arc<Auto>,
@@ -25,7 +25,7 @@ impl AutoThread {
         Ok(Self { auto, thread: Some(thread) })
     }
 
-    /// What endpoints of the domain join.
+    /// The thread's progress, which the domain's endpoints join.
     pub const fn progress(&self) -> &Arc<Auto> {
         &self.auto
     }

@@ -17,30 +17,30 @@ use ofi_core::{Addr, Caps, Errno, OpFlags, TrafficClass, Version};
 /// What an application asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// The interface version that it was written for; 0 counts as 1.0.
+    /// The interface version that the application was written for; 0 counts as 1.0.
     pub version: Version,
     /// A host name, an address, or an address string.
     pub node: Option<String>,
     /// A service name or a port number.
     pub service: Option<String>,
-    /// Node and service are this side's.
+    /// Node and service name the source, not the destination (FI_SOURCE).
     pub source: bool,
-    /// The node is an address: no name server is asked.
+    /// The node is a numeric address: skips name resolution (FI_NUMERICHOST).
     pub numeric: bool,
-    /// Only the names and versions of providers are wanted.
+    /// Only names and versions of providers are wanted (FI_PROV_ATTR_ONLY).
     pub names_only: bool,
-    /// What it wants.
+    /// The hints; `None` for any.
     pub hints: Option<Hints>,
 }
 
-/// Why one provider has nothing to offer.
+/// Why one provider does not match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The provider.
     pub provider: String,
-    /// Its kind of endpoint.
+    /// Its endpoint type.
     pub endpoint: &'static str,
-    /// The field that keeps it from matching.
+    /// The field that does not match, and why.
     pub reason: Reason,
 }
 
@@ -61,8 +61,8 @@ impl fmt::Display for Refusals {
     }
 }
 
-/// The ways to communicate that the query allows, best first. An empty list comes with the reasons for it, which are
-/// also logged as one block at level warn.
+/// The infos that match the query, best first. An empty list comes with the reasons, which are also
+/// logged as one block at level warn.
 pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     if query.version > Version::API {
         let asked = query.version;
@@ -76,7 +76,7 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     let hints = query.hints.clone().unwrap_or_default();
     let (filter, format) = (PROVIDER.text(), format_asked());
     let host = Host::read();
-    // Asking for names may take long: once, and only if a provider is asked for at all.
+    // Name resolution may be slow: at most once, and only if a provider needs it.
     let ends = OnceCell::new();
     let hints = heeded(query, hints);
     let (mut found, mut refusals) = (Vec::new(), Refusals::default());
@@ -97,7 +97,7 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     Ok((found, refusals))
 }
 
-/// Refuses bits that mean nothing to callers of that version: whoever sets them did not set them on purpose.
+/// Refuses bits that the caller's version does not define: they are set by mistake.
 fn check_bits(query: &Query, api: Version) -> Result<()> {
     let refuse = |field: &str, bits: String| {
         let version = query.version;
@@ -138,7 +138,7 @@ fn names() -> Vec<Info> {
     let mut out: Vec<Info> = Vec::new();
     for offer in providers() {
         let fabric = offer.most.fabric;
-        // A provider is listed once, under the names of its layers.
+        // Lists each layer of a provider's name, once.
         for name in fabric.prov_name.as_deref().unwrap_or("").split(';') {
             if !out.iter().any(|info| info.fabric.prov_name.as_deref() == Some(name)) {
                 let mut info = Info::default();
@@ -151,7 +151,7 @@ fn names() -> Vec<Info> {
     out
 }
 
-/// What tells one interface from another.
+/// Fields that differ between interfaces.
 const OF_INTERFACES: &[&str] =
     &[ADDR_FORMAT.name, "addr_format", "fabric_attr->name", "domain_attr->name", "src_addr", "dest_addr"];
 
@@ -193,7 +193,7 @@ fn matching(
             Ok(found) => out.push(finish(found, &info, hints, offer, query)),
             Err(reason) => {
                 let reason = inet::explain(reason, &info, offer, hints.caps, |info| answer(info).map(drop));
-                // The best interface's reason says most, unless it is only that another interface is meant.
+                // The best interface's reason wins, unless the hints select another interface.
                 let says_more =
                     |known: &Reason| OF_INTERFACES.contains(&known.field) && !OF_INTERFACES.contains(&reason.field);
                 if first.as_ref().is_none_or(says_more) {
@@ -208,7 +208,7 @@ fn matching(
     }
 }
 
-/// A class other than the usual one needs packets that carry it.
+/// A class other than the default needs packets that carry it.
 fn classes(offer: &Offer, hints: &Hints) -> Result<(), Reason> {
     let asked = [
         ("domain_attr->tclass", hints.domain.as_ref().map(|domain| domain.tclass)),
@@ -223,7 +223,7 @@ fn classes(offer: &Offer, hints: &Hints) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The hints without an address that node and service stand in for (fi_getinfo(3)).
+/// The hints without the address that node and service override (fi_getinfo(3)).
 fn heeded(query: &Query, mut hints: Hints) -> Hints {
     if query.source {
         hints.src_addr = None;
@@ -243,7 +243,7 @@ fn format_asked() -> Option<AddrFormat> {
     format
 }
 
-/// What node, service and hints say of addresses.
+/// The addresses and the format that node, service and hints select.
 fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
     const FIELD: &str = "node and service";
     let (node, service) = (query.node.as_deref(), query.service.as_deref());
@@ -255,7 +255,7 @@ fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
             return Err(Reason::new(field, addr, "an IP address"));
         }
     }
-    // Both ends are of one family: where one is given, the other is looked for among its kind.
+    // Source and destination share a family: a given end decides that of the other.
     let given = if query.source { hints.dest_addr } else { hints.src_addr };
     let mut format = match (hints.addr_format, given) {
         (AddrFormat::FORMAT_UNSPEC | AddrFormat::SOCKADDR, Some(given)) => given.format(),
@@ -274,12 +274,12 @@ fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
     let (src, dest) = if query.source { (found, hints.dest_addr) } else { (hints.src_addr, found.or(hints.dest_addr)) };
     usable(src, "src_addr")?;
     usable(dest, "dest_addr")?;
-    // What the hints say is negotiated, with what is offered instead as the reason.
+    // `negotiate` checks the hints' own format, and names the offered one in its reason.
     let format = if format == hints.addr_format { AddrFormat::FORMAT_UNSPEC } else { format };
     Ok(Endpoints { src, dest, format })
 }
 
-/// The last touches: sizes that nobody asked for, versions, names of objects.
+/// Fills in what the hints leave open, and adapts the info to the caller's version.
 fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Query) -> Info {
     if hints.tx.as_ref().is_none_or(|tx| tx.size == 0) {
         info.tx.size = offer.default_size;
@@ -294,13 +294,13 @@ fn finish(mut info: Info, whole: &Info, hints: &Hints, offer: &Offer, query: &Qu
         info.rx.op_flags = ofi_core::OpFlags::empty();
     }
     if query.hints.is_none() {
-        // Nobody asked for anything, so nothing is left out.
+        // Without hints, report every capability.
         info.caps = whole.caps - Caps::ONLY_IF_NAMED;
         info.tx.caps = whole.tx.caps & info.caps;
         info.rx.caps = whole.rx.caps & info.caps;
     }
     if query.version < Version::new(2, 0) {
-        // Bits that callers of that time knew for something else, or not at all.
+        // Callers before 2.0 give these bits another meaning, or none.
         let later = Caps::TAGGED_DIRECTED_RECV | Caps::TAGGED_MULTI_RECV;
         for caps in [&mut info.caps, &mut info.tx.caps, &mut info.rx.caps] {
             *caps -= later;
@@ -361,7 +361,7 @@ mod tests {
             query.node = Some("127.0.0.1".into());
             query.service = Some("7471".into());
         });
-        // Within the host the two are a name.
+        // For shm, node and service form a name.
         let given = |addr: Option<Addr>| match addr {
             Some(Addr::Inet(socket)) => socket.port() == 7471,
             Some(Addr::Name(name)) => name.as_str() == "fi_ns://127.0.0.1:7471",
@@ -393,7 +393,7 @@ mod tests {
         assert!(infos.iter().all(|info| info.fabric.prov_name.as_deref() == Some("tcp;ofi_rxm")));
     }
 
-    /// The reason for which the first provider, tcp, refuses on a host with these interfaces.
+    /// The reason why the first provider, tcp, refuses the hints on a host with these interfaces.
     fn refusal(interfaces: &[(&str, &str)], format: Option<AddrFormat>, hints: &Hints) -> Reason {
         let offer = providers().remove(0);
         let host = host(interfaces);
@@ -424,7 +424,7 @@ mod tests {
     fn a_misspelt_domain_is_not_a_matter_of_loopback() {
         let hints = |name| Hints { caps: Caps::TAGGED | Caps::REMOTE_COMM, domain: domain(name), ..Hints::default() };
         assert_eq!(refusal(HOST, None, &hints("eht0")), Reason::new("domain_attr->name", "eht0", "eth0"));
-        // It is if loopback is meant.
+        // It is if the hints name the loopback interface.
         let text = refusal(HOST, None, &hints("lo")).to_string();
         assert!(text.starts_with("caps: lacks FI_REMOTE_COMM, because lo is the loopback interface"), "{text}");
     }
@@ -441,7 +441,7 @@ mod tests {
         let names = Hints { addr_format: AddrFormat::ADDR_STR, ..Hints::default() };
         let offered = AddrFormat::SOCKADDR_IN;
         assert_eq!(refusal(HOST, None, &names), Reason::differs("addr_format", names.addr_format, offered));
-        // What else is wrong says more.
+        // Another mismatch takes precedence.
         let also = Hints { caps: Caps::RMA, ..names };
         assert_eq!(refusal(HOST, None, &also), Reason::lacks("caps", Caps::RMA.text()));
         let query = Query { version: Version::API, node: Some("fi_sockaddr_in6".into()), ..Query::default() };
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(refusal(HOST, v6, &Hints::default()).field, ADDR_FORMAT.name);
         let both = &[("eth0", "10.0.0.1"), ("eth1", "[fd00::1]")];
         assert_eq!(refusal(both, v6, &rma), Reason::lacks("caps", Caps::RMA.text()));
-        // With one that covers those of interfaces there is nothing to refuse but what the hints ask for.
+        // A format that covers the interfaces' formats leaves only the hints to refuse.
         assert_eq!(refusal(HOST, Some(AddrFormat::SOCKADDR), &rma), Reason::lacks("caps", Caps::RMA.text()));
     }
 

@@ -9,7 +9,7 @@ pub const PROVIDER: Param = Param {
     help: "Use only the providers in this comma-separated list; with ^ in front, all others (default: all)",
 };
 
-/// Whether FI_PROVIDER lets a provider of that full name through: its name, or the core of a layered name, is listed.
+/// Whether FI_PROVIDER selects the provider with that full name: it lists the name or its core.
 pub fn selected(list: Option<&str>, name: &str) -> bool {
     let Some(list) = list else { return true };
     let (negated, list) = match list.strip_prefix('^') {
@@ -23,7 +23,7 @@ pub fn selected(list: Option<&str>, name: &str) -> bool {
     listed != negated
 }
 
-/// A listed name covers itself and what is layered over it; when it excludes, also what has it as a layer.
+/// A listed name covers itself and names layered over it; an excluded one, all that have the layer.
 fn covers(entry: &str, name: &str, negated: bool) -> bool {
     if name.eq_ignore_ascii_case(entry) {
         return true;
@@ -35,8 +35,8 @@ fn covers(entry: &str, name: &str, negated: bool) -> bool {
     layers.first().is_some_and(|core| core.eq_ignore_ascii_case(entry))
 }
 
-/// Whether a provider of that full name is what `prov_name` in the hints asks for. Layers may come in either order;
-/// a core name alone also means what is layered over it, a layer's name alone what has it; `^name` excludes.
+/// Whether `prov_name` in the hints selects the provider with that full name. Layers may come in
+/// any order; a single name selects all providers with that layer; `^name` excludes.
 pub(crate) fn asked_for(wanted: Option<&str>, name: &str) -> bool {
     let Some(wanted) = wanted else { return true };
     let layers: Vec<&str> = name.split(';').collect();

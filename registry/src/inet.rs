@@ -1,4 +1,4 @@
-//! Addresses for providers over IP: which of this host's to use, and what a node and a service mean.
+//! Addresses for IP providers: selects this host's addresses, resolves nodes and services.
 
 use core::cell::RefCell;
 use ofi_core::addr_string::AddrString;
@@ -11,23 +11,23 @@ use ofi_os::resolve::{Family, Options, resolve};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What an application said of addresses.
+/// The addresses that an application gives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Endpoints {
     /// This side's address.
     pub src: Option<Addr>,
     /// The peer's address.
     pub dest: Option<Addr>,
-    /// The format of both, if node and service say one and the hints do not.
+    /// The format of both, if node and service imply one and the hints do not.
     pub format: AddrFormat,
 }
 
-/// The address that a node and a service stand for, this side's with `source`, else the peer's. `format` is that of hints,
-/// which an address string may make narrower.
+/// Resolves a node and a service: with `source` to the source address, else to the destination.
+/// `format` is the hints' format; an address string may narrow it.
 ///
 /// # Errors
-/// EINVAL for an address string that is none, that is of another format, or that comes with a service beside it; ENODATA
-/// for names that cannot be resolved.
+/// EINVAL for an invalid address string, one of another format, or one with a separate service;
+/// ENODATA for names that do not resolve.
 pub fn lookup(
     node: Option<&str>,
     service: Option<&str>,
@@ -56,7 +56,7 @@ pub fn lookup(
     if string.node.is_none() && string.service.is_none() && !source {
         return Ok(None);
     }
-    // No name server and no database of services is asked for numbers. An interface's name is a scope.
+    // Numbers need no name server and no services database. An interface's name is a scope.
     if string.node.is_some()
         && let Some(addr) = string.numeric(interface_index)
     {
@@ -67,7 +67,7 @@ pub fn lookup(
     resolved(scoped.as_deref().or(string.node), service, source, numeric, *format)
 }
 
-/// What the resolver says of a node and a service.
+/// Asks the resolver for a node and a service.
 fn resolved(
     node: Option<&str>,
     service: Option<&str>,
@@ -78,7 +78,7 @@ fn resolved(
     if node.is_none() && service.is_none() {
         return Ok(None);
     }
-    // The system's resolver takes only the lower half of a number that is too large.
+    // The system's resolver truncates a port number above 65535 to 16 bits.
     if let Some(port) =
         service.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_err())
         && !port.is_empty()
@@ -94,14 +94,14 @@ fn resolved(
     Ok(found.first().copied().map(Addr::from))
 }
 
-/// The number of an interface that has an IPv6 address, by its name.
+/// The index of the named interface, if it has an IPv6 address.
 fn interface_index(name: &str) -> Option<u32> {
     let all = netif::interfaces();
     let named = all.iter().find(|i| i.name == name && i.addr.is_ipv6())?;
     Some(netif::index_of(&named.addr)).filter(|index| *index != 0)
 }
 
-/// What one question needs to know of this host, read once.
+/// This host's interfaces, read once per query.
 #[derive(Debug)]
 pub struct Host {
     interfaces: Vec<Interface>,
@@ -109,7 +109,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// As it is now.
+    /// Reads the current state.
     pub fn read() -> Self {
         let all = netif::interfaces();
         let outward = outward(&all);
@@ -127,7 +127,7 @@ impl Host {
     }
 }
 
-/// One offer as it stands for this host: an info for each address, best first, and those of loopback last.
+/// Expands an offer to an info for each address of this host, best first, loopback last.
 ///
 /// # Errors
 /// Why there is no address to offer.
@@ -161,8 +161,8 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, 
     Ok(infos)
 }
 
-/// Why an interface is refused, if it lacks what the provider has: that it is loopback, unless it would be refused anyway.
-/// `again` negotiates over another info.
+/// Explains a missing FI_REMOTE_COMM by the loopback interface, unless the hints would be refused
+/// anyway. `again` negotiates over another info.
 pub(crate) fn explain(
     reason: Reason,
     info: &Info,
@@ -179,7 +179,7 @@ pub(crate) fn explain(
     reaching.domain.caps |= missing;
     match again(&reaching) {
         Ok(()) => {}
-        // The first reason names all capabilities that are missing.
+        // The first reason names all missing capabilities.
         Err(Reason { field: "caps", problem: Problem::Lacks { .. } }) => return reason,
         Err(other) => return other,
     }
@@ -190,17 +190,17 @@ pub(crate) fn explain(
     Reason::lacks_because("caps", missing, because)
 }
 
-/// Whether there is a domain of that name: an interface, or a provider's own for an address on all of them.
+/// Whether a domain of that name exists: an interface, or a provider's name for all interfaces.
 pub fn has_domain(name: &str) -> bool {
     crate::has_provider(name) || netif::interfaces().iter().any(|i| i.name.eq_ignore_ascii_case(name))
 }
 
-/// What the headers of IP and UDP take of a packet, in bytes.
+/// Bytes of the IP and UDP headers.
 const fn overhead(v6: bool) -> usize {
     if v6 { 48 } else { 28 }
 }
 
-/// Whether an address is that of an interface: of a link's, which several may have alike, the scope says which.
+/// Whether an interface has that address. The scope tells equal link-local addresses apart.
 fn is_of(addr: &SocketAddr, interface: &Interface) -> bool {
     let same_link = match (addr, &interface.addr) {
         (SocketAddr::V6(a), SocketAddr::V6(b)) => a.scope_id() == 0 || a.scope_id() == b.scope_id(),
@@ -209,7 +209,7 @@ fn is_of(addr: &SocketAddr, interface: &Interface) -> bool {
     addr.ip() == interface.addr.ip() && same_link
 }
 
-/// The info for one address: names, format, and what only loopback can or cannot do.
+/// The info for one address: names, format, NIC, packet size; without FI_REMOTE_COMM on loopback.
 fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
     let base = &offer.most;
     let mut info = base.clone();
@@ -233,7 +233,7 @@ fn named(offer: &Offer, src: Addr, dest: Option<Addr>, host: &Host) -> Info {
             }
         }
         None if ip.is_loopback() => {
-            // Any address of 127.0.0.0/8 is loopback's, not only the one that is configured, and even while it is down.
+            // Any 127.0.0.0/8 address is loopback, even if not configured or while it is down.
             let lo = host.interfaces.iter().find(|i| i.loopback && i.addr.is_ipv4() == ip.is_ipv4());
             let network = if ip.is_ipv4() { "127.0.0.0/8" } else { "::1/128" };
             info.domain.name = Some(lo.map_or_else(|| "lo".to_owned(), |lo| lo.name.clone()));

@@ -1,5 +1,6 @@
-//! The providers, in order of preference, and fi_getinfo(3) over them: offers intersected with hints, with a reason
-//! for every refusal. Adding a provider is its own crate, one feature and one line in [`providers`].
+//! The providers, in order of preference, and fi_getinfo(3) over them: offers intersected with
+//! hints, with a reason for every refusal. A new provider is a crate of its own, listed in
+//! `provider.rs` and in [`params`].
 #![forbid(unsafe_code)]
 
 mod auto;
@@ -17,19 +18,19 @@ pub use provider::{DatagramProvider, DomainVisitor, Provider, Shm, Tcp, Udp, cla
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 use ofi_engine::endpoint::PEER_MEMORY;
 
-/// The providers' locks that belong to no object, and those of their parameters, while the process is forked.
+/// The process-wide locks of the providers and of their parameters, held while the process forks.
 #[derive(Debug)]
 pub struct Held {
     _names: ofi_shm::Held,
     _params: ofi_core::param::Held,
 }
 
-/// Keeps others from what those locks guard.
+/// Takes those locks, so that no other thread holds them during a fork.
 pub fn hold() -> Held {
     Held { _names: ofi_shm::hold(), _params: ofi_core::param::hold() }
 }
 
-/// Every parameter that changes something, the library's own first.
+/// Every parameter that has an effect, the library's own first.
 pub fn params() -> Vec<Param> {
     let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY];
     all.extend(ofi_core::log::PARAMS);
@@ -39,7 +40,7 @@ pub fn params() -> Vec<Param> {
     all
 }
 
-/// How many peers to expect.
+/// The expected number of peers.
 pub const UNIVERSE_SIZE: Param = Param {
     name: "FI_UNIVERSE_SIZE",
     kind: ParamKind::Size,

@@ -1,4 +1,4 @@
-//! Names for providers within this host: what a node, a service and hints make of them.
+//! Names for providers within this host, formed from a node, a service and hints.
 
 use crate::discover::Query;
 use crate::inet::Endpoints;
@@ -8,8 +8,9 @@ use ofi_core::info::{Hints, Info, Offer};
 use ofi_core::negotiate::Reason;
 use ofi_core::{Addr, AddrFormat};
 
-/// The name that a node and a service stand for: an address string as it is, another node behind ours, with a service in
-/// the form that programs know for both. An address string without a scheme is a node and a service.
+/// The name that a node and a service form: an address string as it is; a plain node as
+/// `fi_shm://`; a service, with or without a node, as `fi_ns://`. An address string without a
+/// scheme gives a node and a service.
 fn name(node: Option<&str>, service: Option<&str>) -> Result<Option<String>, String> {
     let beside = |node: &str| match service {
         Some(service) => {
@@ -43,12 +44,12 @@ fn joined(node: Option<&str>, service: Option<&str>) -> Option<String> {
     }
 }
 
-/// The address that a node and a service stand for within this host; `None` if they stand for none.
+/// The address that a node and a service form within this host; `None` if they form none.
 pub fn lookup(node: Option<&str>, service: Option<&str>) -> Option<Addr> {
     Name::new(&name(node, service).ok()??).map(Addr::Name)
 }
 
-/// What node, service and hints say of names.
+/// The addresses that node, service and hints select.
 pub(crate) fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reason> {
     const FIELD: &str = "node and service";
     let (node, service) = (query.node.as_deref(), query.service.as_deref());
@@ -71,7 +72,7 @@ pub(crate) fn endpoints(query: &Query, hints: &Hints) -> Result<Endpoints, Reaso
     Ok(Endpoints { src, dest, format: AddrFormat::ADDR_STR })
 }
 
-/// The one info of an offer. This side has a name in any case, by which it can be opened.
+/// Expands an offer to its one info. The source always has a name, so that it can be opened.
 pub(crate) fn expand(offer: &Offer, ends: Endpoints) -> Info {
     let mut info = offer.most.clone();
     info.src_addr = ends.src.or_else(|| offer.fresh_name.map(|fresh| fresh()));
@@ -96,13 +97,13 @@ mod tests {
         assert_eq!(of(Some("fi_sockaddr_in://1.2.3.4:5"), None), None);
         assert_eq!(of(Some("what://ever"), None), None);
         assert_eq!(of(None, None), None);
-        // What is behind the scheme of a name is its own affair, the scheme ignores case as those of other formats do.
+        // The text after a name's scheme is opaque; the scheme ignores case, as in other formats.
         for name in ["fi_shm://[a", "fi_ns://a?b/c%", "fi_shm://[::1]x"] {
             assert_eq!(of(Some(name), None).as_deref(), Some(name));
             assert_eq!(of(Some(name), Some("7")), None, "{name}");
         }
         assert_eq!(of(Some("FI_SHM://Job"), None).as_deref(), Some("fi_shm://Job"));
-        // An address string says its own service, of whichever format it is.
+        // An address string of any format includes the service.
         for string in ["fi_shm://a", "fi_ns://a:7", "://a", "fi_sockaddr_in://1.2.3.4"] {
             assert_eq!(of(Some(string), Some("7")), None, "{string}");
         }

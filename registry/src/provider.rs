@@ -1,5 +1,5 @@
-//! A provider as the shells see it: a transport and its offers. Concrete types reach a shell by a visitor, so that no
-//! virtual call creeps between a posted message and the transport.
+//! A provider as the API layers see it: a transport and its offers. Concrete types reach an API
+//! layer through a visitor, so that no virtual call separates a posted message from the transport.
 
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
@@ -12,15 +12,15 @@ use std::sync::Arc;
 
 /// A provider.
 pub trait Provider: Copy + Send + Sync + 'static {
-    /// What carries its frames.
+    /// The transport of its endpoints.
     type Transport: Transport<Request = <Self::Listener as Listener>::Request>;
-    /// What listens for its connected endpoints.
+    /// The listener of its passive endpoints.
     type Listener: Listener;
 
     /// The name of its core, as in `prov_name`.
     fn name(self) -> &'static str;
-    /// Opens the transport of a connectionless endpoint. What it sends is of that class, see [`class_of`]; what it holds for
-    /// peers is charged to `account`.
+    /// Opens the transport of a connectionless endpoint. Its traffic has the given class, see
+    /// [`class_of`]; `account` is charged for memory that it holds for peers.
     fn open_rdm(
         self,
         addr: Option<Addr>,
@@ -116,12 +116,12 @@ impl Provider for Shm {
 
 /// A provider of datagram endpoints.
 pub trait DatagramProvider: Copy + Send + Sync + 'static {
-    /// What carries its packets.
+    /// The socket of its endpoints.
     type Datagrams: Datagrams;
 
     /// The name of its core, as in `prov_name`.
     fn name(self) -> &'static str;
-    /// Opens the socket of an endpoint, whose packets are of that class.
+    /// Opens the socket of an endpoint; its packets have the given class.
     fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Self::Datagrams>;
 }
 
@@ -141,7 +141,7 @@ impl DatagramProvider for Udp {
     }
 }
 
-/// The providers. What opens an object matches all of them, so that one that is offered and not opened does not compile.
+/// The providers. [`open`] matches all, so offering one without opening it does not compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Tcp,
@@ -157,7 +157,8 @@ fn offers() -> [(Known, Offer); 6] {
         (Known::Tcp, offer::rdm_layered()),
         (Known::Shm, ofi_shm::offer::rdm()),
         (Known::Udp, ofi_udp::offer::dgram()),
-        // An application that asks for a connection without saying over what must not get one that ends at this host.
+        // An application that asks for a connection without naming a provider must not get one that
+        // ends at this host.
         (Known::Tcp, offer::msg()),
         (Known::Shm, ofi_shm::offer::msg()),
     ]
@@ -168,7 +169,7 @@ pub fn providers() -> Vec<Offer> {
     offers().into_iter().map(|(_, offer)| offer).collect()
 }
 
-/// The provider of that name; of a layered name the last part counts.
+/// The provider of that name; of a layered name, the last layer decides.
 fn known(name: &str) -> Option<Known> {
     let last = name.rsplit(';').next().unwrap_or(name);
     let names = |offer: &Offer| {
@@ -178,10 +179,10 @@ fn known(name: &str) -> Option<Known> {
     offers().iter().find(|(_, offer)| names(offer)).map(|(known, _)| *known)
 }
 
-/// The traffic class of an endpoint of that provider's core: its own, or that of its domain.
+/// The traffic class of an endpoint of the provider `core`: its own, or that of its domain.
 ///
 /// # Errors
-/// EINVAL for a class of which nothing is known, or that this provider's traffic cannot have.
+/// EINVAL for an unknown class, or one that the provider's traffic cannot have.
 pub fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     let class = info.tx.tclass.or(info.domain.tclass);
     let offers = providers();
@@ -192,23 +193,23 @@ pub fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     Ok(class)
 }
 
-/// Whether there is a provider of that name; of a layered name the last part counts.
+/// Whether a provider of that name exists; of a layered name, the last layer decides.
 pub fn has_provider(name: &str) -> bool {
     known(name).is_some()
 }
 
 /// Receives the concrete types of a domain.
 pub trait DomainVisitor {
-    /// What it makes of them.
+    /// The result of the visit.
     type Output;
-    /// The domain's provider and its kind of locking.
+    /// Visits a provider with the domain's kind of locking.
     fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
     /// The same for a provider of datagram endpoints.
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
 }
 
-/// Opens what `info` names, with the locking that its threading and progress call for. `unlocked` is given by a shell
-/// whose caller promised FI_THREAD_DOMAIN.
+/// Opens the domain that `info` names, with the locking that its threading and progress require. An
+/// API layer passes `unlocked` if it relies on its callers to keep FI_THREAD_DOMAIN.
 pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: V) -> Result<V::Output> {
     let name = info.fabric.prov_name.as_deref().unwrap_or("");
     let Some(known) = known(name) else {
@@ -227,13 +228,14 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
 
 /// Whether the application promises that no two of its threads are in calls on objects of the domain at once.
 fn is_promised(info: &Info) -> bool {
-    // Up to 1.20 fi_domain(3) says of FI_THREAD_DOMAIN that applications serialize "access to all objects belonging to a
-    // domain", control calls included. Since 1.21 control calls are outside the promise, unless
-    // FI_PROGRESS_CONTROL_UNIFIED takes them in. The manual that counts is that of the caller's version.
+    // Up to 1.20, fi_domain(3) says of FI_THREAD_DOMAIN that applications serialize "access to all
+    // objects belonging to a domain", control calls included. Since 1.21 the promise excludes
+    // control calls, unless FI_PROGRESS_CONTROL_UNIFIED includes them. The caller's version decides
+    // which manual applies.
     let progress = info.domain.progress;
     let all_calls = progress == ProgressModel::CONTROL_UNIFIED
         || progress != ProgressModel::AUTO && info.fabric.api_version < Version::new(1, 21);
-    // Connected endpoints also move on when an event queue is read, which belongs to no domain.
+    // Reading an event queue, which belongs to no domain, also progresses connected endpoints.
     info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG
 }
 
@@ -241,7 +243,7 @@ fn is_promised(info: &Info) -> bool {
 mod tests {
     use super::*;
 
-    /// Says which provider it was given.
+    /// Returns the name of the provider that it visits.
     struct Which;
 
     impl DomainVisitor for Which {

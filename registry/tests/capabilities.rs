@@ -1,10 +1,10 @@
-//! What comes back for every combination of capabilities: what was asked for and what comes unasked, and nothing else.
+//! Results for all combinations of capabilities: the requested and the secondary ones, no others.
 
 use ofi_core::info::{Hints, Info, RxAttr, TxAttr};
 use ofi_core::{Caps, Version};
 use ofi_registry::{Query, discover};
 
-/// The primary capabilities of fi_getinfo(3), which only come when they are asked for.
+/// The primary capabilities of fi_getinfo(3), granted only on request.
 const PRIMARY: [Caps; 13] = [
     Caps::MSG,
     Caps::RMA,
@@ -21,7 +21,7 @@ const PRIMARY: [Caps; 13] = [
     Caps::REMOTE_WRITE,
 ];
 
-/// The secondary ones, which may come unasked.
+/// The secondary capabilities, which need no request.
 const SECONDARY: [Caps; 10] = [
     Caps::MULTI_RECV,
     Caps::SOURCE,
@@ -39,7 +39,7 @@ fn ask(hints: Option<Hints>, version: Version) -> Vec<Info> {
     discover(&Query { version, hints, ..Query::default() }).unwrap().0
 }
 
-/// The combination that the bits of a number choose.
+/// The combination that the bits of a number select.
 fn chosen(number: usize) -> Caps {
     PRIMARY.iter().enumerate().filter(|(at, _)| number >> at & 1 == 1).map(|(_, cap)| *cap).collect()
 }
@@ -48,7 +48,7 @@ fn everywhere(info: &Info) -> Caps {
     info.caps | info.tx.caps | info.rx.caps | info.domain.caps
 }
 
-/// What the hints ask for with what that implies: without a direction both.
+/// The requested capabilities and those that they imply: without a direction, both.
 fn implied(asked: Caps) -> Caps {
     let (ways, sides) = (Caps::SEND | Caps::RECV, Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
     let messages = asked.intersects(Caps::MSG | Caps::TAGGED) && !asked.intersects(ways);
@@ -68,7 +68,7 @@ fn what_comes_was_asked_for_or_is_secondary() {
                 let extra = everywhere(&info) - implied(asked) - secondary;
                 assert!(extra.is_empty(), "asked for {}, got {} more: {info:#?}", asked.text(), extra.text());
                 assert!(info.caps.contains(implied(asked)), "asked for {}: {info:#?}", asked.text());
-                // The source is told only to those who ask.
+                // FI_SOURCE and FI_SOURCE_ERR need a request.
                 assert!(!info.caps.intersects(Caps::SOURCE | Caps::SOURCE_ERR));
                 found += 1;
             }
@@ -104,7 +104,7 @@ fn without_capabilities_everything_is_shown_that_can_be_had() {
     for (all, info) in all.iter().zip(&zero) {
         assert_eq!((all.caps, &all.ep.kind), (info.caps, &info.ep.kind));
         for bit in (0..64).map(|shift| Caps::from_bits_retain(1 << shift)) {
-            // Alone these two have no meaning; the last one turns what works into an error.
+            // FI_MULTICAST is refused alone; FI_SOURCE_ERR turns a success into an error.
             let with = if bit == Caps::MULTICAST { Caps::MSG } else { Caps::empty() };
             if bit == Caps::SOURCE_ERR || Caps::ONCE.contains(bit) {
                 continue;
@@ -148,7 +148,7 @@ fn what_was_a_capability_once_still_may_be_asked_for() {
         names.dedup();
         names
     };
-    // Datagrams carry no data beside a message, which is what the second one promises.
+    // FI_REMOTE_CQ_DATA excludes udp: its datagrams carry no data besides the message.
     assert_eq!(
         names(ask(hints(Caps::MSG | Caps::INJECT), Version::new(1, 0))),
         ["tcp", "tcp;ofi_rxm", "shm", "udp", "tcp", "shm"]
@@ -158,7 +158,7 @@ fn what_was_a_capability_once_still_may_be_asked_for() {
         found.iter().all(|info| info.caps.contains(once) && info.caps - once - Caps::SECONDARY == implied(Caps::MSG))
     );
     assert_eq!(names(found), ["tcp", "tcp;ofi_rxm", "shm", "tcp", "shm"]);
-    // Since 2.0 the one is no capability that there is, and nobody has the other.
+    // Since 2.0, FI_INJECT is no capability, and no provider has FI_REMOTE_CQ_DATA.
     let later = |caps| discover(&Query { version: Version::new(2, 0), hints: hints(caps), ..Query::default() });
     let error = later(Caps::MSG | Caps::INJECT).unwrap_err();
     assert!(error.doing().contains("FI_INJECT"), "{error}");

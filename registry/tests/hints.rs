@@ -1,4 +1,4 @@
-//! Hints made of a returned info with one field changed: they match by the rule of that field, or the reason names the field.
+//! An info as hints with one field changed: the result obeys its rule, or the reason names it.
 
 use ofi_core::info::{Hints, Info};
 use ofi_core::{
@@ -8,7 +8,7 @@ use ofi_core::{
 use ofi_registry::{Query, discover};
 use proptest::prelude::*;
 
-/// One field: how it is set, and whether a match keeps its rule.
+/// One field: how to set it, and whether a result obeys its rule.
 struct Field {
     name: &'static str,
     set: fn(&mut Hints, u64),
@@ -21,7 +21,7 @@ macro_rules! field {
     };
 }
 
-/// A number field that is at least what was asked.
+/// A numeric field; the result is at least the hint.
 macro_rules! at_least {
     ($name:literal, $part:ident, $field:ident, $kind:ty) => {
         Field {

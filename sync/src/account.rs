@@ -1,8 +1,9 @@
-//! What an endpoint holds for its peers, against one limit: the engine and the transport of an endpoint share an account.
+//! Memory that an endpoint holds for its peers, charged against one limit. The engine and the
+//! transport of an endpoint share an account.
 
 use crate::primitive::{AtomicUsize, Ordering};
 
-/// Bytes that are held, and how many may be.
+/// Bytes held for peers, and their limit.
 #[derive(Debug)]
 pub struct Account {
     limit: usize,
@@ -10,28 +11,28 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account of which nothing is used.
+    /// An empty account.
     pub fn new(limit: usize) -> Self {
         Self { limit, used: AtomicUsize::new(0) }
     }
 
-    /// Bytes that may be held.
+    /// The limit in bytes.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes that are held. More than the limit only by what was held before it was charged.
+    /// Bytes held. Only [`Self::charge`] exceeds the limit.
     pub fn used(&self) -> usize {
         // Relaxed, here and below: it counts, and orders nothing. An endpoint's parts change it under the endpoint's lock.
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be charged.
+    /// Bytes that may still be charged.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.used())
     }
 
-    /// Charges bytes that are held already, whether or not there is room.
+    /// Charges bytes that are already held, even beyond the limit.
     pub fn charge(&self, bytes: usize) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -43,7 +44,7 @@ impl Account {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Bytes are held no longer.
+    /// Releases charged bytes.
     pub fn release(&self, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "{bytes} bytes are released of {before}");

@@ -1,4 +1,4 @@
-//! How many children an object has: what fi_close(3) answers with -FI_EBUSY from.
+//! Counts an object's children: fi_close(3) fails with -FI_EBUSY while there are any.
 
 use crate::primitive::{Arc, AtomicUsize, Ordering};
 
@@ -6,26 +6,27 @@ use crate::primitive::{Arc, AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub struct Children(Arc<AtomicUsize>);
 
-/// Keeps a parent busy for as long as it lives.
+/// A child: keeps its parent busy until dropped.
 #[derive(Debug)]
 pub struct Child(Arc<AtomicUsize>);
 
 impl Children {
-    /// No children.
+    /// A count of zero.
     pub fn new() -> Self {
         Self(Arc::new(AtomicUsize::new(0)))
     }
 
-    /// One more child.
+    /// Adds a child.
     pub fn add(&self) -> Child {
         // Relaxed: the count orders nothing; a close that races with an open is the application's own race.
         self.0.fetch_add(1, Ordering::Relaxed);
         Child(self.0.clone())
     }
 
-    /// How many there are.
+    /// The number of children.
     pub fn count(&self) -> usize {
-        // Acquire pairs with the Release in `Child::drop`: what the child did is over when it is not counted any more.
+        // Acquire pairs with the Release in `Child::drop`: a child's accesses are over once it is
+        // no longer counted.
         self.0.load(Ordering::Acquire)
     }
 }

@@ -1,39 +1,39 @@
-//! Wakes all who sleep over one descriptor, and costs a load when nobody does.
+//! Wakes all threads that sleep on a descriptor, and costs one load when none does.
 //!
-//! A sleeper arms the bell, then looks at what it waits for, then sleeps on the descriptor; the waker makes its change,
-//! then rings. One of the two sees the other: that is the store-load pattern, so both sides fence, unless the change
-//! and the look are made under one lock. The descriptor stays readable until somebody arms the bell while nobody else
-//! sleeps, so that one ring wakes all.
-//! Watchers sleep on the descriptor without telling when they wake, so that what they are rung for must stay: where there
-//! are any, sleepers have a descriptor apart.
+//! A sleeper arms the doorbell, checks its condition, then sleeps on the descriptor; a waker makes
+//! its change, then rings. One of the two sees the other: that is the store-load pattern, so both
+//! sides fence, unless change and check happen under one lock. The descriptor stays readable until
+//! a sleeper arms the doorbell while no other sleeps, so one ring wakes all.
+//! Watchers (application threads) sleep on the descriptor without reporting when they wake, so it
+//! must stay readable for them: beside watchers, sleepers use a separate descriptor.
 
 use crate::primitive::{AtomicU32, Mutex, Ordering, fence};
 use std::sync::PoisonError;
 
 /// The shared descriptor was written since it was last drained.
 const RUNG: u32 = 1;
-/// The same of the descriptor apart.
+/// The same for the separate descriptor.
 const RUNG_APART: u32 = 2;
-/// Somebody outside may sleep on the shared descriptor at any time.
+/// The application may sleep on the shared descriptor at any time.
 const WATCHED: u32 = 4;
 /// One sleeper on the shared descriptor; 15 bits count them.
 const SLEEPER: u32 = 8;
 const SLEEPERS: u32 = APART - SLEEPER;
-/// One sleeper on the descriptor apart; the bits from here on count them.
+/// One sleeper on the separate descriptor; the bits from here on count them.
 const APART: u32 = 1 << 18;
 const APARTS: u32 = !(APART - 1);
 
-/// Which of two descriptors a sleeper sleeps on.
+/// The descriptor that a sleeper sleeps on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bed {
-    /// The one that watchers sleep on, too.
+    /// The one shared with watchers.
     Shared,
-    /// One beside it, for sleepers where there are watchers: what wakes a sleeper for less than it waits for may be what a
-    /// watcher waits for, so a sleeper must not drain the watchers' descriptor.
+    /// A separate one, for sleepers beside watchers: an event that is too little for a sleeper may
+    /// be what a watcher waits for, so a sleeper must not drain the watchers' descriptor.
     Apart,
 }
 
-/// Which descriptors a waker must write.
+/// The descriptors that a waker must write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Due(u32);
@@ -41,13 +41,13 @@ pub struct Due(u32);
 impl Due {
     const NONE: Self = Self(0);
 
-    /// Whether there is any.
+    /// Whether there is a descriptor to write.
     #[inline(always)]
     pub const fn is_any(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether it is due.
+    /// Whether this descriptor must be written.
     pub const fn has(self, bed: Bed) -> bool {
         let bit = match bed {
             Bed::Shared => RUNG,
@@ -57,11 +57,11 @@ impl Due {
     }
 }
 
-/// The sleepers that can be woken through a descriptor.
+/// Tracks the sleepers and watchers of a wait object's descriptors.
 #[derive(Debug)]
 pub struct Doorbell {
     state: AtomicU32,
-    /// Held while a descriptor is drained: no sleeper begins meanwhile.
+    /// Held while a descriptor is drained, so that no sleeper arms meanwhile.
     gate: Mutex<()>,
 }
 
@@ -72,20 +72,20 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// Nobody sleeps.
+    /// A doorbell without sleepers or watchers.
     pub fn new() -> Self {
         Self { state: AtomicU32::new(0), gate: Mutex::new(()) }
     }
 
-    /// Whether somebody has watched: sleepers sleep apart from then on.
+    /// Whether there has been a watcher: sleepers use the separate descriptor from then on.
     pub fn is_watched(&self) -> bool {
-        // Relaxed: `arm` looks again under the gate.
+        // Relaxed: `arm` checks again under the gate.
         self.state.load(Ordering::Relaxed) & WATCHED != 0
     }
 
-    /// Announces that the caller will look once more and then sleep, until it calls [`Self::disarm`]. `drain` makes the
-    /// descriptor unreadable, written or not. False if it cannot sleep there, because somebody watches the descriptor;
-    /// then nothing has happened.
+    /// Announces that the caller will check once more and then sleep, until it calls
+    /// [`Self::disarm`]. `drain` makes the descriptor unreadable, written or not. False, without
+    /// effect, if the descriptor has a watcher.
     #[must_use]
     pub fn arm(&self, bed: Bed, drain: impl FnOnce()) -> bool {
         match bed {
@@ -94,13 +94,14 @@ impl Doorbell {
         }
     }
 
-    /// Announces that somebody may sleep on the shared descriptor from now on, of whose waking nobody will tell.
+    /// Announces that the application may sleep on the shared descriptor from now on, without
+    /// reporting when it wakes.
     pub fn watch(&self, drain: impl FnOnce()) {
         let announced = self.announce((SLEEPERS, RUNG, 0), drain, |state| state | WATCHED);
         debug_assert!(announced, "nothing keeps one from watching");
     }
 
-    /// `bits`: who else sleeps there, whether it was written, and what forbids it.
+    /// The bits: other sleepers on the descriptor, descriptor written, sleep forbidden.
     fn announce(
         &self,
         (others, rung, forbidden): (u32, u32, u32),
@@ -108,39 +109,42 @@ impl Doorbell {
         change: impl Fn(u32) -> u32,
     ) -> bool {
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: sleepers and watchers come under the gate, and one that goes needs no ring.
+        // Relaxed: sleepers and watchers are added under the gate, and one that leaves needs no
+        // ring.
         let mut state = self.state.load(Ordering::Relaxed);
         if state & forbidden != 0 {
             return false;
         }
-        // Others may have been rung for and not be awake yet: then it is not for this one to drain.
+        // Others may have been rung for but not be awake yet: then this one must not drain.
         let alone = state & others == 0;
         if alone {
-            // Always, for a waker writes only after it has set the bit, and perhaps long after.
+            // Even if the bit is clear: a waker writes after it sets the bit, perhaps long after.
             drain();
         }
         loop {
             let kept = if alone { state & !rung } else { state };
-            // Acquire and Release: whoever rings for this sleeper writes the descriptor after it was drained.
+            // Acquire and Release: a waker that rings for this sleeper writes the descriptor after
+            // the drain.
             match self.state.compare_exchange_weak(state, change(kept), Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
         }
         drop(gate);
-        // Pairs with the fence in `ring`: either the load there sees this, or the look that follows sees the change.
+        // Pairs with the fence in `ring`: either the load there sees this, or the check that
+        // follows sees the change.
         fence(Ordering::SeqCst);
         true
     }
 
-    /// To be called after the change: which descriptors the caller must write now.
+    /// Call after the change: returns the descriptors that the caller must write now.
     pub fn ring(&self) -> Due {
         // Pairs with the fence in `announce`.
         fence(Ordering::SeqCst);
         self.ring_after_lock()
     }
 
-    /// [`Self::ring`] where the change was made under the lock under which sleepers look.
+    /// [`Self::ring`] for a change made under the lock under which sleepers check.
     #[inline]
     pub fn ring_after_lock(&self) -> Due {
         // Relaxed: see `ring`; the lock orders it otherwise.
@@ -154,13 +158,13 @@ impl Doorbell {
             let apart = if state & APARTS != 0 { RUNG_APART } else { 0 };
             (shared | apart) & !state
         }
-        // Acquire pairs with the Release in `announce`. Of several wakers one writes.
+        // Acquire pairs with the Release in `announce`. Only one of several wakers writes.
         let change = |state: u32| (due(state) != 0).then_some(state | due(state));
         let rung = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
         rung.map_or(Due::NONE, |state| Due(due(state)))
     }
 
-    /// The sleeper is awake.
+    /// Removes a sleeper, which is awake.
     pub fn disarm(&self, bed: Bed) {
         let one = match bed {
             Bed::Shared => SLEEPER,
@@ -239,7 +243,7 @@ mod models {
     use super::*;
     use crate::primitive::{Arc, AtomicBool};
 
-    /// A bell over a descriptor, with something to wait for.
+    /// A doorbell with its descriptors, and items to wait for.
     #[derive(Default)]
     struct Place {
         bell: Doorbell,
@@ -263,8 +267,8 @@ mod models {
             }
         }
 
-        /// One reader's visit: true if it sleeps now, false if it took something, or came too late for it and will be
-        /// back.
+        /// One reader's attempt: true if it now sleeps; false if it took an item, or lost it to
+        /// another reader and would retry.
         fn sleeps(&self) -> bool {
             let sleeps = !self.prepare();
             if !sleeps {
@@ -274,7 +278,7 @@ mod models {
             sleeps
         }
 
-        /// Up to the sleep: true if there was something instead.
+        /// The steps before a sleep: true if there was an item instead.
         fn prepare(&self) -> bool {
             assert!(self.bell.arm(Bed::Shared, || self.descriptor.store(false, Ordering::Relaxed)));
             let some = *self.ready.lock().unwrap() > 0;
@@ -325,7 +329,7 @@ mod models {
     #[test]
     fn of_two_sleepers_one_drains_and_none_is_forgotten() {
         let mut model = loom::model::Builder::new();
-        // Without a bound it takes minutes.
+        // Unbounded, the model takes minutes.
         model.preemption_bound = Some(3);
         model.check(|| {
             let place = Arc::new(Place::default());
@@ -343,15 +347,15 @@ mod models {
             let mine = place.sleeps();
             let other = other.join().unwrap();
             waker.join().unwrap();
-            // Whoever sleeps while there is something has a descriptor that wakes it.
+            // A reader that sleeps although there is an item has a readable descriptor.
             if (mine || other) && *place.ready.lock().unwrap() > 0 {
                 assert!(place.descriptor.load(Ordering::Relaxed), "would sleep for ever");
             }
         });
     }
 
-    /// A reader that sleeps until there are two: true if it sleeps now on the descriptor apart, None if it may sleep on
-    /// neither yet.
+    /// A reader that waits for two items: true if it now sleeps on the separate descriptor, false
+    /// if on the shared one, `None` if it could not arm.
     fn sleeps_for_two(place: &Place) -> Option<bool> {
         let bed = if place.bell.is_watched() { Bed::Apart } else { Bed::Shared };
         let descriptor = if bed == Bed::Apart { &place.apart } else { &place.descriptor };
@@ -400,7 +404,7 @@ mod models {
                     break;
                 }
                 if place.apart.load(Ordering::Relaxed) {
-                    // Woken for less than it waits for.
+                    // Woken for fewer items than it waits for.
                     place.bell.disarm(Bed::Apart);
                     continue;
                 }

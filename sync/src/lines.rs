@@ -1,37 +1,39 @@
 //! A ring of 64-byte lines that one process writes and another reads, in memory that both map.
-//! Each line begins with a word that carries the lap in which it was written, stored last: a reader sees a whole line or
-//! none, and stale bytes never look new. The reader tells how far it has come in a word of its own.
-//! Neither side trusts the other: each shared word is read once and checked, and positions are kept privately.
+//! Each line begins with a word that carries its lap number and is stored last: a reader sees a
+//! whole line or none, and stale bytes never look new. The reader publishes its position in a word
+//! of its own.
+//! Neither side trusts the other: each shared word is read once and checked, and positions are kept
+//! privately.
 
 use crate::primitive::{AtomicU64, Ordering, fence};
 
-/// Words of a line.
+/// Words per line.
 pub const WORDS: usize = 8;
-/// Words of a line behind the first.
+/// Words per line after the first.
 pub const BODY: usize = WORDS - 1;
-/// Lines of a ring.
+/// Lines per ring.
 #[cfg(not(loom))]
 pub const LINES: u64 = 128;
-/// Lines of a ring.
+/// Lines per ring.
 #[cfg(loom)]
 pub const LINES: u64 = 4;
-/// So many lines are read before the reader tells of it.
+/// Lines that the reader consumes before it publishes its position.
 const TELL_EVERY: u64 = LINES / 4;
-/// The bits of a line's first word that its writer chooses.
+/// The bits of a line's first word that are free for the writer.
 pub const HEAD: u64 = (1 << 48) - 1;
 
-/// Where a ring is.
+/// The memory of a ring.
 pub trait Memory {
-    /// A line. `index` is less than [`LINES`].
+    /// The line at `index`, which is less than [`LINES`].
     fn line(&self, index: usize) -> &[AtomicU64; WORDS];
-    /// How many lines the reader has read.
+    /// The number of lines read, as the reader publishes it.
     fn consumed(&self) -> &AtomicU64;
-    /// A line will be looked at soon.
+    /// Prefetches a line.
     #[inline(always)]
     fn fetch(&self, _index: usize) {}
 }
 
-/// The other side wrote what no correct program writes.
+/// The other side wrote a value that no correct program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -46,7 +48,7 @@ const fn index(number: u64) -> usize {
     (number % LINES) as usize
 }
 
-/// The words behind the first of a line that is being written.
+/// Fills in the words after the first of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotWriter<'a>(&'a [AtomicU64; BODY]);
 
@@ -54,30 +56,30 @@ impl SlotWriter<'_> {
     /// Sets a word.
     ///
     /// # Panics
-    /// If there is no such word.
+    /// If `at` is not less than [`BODY`].
     #[inline(always)]
     pub fn set(self, at: usize, value: u64) {
         self.0[at].store(value, Ordering::Relaxed);
     }
 }
 
-/// The side that writes.
+/// The writing side of a ring.
 #[derive(Debug)]
 pub struct Writer<M> {
     memory: M,
     /// Lines written.
     next: u64,
-    /// Lines read, as far as is known.
+    /// Lines known to have been read.
     consumed: u64,
 }
 
 impl<M: Memory> Writer<M> {
-    /// The writer of a ring of zeros.
+    /// The writer of a zeroed ring.
     pub const fn new(memory: M) -> Self {
         Self { memory, next: 0, consumed: 0 }
     }
 
-    /// Whether `lines` more can be written now.
+    /// Whether there is room for `lines` more lines.
     #[inline(always)]
     pub fn has_room(&mut self, lines: u64) -> Result<bool, Damaged> {
         if LINES - (self.next - self.consumed) >= lines {
@@ -91,9 +93,10 @@ impl<M: Memory> Writer<M> {
         Ok(LINES - (self.next - self.consumed) >= lines)
     }
 
-    /// Learns how far the reader has come.
+    /// Loads and checks the reader's position.
     pub fn look(&mut self) -> Result<u64, Damaged> {
-        // Acquire pairs with the Release in `Reader::tell`: what the reader looked at before may be written over.
+        // Acquire pairs with the Release in `Reader::tell`: lines that it has read may be
+        // overwritten.
         let consumed = self.memory.consumed().load(Ordering::Acquire);
         if consumed < self.consumed || consumed > self.next {
             return Err(Damaged);
@@ -102,17 +105,17 @@ impl<M: Memory> Writer<M> {
         Ok(consumed)
     }
 
-    /// How many lines have been written.
+    /// The number of lines written.
     pub const fn written(&self) -> u64 {
         self.next
     }
 
-    /// How many of them are known to have been read.
+    /// The number of lines known to have been read.
     pub const fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Writes a line. There is room for it ([`Self::has_room`]).
+    /// Writes a line. The caller has checked for room ([`Self::has_room`]).
     #[inline]
     pub fn write(&mut self, head: u64, body: &[u64; BODY]) {
         let line = self.slot();
@@ -122,8 +125,8 @@ impl<M: Memory> Writer<M> {
         self.publish(head);
     }
 
-    /// The next line, to be filled in word by word as far as it matters; what is not set is from an earlier lap. There is
-    /// room for it ([`Self::has_room`]).
+    /// The next line, to fill in word by word; words that are not set keep an earlier lap's values.
+    /// The caller has checked for room ([`Self::has_room`]).
     #[inline(always)]
     pub fn slot(&self) -> SlotWriter<'_> {
         debug_assert!(self.next - self.consumed < LINES, "room was asked for");
@@ -131,7 +134,7 @@ impl<M: Memory> Writer<M> {
         SlotWriter(body)
     }
 
-    /// Shows the line that was filled in to the reader.
+    /// Publishes the filled line to the reader.
     #[inline(always)]
     pub fn publish(&mut self, head: u64) {
         let [first, ..] = self.memory.line(index(self.next));
@@ -140,7 +143,7 @@ impl<M: Memory> Writer<M> {
         self.next += 1;
     }
 
-    /// The line behind that one. There is room for it, too.
+    /// The line after [`Self::slot`]. The caller has checked for room for both.
     #[inline(always)]
     pub fn second_blank(&self) -> SlotWriter<'_> {
         debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
@@ -148,17 +151,17 @@ impl<M: Memory> Writer<M> {
         SlotWriter(body)
     }
 
-    /// Shows two lines that were filled in and are read as one.
+    /// Publishes two filled lines that are read as one.
     #[inline(always)]
     pub fn publish_two(&mut self, head: u64) {
         let [second, ..] = self.memory.line(index(self.next + 1));
-        // Relaxed: whoever sees the first sees both.
+        // Relaxed: a reader that sees the first line sees both.
         second.store(stamp(self.next + 1), Ordering::Relaxed);
         self.publish(head);
         self.next += 1;
     }
 
-    /// Writes two lines that are read as one. There is room for both.
+    /// Writes two lines that are read as one. The caller has checked for room for both.
     #[inline]
     pub fn write_two(&mut self, head: u64, body: &[u64; BODY], more: &[u64; BODY]) {
         let (first, second) = (self.slot(), self.second_blank());
@@ -170,23 +173,23 @@ impl<M: Memory> Writer<M> {
     }
 }
 
-/// The side that reads.
+/// The reading side of a ring.
 #[derive(Debug)]
 pub struct Reader<M> {
     memory: M,
     /// Lines read.
     next: u64,
-    /// Lines read, as the writer has been told.
+    /// Lines read, as last published to the writer.
     told: u64,
 }
 
 impl<M: Memory> Reader<M> {
-    /// The reader of a ring of zeros.
+    /// The reader of a zeroed ring.
     pub const fn new(memory: M) -> Self {
         Self { memory, next: 0, told: 0 }
     }
 
-    /// Whether there is a line.
+    /// Whether there is a line to read.
     #[inline(always)]
     pub fn is_ready(&self) -> bool {
         let word = self.memory.line(index(self.next))[0].load(Ordering::Relaxed);
@@ -200,13 +203,14 @@ impl<M: Memory> Reader<M> {
         core::array::from_fn(|at| line[at + 1].load(Ordering::Relaxed))
     }
 
-    /// The line so many behind the next will be looked at soon.
+    /// Prefetches the line `ahead` lines after the next.
     #[inline(always)]
     pub fn fetch(&self, ahead: u64) {
         self.memory.fetch(index(self.next + ahead));
     }
 
-    /// What the writer put into the first word of the next line, if it is there. It stays until [`Self::advance`].
+    /// The head (the writer's bits of the first word) of the next line, if the line is there. It
+    /// stays until [`Self::advance`].
     #[inline(always)]
     pub fn head(&self) -> Option<u64> {
         // Acquire pairs with the Release in `Writer::publish`.
@@ -214,19 +218,19 @@ impl<M: Memory> Reader<M> {
         (word & !HEAD == stamp(self.next)).then_some(word & HEAD)
     }
 
-    /// The first words behind the head of the next line, which was seen.
+    /// The first words after the head of the next line, whose head the caller has seen.
     #[inline(always)]
     pub fn front<const N: usize>(&self) -> [u64; N] {
         self.words_of(self.next)
     }
 
-    /// The next line: what its writer put into its first word, and the rest.
+    /// The next line: its head and its body.
     #[inline]
     pub fn read(&self) -> Option<(u64, [u64; BODY])> {
         self.head().map(|head| (head, self.front()))
     }
 
-    /// The line behind that, of two that are read as one.
+    /// The second of two lines that are read as one.
     #[inline]
     pub fn read_second(&self) -> Result<[u64; BODY], Damaged> {
         let number = self.next + 1;
@@ -234,7 +238,7 @@ impl<M: Memory> Reader<M> {
         if word & !HEAD == stamp(number) { Ok(self.words_of(number)) } else { Err(Damaged) }
     }
 
-    /// So many lines are done with. The writer hears of it every so often.
+    /// Consumes `lines` lines. Publishes the position only every quarter of the ring.
     #[inline(always)]
     pub fn advance(&mut self, lines: u64) {
         self.next += lines;
@@ -243,7 +247,7 @@ impl<M: Memory> Reader<M> {
         }
     }
 
-    /// The writer hears of it now.
+    /// Publishes the position to the writer.
     #[inline]
     pub fn tell(&mut self) {
         self.told = self.next;
@@ -252,30 +256,30 @@ impl<M: Memory> Reader<M> {
     }
 }
 
-/// That side sleeps and wants to be woken by lines.
+/// This side sleeps and must be woken for lines.
 const ASLEEP: u64 = 1;
-/// It also waits for room in the ring that it writes.
+/// This side also waits for room in the ring that it writes.
 const FOR_ROOM: u64 = 2;
-/// It does not look at this link in each poll: lines are to be noted on its board.
+/// The link is idle for this side: lines must be set in its ready bitmap.
 const COLD: u64 = 4;
 
-/// What a side says about itself in its word.
+/// The sleep state that a side publishes in its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepState(u64);
 
 impl SleepState {
-    /// It polls. `cold`: this link only when its board says so.
+    /// The side polls. `cold`: this link is idle, polled when its ready bit is set.
     pub const fn awake(cold: bool) -> Self {
         Self(if cold { COLD } else { 0 })
     }
 
-    /// It sleeps, and waits for room as well, or not.
+    /// The side sleeps. `for_room`: it also waits for room.
     pub const fn asleep(cold: bool, for_room: bool) -> Self {
         Self(Self::awake(cold).0 | ASLEEP | if for_room { FOR_ROOM } else { 0 })
     }
 
-    /// Says so. Before it sleeps it looks for the last time, and orders its accesses before that: with the system's help, or
-    /// by [`order_own`].
+    /// Publishes the state. Before it sleeps, the side checks for the last time, and before that
+    /// orders its accesses, by membarrier(2) or by [`order_own`].
     pub fn announce(self, word: &AtomicU64) {
         if word.load(Ordering::Relaxed) != self.0 {
             word.store(self.0, Ordering::Relaxed);
@@ -283,55 +287,57 @@ impl SleepState {
     }
 }
 
-/// Whether a sleep that was announced has been ended by the other side.
+/// Whether the other side has ended an announced sleep.
 pub fn was_rung(word: &AtomicU64) -> bool {
-    // Relaxed: what it leads to looks at everything.
+    // Relaxed: the caller then checks everything.
     word.load(Ordering::Relaxed) & ASLEEP == 0
 }
 
-/// What one side has done for the other.
+/// A change that the other side may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Written a line.
+    /// A line was written.
     Line,
-    /// Read some, and told so.
+    /// Lines were read, and the position published.
     Room,
 }
 
-/// What it owes the other side after that.
+/// The action that a change requires for the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeAction {
-    /// The other side looks.
+    /// None: the other side polls.
     Nothing,
-    /// A note on its board.
+    /// Set the link in its ready bitmap.
     Note,
-    /// A wakeup. Once a sleep.
+    /// Wake it; once per sleep.
     Wake,
 }
 
-/// How the two sides' memory accesses are kept in order where a reader falls asleep: the writer's line before its look at
-/// the sleeper's word, the sleeper's word before its last look at the line.
+/// How the two sides' memory accesses are ordered when a reader falls asleep: the writer's store of
+/// a line before its load of the sleeper's word, the sleeper's store of its word before its last
+/// check for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The reader makes the system order both sides' accesses (membarrier(2)); the writer does nothing.
+    /// The reader orders both sides' accesses by membarrier(2); the writer does nothing.
     ByReader,
     /// Each side orders its own.
     ByBoth,
 }
 
-/// Orders a thread's own accesses.
+/// Orders the calling thread's own accesses.
 pub fn order_own() {
-    // SeqCst on both sides: one of the two sees what the other stored.
+    // SeqCst on both sides: one of the two sees the other's store.
     fence(Ordering::SeqCst);
 }
 
-/// What is owed the other side, by its word, for what was just done.
+/// The action that `news` requires, by the other side's word.
 #[inline(always)]
 pub fn wake_action(word: &AtomicU64, news: News, order: Order) -> WakeAction {
     if order == Order::ByBoth {
         order_own();
     } else {
-        // The processor may still reorder, which the reader's system call undoes; the compiler may not.
+        // The processor may still reorder, which the reader's membarrier undoes; the compiler may
+        // not.
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
     match word.load(Ordering::Relaxed) {
@@ -340,7 +346,7 @@ pub fn wake_action(word: &AtomicU64, news: News, order: Order) -> WakeAction {
     }
 }
 
-/// How often a word that changes is looked at.
+/// Attempts to update a word that keeps changing.
 const ATTEMPTS: u32 = 4;
 
 #[inline(never)]
@@ -355,28 +361,29 @@ fn wake_action_slow(word: &AtomicU64, mut state: u64, news: News) -> WakeAction 
         }
         match word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return WakeAction::Wake,
-            // It may have been said anew, for another reason.
+            // The sleeper may have announced itself again, for another reason.
             Err(now) => state = now,
         }
     }
     if state & wanted != 0 {
-        // One that goes on changing its word is woken once too often.
+        // A side that keeps changing its word gets a needless wakeup.
         return WakeAction::Wake;
     }
     if news == News::Line && state & COLD != 0 { WakeAction::Note } else { WakeAction::Nothing }
 }
 
-/// Notes a link on a board, in its word of it. A note that comes too early or too late, because its writer read an old
-/// [`SleepState`], costs time only: whoever keeps a board looks at what is not on it, too, one link after the other.
+/// Sets a link's bit in a word of a ready bitmap. A bit that is set too early or too late, because
+/// the writer read an old [`SleepState`], costs only time: the bitmap's owner also polls unset
+/// links, in turn.
 pub fn set_ready(word: &AtomicU64, bit: u64) {
-    // Release pairs with the Acquire in `take_notes`: whoever sees the note sees the line.
+    // Release pairs with the Acquire in `take_ready`: a reader that sees the bit sees the line.
     word.fetch_or(bit, Ordering::Release);
 }
 
-/// Takes the notes of one word off a board.
+/// Takes and clears the bits of one word of a ready bitmap.
 #[inline]
 pub fn take_ready(word: &AtomicU64) -> u64 {
-    // Acquire pairs with the Release in `note`. Mostly there is none, which a load finds out.
+    // Acquire pairs with the Release in `set_ready`. Mostly no bit is set, which a load finds out.
     if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Acquire) }
 }
 
@@ -474,7 +481,7 @@ mod tests {
                 posture.announce(&word);
                 assert_eq!(wake_action(&word, news, Order::ByBoth), expected, "{posture:?} {news:?}");
                 if expected == WakeAction::Wake {
-                    // Once; a side that is cold stays so.
+                    // Once; an idle link stays idle.
                     assert!(was_rung(&word));
                     assert_ne!(wake_action(&word, news, Order::ByBoth), WakeAction::Wake);
                 }
@@ -601,7 +608,7 @@ mod models {
         });
     }
 
-    /// Another thread writes a line, and notes whether it must wake the reader.
+    /// Another thread writes a line, and records whether it must wake the reader.
     fn write_and_wake(
         mut writer: Writer<Plain>,
         word: &Arc<AtomicU64>,
@@ -639,7 +646,8 @@ mod models {
         no_line_is_slept_through_by(true);
     }
 
-    /// A sleeper that goes to wait for room as well, and does not look for lines again, is woken by a line all the same.
+    /// A line wakes a sleeper that meanwhile announces that it also waits for room, and does not
+    /// check for lines again.
     #[test]
     fn no_line_is_slept_through_by_whoever_says_so_anew() {
         loom::model(|| {
@@ -669,14 +677,14 @@ mod models {
                 let board = board.clone();
                 loom::thread::spawn(move || {
                     writer.write(1, &[0; BODY]);
-                    assert_eq!(owed(&word, News::Line, Order::ByReader), Owed::Note);
+                    assert_eq!(wake_action(&word, News::Line, Order::ByReader), WakeAction::Note);
                     set_ready(&board, 2);
                 })
             };
             let early = take_ready(&board);
             assert!(early == 0 || reader.is_ready());
             other.join().unwrap();
-            assert_eq!(early | take_notes(&board), 2, "the note is lost");
+            assert_eq!(early | take_ready(&board), 2, "the note is lost");
             assert!(reader.is_ready());
         });
     }

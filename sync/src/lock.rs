@@ -1,5 +1,6 @@
-//! Two kinds of locking behind one trait, so that an endpoint is compiled once for each and pays for no other.
-//! [`Park`]: a real lock. [`Unlocked`]: none, for FI_THREAD_DOMAIN with manual progress, made only from a promise.
+//! Two kinds of locking behind one trait: an endpoint is compiled for each and pays only for its
+//! own. [`Park`]: a real lock. [`Unlocked`]: none, for FI_THREAD_DOMAIN with manual progress, made
+//! only from the caller's promise.
 #![allow(unsafe_code)]
 
 use core::cell::Cell;
@@ -22,7 +23,7 @@ pub trait LockKind: Copy + Send + Sync + 'static {
     fn lock<T: Send>(cell: &Self::Cell<T>) -> Self::Guard<'_, T>;
 }
 
-/// A lock that parks: any call from any thread.
+/// A lock that parks: any thread may make any call.
 #[derive(Clone, Copy, Debug)]
 pub struct Park;
 
@@ -36,7 +37,7 @@ impl LockKind for Park {
 
     #[inline]
     fn lock<T: Send>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
-        // A panic under the lock aborts release builds; in tests the data is still worth looking at.
+        // A panic under the lock aborts release builds; in tests the data is still useful.
         cell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -46,11 +47,11 @@ impl LockKind for Park {
 pub struct Unlocked(());
 
 impl Unlocked {
-    /// The right to do without locks.
+    /// The right to use no locks.
     ///
     /// # Safety
-    /// Whoever makes objects with it must see to it that no two threads are inside calls on objects of one domain
-    /// at the same time (FI_THREAD_DOMAIN, fi_domain(3)).
+    /// The caller must ensure that, for objects made with it, no two threads are inside calls on
+    /// objects of one domain at the same time (FI_THREAD_DOMAIN, fi_domain(3)).
     pub const unsafe fn promised() -> Self {
         Self(())
     }

@@ -1,4 +1,4 @@
-//! The building blocks, from the standard library or from loom when models are checked (`--cfg loom`).
+//! Atomics and locks, from the standard library or, for model checking (`--cfg loom`), from loom.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

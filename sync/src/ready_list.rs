@@ -1,26 +1,27 @@
-//! How whoever has something to do gets onto a list of those to be visited, once, for the price of a load if it is there
-//! already.
+//! Ready list: an endpoint with pending work queues itself for progress; queuing it again costs one
+//! relaxed load.
 //!
-//! Whoever has work makes it under a lock, releases the lock, then announces. The visitor that finds no work forgets the
-//! announcement and then looks once more under that lock: work that was made before the look is found by it, work that
-//! is made after it sees the announcement forgotten and announces anew.
+//! A producer creates work under a lock, releases the lock, then calls [`ReadyFlag::mark_ready`]. A
+//! consumer that finds no work calls [`ReadyFlag::clear`], then checks once more under that lock:
+//! the check finds work created before it; the producer of later work sees the flag cleared and
+//! marks it again.
 
 use crate::primitive::{Arc, AtomicBool, AtomicU32, Mutex, Ordering};
 use core::fmt;
 
-/// A member's temperature, and the lists that want to know when it rises.
+/// A pollable's ready flag, and the ready lists that it queues on.
 #[derive(Debug, Default)]
 pub struct ReadyFlag {
     ready: AtomicBool,
-    /// Visitors who sleep, or may at any time.
+    /// Consumers that sleep, or may at any time.
     sleepers: AtomicU32,
     lists: Mutex<Vec<(Arc<ReadyList>, usize)>>,
 }
 
-/// Wakes whoever looks at a list.
+/// Wakes the consumers of a ready list.
 pub type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// Members that became hot since the list was last looked at.
+/// Pollables that became ready since the list was last taken.
 #[derive(Default)]
 pub struct ReadyList {
     full: AtomicBool,
@@ -35,7 +36,7 @@ impl fmt::Debug for ReadyList {
     }
 }
 
-/// A lock whose holder cannot have left the value half made: a poisoned one is as good.
+/// Ignores poisoning: no holder can leave these values inconsistent.
 macro_rules! locked {
     ($mutex:expr) => {
         $mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -43,20 +44,22 @@ macro_rules! locked {
 }
 
 impl ReadyFlag {
-    /// Announcements go to that list too, under that key.
+    /// Also queues on that list, under that key.
     pub fn attach(&self, list: &Arc<ReadyList>, key: usize) {
         locked!(self.lists).push((list.clone(), key));
     }
 
-    /// That list is told nothing any more.
+    /// No longer queues on that list.
     pub fn detach(&self, list: &Arc<ReadyList>) {
         locked!(self.lists).retain(|(other, _)| !Arc::ptr_eq(other, list));
     }
 
-    /// There is something to do: to be called after the lock under which it was made has been released.
+    /// Queues this pollable for progress. Call after releasing the lock under which the work was
+    /// created.
     #[inline]
     pub fn mark_ready(&self) {
-        // Relaxed: the lock of the work orders this load after the visitor's `clear`, if its last look missed the work.
+        // Relaxed: the work's lock orders this load after the consumer's `clear`, if its last check
+        // missed the work.
         if !self.ready.load(Ordering::Relaxed) {
             self.mark_ready_now();
         }
@@ -67,7 +70,7 @@ impl ReadyFlag {
         self.ready.store(true, Ordering::Relaxed);
         for (list, key) in locked!(self.lists).iter() {
             let mut keys = locked!(list.keys);
-            // A list that nobody looks at does not grow.
+            // A list that is never taken must not grow.
             if !keys.contains(key) {
                 keys.push(*key);
             }
@@ -80,32 +83,33 @@ impl ReadyFlag {
         }
     }
 
-    /// One more visitor sleeps, or may at any time.
+    /// Adds a consumer that sleeps, or may at any time.
     pub fn add_sleeper(&self) {
-        // Relaxed: the visitor then takes the lock of the list and that of the work, and whoever has work looks after both.
+        // Relaxed: the consumer then takes the list's lock and the work's lock, and a producer
+        // checks after both.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One visitor less sleeps.
+    /// Removes a sleeping consumer.
     pub fn remove_sleeper(&self) {
-        // Relaxed: whoever still sees it wakes somebody in vain.
+        // Relaxed: a producer that still sees it only wakes a consumer in vain.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True if a visitor sleeps, or may at any time: to be asked after [`Self::mark_ready`].
+    /// True if a consumer sleeps, or may at any time. Check after [`Self::mark_ready`].
     #[inline]
     pub fn is_slept_on(&self) -> bool {
         // Relaxed: see `add_sleeper`.
         self.sleepers.load(Ordering::Relaxed) > 0
     }
 
-    /// How many visitors sleep, or may at any time.
+    /// The number of consumers that sleep, or may at any time.
     pub fn sleepers(&self) -> u32 {
         // Relaxed: see `add_sleeper`.
         self.sleepers.load(Ordering::Relaxed)
     }
 
-    /// Wakes visitors that sleep: something is due earlier than they know.
+    /// Wakes sleeping consumers: a deadline moved earlier.
     #[cold]
     pub fn wake(&self) {
         for (list, _) in locked!(self.lists).iter() {
@@ -115,32 +119,33 @@ impl ReadyFlag {
         }
     }
 
-    /// The next announcement is to be heard again: to be called before the last look for work.
+    /// Lets the next [`Self::mark_ready`] queue again. Call before the last check for work.
     pub fn clear(&self) {
-        // Relaxed: the lock under which the caller then looks orders it.
+        // Relaxed: ordered by the lock under which the caller then checks.
         self.ready.store(false, Ordering::Relaxed);
     }
 }
 
 impl ReadyList {
-    /// A list whose reader sleeps: `waker` is called after each announcement.
+    /// A list whose consumer sleeps: `waker` is called each time a pollable is queued.
     pub fn with_waker(waker: Waker) -> Self {
         Self { waker: Some(waker), ..Self::default() }
     }
 
-    /// A list whose reader may sleep: `ring` is called by [`ReadyFlag::wake`].
+    /// A list whose consumer may sleep: [`ReadyFlag::wake`] calls `ring`.
     pub fn with_bell(ring: Waker) -> Self {
         Self { ring: Some(ring), ..Self::default() }
     }
 
-    /// Whether members became hot.
+    /// Whether pollables became ready.
     #[inline(always)]
     pub fn has_news(&self) -> bool {
-        // Relaxed: who acts on it takes them, which is ordered.
+        // Relaxed: the caller then calls `take`, which orders.
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Gives the keys of members that became hot to `take`. Costs a load if there are none.
+    /// Calls `take` with the key of each pollable that became ready. Costs one load if there are
+    /// none.
     #[inline]
     pub fn take(&self, take: impl FnMut(usize)) {
         // Acquire pairs with the Release in `ReadyFlag::mark_ready_now`.
@@ -152,7 +157,7 @@ impl ReadyList {
     #[cold]
     fn take_now(&self, take: impl FnMut(usize)) {
         let mut keys = locked!(self.keys);
-        // Under the lock: an announcement that comes later sets it again.
+        // Under the lock: a later `mark_ready` sets it again.
         self.full.store(false, Ordering::Relaxed);
         keys.drain(..).for_each(take);
     }
@@ -164,21 +169,21 @@ mod tests {
 
     #[test]
     fn an_announcement_is_heard_once() {
-        let (heat, list) = (ReadyFlag::default(), Arc::new(ReadyList::default()));
-        heat.attach(&list, 7);
-        heat.mark_ready();
-        heat.mark_ready();
+        let (flag, list) = (ReadyFlag::default(), Arc::new(ReadyList::default()));
+        flag.attach(&list, 7);
+        flag.mark_ready();
+        flag.mark_ready();
         let mut heard = Vec::new();
         list.take(|key| heard.push(key));
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7]);
-        heat.clear();
-        heat.mark_ready();
+        flag.clear();
+        flag.mark_ready();
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7, 7]);
-        heat.clear();
-        heat.detach(&list);
-        heat.mark_ready();
+        flag.clear();
+        flag.detach(&list);
+        flag.mark_ready();
         list.take(|key| heard.push(key));
         assert_eq!(heard, [7, 7]);
     }
@@ -188,24 +193,24 @@ mod tests {
 mod models {
     use super::*;
 
-    /// Work is found by the last look or announced after it.
+    /// The last check finds the work, or the producer queues it afterwards.
     #[test]
     fn no_work_is_overlooked() {
         loom::model(|| {
-            let heat = Arc::new(ReadyFlag::default());
+            let flag = Arc::new(ReadyFlag::default());
             let list = Arc::new(ReadyList::default());
             let work = Arc::new(Mutex::new(false));
-            heat.attach(&list, 7);
-            heat.announce();
+            flag.attach(&list, 7);
+            flag.mark_ready();
             list.take(|_| ());
             let worker = {
-                let (heat, work) = (heat.clone(), work.clone());
+                let (flag, work) = (flag.clone(), work.clone());
                 loom::thread::spawn(move || {
                     *work.lock().unwrap() = true;
-                    heat.announce();
+                    flag.mark_ready();
                 })
             };
-            heat.forget();
+            flag.clear();
             let found = *work.lock().unwrap();
             worker.join().unwrap();
             let mut announced = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A small MPI program that checks what it receives: every pair of ranks, sizes from nothing to a megabyte, probes,
- * wildcards, and the collectives that most programs live on. Ends with 0 only if every byte was right. */
+/* A small MPI program that verifies received data: every pair of ranks, sizes from 0 to 1 MiB,
+ * probes, wildcards, and common collectives. Exits with 0 only if every byte is right. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

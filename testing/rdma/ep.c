@@ -1,6 +1,7 @@
 /*
- * Takes lists of rdma_getaddrinfo to the connection manager of librdmacm: a server listens on what RAI_PASSIVE gave, a client
- * connects to what a call without it gave, and a message crosses. The library whose rdma_getaddrinfo is meant is preloaded.
+ * Passes results of rdma_getaddrinfo to librdmacm's connection manager: a server listens on a
+ * result with RAI_PASSIVE, a client connects to one without it, and they exchange a message. The
+ * library whose rdma_getaddrinfo is under test is preloaded.
  * usage: ep LIBRARY NODE RC|UD
  */
 #define _GNU_SOURCE
@@ -18,7 +19,7 @@
 
 #define PORT "7471"
 #define SECONDS 60
-/* Ahead of every datagram that is received. */
+/* Size of the global routing header in front of every received datagram. */
 #define GRH 40
 #define LENGTH 512
 
@@ -65,7 +66,7 @@ static struct rdma_cm_id *endpoint(const char *node, int type, int flags)
 	return id;
 }
 
-/* The message lies behind the room for a header, with both kinds of queue pair. */
+/* Writes the test message. */
 static void fill(char *message)
 {
 	for (int i = 0; i < LENGTH; i++)

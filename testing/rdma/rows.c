@@ -1,5 +1,6 @@
 /*
- * Asks a library 99 questions and prints a line for each: its name, the question, the answer, with tabs between.
+ * Makes 99 calls to a library's rdma_getaddrinfo and prints a tab-separated line for each: name,
+ * arguments, result.
  * usage: rows LIBRARY
  */
 #define _GNU_SOURCE

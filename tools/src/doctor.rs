@@ -4,7 +4,7 @@ use ofi::Error;
 use ofi::doctor::{Finding, Grade, examine};
 use serde::Serialize;
 
-/// How to print it.
+/// Output options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Prints JSON
@@ -29,7 +29,7 @@ const fn word(grade: Grade) -> &'static str {
     }
 }
 
-/// Prints what was found; false if there is a problem.
+/// Prints the findings; false if there is a problem.
 ///
 /// # Errors
 /// Only if the result cannot be written as JSON.

@@ -1,4 +1,4 @@
-//! `fi_info`: the options and the layout of the tool that everybody knows, with reasons and JSON.
+//! `fi_info`: the options and the layout of libfabric's tool, plus refusal reasons and JSON.
 
 use clap::Parser;
 use ofi::{
@@ -8,7 +8,7 @@ use ofi::{
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// Lists the ways to communicate that the fabric library finds on this machine.
+/// Lists the fabric interfaces that the library finds on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "fi_info", disable_version_flag = true)]
 pub struct Options {
@@ -24,10 +24,10 @@ pub struct Options {
     /// One or more capabilities: FI_MSG|FI_TAGGED…
     #[arg(short, long, value_name = "CAP1|CAP2")]
     caps: Option<String>,
-    /// One or more modes that you can honour (default: all)
+    /// One or more modes that the application supports (default: all)
     #[arg(short, long, value_name = "MOD1|MOD2")]
     mode: Option<String>,
-    /// One kind of endpoint: FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM
+    /// One endpoint type: FI_EP_MSG, FI_EP_RDM, FI_EP_DGRAM
     #[arg(short = 't', long, value_name = "EPTYPE")]
     ep_type: Option<String>,
     /// Only this domain
@@ -42,22 +42,22 @@ pub struct Options {
     /// Only this provider
     #[arg(short, long, value_name = "PROV")]
     provider: Option<String>,
-    /// Prints the environment variables that change something
+    /// Prints the environment variables that configure the library
     #[arg(short, long)]
     env: bool,
-    /// Prints those environment variables whose name contains this
+    /// Prints the environment variables whose name or description contains this
     #[arg(short, long, value_name = "SUBSTR")]
     getenv: Option<String>,
-    /// Prints only what contains this, whole
+    /// Prints only the entries that contain this, in full
     #[arg(short, long, value_name = "SUBSTR")]
     info: Option<String>,
     /// Lists the providers
     #[arg(short, long)]
     list: bool,
-    /// Prints all of each answer
+    /// Prints every field of each entry
     #[arg(short, long)]
     verbose: bool,
-    /// Prints why providers do not match, for each that does not
+    /// Prints for each provider that does not match why it does not
     #[arg(long)]
     explain: bool,
     /// Prints JSON
@@ -68,7 +68,7 @@ pub struct Options {
     version: bool,
 }
 
-/// The number with which the tool ends if an option cannot be read.
+/// The exit code if an option cannot be parsed (EINVAL).
 const BAD_OPTION: u8 = 22;
 
 fn flags<T>(text: Option<&str>, what: &str, find: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
@@ -80,7 +80,7 @@ fn flags<T>(text: Option<&str>, what: &str, find: impl Fn(&str) -> Option<T>) ->
 }
 
 impl Options {
-    /// What to look for. Modes are permissions: all are given unless some are named.
+    /// The query. Modes are permissions: it grants all of them unless the user names some.
     fn query(&self) -> Result<Query, String> {
         let caps = flags(self.caps.as_deref(), "capability", Caps::named)?;
         let modes = flags(self.mode.as_deref(), "mode", Mode::named)?;
@@ -201,7 +201,7 @@ fn reasons(refusals: &Refusals) -> Vec<Value> {
     refusals.0.iter().map(value).collect()
 }
 
-/// The tool: ends with 0 if something was found, with the error number if not.
+/// Runs the tool: exits with 0 if it finds an entry, with the error number if not.
 pub fn main() -> ExitCode {
     let options = Options::parse();
     if options.version {

@@ -1,11 +1,12 @@
-//! The tools as a library: what each one is told is a type from which its options, its help and its manual page are made.
+//! The tools as a library. Each tool's options are a type that generates its parser, its help and
+//! its manual page.
 #![forbid(unsafe_code)]
 
-/// Prints a text. Whoever reads it may have seen enough.
+/// Prints text; a closed pipe is no error.
 macro_rules! text {
     ($($part:tt)*) => { $crate::put(&format!($($part)*)) };
 }
-/// Prints a line.
+/// Prints a line; a closed pipe is no error.
 macro_rules! line {
     () => { $crate::put("\n") };
     ($($part:tt)*) => { $crate::put(&(format!($($part)*) + "\n")) };
@@ -24,7 +25,7 @@ use clap::{Parser, Subcommand};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Finds out what the fabric library offers on this machine, and whether it works.
+/// Tests and diagnoses the fabric library on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "ofi", version, propagate_version = true)]
 pub struct Ofi {
@@ -34,20 +35,21 @@ pub struct Ofi {
 
 #[derive(Debug, Subcommand)]
 enum OfiCommand {
-    /// Runs a ping-pong between two processes over every provider and kind of endpoint, and prints a table
+    /// Runs a ping-pong between two processes over every provider and endpoint type, and prints a
+    /// table
     Selftest(selftest::Options),
-    /// Looks for what keeps the library from working well on this machine, and says what to do about it
+    /// Reports settings of this machine that impair the library, and suggests fixes
     Doctor(doctor::Options),
-    /// The other process of a selftest
+    /// The echoing process of a selftest
     #[command(hide = true)]
     Echo(pair::EchoOptions),
 }
 
 impl Ofi {
-    /// Does what was asked; false if something is not as it should be.
+    /// Runs the subcommand; false if it finds a problem.
     ///
     /// # Errors
-    /// Why it could not be done.
+    /// The reason why the subcommand cannot run.
     pub fn run(&self) -> Result<bool, ofi::Error> {
         match &self.command {
             OfiCommand::Selftest(options) => selftest::run(options),
@@ -57,7 +59,7 @@ impl Ofi {
     }
 }
 
-/// Every tool's definition, for manual pages.
+/// The command definitions of all tools, for manual pages.
 pub fn commands() -> Vec<clap::Command> {
     use clap::CommandFactory;
     vec![
@@ -69,7 +71,7 @@ pub fn commands() -> Vec<clap::Command> {
     ]
 }
 
-/// The end of a tool: 0 if all is well, 1 if not, with the reason on standard error.
+/// The exit code of a tool: 0 on success, else 1. Prints an error to standard error.
 pub fn end(tool: &str, result: Result<bool, impl std::fmt::Display>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -81,7 +83,7 @@ pub fn end(tool: &str, result: Result<bool, impl std::fmt::Display>) -> ExitCode
     }
 }
 
-/// Writes to standard output. A reader that went away has seen enough; what else goes wrong is said.
+/// Writes to standard output. Ignores a closed pipe and reports other errors.
 fn put(text: &str) {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -90,7 +92,7 @@ fn put(text: &str) {
     }
 }
 
-/// JSON for whoever asked for it.
+/// Formats a value as JSON.
 fn json(value: &impl serde::Serialize) -> Result<String, ofi::Error> {
     serde_json::to_string_pretty(value).map_err(|error| ofi::Error::new(ofi::Errno::EOTHER, error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! Two processes that exchange messages: the one that measures, and the one that echoes.
+//! Two processes that exchange messages: one measures, the other echoes.
 
 use ofi::Addr;
 use ofi::{
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// How long either side waits for the other before it gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Messages that are under way at once while bandwidth is measured.
+/// Messages in flight while bandwidth is measured.
 const WINDOW: usize = 32;
 
-/// What the echoing process is told.
+/// The options of the echoing process.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EchoOptions {
     /// The provider's full name
@@ -27,7 +27,7 @@ pub(crate) struct EchoOptions {
     plan: String,
 }
 
-/// What is exchanged with messages of one size.
+/// A step of the plan: the exchange of messages of one size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) size: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Step {
     pub(crate) stream: usize,
 }
 
-/// A plan as an argument.
+/// Formats a plan as an argument.
 pub(crate) fn plan_text(plan: &[Step]) -> String {
     plan.iter().map(|step| format!("{}:{}:{}", step.size, step.trips, step.stream)).collect::<Vec<_>>().join(",")
 }
@@ -56,7 +56,7 @@ pub(crate) struct Measured {
     /// Half round trips, microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// Megabytes a second, where a stream was sent.
+    /// Megabytes per second, if a stream was sent.
     pub(crate) bandwidth: Option<f64>,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Side {
     spare: Vec<Vec<u8>>,
     /// Messages are tagged.
     tagged: bool,
-    /// Every byte that arrives is looked at.
+    /// Every received byte is verified.
     checked: bool,
 }
 
-/// What messages are made of: byte `at` of the message with this number.
+/// The test pattern: byte `at` of the message with this number.
 const fn pattern(number: u8, at: usize) -> u8 {
     at.to_le_bytes()[0].wrapping_mul(31).wrapping_add(number)
 }
@@ -85,7 +85,7 @@ pub(crate) fn trouble(text: impl Into<String>) -> Error {
     Error::new(Errno::EOTHER, text.into())
 }
 
-/// The offer of that provider and kind, over loopback.
+/// Finds the entry of a provider and endpoint type, over loopback.
 fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     let mut hints = Hints::default();
     let mut ep = ofi::Info::default().ep;
@@ -94,7 +94,7 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     let mut fabric = ofi::Info::default().fabric;
     fabric.prov_name = Some(provider.to_owned());
     hints.fabric = Some(fabric);
-    // Over IP by loopback; what stays within the host needs no address to begin with.
+    // IP providers use the loopback address; shm needs no address.
     let node = (provider != "shm").then(|| "127.0.0.1".to_owned());
     let query = Query { version: Version::API, source: node.is_some(), node, hints: Some(hints), ..Query::default() };
     let (infos, refusals) = ofi::discover(&query)?;
@@ -102,7 +102,7 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))
 }
 
-/// The kind of endpoint with that short name.
+/// The endpoint type with this short name.
 pub(crate) fn kind_named(name: &str) -> EndpointType {
     match name {
         "msg" => EndpointType::MSG,
@@ -116,7 +116,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The echoing process: says its address on standard output, hears the peer's on standard input, follows the plan.
+/// The echoing process: prints its address, reads the peer's (if connectionless), runs the plan.
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let plan = parse_plan(&options.plan).ok_or_else(|| trouble("a plan that cannot be read"))?;
     let info = find(&options.provider, &options.endpoint)?;
@@ -160,7 +160,7 @@ fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
             side.receive(step.size)?;
         }
         side.send(0)?;
-        // Receives that are left are for the next size, which may be larger: the peer says when to go on.
+        // Use up the remaining receives, which the peer fills: the next size may be larger.
         for _ in 0..side.posted {
             side.take()?;
         }
@@ -169,7 +169,8 @@ fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
     side.settle()
 }
 
-/// Connects to the echoing process at `addr`; for connectionless endpoints also the own address to tell it.
+/// Connects to the echoing process at `addr`; for connectionless endpoints also returns the local
+/// address, which the caller must send to it.
 pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, Option<Addr>), Error> {
     let info = find(provider, endpoint)?;
     let domain = Domain::open(&info)?;
@@ -187,7 +188,7 @@ pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, 
     Ok((Side::new(ep, cq, peer, endpoint != "dgram"), Some(mine)))
 }
 
-/// Follows one step of the plan and measures.
+/// Runs and measures one step of the plan.
 pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     let mut trips = Vec::with_capacity(step.trips);
     side.receive(step.size)?;
@@ -223,7 +224,7 @@ impl Side {
         Self { ep, cq, peer, posted: 0, sending: 0, spare: Vec::new(), tagged, checked: false }
     }
 
-    /// Looks at every byte that arrives from now on.
+    /// Sets whether every received byte is verified.
     pub(crate) const fn check(&mut self, on: bool) {
         self.checked = on;
     }
@@ -284,7 +285,7 @@ impl Side {
         Ok(())
     }
 
-    /// Handles completions until there is one, spinning for a while and then sleeping.
+    /// Handles one completion. If `must`, waits for it: spins for a while, then sleeps.
     fn step(&mut self, must: bool) -> Result<(), Error> {
         let mut empty = 0u32;
         loop {
@@ -311,7 +312,7 @@ impl Side {
             if empty > 20_000 {
                 self.cq.wait(Some(PATIENCE)).map_err(|errno| Error::new(errno, "wait for the peer"))?;
                 if empty > 20_002 {
-                    // For people who look for the cause.
+                    // The state helps to find the cause.
                     let state = self.ep.describe();
                     return Err(Error::new(Errno::ETIMEDOUT, format!("wait for the peer while:\n{state}")));
                 }

@@ -13,21 +13,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// The port of the conversation about what is measured, as the tool always had it.
+/// The default port of the control connection, as in libfabric's tool.
 const PORT: u16 = 47_592;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest line that the other side may say, in bytes.
+/// Maximum length of a control line, in bytes.
 const LINE: u64 = 4096;
-/// What the two say first.
+/// The first control line of both sides.
 const GREETING: &str = "ofi fi_pingpong 1";
 
-/// Measures how long messages take between two machines: without an address it waits for the other side, with one it
-/// connects to it. Options that change what is sent must be the same on both sides.
+/// Measures latency and bandwidth of messages between two machines: without an address it waits for
+/// the other side, with one it connects to it. Options that change the messages must be the same on
+/// both sides.
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_pingpong", version, disable_version_flag = true)]
 pub struct Options {
-    /// Control port of this side (default: 47592 to wait at, any to connect from)
+    /// Local control port (default: 47592 to wait on, any to connect from)
     #[arg(short = 'B', value_name = "SRC_PORT")]
     source_port: Option<u16>,
     /// Control port to connect to
@@ -39,39 +40,39 @@ pub struct Options {
     /// Only this provider
     #[arg(short = 'p', value_name = "PROVIDER")]
     provider: Option<String>,
-    /// Kind of endpoint: msg, rdm or dgram
+    /// Endpoint type: msg, rdm or dgram
     #[arg(short = 'e', value_name = "EP_TYPE", default_value = "dgram", value_parser = ["msg", "rdm", "dgram"])]
     endpoint: String,
-    /// Messages each way of each size
+    /// Messages of each size in each direction
     #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10)]
     iterations: usize,
-    /// Bytes of a message, or all
+    /// Message size in bytes, or all
     #[arg(short = 'S', value_name = "SIZE", default_value = "all")]
     size: String,
-    /// Checks every byte that arrives
+    /// Verifies every received byte
     #[arg(short = 'c')]
     check: bool,
-    /// Kind of message: msg or tagged
+    /// Message type: msg or tagged
     #[arg(short = 'm', value_name = "MODE", default_value = "msg", value_parser = ["msg", "tagged"])]
     mode: String,
-    /// Says what it does
+    /// Prints the chosen provider, endpoint type, domain and addresses
     #[arg(short = 'v')]
     verbose: bool,
-    /// Waits at IPv6 addresses
+    /// Listens on IPv6 addresses
     #[arg(short = '6')]
     six: bool,
-    /// Messages each way before those that count
+    /// Messages in each direction before the measurement
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     warm_up: usize,
     /// Prints JSON
     #[arg(long)]
     json: bool,
-    /// The other side
+    /// Name or address of the other side
     #[arg(value_name = "SRV_ADDR")]
     server: Option<String>,
 }
 
-/// What came of one size.
+/// The result for one message size.
 #[derive(Debug, Serialize)]
 struct Row {
     bytes: usize,
@@ -84,7 +85,7 @@ struct Row {
     p99_us: f64,
 }
 
-/// The conversation beside the measured one.
+/// The control connection beside the measured one.
 #[allow(clippy::disallowed_types, reason = "the tool's own talk is not the library's traffic")]
 struct Control {
     stream: TcpStream,
@@ -161,9 +162,9 @@ fn hints(options: &Options) -> Hints {
     Hints { caps: kind, ep: Some(ep), fabric: Some(fabric), domain: Some(domain), ..Hints::default() }
 }
 
-/// The best offer from the address that the control connection has on this side.
+/// Chooses the best entry at the local address of the control connection.
 fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
-    // A domain that is named may be another than the one that the control connection uses.
+    // A domain named by -d may differ from the one of the control connection.
     let ip = local.ip().to_canonical();
     let node = options.domain.is_none().then(|| ip.to_string());
     let mut hints = hints(options);
@@ -187,7 +188,7 @@ fn parse(text: &str) -> Result<Addr, Error> {
     text.parse().map_err(|()| trouble(format!("the other side said \"{text}\"")))
 }
 
-/// Makes the measured connection.
+/// Opens the measured connection.
 fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, Error> {
     let domain = Domain::open(info)?;
     let cq: CompletionQueue = domain.completion_queue(256)?;
@@ -218,10 +219,10 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
     Ok(Side::new(ep, cq, peer, tagged))
 }
 
-/// Measures; the waiting side answers.
+/// Runs the measurement; the waiting side echoes.
 ///
 /// # Errors
-/// What keeps the two sides from talking, or a message that does not arrive.
+/// If the two sides cannot communicate, or a message does not arrive.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let mut control = match &options.server {
         Some(server) => Control::connect(server, options.port, options.source_port)?,
@@ -258,13 +259,13 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     if options.json {
         crate::line!("{}", crate::json(&rows)?);
     }
-    // Both sides have everything before either goes.
+    // Neither side exits before both have all messages.
     control.say("bye")?;
     control.hear()?;
     Ok(true)
 }
 
-/// Messages of one size to and fro.
+/// Exchanges messages of one size.
 fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usize) -> Result<Row, Error> {
     side.receive(size)?;
     control.say("ready")?;
@@ -308,7 +309,7 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
     })
 }
 
-/// A number of bytes or messages in few characters.
+/// Formats a number of bytes or messages in few characters; k and m are powers of 1024.
 fn short(value: usize) -> String {
     match value {
         0..1024 => value.to_string(),

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: what a node and a service stand for (rdma_getaddrinfo(3)).
+//! `rdma_getaddrinfo`: resolves a node and a service (rdma_getaddrinfo(3)).
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::{Table, presets};
@@ -6,7 +6,7 @@ use ofi_rdma::{AddrInfo, Address, Error, Family, Flags, Hints, Kind, PortSpace, 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// Resolves a node and a service into what an RDMA connection can be made with, or listened on.
+/// Resolves a node and a service into addresses for RDMA connections or listeners.
 #[derive(Debug, clap::Parser)]
 #[command(name = "rdma_getaddrinfo", version)]
 pub struct Options {
@@ -14,22 +14,22 @@ pub struct Options {
     node: Option<String>,
     /// Service name or port number
     service: Option<String>,
-    /// For listening: a source to bind to (RAI_PASSIVE)
+    /// Returns source addresses to listen on (RAI_PASSIVE)
     #[arg(short = 'P', long)]
     passive: bool,
-    /// The node is an address, nobody is asked (RAI_NUMERICHOST)
+    /// The node is an address: no name is looked up (RAI_NUMERICHOST)
     #[arg(short, long)]
     numeric: bool,
-    /// Looks for no route, and so for no source (RAI_NOROUTE)
+    /// Looks up no route, and so no source (RAI_NOROUTE)
     #[arg(short = 'R', long)]
     no_route: bool,
     /// Only addresses of this family
     #[arg(short, long, ignore_case = true, value_parser = named(Family::ALL, Family::name))]
     family: Option<Family>,
-    /// The node is a GID, the addresses are those of InfiniBand (RAI_FAMILY with AF_IB)
+    /// The node is a GID: returns InfiniBand addresses (RAI_FAMILY with AF_IB)
     #[arg(short, long, conflicts_with = "family")]
     gid: bool,
-    /// The kind of queue pair [default: RC, or UD in the port spaces UDP and IPOIB]
+    /// The queue pair type [default: RC, or UD in the port spaces UDP and IPOIB]
     #[arg(short, long, value_name = "TYPE", ignore_case = true, value_parser = named(QpType::ALL, QpType::name))]
     qp_type: Option<QpType>,
     /// The port space [default: TCP, or UDP for UD]
@@ -43,7 +43,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Reads one of those by its name, in capitals or not.
+/// Parses a value by its name, ignoring case.
 fn named<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,
@@ -54,7 +54,7 @@ fn named<T: Copy + Send + Sync + 'static>(
     })
 }
 
-/// Reads an address with or without a port.
+/// Parses an address with or without a port.
 fn source(text: &str) -> Result<Address, String> {
     if let Ok(socket) = text.parse::<SocketAddr>() {
         return Ok(Address::Inet(socket));
@@ -63,7 +63,7 @@ fn source(text: &str) -> Result<Address, String> {
         Some((host, port)) => (host, Some(port)),
         None => (text.trim_start_matches('[').trim_end_matches(']'), None),
     };
-    // As a node would be read, with the names of interfaces.
+    // Parse it like a node, with interface names as scopes.
     let hints = Hints { flags: Flags::PASSIVE | Flags::NUMERICHOST, ..Hints::default() };
     let list = resolve(Some(host), port, &hints).map_err(|error| error.why().to_owned())?;
     list.first().and_then(|info| info.source).ok_or_else(|| "no address".to_owned())
@@ -86,10 +86,10 @@ impl Options {
     }
 }
 
-/// Prints the list; false if there is none and JSON says why.
+/// Prints the list; false if there is none and the JSON output has the reason.
 ///
 /// # Errors
-/// Why there is no list.
+/// The reason why there is no list.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let node = options.node.as_deref().filter(|node| *node != "-");
     let found = match (node, options.service.as_deref()) {

@@ -1,5 +1,5 @@
-//! `ofi selftest`: the main job, done for real. Every provider and kind of endpoint that carries messages, two
-//! processes, several sizes.
+//! `ofi selftest`: two processes exchange messages of several sizes over every provider and
+//! endpoint type.
 
 use crate::pair::{self, Measured, Step};
 use comfy_table::{CellAlignment, Table, presets};
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The longest that one provider and kind of endpoint may take.
+/// Time limit of one provider and endpoint type.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What to run and how to print it.
+/// Selection and output options.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Prints JSON instead of a table
@@ -56,7 +56,8 @@ const PLAN: [Step; 5] = [
     Step { size: 1 << 20, trips: 100, stream: 200 },
 ];
 
-/// What is sent over a kind of endpoint: datagrams only as long as they may be, and not in streams, which may lose some.
+/// The plan for an endpoint type. Datagrams skip sizes beyond their limit, and streams, which may
+/// lose some.
 fn plan(endpoint: &str) -> Vec<Step> {
     if endpoint != "dgram" {
         return PLAN.to_vec();
@@ -64,7 +65,7 @@ fn plan(endpoint: &str) -> Vec<Step> {
     PLAN.iter().filter(|step| step.size < 65_000).map(|step| Step { stream: 0, ..*step }).collect()
 }
 
-/// The providers and kinds of endpoints that carry messages, each once.
+/// The available pairs of provider and endpoint type, each once.
 fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error> {
     let (infos, refusals) = ofi::discover(&Query { version: Version::API, ..Query::default() })?;
     let mut out: Vec<(String, &'static str)> = Vec::new();
@@ -90,10 +91,10 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
     }
 }
 
-/// Runs everything; false if anything failed.
+/// Runs the selftest; false if any pair fails.
 ///
 /// # Errors
-/// ENODATA if there is nothing to run over.
+/// ENODATA if no provider matches.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let candidates = candidates(options.provider.as_deref())?;
     let bar = if std::io::stderr().is_terminal() && !options.json {
@@ -137,18 +138,18 @@ fn row(provider: &str, endpoint: &str, measured: Measured) -> Row {
     }
 }
 
-/// The other process, which does not outlive this one's interest in it.
+/// The echoing process, killed on drop.
 struct Partner(Child);
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // It has ended by itself if all went well; then neither call does anything.
+        // After success it has exited already, and neither call has an effect.
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// Measures over one provider and kind of endpoint, within [`LIMIT`].
+/// Measures over one provider and endpoint type, within [`LIMIT`].
 fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<Vec<Measured>, Error> {
     let this = std::env::current_exe().map_err(|error| Error::os(error, "find this program"))?;
     let child = Command::new(this)
@@ -163,7 +164,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
     };
     let (result, arrival) = mpsc::channel();
     let (name, bar) = (provider.to_owned(), bar.clone());
-    // A thread of its own, so that a hang is a failure after the limit and not a hang of the selftest.
+    // A separate thread turns a hang into a failure after the limit.
     std::thread::spawn(move || {
         let work = || -> Result<Vec<Measured>, Error> {
             let mut line = String::new();
@@ -182,7 +183,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
             }
             Ok(rows)
         };
-        // Nobody listens any more if the limit is over.
+        // The receiver is gone if the limit has expired.
         drop(result.send(work()));
     });
     arrival

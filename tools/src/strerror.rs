@@ -6,12 +6,12 @@ use ofi::{Errno, Error};
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_strerror", version)]
 pub struct Options {
-    /// The number: decimal, octal (0…) or hexadecimal (0x…); its sign does not count
+    /// The number: decimal, octal (0…) or hexadecimal (0x…); the sign is ignored
     #[arg(value_name = "FI_ERROR_CODE", allow_negative_numbers = true)]
     code: String,
 }
 
-/// A number as C writes it.
+/// Parses a number in C notation.
 fn parse(text: &str) -> Option<i32> {
     let digits = text.trim_start_matches('-');
     let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
@@ -25,7 +25,7 @@ fn parse(text: &str) -> Option<i32> {
 /// Prints the text.
 ///
 /// # Errors
-/// EINVAL if the argument is no number.
+/// EINVAL if the argument is not a number.
 pub fn run(options: &Options) -> Result<bool, Error> {
     let code = parse(&options.code)
         .ok_or_else(|| Error::new(Errno::EINVAL, format!("read the number \"{}\"", options.code)))?;
@@ -33,7 +33,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The system's text for its own numbers, the library's for its.
+/// The system's text below `EOTHER`, the library's from there on.
 fn describe(code: i32) -> String {
     if code < Errno::EOTHER.raw() {
         let text = std::io::Error::from_raw_os_error(code).to_string();

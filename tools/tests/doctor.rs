@@ -1,8 +1,8 @@
-//! `ofi doctor` as a program, under limits of the shell's.
+//! Runs `ofi doctor` under limits set by a shell.
 
 use std::process::Command;
 
-/// What it says after those commands of the shell.
+/// The output of `ofi doctor` after the shell commands `limits`.
 fn doctor(limits: &str) -> String {
     let command = format!("{limits}; exec '{}' doctor", env!("CARGO_BIN_EXE_ofi"));
     let output = Command::new("timeout").args(["60", "sh", "-c", &command]).output().expect("sh runs");

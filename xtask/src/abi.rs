@@ -1,4 +1,4 @@
-//! Layout checks from one data file: const asserts for Rust, static asserts for C.
+//! Generates layout checks from one data file: const asserts for Rust, static asserts for C.
 
 use crate::disk;
 use crate::run::{Outcome, root};
@@ -37,7 +37,7 @@ fn parse(text: &str) -> Result<Data, String> {
     Ok(data)
 }
 
-/// Structures of older versions, which exist in no header.
+/// Structures of older API versions end in a number, and no header declares them.
 fn is_historic(name: &str) -> bool {
     name.rsplit('_').next().is_some_and(|last| last.parse::<u32>().is_ok())
 }
@@ -88,7 +88,7 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
         let Some((_, size, members)) = by_name.get(name) else { continue };
         let _ = writeln!(out, "const _: () = assert!(size_of::<{name}>() == {size});");
         for Member { name: member, offset, .. } in members {
-            // Unions within structures, and the second name of a field, have no field of their own in Rust.
+            // Members of nested unions, flexible arrays and alias names have no field in Rust.
             if member.contains('.') || member.ends_with("[]") || matches!(member.as_str(), "data_progress" | "dmabuf") {
                 continue;
             }
@@ -99,13 +99,13 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
     Ok(out)
 }
 
-/// The files and what they should contain.
+/// The generated files with their expected contents.
 fn made() -> Result<[(&'static str, String); 2], String> {
     let data = parse(&disk::read(root().join("capi/abi/values.txt"))?)?;
     Ok([("capi/tests/c/layout.c", c_program(&data)), ("capi/src/abi/layout.rs", rust_asserts(&data)?)])
 }
 
-/// Writes the files.
+/// Writes the generated files.
 pub(crate) fn write() -> Outcome {
     for (path, text) in made()? {
         disk::write(root().join(path), text)?;
@@ -113,7 +113,7 @@ pub(crate) fn write() -> Outcome {
     Ok(())
 }
 
-/// Fails if a file is not what it should be.
+/// Fails if a generated file is out of date.
 pub(crate) fn verify() -> Outcome {
     for (path, text) in made()? {
         if disk::read(root().join(path))? != text {

@@ -1,4 +1,4 @@
-//! `xtask check`: what must be true of every landing.
+//! `xtask check`: the checks that every commit must pass.
 
 use crate::abi;
 use crate::disk;
@@ -7,7 +7,7 @@ use crate::statements;
 use std::process::Command;
 use std::time::Instant;
 
-/// What each crate of this repository may list. The layers go down only.
+/// The workspace crates that each crate may depend on: lower layers only.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-core", &[]),
     ("ofi-memory", &["ofi-core"]),
@@ -28,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &["ofi-tools"]),
 ];
 
-/// Where unsafe code may be (`UNSAFE.md` says why).
+/// Paths that may contain unsafe code; `UNSAFE.md` gives the reasons.
 const UNSAFE: &[&str] = &[
     "memory/src/",
     "sync/src/",
@@ -42,14 +42,14 @@ const UNSAFE: &[&str] = &[
     "benches/",
 ];
 
-/// The longest file, in lines, and those that may be longer with the reason.
+/// Maximum file length in lines, and the exceptions with their reasons.
 const MOST_LINES: usize = 800;
 const LONG: &[(&str, &str)] = &[];
 
-/// The library may not grow beyond this without somebody noticing, in bytes without debug information.
+/// Maximum size of the stripped library in bytes, so that growth does not go unnoticed.
 const MOST_BYTES: u64 = 3 << 20;
 
-/// Everything.
+/// Runs all checks.
 pub(crate) fn all() -> Outcome {
     run(&mut cargo(&["fmt", "--all", "--check"]))?;
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
@@ -142,7 +142,7 @@ fn skip(what: &str) -> Outcome {
     Ok(())
 }
 
-/// A clean release build of the library: its time and its size.
+/// Times a clean release build of the library and checks its stripped size.
 #[allow(clippy::disallowed_methods, reason = "the build is timed")]
 fn library() -> Outcome {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `xtask clients`: programs that others wrote, over this library and over the one that they came with.
+//! `xtask clients`: runs third-party programs on this library and on the one that they bundle.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, run};
@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A part that fits in five minutes, over the library that they came with only where ours fails
+    /// Runs a five-minute subset, and the bundled library only where ours fails
     #[arg(long)]
     quick: bool,
     /// Only programs whose name contains this
     #[arg(long)]
     only: Option<String>,
-    /// Not over the library that they came with
+    /// Skips the bundled library
     #[arg(long)]
     ours_only: bool,
 }
@@ -40,17 +39,17 @@ struct Case {
     what: What,
     processes: &'static [u32],
     seconds: u64,
-    /// In the part that fits in ten minutes, with these arguments instead.
+    /// Arguments with `--quick`, which leaves the case out if there are none.
     quick: Option<&'static [&'static str]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// Intel's benchmarks, all or those named.
+    /// Intel MPI Benchmarks, all or those that the arguments name.
     Benchmarks,
     /// `testing/clients/rounds.c`.
     Rounds,
-    /// mpi4py's tests whose modules match.
+    /// The mpi4py test modules that match the arguments.
     Python,
 }
 
@@ -147,7 +146,7 @@ impl Mpi {
         })
     }
 
-    /// Fetches it, unless it is there.
+    /// Installs the MPI library if it is missing; Debian's must be installed already.
     fn set_up(self) -> Outcome {
         let folder = self.folder();
         let packages: &[&str] = match self {
@@ -173,7 +172,7 @@ impl Mpi {
         self.folder().join("lib")
     }
 
-    /// The launcher with everything that comes before the program.
+    /// The launcher's command line up to the program to launch.
     fn launcher(self, provider: &str, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
         let folder = self.folder();
         let mut path = library.map(|dir| dir.display().to_string()).unwrap_or_default();
@@ -225,12 +224,12 @@ impl Mpi {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 struct Ending {
     passed: bool,
     took: Duration,
     text: String,
-    /// Tests that failed by name, where the program tells.
+    /// Names of failed tests, if the program reports them.
     failures: BTreeSet<String>,
 }
 
@@ -316,7 +315,8 @@ fn summary(passed: bool, took: Duration, failures: &BTreeSet<String>, text: &str
     }
 }
 
-/// Runs the programs and prints what became of them. Fails if one fails over ours that passes over its own library.
+/// Runs the programs and prints the results. Fails if a program fails on our library, unless the
+/// bundled one fails the same tests.
 pub(crate) fn clients(options: &Options) -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-capi"]))?;
     let ours = home().join("ours");
@@ -334,17 +334,17 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         case.mpi.set_up().map_err(|error| format!("{}: {error}", case.name))?;
         for &processes in case.processes {
             let mine = run_case(case, processes, Some(&ours), options.quick, case.seconds)?;
-            // In a short run the other library matters only where it may excuse ours.
+            // With --quick the bundled library runs only where it may excuse a failure of ours.
             let theirs = if options.ours_only || options.quick && mine.passed {
                 None
             } else {
-                // Intel's package comes without one: the reference of another package takes its place.
+                // Intel's package bundles no libfabric: use the one of the mpich package.
                 let reference = Mpi::Mpich.libraries().join("mpich");
                 if case.mpi == Mpi::Intel {
                     Mpi::Mpich.set_up()?;
                 }
                 let library = (case.mpi == Mpi::Intel).then_some(reference.as_path());
-                // It need not be as fast, but some of what it does never ends.
+                // The bundled library may be slower, but some of its runs never end.
                 let limit = case.seconds.min(mine.took.as_secs() * 3 + 30);
                 Some(run_case(case, processes, library, options.quick, limit)?)
             };

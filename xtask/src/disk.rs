@@ -1,4 +1,4 @@
-//! Files and folders. Every error names the file that it is about.
+//! File system helpers whose errors name the file.
 
 use crate::run::{cargo, output, root};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where cargo builds to: the folder that CARGO_TARGET_DIR or its configuration names, or `target`.
+/// Cargo's target folder: from CARGO_TARGET_DIR, cargo's configuration, or `target`.
 pub(crate) fn target() -> PathBuf {
     static TARGET: OnceLock<PathBuf> = OnceLock::new();
     let find = || target_of(cargo(&["metadata", "--format-version", "1", "--no-deps"]));
@@ -24,28 +24,25 @@ fn about<T>(result: std::io::Result<T>, path: &Path) -> Result<T, String> {
     result.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A file's text.
 pub(crate) fn read(path: impl AsRef<Path>) -> Result<String, String> {
     about(fs::read_to_string(path.as_ref()), path.as_ref())
 }
 
-/// Writes a file.
 pub(crate) fn write(path: impl AsRef<Path>, text: impl AsRef<[u8]>) -> Result<(), String> {
     about(fs::write(path.as_ref(), text), path.as_ref())
 }
 
-/// Makes a folder and those that it is in.
+/// Creates a folder and its parents.
 pub(crate) fn make(folder: impl AsRef<Path>) -> Result<(), String> {
     about(fs::create_dir_all(folder.as_ref()), folder.as_ref())
 }
 
-/// Copies a file.
 pub(crate) fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), String> {
     let (from, to) = (from.as_ref(), to.as_ref());
     fs::copy(from, to).map(drop).map_err(|error| format!("copy {} to {}: {error}", from.display(), to.display()))
 }
 
-/// Removes a folder with what is in it.
+/// Removes a folder and its contents.
 pub(crate) fn remove(folder: impl AsRef<Path>) -> Result<(), String> {
     about(fs::remove_dir_all(folder.as_ref()), folder.as_ref())
 }
@@ -55,7 +52,7 @@ pub(crate) fn size(path: impl AsRef<Path>) -> Result<u64, String> {
     about(fs::metadata(path.as_ref()), path.as_ref()).map(|data| data.len())
 }
 
-/// The entries of a folder, in order.
+/// The entries of a folder, sorted.
 pub(crate) fn list(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, String> {
     let folder = folder.as_ref();
     let entries = about(fs::read_dir(folder), folder)?;
@@ -64,7 +61,7 @@ pub(crate) fn list(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, String> {
     Ok(out)
 }
 
-/// Puts a symbolic link in place of whatever is at `path`.
+/// Creates a symbolic link to `to` at `path`, replacing an existing file.
 pub(crate) fn link(to: &str, path: &Path) -> Result<(), String> {
     if path.is_symlink() || path.exists() {
         about(fs::remove_file(path), path)?;
@@ -72,7 +69,7 @@ pub(crate) fn link(to: &str, path: &Path) -> Result<(), String> {
     about(std::os::unix::fs::symlink(to, path), path)
 }
 
-/// A folder's path without links.
+/// A path with symbolic links resolved.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf, String> {
     about(path.canonicalize(), path)
 }

@@ -1,4 +1,4 @@
-//! `xtask install`: the libraries with the links that linkers and loaders look for, headers, pkg-config, tools.
+//! `xtask install`: libraries with their soname and linker links, headers, pkg-config files, tools.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, files, root, run};
@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// A library for C programs.
 struct Library {
-    /// Its name without `lib` and the ending.
+    /// Its name without `lib` and `.so`.
     name: &'static str,
-    /// The version that its file name ends with; the first number is that of the soname.
+    /// The version in the file name; its first number is the soname version.
     file_version: &'static str,
-    /// Where its headers are.
+    /// The folder of its headers.
     headers: &'static str,
-    /// What pkg-config calls it, and says of it.
+    /// The pkg-config name, followed by the description.
     package: &'static str,
     about: &'static str,
     version: &'static str,
@@ -21,7 +21,7 @@ struct Library {
 const LIBRARIES: &[Library] = &[
     Library {
         name: "fabric",
-        // The numbers are those of the interface's library history.
+        // Follows the library versions of upstream libfabric.
         file_version: "1.32.0",
         headers: "capi/include/",
         package: "libfabric",
@@ -38,7 +38,7 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// The manual page of a tool, made from the definition of its options, and those of its subcommands.
+/// Generates the manual pages of a tool and its subcommands from its option definitions.
 fn manual_pages(command: clap::Command, folder: &Path) -> Outcome {
     clap_mangen::generate_to(command, folder).map_err(|error| format!("{}: {error}", folder.display()))
 }

@@ -1,4 +1,4 @@
-//! The one door to everything that is done with this repository besides building and testing it.
+//! The development tasks of this repository, except building and testing.
 #![forbid(unsafe_code)]
 
 mod abi;
@@ -24,29 +24,29 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Formatting, lints, documentation, layers, sizes, unsafe code, licences
+    /// Checks formatting, lints, documentation, layers, sizes, unsafe code and licenses
     Check,
     /// Installs the library, its headers, its pkg-config file and the tools
     Install {
-        /// Where to
+        /// Installation prefix
         #[arg(long)]
         prefix: PathBuf,
     },
-    /// Runs the tests that the lists of statements name, and compares the lists with their counts
+    /// Runs the tests that the statement lists name, and compares the lists with their counts
     Statements(statements::Options),
-    /// Makes the layout checks of both languages from capi/abi/values.txt
+    /// Generates the C and Rust layout checks from capi/abi/values.txt
     Abi,
-    /// Checks models of the lock-free code
+    /// Model-checks the lock-free code with loom
     Loom,
     /// Runs the C programs against the library built with AddressSanitizer
     Asan,
     /// Counts instructions of the message path under callgrind
     Cost,
-    /// Measures this library and another one side by side
+    /// Benchmarks this library against another one
     Bench(bench::Options),
-    /// Runs MPI programs from package registries on this library and on the one that they came with
+    /// Runs MPI programs from package registries on this library and on the one that they bundle
     Clients(clients::Options),
-    /// Compares rdma_getaddrinfo with that of librdmacm, in a virtual machine with a software RDMA device
+    /// Compares rdma_getaddrinfo with librdmacm's in a virtual machine with a software RDMA device
     RdmaVm(rdma_vm::Options),
 }
 

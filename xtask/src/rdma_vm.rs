@@ -1,22 +1,22 @@
-//! `xtask rdma-vm`: rdma_getaddrinfo beside that of librdmacm, in a guest that has a software RDMA device.
+//! `xtask rdma-vm`: compares rdma_getaddrinfo with librdmacm's in a guest with a software RDMA
+//! device.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, output, root, run};
 use std::process::Command;
 
-/// What to do with the answers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Writes them into rdma/ROWS.md instead of comparing them with what is there
+    /// Writes the answers to rdma/ROWS.md instead of comparing them with it
     #[arg(long)]
     write: bool,
 }
 
-/// What is needed, with the packages that have it.
+/// The Debian packages of the required programs and headers.
 const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils iproute2 ibverbs-providers librdmacm-dev \
                         libibverbs-dev";
 
-/// Makes the guest, runs the tests of `testing/rdma-vm/run.sh` in it, and compares the answers with the table.
+/// Builds the guest, runs `testing/rdma-vm/run.sh` in it, and compares the answers with the table.
 pub(crate) fn rdma_vm(options: &Options) -> Outcome {
     let folder = disk::target().join("rdma-vm");
     let share = folder.join("share");

@@ -1,10 +1,10 @@
-//! Running other programs, and the gates that are not much more than that.
+//! Runs other programs, and the checks that do little else.
 
 use crate::disk;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Why a task failed.
+/// A task's result, with a message on failure.
 pub(crate) type Outcome = Result<(), String>;
 
 /// The repository's root.
@@ -12,7 +12,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Runs a command from the root; what it prints is shown.
+/// Runs a command in the repository's root; its output goes to the terminal.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let shown = format!("{command:?}").replace('"', "");
     println!("$ {shown}");
@@ -20,7 +20,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     if status.success() { Ok(()) } else { Err(format!("{shown}: {status}")) }
 }
 
-/// Runs a command from the root and takes what it prints.
+/// Runs a command in the repository's root and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let shown = format!("{command:?}").replace('"', "");
     let output = command.current_dir(root()).output().map_err(|error| format!("{shown}: {error}"))?;
@@ -28,7 +28,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     if output.status.success() {
         Ok(text)
     } else {
-        // Test programs say on their output what failed.
+        // Test programs report failures on standard output.
         Err(format!("{shown}: {}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr)))
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Files that git knows, or would know, with that ending.
+/// Files with this extension that git tracks or does not ignore.
 pub(crate) fn files(ending: &str) -> Result<Vec<String>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard", &format!("*.{ending}")]);
@@ -48,13 +48,13 @@ pub(crate) fn files(ending: &str) -> Result<Vec<String>, String> {
     Ok(list.lines().filter(|path| root().join(path).is_file()).map(str::to_owned).collect())
 }
 
-/// Models of the lock-free code.
+/// Runs the loom models of the lock-free code.
 pub(crate) fn loom() -> Outcome {
     let arguments = ["test", "-p", "ofi-sync", "--lib", "--release", "--target-dir"];
     run(cargo(&arguments).arg(disk::target().join("loom")).env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// The C programs over instrumented libraries.
+/// Runs the C programs on libraries built with AddressSanitizer.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
     let mut build = cargo(&["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir"]);
@@ -66,12 +66,12 @@ pub(crate) fn asan() -> Outcome {
         .env("OFI_TEST_ASAN", "1"))
 }
 
-/// The most instructions that posting, sending, matching, completing and reading an 8-byte tagged message may take, both sides
-/// together: in memory, which is the engine alone, and over TCP, where the system's own are not counted. What was reached, and a
-/// little for other compilers; they may only fall.
+/// Instruction limits for posting, sending, matching, completing and reading an 8-byte tagged
+/// message, both sides together: "memory" is the engine alone, "tcp" excludes the kernel. Each is
+/// the measured count plus a margin for other compilers, and may only decrease.
 const MOST_INSTRUCTIONS: [(&str, u64); 2] = [("memory", 1260), ("tcp", 1860)];
 
-/// Counts instructions of the message path.
+/// Counts instructions of the message path and enforces the limits.
 pub(crate) fn cost() -> Outcome {
     run(&mut cargo(&["build", "--release", "-p", "ofi-sim", "--bin", "message_cost"]))?;
     for (over, most) in MOST_INSTRUCTIONS {
@@ -97,7 +97,7 @@ fn cost_of_message(over: &str) -> Result<u64, String> {
             text.lines().find_map(|line| line.strip_prefix("summary: ").or_else(|| line.strip_prefix("totals: ")));
         line.and_then(|line| line.trim().parse().ok()).ok_or_else(|| "callgrind printed no total".to_owned())
     };
-    // Two runs, so that starting and ending cancel out.
+    // The difference of two runs cancels startup and shutdown.
     let (few, many) = (1000u64, 11_000u64);
     Ok(count(&many.to_string())?.saturating_sub(count(&few.to_string())?) / (many - few))
 }

@@ -1,5 +1,6 @@
-//! The lists of what the manuals state (`testing/statements`): every statement has a verdict, every test that a verdict names
-//! runs and passes, every case is named by a verdict, and `COUNTS` records how many verdicts of each kind a list has.
+//! The lists of statements in the manual pages (`testing/statements`). Every statement has a
+//! verdict, every test that a verdict names runs and passes, a verdict names every case, and
+//! `COUNTS` records the number of verdicts of each kind per list.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, output, root};
@@ -7,21 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-/// What stands in front of the counts.
+/// The header of `COUNTS`.
 const HEAD: &str = "\
 # How many statements of each list are tested, not applicable, later and not met. `cargo xtask check` fails if a list differs,
 # so that a review sees it; `cargo xtask statements --write` writes the numbers of the lists as they are.
 ";
 
-/// What to do with the lists.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Writes the lists' numbers into testing/statements/COUNTS instead of comparing them
+    /// Writes the counts of the lists to testing/statements/COUNTS instead of comparing them
     #[arg(long)]
     write: bool,
 }
 
-/// How many statements there are of each kind.
+/// Number of statements by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     tested: usize,
@@ -42,7 +42,7 @@ impl Tally {
         self.unmet += other.unmet;
     }
 
-    /// The numbers and the verdicts that they count, in the order of `COUNTS`.
+    /// The verdicts with their counts, in the order of `COUNTS`.
     fn columns(&self) -> [(&'static str, usize); 4] {
         [
             ("tested", self.tested),
@@ -83,17 +83,17 @@ impl std::fmt::Display for Test {
     }
 }
 
-/// Where a verdict stands: list and line, and the statement's identifier.
+/// A verdict's position: list, line and the statement's identifier.
 type Place = String;
 
-/// What the lists say.
+/// The contents of all lists.
 #[derive(Debug, Default)]
 struct Lists {
     tallies: BTreeMap<String, Tally>,
     identifiers: BTreeSet<String>,
-    /// The tests of the verdicts "test".
+    /// Tests of "test" verdicts.
     named: Vec<(Place, Test)>,
-    /// The cases of the verdicts "not met" that wait for the library.
+    /// Cases of "not met" verdicts that wait for the library.
     waiting: Vec<(Place, String)>,
     problems: Vec<String>,
 }
@@ -109,7 +109,7 @@ impl Lists {
         Ok(lists)
     }
 
-    /// Takes one list in.
+    /// Parses one list.
     fn take(&mut self, name: &str, text: &str) {
         let mut tally = Tally::default();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
@@ -139,7 +139,7 @@ impl Lists {
         self.tallies.insert(name.to_owned(), tally);
     }
 
-    /// Compares with what `COUNTS` records.
+    /// Compares the counts with those recorded in `COUNTS`.
     fn compare(&mut self, recorded: &str) {
         let rows: BTreeMap<&str, Vec<usize>> = recorded
             .lines()
@@ -167,7 +167,7 @@ impl Lists {
         self.problems.extend(gone.map(|name| format!("{name}: COUNTS has a line for it, and there is no such list")));
     }
 
-    /// Compares the verdicts with what ran.
+    /// Compares the verdicts with the test results.
     fn judge(&mut self, ran: &Ran) {
         for (place, test) in &self.named {
             let passed = match test {
@@ -192,7 +192,7 @@ impl Lists {
         self.problems.extend(nameless);
     }
 
-    /// The names of the Rust tests of each crate.
+    /// The Rust tests that verdicts name, by crate.
     fn rust(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut out: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (_, test) in &self.named {
@@ -264,18 +264,18 @@ fn finish(problems: &[String]) -> Outcome {
     if problems.is_empty() { Ok(()) } else { Err(format!("statements:\n  {}", problems.join("\n  "))) }
 }
 
-/// What the tests did.
+/// Test results.
 #[derive(Debug, Default)]
 struct Ran {
     /// Cases that passed on the library, compiled with its own headers.
     passed: BTreeSet<String>,
-    /// Cases that wait for the library, and fail as long as they do.
+    /// Cases that wait for the library and fail, as expected.
     failing: BTreeSet<String>,
-    /// Crates and tests that passed.
+    /// Rust tests that passed: crate and name.
     rust: BTreeSet<(String, String)>,
 }
 
-/// What every test program is told, so that its lines can be read.
+/// Arguments that make a test program's output easy to parse.
 const READABLE: [&str; 2] = ["--color=never", "--format=pretty"];
 
 impl Ran {
@@ -292,7 +292,7 @@ impl Ran {
         Ok(ran)
     }
 
-    /// Takes in what the program of the cases prints.
+    /// Parses the output of the program that runs the cases.
     fn cases(&mut self, text: &str) {
         for name in passed(text) {
             let case = name.rsplit("::").next().unwrap_or_default().to_owned();
@@ -310,7 +310,7 @@ fn passed(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The arguments that name a crate's test programs. The cases are not among them: they take one filter only.
+/// Cargo arguments for a crate's test programs, except the cases, which take one filter only.
 fn targets(of: &str) -> Result<Vec<String>, String> {
     let text = output(&mut cargo(&["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
@@ -344,7 +344,8 @@ mod tests {
         Ran { passed: set(passed), failing: set(failing), rust: BTreeSet::from([("c".to_owned(), "m::t".to_owned())]) }
     }
 
-    /// The problems of a list, with a case "good" that passes and one "slow" that waits, which another list names.
+    /// The problems of a list beside another one that names case "good", which passes, and case
+    /// "slow", which waits.
     fn problems(text: &str) -> Vec<String> {
         let mut lists = lists(text);
         lists.take("other.txt", "o.1 | s | test: good\no.2 | s | not met: why (case slow waits for the library)");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What every test program needs: a check that cannot be compiled away. */
+/* A check that cannot be compiled away, for every test program. */
 #ifndef CHECK_H
 #define CHECK_H
 

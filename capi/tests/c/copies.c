@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Two copies of the library in one process, as when two of its components bring their own: an endpoint of each, messages
- * between them, a fork, and an end. The program is linked with neither.
+ * Two copies of the library in one process, as when two of its components bring their own: an
+ * endpoint of each, messages between them, a fork, and unloading one. The program is linked with
+ * neither.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +27,7 @@ struct copy {
 };
 
 static struct copy copies[2];
-/* The copy that the calls below go to. */
+/* The copy that the calls below use. */
 static struct copy *now;
 
 int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
@@ -79,7 +80,7 @@ static void load(struct copy *c, const char *path)
 	c->tostr = symbol(c, "fi_tostr", "FABRIC_1.0");
 }
 
-/* The library's file under another name. */
+/* Copies the library's file. */
 static void copy_file(const char *from, char *to)
 {
 	FILE *in = fopen(from, "r"), *out;
@@ -152,13 +153,13 @@ int main(void)
 	CHECK(copies[0].getinfo != copies[1].getinfo);
 	open_both();
 	exchange(ROUNDS);
-	/* An object of the one is none of the other's. */
+	/* One copy refuses objects of the other. */
 	CHECK(fi_ep_bind(copies[0].side.ep, &copies[1].side.cq->fid, FI_SEND) == -FI_EINVAL);
 	CHECK(fi_ep_bind(copies[0].side.ep, &copies[1].side.cq->fid, 0) == -FI_EINVAL);
 	child = fork();
 	if (!child) {
 		alarm(30);
-		/* Both have noticed. */
+		/* Both copies detect the fork. */
 		for (i = 0; i < 2; i++) {
 			struct side *s = &copies[i].side;
 
@@ -177,7 +178,7 @@ int main(void)
 	exchange(ROUNDS);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	exchange(ROUNDS);
-	/* One goes, the other stays. */
+	/* Unload one copy, keep the other. */
 	now = &copies[0];
 	close_side(&now->side);
 	CHECK(dlclose(now->lib) == 0);

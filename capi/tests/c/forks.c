@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A process that forks while another of its threads sends and receives: in each child all that was inherited is dead at
- * once and can be closed, what it opens anew works, and the parent goes on as if nothing had happened.
+ * A process forks while another of its threads sends and receives. In each child, all inherited
+ * objects are dead but can be closed, and new ones work; the parent is unaffected.
  *   forks manual|auto    the progress of the parent's domains
- *   forks exec           what is left in a program that was executed: no descriptor of ours
- *   forks outlive        children that live on while their parents and their parents' peers end
- *   forks first          a process whose thread is in calls that need no object, before and after its first fabric
+ *   forks exec           an executed program inherits no descriptor of the library
+ *   forks outlive        children that outlive their parents and their parents' peers
+ *   forks first          a process with a thread in calls that need no object, before and after
+ *                        its first fabric
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -24,7 +25,7 @@ enum { ROUNDS = 20, WINDOW = 16 };
 
 static enum fi_progress progress;
 
-/* What the parent has besides two endpoints that talk. */
+/* The parent's objects besides the two communicating endpoints. */
 static struct {
 	struct fid_ep *alias, *unused;
 	struct fid_cntr *cntr;
@@ -33,7 +34,7 @@ static struct {
 	struct fid_cq *in_set;
 	struct fid_pep *pep;
 	struct fid_ep *connected[2];
-	struct fi_info *request;	/* of a connection that nobody accepts */
+	struct fi_info *request;	/* of a connection that is never accepted */
 } extra;
 static struct side a, b;
 static struct fi_info *msg_info;
@@ -54,7 +55,7 @@ static void open_pair(struct side *one, struct side *other, fi_addr_t *to_other)
 	*to_other = insert(one, other->name);
 }
 
-/* Sends and receives with numbers in them; every message arrives once, in order. */
+/* Sends and receives numbered messages; each arrives once, in order. */
 static atomic_int stop;
 static atomic_ulong sent, received;
 
@@ -80,7 +81,7 @@ static void *talk(void *arg)
 		ret = fi_cq_read(a.cq, &entry, 1);
 		CHECK(ret == 1 || ret == -FI_EAGAIN);
 		done_sending += ret == 1;
-		/* Now looking, now sleeping for a moment. */
+		/* Mostly poll, sometimes sleep briefly. */
 		ret = ++next % 64 ? fi_cq_read(b.cq, &entry, 1) : fi_cq_sread(b.cq, &entry, 1, &one, 1);
 		CHECK(ret == 1 || ret == -FI_EAGAIN);
 		if (ret == 1) {
@@ -115,7 +116,7 @@ static struct fid_ep *open_msg(struct fi_info *info, struct side *s)
 	return ep;
 }
 
-/* A connection of two endpoints, and a request that waits; they have queues of their own. */
+/* A connection of two endpoints and a pending request, with their own queues. */
 static struct side m;
 static struct fid_eq *asker_eq;
 static struct fid_ep *waiting;
@@ -185,7 +186,7 @@ static void close_extra(void)
 
 #define DEAD(call)	CHECK((call) == -FI_EOPBADSTATE)
 
-/* Every call on every kind of object says so, at once, whoever held which lock. */
+/* Every call on every kind of object fails immediately, whichever locks were held at the fork. */
 static void use_what_was_inherited(void)
 {
 	struct iovec iov = { NULL, 0 };
@@ -283,7 +284,7 @@ static void use_what_was_inherited(void)
 	DEAD(fi_mr_reg(a.domain, buf, 8, FI_SEND, 0, 0, 0, (struct fid_mr **) &out, NULL));
 }
 
-/* In the usual order, and each once. */
+/* In the usual order, each once. */
 static void close_what_was_inherited(void)
 {
 	struct fid *fids[] = { extra.request->handle, &waiting->fid, &extra.connected[0]->fid, &extra.connected[1]->fid,
@@ -297,7 +298,7 @@ static void close_what_was_inherited(void)
 		CHECK(fi_close(fids[i]) == 0);
 }
 
-/* New endpoints beside the old. */
+/* New endpoints, with or without the inherited ones still open. */
 static void talk_anew(int with_the_old)
 {
 	struct fi_info *info = find(FI_EP_RDM), *i;
@@ -307,12 +308,12 @@ static void talk_anew(int with_the_old)
 	char in[8];
 	int round, ctx[2];
 
-	/* Infos name no object that is another process's. */
+	/* Infos refer to no object of another process. */
 	for (i = info; i; i = i->next)
 		CHECK(!i->fabric_attr->fabric && !i->domain_attr->domain);
 	fi_freeinfo(info);
 	open_pair(&one, &other, &to_other);
-	/* Old and new do not go together. */
+	/* Inherited and new objects cannot be combined. */
 	if (with_the_old) {
 		fids[0] = &a.cq->fid;
 		DEAD(fi_trywait(one.fabric, fids, 1));
@@ -349,7 +350,7 @@ static void life(int round)
 	CHECK(seconds() - start < 5);
 	talk_anew(1);
 	if (round % 5 == 0) {
-		/* What a child has opened is dead in its own. */
+		/* A child's objects are dead in its own children. */
 		struct side one, other;
 		fi_addr_t to_other;
 		pid_t grandchild;
@@ -374,7 +375,7 @@ static void life(int round)
 	exit(0);
 }
 
-/* Descriptors besides the three that every program has. */
+/* Number of descriptors besides the standard three. */
 static int descriptors(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -393,7 +394,7 @@ static void execute(void)
 	pid_t child;
 	int fd;
 
-	/* Whatever this program was started with is not ours. */
+	/* Descriptors from this program's start are not the library's. */
 	for (fd = 3; fd < 1024; fd++)
 		fcntl(fd, F_SETFD, FD_CLOEXEC);
 	open_pair(&a, &b, &to_b);
@@ -420,7 +421,7 @@ static void get(int fd, void *data, size_t len)
 	CHECK(read(fd, data, len) == (ssize_t) len);
 }
 
-/* A child that does nothing but live. */
+/* A child that only stays alive. */
 static pid_t live_on(int said)
 {
 	pid_t child = fork();
@@ -434,7 +435,9 @@ static pid_t live_on(int said)
 	return child;
 }
 
-/* Processes that were forked and live on keep nothing of their parents alive: neither those that ended nor what ended. */
+/*
+ * Forked children keep nothing of their parents alive: neither dead parents' links nor ended ones.
+ */
 static void outlive(void)
 {
 	struct fi_cq_tagged_entry entry;
@@ -459,7 +462,7 @@ static void outlive(void)
 		while (fi_send(s.ep, "hello", 6, NULL, addr, &ctx) == -FI_EAGAIN)
 			fi_cq_read(s.cq, NULL, 0);
 		done(&s, NULL, &ctx, FI_SEND | FI_MSG);
-		/* All of it is there before this process is killed. */
+		/* The message has arrived before this process is killed. */
 		get(to_peer[0], said, 1);
 		theirs = live_on(alive[1]);
 		put(from_peer[1], &theirs, sizeof(theirs));
@@ -481,7 +484,7 @@ static void outlive(void)
 	CHECK(kill(peer, SIGKILL) == 0 && waitpid(peer, NULL, 0) == peer);
 	CHECK(kill(theirs, 0) == 0);
 	CHECK(next_of(&s, NULL, &entry, &err) == 0 && err.op_context == &ctx);
-	/* What has ended here makes no news for ever. */
+	/* An ended link must not keep waking the reader. */
 	fi_cq_sread(s.cq, &entry, 1, NULL, 100);
 	CHECK(getrusage(RUSAGE_SELF, &before) == 0);
 	CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, 500) == -FI_EAGAIN);
@@ -496,7 +499,7 @@ static void outlive(void)
 	close_side(&s);
 }
 
-/* Calls that may be a program's first; the last two make the first object. */
+/* Calls that may be a program's first; the last two open and close the first object. */
 static void call_once(int with_fabric)
 {
 	struct fid_fabric *fabric;
@@ -586,11 +589,11 @@ int main(int argc, char **argv)
 		child = fork();
 		if (!child)
 			life(round);
-		/* It goes on while the child lives. */
+		/* The parent makes progress while the child lives. */
 		before = atomic_load(&received);
 		while (atomic_load(&received) < before + 100)
 			sched_yield();
-		/* A program that is run is no child that uses the library. */
+		/* A child that only executes a program does not use the library. */
 		if (round == 3)
 			CHECK(system("exit 0") == 0);
 		await(child);

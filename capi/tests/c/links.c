@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Links between endpoints: who may have one, from where, how it ends, and what goes on while somebody misbehaves. One scenario a run. */
+/*
+ * Links between endpoints: which peers may have one, their source addresses, how they end, and
+ * progress despite misbehaving peers. One scenario per run.
+ */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -27,14 +30,14 @@ static void both_shut(void)
 
 	for (round = 0; round < 20; round++) {
 		connect_pair(&server, &client, NULL);
-		/* In turns: the server first, and the client first. */
+		/* Alternate: the server first, then the client first. */
 		for (i = 0; i < 2; i++)
 			CHECK(fi_shutdown(sides[(i + round) % 2]->ep, 0) == 0);
 		for (i = 0; i < 2; i++) {
 			CHECK(event_of(sides[i], sides[1 - i], &cm, sizeof(cm)) == FI_SHUTDOWN);
 			CHECK(cm.fid == &sides[i]->ep->fid);
 		}
-		/* Once. */
+		/* Only once. */
 		for (k = 0; k < 1000; k++)
 			for (i = 0; i < 2; i++)
 				CHECK(fi_eq_read(sides[i]->eq, &number, &cm, sizeof(cm), 0) == -FI_EAGAIN);
@@ -43,7 +46,7 @@ static void both_shut(void)
 	}
 }
 
-/* A port that nobody has at the moment. */
+/* A port that is free at the moment. */
 static uint16_t free_port(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -56,7 +59,7 @@ static uint16_t free_port(void)
 	return addr.sin_port;
 }
 
-/* An active endpoint leaves from the address that it was given, and is called by it before and after. */
+/* An active endpoint connects from the address that it was given, and keeps it as its name. */
 static void source(void)
 {
 	struct sockaddr_in before, after, peer;
@@ -68,7 +71,7 @@ static void source(void)
 	uint16_t port = free_port();
 	int round;
 
-	/* Twice, so that the port has been in use just before. */
+	/* Twice, so that the port was in use just before. */
 	for (round = 0; round < 2; round++) {
 		open_domain(&server, find(FI_EP_MSG), FI_WAIT_NONE);
 		CHECK(fi_passive_ep(server.fabric, server.info, &pep, NULL) == 0);
@@ -101,7 +104,7 @@ static void source(void)
 	}
 }
 
-/* A call that fails at once may be made again with better arguments. */
+/* A call that fails immediately may be repeated with better arguments. */
 static void again(void)
 {
 	struct sockaddr_in nowhere = { .sin_family = AF_UNSPEC };
@@ -118,7 +121,7 @@ static void again(void)
 	CHECK(fi_getname(&pep->fid, name, &len) == 0);
 	open_domain(&client, find(FI_EP_MSG), FI_WAIT_NONE);
 	open_ep(&client, client.info, 0);
-	/* Too much to say, and nobody to say it to. */
+	/* Too much data, and an invalid address. */
 	CHECK(fi_connect(client.ep, name, much, sizeof(much)) == -FI_EINVAL);
 	CHECK(fi_connect(client.ep, within_host() ? (void *) "nowhere://" : (void *) &nowhere, NULL, 0) < 0);
 	CHECK(fi_connect(client.ep, name, NULL, 0) == 0);
@@ -132,10 +135,13 @@ static void again(void)
 	close_side(&client);
 	close_side(&server);
 
-	/* The name of an endpoint is taken until somebody else has gone. */
+	/* The name is taken until its endpoint is closed. */
 	info = find(FI_EP_RDM);
 	if (within_host()) {
-		/* One that the application chose: what fi_getinfo proposes is passed on to the first only. */
+		/*
+		 * A name chosen by the application: one from fi_getinfo goes only to the first
+		 * endpoint.
+		 */
 		snprintf(name, sizeof(name), "fi_shm://again-%d", (int) getpid());
 		free(info->src_addr);
 		info->src_addr = strdup(name);
@@ -166,7 +172,7 @@ static void again(void)
 	close_side(&s);
 }
 
-/* Nobody else gets a link to an endpoint that is connected. */
+/* A connected endpoint accepts no other link. */
 static void stranger(void)
 {
 	struct side server, client, third, unconnected;
@@ -187,7 +193,7 @@ static void stranger(void)
 		uint32_t number;
 		size_t len = sizeof(name);
 
-		/* Its name now that it is connected. */
+		/* The endpoint's name once connected. */
 		CHECK(fi_getname(&one->ep->fid, name, &len) == 0);
 		if (i == 0)
 			CHECK(fi_connect(third.ep, name, NULL, 0) == 0);
@@ -202,7 +208,7 @@ static void stranger(void)
 			printf("connected by name: %s: %s\n", fi_strerror(err.err), text);
 			CHECK(err.err == FI_ECONNREFUSED);
 		}
-		/* An endpoint without connections fares no better. */
+		/* A connectionless endpoint is refused too. */
 		to = insert(&unconnected, name);
 		CHECK(fi_tsend(unconnected.ep, "hello", 6, NULL, to, 1, name) == 0);
 		end = seconds() + 20;
@@ -216,7 +222,7 @@ static void stranger(void)
 		fi_cq_strerror(unconnected.cq, cq_err.prov_errno, cq_err.err_data, text, sizeof(text));
 		printf("sent to by name: %s: %s\n", fi_strerror(cq_err.err), text);
 		CHECK(cq_err.err == FI_ECONNREFUSED);
-		/* The pair goes on. */
+		/* The pair still works. */
 		CHECK(fi_trecv(server.ep, in, 8, NULL, 0, 1, 0, in) == 0);
 		CHECK(fi_tsend(client.ep, "to pair", 8, NULL, 0, 1, text) == 0);
 		done(&server, &client, in, FI_RECV | FI_TAGGED);
@@ -229,7 +235,7 @@ static void stranger(void)
 	close_side(&server);
 }
 
-/* Answers once and then waits. */
+/* Answers once, then waits to be killed. */
 static void victim(int in, int out)
 {
 	char peer[64], buf[8];
@@ -249,7 +255,7 @@ static void victim(int in, int out)
 		pause();
 }
 
-/* The kind of the socket with that name in the abstract space, and how the name is spelt there. */
+/* The type of the abstract unix socket with this name, and its full address. */
 static int bound_as(const char *name, struct sockaddr_un *addr, socklen_t *len)
 {
 	FILE *file = fopen("/proc/net/unix", "r");
@@ -272,7 +278,7 @@ static int bound_as(const char *name, struct sockaddr_un *addr, socklen_t *len)
 	return (int) kind;
 }
 
-/* A process is killed and another one takes its name: what was under way fails all the same, and soon. */
+/* A process is killed and another one takes its name: pending operations still fail, and soon. */
 static void usurped(void)
 {
 	struct fi_cq_tagged_entry entry;
@@ -302,7 +308,7 @@ static void usurped(void)
 	CHECK(fi_cq_read(s.cq, &entry, 1) == -FI_EAGAIN);
 	kill(pid, SIGKILL);
 	CHECK(waitpid(pid, &status, 0) == pid);
-	/* This process is somebody else too. */
+	/* This process takes over the name. */
 	fd = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
 	CHECK(fd >= 0 && bind(fd, (struct sockaddr *) &addr, len) == 0);
 	for (end = seconds() + 1; !failed; ) {
@@ -321,7 +327,10 @@ static void usurped(void)
 
 enum { FROZEN = 4 << 20 };
 
-/* Memory that nobody has touched and whose pages somebody has to provide: its first access, by whomever, waits for that. */
+/*
+ * Untouched memory whose pages another thread must provide (userfaultfd): the first access, by any
+ * process, blocks until then.
+ */
 static char *unprovided(int *faults)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -344,7 +353,7 @@ struct provider {
 	char *memory;
 };
 
-/* Provides the pages once the other process says so. */
+/* Provides the pages when the other process asks for them. */
 static void *provide(void *arg)
 {
 	struct provider *p = arg;
@@ -356,7 +365,7 @@ static void *provide(void *arg)
 	return NULL;
 }
 
-/* Sends a message out of memory that is not there yet. */
+/* Sends a message from memory whose pages are not provided yet. */
 static void freezer(int in, int out)
 {
 	static char warm[FROZEN];
@@ -374,7 +383,7 @@ static void freezer(int in, int out)
 	open_rdm(&s, FI_WAIT_NONE);
 	hear(in, peer, sizeof(peer));
 	to = insert(&s, peer);
-	/* Until the receiver has found out whether it may read this process's memory. */
+	/* Warm up until the receiver knows whether cross-memory attach works. */
 	memset(warm, 1, sizeof(warm));
 	for (i = 0; i < 8; i++) {
 		CHECK(fi_tsend(s.ep, warm, FROZEN, NULL, to, 1, warm) == 0);
@@ -387,7 +396,10 @@ static void freezer(int in, int out)
 	close_side(&s);
 }
 
-/* A process offers memory that whoever reads it would wait for: the receiver does not, and its other links go on. */
+/*
+ * A process offers memory that blocks its reader: the receiver does not block, and its other links
+ * make progress.
+ */
 static void frozen(void)
 {
 	static char in[FROZEN];
@@ -415,7 +427,7 @@ static void frozen(void)
 		done(&s, NULL, in, FI_RECV | FI_TAGGED);
 	}
 	CHECK(fi_trecv(s.ep, in, FROZEN, NULL, FI_ADDR_UNSPEC, 1, 0, in) == 0);
-	/* A second of messages from somebody else, each of which takes a moment at most. */
+	/* One second of messages from another peer, each within 0.5 s. */
 	for (end = seconds() + 1; seconds() < end; i++) {
 		double start = seconds();
 		int got = 0, sent = 0;
@@ -433,7 +445,7 @@ static void frozen(void)
 	}
 	CHECK(!frozen);
 	printf("%d messages meanwhile\n", i);
-	/* The memory is there, and so the message. */
+	/* Once the pages are provided, the message arrives. */
 	tell(to, "", 1);
 	done(&s, NULL, in, FI_RECV | FI_TAGGED);
 	for (i = 0; i < FROZEN; i++)

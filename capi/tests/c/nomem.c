@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Calls that make something, each with every allocation within it failing in turn: alone, or together with all that follow.
- * Each time the call says -FI_ENOMEM (or gives NULL), or does all that it should, and when everything is closed there are
- * as many allocations as before. The program's own allocator stands before the C library's.
+ * Calls that create something, with each of their allocations failing in turn: alone, or together
+ * with all that follow. Each time the call returns -FI_ENOMEM (or NULL) or succeeds completely, and
+ * after closing everything there are as many allocations as before. The program's allocator
+ * replaces the C library's.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -24,11 +25,11 @@ void *__libc_realloc(void *block, size_t size);
 void *__libc_memalign(size_t align, size_t size);
 void __libc_free(void *block);
 
-/* Blocks that are in use, by whomever. */
+/* Allocated blocks of the whole process. */
 static atomic_long live;
-/* Allocations of this thread until one fails: 0 if none is to. */
+/* Allocations of this thread until one fails; 0: none fails. */
 static __thread long left;
-/* All that follow fail, too. */
+/* All later ones fail too. */
 static __thread int persistent;
 static __thread long failures;
 
@@ -96,7 +97,7 @@ void free(void *block)
 	__libc_free(block);
 }
 
-/* What the calls work on. */
+/* The objects that the calls use. */
 static struct fi_info *info;
 static struct fid_fabric *fabric;
 static struct fid_domain *domain;
@@ -107,12 +108,12 @@ static struct fid_pep *pep;
 static struct fid_cq *cq;
 static struct fid_ep *ep;
 
-/* A call: what it made, if anything, is in `made`. */
+/* A call that stores its result, if any, in `made`. */
 struct trial {
 	const char *name;
 	int (*call)(void **made);
 	void (*undo)(void *made);
-	/* May answer so, too. */
+	/* Another error that it may return; 0: none. */
 	int besides;
 };
 
@@ -126,7 +127,7 @@ static void free_infos(void *made)
 	fi_freeinfo(made);
 }
 
-/* What an info consists of: a bit for each part that is there. */
+/* A bit for each part that the info has. */
 static unsigned parts_of(const struct fi_info *i)
 {
 	const void *parts[] = { i->src_addr, i->dest_addr, i->tx_attr, i->rx_attr, i->ep_attr, i->domain_attr,
@@ -140,7 +141,7 @@ static unsigned parts_of(const struct fi_info *i)
 	return bits;
 }
 
-/* All of a list, as a number: half a list has another one. */
+/* A hash over a list: a partial list has another one. */
 static unsigned long shape(const struct fi_info *list)
 {
 	unsigned long sum = 0;
@@ -292,7 +293,9 @@ static int open_log(void **made)
 	return fi_open(FI_VERSION(1, 13), "logging", NULL, 0, 0, (struct fid **) made, NULL);
 }
 
-/* Addresses into a table of their own, which grows again and again, up to more than the library has in reserve. */
+/*
+ * Inserts addresses into a new table, which grows repeatedly, beyond the library's memory reserve.
+ */
 static int insert(void **made)
 {
 	struct fi_av_attr attr = { .count = 1 };
@@ -313,11 +316,14 @@ static int insert(void **made)
 		before = failures;
 		ret = fi_av_insert(table, addr, 1, &handle, 0, NULL);
 		CHECK(handle == (ret == 1 ? i : FI_ADDR_NOTAVAIL));
-		/* What succeeds has not used the reserve. (A table that cannot grow where it is may still move.) */
+		/*
+		 * A successful call has not used the reserve. (A table that cannot grow in place
+		 * may still move.)
+		 */
 		CHECK(ret < 0 || !persistent || failures == before);
 	}
 	left = 0;
-	/* What is in the table is as it was. */
+	/* Earlier entries are unchanged. */
 	handle = ret < 0 ? i - 2 : i - 1;
 	addr[6] = (unsigned char) (handle >> 8);
 	addr[7] = (unsigned char) handle;
@@ -329,7 +335,10 @@ static int insert(void **made)
 	return ret < 0 ? ret : 0;
 }
 
-/* The same by names. An address that could not be inserted is in no table, and its place says why. */
+/*
+ * The same by name. An address that cannot be inserted is not in the table, and its error is
+ * reported.
+ */
 static int insert_named(void **made, int (*call)(struct fid_av *table, fi_addr_t *handle, int *error))
 {
 	struct fi_av_attr attr = { .count = 1 };
@@ -382,7 +391,7 @@ static int open_alias(void **made)
 	return ret;
 }
 
-/* What it takes to enable an endpoint is the library's own: there may be enough of it in reserve. */
+/* Enabling uses the library's own memory; its reserve may be enough. */
 static int enable(void **made)
 {
 	struct fid_ep *fresh;
@@ -400,7 +409,7 @@ static int enable(void **made)
 	return (int) ret;
 }
 
-/* The lowest descriptor that is free. */
+/* The lowest free descriptor. */
 static int free_descriptor(void)
 {
 	int fd = dup(0);
@@ -410,8 +419,8 @@ static int free_descriptor(void)
 }
 
 /*
- * A group whose address is one more than the vector has room for: more memory than the library has in reserve. What
- * cannot be entered is not joined.
+ * Joins a group whose address is one more than the address vector has room for, which takes more
+ * memory than the library's reserve. A group that cannot be inserted is not joined.
  */
 static int join(void **made)
 {
@@ -440,7 +449,7 @@ static int join(void **made)
 	ret = fi_join(fresh, group, 0, &mc, NULL);
 	left = 0;
 	CHECK(ret || !persistent || !failures);
-	/* What receives from the group has a descriptor. */
+	/* Receiving from the group takes a descriptor. */
 	CHECK((free_descriptor() == fd) == !!ret);
 	if (!ret)
 		CHECK(fi_close(&mc->fid) == 0);
@@ -470,7 +479,7 @@ static void free_params(void *made)
 	fi_freeparams(made);
 }
 
-/* What fi_tostr_r makes of the info. */
+/* The text of the info from fi_tostr_r. */
 static char expected[8192];
 
 static int text(void **made)
@@ -486,7 +495,10 @@ static int text(void **made)
 	return 0;
 }
 
-/* A call until nothing fails in it any more: `kind` 0 without, 1 with all that follow. Returns its allocations. */
+/*
+ * Repeats a call until no allocation fails in it; with `kind` 1 all later allocations fail too.
+ * Returns the number of its allocations.
+ */
 static long exhaust(const struct trial *t, int kind)
 {
 	long n;
@@ -520,7 +532,7 @@ static void attempt(const struct trial *t)
 	void *made = NULL;
 	int i;
 
-	/* What is made once and kept is made now. */
+	/* Make lazily created, cached objects now. */
 	for (i = 0; i < 3; i++) {
 		CHECK(t->call(&made) == 0);
 		t->undo(made);
@@ -540,7 +552,7 @@ static const struct trial everywhere[] = {
 	{ "fi_open", open_log, close_it, 0 },
 	{ "fi_fabric", open_fabric, close_it, 0 },
 	{ "fi_domain", open_domain, close_it, 0 },
-	/* The system says so if it has no memory for a thread. */
+	/* The system's error if it has no memory for a thread. */
 	{ "fi_domain with a thread", open_auto, close_it, -FI_EAGAIN },
 	{ "fi_cq_open", open_cq, close_it, 0 },
 	{ "fi_cq_open in a wait set", open_cq_in_set, close_it, 0 },
@@ -595,7 +607,7 @@ static void close_all(void)
 	fi_freeinfo(info);
 }
 
-/* A request for a connection stays until it was read whole, and until an endpoint has it. */
+/* A connect request stays until it is read completely and an endpoint takes it. */
 struct event {
 	struct fi_eq_cm_entry cm;
 	char data[64];
@@ -621,7 +633,7 @@ static int open_for_request(void **made)
 	return fi_endpoint(domain, event.cm.info, (struct fid_ep **) made, NULL);
 }
 
-/* Fails at each allocation in turn until it succeeds; what it made is kept. */
+/* Repeats the call, failing each allocation in turn, until it succeeds; returns its result. */
 static void *insist(int (*call)(void **made), int kind)
 {
 	void *made;
@@ -661,7 +673,7 @@ static void requests(const char *provider)
 		CHECK(fi_endpoint(domain, info, &asker, NULL) == 0);
 		CHECK(fi_ep_bind(asker, &cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_ep_bind(asker, &theirs->fid, 0) == 0);
 		CHECK(fi_connect(asker, name, NULL, 0) == 0);
-		/* However long the other side's connection takes: the program's time is limited. */
+		/* No timeout: the program's run time is limited. */
 		while (fi_eq_read(eq, &number, &event, sizeof(event), FI_PEEK) <= 0)
 			fi_eq_read(theirs, &number, NULL, 0, FI_PEEK);
 		insist(read_request, kind);
@@ -714,7 +726,7 @@ int main(int argc, char **argv)
 		/* Once is enough for udp. */
 		if (strcmp(provider, "shm"))
 			memberships();
-		/* The first round made what is made once. */
+		/* The first round has created the cached objects. */
 		if (round && atomic_load(&live) != before)
 			fprintf(stderr, "%ld blocks are left in the end\n", atomic_load(&live) - before);
 		CHECK(!round || atomic_load(&live) == before);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What endpoints do to each other, within a process and between processes. One scenario a run. */
+/* Interaction of endpoints, within a process and between processes. One scenario per run. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@
 #define GOT_MSG		(FI_RECV | FI_MSG)
 #define GOT_TAGGED	(FI_RECV | FI_TAGGED)
 
-/* Two endpoints of one process, each in the other's address vector at 0. */
+/* Two endpoints of one process, each at index 0 of the other's address vector. */
 static void pair(struct side *a, struct side *b, fi_addr_t *to_b, fi_addr_t *to_a)
 {
 	open_rdm(a, FI_WAIT_NONE);
@@ -111,7 +111,7 @@ static void every_call(struct side *a, struct side *b, fi_addr_t to_b, fi_addr_t
 	ARRIVES(8, GOT_TAGGED | FI_REMOTE_CQ_DATA, out);
 	CHECK(entry.data == 12);
 
-	/* Nothing, from nowhere, into nothing. */
+	/* A zero-length message between null buffers. */
 	CHECK(fi_send(a->ep, NULL, 0, NULL, to_b, out) == 0);
 	CHECK(fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, in) == 0);
 	ARRIVES(0, GOT_MSG, out);
@@ -131,7 +131,7 @@ static void refusals_and_errors(struct side *a, struct side *b, fi_addr_t to_b)
 	for (i = 0; i < sizeof(large); i++)
 		large[i] = (char) (i * 7);
 
-	/* Too small a receive: that message's error, and only its. */
+	/* Too small a receive: an error for this message only. */
 	CHECK(fi_trecv(b->ep, into, 3, NULL, FI_ADDR_UNSPEC, 1, 0, into) == 0);
 	CHECK(fi_tsenddata(a->ep, "abcdefgh", 8, NULL, 42, to_b, 1, large) == 0);
 	CHECK(next_of(b, a, &entry, &err) == 0);
@@ -139,7 +139,7 @@ static void refusals_and_errors(struct side *a, struct side *b, fi_addr_t to_b)
 	CHECK(err.len == 3 && err.olen == 5 && memcmp(into, "abc", 3) == 0);
 	CHECK(strstr(fi_cq_strerror(b->cq, err.prov_errno, NULL, text, sizeof(text)), "8 bytes"));
 	done(a, b, large, SENT_TAGGED);
-	/* The same for a message that is asked for. */
+	/* The same for a rendezvous message. */
 	CHECK(fi_recv(b->ep, into, 70000, NULL, FI_ADDR_UNSPEC, into) == 0);
 	CHECK(fi_send(a->ep, large, sizeof(large), NULL, to_b, large) == 0);
 	CHECK(next_of(b, a, &entry, &err) == 0);
@@ -160,14 +160,14 @@ static void refusals_and_errors(struct side *a, struct side *b, fi_addr_t to_b)
 	entry = done(b, a, into, GOT_MSG);
 	CHECK(entry.len == 200000 && memcmp(into, large, 200000) == 0);
 
-	/* Cancelling takes the oldest; what is not there is no error. */
+	/* Canceling takes the oldest; canceling nothing is no error. */
 	CHECK(fi_recv(b->ep, into, 8, NULL, FI_ADDR_UNSPEC, text) == 0);
 	CHECK(fi_cancel(&b->ep->fid, text) == 0);
 	CHECK(next_of(b, a, &entry, &err) == 0);
 	CHECK(err.err == FI_ECANCELED && err.op_context == text && err.flags == GOT_MSG);
 	CHECK(fi_cancel(&b->ep->fid, text) == 0);
 
-	/* Who sent it. */
+	/* The source of a message. */
 	CHECK(fi_recv(b->ep, into, 8, NULL, FI_ADDR_UNSPEC, into) == 0);
 	CHECK(fi_send(a->ep, large, 8, NULL, to_b, large) == 0);
 	for (i = 0; fi_cq_readfrom(b->cq, &entry, 1, &src) != 1; i++) {
@@ -242,7 +242,7 @@ static void selective(void)
 	char in[8];
 	fi_addr_t self;
 
-	/* An endpoint may talk to itself. */
+	/* An endpoint may send to itself. */
 	open_domain(&s, info, FI_WAIT_NONE);
 	open_ep(&s, info, FI_SELECTIVE_COMPLETION);
 	self = insert(&s, s.name);
@@ -366,7 +366,7 @@ static void connect_scenario(void)
 		CHECK(entry.len == 8 && strcmp(in, "welcome") == 0);
 		done(&server, &client, name, SENT_MSG);
 
-		/* What was sent before the end arrives before the end. */
+		/* Messages sent before the shutdown arrive before it. */
 		CHECK(fi_recv(client.ep, in, 8, NULL, 0, in) == 0);
 		CHECK(fi_recv(client.ep, in, 8, NULL, 0, data) == 0);
 		CHECK(fi_inject(server.ep, "goodbye", 8, 0) == 0);
@@ -379,7 +379,7 @@ static void connect_scenario(void)
 		CHECK(err.op_context == data && err.err == FI_ECONNRESET);
 		CHECK(fi_send(client.ep, in, 8, NULL, 0, NULL) == -FI_ENOTCONN);
 		close_side(&client);
-		/* Who ended it hears of the peer's end too, once. */
+		/* The side that shut down gets the peer's shutdown event too, once. */
 		CHECK(event(server.eq, &got, sizeof(got), sizeof(got.cm)) == FI_SHUTDOWN);
 		CHECK(got.cm.fid == &server.ep->fid);
 		for (len = 0; len < 1000; len++)
@@ -388,7 +388,7 @@ static void connect_scenario(void)
 		server.ep = NULL;
 	}
 
-	/* Nobody there. */
+	/* No listener. */
 	CHECK(fi_close(&pep->fid) == 0);
 	open_domain(&client, find(FI_EP_MSG), FI_WAIT_NONE);
 	open_ep(&client, client.info, 0);
@@ -397,7 +397,7 @@ static void connect_scenario(void)
 	CHECK(fi_eq_readerr(client.eq, &eq_err, 0) == sizeof(eq_err) && eq_err.err == FI_ECONNREFUSED);
 	CHECK(strstr(fi_eq_strerror(client.eq, eq_err.prov_errno, NULL, data, sizeof(data)), within_host() ? "connect to fi_shm://" : "connect to 127.0.0.1"));
 
-	/* Events of the application's own. */
+	/* Events written by the application. */
 	struct fi_eq_entry mine = { .data = 17 }, back;
 	CHECK(fi_eq_write(client.eq, FI_NOTIFY, &mine, sizeof(mine), 0) == sizeof(mine));
 	CHECK(fi_eq_read(client.eq, &number, &back, sizeof(back), FI_PEEK) == sizeof(back) && back.data == 17);
@@ -515,7 +515,7 @@ static void refused(void)
 	int fd = socket(AF_INET, SOCK_STREAM, 0), i;
 	struct side s;
 
-	/* A port that is bound and does not listen. */
+	/* A port that is bound but not listening. */
 	CHECK(bind(fd, (struct sockaddr *) &addr, sizeof(addr)) == 0);
 	CHECK(getsockname(fd, (struct sockaddr *) &addr, &len) == 0);
 	open_rdm(&s, FI_WAIT_UNSPEC);
@@ -532,7 +532,7 @@ static void blackhole(void)
 	int fd = socket(AF_INET, SOCK_STREAM, 0), i, fill[8];
 	struct side s;
 
-	/* A listener whose queue is full: the kernel drops whatever asks for more. */
+	/* A listener whose queue is full: the kernel drops further connection requests. */
 	CHECK(bind(fd, (struct sockaddr *) &addr, sizeof(addr)) == 0 && listen(fd, 0) == 0);
 	CHECK(getsockname(fd, (struct sockaddr *) &addr, &len) == 0);
 	for (i = 0; i < 8; i++) {
@@ -599,7 +599,7 @@ static void stopped(void)
 		peers[i] = insert(&s, name);
 	}
 	CHECK(fi_inject(s.ep, &one, 1, peers[1]) == 0);
-	/* The second must hear it before it stops. */
+	/* The second must receive it before it stops. */
 	struct pollfd poll_one = { .fd = from[1], .events = POLLIN };
 	while (poll(&poll_one, 1, 0) == 0)
 		fi_cq_read(s.cq, NULL, 0);
@@ -623,7 +623,7 @@ static void stopped(void)
 		completed++;
 	}
 	for (i = 0; i < 2; i++) {
-		/* They close while this side makes progress. */
+		/* The children close while this side makes progress. */
 		while (waitpid(pids[i], &status, WNOHANG) == 0)
 			fi_cq_read(s.cq, NULL, 0);
 		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -663,7 +663,9 @@ static void inject_close(void)
 		open_rdm(&s, FI_WAIT_NONE);
 		tell(to, s.name, sizeof(s.name));
 		tell(to, &count, sizeof(count));
-		/* In half of the rounds nobody has posted anything when the sender is gone. */
+		/*
+		 * In half of the rounds the receives are posted only after the sender has exited.
+		 */
 		for (i = 0; round % 2 && i < count; i++)
 			CHECK(fi_recv(s.ep, buf[i], 4096, NULL, FI_ADDR_UNSPEC, buf[i]) == 0);
 		while (waitpid(pid, &status, WNOHANG) == 0)
@@ -721,7 +723,7 @@ static void one_of_four(int in, int out)
 			CHECK(fi_tsend(sides[i].ep, &from[i][j], 8, NULL, (fi_addr_t) j, (uint64_t) (number * EACH + i), NULL) == 0);
 		}
 	}
-	/* Go on until all processes have everything, so that nobody leaves before its peers are through. */
+	/* Continue until all processes are done, so that none exits before its peers are done. */
 	while (atomic_load(&shared->received) < PROCESSES) {
 		for (i = 0; i < EACH; i++) {
 			struct fi_cq_tagged_entry entry;
@@ -768,7 +770,7 @@ struct waker {
 	atomic_int turn, stop;
 };
 
-/* Each turn: even ones send a message, odd ones signal. */
+/* Sends a message in each even turn, signals in each odd one. */
 static void *wake_up(void *arg)
 {
 	struct waker *w = arg;
@@ -779,7 +781,7 @@ static void *wake_up(void *arg)
 		int turn = atomic_load(&w->turn);
 
 		if (turn == seen) {
-			/* Connecting needs this side too: nobody makes progress for it. */
+			/* Connecting needs this side's progress too. */
 			CHECK(fi_cq_read(w->writer->cq, &entry, 1) == -FI_EAGAIN);
 			continue;
 		}
@@ -810,7 +812,7 @@ static void wake(void)
 	struct epoll_event watch = { .events = EPOLLIN };
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &watch) == 0);
 
-	/* A timeout is one: not early, and not much late. */
+	/* A timeout ends neither early nor much too late. */
 	start = seconds();
 	CHECK(fi_cq_sread(reader.cq, &entry, 1, NULL, 100) == -FI_EAGAIN);
 	CHECK(seconds() - start >= 0.099 && seconds() - start < 0.5);
@@ -819,12 +821,15 @@ static void wake(void)
 	CHECK(pthread_create(&thread, NULL, wake_up, &w) == 0);
 	for (turn = 1; turn <= 100000; turn++) {
 		int signalled = turn % 2;
-		/* A descriptor may have news of something else, such as a peer that connects: no sign of a signal. */
+		/*
+		 * A descriptor may become readable for another reason, such as a connecting peer:
+		 * no proof of a signal.
+		 */
 		int by_epoll = turn / 2 % 2 && !(signalled && within_host());
 		ssize_t ret = 0;
 
 		if (turn % 50 == 5) {
-			/* Nobody wakes it: the timeout does, and not early. */
+			/* Only the timeout wakes it, and not early. */
 			start = seconds();
 			CHECK(fi_cq_sread(reader.cq, &entry, 1, NULL, 1) == -FI_EAGAIN);
 			CHECK(seconds() - start >= 0.00099);

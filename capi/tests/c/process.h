@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Processes that a test starts, and what it says to them. */
+/* Child processes of a test, and pipes to them. */
 #ifndef PROCESS_H
 #define PROCESS_H
 
@@ -10,7 +10,7 @@
 
 #include "check.h"
 
-/* A process of its own with pipes to and from it. */
+/* Forks a process with pipes to and from it. */
 static inline pid_t child(void (*body)(int in, int out), int *to, int *from)
 {
 	int down[2], up[2];
@@ -53,7 +53,7 @@ static inline void hear(int fd, void *data, size_t len)
 	}
 }
 
-/* They must end well. */
+/* Waits for the process, which must exit with 0. */
 static inline void join(pid_t pid)
 {
 	int status;

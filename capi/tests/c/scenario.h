@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A test program of several scenarios, of which its argument names one. */
+/* A test program with several scenarios; its argument selects one. */
 #ifndef SCENARIO_H
 #define SCENARIO_H
 
@@ -11,7 +11,9 @@ struct scenario {
 	void (*run)(void);
 };
 
-/* Runs the scenario that the argument names, in a list that ends with one without a name. Returns the exit code. */
+/*
+ * Runs the scenario named by the argument. The list ends with a null name. Returns the exit code.
+ */
 static inline int run_scenario(int argc, char **argv, const struct scenario *scenarios)
 {
 	for (; argc == 2 && scenarios->name; scenarios++) {

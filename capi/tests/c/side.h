@@ -22,7 +22,7 @@ struct side {
 	size_t len;
 };
 
-/* The threading that endpoints are opened for: both kinds of locking are to be tested. */
+/* The threading level of the endpoints: tests run with and without locking. */
 static enum fi_threading threading = FI_THREAD_SAFE;
 
 /* OFI_TEST_PROVIDER, or tcp. */
@@ -55,7 +55,7 @@ static inline struct fi_info *find(enum fi_ep_type type)
 	hints->caps = FI_MSG | FI_TAGGED | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
 	hints->fabric_attr->prov_name = strdup(provider());
 	hints->domain_attr->threading = threading;
-	/* Without locks only if the control calls are promised too. */
+	/* FI_THREAD_DOMAIN omits locks only with unified control progress. */
 	if (threading == FI_THREAD_DOMAIN)
 		hints->domain_attr->data_progress = hints->domain_attr->control_progress = FI_PROGRESS_CONTROL_UNIFIED;
 	if (within_host())
@@ -126,7 +126,7 @@ static inline void close_side(struct side *s)
 	fi_freeinfo(s->info);
 }
 
-/* The next completion of either side: 1, or 0 for an error in `err`. Both make progress. */
+/* Reads the next completion of `s`: 1, or 0 for an error in `err`. Both sides make progress. */
 static inline int next_of(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err)
 {
@@ -172,7 +172,7 @@ static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other,
 	return entry;
 }
 
-/* The event that comes next, of `len` bytes, while both sides make progress. */
+/* Reads the next event, of up to `len` bytes, while both sides make progress. */
 static inline uint32_t event_of(struct side *s, struct side *other, void *buf, size_t len)
 {
 	double end = seconds() + 30;
@@ -200,7 +200,7 @@ static inline uint32_t event_of(struct side *s, struct side *other, void *buf, s
 	exit(1);
 }
 
-/* Two endpoints that are connected, over what `of_client` says, or what find() finds. */
+/* Connects two endpoints; the client uses `of_client`, or else the result of find(). */
 static inline void connect_pair(struct side *server, struct side *client, struct fi_info *of_client)
 {
 	struct fi_eq_cm_entry cm;

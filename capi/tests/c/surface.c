@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Every versioned entry is called with the structures of its version, each of which ends where memory ends: a read
- * behind one is a crash.
+ * Every versioned symbol is called with the structures of its version, each placed before an
+ * inaccessible page: an overread crashes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ static void one_version(const struct version *v)
 	struct fi_info *hints = at_the_end(v->info), *info = NULL, *copy;
 	char name[] = "tcp";
 
-	/* No hints at all. */
+	/* No hints. */
 	CHECK(getinfo(FI_VERSION(1, 4), NULL, NULL, 0, NULL, &info) == 0);
 	CHECK(info && info->fabric_attr && info->domain_attr);
 	freeinfo(info);
@@ -91,7 +91,7 @@ static void one_version(const struct version *v)
 	CHECK(strcmp(info->fabric_attr->prov_name, "tcp") == 0);
 	freeinfo(info);
 
-	/* A newer interface through an older entry. */
+	/* A newer API version through an older symbol. */
 	CHECK(getinfo(FI_VERSION(2, 6), NULL, NULL, 0, hints, &info) == 0);
 	freeinfo(info);
 	CHECK(getinfo(FI_VERSION(2, 7), NULL, NULL, 0, hints, &info) == -FI_ENOSYS);
@@ -107,7 +107,7 @@ static void one_version(const struct version *v)
 	CHECK(strcmp(copy->fabric_attr->prov_name, "tcp") == 0);
 	CHECK(copy->fabric_attr->prov_name != hints->fabric_attr->prov_name);
 	CHECK(copy->domain_attr->max_err_cntr_value == 0);
-	/* Members are blocks of their own. */
+	/* Members are separate blocks. */
 	free(copy->fabric_attr->prov_name);
 	copy->fabric_attr->prov_name = strdup("other");
 	freeinfo(copy);
@@ -125,7 +125,7 @@ static void fabrics(void)
 
 	for (i = 0; i < 2; i++) {
 		fabric_fn *open_fabric = (fabric_fn *) entry("fi_fabric", nodes[i]);
-		/* In version 1.0 the structure had 28 bytes and padding. */
+		/* In version 1.0 the structure had 28 bytes plus padding. */
 		struct fi_fabric_attr *attr = at_the_end(32);
 		struct fid_fabric *fabric = NULL;
 		char name[] = "tcp", nobody[] = "nobody";
@@ -206,7 +206,7 @@ static void slots(void)
 			CHECK(fi_close(&pep->fid) == 0);
 		}
 
-		/* Parents in use stay, and stay whole. */
+		/* Parents in use cannot be closed and still work. */
 		CHECK(fi_close(&fabric->fid) == -FI_EBUSY);
 		CHECK(fi_close(&domain->fid) == -FI_EBUSY);
 		CHECK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV) == 0);
@@ -218,7 +218,7 @@ static void slots(void)
 		CHECK(fi_close(&cq->fid) == -FI_EBUSY);
 		CHECK(fi_close(&av->fid) == -FI_EBUSY);
 
-		/* An object of somebody else's, whatever class it claims. */
+		/* An object of another library, whatever class it claims. */
 		struct fi_ops foreign_ops = *cq->fid.ops;
 		struct fid_cq foreign = *cq;
 		foreign.fid.ops = &foreign_ops;
@@ -294,7 +294,7 @@ int main(int argc, char **argv)
 	size_t i;
 
 	(void) argc;
-	/* Before the library looks at it. */
+	/* Set before the library reads it. */
 	if (!getenv("FI_LOG_LEVEL")) {
 		setenv("FI_LOG_LEVEL", "warn", 1);
 		execv("/proc/self/exe", argv);

@@ -1,5 +1,8 @@
-/* Two writers and two readers over each kind of wait object: every event wakes somebody. A wakeup that is missed leaves everybody waiting
-   for ever: no event for a minute ends the program with how far it came. OFI_WAKES says how many events. */
+/*
+ * Two writers and two readers over each kind of wait object: every event wakes a reader. A missed
+ * wakeup leaves all waiting forever: without an event for a minute, the program ends and prints its
+ * counts. OFI_WAKES sets the number of events.
+ */
 #define _GNU_SOURCE
 #include "cases/case.h"
 #include <pthread.h>
@@ -36,7 +39,7 @@ static struct fid_wait *open_set(struct fid_fabric *fabric)
 	return set;
 }
 
-/* One event more, by whichever way this kind is tested. */
+/* Writes one more event, or sends one more message. */
 static void write_one(void)
 {
 	struct fi_eq_entry entry = { 0 };
@@ -61,7 +64,7 @@ static void *writer(void *arg)
 
 		if (number >= total)
 			return NULL;
-		/* Often so slow that the readers sleep, sometimes a burst. */
+		/* Often slow enough for the readers to sleep, sometimes a burst. */
 		window = next_random(&state) % 16;
 		while (number - atomic_load(&received) > (long) window) {
 			if (!events)
@@ -74,7 +77,7 @@ static void *writer(void *arg)
 	}
 }
 
-/* How many events were read, without waiting. */
+/* Reads without waiting; returns the number of events. */
 static int read_some(void)
 {
 	struct fi_cq_tagged_entry got[4];
@@ -94,7 +97,7 @@ static int read_some(void)
 	return ret > 0 ? (int) ret : 0;
 }
 
-/* One wait, without end or with a short one. */
+/* One wait, without timeout or with a short one. */
 static int wait_and_read(unsigned *state)
 {
 	int timeout = next_random(state) % 8 ? -1 : 1, n = 0;
@@ -155,7 +158,7 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-/* Waits for the end of that thread, as long as events go on being read. */
+/* Waits for the end of the thread, as long as events are being read. */
 static void join(pthread_t thread)
 {
 	long before = -1, now;
@@ -187,9 +190,9 @@ static void race(void)
 		CHECK(pthread_create(&threads[i], NULL, i < READERS ? reader : writer, (void *) (uintptr_t) (0x9e3779b9u * (i + 1))) == 0);
 	for (i = READERS; i < READERS + WRITERS; i++)
 		join(threads[i]);
-	/* Who waits without end although all has been read is woken by some more. */
+	/* More events wake readers that still wait although all has been read. */
 	while (atomic_load(&readers_left)) {
-		/* The last ones of a burst may be held back until the next call that makes progress. */
+		/* The last messages of a burst may wait for the next call that makes progress. */
 		if (!events)
 			fi_cq_read(ends.a.cq, NULL, 0);
 		if (atomic_load(&received) >= total)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Endpoints of one host, over shm: processes that are killed, many endpoints, many processes, other namespaces, and what
-   stays behind: nothing. One scenario a run. */
+/*
+ * Endpoints of one host, over shm: killed processes, many endpoints, many processes, other
+ * namespaces, and leaving nothing behind. One scenario per run.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <sched.h>
@@ -18,7 +20,7 @@
 
 enum { MOST = 64, SLOTS = 16, LARGEST = 1 << 20 };
 
-/* What the processes of a scenario share beside the library. */
+/* State shared by the processes of a scenario. */
 static struct board {
 	atomic_int ready, victim, settled, stop, failures;
 	char names[MOST][64];
@@ -49,7 +51,7 @@ static int count_files(const char *path)
 	return count;
 }
 
-/* Whether anybody on this host has that name. */
+/* Whether a socket on this host has the name. */
 static int is_taken(const char *name)
 {
 	FILE *file = fopen("/proc/net/unix", "r");
@@ -63,7 +65,7 @@ static int is_taken(const char *name)
 	return found;
 }
 
-/* Files in /dev/shm that could be ours. */
+/* Number of files in /dev/shm that could be ours. */
 static int leftovers(void)
 {
 	DIR *dir = opendir("/dev/shm");
@@ -99,8 +101,10 @@ struct slot {
 	char *bytes;
 };
 
-/* A process that sends to all others and receives from each of them by name, until one of them has been killed: then
-   everything that was for that one ends with an error, and everything else goes on. */
+/*
+ * A process that sends to all others and receives from each by name, until one is killed: then all
+ * operations for the victim end with an error, and all others continue.
+ */
 static void survivor(int mine, int count)
 {
 	static struct slot sends[SLOTS], receives[MOST][4];
@@ -141,7 +145,7 @@ static void survivor(int mine, int count)
 			slot = err.op_context;
 			sent = !!(err.flags & FI_SEND);
 			failed = 1;
-			/* Only what was for somebody who is no more fails. */
+			/* Only operations for the dead peer fail. */
 			CHECK(slot->peer == victim || atomic_load(&board->stop));
 			CHECK(err.err == FI_ECONNRESET || err.err == FI_ECONNREFUSED);
 		} else {
@@ -173,7 +177,7 @@ static void survivor(int mine, int count)
 			}
 		}
 		if (victim >= 0 && !last && sending < SLOTS) {
-			/* The last word, so that there is a link or an attempt at one. */
+			/* One last send, so that there is a link or an attempt to connect. */
 			for (i = 0; sends[i].busy; i++)
 				;
 			sends[i].peer = victim;
@@ -186,7 +190,10 @@ static void survivor(int mine, int count)
 		if (last && !settled) {
 			for (k = 0, i = 0; i < 4; i++)
 				k += receives[victim][i].busy;
-			/* Everything for the victim has ended within a second, with room for a machine that is busy. */
+			/*
+			 * All operations for the victim end within a second, plus tolerance for a
+			 * busy machine.
+			 */
 			for (i = 0; i < SLOTS; i++)
 				k += sends[i].busy && sends[i].peer == victim;
 			if (seconds() > limit)
@@ -211,7 +218,7 @@ static void survivor(int mine, int count)
 	exit(0);
 }
 
-/* A random process is killed at a random moment; OFI_KILLS says how often. */
+/* Kills a random process at a random moment; OFI_KILLS sets how often. */
 static void storm(void)
 {
 	const char *text = getenv("OFI_KILLS");
@@ -223,7 +230,7 @@ static void storm(void)
 	for (round = 0; round < rounds; round++) {
 		int victim = (int) random_below(PROCESSES);
 
-		/* Large messages through shared memory, and read out of the sender's. */
+		/* Large messages through the pool, or by cross-memory attach. */
 		setenv("FI_SHM_DIRECT", round % 2 ? "on" : "off", 1);
 		share();
 		atomic_store(&board->victim, -1);
@@ -238,7 +245,7 @@ static void storm(void)
 		while (atomic_load(&board->ready) < PROCESSES)
 			sched_yield();
 		usleep(random_below(20000));
-		/* Before, so that nobody sees it fail without knowing. */
+		/* Set before the kill, so that survivors expect the failures. */
 		atomic_store(&board->victim, victim);
 		kill(pids[victim], SIGKILL);
 		waitpid(pids[victim], &status, 0);
@@ -306,7 +313,7 @@ static void thousand(void)
 	close_side(&s);
 }
 
-/* Sixty-four processes, each with all others. */
+/* 64 processes, each sending to all. */
 static void crowd(void)
 {
 	int i, status;
@@ -374,7 +381,9 @@ static long memory(const char *what)
 	return kib;
 }
 
-/* 192 endpoints that do nothing take at most 64 MiB; no signal handler is changed; nothing stays open. */
+/*
+ * 192 idle endpoints take at most 64 MiB, no signal handler changes, and no descriptor stays open.
+ */
 static void quiet(void)
 {
 	enum { COUNT = 192 };
@@ -434,7 +443,7 @@ static void exchange(struct side *s, const char *theirs)
 	}
 }
 
-/* Two processes of which one lives in namespaces of its own; `spaces` are those of clone(2). */
+/* Two processes, one in its own namespaces; `spaces` are flags of clone(2). */
 static void apart(int spaces)
 {
 	int i, status;
@@ -474,14 +483,14 @@ static void apart(int spaces)
 
 static atomic_long letters;
 
-/* In front of the C library's: what the library sends through a socket is counted. */
+/* Replaces the C library's: counts the library's sends on sockets. */
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	atomic_fetch_add(&letters, 1);
 	return syscall(SYS_sendmsg, fd, message, flags);
 }
 
-/* A reader that spins costs the sender no letter; one that sleeps costs one. */
+/* A spinning reader costs the sender no control message; a sleeping one costs one per message. */
 static void spinning(void)
 {
 	struct fi_cq_tagged_entry entry;
@@ -529,7 +538,10 @@ static void spinning(void)
 			CHECK(atomic_load(&letters) == 0);
 		}
 		if (i >= 20000)
-			/* It is asleep by now: this time is what is tested. */
+			/*
+			 * Give the reader time to fall asleep: a sleeping reader is the case to
+			 * test.
+			 */
 			usleep(20000);
 		CHECK(fi_trecv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]) == 0);
 		CHECK(fi_tinject(s.ep, "x", 1, peer, 1) == 0);
@@ -547,7 +559,10 @@ static void other_pids(void)
 	apart(CLONE_NEWPID);
 }
 
-/* Where the network differs, a folder of FI_SHM_SOCKET_DIR has the names; it is empty afterwards, whoever was killed. */
+/*
+ * With another network namespace, the folder in FI_SHM_SOCKET_DIR has the names; it is empty
+ * afterwards, even if processes were killed.
+ */
 static void other_net(void)
 {
 	char folder[] = "/tmp/ofi-within-XXXXXX";

@@ -1,4 +1,4 @@
-//! One connection: its state, its two halves, and how bytes get between them and the socket.
+//! One connection: its state, its reader and writer, and the I/O between them and the socket.
 
 use crate::net::Net;
 use crate::reader::{Reader, Record};
@@ -10,18 +10,18 @@ use ofi_engine::wire::frame::Violation;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
 
-/// Where a connection is.
+/// The state of a connection.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// The system is connecting; the hello follows.
+    /// The kernel is connecting; `hello` is sent afterwards.
     Connecting { hello: Vec<u8>, deadline: Instant },
-    /// Our hello is out.
+    /// We sent our hello and wait for the peer's.
     Asking,
-    /// The peer connected and has not said hello; its number among such.
+    /// Half-open: accepted, but no hello yet. `serial` identifies it in `HalfOpen`.
     Silent { serial: u64 },
-    /// Frames flow.
+    /// The handshake is done.
     Open,
-    /// We said no; the end of the peer's side is awaited.
+    /// We refused the connection and wait for the peer to close it.
     Refused { deadline: Instant },
 }
 
@@ -31,33 +31,33 @@ pub(crate) struct Conn<S> {
     pub(crate) state: State,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
-    /// Polls without input while hot.
+    /// Polls without input while active.
     pub(crate) idle: u16,
     pub(crate) active: bool,
-    /// In the list of connections whose writers have a burst or held bytes.
+    /// In `busy_writers`: the writer has a burst or queued bytes.
     pub(crate) listed: bool,
-    /// Watched for room to write.
+    /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
-    /// The account holds what may wait for a peer that does not read.
+    /// [`BACKLOG`] bytes are charged to the account for output that the peer does not read.
     pub(crate) charged: bool,
-    /// The engine gives nothing more until it hears of room.
+    /// The engine submits nothing more until `handle_send_room`.
     pub(crate) stalled: bool,
-    /// Bytes were sent since all were acknowledged.
+    /// Bytes were sent since the audit last found all acknowledged.
     pub(crate) unaudited: bool,
-    /// No more will be sent; `true` once the system knows.
+    /// The link is shutting down; `true` once the socket's write side is shut down.
     pub(crate) finishing: Option<bool>,
-    /// Sending failed; what the peer had sent before is still read.
+    /// Sending failed; bytes that the peer sent before are still read.
     pub(crate) broken: Option<io::Error>,
 }
 
 impl<S> Conn<S> {
-    /// How many copied bytes may wait while the peer does not read.
+    /// Most copied bytes that may be queued while the peer does not read.
     pub(crate) const fn backlog(&self) -> usize {
         if self.charged { BACKLOG } else { LEAST_BACKLOG }
     }
 }
 
-/// A connection that was accepted and has said hello, outside a transport.
+/// An accepted connection whose hello was read, but which no transport has taken over.
 #[derive(Debug)]
 pub struct Pending<S> {
     pub(crate) socket: S,
@@ -93,14 +93,14 @@ pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, net: &N, audit_at: &
     }
 }
 
-/// Why a connection is not read on.
+/// Why reading a connection stops.
 pub(crate) enum Trouble {
     Violation(Violation),
     Down(Down),
     Refused,
 }
 
-/// Hands what came to the events.
+/// Parses `input` and reports its records to `events`.
 pub(crate) fn parse<S>(
     conn: &mut Conn<S>,
     slot: usize,
@@ -117,7 +117,7 @@ pub(crate) fn parse<S>(
         at += used;
         match record {
             Record::Nothing if at == input.len() => return Ok(()),
-            // The end of a payload that was dropped.
+            // A dropped payload has ended; more input follows.
             Record::Nothing => {}
             Record::Placed(target) => events.handle_recv_done(link, target).map_err(Trouble::Violation)?,
             Record::Frame(header, payload) => {
@@ -150,7 +150,7 @@ pub(crate) fn parse<S>(
                     events.handle_connected(link, hello).map_err(Trouble::Down)?;
                     conn.state = State::Open;
                 }
-                // What a refused peer still says does not matter.
+                // Ignore a refused peer's input.
                 State::Refused { .. } => return Ok(()),
                 State::Open | State::Connecting { .. } => {
                     return Err(Trouble::Violation(Violation("a second hello")));

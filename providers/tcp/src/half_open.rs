@@ -1,7 +1,7 @@
-//! Connections that were accepted and have not said who they are, the oldest first. They stay while there is room: their
-//! peer may be busy. Where descriptors or memory run out, those that have been silent for long give way, and otherwise
-//! accepting pauses: a peer that may only be slow is not turned away. Some wait even when memory has run out, since an honest
-//! peer says who it is at once.
+//! Half-open connections (accepted, but without a hello), oldest first. They stay while there is
+//! room, since their peer may be busy. When descriptors or memory run out, those older than
+//! [`PATIENCE`] give way; if there are none, accepting pauses, so that a slow peer is not turned
+//! away. Some stay even when memory has run out, since an honest peer sends its hello at once.
 
 use ofi_core::Instant;
 use ofi_core::log::{self, Level, Repeated, Subsystem};
@@ -11,32 +11,32 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a silent connection takes of the account, in bytes: its entry, and what may have come of a first record, which need
-/// be none of a hello.
+/// Bytes charged to the account for a half-open connection: its entry, and the start of a first
+/// record, which need not be a hello.
 const COST: usize = 4096;
-/// Silent connections that may be there beyond the account's limit.
+/// Half-open connections that may exist while the account is over its limit.
 const BEYOND: usize = 256;
-/// How long a connection may be silent before it gives way to others.
+/// How long a connection may be half-open before it gives way to others.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// How long accepting pauses when it found no descriptor, unless one becomes free.
+/// How long accepting pauses, unless a connection ends earlier.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why accepting pauses, where memory is short.
+/// The logged reason for a pause when memory is short.
 pub(crate) const FULL: &str = "connections that do not say who they are fill the memory for peers (FI_OFI_PEER_MEMORY)";
 
-/// Why it does where accepting failed.
+/// The logged reason for a pause when accepting failed.
 pub(crate) fn no_descriptor(error: &io::Error) -> String {
     format!("{error}; ulimit -n raises the limit")
 }
 
-/// The silent connections of a listening socket.
+/// The half-open connections of a listening socket.
 #[derive(Debug)]
 pub(crate) struct HalfOpen {
-    /// Serial numbers, which grow, with the slots of their connections and when they came.
+    /// Serial number (ascending), slot and time of arrival of each connection.
     queue: VecDeque<(u64, usize, Instant)>,
     serial: u64,
     account: Arc<Account>,
-    /// Accepting goes on then.
+    /// When accepting resumes, if it is paused.
     paused: Option<Instant>,
     notices: Repeated,
 }
@@ -46,7 +46,7 @@ impl HalfOpen {
         Self { queue: VecDeque::new(), serial: 0, account, paused: None, notices: Repeated::default() }
     }
 
-    /// One more; its serial number.
+    /// Adds a connection; returns its serial number.
     pub(crate) fn add(&mut self, slot: usize, now: Instant) -> u64 {
         self.serial += 1;
         self.account.charge(COST);
@@ -54,7 +54,7 @@ impl HalfOpen {
         self.serial
     }
 
-    /// One has said who it is, or has ended.
+    /// Removes a connection that sent its hello or ended.
     pub(crate) fn remove(&mut self, serial: u64) {
         if let Ok(at) = self.queue.binary_search_by_key(&serial, |(serial, ..)| *serial) {
             self.queue.remove(at);
@@ -62,21 +62,21 @@ impl HalfOpen {
         }
     }
 
-    /// The slot of the one that is to give way at `now`, if one is: silent for long, while memory is short or descriptors are
-    /// (`pressed`).
+    /// The slot of the oldest connection if it must give way at `now`: half-open for [`PATIENCE`]
+    /// while memory or descriptors (`pressed`) are short.
     pub(crate) fn victim(&self, now: Instant, pressed: bool) -> Option<usize> {
         let (_, slot, since) = *self.queue.front()?;
         let short = self.account.used() > self.account.limit();
         ((pressed || short) && now.since(since) >= PATIENCE).then_some(slot)
     }
 
-    /// Whether no more may be accepted at `now`, for lack of memory.
+    /// Whether lack of memory forbids accepting at `now`.
     pub(crate) fn is_full(&self, now: impl FnOnce() -> Instant) -> bool {
         let short = self.queue.len() >= BEYOND && self.account.used() > self.account.limit();
         short && self.victim(now(), false).is_none()
     }
 
-    /// Accepting cannot go on for that reason.
+    /// Pauses accepting and logs the reason.
     pub(crate) fn pause(&mut self, now: Instant, why: impl FnOnce() -> String) {
         self.paused = Some(now + PAUSE);
         self.notices.add(|| format!("accepting connections pauses: {}", why()));
@@ -85,24 +85,23 @@ impl HalfOpen {
         }
     }
 
-    /// A descriptor may be free: there is no need to wait longer.
+    /// Ends a pause early: a descriptor or memory may be free.
     pub(crate) fn hurry(&mut self) {
         if let Some(until) = &mut self.paused {
             *until = Instant::from_nanos(0);
         }
     }
 
-    /// When accepting goes on, if it pauses.
+    /// When accepting resumes, if it is paused.
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         self.paused
     }
 
-    /// Whether accepting has paused.
     pub(crate) const fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
-    /// Whether accepting goes on at `now`, having paused.
+    /// Ends a pause that is over at `now`; true if there was one.
     pub(crate) fn resumes(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let over = self.paused.is_some_and(|until| until == Instant::from_nanos(0) || now() >= until);
         if over {

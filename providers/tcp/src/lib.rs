@@ -1,5 +1,5 @@
-//! The tcp provider: connectionless and connected endpoints over TCP. See `README.md` for its limits and its rule for
-//! bursts.
+//! The tcp provider: connectionless and connected endpoints over TCP. `README.md` has its limits
+//! and its rule for bursts.
 #![forbid(unsafe_code)]
 
 mod conn;
@@ -27,20 +27,20 @@ pub type Tcp = transport::TcpTransport<System>;
 /// The listener over the system's sockets.
 pub type TcpListener = listener::TcpListener<System>;
 
-/// Which interface to use.
+/// The network interfaces to use.
 pub const IFACE: Param = Param {
     name: "FI_TCP_IFACE",
     kind: ParamKind::String,
     help: "Use only these network interfaces: names, addresses or networks in CIDR form, separated by commas; with ^ in \
            front, all others (default: all that are up)",
 };
-/// The lowest port to listen at.
+/// The lowest port to listen on.
 pub const PORT_LOW_RANGE: Param = Param {
     name: "FI_TCP_PORT_LOW_RANGE",
     kind: ParamKind::Int,
     help: "The lowest port of endpoints that do not ask for one; with FI_TCP_PORT_HIGH_RANGE (default: the system's choice)",
 };
-/// The highest port to listen at.
+/// The highest port to listen on.
 pub const PORT_HIGH_RANGE: Param = Param {
     name: "FI_TCP_PORT_HIGH_RANGE",
     kind: ParamKind::Int,
@@ -52,13 +52,13 @@ pub const CONNECT_TIMEOUT: Param = Param {
     kind: ParamKind::Int,
     help: "Milliseconds that connecting to a peer may take (default: 10000)",
 };
-/// How long a host may be silent.
+/// How long a peer's host may leave data unacknowledged.
 pub const SILENCE_TIMEOUT: Param = Param {
     name: "FI_TCP_SILENCE_TIMEOUT",
     kind: ParamKind::Int,
     help: "Milliseconds that a peer's host may leave data unacknowledged (default: 20000)",
 };
-/// Whether small messages may be held.
+/// Whether messages of a burst may be held.
 pub const HOLD: Param = Param {
     name: "FI_TCP_HOLD",
     kind: ParamKind::Bool,
@@ -78,12 +78,12 @@ fn settings(account: &Arc<Account>) -> Settings {
     }
 }
 
-/// The address by which other hosts best reach this one, for endpoints that are bound to all of them.
+/// This host's best address for other hosts: endpoints bound to the wildcard address advertise it.
 fn reachable(v4: bool) -> Option<IpAddr> {
     let all = netif::interfaces();
     let outward = netif::outward(&all);
     let selection = IFACE.text().map(|text| netif::Selection::parse(&text));
-    // An address of a link means nothing to others without their name for the link.
+    // A peer cannot use a link-local address without its own scope id for the link.
     let fits = |i: &Interface| i.running && i.addr.is_ipv4() == v4 && !i.is_of_link();
     let chosen = |i: &Interface| fits(i) && selection.as_ref().is_none_or(|s| s.allows(i));
     netif::ranked(all, outward.as_deref()).into_iter().find(chosen).map(|i| i.addr.ip())
@@ -100,14 +100,15 @@ fn system(class: TrafficClass) -> Result<System> {
     System::marked(class.dscp()).map_err(|error| Error::os(error, "make an epoll descriptor"))
 }
 
-/// Opens the transport of a connectionless endpoint at `addr`. What it holds for peers is charged to `account`.
+/// Opens the transport of a connectionless endpoint at `addr`. Memory held for peers is charged to
+/// `account`.
 pub fn open_rdm(addr: Option<Addr>, format: AddrFormat, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
     let addr = bind_address(addr, format);
     let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(account) };
     in_port_range(addr, |addr| Tcp::listening(system(class)?, addr, settings.clone()))
 }
 
-/// Opens the transport of a connected endpoint, to connect from `addr` if given.
+/// Opens the transport of a connected endpoint, bound to `addr` if given.
 pub fn open_msg(addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
     Tcp::connected(system(class)?, addr, settings(account))
 }
@@ -124,14 +125,13 @@ pub fn open_listener(
     in_port_range(addr, open)
 }
 
-/// Opens at a port of the range that the environment sets, if the application leaves the choice to us. An invalid range
-/// counts as none.
+/// Opens on a port of the configured range (ignored if invalid), unless the application chose one.
 fn in_port_range<T>(addr: Addr, mut open: impl FnMut(Addr) -> Result<T>) -> Result<T> {
     let (low, high) = (PORT_LOW_RANGE.number(0), PORT_HIGH_RANGE.number(0).min(u64::from(u16::MAX)));
     if addr.socket().port() != 0 || low == 0 || low > high {
         return open(addr);
     }
-    // Different processes begin at different places, so that they seldom meet.
+    // A random start, so that processes seldom try the same port.
     let count = high - low + 1;
     let start = u64::from(u32::from_ne_bytes(ofi_os::random()));
     let mut last = None;

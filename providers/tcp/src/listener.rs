@@ -1,4 +1,5 @@
-//! What listens for a passive endpoint: accepts, reads the hello, and waits for the application's answer.
+//! The listener of a passive endpoint: accepts connections, reads their hellos, and refuses those
+//! that the application rejects.
 
 use crate::half_open::{FULL, HalfOpen, no_descriptor};
 use crate::net::Net;
@@ -16,14 +17,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const LISTENER: u64 = u64::MAX;
-/// How long a refused connection may take to end.
+/// How long a refused peer may take to close its connection.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// How far a connection has come.
+/// The state of a connection.
 enum State {
-    /// It has not said hello; its number among such.
+    /// Half-open: no hello yet. Its serial number in [`HalfOpen`].
     Silent(u64),
-    /// It was refused: its end is awaited until then.
+    /// Refused: waits for the peer to close it, until this deadline.
     Refused(Instant),
 }
 
@@ -34,7 +35,7 @@ struct Conn<S> {
     state: State,
 }
 
-/// A listening socket and the connections on it that nobody has taken over.
+/// A listening socket and its half-open and refused connections.
 pub struct TcpListener<N: Net> {
     socket: N::Socket,
     local: Addr,
@@ -50,11 +51,10 @@ impl<N: Net> core::fmt::Debug for TcpListener<N> {
     }
 }
 
-/// Requests that were read.
 type Requests<S> = Vec<ConnectRequest<Pending<S>>>;
 
 impl<N: Net> TcpListener<N> {
-    /// Listens at `addr`. If that is every interface, peers are told `advertise`.
+    /// Listens at `addr`. If that is the wildcard address, peers see `advertise`.
     pub fn new(mut net: N, addr: Addr, advertise: Option<std::net::IpAddr>, account: Arc<Account>) -> Result<Self> {
         let doing = || format!("listen at {}", addr.socket());
         let socket = net.listen(addr.socket()).map_err(|error| Error::os(error, doing()))?;
@@ -86,7 +86,7 @@ impl<N: Net> TcpListener<N> {
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    // Out of descriptors: the connection stays in the backlog until there are some.
+                    // Out of descriptors: the connection stays in the kernel's backlog for now.
                     let now = self.net.now();
                     if !self.make_room(now, true, asked) {
                         self.net.unwatch(&self.socket);
@@ -97,7 +97,7 @@ impl<N: Net> TcpListener<N> {
         }
     }
 
-    /// Drops a connection that has been silent for long, if that is called for. It may be about to speak: it is read before.
+    /// Drops the connection that must give way, if any, after reading it: it may have sent a hello.
     fn make_room(&mut self, now: Instant, pressed: bool, asked: &mut Requests<N::Socket>) -> bool {
         let Some(key) = self.half_open.victim(now, pressed) else { return false };
         self.read(key, asked);
@@ -107,7 +107,7 @@ impl<N: Net> TcpListener<N> {
         true
     }
 
-    /// Takes a connection out of the table.
+    /// Removes a connection from the table. Accepting may resume, since a descriptor may be free.
     fn remove(&mut self, key: usize) -> Conn<N::Socket> {
         let conn = self.conns.remove(key);
         if let State::Silent(serial) = conn.state {
@@ -117,7 +117,7 @@ impl<N: Net> TcpListener<N> {
         conn
     }
 
-    /// Reads a connection: its hello, or the end of one that was refused.
+    /// Reads a half-open connection's hello, or a refused connection's end.
     fn read(&mut self, key: usize, asked: &mut Requests<N::Socket>) {
         let Some(conn) = self.conns.get_mut(key) else { return };
         let mut bytes = [0u8; 1024];
@@ -135,7 +135,7 @@ impl<N: Net> TcpListener<N> {
         let hello = match conn.reader.next(&bytes[..count]) {
             Ok((Record::Nothing, _)) => return,
             Ok((Record::Hello(hello), used)) if used == count => hello.to_vec(),
-            // Whoever says anything else, or goes on before the answer, is not one of us.
+            // Not our protocol: something other than a hello, or more bytes before our answer.
             _ => {
                 self.remove(key);
                 return;
@@ -159,7 +159,7 @@ impl<N: Net> TcpListener<N> {
         drop(net.shutdown_write(socket));
     }
 
-    /// Drops refused connections whose time is over.
+    /// Drops refused connections past their deadline.
     fn end_refused(&mut self) {
         let refused = |conn: &Conn<N::Socket>| matches!(conn.state, State::Refused(_));
         if !self.conns.iter().any(|(_, conn)| refused(conn)) {
@@ -196,7 +196,7 @@ impl<N: Net> Listener for TcpListener<N> {
         self.end_refused();
         let Self { half_open, net, socket, .. } = self;
         if half_open.resumes(|| net.now()) {
-            // The descriptor is ours: this cannot fail but for memory, and then the next pause is as good.
+            // The descriptor is ours: this fails only without memory, and the next pause retries.
             drop(net.watch(socket, Interest::Read, LISTENER));
             self.accept_all(asked);
         }
@@ -210,7 +210,7 @@ impl<N: Net> Listener for TcpListener<N> {
         let deadline = self.net.now() + REFUSED;
         Self::push_refusal(&self.net, &socket, &mut writer);
         let key = self.conns.vacant_key();
-        // Without news of it the connection ends by its deadline.
+        // If this fails, the deadline still ends the connection.
         drop(self.net.watch(&socket, Interest::Read, key as u64));
         self.conns.insert(Conn { socket, remote, reader, state: State::Refused(deadline) });
     }

@@ -1,5 +1,5 @@
-//! What the transport needs from the network: sockets and news of them. The system's in [`System`], a simulated one
-//! in the tests, so that the whole of the transport runs under split reads, stalls and broken connections.
+//! The sockets and readiness events that the transport needs: the kernel's in [`System`]; tests
+//! simulate them, to run the whole transport under split reads, stalls and broken connections.
 
 use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
@@ -11,58 +11,58 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// Stream sockets that never block.
+/// Non-blocking stream sockets.
 pub trait Net: Send + 'static {
     /// A socket; closed when dropped.
     type Socket: Send + 'static;
 
     /// Listens at an address; port 0 lets the system choose.
     fn listen(&mut self, addr: SocketAddr) -> io::Result<Self::Socket>;
-    /// Begins to connect, from the address of an interface if given; its port is not used.
+    /// Starts to connect, from the interface address `from` if given; its port is ignored.
     fn connect(&mut self, to: SocketAddr, from: Option<SocketAddr>) -> io::Result<Self::Socket>;
-    /// A socket with an address, to connect from it; port 0 lets the system choose.
+    /// Binds a socket to connect from; port 0 lets the system choose.
     fn bind(&mut self, addr: SocketAddr) -> io::Result<Self::Socket>;
-    /// Begins to connect such a socket.
+    /// Starts to connect a socket from [`Self::bind`].
     fn connect_bound(&mut self, socket: &Self::Socket, to: SocketAddr) -> io::Result<()>;
-    /// A connection that somebody made, if any.
+    /// Accepts a connection; `None` if none is waiting.
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Option<(Self::Socket, SocketAddr)>>;
-    /// What became of connecting; `None` while it goes on.
+    /// The outcome of connecting; `None` while it is in progress.
     fn connected(&self, socket: &Self::Socket) -> Option<io::Result<()>>;
-    /// Takes in a connection that another set of sockets accepted.
+    /// Takes over a connection that another `Net` accepted.
     fn take_over(&mut self, _socket: &Self::Socket) -> io::Result<()> {
         Ok(())
     }
-    /// This side's address.
+    /// The socket's local address.
     fn local_addr(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
-    /// Sends; how many bytes went.
+    /// Sends; returns the number of bytes sent.
     fn send(&self, socket: &Self::Socket, chunks: &[Chunk<'_>]) -> io::Result<usize>;
-    /// Sends one slice; how many bytes went.
+    /// Sends one slice; returns the number of bytes sent.
     fn send_slice(&self, socket: &Self::Socket, bytes: &[u8]) -> io::Result<usize>;
-    /// Receives; how many bytes came, 0 at the end.
+    /// Receives; returns the number of bytes received, 0 at the end of the stream.
     fn recv(&self, socket: &Self::Socket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize>;
-    /// Receives into one slice; how many bytes came, 0 at the end.
+    /// Receives into one slice; returns the number of bytes received, 0 at the end of the stream.
     fn recv_slice(&self, socket: &Self::Socket, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Sends nothing more.
+    /// Shuts down the write side.
     fn shutdown_write(&self, socket: &Self::Socket) -> io::Result<()>;
     /// Bytes that the peer's host has not acknowledged.
     fn unacknowledged(&self, socket: &Self::Socket) -> io::Result<usize>;
-    /// How well the peer's host answers.
+    /// Unanswered probes of the peer's host, and the time since its last acknowledgment.
     fn health(&self, socket: &Self::Socket) -> io::Result<Health>;
-    /// Watches a socket.
+    /// Watches a socket; its events carry `key`.
     fn watch(&mut self, socket: &Self::Socket, interest: Interest, key: u64) -> io::Result<()>;
-    /// Watches a socket for something else.
+    /// Changes a watched socket's interest and key.
     fn rewatch(&mut self, socket: &Self::Socket, interest: Interest, key: u64) -> io::Result<()>;
-    /// No longer watches a socket.
+    /// Stops watching a socket.
     fn unwatch(&mut self, socket: &Self::Socket);
-    /// Appends news; waits up to `timeout` for the first.
+    /// Appends pending events; waits up to `timeout` for the first.
     fn news(&mut self, timeout: Duration, news: &mut Vec<Event>);
-    /// What becomes readable when there is news.
+    /// The descriptor that is readable while events are pending.
     fn descriptor(&self) -> Option<Descriptor>;
-    /// The present.
+    /// The current time.
     fn now(&self) -> Instant;
-    /// Whether an address is one of this host.
+    /// Whether an address belongs to this host.
     fn is_own(&self, ip: IpAddr) -> bool;
-    /// A random number that nobody can guess.
+    /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
 }
 
@@ -70,7 +70,7 @@ pub trait Net: Send + 'static {
 #[derive(Debug)]
 pub struct System {
     poller: Poller,
-    /// What packets are marked with.
+    /// The code point (DSCP) of all packets, if set.
     dscp: Option<u8>,
 }
 
@@ -80,7 +80,7 @@ impl System {
         Self::marked(None)
     }
 
-    /// The same, whose packets carry a code point of differentiated services.
+    /// Like [`Self::new`], with packets marked `dscp` (differentiated services code point).
     pub fn marked(dscp: Option<u8>) -> io::Result<Self> {
         Poller::new().map(|poller| Self { poller, dscp })
     }
@@ -108,7 +108,7 @@ impl Net for System {
     fn accept(&mut self, listener: &Socket) -> io::Result<Option<(Socket, SocketAddr)>> {
         let accepted = listener.accept()?;
         if let Some((socket, _)) = &accepted {
-            // The system has marked it like the listener already, but does not promise to.
+            // The socket has inherited the listener's mark, but the kernel does not promise that.
             drop(socket.mark(self.dscp));
         }
         Ok(accepted)
@@ -167,12 +167,12 @@ impl Net for System {
     }
 
     fn unwatch(&mut self, socket: &Socket) {
-        // Fails only if it is not watched, which is what is wanted.
+        // Fails only if the socket is not watched, which is the desired state.
         drop(self.poller.remove(socket.as_raw_fd()));
     }
 
     fn news(&mut self, timeout: Duration, news: &mut Vec<Event>) {
-        // The descriptor is ours and valid: only EINTR can come, and that ends the wait early.
+        // The descriptor is ours and valid: the only error is EINTR, which ends the wait early.
         drop(self.poller.wait(Some(timeout), |event| news.push(event)));
     }
 

@@ -1,4 +1,4 @@
-//! What the provider offers, stated once.
+//! The capabilities and limits that the provider reports in fi_getinfo.
 
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
@@ -6,17 +6,17 @@ use ofi_core::{
     TrafficClass, Version,
 };
 
-/// The largest message of an inject call, in bytes.
+/// The largest injected message, in bytes.
 pub const INJECT_SIZE: usize = 4096;
-/// Operations that may be outstanding, unless asked for more.
+/// Outstanding operations of an endpoint, unless the hints ask for more.
 const DEFAULT_SIZE: usize = 1024;
-/// Operations that may be outstanding at most.
+/// The limit on outstanding operations.
 const MOST: usize = 1 << 20;
-/// Elements of a vector.
+/// Most elements of an I/O vector.
 const IOV_LIMIT: usize = 8;
-/// The largest data of an error: what a peer says when it refuses a connection, in bytes.
+/// The largest error data, in bytes: the connection data with which a peer rejects a connection.
 const MAX_ERR_DATA: usize = ofi_engine::wire::hello::MAX_USER_DATA;
-/// Version of the wire protocol.
+/// The `protocol_version` of `fi_ep_attr`.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
@@ -118,7 +118,7 @@ pub fn rdm() -> Offer {
     base(EndpointType::RDM, Protocol::XNET, "tcp")
 }
 
-/// The same under the layered name that programs ask for by string.
+/// Connectionless endpoints under the layered name that some programs request by string.
 pub fn rdm_layered() -> Offer {
     base(EndpointType::RDM, Protocol::RXM, "tcp;ofi_rxm")
 }

@@ -1,6 +1,6 @@
-//! A byte stream into records: the receiving half of a connection, without its socket.
-//! Small records are collected until they are whole; the payload of a large one is placed piece by piece.
-//! Invariant: what is collected never exceeds [`SMALL`] or a hello.
+//! Splits a byte stream into records: the receiving half of a connection, without its socket.
+//! Small records are collected until complete; the payload of a large one is placed piece by piece.
+//! Invariant: the collected bytes never exceed [`SMALL`] or a hello.
 //!
 //! ```text
 //! record   header length u8 · padding u8 · number u16 · payload length u32 · header · padding · payload
@@ -15,25 +15,25 @@ use ofi_engine::wire::hello;
 pub const PREFIX: usize = 8;
 /// The header length that marks a hello.
 pub const HELLO: u8 = 255;
-/// Most bytes of padding.
+/// Most padding, in bytes.
 pub const MAX_PAD: usize = 63;
-/// Records up to this size are collected; larger ones are placed as they come.
+/// Records up to this size are collected; payloads of larger ones are placed as they arrive.
 const SMALL: usize = 2048;
 
-/// What the stream brought.
+/// The result of parsing a piece of the stream.
 #[derive(Debug)]
 pub enum Record<'a> {
-    /// Nothing more for now.
+    /// Nothing to report.
     Nothing,
     /// A hello.
     Hello(&'a [u8]),
-    /// A frame. If its payload is coming, [`Reader::place`] says where it goes.
+    /// A frame. If its payload is [`Incoming::Streaming`], call [`Reader::place`] next.
     Frame(&'a [u8], Incoming<'a>),
-    /// The payload that was coming is in place.
+    /// A streamed payload is complete in its target.
     Placed(RecvTarget),
 }
 
-/// What a prefix says.
+/// A parsed prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Prefix {
     hello: bool,
@@ -69,19 +69,19 @@ impl Prefix {
         self.head() + self.payload
     }
 
-    /// How many bytes must be there before the record is looked at.
+    /// Bytes that must have arrived before the record is parsed.
     const fn needed(&self) -> usize {
         if self.hello || self.total() <= SMALL { self.total() } else { self.head() }
     }
 }
 
-/// A payload that is coming.
+/// A streamed payload.
 #[derive(Debug)]
 struct Body {
     target: Option<RecvTarget>,
     /// Bytes placed so far.
     done: usize,
-    /// Bytes still to come, those that are dropped included.
+    /// Bytes still to arrive, including those to be dropped.
     left: usize,
 }
 
@@ -89,14 +89,14 @@ struct Body {
 #[derive(Debug, Default)]
 pub struct Reader {
     partial: Vec<u8>,
-    /// `partial` was handed out as a record and is to be emptied.
+    /// `partial` was returned as a record; the next call clears it.
     spent: bool,
     body: Option<Body>,
     number: u16,
 }
 
 impl Reader {
-    /// The next thing in `input`, and how many of its bytes were used.
+    /// Parses the next record of `input`; also returns the number of bytes used.
     #[inline]
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<(Record<'a>, usize), Violation> {
         if self.spent {
@@ -121,7 +121,7 @@ impl Reader {
         Ok((record, input.len() - rest.len()))
     }
 
-    /// A record that began in an earlier piece of the stream.
+    /// Continues a record that began in earlier input.
     #[cold]
     fn next_collected<'a>(&'a mut self, input: &'a [u8]) -> Result<(Record<'a>, usize), Violation> {
         let mut used = self.collect(input, PREFIX);
@@ -136,7 +136,7 @@ impl Reader {
         Self::split(prefix, &self.partial).map(|(record, _)| (record, used))
     }
 
-    /// Collects bytes up to `target` in all; how many were taken.
+    /// Collects bytes until there are `target` in all; returns the number taken.
     fn collect(&mut self, input: &[u8], target: usize) -> usize {
         let missing = target.saturating_sub(self.partial.len()).min(input.len());
         self.partial.extend_from_slice(&input[..missing]);
@@ -151,7 +151,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The record at the front of `bytes`, of which at least the needed ones are there, and what follows it.
+    /// Splits the record off the front of `bytes`, which hold at least [`Prefix::needed`] bytes;
+    /// also returns the rest.
     fn split(prefix: Prefix, bytes: &[u8]) -> Result<(Record<'_>, &[u8]), Violation> {
         const SHORT: Violation = Violation("a record is shorter than it says");
         let header = bytes.get(PREFIX..PREFIX + prefix.header).ok_or(SHORT)?;
@@ -163,7 +164,7 @@ impl Reader {
         })
     }
 
-    /// Says where the payload goes that is coming: `len` bytes, to a target or nowhere.
+    /// Sets the target of a streamed payload of `len` bytes; `None` drops it.
     pub fn place(&mut self, target: Option<RecvTarget>, len: usize) {
         self.body = Some(Body { target, done: 0, left: len });
     }
@@ -186,13 +187,14 @@ impl Reader {
             return Record::Nothing;
         }
         match self.body.take() {
-            // A payload that was dropped ends silently; the caller goes on.
+            // A dropped payload ends without a record; the caller continues.
             Some(Body { target: None, .. }) | None => Record::Nothing,
             Some(Body { target: Some(target), .. }) => Record::Placed(target),
         }
     }
 
-    /// Where a long rest of a payload can be received without a copy, and how many bytes of it.
+    /// The target for receiving the rest of a payload without a copy, the bytes placed so far, and
+    /// those still to place.
     pub fn direct(&mut self) -> Option<(&mut RecvTarget, usize, usize)> {
         let body = self.body.as_mut()?;
         let target = body.target.as_mut()?;
@@ -200,7 +202,7 @@ impl Reader {
         (room > 0).then_some((target, body.done, room))
     }
 
-    /// So many bytes were received where [`Self::direct`] said.
+    /// Records that `count` bytes were received into the target from [`Self::direct`].
     pub fn direct_done(&mut self, count: usize) -> Record<'static> {
         if let Some(body) = &mut self.body {
             body.done += count;
@@ -209,12 +211,12 @@ impl Reader {
         self.end_body()
     }
 
-    /// True if bytes of a record have come that is not whole.
+    /// True if part of a record has arrived.
     pub fn is_mid_record(&self) -> bool {
         self.body.is_some() || !self.partial.is_empty() && !self.spent
     }
 
-    /// The target of a payload that will not come.
+    /// Abandons a streamed payload that will not arrive; returns its target.
     pub fn abort(&mut self) -> Option<RecvTarget> {
         self.body.take().and_then(|body| body.target)
     }
@@ -236,10 +238,10 @@ mod tests {
         out
     }
 
-    /// A header and a payload.
+    /// Header and payload.
     type Frame = (Vec<u8>, Vec<u8>);
 
-    /// Reads a stream cut into pieces, placing every payload that is coming; the frames as (header, payload).
+    /// Reads a stream cut into pieces, placing every streamed payload; returns the frames.
     fn read(stream: &[u8], cuts: &[usize]) -> Result<Vec<Frame>, Violation> {
         let mut reader = Reader::default();
         let mut out: Vec<Frame> = Vec::new();

@@ -1,6 +1,6 @@
-//! The transport contract over stream sockets. A hot connection is read by trying; idle ones wait in epoll.
-//! Below: [`Net`]. Beside: [`Reader`] and [`Writer`], the two halves of a connection without its socket.
-//! Invariant: a connection leaves the table only through `drop_link`, which gives everything it kept back.
+//! [`Transport`] over stream sockets: each poll reads active connections, idle ones wait in epoll.
+//! [`Net`] supplies the sockets; [`Reader`] and [`Writer`] are the two halves of a connection.
+//! Invariant: a connection leaves the table only through `drop_link`, which returns its buffers.
 
 mod accepting;
 mod reading;
@@ -26,27 +26,28 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that one read takes at most, shared by all connections of an endpoint.
+/// Size of the receive buffer that all connections of an endpoint share, in bytes.
 const STAGING: usize = 64 << 10;
-/// Reads of a connection in a row before others have their turn.
+/// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
-/// Polls without input after which a connection waits in epoll alone.
+/// Polls without input after which an active connection becomes idle.
 const PATIENCE: u16 = 100;
-/// More hot connections than this are found by epoll, not by trying each.
+/// With more active connections than this, epoll finds those with input.
 const MOST_ACTIVE: usize = 4;
-/// Polls between looks at epoll while connections are hot.
+/// Polls between epoll_wait calls while all active connections are read.
 const LOOK_EVERY: u32 = 16;
-/// How often connections with unacknowledged bytes are looked after.
+/// How often connections with unacknowledged bytes are checked.
 pub(crate) const AUDIT: Duration = Duration::from_secs(1);
-/// Bytes that may wait for a peer that does not read, if the account has room for them, and if not.
+/// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
 pub(crate) const BACKLOG: usize = 64 << 10;
+/// The same if it has not.
 pub(crate) const LEAST_BACKLOG: usize = 4 << 10;
-/// How long a refused connection may take to end.
+/// How long a refused peer may take to close its connection.
 pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 /// The epoll key of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
-/// What a transport is made with.
+/// Settings of a transport.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How long connecting may take.
@@ -55,9 +56,9 @@ pub struct Settings {
     pub silence_deadline: Duration,
     /// Whether messages of a burst may be held back.
     pub hold: bool,
-    /// The address that peers see if the socket is bound to every interface.
+    /// The address that peers see if the socket is bound to the wildcard address.
     pub advertise: Option<std::net::IpAddr>,
-    /// What is held for peers is charged to it.
+    /// The account to charge for memory held for peers.
     pub account: Arc<Account>,
 }
 
@@ -69,9 +70,9 @@ impl Default for Settings {
     }
 }
 
-/// What the engine is to be told when nobody is in the middle of anything.
+/// An event queued until `deliver`: `submit` and `accept` have no [`LinkEvents`] to report to.
 enum Done {
-    /// A kept payload has been taken by the system.
+    /// The kernel has taken a kept payload.
     Sent(LinkId, Token, Buffer),
     /// A link that was backed up has room again.
     Room(LinkId),
@@ -85,21 +86,21 @@ pub struct TcpTransport<N: Net> {
     active: Vec<usize>,
     busy_writers: Vec<usize>,
     done: Vec<Done>,
-    /// Connections to which sending failed: they are read to their end.
+    /// Connections on which sending failed: each is read to its end.
     broken: Vec<usize>,
-    /// Something rare is to be looked at in every poll: broken connections, or a pause of accepting.
+    /// Each poll must call `attend`: there are broken connections, or accepting is paused.
     attention: bool,
     half_open: HalfOpen,
     news: Vec<Event>,
     polls: u32,
-    /// Connections that are connecting or refused: those with deadlines.
+    /// The number of connections with a deadline: connecting or refused.
     timed: usize,
     blocked: usize,
     audit_at: Option<Instant>,
     listener: Option<N::Socket>,
     local: Addr,
     bind: Option<std::net::SocketAddr>,
-    /// What the next connection leaves from, for a connected endpoint with an address.
+    /// The bound socket for the next connection, of a connected endpoint with an address.
     bound: Option<N::Socket>,
     settings: Settings,
     net: N,
@@ -125,7 +126,7 @@ fn blocked(error: &io::Error) -> bool {
 
 fn broken(remote: &Addr, error: &io::Error) -> Down {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
-    // A pipe that is broken and a connection that is reset are the same to a caller.
+    // EPIPE (32): to a caller it is the same as a reset.
     let errno = if errno.raw() == 32 { Errno::ECONNRESET } else { errno };
     Down::new(Cause::Broken, errno, format!("connection to {}: {error}", remote.socket()))
 }
@@ -145,7 +146,7 @@ impl<N: Net> TcpTransport<N> {
         Ok(Self::new(net, Some(listener), Addr::from(name), bind, settings))
     }
 
-    /// A transport for a connected endpoint, from `addr` if given: it has that address from now on.
+    /// A transport for a connected endpoint, bound to `addr` now if given.
     pub fn connected(net: N, addr: Option<Addr>, settings: Settings) -> Result<Self> {
         let bind = addr.map(|addr| addr.socket()).filter(|addr| !addr.ip().is_unspecified() || addr.port() != 0);
         let mut transport = Self::new(net, None, addr.unwrap_or(Addr::ANY), bind, settings);
@@ -153,7 +154,7 @@ impl<N: Net> TcpTransport<N> {
         Ok(transport)
     }
 
-    /// Takes the address that a connection is to leave from.
+    /// Binds a socket to the address to connect from, if there is one.
     fn bind(&mut self) -> Result<()> {
         let Some(addr) = self.bind else { return Ok(()) };
         let doing = || format!("bind to {addr}");
@@ -236,7 +237,7 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Puts a connection on the list of those whose writers want attention.
+    /// Adds a connection to `busy_writers`.
     fn list(&mut self, slot: usize) {
         if let Some(conn) = self.conns.get_mut(slot)
             && !conn.listed
@@ -246,7 +247,7 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Sends what waits on a connection, as far as the system takes it.
+    /// Sends a connection's queued bytes until the socket takes no more.
     fn send_waiting(&mut self, slot: usize) {
         let Self { conns, net, done, audit_at, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
@@ -282,12 +283,12 @@ impl<N: Net> TcpTransport<N> {
         }
         if conn.writer.is_empty() && conn.finishing == Some(false) && conn.broken.is_none() {
             conn.finishing = Some(true);
-            // Fails only on a connection that is gone, which reading finds out.
+            // Fails only on a connection that is gone, as the next read reports.
             drop(net.shutdown_write(&conn.socket));
         }
     }
 
-    /// A connection takes no more output for now, or does again.
+    /// Sets whether a connection waits for room to send, with its epoll interest and account.
     fn set_blocked(&mut self, slot: usize, waits: bool) {
         let Self { conns, net, blocked, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
@@ -302,7 +303,7 @@ impl<N: Net> TcpTransport<N> {
             }
         }
         let interest = if waits { Interest::ReadWrite } else { Interest::Read };
-        // The descriptor is ours and watched: this cannot fail but for memory, and then polling still works.
+        // The descriptor is ours and watched: this fails only without memory; polling still works.
         drop(net.rewatch(&conn.socket, interest, slot as u64));
     }
 
@@ -329,11 +330,11 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Takes a connection out of the table and gives back what it kept.
+    /// Removes a connection from the table and returns the buffers it kept.
     fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         let link = id(slot);
-        // What was through before the end is through.
+        // Payloads sent before the end are reported as sent.
         self.deliver(events);
         conn.writer.abort(|token, buffer| events.handle_send_returned(link, token, buffer));
         if let Some(target) = conn.reader.abort() {
@@ -367,7 +368,7 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// A socket that begins to connect: a connected endpoint's from the address that it has.
+    /// Starts to connect a socket; a connected endpoint's uses the address it is bound to.
     fn socket_to(&mut self, to: std::net::SocketAddr) -> io::Result<N::Socket> {
         let bind = self.bind.filter(|bind| bind.is_ipv4() == to.is_ipv4());
         if self.listener.is_some() || bind.is_none() {
@@ -375,7 +376,7 @@ impl<N: Net> TcpTransport<N> {
         }
         let socket = match (self.bound.take(), bind) {
             (Some(socket), _) => socket,
-            // The one before it was used up by an attempt that failed.
+            // A failed attempt used up the previous socket.
             (None, Some(bind)) => self.net.bind(bind)?,
             (None, None) => return self.net.connect(to, None),
         };
@@ -383,7 +384,7 @@ impl<N: Net> TcpTransport<N> {
         Ok(socket)
     }
 
-    /// The system's connecting is over.
+    /// Sends the hello if the kernel has connected; drops the link if it failed to.
     fn finish_connect(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
         let State::Connecting { hello, .. } = &mut conn.state else { return };
@@ -511,8 +512,9 @@ impl<N: Net> Transport for TcpTransport<N> {
         if sent == total {
             return Submitted::Done;
         }
-        // The rest waits: small and injected bytes as a copy, others where they are. Where the system takes no more for now,
-        // the payload is through when it has: whoever sees the send complete may not call again for a long time.
+        // Queue the rest: small and injected payloads as a copy, others in place. While the socket
+        // takes no more, a payload that is not injected completes only when sent: a caller that
+        // sees the completion may not call again for a long time.
         let full = leaves || conn.blocked;
         let mut kept = Submitted::Done;
         let head_sent = sent.min(head.bytes().len());
@@ -572,7 +574,7 @@ impl<N: Net> Transport for TcpTransport<N> {
                 let before = self.active.len();
                 let got = self.visit(slot, events);
                 any |= got;
-                // A connection that was dropped has made room for the next.
+                // If the connection left the list, the next one took its place.
                 if self.active.get(at) == Some(&slot) || self.active.len() > before {
                     at += 1;
                 }
@@ -621,7 +623,7 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn wait(&mut self, timeout: Duration) {
-        // News are left for the next poll: epoll tells them again.
+        // Discard the events: epoll is level-triggered and reports them again to the next poll.
         let mut news = Vec::new();
         self.net.news(timeout, &mut news);
     }

@@ -1,9 +1,9 @@
-//! Records into a byte stream: the sending half of a connection, without its socket.
-//! Small bytes are gathered in one buffer, large payloads stay where they are; both leave in order.
+//! Turns records into a byte stream: the sending half of a connection, without its socket.
+//! Heads and small payloads are gathered in one buffer, large ones stay in place; order is kept.
 //!
-//! The rule for bursts (see `README.md`): at least [`BURST`] messages of a burst leave before their call returns; later
-//! ones are held until a queue has been read empty, more is posted [`HOLD`] after the last send, or [`FULL`] bytes are
-//! held.
+//! The rule for bursts (`README.md`): at least [`BURST`] messages of a burst leave before their
+//! call returns; later ones are held until a completion queue is read empty, more is posted
+//! [`HOLD`] after the last send, or [`FULL`] bytes are held.
 
 use crate::reader::{HELLO, PREFIX};
 use ofi_core::Instant;
@@ -12,29 +12,29 @@ use ofi_memory::{Buffer, Chunk};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Messages of a burst that are not held.
+/// Messages at the start of a burst that are not held.
 pub const BURST: u8 = 4;
 /// How long after the last send a message may still be held.
 pub const HOLD: Duration = Duration::from_micros(4);
-/// Held bytes that are sent at once.
+/// Held bytes that force a send.
 pub const FULL: usize = 512 << 10;
 /// Payloads up to this size are copied behind their header.
 pub const COPY: usize = 1024;
-/// Payloads from this size on are padded so that they land aligned.
+/// Larger payloads are padded to a stream position congruent to their address modulo 64.
 const ALIGN_FROM: usize = 1024;
-/// Reads that find entries while messages are held, before they leave anyway.
+/// Reads that find entries before held messages leave anyway.
 const PATIENCE: u8 = 16;
-/// Most pieces that one send takes.
+/// Most chunks of one send.
 const MOST_CHUNKS: usize = 64;
 
-/// Something that waits to be sent.
+/// A queued piece of the stream.
 #[derive(Debug)]
 enum Piece {
-    /// So many of the gathered bytes.
+    /// This many of the gathered bytes.
     Bytes(usize),
-    /// A payload in its own buffer.
+    /// A payload that stays in its buffer.
     Lent { buffer: Buffer, from: usize, len: usize, token: Token },
-    /// The bytes before it end a payload that was copied: its buffer goes back when they have left.
+    /// The end of a copied payload: returns its buffer when the bytes before this have been sent.
     End { buffer: Buffer, token: Token },
 }
 
@@ -45,21 +45,21 @@ pub struct Writer {
     /// How many of `gathered` have been sent.
     sent: usize,
     pieces: VecDeque<Piece>,
-    /// Bytes that wait.
+    /// Bytes queued, both gathered and lent.
     held: usize,
-    /// The position of the next byte in the stream.
+    /// The stream position of the next byte.
     position: u64,
     number: u16,
     /// Messages of the current burst that were not held.
     burst: u8,
-    /// Calls that passed by since the first message was held.
+    /// [`Flush::ByRule`] calls since the queue was last empty.
     passes: u8,
-    /// Control frames wait: everything leaves with the next flush.
+    /// A control frame or a hello is queued: the next flush sends everything.
     pub urgent: bool,
     last_send: Instant,
 }
 
-/// What a record is made of besides its payload.
+/// A record's prefix, header and padding.
 #[derive(Debug)]
 pub struct Head {
     bytes: [u8; PREFIX + 32 + 63],
@@ -74,7 +74,7 @@ impl Head {
 }
 
 impl Writer {
-    /// The head of the next record, whose payload of `len` bytes lies at `address`.
+    /// Builds the head of the next record, for a payload of `len` bytes at `address`.
     #[inline]
     pub fn head(&mut self, header: &[u8], len: usize, address: usize) -> Head {
         let bare = PREFIX + header.len();
@@ -133,29 +133,29 @@ impl Writer {
         self.held += count;
     }
 
-    /// Queues part of a buffer that stays where it is.
+    /// Queues part of a buffer without a copy.
     pub fn push_lent(&mut self, buffer: Buffer, from: usize, len: usize, token: Token) {
         self.pieces.push_back(Piece::Lent { buffer, from, len, token });
         self.held += len;
     }
 
-    /// The bytes queued last end a payload that is through when they have left.
+    /// Queues a copied payload's end: `buffer` is returned when all bytes queued so far were sent.
     pub fn push_end(&mut self, buffer: Buffer, token: Token) {
         self.pieces.push_back(Piece::End { buffer, token });
     }
 
-    /// True if nothing waits.
+    /// True if nothing is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Copied bytes that wait.
+    /// Copied bytes in the queue.
     pub fn copied(&self) -> usize {
         self.gathered.len() - self.sent
     }
 
-    /// Whether a message that is being posted leaves now. `now` is asked only when it decides.
+    /// Whether a message being posted is sent now. Calls `now` only if the time decides.
     #[inline]
     pub fn may_send(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if !self.is_empty() {
@@ -168,18 +168,18 @@ impl Writer {
         now().since(self.last_send) > HOLD
     }
 
-    /// Whether what waits leaves now that more has been posted behind it.
+    /// Whether the queue is sent now that another message has joined it.
     pub fn is_due(&self, now: Instant) -> bool {
         self.held >= FULL || now.since(self.last_send) > HOLD
     }
 
-    /// Something was sent.
+    /// Records the time of a send.
     #[inline]
     pub const fn sent_at(&mut self, now: Instant) {
         self.last_send = now;
     }
 
-    /// A call that passes by: true if what waits leaves with it.
+    /// Handles a flush; true if the queue must be sent. [`Flush::All`] ends the burst.
     pub fn pass(&mut self, how: Flush, now: impl FnOnce() -> Instant) -> bool {
         match how {
             Flush::All => {
@@ -194,12 +194,12 @@ impl Writer {
         }
     }
 
-    /// True if the burst is over and nothing waits: there is nothing to watch.
+    /// True if the burst is over and nothing is queued: flushes can skip this writer.
     pub fn is_idle(&self) -> bool {
         self.is_empty() && self.burst == 0
     }
 
-    /// The pieces to send next.
+    /// Calls `send` with the next chunks of the queue.
     pub fn with_chunks<R>(&self, send: impl FnOnce(&[Chunk<'_>]) -> R) -> R {
         let empty = Chunk::of(&[]);
         let mut chunks = [empty; MOST_CHUNKS];
@@ -207,10 +207,10 @@ impl Writer {
         let (mut from, mut to) = (self.sent, self.sent);
         for piece in &self.pieces {
             match piece {
-                // Those that follow one another leave as one chunk, whatever ends between them.
+                // Consecutive gathered bytes form one chunk, across the ends of payloads.
                 Piece::Bytes(bytes) => to += bytes,
                 Piece::End { .. } => {}
-                // What does not fit leaves with a later call: advancing counts bytes, not pieces.
+                // Chunks that do not fit leave later: `advance` counts bytes, not pieces.
                 Piece::Lent { buffer, from: first, len, .. } => {
                     let gathered = core::mem::replace(&mut from, to)..to;
                     let gathered = (!gathered.is_empty()).then(|| Chunk::of(&self.gathered[gathered]));
@@ -235,7 +235,7 @@ impl Writer {
         send(&chunks[..count])
     }
 
-    /// So many bytes have been sent; `done` gets the payloads that are through.
+    /// Removes `count` sent bytes; `done` gets each payload that has been sent whole.
     pub fn advance(&mut self, mut count: usize, mut done: impl FnMut(Token, Buffer)) {
         self.held -= count;
         while count > 0 || matches!(self.pieces.front(), Some(Piece::End { .. })) {
@@ -272,7 +272,7 @@ impl Writer {
         }
     }
 
-    /// Gives back the payloads that will not be sent.
+    /// Empties the queue; `back` gets the payloads that will not be sent.
     pub fn abort(&mut self, mut back: impl FnMut(Token, Buffer)) {
         for piece in self.pieces.drain(..) {
             match piece {

@@ -20,10 +20,10 @@ pub const IFACE: Param = Param {
 /// Every parameter of this provider.
 pub const PARAMS: [Param; 1] = [IFACE];
 
-/// Opens the socket of an endpoint at `addr`, or wherever the system chooses.
+/// Opens an endpoint's socket at `addr`, or at an address that the system chooses.
 ///
 /// # Errors
-/// What the system says: the address is in use, or not one of this host.
+/// The system's error: the address is in use, or not one of this host.
 pub fn open(addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Udp> {
     let addr = addr.unwrap_or_else(|| match format {
         AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),

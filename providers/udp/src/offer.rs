@@ -1,4 +1,4 @@
-//! What the provider offers, stated once.
+//! The provider's attributes (fi_getinfo(3)), stated once.
 
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
@@ -8,14 +8,14 @@ use ofi_core::{
 
 /// The largest packet of the protocol over IPv4, in bytes; an interface may carry less.
 const LARGEST: usize = 65_507;
-/// Receives that may be posted, unless asked for more.
+/// Receives that may be posted, by default.
 const DEFAULT_SIZE: usize = 1024;
-/// Receives that may be posted at most.
+/// Receives that may be posted, at most.
 const MOST: usize = 1 << 20;
-/// Elements of a vector.
+/// Maximum elements of an I/O vector.
 const IOV_LIMIT: usize = 8;
 
-/// Datagram endpoints.
+/// The attributes of datagram endpoints.
 pub fn dgram() -> Offer {
     let tx_caps = Caps::MSG | Caps::MULTICAST | Caps::SEND;
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;

@@ -1,5 +1,5 @@
-//! Packets over the system's sockets: one for the endpoint, and one for each group that it receives from, because a
-//! socket that is bound to an address of its own hears no group.
+//! UDP sockets: one for the endpoint, and one for each group that it receives from, because a
+//! socket bound to a unicast address receives no multicast.
 
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::Descriptor;
@@ -14,34 +14,34 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-/// A group that is received from.
+/// A multicast group that the endpoint receives from.
 #[derive(Debug)]
 struct Group {
     addr: Addr,
-    /// How often it was joined for that.
+    /// Joins for receiving that have not been left.
     members: usize,
-    /// Where its packets come.
+    /// Receives the group's packets.
     socket: DatagramSocket,
 }
 
-/// The socket of a datagram endpoint.
+/// The sockets of a datagram endpoint.
 #[derive(Debug)]
 pub struct Udp {
     socket: DatagramSocket,
     local: SocketAddr,
     groups: Vec<Group>,
-    /// Which of the sockets, the endpoint's own and those of its groups, is looked at first: another one each time, so that
-    /// none of them starves the others.
+    /// Index of the socket that the next receive polls first (0: the endpoint's own, then those of
+    /// its groups). It rotates, so that no socket starves the others.
     first: usize,
-    /// What packets are marked with.
+    /// The DSCP of all packets.
     dscp: Option<u8>,
     poller: Poller,
-    /// Whether the poller watches the sockets, those of groups that are joined from now on included.
+    /// Whether the poller watches the sockets, including those of groups joined later.
     listening: bool,
 }
 
 impl Udp {
-    /// A socket at `addr`, whose packets carry that code point.
+    /// Binds to `addr`; packets carry the code point `dscp`.
     pub(crate) fn bind(addr: Addr, dscp: Option<u8>) -> Result<Self> {
         let fail = |error, what: &str| Error::os(error, format!("{what} {}", addr.socket()));
         let socket = DatagramSocket::bind(addr.socket(), false).map_err(|error| fail(error, "bind to"))?;
@@ -56,7 +56,7 @@ impl Udp {
         std::iter::once(&self.socket).chain(self.groups.iter().map(|group| &group.socket))
     }
 
-    /// Begins to receive from a group.
+    /// Starts to receive from a group.
     fn listen_to(&self, addr: SocketAddr) -> io::Result<DatagramSocket> {
         let socket = DatagramSocket::bind(addr, true)?;
         socket.mark(self.dscp)?;
@@ -95,10 +95,11 @@ impl Datagrams for Udp {
             }
             let begin = packets.len();
             let mut take = |came: Came| {
-                // The first socket is the endpoint's own, the others are those of its groups.
+                // Socket 0 is the endpoint's own, the others are those of its groups.
                 packets.push(Packet { len: came.len, from: Addr::from(came.from), group: at > 0 });
             };
-            // Nothing there, or an error that belongs to a packet sent earlier: a datagram endpoint does not report it.
+            // Either no packet, or the error of an earlier send, which a datagram endpoint does not
+            // report.
             if most == 1 {
                 if let Some((_, buffer)) = buffers.get_mut(begin)
                     && let Ok(came) = socket.receive_one(buffer)
@@ -128,7 +129,7 @@ impl Datagrams for Udp {
             return Ok(());
         }
         if let Some(joined) = self.groups.iter_mut().find(|joined| joined.addr == *group) {
-            // A second socket would receive everything once more.
+            // A second socket would receive each packet again.
             joined.members += 1;
             return Ok(());
         }
@@ -141,7 +142,7 @@ impl Datagrams for Udp {
         let Some(at) = self.groups.iter().position(|joined| joined.addr == *group) else { return };
         self.groups[at].members -= 1;
         if self.groups[at].members == 0 {
-            // Closing the socket ends the membership and the watch.
+            // Closing the socket ends the membership and the epoll watch.
             self.groups.swap_remove(at);
             self.first = 0;
         }
@@ -151,7 +152,7 @@ impl Datagrams for Udp {
         self.listening = on;
         for socket in self.sockets() {
             let fd = socket.as_raw_fd();
-            // Fails only if it is so already.
+            // Fails only if the socket already is in that state.
             drop(if on { self.poller.add(fd, Interest::Read, 0) } else { self.poller.remove(fd) });
         }
     }
@@ -167,7 +168,7 @@ fn refused(error: &io::Error, to: &Addr) -> Given {
         return Given::Full;
     }
     if error.raw_os_error() == Some(Errno::ECONNREFUSED.raw()) {
-        // About an earlier packet, which nobody was there to take: that is the fate of datagrams.
+        // The error of an earlier packet to a closed port: datagrams may be lost. Retry this one.
         return Given::Full;
     }
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
@@ -180,7 +181,7 @@ mod tests {
     use core::time::Duration;
     use ofi_core::OpFlags;
 
-    /// Sends one packet of so many bytes.
+    /// Sends one packet of `len` bytes.
     fn say(from: &mut Udp, to: &Addr, len: usize) {
         assert!(matches!(from.send(&Buffer::Owned(vec![0; len]), to), Given::Taken));
     }
@@ -199,7 +200,7 @@ mod tests {
         packets.pop()
     }
 
-    /// A group with a port that is free, joined by a socket that stays at one more address.
+    /// A sender to and a receiver of a group, at a free port.
     fn joined() -> (Udp, Udp, Addr) {
         let (mut speaker, mut listener) = (loopback(), loopback());
         let port = loopback().local.port();
@@ -219,7 +220,7 @@ mod tests {
         }
         let first: Vec<bool> = (0..3).filter_map(|_| take(&mut listener)).map(|packet| packet.group).collect();
         assert!(first.contains(&true), "{first:?}");
-        // The same with much for the group and one for the endpoint.
+        // The reverse: many packets for the group and one for the endpoint.
         while take(&mut listener).is_some() {}
         say(&mut speaker, &own, 2);
         for _ in 0..8 {

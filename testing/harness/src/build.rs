@@ -1,4 +1,4 @@
-//! What is built of this tree, once for all test programs of a run.
+//! Builds of this tree, made once and shared by all test programs of a run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,7 @@ pub fn is_instrumented(library: &Library) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
 }
 
-/// The folder of this build's profile, such as `target/debug`: the one that the test program itself was built into.
+/// The profile folder that this test program was built into, such as `target/debug`.
 fn profile() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -54,7 +54,7 @@ pub fn target() -> &'static Path {
     profile().parent().expect("a profile's folder is in the target folder")
 }
 
-/// A file of this tree's build, such as a tool, built if it is out of date.
+/// A file of this tree's build, such as a tool, rebuilt if it is out of date.
 pub fn built(name: &str) -> PathBuf {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -83,7 +83,7 @@ pub fn rdma() -> &'static Library {
     LIBRARY.get_or_init(|| library("librdmaaddrinfo.so", "librdmaaddrinfo.so.1", "OFI_TEST_RDMA_LIBRARY"))
 }
 
-/// Copies a build to a folder named after it, so that programs that run on an earlier build keep theirs.
+/// Copies a build to a folder named after it, so that programs on an earlier build keep theirs.
 fn library(name: &str, soname: &'static str, variable: &str) -> Library {
     let file = std::env::var_os(variable).map_or_else(|| built(name), PathBuf::from);
     let state = std::fs::metadata(&file).and_then(|data| Ok((data.len(), data.modified()?)));
@@ -108,7 +108,7 @@ fn drop_old(shelf: &Path) {
     let Ok(entries) = std::fs::read_dir(shelf) else { return };
     for entry in entries.flatten() {
         let old = entry.metadata().and_then(|data| data.modified()).is_ok_and(|time| {
-            // A clock that went back makes nothing old.
+            // If the clock went back, nothing counts as old.
             time.elapsed().is_ok_and(|age| age > KEPT)
         });
         if old {

@@ -1,8 +1,9 @@
-//! What all tests of C programs share: the libraries and tools are built once, programs are compiled once, and each runs
-//! under a time limit. A test whose tool is missing says so, and fails under `CI=true`.
+//! The shared harness for tests of C programs: builds libraries and tools once, compiles each
+//! program once, and runs it under a time limit. A test whose tool is missing is skipped with a
+//! message, and fails under `CI=true`.
 //!
-//! `OFI_TEST_LIBRARY` and `OFI_TEST_RDMA_LIBRARY` name builds to test instead of this tree's, `OFI_TEST_ASAN=1` says that
-//! they are instrumented.
+//! `OFI_TEST_LIBRARY` and `OFI_TEST_RDMA_LIBRARY` name builds to test instead of this tree's;
+//! `OFI_TEST_ASAN=1` marks them as instrumented.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -35,31 +35,31 @@ impl<'a> Program<'a> {
         Self { source, name, arguments: Vec::new(), includes: Vec::new(), libraries: Vec::new(), shared: false }
     }
 
-    /// Names the output otherwise than the source, where one source makes several.
+    /// Sets the name of the output, for a source that builds several programs.
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// A folder of headers.
+    /// Adds a folder of headers.
     pub fn include(mut self, folder: impl Into<PathBuf>) -> Self {
         self.includes.push(folder.into());
         self
     }
 
-    /// A library of this tree to link with.
+    /// Links a library of this tree.
     pub fn link(mut self, library: &'a Library) -> Self {
         self.libraries.push(library);
         self
     }
 
-    /// A further argument of the compiler.
+    /// Adds a compiler argument.
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Makes a shared object.
+    /// Builds a shared object.
     pub fn shared(mut self) -> Self {
         self.shared = true;
         self
@@ -68,7 +68,7 @@ impl<'a> Program<'a> {
     fn command(&self, out: &Path) -> Command {
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror"]);
-        // Headers of test programs offer more than each of them uses, and old calls are tested too.
+        // Test headers define more than each program uses, and deprecated calls are tested too.
         cc.args(["-Wno-deprecated-declarations", "-Wno-unused-function", "-Wno-unused-variable"]);
         if is_sanitized() {
             cc.arg("-fsanitize=address");
@@ -85,7 +85,7 @@ impl<'a> Program<'a> {
         cc
     }
 
-    /// Everything that the output depends on but the libraries, which are found when the program starts.
+    /// Hashes every input of the output except the libraries, which the loader finds at startup.
     fn hash(&self) -> u64 {
         let mut state = DefaultHasher::new();
         (&self.arguments, &self.includes, is_sanitized(), self.shared).hash(&mut state);
@@ -100,7 +100,7 @@ impl<'a> Program<'a> {
         state.finish()
     }
 
-    /// Compiles it, unless that has been done before; its path, or what is wrong.
+    /// Compiles the program if its output is missing; returns its path or an error message.
     pub fn compile(&self) -> Result<PathBuf, String> {
         let folder = target().join("harness/programs");
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -108,7 +108,7 @@ impl<'a> Program<'a> {
         if out.exists() {
             return Ok(out);
         }
-        // Tests of this process and of others may want the same program at the same time.
+        // Other threads and processes may compile the same program at the same time.
         let thread = std::thread::current().id();
         let fresh = out.with_extension(format!("{}-{thread:?}", std::process::id()));
         let output = self.command(&fresh).output().map_err(|error| format!("a C compiler is missing: {error}"))?;
@@ -121,7 +121,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// The headers of a folder and of those in it.
+/// The headers in a folder, recursively.
 fn headers_in(folder: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Running a program under a time limit: a hang is the commonest failure in this field.
+//! Runs a program under a time limit: a hang is the most common failure in this field.
 
 use crate::build::{Library, target};
 use std::ffi::OsString;
@@ -6,15 +6,15 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// The exit code of a program that does not find what it needs, and says on its output what that is.
+/// The exit code of a program that lacks a prerequisite, which it names on its output.
 const NOT_HERE: i32 = 77;
 
-/// True in CI, where nothing may be missing.
+/// True in CI, where every prerequisite must be present.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// Something that a test needs is missing: says so, and fails in CI.
+/// Reports a missing prerequisite of a test, and fails in CI.
 ///
 /// # Panics
 /// In CI.
@@ -23,7 +23,8 @@ pub fn missing(what: &str) {
     eprintln!("skipped: {what}");
 }
 
-/// The lock that programs of all tests share: each opens the file anew, since a lock belongs to an open file.
+/// The lock that the programs of all tests share. Each run opens the file anew, because a lock
+/// belongs to an open file description.
 fn turn() -> Result<File, String> {
     let folder = target().join("harness");
     let path = folder.join("turn.lock");
@@ -31,12 +32,12 @@ fn turn() -> Result<File, String> {
     open.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Which other programs of the tests run at the same time.
+/// Which other test programs may run at the same time.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     /// All but those that run alone.
     Most,
-    /// None but idle ones.
+    /// Only idle ones.
     Idle,
     /// Any.
     Any,
@@ -49,14 +50,14 @@ pub struct Run {
     arguments: Vec<OsString>,
     environment: Vec<(String, OsString)>,
     seconds: u32,
-    /// In front of the program: what prepares its surroundings.
+    /// A command in front of the program that prepares its environment.
     wrapper: Vec<OsString>,
     beside: Beside,
     finds_everything: bool,
 }
 
 impl Run {
-    /// A program that may take so many seconds.
+    /// A program with a time limit in seconds.
     pub fn new(program: impl Into<PathBuf>, seconds: u32) -> Self {
         Self {
             program: program.into(),
@@ -69,55 +70,56 @@ impl Run {
         }
     }
 
-    /// A further argument.
+    /// Adds an argument.
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Further arguments.
+    /// Adds arguments.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// The library that it finds.
+    /// Makes the loader find this library.
     pub fn on(self, library: &Library) -> Self {
         let folder = library.folder().to_owned();
         self.variable("LD_LIBRARY_PATH", folder)
     }
 
-    /// A program with arguments that runs this one.
+    /// Runs the program by a wrapper command.
     pub fn inside(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self
     }
 
-    /// No other program of the tests runs meanwhile: it fills the machine, or measures a time that a full one would spoil.
+    /// Excludes other test programs, except idle ones: this one loads the machine, or measures
+    /// times that load would distort.
     pub fn alone(mut self) -> Self {
         self.beside = Beside::Idle;
         self
     }
 
-    /// It does little but wait: programs that run alone do so beside it, too.
+    /// Marks the program as mostly waiting: programs that run alone may run beside it.
     pub fn idle(mut self) -> Self {
         self.beside = Beside::Any;
         self
     }
 
-    /// That it finds what it needs is part of the test, not only in CI.
+    /// Makes a missing prerequisite a failure, not only in CI.
     pub fn finds_everything(mut self) -> Self {
         self.finds_everything = true;
         self
     }
 
-    /// That it may not find what it needs is no failure, not even in CI.
+    /// Tolerates a missing prerequisite, even in CI.
     pub fn may_find_nothing(mut self) -> Self {
         self.finds_everything = false;
         self
@@ -133,8 +135,8 @@ impl Run {
         command
     }
 
-    /// Runs it: its output if it ended with 0, `None` if it did not find what it needs and that is no failure, or what went
-    /// wrong.
+    /// Runs the program. Returns its output if it exits with 0, `None` if it lacks a prerequisite
+    /// and that is tolerated, or an error message.
     pub fn output(&self) -> Result<Option<Output>, String> {
         let turn = turn()?;
         let locked = match self.beside {
@@ -161,10 +163,10 @@ impl Run {
         Ok(Some(output))
     }
 
-    /// Runs it, and fails the test if it fails. True if it ran.
+    /// Runs the program and fails the test if it fails. False if it lacks a prerequisite.
     ///
     /// # Panics
-    /// If it does not end with 0 in time.
+    /// If the program does not exit with 0 in time.
     pub fn check(&self) -> bool {
         match self.output() {
             Ok(output) => output.is_some(),

@@ -1,5 +1,6 @@
-//! A simulated network with a virtual clock: stream sockets whose reads and writes are split, stall and break as a seed
-//! says. The tcp transport runs over it as over the system's sockets, so its whole protocol is tested without any.
+//! A simulated network with a virtual clock: a seed determines how reads and writes of its stream
+//! sockets split, stall and break. The tcp transport runs on it as on the system's sockets, so
+//! tests cover its whole protocol without any.
 #![forbid(unsafe_code)]
 
 use ofi_core::Instant;
@@ -20,28 +21,28 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What may go wrong.
+/// The faults to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
-    /// Out of 100 reads and writes, how many are told to come back later.
+    /// Percentage of socket calls that would block.
     pub stall: u8,
-    /// Whether reads and writes are cut at random places.
+    /// Whether reads and writes are split at random places.
     pub split: bool,
 }
 
 #[derive(Debug)]
 struct End {
-    /// What the peer sent and this end has not read.
+    /// Bytes from the peer that this end has not read.
     inbox: VecDeque<u8>,
-    /// The peer sends nothing more.
+    /// The peer has shut down writing.
     ended: bool,
-    /// The connection is broken: an error after what is in the inbox.
+    /// The connection is broken: reads fail once the inbox is empty.
     broken: bool,
     /// The other end; `None` once it is closed.
     peer: Option<usize>,
     local: SocketAddr,
     remote: SocketAddr,
-    /// Accepted by the peer's host; refused; or neither, for a host that does not answer.
+    /// Whether the peer's host accepted or refused; `None` for a host that does not answer.
     connected: Option<bool>,
     watched: Option<(u64, Interest)>,
 }
@@ -50,7 +51,7 @@ struct End {
 struct Listener {
     backlog: VecDeque<usize>,
     watched: Option<u64>,
-    /// It listens at every address of its host.
+    /// It listens on every address of its host.
     everywhere: bool,
 }
 
@@ -62,20 +63,20 @@ struct State {
     capacity: usize,
     ends: Vec<Option<End>>,
     listeners: HashMap<SocketAddr, Listener>,
-    /// Further addresses of listeners, with those that they have in `listeners`.
+    /// Further addresses of listeners, with their keys in `listeners`.
     aliases: HashMap<SocketAddr, SocketAddr>,
     next_port: u16,
     /// Addresses of hosts that do not answer.
     black_holes: Vec<SocketAddr>,
-    /// What each endpoint watches, by its descriptor.
+    /// The sockets that each endpoint watches, by its descriptor.
     nets: HashMap<Descriptor, Vec<Id>>,
     next_net: Descriptor,
-    /// Writing fails, and nothing else shows it.
+    /// Writes fail, and no event reports it.
     mute: bool,
     meanwhile: Option<Meanwhile>,
 }
 
-/// What is done while somebody waits.
+/// A callback that runs while an endpoint waits.
 struct Meanwhile(Box<dyn FnMut() + Send>);
 
 impl std::fmt::Debug for Meanwhile {
@@ -110,7 +111,7 @@ impl World {
         })))
     }
 
-    /// What others do while an endpoint waits, as it does when it is closed.
+    /// Sets a callback that runs while an endpoint waits, as it does in close.
     pub fn meanwhile(&self, what: impl FnMut() + Send + 'static) {
         self.lock().meanwhile = Some(Meanwhile(Box::new(what)));
     }
@@ -129,8 +130,8 @@ impl World {
         self.net_of_many(&[host])
     }
 
-    /// Sockets for one endpoint of a host with several addresses: connections leave from the last, listeners are reached at
-    /// all of them if they do not choose.
+    /// Sockets for one endpoint of a host with several addresses: connections leave from the last;
+    /// a listener without a given address is reachable at all of them.
     pub fn net_of_many(&self, hosts: &[IpAddr]) -> SimNet {
         let mut state = self.lock();
         let descriptor = state.next_net;
@@ -139,22 +140,23 @@ impl World {
         SimNet { world: self.clone(), hosts: hosts.to_vec(), descriptor }
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         self.lock().now += u64::try_from(by.as_nanos()).unwrap_or(0);
     }
 
-    /// The present.
+    /// The virtual time.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(self.lock().now)
     }
 
-    /// Changes what may go wrong.
+    /// Changes the faults.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
 
-    /// Breaks every connection: both ends get an error after what has arrived, of which some is lost.
+    /// Breaks every connection: both ends lose some of the bytes that have arrived, and get an
+    /// error after the rest.
     pub fn break_connections(&self) {
         let mut state = self.lock();
         let State { ends, rng, .. } = &mut *state;
@@ -165,17 +167,17 @@ impl World {
         }
     }
 
-    /// From now on writing fails, and no descriptor tells of it.
+    /// From now on writes fail, and no descriptor reports it.
     pub fn fail_writes(&self) {
         self.lock().mute = true;
     }
 
-    /// Connecting to that address gets no answer from now on.
+    /// From now on connections to this address get no answer.
     pub fn black_hole(&self, addr: SocketAddr) {
         self.lock().black_holes.push(addr);
     }
 
-    /// A port for a queue of endpoints in this network.
+    /// A wait object for a queue of endpoints in this network.
     pub fn port(&self) -> Arc<SimWaitObject> {
         Arc::new(SimWaitObject { world: self.clone(), ear: Mutex::default() })
     }
@@ -185,9 +187,9 @@ impl World {
 #[derive(Debug)]
 pub struct SimNet {
     world: World,
-    /// The host's addresses; connections leave from the last if they are not told otherwise.
+    /// The host's addresses; connections leave from the last by default.
     hosts: Vec<IpAddr>,
-    /// By which the world knows which sockets it watches.
+    /// The key of its watched sockets in the world.
     descriptor: Descriptor,
 }
 
@@ -215,7 +217,7 @@ impl Drop for SimSocket {
         let mut state = self.world.lock();
         match self.id {
             Id::Listener(addr) => {
-                // Connections that nobody accepted are reset.
+                // Reset the connections that were not accepted.
                 for index in state.listeners.remove(&addr).map(|listener| listener.backlog).unwrap_or_default() {
                     let peer = state.ends[index].take().and_then(|end| end.peer);
                     if let Some(Some(peer)) = peer.map(|peer| state.ends[peer].as_mut()) {
@@ -225,7 +227,8 @@ impl Drop for SimSocket {
             }
             Id::End(index) => {
                 let Some(end) = state.ends[index].take() else { return };
-                // Unread bytes make the close a reset, as in a real system; what the peer has is still readable.
+                // Unread bytes turn the close into a reset, as in a real system; the peer can still
+                // read its inbox.
                 if let Some(Some(peer)) = end.peer.map(|peer| state.ends[peer].as_mut()) {
                     peer.peer = None;
                     if end.inbox.is_empty() && !end.broken { peer.ended = true } else { peer.broken = true }
@@ -268,7 +271,7 @@ impl State {
         }
     }
 
-    /// News of the sockets that an endpoint watches.
+    /// Collects the events of the sockets that an endpoint watches.
     fn news_of(&mut self, descriptor: Descriptor, news: &mut Vec<Event>) {
         let Self { nets, listeners, ends, .. } = self;
         let Some(sockets) = nets.get_mut(&descriptor) else { return };
@@ -495,7 +498,7 @@ impl Net for SimNet {
     }
 
     fn unacknowledged(&self, _socket: &SimSocket) -> io::Result<usize> {
-        // What is in the peer's inbox has been acknowledged by its host.
+        // The peer's host has acknowledged the bytes in the peer's inbox.
         Ok(0)
     }
 
@@ -561,7 +564,7 @@ impl Net for SimNet {
     }
 
     fn now(&self) -> Instant {
-        // Time passes with every look, as it does for a real program.
+        // Each read of the clock advances it, as time passes for a real program.
         let mut state = self.world.lock();
         state.now += 500;
         Instant::from_nanos(state.now)
@@ -578,7 +581,7 @@ impl Net for SimNet {
     }
 }
 
-/// The port of a queue: what makes it readable, and when.
+/// The wait object of a queue in the simulated network.
 #[derive(Debug)]
 pub struct SimWaitObject {
     world: World,
@@ -597,7 +600,8 @@ impl SimWaitObject {
         self.ear.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its descriptor is readable: a watched endpoint has news, it was rung, or its alarm went off.
+    /// Whether its descriptor is readable: a watched endpoint has events, a signal is pending, or
+    /// the timer has expired.
     pub fn is_readable(&self) -> bool {
         let mut keys = Vec::new();
         self.collect(&mut keys);
@@ -605,7 +609,7 @@ impl SimWaitObject {
         !keys.is_empty() || ear.rung || ear.alarm.is_some_and(|when| when <= self.world.now())
     }
 
-    /// When whoever sleeps on it wakes up by itself.
+    /// When its timer wakes a sleeper.
     pub fn alarm_at(&self) -> Option<Instant> {
         self.ear().alarm
     }
@@ -636,7 +640,7 @@ impl WaitObject for SimWaitObject {
         if !keys.is_empty() || self.is_readable() {
             return;
         }
-        // There is nobody else who could do anything: time passes.
+        // No other thread can make it readable: advance the clock.
         let alarm = self.ear().alarm.map(|when| when.since(self.world.now()));
         let pause = timeout.unwrap_or(Duration::from_millis(1));
         self.world.advance(alarm.map_or(pause, |alarm| alarm.min(pause)));

@@ -1,4 +1,4 @@
-//! Two endpoints that exchange one message after the other, for programs that count what it costs.
+//! Two endpoints that exchange one message after the other, for programs that count its cost.
 
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
@@ -19,12 +19,12 @@ use ofi_tcp::transport::{Settings, TcpTransport};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// One of the two.
+/// One of the two endpoints.
 #[derive(Debug)]
 pub struct Side<T: Transport> {
     /// The endpoint.
     pub ep: Arc<Endpoint<T, Park>>,
-    /// Its queue.
+    /// Its completion queue.
     pub cq: Arc<CompletionQueue<Park>>,
     av: Arc<AddressVector>,
 }
@@ -49,7 +49,7 @@ fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -
     Side { ep, cq, av }
 }
 
-/// Both, with memory between them: what the engine costs.
+/// Both sides with memory between them, to measure the cost of the engine alone.
 pub fn in_memory() -> (Side<Wire>, Side<Wire>) {
     let addr = |port: u16| Addr::from(SocketAddr::from(([127, 0, 0, 1], port)));
     let world = World::new(0, Faults { stall: 0, split: false });
@@ -64,10 +64,10 @@ pub fn in_memory() -> (Side<Wire>, Side<Wire>) {
     (a, b)
 }
 
-/// Both, with the system's sockets between them.
+/// Both sides with the system's sockets between them.
 ///
 /// # Panics
-/// If the system gives none.
+/// If the system provides no sockets.
 pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
     let open = |nonce| {
         let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -84,7 +84,7 @@ pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
 /// Sends, matches, completes and reads one tagged message from `a` to `b`.
 ///
 /// # Panics
-/// If there is no room.
+/// If a queue is full.
 #[inline]
 pub fn message<T: Transport>(a: &Side<T>, b: &Side<T>, from: Buffer, to: Buffer) {
     let receive = RecvOp { src: FiAddr::UNSPEC, buffer: to, context: 2, tag: Some((7, 0)), flags: OpFlags::empty() };

@@ -1,4 +1,4 @@
-//! A peer that says what a test has it say: hellos, frames and bytes, on a socket of the simulated network.
+//! A peer whose hellos, frames and bytes a test scripts, on a socket of the simulated network.
 
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
@@ -11,7 +11,7 @@ use ofi_tcp::writer::Writer;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-/// What such a peer hears.
+/// A message that such a peer receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A hello.
@@ -22,7 +22,7 @@ pub enum Heard {
     End,
 }
 
-/// The peer.
+/// A peer scripted by a test.
 #[derive(Debug)]
 pub struct Raw {
     net: SimNet,
@@ -31,7 +31,7 @@ pub struct Raw {
     writer: Writer,
 }
 
-/// Where others connect to such a peer.
+/// The listener of such a peer.
 #[derive(Debug)]
 pub struct Door {
     net: SimNet,
@@ -46,7 +46,7 @@ impl Door {
         Self { net, listener }
     }
 
-    /// Whoever has connected.
+    /// Accepts the next connection, if any.
     pub fn accept(&mut self, world: &World) -> Option<Raw> {
         let (socket, _) = self.net.accept(&self.listener).expect("accepting works")?;
         let host = self.net.local_addr(&socket).expect("it has an address").ip();
@@ -54,7 +54,7 @@ impl Door {
     }
 }
 
-/// A hello that asks for a link as `name`, with a nonce and a generous grant.
+/// A connect hello that claims `name`, with a nonce and generous credits.
 pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
     Hello {
         handshake: Handshake::Connect,
@@ -76,7 +76,7 @@ impl Raw {
         Self { net, socket, reader: Reader::default(), writer: Writer::default() }
     }
 
-    /// Where it speaks from.
+    /// The address that it connects from.
     pub fn addr(&self) -> Addr {
         Addr::from(self.net.local_addr(&self.socket).expect("it has an address"))
     }
@@ -98,7 +98,7 @@ impl Raw {
         self.writer.push_bytes(bytes);
     }
 
-    /// Sends what is queued as far as there is room. False if the connection is no more.
+    /// Sends queued bytes as far as there is room. False if the connection is lost.
     pub fn send(&mut self) -> bool {
         while !self.writer.is_empty() {
             let Self { net, socket, writer, .. } = self;
@@ -111,12 +111,12 @@ impl Raw {
         true
     }
 
-    /// Whether something is queued that has not been sent.
+    /// Whether queued bytes have not been sent.
     pub fn is_behind(&self) -> bool {
         !self.writer.is_empty()
     }
 
-    /// Reads what has come.
+    /// Reads the messages that have arrived.
     pub fn read(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
         loop {
@@ -160,7 +160,7 @@ impl Raw {
             }
             bytes = &bytes[used..];
             if let Some(len) = coming {
-                // Long payloads are not kept.
+                // Discard long payloads.
                 self.reader.place(None, len);
             }
         }

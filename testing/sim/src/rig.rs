@@ -1,4 +1,4 @@
-//! Endpoints in a simulated network, for tests that say step by step what happens.
+//! Endpoints in a simulated network, for tests that script each step.
 
 use crate::{SimNet, World};
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
@@ -29,24 +29,24 @@ pub fn ip(host: u8) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, host).into()
 }
 
-/// What an endpoint is to be.
+/// The configuration of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it listens.
+    /// The address that it listens on.
     pub at: SocketAddr,
-    /// The addresses of its host, if it has more than that one: it listens at all of them, is called by the first and connects
-    /// from the last.
+    /// The addresses of its host if there are several: it listens on all of them, advertises the
+    /// first and connects from the last.
     pub hosts: Vec<IpAddr>,
-    /// What it may hold for its peers, in bytes.
+    /// Maximum memory held for peers, in bytes.
     pub limit: usize,
-    /// Sends that may be outstanding.
+    /// Maximum number of outstanding sends.
     pub tx_size: usize,
-    /// Its random number.
+    /// Its nonce.
     pub nonce: [u8; 16],
 }
 
 impl Options {
-    /// An endpoint at an address, with the usual limits.
+    /// An endpoint at an address, with the default limits.
     pub fn at(at: SocketAddr) -> Self {
         let mut nonce = [at.port().to_le_bytes()[0]; 16];
         if let IpAddr::V4(ip) = at.ip() {
@@ -64,11 +64,11 @@ pub type Outcome = Result<Completion, Box<Failure>>;
 pub struct Node {
     /// The endpoint.
     pub ep: Arc<Ep>,
-    /// Its queue.
+    /// Its completion queue.
     pub cq: Arc<CompletionQueue<Park>>,
     /// Its address vector.
     pub av: Arc<AddressVector>,
-    /// What it holds for its peers.
+    /// The account of memory held for its peers.
     pub account: Arc<Account>,
     outcomes: HashMap<usize, Outcome>,
     next: usize,
@@ -115,12 +115,12 @@ impl Node {
         Self { ep, cq, av, account, outcomes: HashMap::new(), next: 1 }
     }
 
-    /// The address that it is called by.
+    /// The address of the endpoint.
     pub fn addr(&self) -> Addr {
         self.ep.local_addr().expect("it is open")
     }
 
-    /// Makes a peer known.
+    /// Inserts a peer into the address vector.
     pub fn know(&self, peer: impl Into<Addr>) -> FiAddr {
         self.av.insert(peer.into())
     }
@@ -130,7 +130,7 @@ impl Node {
         self.next
     }
 
-    /// Sends a tagged message; its context.
+    /// Sends a tagged message; returns its context.
     ///
     /// # Errors
     /// `AGAIN` if too many are outstanding.
@@ -141,17 +141,17 @@ impl Node {
         self.ep.send(op).map(|()| context)
     }
 
-    /// The same where there is room for it.
+    /// Sends a tagged message while few are outstanding; returns its context.
     pub fn send(&mut self, to: FiAddr, tag: u64, bytes: Vec<u8>) -> usize {
         self.try_send(to, tag, bytes, OpFlags::empty()).expect("few are outstanding")
     }
 
-    /// Posts a receive for a tag, from `src` or anybody; its context.
+    /// Posts a receive for a tag from `src`; returns its context.
     pub fn receive(&mut self, src: FiAddr, tag: u64, len: usize) -> usize {
         self.receive_into(src, tag, Buffer::Owned(vec![0; len]), OpFlags::empty())
     }
 
-    /// The same into a buffer, with flags.
+    /// Posts a receive into a given buffer, with flags; returns its context.
     pub fn receive_into(&mut self, src: FiAddr, tag: u64, buffer: Buffer, flags: OpFlags) -> usize {
         let context = self.context();
         let op = RecvOp { src, buffer, context, tag: Some((tag, 0)), flags };
@@ -159,7 +159,7 @@ impl Node {
         context
     }
 
-    /// Makes progress and takes what has ended.
+    /// Makes progress and records the outcomes of completed operations.
     pub fn progress(&mut self) {
         loop {
             let mut done = Vec::new();
@@ -193,7 +193,7 @@ impl Node {
     }
 }
 
-/// Lets nodes progress, and a short time pass, until something is so. False if it does not come to that.
+/// Makes nodes progress and advances the clock until a condition holds. False if it never does.
 pub fn until(world: &World, nodes: &mut [&mut Node], mut is_so: impl FnMut(&mut [&mut Node]) -> bool) -> bool {
     for _ in 0..5000 {
         nodes.iter_mut().for_each(|node| node.progress());
@@ -205,7 +205,7 @@ pub fn until(world: &World, nodes: &mut [&mut Node], mut is_so: impl FnMut(&mut 
     false
 }
 
-/// A message there and one back.
+/// Exchanges one message in each direction.
 ///
 /// # Panics
 /// If one of them does not arrive.

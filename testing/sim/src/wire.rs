@@ -1,5 +1,5 @@
-//! The smallest transport there is: frames in a queue in memory. What a message costs over it is what the engine
-//! costs. Small payloads only.
+//! A minimal transport: a queue of frames in memory, for small payloads only. The cost of a message
+//! over it is the cost of the engine.
 
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;
@@ -126,7 +126,7 @@ impl Transport for Wire {
     }
 
     fn is_busy(&self) -> bool {
-        // It has no descriptor that could tell of news.
+        // No descriptor reports new frames.
         true
     }
 
@@ -139,7 +139,7 @@ impl Transport for Wire {
     }
 
     fn random(&mut self) -> [u8; 16] {
-        // Nobody else is on the wire.
+        // A constant suffices: the wire has only two ends.
         [7; 16]
     }
 }

@@ -41,7 +41,8 @@ fn lend(bytes: &mut [u8; 8]) -> Buffer {
     Buffer::One(unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) })
 }
 
-/// Allocations of a thousand rounds after a thousand others. One test in this file, so nothing else allocates.
+/// Counts the allocations of a thousand rounds after a thousand others. This file has only one
+/// test, so nothing else allocates.
 fn steady(mut round: impl FnMut()) -> u64 {
     (0..1000).for_each(|_| round());
     let before = ALLOCATIONS.load(Ordering::Relaxed);

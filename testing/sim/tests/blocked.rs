@@ -1,4 +1,5 @@
-//! Peers that have no credit for what they want to send next: whatever makes room for it, or makes it wanted, they hear of it.
+//! Peers without credit for their next message: they must get credit when memory becomes free or a
+//! receive wants the message.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
@@ -15,7 +16,7 @@ fn world() -> World {
     World::new(2, Faults { stall: 0, split: false })
 }
 
-/// One with little memory for its peers, so that windows are narrow.
+/// A node with little memory for its peers, so that credit is scarce.
 fn narrow(world: &World) -> Node {
     Node::open(world, &Options { limit: 1 << 20, ..Options::at(addr(1, 1000)) })
 }
@@ -32,14 +33,15 @@ fn steps(world: &World, nodes: &mut [&mut Node]) {
     });
 }
 
-/// Sends what nobody wants until the credit is used up, and then what is wanted, which waits. How many unwanted ones left.
+/// Sends unwanted messages until the credit is used up, then a wanted one, which waits. Returns the
+/// number of unwanted messages sent.
 fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize {
     let mut sent = 0;
     loop {
         let context = from.send(handle, UNWANTED, vec![1; 1000]);
         steps(world, &mut [from, to]);
         if !from.is_done(context) {
-            // It waits, and leaves the place to what is wanted.
+            // It waits for credit: cancel it, so that the wanted message is next.
             from.ep.cancel(context);
             from.progress();
             assert!(from.outcome(context).is_some_and(Result::is_err));
@@ -83,7 +85,7 @@ fn what_is_behind_a_cancelled_send_leaves() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
-    // Longer ones: what credit is left does not suffice for another of them, but for a short one.
+    // Long messages: the remaining credit fits a short message, but not another long one.
     let last = (0..100).find_map(|_| {
         let context = a.send(to_r, UNWANTED, vec![1; 30_000]);
         steps(&world, &mut [&mut a, &mut r]);
@@ -118,14 +120,14 @@ fn what_is_taken_from_a_peer_is_credit_for_what_it_wants_to_send() {
     let (mut a, mut flooder, idle) = (peer(&world, 2), peer(&world, 3), peer(&world, 4));
     let mut r = narrow(&world);
     let (to_r, from_a) = (a.know(r.addr()), r.know(a.addr()));
-    // A link that is not without credit: a receive from anybody goes on waiting.
+    // A link that still has credit: a receive from any source goes on waiting.
     let mut idle = idle;
     let idle_to_r = idle.know(r.addr());
     let hello = r.receive(FiAddr::UNSPEC, 7, 8);
     idle.send(idle_to_r, 7, vec![1; 8]);
     assert!(until(&world, &mut [&mut idle, &mut r], |nodes| nodes[1].is_done(hello)));
     let wanted = r.receive(FiAddr::UNSPEC, WANTED, 1000);
-    // Somebody fills the memory, since anybody's next message may be the wanted one.
+    // The flooder fills the memory: it gets credit because any next message may be the wanted one.
     let flooder_to_r = flooder.know(r.addr());
     let is_full = (0..10_000).any(|_| {
         let context = flooder.send(flooder_to_r, UNWANTED, vec![1; 1000]);
@@ -184,7 +186,7 @@ fn arrivals_are_told_however_much_others_say() {
         rounds += 1;
         assert!(rounds < 100, "{}", a.ep.describe());
         a.progress();
-        // Each time that the receiver looks there is something.
+        // Every poll of the receiver finds a frame.
         (0..20).for_each(|_| {
             raw.frame(&Frame::Blocked { bytes: 1 }, &[]);
             raw.send();
@@ -204,7 +206,7 @@ fn a_reader_that_finds_nothing_leaves_nothing_unsaid() {
     ofi_sim::rig::ping_pong(&world, &mut a, &mut r, to_r, to_a);
     let sent = a.try_send(to_r, UNWANTED, vec![1; 8], OpFlags::TRANSMIT_COMPLETE).expect("few are outstanding");
     steps(&world, &mut [&mut a]);
-    // One read brings the message, and finds no entry; whoever read it goes away.
+    // One read takes the message in but finds no entry; then the reader stops.
     let mut reads = 0;
     while !r.ep.describe().contains("unexpected message") {
         reads += 1;

@@ -1,5 +1,5 @@
-//! Peers that take as much memory as they can get. Beside each of them a ping-pong with another peer goes on, and what the
-//! endpoint holds for its peers stays within its limit.
+//! Peers that take as much memory as they can get: a ping-pong with another peer must go on, and
+//! the memory that the endpoint holds for its peers must stay within its limit.
 
 use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{GUARANTEED, OVERHEAD};
@@ -16,7 +16,7 @@ fn world(seed: u64) -> World {
     World::new(seed, Faults { stall: 0, split: seed % 2 == 1 })
 }
 
-/// The one that is flooded, a peer that behaves, and what they call each other.
+/// The flooded endpoint, a well-behaved peer, and their handles for each other.
 struct Scene {
     world: World,
     victim: Node,
@@ -40,7 +40,7 @@ impl Scene {
         ping_pong(&self.world, &mut self.victim, &mut self.friend, self.to_friend, self.to_victim);
     }
 
-    /// Some progress of the victim alone.
+    /// Makes progress on the victim alone.
     fn step(&mut self) {
         self.world.advance(Duration::from_micros(20));
         self.victim.progress();
@@ -52,7 +52,7 @@ impl Scene {
         raw
     }
 
-    /// At most the limit, and what each link may have besides.
+    /// Whether the victim uses at most its limit plus the guarantee of each link.
     fn is_within(&self, links: u64) -> bool {
         self.victim.account.used() as u64 <= self.victim.account.limit() as u64 + links * GUARANTEED
     }
@@ -66,7 +66,7 @@ const fn unwanted(ack: AckMode) -> Frame {
     Frame::Eager { id: 0, info: MessageInfo { tag: Some(77), data: None, ack, fenced: false } }
 }
 
-/// Speaks until the grant is used up: what it is told, and how many messages it sent.
+/// Sends until the credit is used up; returns the handshake's answer and the number of messages.
 fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Handshake>, u64) {
     let mut credit = 0;
     let (mut handshake, mut count) = (None, 0);
@@ -134,7 +134,7 @@ fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room
     }
     assert!(refused, "{} bytes are held", scene.victim.account.used());
     scene.ping_pong();
-    // All of it can still be received; then there is room again.
+    // All messages can still be received, which makes room again.
     for number in 0..kept {
         let receive = scene.victim.receive(FiAddr::UNSPEC, 77, 30 << 10);
         scene.victim.progress();
@@ -147,7 +147,7 @@ fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room
 #[test]
 fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
     let mut scene = Scene::new(1, LIMIT);
-    // Receives that the flooder could fill, if it sent what they are for.
+    // Receives whose tags the flooder does not send.
     scene.victim.receive(FiAddr::UNSPEC, 1, 8);
     let directed = scene.victim.receive(scene.to_friend, 2, 8);
     let mut raw = scene.flooder(2000, 7);
@@ -155,7 +155,7 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
     let (handshake, count) = fill(&mut scene, &mut raw, &[]);
     assert_eq!(handshake, Some(Handshake::Accept));
     total += count;
-    // It says that it is blocked, and is given more for as long as there is room.
+    // It reports that it is blocked, and gets more credit as long as there is room.
     loop {
         raw.frame(&Frame::Blocked { bytes: OVERHEAD }, &[]);
         let mut credit = 0;
@@ -183,7 +183,7 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
     }
     assert!(total >= LIMIT as u64 / OVERHEAD * 95 / 100, "{total} messages");
     scene.ping_pong();
-    // The receives wait on: others can fill them.
+    // The receives stay posted: other peers can fill them.
     assert!(scene.victim.outcome(directed).is_none());
     scene.friend.send(scene.to_victim, 2, vec![1; 8]);
     assert!(until(&scene.world, &mut [&mut scene.victim, &mut scene.friend], |nodes| nodes[0].is_done(directed)));
@@ -196,7 +196,7 @@ fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
         let mut raw = scene.flooder(2000, 7);
         raw.send();
         (0..5).for_each(|_| scene.step());
-        // A million of messages that are each to be acknowledged, sent without reading a word.
+        // Up to a million messages that each require an acknowledgment, sent without reading.
         let mut sent = 0u32;
         let ended = loop {
             for _ in 0..100 {
@@ -204,7 +204,7 @@ fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
                 sent += 1;
             }
             let open = raw.send();
-            // The application takes them as they come.
+            // The application receives them as they arrive.
             (0..100).for_each(|_| assert!(scene.victim.receive(FiAddr::UNSPEC, 77, 0) > 0));
             scene.step();
             if !open || sent >= 1_000_000 {
@@ -224,7 +224,7 @@ fn output_to_a_peer_that_does_not_read_is_bounded() {
     raw.send();
     (0..40).for_each(|_| scene.step());
     let to = scene.victim.know(addr(66, 2000));
-    // The peer granted a gigabyte; injected bytes are the endpoint's to keep.
+    // The peer granted a gigabyte of credit; the endpoint must keep injected bytes.
     let mut sent = 0;
     while scene.victim.try_send(to, 1, vec![1; 4000], OpFlags::INJECT).is_ok() {
         sent += 1;
@@ -232,7 +232,7 @@ fn output_to_a_peer_that_does_not_read_is_bounded() {
         assert!(sent < 10_000, "{}", scene.victim.ep.describe());
     }
     let before = scene.victim.account.used();
-    // When it reads at last everything comes, in order.
+    // Once the peer reads, every message arrives.
     let mut got = 0;
     for _ in 0..20_000 {
         got += raw.read().iter().filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. }, _))).count();
@@ -264,21 +264,21 @@ fn silent_connections_give_way_when_memory_is_short_and_only_then() {
     let mut scene = Scene::new(0, 1 << 20);
     let mut silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
-    // Some are let in beyond the limit; the others wait where they cost nothing.
+    // Some are accepted beyond the limit; the others wait in the backlog, where they cost nothing.
     let used = scene.victim.account.used();
     assert!((1 << 20..(2 << 20) + (200 << 10)).contains(&used), "{used}");
     let ended =
         |peers: &mut [Raw]| peers.iter_mut().map(|raw| raw.read().contains(&Heard::End)).filter(|ended| *ended).count();
     assert_eq!(ended(&mut silent), 0, "their peers may be busy");
     scene.world.advance(Duration::from_secs(11));
-    // Each that comes now takes the place of one that has been silent for long.
+    // Each newcomer takes the place of a connection that has been silent for long.
     let mut late: Vec<Raw> = (0..100).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
     let gone = ended(&mut silent);
     assert!((100..=150).contains(&gone), "{gone} gave way");
     assert!(scene.victim.account.used() <= used + 8192);
     assert_eq!(ended(&mut late), 0);
-    // One that was silent for long and speaks at last is heard.
+    // A connection that was silent for long is accepted when it finally sends its hello.
     let last = silent.last_mut().expect("there are some");
     last.hello(&question(Addr::from(addr(66, 3000)), [8; 16]));
     last.send();
@@ -310,7 +310,7 @@ fn garbage_costs_its_own_connection_alone() {
     assert!(scene.is_within(500));
 }
 
-/// Twice as many as the fixed limit once was, all there before the endpoint looks.
+/// Twice a former fixed limit, all connected before the endpoint polls.
 #[test]
 fn many_that_connect_while_the_endpoint_is_busy_are_all_let_in() {
     let mut scene = Scene::new(0, 256 << 20);
@@ -371,7 +371,8 @@ fn at_the_limit_the_receive_fails_with_the_reason() {
         assert_eq!(failure.errno, Errno::ENOBUFS);
         assert!(failure.text.contains("FI_OFI_PEER_MEMORY"), "{}", failure.text);
         assert!(receiver.account.used() <= limit);
-        // One that is posted later fails as well, rather than wait; what is there can be received, and then the rest comes.
+        // A later receive fails as well instead of waiting. Receiving the stored messages makes
+        // room for the rest.
         let again = receiver.receive(FiAddr::UNSPEC, 2, 8);
         assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].outcome(again).is_some()));
         assert!(matches!(receiver.outcome(again), Some(Err(failure)) if failure.errno == Errno::ENOBUFS));

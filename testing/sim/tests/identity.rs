@@ -1,5 +1,6 @@
-//! Who a peer is. An attacker on another host claims names that are not its own; it must not receive, complete or break what
-//! belongs to others. A host with several addresses is known by each of them.
+//! Peer identity. An attacker on another host claims names that are not its own; it must not
+//! receive, complete or break other peers' operations. A host with several addresses is known by
+//! each of them.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
@@ -11,7 +12,7 @@ use ofi_sim::{Faults, World};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The one that is lied to, the one whose name is claimed, and the liar's host.
+/// The hosts of the target, of the owner of the claimed name, and of the liar.
 const TARGET: u8 = 1;
 const OWNER: u8 = 2;
 const LIAR: u8 = 66;
@@ -28,7 +29,7 @@ fn owner(world: &World) -> Node {
     Node::open(world, &Options::at(addr(OWNER, 1000)))
 }
 
-/// A message that somebody sends unasked.
+/// An unsolicited message.
 const fn message(tag: u64) -> Frame {
     Frame::Eager { id: 0, info: MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false } }
 }
@@ -43,7 +44,7 @@ fn steps(world: &World, nodes: &mut [&mut Node]) {
     });
 }
 
-/// A liar's link to the target under the owner's name; the target's answer.
+/// Connects a liar to the target under the owner's name; returns the target's answer too.
 fn lie(world: &World, target: &mut Node, change: impl FnOnce(&mut Hello)) -> (Raw, Option<Hello>) {
     let mut raw = Raw::connect(world, ip(LIAR), addr(TARGET, 1000));
     let mut hello = question(Addr::from(addr(OWNER, 1000)), [0xff; 16]);
@@ -73,7 +74,7 @@ fn messages_go_to_the_owner_of_a_name_and_not_to_who_claims_it() {
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
     assert_eq!(heard_messages(&mut liar), 0);
-    // The owner's own link is as good as any.
+    // The owner's own link still works.
     ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
     assert_eq!(heard_messages(&mut liar), 0);
 }
@@ -92,7 +93,7 @@ fn what_a_liar_sends_has_no_source() {
     assert!(target.outcome(from_owner).is_none(), "it is not from the owner");
     let Some(Ok(done)) = target.outcome(from_any) else { unreachable!() };
     assert_eq!(done.src, FiAddr::UNSPEC);
-    // Nor does its end fail what waits for the owner.
+    // The end of the liar's link does not fail the receive from the owner either.
     drop(liar);
     steps(&world, &mut [&mut target]);
     assert!(target.outcome(from_owner).is_none());
@@ -105,7 +106,7 @@ fn a_link_that_exists_is_not_broken_by_a_claim() {
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
     ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
     let waits = target.receive(to_owner, 9, 8);
-    // As if the owner had been restarted, and as if it connected anew, with the number that it tells everybody.
+    // As if the owner had restarted, and as if it reconnected, with the nonce that all peers know.
     let nonce = Options::at(addr(OWNER, 1000)).nonce;
     for lied in [[0xff; 16], nonce] {
         let (mut liar, _) = lie(&world, &mut target, |hello| (hello.nonce, hello.attempt) = (lied, u64::MAX));
@@ -122,7 +123,7 @@ fn a_crossing_connect_is_not_won_by_a_claim() {
     let world = world();
     let (mut target, mut owner) = (target(&world), owner(&world));
     let to_owner = target.know(owner.addr());
-    // The target has begun to connect when the liar, with the largest of all numbers, asks.
+    // The target is connecting when the liar's connect request, with the largest nonce, arrives.
     let sent = target.send(to_owner, 5, vec![1; 8]);
     let (mut liar, _) = lie(&world, &mut target, |_| ());
     let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
@@ -134,7 +135,7 @@ fn a_crossing_connect_is_not_won_by_a_claim() {
 fn an_endpoints_own_number_opens_no_door() {
     let world = world();
     let mut target = target(&world);
-    // Everybody who asks is told the number.
+    // The answer to any connect request reveals the nonce.
     let (_first, answer) = lie(&world, &mut target, |_| ());
     let told = answer.expect("an answer");
     for name in [addr(OWNER, 1000), addr(TARGET, 1000), addr(LIAR, 1000)] {
@@ -143,7 +144,7 @@ fn an_endpoints_own_number_opens_no_door() {
         });
         assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Refuse));
     }
-    // The endpoint itself reaches itself.
+    // The endpoint can still connect to itself.
     let to_self = target.know(target.addr());
     let receive = target.receive(to_self, 5, 8);
     let sent = target.send(to_self, 5, vec![1; 8]);
@@ -164,7 +165,7 @@ fn a_peer_on_the_owners_host_is_the_owner_by_the_rule() {
     assert_eq!(heard_messages(&mut raw), 1);
 }
 
-/// A host with two addresses: called by one, it connects from the other.
+/// A host with two addresses: it advertises one and connects from the other.
 fn multi_homed(world: &World, from: u8) -> Node {
     Node::open(world, &Options { hosts: vec![ip(OWNER), ip(from)], ..Options::at(addr(OWNER, 1000)) })
 }
@@ -186,12 +187,12 @@ fn several_addresses(by_sending: bool) {
     let Some(Ok(done)) = target.outcome(any) else { unreachable!() };
     assert_eq!(done.src, FiAddr::UNSPEC, "the claim is not proven");
     if by_sending {
-        // Something is to be sent: the owner is asked, and what it had sent is its own from then on.
+        // To send, the target asks the owner; the owner's earlier messages then have their source.
         let receive = owner.receive(to_target, 7, 8);
         target.send(to_owner, 7, vec![1; 8]);
         assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive)));
     }
-    // A receive that the owner alone can fill is a reason to ask, too.
+    // A receive that only the owner can fill makes the target ask, too.
     let named = target.receive(to_owner, 5, 8);
     let done = until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(named));
     assert!(done, "{}\n{}", target.ep.describe(), owner.ep.describe());
@@ -208,7 +209,7 @@ fn a_host_with_several_addresses_reconnects_from_any_of_them() {
     let mut one = owner(&world);
     let (to_owner, to_target) = (target.know(one.addr()), one.know(target.addr()));
     ping_pong(&world, &mut target, &mut one, to_owner, to_target);
-    // It is restarted, and its routes are others: it connects from its second address.
+    // It restarts with other routes: it connects from its second address.
     one.ep.close();
     drop(one);
     let mut owner = multi_homed(&world, 3);
@@ -273,7 +274,7 @@ fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
     let (mut target, mut owner) = (target(&world), owner(&world));
     let to_owner = target.know(owner.addr());
     let to_target = owner.know(target.addr());
-    // The owner talks to the liar as to any other peer, and so tells it the number of that connection.
+    // The owner connects to the liar as to any other peer, which reveals its nonce and cookie.
     let mut door = Door::open(&world, addr(LIAR, 5));
     let to_liar = owner.know(addr(LIAR, 5));
     owner.send(to_liar, 1, vec![1; 8]);
@@ -336,16 +337,16 @@ fn claims_that_keep_coming_keep_nobody_waiting() {
     let mut liars = vec![lie(&world, &mut target, |_| ()).0];
     for round in 0..250 {
         if round == 50 {
-            // Claims come one by one by then.
+            // By now claims arrive one by one.
             target.send(to_owner, 5, vec![1; 8]);
         }
-        // One from each host, with every step.
+        // One claim per step, from each of 50 hosts in turn.
         let mut raw = Raw::connect(&world, ip(LIAR + round % 50), addr(TARGET, 1000));
         raw.hello(&question(Addr::from(addr(OWNER, 1000)), [0xff; 16]));
         liars.push(raw);
         assert!(liars.iter_mut().rev().take(3).all(Raw::send));
         target.progress();
-        // It answers slowly, so that there are new claims with every answer.
+        // The owner answers slowly, so that new claims arrive with every answer.
         if round % 10 == 0 {
             owner.progress();
         }
@@ -381,7 +382,7 @@ fn a_claim_about_a_name_that_nobody_has_keeps_nothing_waiting() {
     assert!(target.outcome(sent).is_some_and(Result::is_err), "nobody is there");
 }
 
-/// Messages of an unproven link cost what others cost, and go with it.
+/// Messages of an unproven link are charged like others, and freed with the link.
 #[test]
 fn claims_are_charged_as_any_other_link() {
     let world = world();

@@ -1,5 +1,5 @@
-//! Whose a message is, and that messages stay in order, whatever becomes of the handles of address vectors; and that whatever
-//! cannot be sent comes back.
+//! Messages keep their sender and their order when address vector handles change, and sends that
+//! cannot be written fail or stay incomplete.
 
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Span};
@@ -17,7 +17,7 @@ fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
     let handle = r.know(a.addr());
     let (a_to_r, c_to_r) = (a.know(r.addr()), c.know(r.addr()));
     a.send(a_to_r, 1, vec![1; 8]);
-    // Behind it: when that has come, the first is there too.
+    // Sent behind the first message: once it arrives, the first has arrived too.
     a.send(a_to_r, 2, vec![1; 8]);
     let behind = r.receive(FiAddr::UNSPEC, 2, 8);
     assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[1].is_done(behind)));
@@ -29,7 +29,7 @@ fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
     assert!(until(&world, &mut [&mut a, &mut c, &mut r], |nodes| nodes[2].is_done(directed)));
     let got = r.outcome(directed).unwrap().as_ref().unwrap();
     assert_eq!((got.len, got.src), (16, handle));
-    // Whoever asks for anybody's gets it, from somebody who has no handle.
+    // A receive from any source gets A's message; A has no handle any more.
     let any = r.receive(FiAddr::UNSPEC, 1, 100);
     assert!(until(&world, &mut [&mut a, &mut c, &mut r], |nodes| nodes[2].is_done(any)));
     let got = r.outcome(any).unwrap().as_ref().unwrap();
@@ -43,13 +43,13 @@ fn a_receive_whose_sender_becomes_known_takes_messages_in_order() {
     let to_r = a.know(r.addr());
     r.ep.set_min_multi_recv(8);
     let mut place = [0u8; 100];
-    // SAFETY: the place outlives the endpoint, and nobody looks at it.
+    // SAFETY: the array outlives the endpoint, and the test does not access it.
     let span = unsafe { Span::new(place.as_mut_ptr(), place.len()) };
     let several = r.receive_into(FiAddr(0), 1, Buffer::One(span), OpFlags::MULTI_RECV);
     for len in [60, 80, 10] {
         a.send(to_r, 1, vec![1; len]);
     }
-    // All three wait, for nobody knows yet whom the receive means.
+    // All three wait: the receive's handle has no address yet.
     let last = a.send(to_r, 2, vec![3; 1]);
     let heard = r.receive(FiAddr::UNSPEC, 2, 8);
     assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[0].is_done(last) && nodes[1].is_done(heard)));
@@ -66,7 +66,7 @@ fn a_receive_whose_sender_becomes_known_takes_messages_in_order() {
 fn what_cannot_be_written_fails_however_many_connections_there_are() {
     let world = World::new(1, Faults { stall: 0, split: false });
     let mut hub = open(&world, 1);
-    // More than are looked at in every poll.
+    // More peers than one poll checks.
     let mut peers: Vec<Node> = (2..12).map(|port| open(&world, port)).collect();
     let mut to = Vec::new();
     for peer in &mut peers {
@@ -87,14 +87,14 @@ fn what_cannot_be_written_fails_however_many_connections_there_are() {
 #[test]
 fn a_send_is_complete_only_when_the_system_has_all_of_its_bytes() {
     for seed in 0..200 {
-        // How much a connection takes depends on the seed, and with it where a message is cut.
+        // The seed determines the connection's capacity, and so where a message is cut.
         let world = World::new(seed, Faults { stall: 0, split: false });
         let (mut a, mut r) = (open(&world, 1), open(&world, 2));
         let (to_r, to_a) = (a.know(r.addr()), r.know(a.addr()));
         ping_pong(&world, &mut a, &mut r, to_r, to_a);
         let sizes = [0, 1, 8, 700, 1024, 1025, 4000, 70_000, 200_000];
         let receives: Vec<_> = (0..200).map(|_| r.receive(FiAddr::UNSPEC, 7, 300_000)).collect();
-        // R makes no calls: what A sends stays on its way.
+        // R makes no calls: A's messages stay in flight.
         let mut complete = 0;
         for count in 0..receives.len() {
             let sent = a.send(to_r, 7, vec![1; sizes[(count + usize::try_from(seed).unwrap()) % sizes.len()]]);
@@ -105,7 +105,7 @@ fn a_send_is_complete_only_when_the_system_has_all_of_its_bytes() {
             complete += 1;
         }
         assert!(complete < receives.len(), "seed {seed}: the connection took everything");
-        // A blocks in something else for good, having seen its sends complete. They need it no more.
+        // A makes no more calls after its sends complete: they must arrive without it.
         let came = until(&world, &mut [&mut r], |nodes| receives[..complete].iter().all(|one| nodes[0].is_done(*one)));
         assert!(came, "seed {seed}: not all of {complete} messages came");
     }

@@ -1,4 +1,4 @@
-//! A small send makes at most one system call: counted where the transport meets the system.
+//! A small send makes at most one system call, counted at the transport's interface to sockets.
 
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
@@ -21,7 +21,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The system's sockets, with every call counted. Reading the clock is none.
+/// The system's sockets, with every system call counted; reading the clock is none.
 struct Counted(System, Arc<AtomicU64>);
 
 impl Counted {
@@ -147,7 +147,7 @@ fn a_small_send_makes_at_most_one_system_call() {
         a.send(op)
     };
     send().unwrap();
-    // Until the link is there.
+    // Wait until the link is up.
     while a.describe().contains("Connecting") {
         let _ = (a_cq.read(1, |_| ()), b_cq.read(1, |_| ()));
     }
@@ -158,7 +158,7 @@ fn a_small_send_makes_at_most_one_system_call() {
         let made = calls.load(Ordering::Relaxed) - before;
         worst = worst.max(made);
         total += made;
-        // Bursts of all lengths between the looks.
+        // Poll only after every seventh send, so that sends come in bursts.
         if round % 7 == 0 {
             let _ = (a_cq.read(1, |_| ()), b_cq.read(1, |_| ()));
         }

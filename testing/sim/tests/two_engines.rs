@@ -1,11 +1,11 @@
-//! Two endpoints exchange random messages over a network that splits, stalls, breaks, or through memory that is lacking at
-//! times, and while one of them is restarted. Whatever happens: every accepted operation completes exactly once, what
-//! arrives is what was sent, each message arrives once, and in order. At times one of them is left to a thread that sleeps on its
-//! queue's descriptor, while others post, cancel and read another queue: whenever the descriptor stays silent nothing is
-//! left to do.
+//! Two endpoints exchange random messages over a network that splits, stalls and breaks, or through
+//! shared memory that runs out at times, and across restarts. Every accepted operation must
+//! complete exactly once, and every message must arrive once, unchanged and in order. At times a
+//! thread sleeps on one endpoint's queue descriptor while others post, cancel and read another
+//! queue: while the descriptor is not readable, no work may be pending.
 //!
-//! `OFI_SIM_SEEDS=n` runs n seeds (default 500; a twentieth of them through memory, where time is real), `OFI_SIM_SEED=s` only
-//! that one.
+//! `OFI_SIM_SEEDS=n` runs n seeds (default 500; a twentieth of them through memory, where time is
+//! real), `OFI_SIM_SEED=s` only seed s.
 
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
@@ -32,29 +32,29 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the two exchange their messages through.
+/// The medium between the two endpoints.
 trait Medium: Sized {
     type Carrier: Transport;
     type Port: WaitObject + 'static;
 
-    /// What goes wrong follows from `rng`.
+    /// `rng` determines the faults.
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self;
     fn addr(&self, side: u8) -> Addr;
     fn opener(&self, rng: &mut fastrand::Rng) -> Opener<Self::Carrier>;
     fn port(&self) -> Arc<Self::Port>;
-    /// Whether somebody who sleeps on the port's descriptor wakes up.
+    /// Whether a sleeper on the wait object's descriptor wakes up.
     fn is_readable(&self, port: &Self::Port) -> bool;
-    /// Whether they wake up by then without anything that makes it readable.
+    /// Whether the wait object's timer wakes the sleeper by `due`.
     fn wakes_by(&self, port: &Self::Port, due: Instant) -> bool;
-    /// A short time passes.
+    /// Advances the clock.
     fn advance(&self, by: Duration);
-    /// Something goes wrong.
+    /// Causes a fault.
     fn disturb(&self);
-    /// Nothing goes wrong from now on.
+    /// Ends all faults.
     fn calm(&self);
-    /// Nobody can move: only time can.
+    /// Lets time pass while neither side can progress.
     fn idle(&self, somebody: &CompletionQueue<Park>);
-    /// Closes an endpoint, which may have to wait for what the other one does `meanwhile`.
+    /// Closes an endpoint; close may depend on the other side's progress in `meanwhile`.
     fn close(&self, ep: &Ep<Self>, meanwhile: impl FnMut());
 }
 
@@ -111,7 +111,7 @@ impl Medium for World {
     }
 }
 
-/// Memory of this process. Links do not break in it; new ones may find none.
+/// Memory of this process. Its links do not break; new links may fail to reserve memory.
 struct Memory {
     names: [Addr; 2],
     lacking: Cell<bool>,
@@ -148,7 +148,7 @@ impl Medium for Memory {
         any
     }
 
-    /// A timer of the system does not say when it goes off.
+    /// `FdWaitObject` does not expose when its timer expires.
     fn wakes_by(&self, _: &FdWaitObject, _: Instant) -> bool {
         true
     }
@@ -183,7 +183,7 @@ type Ep<M> = Endpoint<<M as Medium>::Carrier, Park>;
 const TAGS: u64 = 3;
 const ROUNDS: usize = 120;
 
-/// What a message says of itself, so that the receiver can tell what it should be.
+/// A message's identity, sent as its data: the receiver derives the expected content from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Name {
     side: u8,
@@ -214,7 +214,7 @@ fn name_of(data: u64) -> Name {
 struct Pending {
     is_send: bool,
     memory: Option<*mut [u8]>,
-    /// For receives: the exact pattern and the order of posting.
+    /// For receives: the tag with its ignore mask, and the order of posting.
     tag: Option<(u64, u64)>,
     order: u32,
 }
@@ -223,7 +223,7 @@ struct Side<M: Medium> {
     number: u8,
     life: u32,
     ep: Arc<Ep<M>>,
-    /// What is received completes here, and what is sent unless there is a queue for that.
+    /// Receives complete here, and sends too unless `sent` exists.
     cq: Arc<CompletionQueue<Park>>,
     sent: Option<Arc<CompletionQueue<Park>>>,
     port: Arc<M::Port>,
@@ -244,15 +244,15 @@ type Lane = (u8, u32, u8, u32, Option<u64>);
 
 #[derive(Default)]
 struct Ledger {
-    /// What was sent: length, tag.
+    /// Length and tag of each sent message.
     sent: HashMap<Name, (usize, Option<u64>)>,
-    /// What arrived, to see that nothing arrives twice.
+    /// Messages that arrived, to detect duplicates.
     arrived: HashMap<Name, ()>,
     /// By receiver's life, sender's life and exact tag: (order of the receive, number of the message).
     order: HashMap<Lane, Vec<(u32, u32)>>,
 }
 
-/// Which side an endpoint is, and which of its lives this is.
+/// An endpoint's side and life (incarnation).
 type Who = (u8, u32);
 
 /// `split`: sends complete into a queue of their own.
@@ -358,8 +358,9 @@ impl<M: Medium> Side<M> {
             }
         }
         if given_back {
-            // The buffer is the application's again when the call returns: what it writes now must not be seen.
-            // SAFETY: the memory was made above and nobody else may use it now.
+            // An injected buffer is the application's again when the call returns: the peer must
+            // not see later writes.
+            // SAFETY: the memory was allocated above, and the engine may no longer use it.
             let mut bytes = unsafe { Box::from_raw(memory) };
             bytes.fill(0xee);
         }
@@ -401,18 +402,18 @@ impl<M: Medium> Side<M> {
         self.read(&self.cq.clone(), ledger) | self.read_sent(ledger)
     }
 
-    /// Another thread than the one that sleeps reads the queue of its own.
+    /// Reads the queue of sends, as a thread other than the sleeper.
     fn read_sent(&mut self, ledger: &mut Ledger) -> bool {
         self.sent.clone().is_some_and(|sent| self.read(&sent, ledger))
     }
 
-    /// A thread that has nothing to read goes to sleep on the descriptor, unless it is told that there is something.
+    /// A thread that has nothing to read sleeps on the descriptor if `try_wait` allows it.
     fn sleep(&mut self) {
         self.asleep = self.cq.try_wait() == Ok(());
     }
 
-    /// Whoever sleeps wakes up, or nothing is left to do. It takes a thread some time to wake up, and if another one has seen
-    /// to everything by then, it sleeps on.
+    /// Checks that a sleeper wakes up or has no pending work. Waking takes time: a sleeper may
+    /// stay asleep although its descriptor is readable, and find that another thread did the work.
     fn check_sleep(&mut self, medium: &M, rng: &mut fastrand::Rng) {
         if !self.asleep {
             return;
@@ -495,7 +496,7 @@ fn faults(rng: &mut fastrand::Rng) -> Faults {
 fn run<M: Medium>(seed: u64) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let medium = M::new(seed, &mut rng);
-    // Data frames are up to 1 MiB; most seeds do without them for speed.
+    // Data frames carry up to 1 MiB; most seeds avoid large ones for speed.
     let most = if rng.u8(0..32) == 0 { 2_500_000 } else { 300_000 };
     let mut ledger = Ledger::default();
     let split = rng.bool();
@@ -559,7 +560,7 @@ fn restart<M: Medium>(
     *side = open(medium, (side.number, side.life + 1), side.most, side.sent.is_some(), rng);
 }
 
-/// Without faults from now on everything that was accepted comes to its end.
+/// Ends all faults, and checks that every accepted operation completes.
 fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, rng: &mut fastrand::Rng) {
     medium.calm();
     let mut quiet = 0;
@@ -575,7 +576,7 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
         }
         medium.advance(Duration::from_micros(50));
         let sends = sides.iter().flat_map(|side| side.pending.values()).filter(|pending| pending.is_send).count();
-        // A receive with an exact tag may stand before the wildcard in a sender's way: withdraw old ones in turn.
+        // The posted receives may have exact tags that match no pending send: post wildcards.
         if !any && sends > 0 {
             medium.idle(&sides[0].cq);
             for side in sides.iter_mut() {
@@ -599,7 +600,7 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
         }
         side.progress(ledger);
     }
-    // One that was being filled ends when it is noticed that nobody fills it any more.
+    // A receive that was being filled ends once the engine notices that its sender is gone.
     for _ in 0..2000 {
         if sides.iter().all(|side| side.pending.is_empty()) {
             break;
@@ -617,7 +618,7 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
     two.ep.close();
 }
 
-/// Runs the seeds of which one in `every` is to be run.
+/// Runs one seed for every `every` seeds requested.
 fn run_seeds<M: Medium>(every: u64) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("OFI_SIM_SEED") {
@@ -634,8 +635,8 @@ fn run_seeds<M: Medium>(every: u64) {
     }
 }
 
-/// The allocator keeps what large messages took, for the next ones: the system would clear it each time, which takes longer
-/// than the messages do.
+/// Makes the allocator keep the memory of large messages: the kernel would clear new pages each
+/// time, which takes longer than the messages.
 fn keep_memory() {
     for parameter in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
         // SAFETY: the call takes no pointers.
@@ -677,7 +678,8 @@ fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
     let world = World::new(1, Faults { stall: 0, split: false });
     let mut sides = [0, 1].map(|side| open(&world, (side, 0), 1000, false, &mut rng));
     let [receiver, sender] = &mut sides;
-    // Somebody unknown sends; then it gets a name, a receive names it, and before anything else happens it is gone.
+    // An unknown peer sends; then it is inserted, a receive names it, and its link breaks before
+    // anything else happens.
     assert!(receiver.av.remove(receiver.peer));
     receiver.post(1000, None, FiAddr::UNSPEC);
     let op = SendOp {
@@ -693,7 +695,7 @@ fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
     let read = |side: &Side<World>, other: &Side<World>| {
         for _ in 0..1000 {
             world.advance(Duration::from_micros(50));
-            // Moves it on, and leaves what there is to read.
+            // Makes progress without reading entries.
             let _ = other.cq.read(0, |_| ());
             let mut got = None;
             match side.cq.read(1, |completion| got = Some(Ok(*completion))) {

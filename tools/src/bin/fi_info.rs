@@ -1,4 +1,4 @@
-//! `fi_info`: what the fabric library finds (fi_info(1)).
+//! `fi_info`: lists fabric interfaces (fi_info(1)).
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `fi_pingpong`: how long messages take (fi_pingpong(1)).
+//! `fi_pingpong`: measures latency and bandwidth of messages (fi_pingpong(1)).
 #![forbid(unsafe_code)]
 
 use clap::Parser;

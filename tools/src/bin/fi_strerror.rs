@@ -1,4 +1,4 @@
-//! `fi_strerror`: what an error number means (fi_strerror(1)).
+//! `fi_strerror`: prints the text of an error number (fi_strerror(1)).
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! `ofi`: the fabric library's tool for people.
+//! `ofi`: tests and diagnoses the fabric library.
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: what a node and a service stand for (rdma_getaddrinfo(3)).
+//! `rdma_getaddrinfo`: resolves a node and a service (rdma_getaddrinfo(3)).
 #![forbid(unsafe_code)]
 
 use clap::Parser;

@@ -1,6 +1,6 @@
-//! One case: a setup of `benches/fabric.c` with its name, its unit, and what it is compared to.
+//! A benchmark case: a configuration of `benches/fabric.c` with its name, unit and baselines.
 
-/// An option of the benchmark programs: an enum whose variants know the words of the command line.
+/// Defines an option of the benchmark programs: an enum with a command line word per variant.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -20,12 +20,12 @@ macro_rules! words {
 }
 
 words!(
-    /// What carries the messages.
+    /// The provider that carries the messages.
     Provider { Tcp = "tcp", Rxm = "tcp;ofi_rxm", Shm = "shm", Udp = "udp" }
 );
 words!(Endpoint { Rdm = "rdm", Msg = "msg", Dgram = "dgram" });
 words!(
-    /// The pattern of messages; described in `benches/fabric.c` and the files that it names.
+    /// The message pattern; see `benches/fabric.c` and the files that it names.
     Pattern {
         Latency = "latency",
         Rate = "rate",
@@ -43,26 +43,26 @@ words!(
 );
 words!(Locking { Safe = "safe", Domain = "domain" });
 words!(
-    /// Who touches the payload between messages; described in `benches/bench.h`.
+    /// Which side touches the payload between messages; see `benches/bench.h`.
     Buffers { Kept = "kept", Written = "written", Read = "read", Cold = "cold" }
 );
 words!(Completion { Send = "send", Inject = "inject", Selective = "selective" });
 words!(Wait { Spin = "spin", Sread = "sread", Fd = "fd" });
 words!(Progress { Manual = "manual", Auto = "auto" });
 
-/// What is counted.
+/// The quantity that a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// What the program prints.
+    /// The value that the program prints.
     Value,
-    /// System calls of a message, by strace.
+    /// System calls per message, counted by strace.
     SystemCalls,
-    /// Instructions of a message, by callgrind.
+    /// Instructions per message, counted by callgrind.
     Instructions,
 }
 
 impl Counted {
-    /// The program that counts, and an option that makes it print its version.
+    /// The counting program and its version option.
     pub(crate) fn counter(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Value => None,
@@ -79,7 +79,7 @@ pub(crate) struct Unit {
     pub(crate) less_is_better: bool,
 }
 
-/// A limit that the project set itself.
+/// A performance limit of this project.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bar {
     /// For the ratio to the rival.
@@ -132,7 +132,7 @@ impl Section {
 /// The place of a case in a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point {
-    /// The plot's file name without its ending.
+    /// The plot's file name without its extension.
     pub(crate) plot: String,
     pub(crate) title: String,
     pub(crate) x_label: &'static str,
@@ -148,7 +148,6 @@ pub(crate) struct Ucx {
     pub(crate) put: &'static str,
 }
 
-/// One case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Case {
     pub(crate) section: Section,
@@ -174,7 +173,7 @@ pub(crate) struct Case {
 
 pub(crate) const KIB: usize = 1 << 10;
 pub(crate) const MIB: usize = 1 << 20;
-/// Rounds of patterns whose values hardly vary or whose samples take long.
+/// Rounds for patterns with little variance or long samples.
 const FEW_ROUNDS: usize = 2;
 
 impl Case {
@@ -186,7 +185,7 @@ impl Case {
             endpoint: if provider == Provider::Udp { Endpoint::Dgram } else { Endpoint::Rdm },
             pattern,
             size,
-            // What udp's socket buffers hold whatever the scheduler does.
+            // A window that fits udp's socket buffers under any scheduling.
             window: if provider == Provider::Udp { 16 } else { 64 },
             threads: 1,
             peers: 1,
@@ -202,7 +201,7 @@ impl Case {
         }
     }
 
-    /// Whether the case calls the library as programs do that ask for nothing special.
+    /// Whether every setting but endpoint, window and buffers is an ordinary program's default.
     pub(crate) fn is_plain(&self) -> bool {
         let plain = Self::new(self.section, self.provider, self.pattern, self.size);
         let (endpoint, window, buffers) = (self.endpoint, self.window, self.buffers);
@@ -213,7 +212,7 @@ impl Case {
         matches!(self.pattern, Pattern::Rate | Pattern::Stream | Pattern::Both | Pattern::Unexpected | Pattern::Pairs)
     }
 
-    /// What the name adds for fields that differ from the plain case.
+    /// Suffixes of the name for fields that differ from the plain case.
     fn extras(&self) -> Vec<String> {
         let mut extras = Vec::new();
         let mut add = |wanted: bool, text: String| {
@@ -284,7 +283,7 @@ impl Case {
         Unit { name, less_is_better }
     }
 
-    /// The most rounds that make sense.
+    /// Maximum number of useful rounds.
     pub(crate) fn most_rounds(&self) -> usize {
         match (self.counted, self.pattern) {
             (Counted::SystemCalls | Counted::Instructions, _) => 1,
@@ -293,7 +292,7 @@ impl Case {
         }
     }
 
-    /// Whether the samples measure the latency of a cache line themselves, or do not depend on it.
+    /// Whether the samples measure cache-line latency themselves, or do not depend on it.
     pub(crate) fn is_bracketed(&self) -> bool {
         !matches!(self.pattern, Pattern::All | Pattern::Pairs) || self.processes == 2
     }
@@ -333,7 +332,7 @@ impl Case {
         words.into_iter().chain(numbers).flat_map(|(name, value)| [format!("--{name}"), value]).collect()
     }
 
-    /// Ways to do the same without a library, as options of `benches/bare.c`; the best one is the baseline.
+    /// Equivalents without a library, as options of `benches/bare.c`; the best one is the baseline.
     pub(crate) fn bare(&self) -> Vec<Vec<String>> {
         let waits = self.pattern == Pattern::Latency && self.wait != Wait::Spin;
         let alike = Self { wait: Wait::Spin, ..*self };
@@ -363,7 +362,7 @@ impl Case {
         }
     }
 
-    /// The corresponding tests of UCX, which has no udp here and does not rewrite its buffers.
+    /// The corresponding UCX tests; ucx_perftest has no udp here and does not rewrite buffers.
     pub(crate) fn ucx(&self) -> Option<Ucx> {
         let transport = match self.provider {
             Provider::Tcp => "tcp",

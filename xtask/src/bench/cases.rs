@@ -122,7 +122,7 @@ fn peers_and_threads(cases: &mut Vec<Case>) {
         for peers in [16, 64] {
             cases.push(Case { peers, ..new(provider, Pattern::Rate, 8) });
         }
-        // More threads than cores: the scheduler decides much, so that samples are longer.
+        // More threads than cores: scheduling adds variance, so samples are longer.
         for threads in [2, 4] {
             cases.push(Case { threads, milliseconds: 500, ..new(provider, Pattern::Rate, 8) });
         }

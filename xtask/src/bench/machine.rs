@@ -1,14 +1,14 @@
-//! The machine that the numbers were measured on: they hold for no other.
+//! The machine of a run: results are valid for this machine only.
 
 use crate::bench::sample::{Programs, Settings, of_bare};
 use crate::disk;
 use std::path::Path;
 use std::process::Command;
 
-/// What decides how fast messages are on a machine.
+/// The properties of a machine that determine message speed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Machine {
-    /// Names and values, in the order in which they are shown.
+    /// Names and values, in display order.
     pub(crate) facts: Vec<(&'static str, String)>,
 }
 
@@ -54,7 +54,7 @@ fn parse_list(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Two cores for two processes: the first that is allowed, and another that is not a thread of the same core.
+/// Two cores for two processes: the first allowed one and another, preferably no SMT sibling.
 ///
 /// # Errors
 /// If only one core may be used: two spinning processes would wait for each other's time slices.
@@ -71,7 +71,7 @@ pub(crate) fn two_cores() -> Result<[usize; 2], String> {
     Ok([first, second])
 }
 
-/// Collects the facts and measures the cache line and memcpy.
+/// Collects the facts and measures cache-line latency and memcpy.
 pub(crate) fn look(programs: &Programs, settings: &Settings) -> Result<Machine, String> {
     let processor = disk::read("/proc/cpuinfo").unwrap_or_default();
     let mut facts = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn look(programs: &Programs, settings: &Settings) -> Result<Machine, 
     Ok(Machine { facts })
 }
 
-/// The share of all cores that other processes use during a second in which the bench does nothing.
+/// The share of all cores that other processes use, measured over an idle second of the bench.
 pub(crate) fn load_of_others() -> Option<f64> {
     let before = processor_times(&line_of("/proc/stat")?)?;
     Command::new("sleep").arg("1").status().ok()?;
@@ -116,10 +116,10 @@ pub(crate) fn load_of_others() -> Option<f64> {
     (all > 0.0).then(|| 1.0 - idle / all)
 }
 
-/// Idle time and all time in the first line of /proc/stat, whose fourth and fifth numbers are idle.
+/// Idle time and total time from the first line of /proc/stat; numbers four and five are idle time.
 fn processor_times(line: &str) -> Option<(f64, f64)> {
     let times: Vec<f64> = line.split_whitespace().skip(1).filter_map(|number| number.parse().ok()).collect();
-    // The last two numbers count guests again.
+    // The last two numbers are guest time, which earlier numbers include.
     Some((times.get(3)? + times.get(4)?, times.iter().take(8).sum()))
 }
 

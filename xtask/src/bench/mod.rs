@@ -1,5 +1,6 @@
-//! `xtask bench`: one C program over two libraries in turn, beside UCX and the bare media. `case.rs` and `cases.rs` define what is
-//! measured, `sample.rs` and `ucx.rs` take one sample, `stats.rs` compares samples, `report.rs` and `plots.rs` present them.
+//! `xtask bench`: runs one C program on two libraries in turn, and compares with UCX and the bare
+//! media. `case.rs` and `cases.rs` define the cases, `sample.rs` and `ucx.rs` take a sample,
+//! `stats.rs` compares samples, `report.rs` and `plots.rs` present them.
 
 mod case;
 mod cases;
@@ -21,26 +22,25 @@ use stats::Sample;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Rounds that a claim about speed needs at least.
+/// Minimum number of rounds for a claim about speed.
 const ROUNDS: usize = 5;
 
 /// Share of the cores that other processes may use without a warning in the report.
 const BUSY: f64 = 0.05;
 
-/// What to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Rounds; each measures the libraries in turn, UCX and the bare medium [default: 5, with --quick 1]
+    /// Rounds; each measures both libraries, UCX and the bare medium [default: 5, with --quick 1]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Folder of the other library, such as an installation or an older build; default: the reference inside PyPI's mpich wheel,
-    /// fetched into target/
+    /// Folder of the other library, such as an installation or an older build [default: the
+    /// reference inside PyPI's mpich wheel, fetched into target/]
     #[arg(long)]
     rival: Option<PathBuf>,
-    /// Only cases whose name contains this; several may be given
+    /// Only cases whose name contains this; may be repeated
     #[arg(long)]
     only: Vec<String>,
-    /// A few short cases, to see that everything works
+    /// Runs a few short cases to check that everything works
     #[arg(long)]
     quick: bool,
     /// Prints the cases' names and measures nothing
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// The cores of the two processes, such as 0,1
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Seconds that a sample may take [default: 60, with --quick 20]
+    /// Time limit of a sample in seconds [default: 60, with --quick 20]
     #[arg(long)]
     limit: Option<u32>,
     /// Writes all samples as JSON here
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// Writes the report as Markdown here
     #[arg(long)]
     markdown: Option<PathBuf>,
-    /// Writes plots as SVG into this folder; default: docs/benchmarks beside the Markdown
+    /// Writes plots as SVG into this folder [default: docs/benchmarks beside the Markdown]
     #[arg(long)]
     plots: Option<PathBuf>,
 }
@@ -84,18 +84,18 @@ impl Options {
     }
 }
 
-/// What a measurement needs.
+/// The prepared programs and libraries of a run.
 struct Bench {
     programs: Programs,
     settings: Settings,
     ours: Library,
     rival: Option<Library>,
     ucx: bool,
-    /// What this machine has no program to count with.
+    /// Quantities whose counting program is not installed.
     uncounted: Vec<Counted>,
 }
 
-/// Measures and prints.
+/// Runs the benchmark and writes the report.
 pub(crate) fn run(options: &Options) -> Outcome {
     let chosen: Vec<Case> = cases::all().into_iter().filter(|case| options.wants(case)).collect();
     if chosen.is_empty() {
@@ -139,7 +139,7 @@ fn rival_name(options: &Options, rival: Option<&Library>) -> String {
     rival.map_or_else(|| kind.to_owned(), |rival| format!("{kind} {}", rival.version))
 }
 
-/// Builds the programs and finds the libraries; the second part of the answer explains what is missing.
+/// Builds the programs and finds the libraries; also returns remarks, such as on missing tools.
 fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let [a, b] = match options.cores[..] {
         [] => machine::two_cores()?,
@@ -167,7 +167,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let mut remarks = Vec::new();
     remarks.extend(busy("before"));
     let rival = match options.rival.as_deref() {
-        // One that was asked for must be there.
+        // A library named by --rival must exist.
         Some(folder) => Some(Library::open(&programs.fabric, &rival::named(folder)?)?),
         None => rival::reference()
             .and_then(|folder| Library::open(&programs.fabric, &folder))
@@ -259,7 +259,7 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     }
 }
 
-/// Brackets the sample of a program that does not measure the cache line itself.
+/// Brackets a sample with cache-line latencies, for a program that does not measure them itself.
 fn bracketed(bench: &Bench, round: usize, take: impl FnOnce() -> Result<Sample, String>) -> Result<Sample, String> {
     let line = || sample::line(&bench.programs, &bench.settings, round);
     let before = line()?;

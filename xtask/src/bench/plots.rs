@@ -17,7 +17,6 @@ struct Measured {
     high: f64,
 }
 
-/// One plot.
 #[derive(Debug)]
 struct Plot<'a> {
     title: String,
@@ -41,7 +40,7 @@ pub(crate) fn write(report: &Report, folder: &Path) -> Result<Vec<(String, Strin
         let plot = || Plot { title: point.title, x_label: point.x_label, entries: Vec::new() };
         plots.entry(point.plot).or_insert_with(plot).entries.push(entry);
     }
-    // One point is no curve.
+    // A single point makes no curve.
     plots.retain(|_, plot| plot.entries.len() > 1);
     disk::make(folder)?;
     let mut written = Vec::new();

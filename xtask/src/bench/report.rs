@@ -132,7 +132,7 @@ impl Entry {
     }
 }
 
-/// A run of the bench.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) date: String,
@@ -149,7 +149,7 @@ pub(crate) struct Report {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// A number with its significant digits.
+/// Formats a number with about three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -184,7 +184,7 @@ impl Report {
         }
     }
 
-    /// What the terminal shows before the rows.
+    /// The terminal's header above the rows.
     pub(crate) fn head(&self) -> String {
         let Self { machine, ours, rival, rounds, .. } = self;
         let mut text = String::new();
@@ -328,7 +328,7 @@ impl Report {
         }
     }
 
-    /// Everything, with all samples.
+    /// The report as JSON, with all samples.
     pub(crate) fn json(&self) -> Value {
         let facts: serde_json::Map<String, Value> =
             self.machine.facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();

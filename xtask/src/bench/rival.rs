@@ -1,4 +1,4 @@
-//! The libraries that are compared, and the proof that the loader takes the right one.
+//! The libraries under comparison, with a check that the loader takes the right one.
 
 use crate::bench::sample::{limited, printed};
 use crate::disk;
@@ -18,7 +18,7 @@ impl Library {
     /// Reads the library's version through the program that will measure it.
     ///
     /// # Errors
-    /// If the loader takes another library, which would compare that one with itself.
+    /// If the loader takes another library: the run would compare that one with itself.
     pub(crate) fn open(program: &Path, folder: &Path) -> Result<Self, String> {
         let folder = disk::canonical(folder)?;
         let mut command = limited(program, 20);
@@ -52,7 +52,8 @@ pub(crate) fn reference() -> Result<PathBuf, String> {
     found(&venv).ok_or_else(|| "the mpich wheel holds no lib/mpich/libfabric.so.1".into())
 }
 
-/// The folder given by `--rival`: an installation, or a build folder, whose library has no version number in its name.
+/// The folder given by `--rival`: an installation, or a build folder, whose libfabric.so is copied
+/// to its versioned name.
 pub(crate) fn named(folder: &Path) -> Result<PathBuf, String> {
     if folder.join("libfabric.so.1").exists() {
         return Ok(folder.to_owned());

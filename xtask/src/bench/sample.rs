@@ -1,4 +1,4 @@
-//! Taking one sample: runs a benchmark program under a time limit, on given cores, over a given library.
+//! Takes a sample: runs a benchmark program under a time limit, on given cores and a given library.
 
 use crate::bench::case::{Buffers, Case, Counted};
 use crate::bench::stats::Sample;
@@ -6,7 +6,7 @@ use crate::disk;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Repetitions of two runs, whose difference leaves out start and end of the process.
+/// Repetitions of two runs, whose difference cancels startup and shutdown of the process.
 const COUNTS: (usize, usize) = (50, 550);
 
 /// The benchmark programs.
@@ -14,7 +14,7 @@ const COUNTS: (usize, usize) = (50, 550);
 pub(crate) struct Programs {
     /// `benches/fabric.c`, which loads a libfabric.
     pub(crate) fabric: PathBuf,
-    /// `benches/bare.c`, which does without.
+    /// `benches/bare.c`, which uses no library.
     pub(crate) bare: PathBuf,
     /// For temporary files.
     pub(crate) work: PathBuf,
@@ -42,7 +42,7 @@ impl Settings {
     }
 }
 
-/// `program` under a time limit, without variables of the environment that configure the libraries.
+/// `program` under a time limit, without environment variables that configure the libraries.
 pub(crate) fn limited(program: impl AsRef<std::ffi::OsStr>, limit: u32) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", &limit.to_string()]).arg(program);
@@ -154,7 +154,7 @@ pub(crate) fn line(programs: &Programs, settings: &Settings, round: usize) -> Re
     of_bare(programs, settings, &ways, true, round).map(|sample| sample.value)
 }
 
-/// System calls or instructions of one message.
+/// System calls or instructions per message.
 fn counted(
     programs: &Programs,
     settings: &Settings,

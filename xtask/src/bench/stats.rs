@@ -1,9 +1,10 @@
-//! Samples, and the ratios of pairs of them.
+//! Samples and the ratios of sample pairs.
 
 use crate::bench::case::Unit;
 
-/// How much the latency of a cache line may vary within one state of the machine. When the hypervisor moves a virtual core, the
-/// latency changes several times over, and every other number with it. A ratio, not fixed classes, because machines differ.
+/// The largest ratio of cache-line latencies within one state of the machine. When the hypervisor
+/// moves a virtual core, the latency changes severalfold, and every other number with it. A ratio,
+/// not fixed classes, because machines differ.
 const MOST_DRIFT: f64 = 1.35;
 
 /// One run of a benchmark program.
@@ -33,7 +34,8 @@ impl Sample {
         alike(self.before, self.after)
     }
 
-    /// Whether the machine was in the same state during both. Samples within one process do not depend on it.
+    /// Whether the machine was in the same state during both samples. Samples within one process,
+    /// which have no latencies, do not depend on it.
     fn compares_with(&self, other: &Self) -> bool {
         let (mine, theirs) = (self.before + self.after, other.before + other.after);
         self.is_steady() && other.is_steady() && (mine == 0.0 || theirs == 0.0 || alike(mine, theirs))
@@ -57,7 +59,7 @@ pub(crate) fn median_of(samples: &[Sample]) -> Option<f64> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ratios {
     pub(crate) median: f64,
-    /// The least favourable ratio for us.
+    /// The least favorable ratio for us.
     pub(crate) worst: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,

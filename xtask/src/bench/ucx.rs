@@ -1,4 +1,4 @@
-//! Samples of UCX by its own benchmark, ucx_perftest of Debian's package `ucx-utils`.
+//! Samples of UCX, taken by ucx_perftest of Debian's package `ucx-utils`.
 
 use crate::bench::case::{Case, Ucx};
 use crate::bench::sample::{Settings, limited, printed};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 struct Numbers {
     /// Half a round trip, in microseconds.
     latency: f64,
-    /// Messages a second.
+    /// Messages per second.
     rate: f64,
 }
 
@@ -20,7 +20,7 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended by itself after a test that went well.
+        // After a successful test it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -95,8 +95,8 @@ fn value(case: &Case, numbers: Numbers) -> f64 {
     }
 }
 
-/// Parses the last line of its comma-separated output: iterations, latency (median, average, overall), bandwidth and message rate
-/// (average, overall).
+/// Parses the last line of ucx_perftest's comma-separated output: iterations, latency (median,
+/// average, overall), bandwidth and message rate (average, overall).
 fn parse(text: &str) -> Option<Numbers> {
     let line = text.lines().rev().map(str::trim).find(|line| line.starts_with(|first: char| first.is_ascii_digit()))?;
     let fields: Option<Vec<f64>> = line.split(',').map(|field| field.trim().parse().ok()).collect();

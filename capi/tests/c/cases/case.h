@@ -4,7 +4,7 @@
  * own process. `program --list` prints the names with their kind, `program NAME` runs one.
  *   CASE(name)          tests the manual: it holds for any library
  *   CASE_OURS(name)     tests what the manual leaves open, or what other libraries do differently
- *   HELPER(name)        tests nothing: cases start it as a process of its own
+ *   HELPER(name)        tests nothing: cases start it in a separate process
  */
 #ifndef CASE_H
 #define CASE_H

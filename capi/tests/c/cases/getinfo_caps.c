@@ -3,7 +3,10 @@
 #include "getinfo.h"
 
 #define BOTH		(FI_SEND | FI_RECV)
-/* By number what older headers do not name: FI_PEER, FI_XPU, FI_EXACT_DIRECTED_RECV (once FI_VARIABLE_MSG). */
+/*
+ * By number where older headers lack the name: FI_PEER, FI_XPU, FI_EXACT_DIRECTED_RECV (once
+ * FI_VARIABLE_MSG).
+ */
 #define PRIMARY \
 	(FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST | FI_COLLECTIVE | FI_READ | FI_WRITE | BOTH | FI_REMOTE_READ | \
 	FI_REMOTE_WRITE | FI_NAMED_RX_CTX | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_HMEM | 1ULL << 43 | 1ULL << 44 | 1ULL << 48)
@@ -49,7 +52,10 @@ CASE(caps_send_only_recv_only)
 	}
 }
 
-/* All that was asked for, and of the primary capabilities nothing else; both directions if none was named. */
+/*
+ * The results have all requested capabilities and no other primary ones; both directions if none
+ * was requested.
+ */
 CASE(getinfo_primary_caps_unrequested)
 {
 	static const struct { const char *provider; enum fi_ep_type type; uint64_t asked, primary; } rules[] = {
@@ -74,7 +80,10 @@ CASE(getinfo_primary_caps_unrequested)
 		hints->caps = rules[r].asked;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 		for (i = list; i; i = i->next) {
-			/* Of the layers those that the reference names "tcp" may differ: its ofi_rxd, which we do not have. */
+			/*
+			 * The reference's layered providers over tcp may differ: its ofi_rxd, which
+			 * we do not have.
+			 */
 			if (strcmp(i->fabric_attr->prov_name, rules[r].provider))
 				continue;
 			CHECK((i->caps & rules[r].asked) == rules[r].asked);
@@ -96,7 +105,7 @@ CASE(getinfo_secondary_caps_rules)
 	uint64_t all, whole;
 	size_t b;
 
-	/* Supported, or the provider drops out. */
+	/* Either supported, or the provider does not match. */
 	for (b = 0; b < ARRAY(bits); b++) {
 		int ret;
 
@@ -115,7 +124,7 @@ CASE(getinfo_secondary_caps_rules)
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0);
 	whole = first_of(list, "tcp", FI_EP_RDM)->caps & PRIMARY;
 	fi_freeinfo(list);
-	/* Without caps everything comes; with some of them, those and all secondary ones but the source. */
+	/* Without caps, all are set; with some, those and all secondary ones except FI_SOURCE. */
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	all = list->caps;
 	CHECK(!(whole & ~all) && all & FI_TAGGED && all & FI_MSG && (all & BOTH) == BOTH && all & FI_LOCAL_COMM);
@@ -147,11 +156,14 @@ CASE_OURS(caps_that_come_unasked)
 		uint64_t whole = first_of(all, asked[n].provider, asked[n].type)->caps;
 		struct fi_info *hints = of(asked[n].provider, asked[n].type);
 
-		/* None is named: all of both sets come; FI_SOURCE_ERR has to be named. */
+		/* None requested: all of both sets are set. FI_SOURCE_ERR must be requested. */
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0 && !(whole & FI_SOURCE_ERR));
 		CHECK((first_of(list, asked[n].provider, asked[n].type)->caps & ~BESIDES) == (whole & ~BESIDES));
 		fi_freeinfo(list);
-		/* One is named: it comes with its directions, and all secondary ones but the source. */
+		/*
+		 * One requested: it is set with both directions and all secondary ones except
+		 * FI_SOURCE.
+		 */
 		hints->caps = asked[n].named;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 		CHECK(first_of(list, asked[n].provider, asked[n].type)->caps
@@ -166,7 +178,7 @@ CASE_OURS(caps_that_come_unasked)
 	fi_freeinfo(all);
 }
 
-/* Every capability that can be asked for is shown to a caller that asks for none. */
+/* A caller that requests no capability sees all that it could request. */
 CASE_OURS(caps_zero_shows_all)
 {
 	static const struct { const char *provider; enum fi_ep_type type; } ends[] = {
@@ -190,7 +202,7 @@ CASE_OURS(caps_zero_shows_all)
 			uint64_t one = 1ULL << bit;
 			int ret;
 
-			/* This one turns what works into an error: it has to be named. */
+			/* FI_SOURCE_ERR turns valid messages into errors: it must be requested. */
 			if (one == FI_SOURCE_ERR)
 				continue;
 			hints->caps = FI_MSG | one;
@@ -210,7 +222,10 @@ CASE_OURS(caps_source_err_reports)
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list, *i;
 	int n;
 
-	/* It turns what works into an error: only a caller that names it gets it, and only with FI_SOURCE. */
+	/*
+	 * It turns valid messages into errors: only callers that request it get it, and only with
+	 * FI_SOURCE.
+	 */
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0);
 	for (i = list; i; i = i->next)
 		CHECK(!((i->caps | i->rx_attr->caps) & FI_SOURCE_ERR));
@@ -254,7 +269,7 @@ CASE(caps_multicast_needs_transfer)
 	}
 }
 
-/* Alone it says nothing of what is to be transferred. */
+/* FI_MULTICAST alone does not say what to transfer. */
 CASE_OURS(caps_multicast_alone_is_refused)
 {
 	WITH(of("udp", FI_EP_DGRAM), h->caps = FI_MULTICAST, 0);
@@ -274,7 +289,10 @@ CASE(caps_local_remote_comm)
 	for (i = list; i; i = i->next)
 		CHECK(i->caps & FI_LOCAL_COMM);
 	fi_freeinfo(list);
-	/* Loopback reaches no other node; the others have addresses that other nodes can use. */
+	/*
+	 * Loopback reaches no other node; the other interfaces have addresses that other nodes can
+	 * use.
+	 */
 	hints->caps = FI_MSG | FI_REMOTE_COMM;
 	if (ask(API, NULL, NULL, 0, hints, &list) == 0) {
 		for (i = list; i; i = i->next)
@@ -288,7 +306,9 @@ CASE(caps_local_remote_comm)
 			CHECK((i->caps & both) == both && strcmp(i->domain_attr->name, "lo"));
 		fi_freeinfo(list);
 	}
-	/* Neither is asked for: each interface says what it can do, which costs nothing. */
+	/*
+	 * Neither is requested: each interface reports both capabilities that it has, at no cost.
+	 */
 	hints->caps = FI_MSG;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	for (i = list; i; i = i->next)
@@ -305,7 +325,7 @@ CASE_OURS(getinfo_receive_caps_2x)
 
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0 && (list->caps & both) == both);
 	fi_freeinfo(list);
-	/* A caller of an earlier version would take these bits for something else. */
+	/* A caller of an earlier version would misinterpret these bits. */
 	CHECK(ask(FI_VERSION(1, 20), NULL, NULL, 0, NULL, &list) == 0 && !(list->caps & both));
 	fi_freeinfo(list);
 	hints->caps = FI_TAGGED;
@@ -322,7 +342,7 @@ CASE_OURS(getinfo_receive_caps_2x)
 #endif
 }
 
-/* What the page of 2014 had as capabilities, callers of 1.x may still ask for. */
+/* Callers of 1.x may still request the capabilities of the 2014 manual page. */
 CASE_OURS(caps_of_2014_are_accepted)
 {
 	static const uint64_t bits[] = { FI_INJECT, FI_REMOTE_CQ_DATA };
@@ -352,7 +372,7 @@ CASE(getinfo_mode_negotiation)
 		struct fi_info *hints = of(kinds[k].provider, kinds[k].type);
 		int declining;
 
-		/* A program that supports no mode is served. */
+		/* A program that supports no mode gets results. */
 		hints->mode = 0;
 		hints->domain_attr->mode = 0;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -360,7 +380,10 @@ CASE(getinfo_mode_negotiation)
 			CHECK(!i->mode && !i->tx_attr->mode && !i->rx_attr->mode && !i->domain_attr->mode);
 		declining = count(list);
 		fi_freeinfo(list);
-		/* One that supports some loses nothing by it, and the bits that are not needed are cleared. */
+		/*
+		 * A program that supports some modes loses no results, and unneeded bits are
+		 * cleared.
+		 */
 		hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV | FI_MSG_PREFIX | FI_RX_CQ_DATA;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0 && count(list) >= declining);
 		for (i = list; i; i = i->next)

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Hints that are demands, and address strings in all their parts: fi_getinfo(3), fi_domain(3), fi_endpoint(3). */
+/*
+ * Hints that are requirements, and all parts of address strings: fi_getinfo(3), fi_domain(3),
+ * fi_endpoint(3).
+ */
 #include "getinfo.h"
 
-/* A count that is asked for is had or refused, and what comes back is no less (the reference compares few of them). */
+/*
+ * A requested count is met or refused, and the result is no less (the reference compares few
+ * counts).
+ */
 #define COUNTED(provider, type, field, most) \
 	do { \
 		struct fi_info *h_ = of(provider, type), *l_, *i_; \
@@ -55,7 +61,7 @@ CASE_OURS(getinfo_counts_compared)
 	}
 }
 
-/* A class that nothing is known of cannot be honoured; one that packets can carry comes back. */
+/* An unknown class cannot be honored; a class that packets can carry is returned. */
 CASE_OURS(getinfo_traffic_class_hints)
 {
 	static const struct { uint32_t class; int on_packets, within_host; } classes[] = {
@@ -87,7 +93,7 @@ CASE_OURS(getinfo_traffic_class_hints)
 			}
 }
 
-/* What the interface of 2014 had as capabilities is had without asking by now; its callers still may ask. */
+/* Capabilities of the 2014 API that are now always provided; its callers may still request them. */
 CASE_OURS(caps_of_2014)
 {
 	const uint64_t once = FI_INJECT | FI_REMOTE_CQ_DATA;
@@ -105,7 +111,7 @@ CASE_OURS(caps_of_2014)
 	hints->caps = FI_MSG | FI_REMOTE_CQ_DATA;
 	CHECK(ask(FI_VERSION(2, 0), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
 	fi_freeinfo(hints);
-	/* Datagrams carry no data for completions. */
+	/* Datagrams carry no remote CQ data. */
 	hints = of("udp", FI_EP_DGRAM);
 	hints->caps = FI_MSG | FI_REMOTE_CQ_DATA;
 	CHECK(ask(FI_VERSION(1, 18), NULL, NULL, 0, hints, &list) == -FI_ENODATA);
@@ -115,7 +121,7 @@ CASE_OURS(caps_of_2014)
 	fi_freeinfo(hints);
 }
 
-/* Capabilities of a domain count as hints, too. */
+/* Domain capabilities are hints too. */
 CASE_OURS(domain_caps_as_hints)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;
@@ -130,7 +136,7 @@ CASE_OURS(domain_caps_as_hints)
 	WITH(of("udp", FI_EP_DGRAM), h->domain_attr->caps = FI_DIRECTED_RECV, 0);
 }
 
-/* address_format[://[node][:[service][/field...][?key=value...]]], each part of which may be missing. */
+/* address_format[://[node][:[service][/field...][?key=value...]]], any part may be missing. */
 CASE_OURS(getinfo_addr_str_parts)
 {
 	static const struct { const char *string; uint64_t flags; uint32_t format; unsigned char first, last; int port; } strings[] = {
@@ -163,14 +169,14 @@ CASE_OURS(getinfo_addr_str_parts)
 		CHECK(addr && list->addr_format == strings[n].format && addr[2] * 256 + addr[3] == strings[n].port);
 		CHECK(addr[v6 ? 8 : 4] == strings[n].first && addr[v6 ? 23 : 7] == strings[n].last);
 		fi_freeinfo(list);
-		/* The scheme is of the format that the hints ask for, or nothing matches. */
+		/* The scheme must have the hinted format. */
 		hints->addr_format = v6 ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
 		CHECK(ask(API, strings[n].string, NULL, strings[n].flags, hints, &list) == -FI_ENODATA);
 		hints->addr_format = FI_FORMAT_UNSPEC;
 	}
 	for (n = 0; n < ARRAY(bad); n++)
 		CHECK(ask(API, bad[n], NULL, FI_NUMERICHOST, hints, &list) == -FI_ENODATA);
-	/* A format alone chooses among the addresses of this host. */
+	/* A format alone selects among the addresses of this host. */
 	CHECK(ask(API, "fi_sockaddr_in://", NULL, 0, hints, &list) == 0);
 	for (i = list; i; i = i->next)
 		CHECK(i->addr_format == FI_SOCKADDR_IN && !i->dest_addr);

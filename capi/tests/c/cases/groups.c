@@ -42,12 +42,12 @@ static void in_a_group(const struct want *w)
 	CHECK(entry.flags == (FI_MSG | FI_RECV | FI_MULTICAST) && !strcmp(in, "to all"));
 	CHECK(next(&p.a, NULL, &entry, &err, 10) == 1 && entry.op_context == &contexts[1]);
 	CHECK(entry.flags == (FI_MSG | FI_SEND | FI_MULTICAST));
-	/* A membership with FI_SEND alone receives nothing. */
+	/* A membership with only FI_SEND receives nothing. */
 	quiet(&p.a, &p.b);
-	/* The event is read after the group's data has come. */
+	/* The event is read after the group's data has arrived. */
 	CHECK(fi_eq_read(p.b.eq, &number, &event, sizeof(event), 0) == (ssize_t) sizeof(event));
 	CHECK(number == FI_JOIN_COMPLETE && event.fid == &mc->fid && event.context == &contexts[5]);
-	/* Every group that was joined must be left before its endpoint is closed. */
+	/* The endpoint can be closed only after leaving all its groups. */
 	CHECK(fi_close(&p.b.ep->fid) == -FI_EBUSY);
 	CHECK(fi_close(&mc->fid) == 0);
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
@@ -60,12 +60,15 @@ static void in_a_group(const struct want *w)
 
 CASE_OURS(multicast_join_event)
 {
-	/* With FI_SOURCE the manual assures the flag of a receive; without it we do. */
+	/*
+	 * With FI_SOURCE the manual guarantees the FI_MULTICAST flag of a receive; without it we
+	 * do.
+	 */
 	in_a_group(&GROUP_WITH_SOURCE);
 	in_a_group(&GROUP);
 }
 
-/* Sends one packet to the group, which comes once or not at all. */
+/* Sends one packet to the group, which arrives once or not at all. */
 static void one_packet(struct pair *p, fi_addr_t group, int comes)
 {
 	char in[2][8];
@@ -86,7 +89,7 @@ static void one_packet(struct pair *p, fi_addr_t group, int comes)
 	}
 }
 
-/* Memberships of one endpoint in one group are left each by itself. */
+/* An endpoint's memberships in one group are left independently. */
 CASE_OURS(multicast_memberships_are_independent)
 {
 	struct fid_mc *sender, *send, *receive[2];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a header declares by itself: each is included before anything else could declare it. */
+/*
+ * Each header declares its names by itself: it is included before anything else could declare them.
+ */
 #include <rdma/fi_errno.h>
 
-/* Names of the system, and names of its own. */
+/* System errors, and libfabric's own. */
 static const int no_data = FI_ENODATA, no_memory = FI_ENOMEM, other = FI_EOTHER, truncated = FI_ETRUNC, no_queue = FI_ENOCQ;
 
 #include <rdma/fabric.h>

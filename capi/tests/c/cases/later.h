@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What another thread does while one waits. */
+/* Actions of another thread while one waits. */
 #ifndef LATER_H
 #define LATER_H
 
 #include "case.h"
 
-/* Another thread that does something a little later: long enough for the first to be asleep. */
+/* Another thread that acts late enough for the first to sleep. */
 struct later {
 	struct pair *p;
 	struct fid_cq *cq;
@@ -22,7 +22,7 @@ static void *send_later(void *arg)
 	return NULL;
 }
 
-/* A message that is too long for a receive of one byte. */
+/* Sends a message too long for a 1-byte receive. */
 static void *send_long_later(void *arg)
 {
 	struct later *l = arg;

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Completion levels, what a fence certifies, and the flags that choose them (fi_cq(3), fi_endpoint(3)). */
+/*
+ * Completion levels, guarantees of a fence, and the flags that select them (fi_cq(3),
+ * fi_endpoint(3)).
+ */
 #include "case.h"
 #include <signal.h>
 #include <sys/wait.h>
 
-/* A message that travels in one piece, one that comes in several, and one that its receiver fetches. */
+/* An eager message in one frame, one in several, and a rendezvous message. */
 static const size_t SIZES[] = { 10, 100000, 600000 };
-/* Endpoints that have levels above FI_TRANSMIT_COMPLETE. */
+/* Endpoint types with levels above FI_TRANSMIT_COMPLETE. */
 static const enum fi_ep_type RELIABLE[] = { FI_EP_RDM, FI_EP_MSG };
 
 static char out[600000], in[600001];
@@ -34,7 +37,7 @@ CASE(cq_completion_levels)
 		done(&p.b, &p.a, &contexts[0]);
 	}
 	part(&p);
-	/* Datagrams complete when the fabric has them: nothing of the sender is needed any more. */
+	/* Datagrams complete when the fabric has them: the sender is no longer needed. */
 	meet(&p, &dgram);
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	send_at_level(&p, 10, FI_TRANSMIT_COMPLETE, &contexts[1]);
@@ -45,7 +48,7 @@ CASE(cq_completion_levels)
 	part(&p);
 }
 
-/* A connection that has carried a message, and whose two sides are idle. */
+/* A connection that has carried a message, with both sides idle. */
 static void meet_and_greet(struct pair *p, const struct want *w)
 {
 	meet(p, w);
@@ -55,7 +58,10 @@ static void meet_and_greet(struct pair *p, const struct want *w)
 	quiet(&p->a, &p->b);
 }
 
-/* A completion at FI_TRANSMIT_COMPLETE says that the peer endpoint has the message, so there has to be one. */
+/*
+ * A completion at FI_TRANSMIT_COMPLETE means that the peer endpoint has the message, so a closed
+ * peer makes it fail.
+ */
 CASE_OURS(cq_transmit_complete_is_at_the_peer)
 {
 	struct fi_cq_tagged_entry entry;
@@ -69,7 +75,7 @@ CASE_OURS(cq_transmit_complete_is_at_the_peer)
 				struct want w = { .type = RELIABLE[t], .tx_flags = by_default ? FI_TRANSMIT_COMPLETE : 0 };
 
 				meet_and_greet(&p, &w);
-				/* b goes, and a has not heard of that when it sends. */
+				/* b closes, and a sends before it notices. */
 				CHECK(fi_close(&p.b.ep->fid) == 0);
 				p.b.ep = NULL;
 				if (by_default)
@@ -84,7 +90,7 @@ CASE_OURS(cq_transmit_complete_is_at_the_peer)
 	}
 }
 
-/* With manual progress the peer endpoint gets nothing as long as its program makes no calls. */
+/* With manual progress, the peer endpoint receives nothing until its program makes calls. */
 CASE_OURS(cq_transmit_complete_waits_for_the_peer)
 {
 	struct pair p;
@@ -95,14 +101,17 @@ CASE_OURS(cq_transmit_complete_waits_for_the_peer)
 		struct want w = { .type = RELIABLE[t], .progress = FI_PROGRESS_MANUAL };
 
 		meet_and_greet(&p, &w);
-		/* A send that asks for no level completes without the peer: its level is FI_INJECT_COMPLETE. */
+		/*
+		 * A send without a level completes without the peer: its level is
+		 * FI_INJECT_COMPLETE.
+		 */
 		POST(fi_send(p.a.ep, out, 10, NULL, p.to_b, &contexts[1]));
 		done(&p.a, NULL, &contexts[1]);
 		send_at_level(&p, 10, 0, &contexts[1]);
 		done(&p.a, NULL, &contexts[1]);
 		send_at_level(&p, 10, FI_TRANSMIT_COMPLETE, &contexts[2]);
 		quiet(&p.a, NULL);
-		/* It does not take a receive. */
+		/* It does not need a receive. */
 		done(&p.a, &p.b, &contexts[2]);
 		for (i = 0; i < 3; i++) {
 			POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
@@ -112,7 +121,7 @@ CASE_OURS(cq_transmit_complete_waits_for_the_peer)
 	}
 }
 
-/* After FI_TRANSMIT_COMPLETE nothing of the sender is needed: it may be killed. */
+/* After FI_TRANSMIT_COMPLETE the sender is no longer needed: it may be killed. */
 static void outlives_its_sender(size_t len)
 {
 	struct pair p;
@@ -125,7 +134,7 @@ static void outlives_its_sender(size_t len)
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
-		/* Not for ever, whatever becomes of the parent. */
+		/* Ends the child even if the parent dies. */
 		alarm(30);
 		open_side(&p.a, &RDM);
 		CHECK(read(names[0], p.b.name, sizeof(p.b.name)) == (ssize_t) sizeof(p.b.name));
@@ -195,14 +204,16 @@ CASE(cq_delivery_complete_level)
 		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		send_at_level(&p, SIZES[i], FI_DELIVERY_COMPLETE, &contexts[1]);
 		done(&p.a, &p.b, &contexts[1]);
-		/* It is in the buffer, whether or not that has been read from the queue. */
+		/*
+		 * The message is in the buffer, even if the receive's completion has not been read.
+		 */
 		CHECK(in[0] == 0 && in[SIZES[i] / 2] == 0 && in[SIZES[i] - 1] == 0 && in[SIZES[i]] == 'x');
 		done(&p.b, &p.a, &contexts[0]);
 	}
 	part(&p);
 }
 
-/* With manual progress nothing has been processed as long as the target makes no calls. */
+/* With manual progress, the target processes nothing until it makes calls. */
 CASE(cq_delivery_complete_waits_for_the_target)
 {
 	struct want w = { .caps = FI_TAGGED, .progress = FI_PROGRESS_MANUAL };
@@ -222,7 +233,9 @@ CASE_OURS(cq_delivery_without_a_receive)
 	struct pair p;
 	size_t i;
 
-	/* The destination keeps what comes unasked, in one piece or in several: that is delivery. */
+	/*
+	 * The destination keeps an unexpected message, in one frame or several: that is delivery.
+	 */
 	meet(&p, &RDM);
 	for (i = 0; i < 2; i++) {
 		memset(out, 'd', SIZES[i]);
@@ -246,13 +259,13 @@ CASE_OURS(cq_match_complete_level)
 
 		meet(&p, &w);
 		for (i = 0; i < ARRAY(SIZES); i++) {
-			/* It waits for its receive. */
+			/* The send waits for its receive. */
 			POST(fi_tsend(p.a.ep, out, SIZES[i], NULL, p.to_b, 1, &contexts[1]));
 			quiet(&p.a, &p.b);
 			POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
 			done(&p.a, &p.b, &contexts[1]);
 			done(&p.b, &p.a, &contexts[0]);
-			/* A message that is discarded has found its end as well. */
+			/* A discarded message counts as matched. */
 			POST(fi_tsend(p.a.ep, out, SIZES[i], NULL, p.to_b, 2, &contexts[1]));
 			quiet(&p.a, &p.b);
 			POST(fi_trecvmsg(p.b.ep, &look, FI_PEEK | FI_DISCARD));
@@ -260,7 +273,7 @@ CASE_OURS(cq_match_complete_level)
 			done(&p.a, &p.b, &contexts[1]);
 		}
 		for (i = 0; i < ARRAY(SIZES); i++) {
-			/* The receive is there first. */
+			/* The receive is posted first. */
 			POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
 			POST(fi_tsend(p.a.ep, out, SIZES[i], NULL, p.to_b, 1, &contexts[1]));
 			done(&p.a, &p.b, &contexts[1]);
@@ -270,7 +283,10 @@ CASE_OURS(cq_match_complete_level)
 	}
 }
 
-/* Each level assures what the weaker ones do, and at every level the receiver's entry means that the message is there. */
+/*
+ * Each level includes the weaker ones, and at every level the receiver's completion means that the
+ * message has arrived.
+ */
 CASE_OURS(cq_levels_rise)
 {
 	static const uint64_t levels[] = {
@@ -290,10 +306,10 @@ CASE_OURS(cq_levels_rise)
 				POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 				send_at_level(&p, SIZES[i], levels[l], &contexts[1]);
 				done(&p.a, &p.b, &contexts[1]);
-				/* From FI_DELIVERY_COMPLETE on it is in the receive buffer. */
+				/* From FI_DELIVERY_COMPLETE up, it is in the receive buffer. */
 				for (at = 0; l >= 2 && at < SIZES[i]; at++)
 					CHECK(in[at] == 'a');
-				/* From FI_INJECT_COMPLETE on the source is free. */
+				/* From FI_INJECT_COMPLETE up, the source buffer may be reused. */
 				memset(out, 'b', SIZES[i]);
 				CHECK(done(&p.b, &p.a, &contexts[0]).len == SIZES[i]);
 				for (at = 0; at < SIZES[i]; at++)
@@ -322,7 +338,7 @@ CASE(cq_inject_complete_reuse)
 	done(&p.b, &p.a, &contexts[0]);
 	for (i = 0; i < len; i++)
 		CHECK(in[i] == 'a');
-	/* A call that never reports success does not begin to. */
+	/* An inject call still reports no success. */
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &contexts[0]);
@@ -339,7 +355,7 @@ CASE_OURS(cq_fence_level)
 	struct pair p;
 
 	meet(&p, &w);
-	/* A message that waits for its receive at the sender, and a fenced one behind it. */
+	/* A rendezvous message that waits for its receive, and a fenced one behind it. */
 	send_at_level(&p, 600000, FI_DELIVERY_COMPLETE, &contexts[0]);
 	send_at_level(&p, 10, FI_FENCE | FI_DELIVERY_COMPLETE, &contexts[1]);
 	send_at_level(&p, 10, 0, &contexts[2]);
@@ -347,7 +363,7 @@ CASE_OURS(cq_fence_level)
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[3]));
 	POST(fi_recv(p.b.ep, small, 16, NULL, FI_ADDR_UNSPEC, &contexts[4]));
 	done(&p.a, &p.b, &contexts[0]);
-	/* The fenced one certifies all that came before it; the next leaves only then. */
+	/* The fenced one completes after all earlier ones; the next one leaves only then. */
 	CHECK(next(&p.a, &p.b, &entry, &err, 10) == 1);
 	CHECK(entry.op_context == &contexts[1] || entry.op_context == &contexts[2]);
 	CHECK(next(&p.a, &p.b, &entry, &err, 10) == 1);
@@ -356,7 +372,7 @@ CASE_OURS(cq_fence_level)
 	part(&p);
 }
 
-/* The level of a fenced operation holds for what was sent before it to that peer. */
+/* The level of a fenced operation covers all earlier sends to that peer. */
 CASE_OURS(cq_fence_certifies_what_came_before)
 {
 	static const uint64_t earlier[] = { 0, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE };
@@ -369,12 +385,15 @@ CASE_OURS(cq_fence_certifies_what_came_before)
 		struct want w = { .type = RELIABLE[t], .caps = FI_TAGGED | FI_FENCE };
 
 		meet(&p, &w);
-		/* Once at each level, and once by a call that reports nothing; in one piece and in several. */
+		/* Once at each level and once by inject; in one frame and in several. */
 		for (i = 0; i < 2 * (ARRAY(earlier) + 1); i++) {
 			struct iovec iov = { out, SIZES[i % 2] };
 			struct fi_msg_tagged msg = { .msg_iov = &iov, .iov_count = 1, .addr = p.to_b };
 
-			/* No receive takes the first message yet; its own entry says no more than it was asked to. */
+			/*
+			 * The first message has no receive yet; its own completion has its own
+			 * level.
+			 */
 			msg.tag = 1;
 			msg.context = &contexts[0];
 			if (i / 2 < ARRAY(earlier)) {
@@ -383,7 +402,10 @@ CASE_OURS(cq_fence_certifies_what_came_before)
 			} else {
 				POST(fi_tinject(p.a.ep, "x", 1, p.to_b, 1));
 			}
-			/* The fenced one has its receive, but says that the first has been matched as well. */
+			/*
+			 * The fenced one has its receive, but completes only when the first is
+			 * matched too.
+			 */
 			POST(fi_trecv(p.b.ep, in, 300000, NULL, FI_ADDR_UNSPEC, 2, 0, &contexts[3]));
 			msg.tag = 2;
 			msg.context = &contexts[1];
@@ -391,7 +413,7 @@ CASE_OURS(cq_fence_certifies_what_came_before)
 			quiet(&p.a, &p.b);
 			POST(fi_trecv(p.b.ep, in + 300000, 300000, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[2]));
 			done(&p.a, &p.b, &contexts[1]);
-			/* Both are there, in one order or the other. */
+			/* Both have arrived, in either order. */
 			for (k = 0; k < 2; k++)
 				CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1);
 		}
@@ -409,7 +431,7 @@ CASE_OURS(ep_default_level_stays)
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	memset(out, 0, sizeof(out));
 	memset(in, 'x', sizeof(in));
-	/* A msg call that names no level. */
+	/* A msg call without a level. */
 	send_at_level(&p, SIZES[1], 0, &contexts[1]);
 	done(&p.a, &p.b, &contexts[1]);
 	CHECK(in[0] == 0 && in[SIZES[1] - 1] == 0 && in[SIZES[1]] == 'x');

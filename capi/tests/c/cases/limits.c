@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sizes that an application lowers with fi_setopt (fi_endpoint(3)): they bind the calls of their kind and no others. */
+/*
+ * Size limits that an application lowers with fi_setopt (fi_endpoint(3)): each applies only to its
+ * kind of calls.
+ */
 #include "case.h"
 
 #if !FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 0))
-/* Older headers do not know them yet. */
+/* Older headers lack these. */
 enum {
 	FI_OPT_MAX_MSG_SIZE = 12,
 	FI_OPT_MAX_TAGGED_SIZE = 13,
@@ -25,7 +28,7 @@ static size_t size_of(struct side *s, int option)
 	return size;
 }
 
-/* A message arrives, so that the link is there and short messages leave at once. */
+/* Exchanges a message, so that the link is up and short messages leave immediately. */
 static void warm_up(struct pair *p)
 {
 	static char in[8];
@@ -51,7 +54,7 @@ static const struct want *kinds_of_endpoint(int i)
 	return i < 2 ? &kinds[i] : NULL;
 }
 
-/* Message and tagged message, each with its own limit, through every call that sends. */
+/* Messages and tagged messages, each with its own limit, through every send call. */
 CASE_OURS(ep_max_size_options_bind_sends)
 {
 	static char out[4096], in[4096];
@@ -77,7 +80,7 @@ CASE_OURS(ep_max_size_options_bind_sends)
 		CHECK(fi_injectdata(p.a.ep, out, 101, 7, p.to_b) == -FI_EMSGSIZE);
 		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		arrives(&p, fi_send(p.a.ep, out, 100, NULL, p.to_b, &contexts[1]), 100, 0);
-		/* A tagged message has a limit of its own. */
+		/* Tagged messages have their own limit. */
 		POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]));
 		arrives(&p, fi_tsend(p.a.ep, out, 101, NULL, p.to_b, 1, &contexts[1]), 101, 0);
 		CHECK(set_size(&p.a, FI_OPT_MAX_TAGGED_SIZE, 50) == 0);
@@ -91,7 +94,7 @@ CASE_OURS(ep_max_size_options_bind_sends)
 		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		arrives(&p, fi_send(p.a.ep, out, 51, NULL, p.to_b, &contexts[1]), 51, 0);
 		iov.iov_len = 101;
-		/* Back to what the endpoint can do, and not beyond. */
+		/* Raises it back to the endpoint's maximum. */
 		CHECK(set_size(&p.a, FI_OPT_MAX_MSG_SIZE, p.a.info->ep_attr->max_msg_size) == 0);
 		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		arrives(&p, fi_send(p.a.ep, out, 4096, NULL, p.to_b, &contexts[1]), 4096, 0);
@@ -130,7 +133,7 @@ CASE_OURS(ep_inject_size_options_bind_injects)
 	}
 }
 
-/* What an application wrote into its info before it opened the endpoint is what the endpoint can do. */
+/* Limits that the application set in the info are the maxima of the endpoint. */
 CASE_OURS(ep_size_options_stay_below_the_info)
 {
 	struct side s;
@@ -146,7 +149,7 @@ CASE_OURS(ep_size_options_stay_below_the_info)
 	CHECK(set_size(&s, FI_OPT_INJECT_MSG_SIZE, 65) == -FI_EINVAL);
 	CHECK(set_size(&s, FI_OPT_INJECT_TAGGED_SIZE, 65) == -FI_EINVAL);
 	CHECK(size_of(&s, FI_OPT_MAX_MSG_SIZE) == 1000 && size_of(&s, FI_OPT_INJECT_MSG_SIZE) == 64);
-	/* An alias is another name of the same endpoint. */
+	/* The limits apply to an alias too. */
 	CHECK(fi_ep_alias(s.ep, &ep, FI_TRANSMIT) == 0);
 	CHECK(set_size(&s, FI_OPT_MAX_MSG_SIZE, 10) == 0);
 	CHECK(fi_send(ep, contexts, 11, NULL, insert(&s, s.name), NULL) == -FI_EMSGSIZE);

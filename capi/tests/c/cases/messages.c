@@ -29,7 +29,7 @@ CASE(msg_order_same_peer)
 	struct pair p;
 	int i;
 
-	/* A message that takes long and a short one behind it: matching is in order all the same. */
+	/* A long message and a short one behind it: matching is in order. */
 	meet(&p, &w);
 	CHECK(p.a.info->tx_attr->msg_order & FI_ORDER_SAS);
 	for (i = 0; i < 5; i++) {
@@ -212,7 +212,7 @@ CASE(ep_iov_limits)
 	POST(fi_sendv(p.a.ep, iov, NULL, most, p.to_b, &contexts[1]));
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == most && !memcmp(in, out, most));
 	done(&p.a, &p.b, &contexts[1]);
-	/* The same for the vector of a receive, whose parts lie in the other order. */
+	/* The same for a receive vector, whose parts are in reverse order. */
 	most = p.b.info->rx_attr->iov_limit;
 	CHECK(most >= 1 && most <= 64);
 	for (i = 0; i < most; i++) {
@@ -320,7 +320,7 @@ CASE(dgram_without_a_receive)
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[0]));
 	done(&p.a, &p.b, &contexts[0]);
 	quiet(&p.b, &p.a);
-	/* The first packet or the second comes to the receive that is posted now. */
+	/* This receive gets either the first packet or the second. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[1]));
 	POST(fi_send(p.a.ep, "yy", 2, NULL, p.to_b, &contexts[0]));
 	done(&p.a, &p.b, &contexts[0]);
@@ -351,7 +351,7 @@ CASE_OURS(dgram_over_both_families)
 	CHECK(fi_eq_open(s.fabric, NULL, &s.eq, NULL) == 0);
 	CHECK(fi_cq_open(s.domain, &cq_attr, &s.cq, NULL) == 0 && fi_av_open(s.domain, &av_attr, &s.av, NULL) == 0);
 	open_ep(&s, info);
-	/* Forty packets in one go: they come in batches, each whole. */
+	/* Forty packets at once: they arrive in batches, each whole. */
 	for (i = 0; i < 40; i++)
 		POST(fi_recv(s.ep, in[i], 8, NULL, FI_ADDR_UNSPEC, in[i]));
 	insert(&s, s.name);
@@ -390,7 +390,7 @@ CASE(caps_directed_recv_matches)
 	done(&p.b, &c, &contexts[0]);
 	part(&p);
 	close_side(&c);
-	/* Without the capability the address does not count. */
+	/* Without the capability, the address is ignored. */
 	w.caps = FI_TAGGED;
 	meet(&p, &w);
 	POST(fi_trecv(p.b.ep, in[0], 64, NULL, 77, 1, 0, &contexts[0]));
@@ -444,7 +444,7 @@ CASE_OURS(caps_tagged_directed_recv)
 	done(&p.b, &p.a, &contexts[1]);
 	POST(fi_tsend(c.ep, "c", 2, NULL, c_to_b, 1, &contexts[2]));
 	done(&p.b, &c, &contexts[0]);
-	/* The address of an untagged receive does not count. */
+	/* The address of an untagged receive is ignored. */
 	POST(fi_recv(p.b.ep, in[0], 64, NULL, from_c, &contexts[0]));
 	POST(fi_send(p.a.ep, "a", 2, NULL, p.to_b, &contexts[2]));
 	done(&p.b, &p.a, &contexts[0]);
@@ -471,7 +471,7 @@ CASE_OURS(caps_fence_orders_sends)
 	iov.iov_len = 1;
 	msg.context = &contexts[1];
 	POST(fi_sendmsg(p.a.ep, &msg, FI_FENCE));
-	/* The first waits for its receive, so the fenced one does not leave. */
+	/* The first message waits for its receive, so the fenced one does not leave. */
 	CHECK(next(&p.a, &p.b, &entry, &err, 0.1) == -1);
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	done(&p.a, &p.b, &contexts[0]);
@@ -509,7 +509,7 @@ CASE(ep_close_gives_buffers_back)
 	CHECK(fi_close(&p.b.ep->fid) == 0);
 	p.b.ep = NULL;
 	memset(in, 'i', sizeof(in));
-	/* Once only: to a peer that is gone a library may refuse it for ever. */
+	/* Tries only once: a library may keep refusing sends to a closed peer. */
 	if (fi_send(p.a.ep, "yyyyyyyy", 8, NULL, p.to_b, &contexts[1]) == 0)
 		next(&p.a, &p.b, &entry, &err, 1);
 	CHECK(!memchr(in, 'y', sizeof(in)));
@@ -530,7 +530,7 @@ CASE(mode_context_rules)
 	done(&p.a, &p.b, &two);
 	done(&p.b, &p.a, &a.context);
 	CHECK(a.mine == 7);
-	/* It may be used again. */
+	/* The context may be used again. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &a.context));
 	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &a.context);
@@ -552,7 +552,7 @@ CASE(getname_address_usable)
 	struct pair p;
 	char in[8];
 
-	/* Nothing is known of the names but their bytes. */
+	/* Names are opaque bytes. */
 	meet(&p, &RDM);
 	CHECK(p.a.len == p.b.len && p.a.len <= 64);
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));

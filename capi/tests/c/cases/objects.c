@@ -51,7 +51,7 @@ CASE(close_parent_busy)
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
 	done(&p.a, &p.b, &contexts[1]);
-	/* The vector that was not closed still knows its addresses. */
+	/* The address vector that could not be closed still has its addresses. */
 	POST(fi_recv(p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	POST(fi_send(p.b.ep, "y", 1, NULL, p.to_a, &contexts[3]));
 	done(&p.a, &p.b, &contexts[2]);
@@ -66,7 +66,7 @@ CASE(domain_open_rules)
 	open_side(&s, &RDM);
 	CHECK(fi_domain(s.fabric, s.info, &second, &s) == 0);
 	CHECK(second != s.domain && second->fid.context == &s && second->fid.fclass == FI_CLASS_DOMAIN);
-	/* The one is closed, the other works. */
+	/* Closing one does not affect the other. */
 	CHECK(fi_close(&second->fid) == 0);
 	CHECK(fi_cq_read(s.cq, NULL, 0) == -FI_EAGAIN);
 	close_side(&s);
@@ -362,7 +362,7 @@ CASE(tclass_hint_accepted)
 
 	CHECK(fi_tc_dscp_get(fi_tc_dscp_set(46)) == 46 && fi_tc_dscp_get(FI_TC_BULK_DATA) == 0);
 	for (i = 0; i < ARRAY(classes); i++) {
-		/* Within the host nothing goes before anything else. */
+		/* shm has no traffic classes. */
 		int found = i < 2 || !within_host(&RDM);
 
 		hints->tx_attr->tclass = hints->domain_attr->tclass = classes[i];

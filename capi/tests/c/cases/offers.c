@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Discovery: what is listed, in which order and under which names: fi_getinfo(3), fi_nic(3), fi_fabric(3). */
+/* Discovery: the infos listed, their order and names: fi_getinfo(3), fi_nic(3), fi_fabric(3). */
 #include "getinfo.h"
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -24,7 +24,7 @@ CASE(getinfo_null_hints_lists)
 
 		CHECK(i->tx_attr && i->rx_attr && i->ep_attr && i->domain_attr && i->fabric_attr);
 		CHECK(i->domain_attr->name && *i->domain_attr->name && i->fabric_attr->name);
-		/* Neither of these needs anything of the program. */
+		/* Neither of these requires a mode. */
 		if (!strcmp(name, "tcp") || !strcmp(name, "udp"))
 			CHECK(!i->mode);
 		if (is_of(i, "tcp", FI_EP_RDM) && rdm < 0)
@@ -37,7 +37,7 @@ CASE(getinfo_null_hints_lists)
 			msg = at;
 	}
 	CHECK(rdm >= 0 && rdm < layered && layered < dgram && dgram < msg);
-	/* Every interface that is up. */
+	/* Every interface that is up is listed. */
 	CHECK(getifaddrs(&all) == 0);
 	for (a = all; a; a = a->ifa_next) {
 		if (!a->ifa_addr || a->ifa_addr->sa_family != AF_INET)
@@ -81,7 +81,7 @@ static int of_address(struct fi_info *info, struct ifaddrs *a)
 
 CASE_OURS(one_info_for_each_address)
 {
-	/* The name "tcp" also finds the layered offer. */
+	/* The name "tcp" also matches the layered provider. */
 	static const struct { const char *name; enum fi_ep_type type; int each; } kinds[] = {
 		{ "tcp", FI_EP_RDM, 2 }, { "tcp;ofi_rxm", FI_EP_RDM, 1 }, { "udp", FI_EP_DGRAM, 1 }, { "tcp", FI_EP_MSG, 1 },
 	};
@@ -129,7 +129,7 @@ CASE(getinfo_name_hints_filter)
 		CHECK(strstr(i->fabric_attr->prov_name, "udp"));
 	fi_freeinfo(list);
 	fi_freeinfo(hints);
-	/* A domain's name alone; upper and lower case are the same. */
+	/* A domain name alone; case is ignored. */
 	hints = plain();
 	hints->domain_attr->name = strdup("LO");
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -139,7 +139,7 @@ CASE(getinfo_name_hints_filter)
 	hints->fabric_attr->name = strdup(list->fabric_attr->name);
 	fi_freeinfo(list);
 	CHECK(matches(hints) > 0);
-	/* A fabric's name alone. */
+	/* A fabric name alone. */
 	free(hints->domain_attr->name);
 	hints->domain_attr->name = NULL;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -185,13 +185,15 @@ CASE(getinfo_prov_attr_only)
 		CHECK(i);
 	}
 	fi_freeinfo(list);
-	/* Beside any other flag it counts for nothing. */
+	/* It is ignored if any other flag is set. */
 	CHECK(ask(API, NULL, NULL, FI_PROV_ATTR_ONLY | FI_NUMERICHOST, NULL, &list) == 0);
 	CHECK(list->caps && list->fabric_attr->name && list->fabric_attr->api_version == API);
 	fi_freeinfo(list);
 }
 
-/* Nothing of the caller's is among the answers: all members but names and versions have default values. */
+/*
+ * The results have nothing of the caller's: all members but names and versions have default values.
+ */
 CASE(getinfo_prov_attr_only_has_no_api_version)
 {
 	struct fi_info *list, *i;
@@ -206,7 +208,7 @@ CASE_OURS(one_providers_error_hides_no_other)
 {
 	struct fi_info *list, *i;
 
-	/* The name cannot be resolved, and within the host it need not be. */
+	/* The name cannot be resolved; shm need not resolve it. */
 	CHECK(ask(API, "no.such.host.invalid", NULL, 0, NULL, &list) == 0);
 	for (i = list; i; i = i->next)
 		CHECK(!strcmp(i->fabric_attr->prov_name, "shm"));
@@ -219,7 +221,7 @@ CASE(getinfo_fabric_attr_rules)
 
 	hints->fabric_attr->prov_version = FI_VERSION(60000, 0);
 	CHECK(matches(hints) == 0);
-	/* An API version excludes nothing: each provider serves all of them. */
+	/* An API version excludes nothing: every provider supports all versions. */
 	hints->fabric_attr->prov_version = 1;
 	hints->fabric_attr->api_version = FI_VERSION(1, 0);
 	CHECK(matches(hints) > 0);
@@ -231,7 +233,7 @@ CASE(getinfo_fabric_attr_rules)
 		const char *top = strrchr(i->fabric_attr->prov_name, ';');
 
 		CHECK(i->fabric_attr->prov_version && i->fabric_attr->api_version == API && i->fabric_attr->name);
-		/* The version is that of the provider on top. */
+		/* The version is that of the top provider. */
 		top = top ? top + 1 : i->fabric_attr->prov_name;
 		for (n = names; n && strcmp(n->fabric_attr->prov_name, top); n = n->next)
 			;
@@ -255,7 +257,7 @@ CASE_OURS(getinfo_reports_open_objects)
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0);
 	CHECK(list->fabric_attr->fabric == s.fabric && list->domain_attr->domain == s.domain);
 	fi_freeinfo(list);
-	/* The first one, and only under that provider. */
+	/* The first open object, and only for its provider. */
 	CHECK(fi_domain(s.fabric, s.info, &second, NULL) == 0);
 	CHECK(ask(API, "127.0.0.1", NULL, FI_SOURCE, hints, &list) == 0 && list->domain_attr->domain == s.domain);
 	fi_freeinfo(list);
@@ -264,7 +266,7 @@ CASE_OURS(getinfo_reports_open_objects)
 	CHECK(!list->fabric_attr->fabric && !list->domain_attr->domain);
 	fi_freeinfo(list);
 	fi_freeinfo(other);
-	/* As hints they restrict the answer to themselves. */
+	/* As hints they restrict the results to these objects. */
 	hints->domain_attr->domain = s.domain;
 	hints->fabric_attr->fabric = s.fabric;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -296,7 +298,7 @@ CASE(getinfo_nic_dup_free)
 		fi_freeinfo(copy);
 		CHECK(!bus || bus->bus_type == FI_BUS_PCI || bus->bus_type == FI_BUS_UNKNOWN);
 		CHECK(!link || link->state == FI_LINK_UP || link->state == FI_LINK_DOWN || link->state == FI_LINK_UNKNOWN);
-		/* The system says megabits, where it knows the speed. */
+		/* The kernel reports Mbit/s, if it knows the speed. */
 		snprintf(path, sizeof(path), "/sys/class/net/%s/speed", i->domain_attr->name);
 		file = fopen(path, "r");
 		if (file && fscanf(file, "%d", &megabits) == 1 && megabits > 0 && link && link->speed)
@@ -307,7 +309,7 @@ CASE(getinfo_nic_dup_free)
 	fi_freeinfo(list);
 }
 
-/* A card is that of the info's interface; loopback and memory have none. */
+/* The NIC is that of the info's interface; loopback and shm have none. */
 CASE_OURS(nic_is_that_of_the_interface)
 {
 	struct fi_info *list, *i;
@@ -356,7 +358,7 @@ CASE(nic_is_copied_and_closed_by_its_own_calls)
 #define CONNECTED	(FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_FENCE | FI_MULTI_RECV | FI_LOCAL_COMM)
 #define RELIABLE	(CONNECTED | FI_DIRECTED_RECV | FI_SOURCE | FI_AV_USER_ID)
 #define DATAGRAMS	(FI_MSG | FI_MULTICAST | FI_SEND | FI_RECV | FI_SOURCE | FI_AV_USER_ID | FI_LOCAL_COMM)
-/* FI_TAGGED_DIRECTED_RECV and FI_TAGGED_MULTI_RECV, which older headers do not name. */
+/* FI_TAGGED_DIRECTED_RECV and FI_TAGGED_MULTI_RECV, which older headers lack. */
 #define BESIDES		(1ULL << 45 | 1ULL << 46)
 
 CASE_OURS(offers_are_as_documented)

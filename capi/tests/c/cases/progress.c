@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Progress that must not stop: of endpoints that were quiet for long, of senders while another thread sleeps, of what is
-   past the credit, and of what ends while its endpoint closes. */
+/*
+ * Progress that must not stop: of endpoints idle for long, of senders while another thread sleeps,
+ * of messages beyond the credits, and of operations that end while their endpoint closes.
+ */
 #include "case.h"
 
 static char big[20][128 << 10], into[20][128 << 10];
 
-/* Until the endpoint has been left to its descriptor: nothing is under way, and nobody visits it any more. */
+/* Reads until the endpoint is idle: no longer polled, but left to its descriptor. */
 static void let_cool(struct side *s)
 {
 	double end = seconds() + 3;
@@ -35,7 +37,7 @@ CASE_OURS(a_quiet_endpoint_answers)
 	part(&p);
 }
 
-/* Sixteen messages that nobody wants yet do not keep back the one that is wanted. */
+/* Nineteen messages without receives do not block one that has a receive. */
 CASE_OURS(what_is_wanted_overtakes_what_is_not)
 {
 	struct pair p;
@@ -69,7 +71,7 @@ static void *sleep_on_queue(void *arg)
 	return NULL;
 }
 
-/* One thread sleeps on the queue while another posts a burst: the whole of it leaves. */
+/* One thread sleeps on the queue while another posts a burst: all of it leaves. */
 CASE_OURS(a_burst_leaves_while_another_thread_sleeps)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
@@ -130,7 +132,7 @@ CASE_OURS(a_signal_wakes_all_who_wait)
 	CHECK(fi_cq_signal(p.b.cq) == 0);
 	for (i = 0; i < ARRAY(threads); i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
-	/* It is used up; another is kept for the next who waits. */
+	/* The signal is used up; another is kept for the next waiter. */
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 20) == -FI_EAGAIN);
 	CHECK(fi_cq_signal(p.b.cq) == 0);
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, -1) == -FI_EAGAIN);
@@ -147,7 +149,7 @@ static void *read_one(void *arg)
 	return arg;
 }
 
-/* Of two who wait without end each gets one: none goes away with nothing. */
+/* Each of two waiters without timeout gets one entry: none returns empty. */
 CASE_OURS(a_reader_without_timeout_gets_something)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
@@ -178,7 +180,7 @@ CASE_OURS(a_reader_without_timeout_gets_something)
 	part(&p);
 }
 
-/* What moved a counter before the wait began is not slept through. */
+/* A wait does not sleep through a counter change from before it. */
 CASE_OURS(a_counter_that_moved_is_not_slept_on)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_FD };
@@ -214,7 +216,10 @@ CASE_OURS(a_counter_that_moved_is_not_slept_on)
 	close_side(&p.a);
 }
 
-/* The answer to a question comes while the endpoint that asked is being closed: its event queue hears nothing of it. */
+/*
+ * The answer to a connect request arrives while its endpoint is being closed: the event queue gets
+ * no event.
+ */
 CASE_OURS(closing_while_connecting_leaves_no_event)
 {
 	static const struct want MSG = { .type = FI_EP_MSG };
@@ -229,7 +234,7 @@ CASE_OURS(closing_while_connecting_leaves_no_event)
 	open_domain(&b, &MSG);
 	CHECK(fi_passive_ep(b.fabric, b.info, &pep, NULL) == 0);
 	CHECK(fi_pep_bind(pep, &b.eq->fid, 0) == 0);
-	/* It is in use from now on. */
+	/* The queue is in use from now on. */
 	CHECK(fi_close(&b.eq->fid) == -FI_EBUSY);
 	CHECK(fi_listen(pep) == 0);
 	CHECK(fi_getname(&pep->fid, name, &len) == 0);
@@ -248,7 +253,9 @@ CASE_OURS(closing_while_connecting_leaves_no_event)
 	close_side(&b);
 }
 
-/* What an endpoint leaves unfinished ends without a word (fi_endpoint(3), fi_close). */
+/*
+ * Closing an endpoint discards pending operations without completions (fi_endpoint(3), fi_close).
+ */
 CASE_OURS(closing_reports_nothing)
 {
 	struct fi_cq_tagged_entry entry;
@@ -267,7 +274,7 @@ CASE_OURS(closing_reports_nothing)
 	part(&p);
 }
 
-/* Every member of a poll set moves on, however few it is asked to tell of. */
+/* fi_poll makes progress on all members, however few it may report. */
 CASE_OURS(a_poll_set_moves_all_on)
 {
 	struct fid_poll *set;
@@ -289,7 +296,7 @@ CASE_OURS(a_poll_set_moves_all_on)
 	part(&p);
 }
 
-/* A long message moves by calls, and by nothing else. */
+/* Only calls make progress on a long message. */
 static void moves_by_reads(const struct want *w)
 {
 	static char big[4 << 20], in[4 << 20];
@@ -300,7 +307,7 @@ static void moves_by_reads(const struct want *w)
 	memset(big, 'z', sizeof(big));
 	POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, big, sizeof(big), NULL, p.to_b, &contexts[1]));
-	/* As long as no call is made nothing moves. */
+	/* Nothing moves while no call is made. */
 	poll(NULL, 0, 50);
 	CHECK(*(volatile char *) &in[sizeof(in) - 1] == 0);
 	done(&p.b, &p.a, &contexts[0]);

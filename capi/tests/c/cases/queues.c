@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Completion queues: opening, entries, room, closing (fi_cq(3)). */
+/* Completion queues: opening, entries, capacity, closing (fi_cq(3)). */
 #include "case.h"
 #include <sys/resource.h>
 
@@ -24,7 +24,7 @@ CASE(cq_open_accepts_attr)
 	CHECK(fi_cq_open(s.domain, &attr, &cq, &s) == 0);
 	CHECK(cq->fid.context == &s && cq->fid.fclass == FI_CLASS_CQ);
 	CHECK(fi_close(&cq->fid) == 0);
-	/* It belongs to its domain: a domain that has nothing else cannot be closed. */
+	/* A queue keeps its domain from being closed. */
 	CHECK(fi_domain(s.fabric, s.info, &domain, NULL) == 0);
 	CHECK(fi_cq_open(domain, &attr, &cq, NULL) == 0);
 	CHECK(fi_close(&domain->fid) == -FI_EBUSY);
@@ -83,7 +83,7 @@ CASE_OURS(cq_open_flags)
 	close_side(&s);
 }
 
-/* One message from a to b; what b's queue shows of it in its own format, and how many bytes that is. */
+/* Sends one message from a to b; stores b's entry in the given format, and returns its size. */
 static size_t written_by_format(enum fi_cq_format format, void *out)
 {
 	static const uint64_t untouched = 0xf1f2f3f4f5f6f7f8;
@@ -138,7 +138,7 @@ CASE(cq_entry_formats)
 
 		CHECK(size == formats[i].size);
 		memcpy(&entry, words, sizeof(entry));
-		/* A field means the same in every layout that has it. */
+		/* A field has the same meaning in every format that has it. */
 		CHECK(entry.op_context == &contexts[3]);
 		CHECK(size < 24 || ((entry.flags & flags) == flags && entry.len == 5));
 		CHECK(size < 40 || entry.data == 77);
@@ -156,7 +156,7 @@ CASE(cq_read_empty_is_eagain)
 
 	open_side(&s, &RDM);
 	start = seconds();
-	/* So many that even a short wait in each of them would show. */
+	/* Enough calls to expose even a short wait in each. */
 	for (i = 0; i < 1000; i++) {
 		CHECK(fi_cq_read(s.cq, &entry, 1) == -FI_EAGAIN);
 		CHECK(fi_cq_readfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }) == -FI_EAGAIN);
@@ -176,7 +176,7 @@ CASE(cq_read_zero_count)
 	CHECK(fi_cq_read(p.a.cq, NULL, 0) == -FI_EAGAIN);
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
-	/* Reads of nothing make progress, and tell that there is something without taking it. */
+	/* Reads of zero entries make progress and report a pending entry without consuming it. */
 	for (i = 0; fi_cq_read(p.b.cq, NULL, 0) == -FI_EAGAIN; i++) {
 		fi_cq_read(p.a.cq, NULL, 0);
 		CHECK(i < 100000000);
@@ -202,7 +202,7 @@ CASE(cq_read_batches_in_order)
 		POST(fi_send(p.a.ep, "abcdefgh", (size_t) i + 1, NULL, p.to_b, &contexts[8]));
 		done(&p.a, &p.b, &contexts[8]);
 	}
-	/* Once the last message is there all are. */
+	/* Once the last message has arrived, all have. */
 	while (!*(volatile char *) in[7] && seconds() < end) {
 		fi_cq_read(p.a.cq, NULL, 0);
 		fi_cq_read(p.b.cq, NULL, 0);
@@ -212,7 +212,7 @@ CASE(cq_read_batches_in_order)
 	CHECK(fi_cq_read(p.b.cq, entries + 3, 3) == 3);
 	CHECK(fi_cq_read(p.b.cq, entries + 6, 3) == 2);
 	CHECK(fi_cq_read(p.b.cq, &last, 1) == -FI_EAGAIN);
-	/* Receives of one sender complete in order: the oldest entry comes first. */
+	/* Receives from one sender complete in order: the oldest entry comes first. */
 	for (i = 0; i < 8; i++)
 		CHECK(entries[i].op_context == &contexts[i] && entries[i].len == (size_t) i + 1);
 	part(&p);
@@ -264,7 +264,7 @@ CASE(cq_remote_data_entry)
 	POST(fi_tinjectdata(p.a.ep, "x", 1, 7, p.to_b, 3));
 	entry = done(&p.b, &p.a, &contexts[0]);
 	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 7);
-	/* All the bytes that the domain promises are carried. */
+	/* All of cq_data_size bytes are carried. */
 	most = 0xfedcba9876543210 & (size >= 8 ? ~0ULL : (1ULL << 8 * size) - 1);
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_senddata(p.a.ep, "x", 1, NULL, most, p.to_b, &contexts[1]));
@@ -326,7 +326,7 @@ CASE(cq_receive_length)
 		POST(fi_recv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, &contexts[0]));
 		POST(fi_send(p.a.ep, out, sizes[i], NULL, p.to_b, &contexts[1]));
 		entry = done(&p.b, &p.a, &contexts[0]);
-		/* What the entry reports is there to be read. */
+		/* The data that the entry reports is in the buffer. */
 		CHECK(entry.len == sizes[i] && !memcmp(in, out, sizes[i]));
 		done(&p.a, &p.b, &contexts[1]);
 	}
@@ -347,7 +347,7 @@ CASE(cq_overflow_keeps_entries)
 
 	open_side(&a, &w);
 	open_domain(&b, &w);
-	/* A queue of four entries for 256 messages that nobody reads. */
+	/* A queue of four entries for 256 unread messages. */
 	CHECK(fi_cq_open(b.domain, &attr, &small, NULL) == 0);
 	CHECK(fi_close(&b.cq->fid) == 0);
 	b.cq = small;
@@ -409,11 +409,11 @@ CASE(cq_close_rules)
 
 	meet(&p, &RDM);
 	CHECK(fi_close(&p.b.cq->fid) == -FI_EBUSY);
-	/* It is as it was. */
+	/* The queue still works. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
-	/* The sender's entry is not read, and goes with its queue. */
+	/* The sender's unread entry is freed with its queue. */
 	while (fi_cq_read(p.a.cq, NULL, 0) == -FI_EAGAIN) {
 		fi_cq_read(p.b.cq, NULL, 0);
 		CHECK(seconds() < end);
@@ -439,7 +439,7 @@ CASE(cq_read_makes_progress)
 	struct pair p;
 	char in[8];
 
-	/* With manual progress nothing but these reads moves the message. */
+	/* With manual progress, only these reads move the message. */
 	meet(&p, &RDM);
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
@@ -462,7 +462,10 @@ CASE_OURS(cq_read_moves_only_its_endpoints)
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_inject(p.a.ep, "x", 1, p.to_b));
 	done(&p.b, &p.a, &contexts[0]);
-	/* The connection stands. Reads of a queue to which b is not bound do not bring the next message in. */
+	/*
+	 * The connection is up. Reading a queue that b is not bound to does not receive the next
+	 * message.
+	 */
 	in[0] = 0;
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	CHECK(fi_inject(p.a.ep, "x", 1, p.to_b) == 0);
@@ -489,7 +492,7 @@ CASE(post_eagain_at_limit)
 	CHECK(s.info->domain_attr->resource_mgmt == FI_RM_ENABLED);
 	for (i = 0; i < 100000 && ret == 0; i++)
 		ret = fi_trecv(s.ep, in[i], 1, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[0]);
-	/* As many as were asked for fit; what is refused is refused for now. */
+	/* At least the requested number fits; further ones get FI_EAGAIN. */
 	CHECK(i > 16);
 	CHECK(ret == 0 || ret == -FI_EAGAIN);
 	close_side(&s);
@@ -508,19 +511,19 @@ CASE_OURS(post_eagain_at_the_size)
 	CHECK(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[i]) == -FI_EAGAIN);
 	CHECK(fi_cancel(&p.b.ep->fid, &contexts[0]) == 0);
 	CHECK(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[i]) == 0);
-	/* Sends wait for the connection: four of them fit. */
+	/* Sends wait for the connection: four fit. */
 	for (i = 0; i < 4; i++)
 		CHECK(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[i]) == 0);
 	CHECK(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[i]) == -FI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		done(&p.a, &p.b, &contexts[i]);
-	/* Refused calls have queued nothing, accepted ones are all there. */
+	/* Refused calls have queued nothing; all accepted ones complete. */
 	CHECK(failed(&p.b, &p.a, FI_ECANCELED).op_context == &contexts[0]);
 	for (i = 1; i < 5; i++)
 		done(&p.b, &p.a, &contexts[i]);
 	quiet(&p.a, &p.b);
 	quiet(&p.b, &p.a);
-	/* After reading there is room again. */
+	/* Reading the queue makes room again. */
 	CHECK(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[5]) == 0);
 	CHECK(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[6]) == 0);
 	done(&p.b, &p.a, &contexts[5]);

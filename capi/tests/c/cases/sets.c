@@ -36,7 +36,7 @@ CASE_OURS(wait_set_wakes)
 	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
 	CHECK(fi_cq_open(p.b.domain, &attr, &cq, NULL) == 0);
 	CHECK(fi_close(&shared_set->fid) == -FI_EBUSY);
-	/* Its members are waited for by the set only. */
+	/* Members can be waited for only through the set. */
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10) == -FI_ENOSYS);
 	CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 10) == -FI_ENOSYS);
 	CHECK(fi_eq_sread(eq, &number, in, 8, 10, 0) == -FI_ENOSYS);
@@ -56,7 +56,7 @@ CASE_OURS(wait_set_wakes)
 	CHECK(fi_eq_write(eq, FI_NOTIFY, "event", 6, 0) == 6);
 	start = seconds();
 	CHECK(fi_wait(shared_set, 10000) == 0 && seconds() - start < 5);
-	/* The set is ready as its members are. */
+	/* The set is ready when a member is. */
 	CHECK(fi_trywait(p.b.fabric, fids, 1) == -FI_EAGAIN);
 	CHECK(fi_eq_read(eq, &number, in, 6, 0) == 6);
 	for (end = seconds() + 10; fi_trywait(p.b.fabric, fids, 1) == -FI_EAGAIN;)
@@ -99,7 +99,7 @@ CASE_OURS(wait_open_kinds)
 			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == 0 && list.nfds == 1 && fds[0].fd >= 0);
 			index = list.change_index;
 			CHECK(index != 77);
-			/* Without room it only says whether anything has changed. */
+			/* Without room it only reports the change index. */
 			list.nfds = 0;
 			list.change_index = 77;
 			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == -FI_ETOOSMALL && list.nfds == 1);
@@ -204,7 +204,7 @@ CASE_OURS(poll_set_tells_of_all_that_is_ready)
 	CHECK(ret == 2 && ready[0] != ready[1]);
 	CHECK(ready[0] == &contexts[8] || ready[0] == &contexts[9]);
 	CHECK(ready[1] == &contexts[8] || ready[1] == &contexts[9]);
-	/* No more than there is room for. */
+	/* Reports no more than fit. */
 	ready[1] = NULL;
 	CHECK(fi_poll(set, ready, 1) == 1 && ready[1] == NULL);
 	failed(&p.b, &p.a, FI_ETRUNC);

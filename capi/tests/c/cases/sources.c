@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where messages come from: fi_cq_readfrom, unknown senders, user ids (fi_cq(3), fi_av(3)). */
+/* Message sources: fi_cq_readfrom, unknown senders, user ids (fi_cq(3), fi_av(3)). */
 #include "case.h"
 
 CASE(cq_readfrom_source)
@@ -17,7 +17,10 @@ CASE(cq_readfrom_source)
 	open_side(&b, &w);
 	to_b = insert(&a, b.name);
 	for (round = 0; round < 3; round++) {
-		/* Twice the sender is unknown: its first message does not insert it. Then it is inserted, as the first address. */
+		/*
+		 * Twice the sender is unknown: its message does not insert it. Then it is inserted,
+		 * as the first address.
+		 */
 		known = round == 2 ? insert(&b, a.name) : FI_ADDR_NOTAVAIL;
 		CHECK(round < 2 || known == 0);
 		POST(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
@@ -29,7 +32,7 @@ CASE(cq_readfrom_source)
 		CHECK(from == known);
 		done(&a, &b, &contexts[1]);
 	}
-	/* What it says can be sent to. */
+	/* The reported address can be sent to. */
 	POST(fi_recv(a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	POST(fi_send(b.ep, "y", 1, NULL, from, &contexts[3]));
 	done(&a, &b, &contexts[2]);
@@ -61,7 +64,7 @@ CASE(cq_readfrom_of_several)
 			drive();
 	}
 	fi_cq_read(b.cq, NULL, 0);
-	/* One call, and an address for each of its entries. */
+	/* One call returns an address for each entry. */
 	CHECK(fi_cq_readfrom(b.cq, entries, 4, from) == 4);
 	for (i = 0; i < 4; i++)
 		CHECK(entries[i].op_context == &contexts[i] && from[i] == known[i % 2]);
@@ -90,7 +93,7 @@ CASE_OURS(cq_readfrom_without_source)
 	part(&p);
 }
 
-/* An error entry for a message of an unknown sender, with room of so many bytes for its address. */
+/* Checks the error entry for a message of an unknown sender, with `room` bytes for its address. */
 static void from_unknown(enum fi_ep_type type, uint32_t api, size_t room)
 {
 	struct want w = { .type = type, .caps = FI_SOURCE | FI_SOURCE_ERR, .api = api };
@@ -119,20 +122,20 @@ static void from_unknown(enum fi_ep_type type, uint32_t api, size_t room)
 	memset(addr, 'x', sizeof(addr));
 	err->err_data = addr;
 	err->err_data_size = room;
-	/* By the table: the function of the header fills in src_addr itself. */
+	/* Calls through the table: the header's inline function fills in src_addr itself. */
 	CHECK(b.cq->ops->readerr(b.cq, err, 0) == 1);
 	CHECK(err->err == FI_EADDRNOTAVAIL && err->op_context == &contexts[0]);
-	/* The message is there and described like any other. */
+	/* The message has arrived and is described like any other. */
 	CHECK(err->len == 5 && err->flags == (FI_MSG | FI_RECV) && !memcmp(in, "hello", 5));
 	fits = theirs && room < a.len ? room : a.len;
-	/* Entries of interfaces below 1.5 end in front of err_data_size: it is as it was. */
+	/* Entries of API versions before 1.5 end before err_data_size, so it is unchanged. */
 	CHECK(err->err_data_size == (FI_VERSION_LT(version, FI_VERSION(1, 5)) ? room : fits));
 	CHECK(fits <= b.info->domain_attr->max_err_data);
-	/* The address is in the caller's memory as far as it goes, or else in the queue's. */
+	/* The address is in the caller's buffer, cut to its size, or else in the queue's memory. */
 	CHECK((err->err_data == addr) == theirs);
 	CHECK(!memcmp(err->err_data, a.name, fits));
 	CHECK(addr[theirs ? fits : 0] == 'x');
-	/* Behind err_data_size there is src_addr, from 1.20 on: FI_ADDR_NOTAVAIL. */
+	/* From 1.20 on, src_addr follows err_data_size: FI_ADDR_NOTAVAIL. */
 	for (i = 80; i < 88; i++)
 		CHECK(got.bytes[i] == (FI_VERSION_LT(version, FI_VERSION(1, 20)) ? 0xa5 : 0xff));
 	if (fits == a.len) {
@@ -185,14 +188,14 @@ CASE_OURS(cq_source_user_id)
 	/* The array holds the id and receives the handle. */
 	CHECK(fi_av_insert(p.b.av, p.a.name, 1, &id, FI_AV_USER_ID, NULL) == 1);
 	CHECK(id == 0);
-	/* Receives name their source by handle, and their entries by id. */
+	/* Receives name their source by handle; their entries report it by id. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, id, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	while ((ret = fi_cq_readfrom(p.b.cq, &entry, 1, &from)) == -FI_EAGAIN && seconds() < end)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(ret == 1 && from == 4711);
 	done(&p.a, &p.b, &contexts[1]);
-	/* Calls take the handle as ever. */
+	/* Calls still take the handle. */
 	POST(fi_recv(p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	POST(fi_send(p.b.ep, "y", 1, NULL, id, &contexts[3]));
 	done(&p.a, &p.b, &contexts[2]);
@@ -200,7 +203,7 @@ CASE_OURS(cq_source_user_id)
 }
 
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
-/* What b's queue calls the sender of the next message. */
+/* The source that b's queue reports for the next message. */
 static fi_addr_t sender_told_to_b(struct pair *p)
 {
 	struct fi_cq_tagged_entry entry;

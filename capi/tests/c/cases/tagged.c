@@ -13,7 +13,7 @@ static void get(struct pair *p, char *in, uint64_t tag, uint64_t ignore, void *c
 	POST(fi_trecv(p->b.ep, in, 64, NULL, FI_ADDR_UNSPEC, tag, ignore, context));
 }
 
-/* A tag, what a receive wants, which bits of that do not count, and whether they fit. */
+/* The tag of a message, tag and ignore bits of a receive, and whether they match. */
 struct rule {
 	uint64_t sent, wanted, ignore;
 	int fits;
@@ -31,7 +31,7 @@ static void check_rules(const struct rule *rules, size_t count)
 		get(&p, in[1], 0, ~0ULL, &contexts[1]);
 		to_b(&p, "message", rules[i].sent);
 		done(&p.b, &p.a, &contexts[rules[i].fits ? 0 : 1]);
-		/* The other one goes with another message. */
+		/* The other receive gets another message. */
 		to_b(&p, "message", rules[i].wanted);
 		done(&p.b, &p.a, &contexts[rules[i].fits ? 1 : 0]);
 	}
@@ -108,7 +108,7 @@ static int look(struct pair *p, uint64_t tag, uint64_t flags, void *context, voi
 	return (int) fi_trecvmsg(p->b.ep, &msg, flags);
 }
 
-/* Peeks until the message is there. */
+/* Peeks until the message has arrived. */
 static struct fi_cq_tagged_entry found(struct pair *p, uint64_t tag, uint64_t flags, void *context)
 {
 	struct fi_cq_tagged_entry entry;
@@ -140,7 +140,7 @@ CASE(tagged_peek_metadata)
 	entry = found(&p, 5, 0, &contexts[0]);
 	CHECK(entry.len == 6 && entry.tag == 5 && entry.flags & FI_RECV && entry.flags & FI_TAGGED);
 	CHECK(entry.flags & FI_REMOTE_CQ_DATA && entry.data == 17);
-	/* It is still there, and a peek is never left behind. */
+	/* The message is still there, and a peek never stays posted. */
 	found(&p, 5, 0, &contexts[0]);
 	get(&p, in, 5, 0, &contexts[1]);
 	done(&p.b, &p.a, &contexts[1]);
@@ -185,14 +185,14 @@ CASE(tagged_peek_claim)
 	to_b(&p, "first", 5);
 	to_b(&p, "second", 5);
 	found(&p, 5, FI_CLAIM, &contexts[0]);
-	/* The claimed one is out of everybody else's reach. */
+	/* No other receive matches the claimed message. */
 	get(&p, other, 5, 0, &contexts[1]);
 	done(&p.b, &p.a, &contexts[1]);
 	CHECK(!strcmp(other, "second"));
 	CHECK(look(&p, 5, FI_CLAIM, &contexts[0], small, sizeof(small)) == 0);
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == 6);
 	CHECK(!strcmp(small, "first"));
-	/* The same with one that waits at its sender. */
+	/* The same with a rendezvous message, which waits at its sender. */
 	memset(big, 'b', sizeof(big));
 	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]));
 	CHECK(found(&p, 6, FI_CLAIM, &contexts[0]).len == sizeof(big));
@@ -200,7 +200,7 @@ CASE(tagged_peek_claim)
 	CHECK(done(&p.b, &p.a, &contexts[0]).len == sizeof(big));
 	CHECK(in[0] == 'b' && in[sizeof(in) - 1] == 'b');
 	done(&p.a, &p.b, &contexts[2]);
-	/* Two claims: each context stands for its own message. */
+	/* Two claims: each context identifies its own message. */
 	to_b(&p, "one", 8);
 	to_b(&p, "two", 8);
 	found(&p, 8, FI_CLAIM, &contexts[0]);
@@ -238,7 +238,7 @@ CASE_OURS(tagged_claim_rules)
 	meet(&p, &RDM);
 	CHECK(look(&p, 5, FI_CLAIM, &contexts[0], in, 8) == -FI_EINVAL);
 	CHECK(look(&p, 5, FI_DISCARD, &contexts[0], in, 8) == -FI_EINVAL);
-	/* Where a message is thrown away the buffer does not count, and is not touched. */
+	/* When a message is discarded, the buffer is ignored and not touched. */
 	to_b(&p, "rubbish", 4);
 	memset(in, 'i', sizeof(in));
 	found(&p, 4, FI_CLAIM, &contexts[0]);
@@ -249,11 +249,14 @@ CASE_OURS(tagged_claim_rules)
 	quiet(&p.b, &p.a);
 	CHECK(look(&p, 4, FI_PEEK | FI_DISCARD, &contexts[0], (void *) 8, 64) == 0);
 	done(&p.b, &p.a, &contexts[0]);
-	/* A large one is thrown away at its sender. */
+	/* A rendezvous message is discarded at its sender. */
 	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 6, &contexts[2]));
 	CHECK(found(&p, 6, FI_DISCARD, &contexts[0]).len == sizeof(big));
 	done(&p.a, &p.b, &contexts[2]);
-	/* A claim whose sender goes before all of it is here is an error, once. */
+	/*
+	 * A claimed message whose sender closes before all of it has arrived completes once, with
+	 * an error.
+	 */
 	POST(fi_tsend(p.a.ep, big, sizeof(big), NULL, p.to_b, 7, &contexts[2]));
 	found(&p, 7, FI_CLAIM, &contexts[1]);
 	CHECK(fi_close(&p.a.ep->fid) == 0);
@@ -277,7 +280,7 @@ CASE(cancel_pending_receive)
 	CHECK(fi_cancel(&p.b.ep->fid, &contexts[0]) == 0);
 	err = failed(&p.b, &p.a, FI_ECANCELED);
 	CHECK(err.op_context == &contexts[0]);
-	/* One only, and the other goes on. */
+	/* Only one is canceled; the other stays posted. */
 	quiet(&p.b, &p.a);
 	to_b(&p, "x", 1);
 	done(&p.b, &p.a, &contexts[0]);
@@ -315,7 +318,7 @@ CASE(tag_format_rules)
 	to_b(&p, "top", top);
 	CHECK(done(&p.b, &p.a, &contexts[0]).tag == top);
 	for (bit = 0; 1ULL << bit < top; bit++) {
-		/* Only that bit tells them apart. */
+		/* The tags differ only in this bit. */
 		get(&p, in, 0, 0, &contexts[1]);
 		get(&p, in, 1ULL << bit, 0, &contexts[2]);
 		to_b(&p, "bit", 1ULL << bit);

@@ -2,7 +2,7 @@
 #include "case.h"
 #include <stddef.h>
 
-/* Types by number: older headers do not name all of them. */
+/* Types by number: older headers lack some names. */
 enum { INFO, EP_TYPE, CAPS, OP_FLAGS, FORMAT, TX, RX, EP, DOMAIN, FABRIC, THREADING, PROGRESS, PROTOCOL, ORDER, MODE, AV_KIND,
 	ATOMIC_TYPE, ATOMIC_OP, VERSION, EQ_EVENT, CQ_FLAGS, MR_MODE, OP_TYPE, OBJECT, COLLECTIVE, HMEM, CQ_FORMAT, LOG_LEVEL,
 	LOG_SUBSYS, AV_ATTR, CQ_ATTR, MR_ATTR, CNTR_ATTR, CQ_ERR, WAIT_COND, WAIT_OBJ };
@@ -25,7 +25,7 @@ static const char *set(uint64_t bits, int type)
 	return shown(&bits, type);
 }
 
-/* Those words stand in the text in that order. */
+/* Checks that the text has these words in this order. */
 static void in_order(const char *where, const char *const words[])
 {
 	for (; *words; words++) {
@@ -66,7 +66,10 @@ CASE(tostr_buffer_rules)
 	pthread_t thread;
 	void *other;
 
-	/* One buffer of the process, or the caller's, which is never overrun and always ends. */
+	/*
+	 * fi_tostr uses one buffer per process; fi_tostr_r uses the caller's, never overruns it and
+	 * always terminates it.
+	 */
 	CHECK(!strcmp(first, "FI_EP_RDM"));
 	type = FI_EP_MSG;
 	CHECK(fi_tostr(&type, FI_TYPE_EP_TYPE) == first && !strcmp(first, "FI_EP_MSG"));
@@ -74,10 +77,10 @@ CASE(tostr_buffer_rules)
 	CHECK(fi_tostr_r(small, sizeof(small) - 1, &type, FI_TYPE_EP_TYPE) == small);
 	CHECK(strlen(small) < sizeof(small) - 1 && !strncmp(small, "FI_", 3) && small[sizeof(small) - 1] == 'x');
 	CHECK(!strcmp(first, "FI_EP_MSG"));
-	/* The same one for every thread. */
+	/* All threads share it. */
 	CHECK(pthread_create(&thread, NULL, from_a_thread, &type) == 0 && pthread_join(thread, &other) == 0);
 	CHECK(other == first);
-	/* It has 8192 bytes. */
+	/* Its size is 8192 bytes. */
 	info->domain_attr->name = malloc(20001);
 	memset(info->domain_attr->name, 'n', 20000);
 	info->domain_attr->name[20000] = 0;
@@ -210,7 +213,7 @@ CASE(tostr_fid)
 	struct fid fid = { .fclass = FI_CLASS_EP, .ops = &ops };
 	char pointer[32];
 
-	/* The pointer, as long as the object has no function of its own. */
+	/* The pointer, unless the object has its own function. */
 	snprintf(pointer, sizeof(pointer), "fid: %p", (void *) &fid);
 	CHECK(strstr(shown(&fid, OBJECT), pointer));
 }
@@ -246,7 +249,7 @@ CASE(strerror_and_version)
 	CHECK(FI_MAJOR(fi_version()) >= 1 && fi_version() < FI_VERSION(3, 0));
 	CHECK(strlen(shown(&version, VERSION)) > 0);
 	CHECK(*text >= '0' && *text <= '9' && strchr(text, '.'));
-	/* Whatever the data is. */
+	/* The data is ignored. */
 	snprintf(first, sizeof(first), "%.127s", text);
 	version = 0xffffffff;
 	CHECK(!strcmp(shown(&version, VERSION), first));
@@ -260,7 +263,10 @@ CASE(strerror_and_version)
 	CHECK(fi_strerror(-1) && fi_strerror(1 << 30));
 }
 
-/* Without FI_XPU and FI_MR_XPU_DESC, which are in no release yet: tostr_values_of_each_kind has them. */
+/*
+ * Without FI_XPU and FI_MR_XPU_DESC, which are not released yet: tostr_values_of_each_kind has
+ * them.
+ */
 CASE(tostr_every_flag)
 {
 	CHECK(!strcmp(set(~(1ULL << 44), CAPS), "FI_MSG, FI_RMA, FI_TAGGED, FI_ATOMIC, FI_MULTICAST, FI_COLLECTIVE, FI_READ, FI_WRITE, FI_RECV, "
@@ -286,7 +292,7 @@ CASE(tostr_every_flag)
 
 CASE_OURS(tostr_every_name)
 {
-	/* The names of a type's values, from 0 on. */
+	/* The names of a type's values, from 0 up. */
 	static const struct { int type; const char *names; } lists[] = {
 		{ EP_TYPE, "FI_EP_UNSPEC FI_EP_MSG FI_EP_DGRAM FI_EP_RDM Unknown" },
 		{ FORMAT, "FI_FORMAT_UNSPEC FI_SOCKADDR FI_SOCKADDR_IN FI_SOCKADDR_IN6 FI_SOCKADDR_IB Unknown Unknown Unknown FI_ADDR_MLX "
@@ -335,7 +341,7 @@ CASE_OURS(tostr_every_name)
 	CHECK(!strcmp(word(256, ATOMIC_TYPE), "Unknown") && !strcmp(word(256, ATOMIC_OP), "Unknown"));
 }
 
-/* FI_INT128 and FI_UINT128, which older headers do not name. */
+/* FI_INT128 and FI_UINT128, which older headers lack. */
 CASE(tostr_wide_integers)
 {
 	CHECK(!strcmp(word(14, ATOMIC_TYPE), "FI_INT128") && !strcmp(word(15, ATOMIC_TYPE), "FI_UINT128"));
@@ -369,7 +375,7 @@ CASE_OURS(tostr_queue_blocks)
 	struct fi_av_attr av = { .type = FI_AV_TABLE, .count = 9, .ep_per_node = 2 };
 	struct fi_cq_attr cq = { .size = 5, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD, .wait_cond = FI_CQ_COND_THRESHOLD };
 	struct fi_cntr_attr cntr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC };
-	/* The library reads more of these than older headers declare. */
+	/* The library reads beyond the structures that older headers declare. */
 	static union { struct fi_mr_attr attr; char room[512]; } mr;
 	static union { struct fi_cq_err_entry entry; char room[512]; } err;
 	char line[32];
@@ -463,7 +469,7 @@ static int text_by_the_library(const struct fid *fid, char *buf, size_t len)
 	return 0;
 }
 
-/* An object says itself what it is; one that does not is shown by its address. */
+/* An object's own tostr is used; without it, the address is shown. */
 CASE_OURS(tostr_asks_the_object)
 {
 	struct fi_ops ops = { .size = sizeof(ops), .tostr = text_of_mine };
@@ -484,7 +490,7 @@ CASE_OURS(tostr_asks_the_object)
 	CHECK(!strcmp(shown(&object, OBJECT), address));
 	object.ops = NULL;
 	CHECK(!strcmp(shown(&object, OBJECT), address));
-	/* A network card's own text is that of the info. */
+	/* A NIC's own text is the same as in the info. */
 	CHECK(fi_getinfo(API, NULL, NULL, 0, NULL, &list) == 0);
 	for (i = list; i && !i->nic; i = i->next)
 		;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Calls of several threads (fi_domain(3)). */
+/* Calls from several threads (fi_domain(3)). */
 #include "case.h"
 
-/* A message between endpoints of that threading level; what the domain's level is then. */
+/* Exchanges a message at this threading level; returns the domain's level. */
 static enum fi_threading talk_at_level(int level)
 {
 	struct want w = { .caps = FI_TAGGED, .threading = (enum fi_threading) level };
@@ -24,13 +24,13 @@ CASE(domain_threading_hints)
 	CHECK(talk_at_level(FI_THREAD_SAFE) == FI_THREAD_SAFE);
 	CHECK(talk_at_level(FI_THREAD_COMPLETION) == FI_THREAD_COMPLETION);
 	CHECK(talk_at_level(FI_THREAD_DOMAIN) == FI_THREAD_DOMAIN);
-	/* A program that names no level gets the one with which it may do most. */
+	/* A program without a level gets the least restrictive one. */
 	CHECK(talk_at_level(FI_THREAD_UNSPEC) == FI_THREAD_SAFE);
 }
 
 CASE_OURS(deprecated_thread_levels_work)
 {
-	/* FI_THREAD_FID and FI_THREAD_ENDPOINT, which headers of 2.x do not show to every program. */
+	/* FI_THREAD_FID and FI_THREAD_ENDPOINT, which 2.x headers hide from some programs. */
 	talk_at_level(2);
 	talk_at_level(5);
 }
@@ -108,7 +108,7 @@ CASE(domain_concurrent_calls)
 	part(&p);
 }
 
-/* Endpoints that come and go on the queue and the vector of one that is in use. */
+/* Opens and closes endpoints that share queue and address vector with one in use. */
 static void *control_calls(void *arg)
 {
 	struct side *s = arg;
@@ -129,7 +129,7 @@ static void *control_calls(void *arg)
 	return NULL;
 }
 
-/* Address vectors alone. */
+/* Only calls on the address vector. */
 static void *address_calls(void *arg)
 {
 	struct side *s = arg;
@@ -140,7 +140,7 @@ static void *address_calls(void *arg)
 		size_t len = sizeof(back);
 		fi_addr_t handle;
 
-		/* Another one each time, of the same length. */
+		/* A different address each time, of the same length. */
 		memcpy(name, s->name, sizeof(name));
 		name[within_host(&s->want) ? s->len - 2 : 3] = (char) ('a' + i % 16);
 		CHECK(fi_av_insert(s->av, name, 1, &handle, 0, NULL) == 1);
@@ -150,7 +150,7 @@ static void *address_calls(void *arg)
 	return NULL;
 }
 
-/* Data calls are made by one thread, and two others make control calls meanwhile. */
+/* One thread makes data calls while two others make control calls. */
 static void beside_data_calls(const struct want *w, void *(*calls)(void *))
 {
 	pthread_t threads[2];

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Traffic classes: fi_endpoint(3), fi_domain(3). What a class comes to is read from the sockets of this process. */
+/*
+ * Traffic classes: fi_endpoint(3), fi_domain(3). Their effect is read from the sockets of this
+ * process.
+ */
 #include "case.h"
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* How many sockets of that type there are by now, all of which carry that code point. */
+/* Number of sockets of this type and family; checks that all carry the code point. */
 static int marked(int type, int family, int dscp)
 {
 	int fd, count = 0;
@@ -31,7 +34,7 @@ static int marked(int type, int family, int dscp)
 	return count;
 }
 
-/* A side whose info is asked for with a class, of the endpoint or of the domain. */
+/* Opens a side with a traffic class in the hints, for the endpoint or for the domain. */
 static void open_with(struct side *s, const struct want *w, uint32_t class, int of_domain, int family)
 {
 	struct fi_info *hints = hints_for(w);
@@ -66,7 +69,10 @@ static void exchange(struct pair *p)
 	CHECK(!strcmp(in, "hello"));
 }
 
-/* The class of an endpoint, and that of its domain: both ends of a connection carry it, and the socket that listens. */
+/*
+ * The class of an endpoint or of its domain: both ends of a connection and the listening sockets
+ * carry it.
+ */
 CASE_OURS(traffic_class_of_tcp)
 {
 	static const struct { uint32_t class; int dscp; } classes[] = {
@@ -90,7 +96,7 @@ CASE_OURS(traffic_class_of_tcp)
 		}
 }
 
-/* A connected pair: the socket that connects, with an address and without, the listening and the accepted one. */
+/* A connected pair: the connecting socket, bound or not, the listening and the accepted one. */
 CASE_OURS(traffic_class_of_connections)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
@@ -117,7 +123,7 @@ CASE_OURS(traffic_class_of_connections)
 		CHECK(fi_connect(p.a.ep, name, NULL, 0) == 0);
 		CHECK(event_of(&p.b, &p.a, &number, &event, sizeof(event)) >= (ssize_t) sizeof(event.cm) && number == FI_CONNREQ);
 		CHECK(marked(SOCK_STREAM, AF_INET, 46) == 3);
-		/* The one that accepts says another class. */
+		/* The accepting side sets another class. */
 		event.cm.info->tx_attr->tclass = FI_TC_BULK_DATA;
 		CHECK(fi_close(&pep->fid) == 0);
 		open_ep(&p.b, event.cm.info);
@@ -152,7 +158,7 @@ CASE_OURS(traffic_class_of_udp)
 		exchange(&p);
 		CHECK(marked(SOCK_DGRAM, families[f], 46) == 2);
 		if (families[f] == AF_INET) {
-			/* The socket of a group, too. */
+			/* The socket of a group too. */
 			group.sin_addr.s_addr = htonl(0xef010203);
 			group.sin_port = htons((uint16_t) (20000 + getpid() % 20000));
 			CHECK(fi_ep_bind(p.b.ep, &p.b.eq->fid, 0) == 0);
@@ -164,13 +170,13 @@ CASE_OURS(traffic_class_of_udp)
 	}
 }
 
-/* The domain's class is that of endpoints that name none; one that names one has that. */
+/* The domain's class applies to endpoints that set none. */
 CASE_OURS(traffic_class_of_the_domain_is_a_default)
 {
 	struct side s;
 
 	open_with(&s, &RDM, FI_TC_BULK_DATA, 1, AF_INET);
-	/* It is the domain's own that counts, not what an info says of it. */
+	/* The opened domain's class applies, not the one in the info. */
 	s.info->domain_attr->tclass = FI_TC_UNSPEC;
 	open_ep(&s, s.info);
 	CHECK(marked(SOCK_STREAM, AF_INET, 10) == 1);
@@ -179,14 +185,14 @@ CASE_OURS(traffic_class_of_the_domain_is_a_default)
 	open_ep(&s, s.info);
 	CHECK(marked(SOCK_STREAM, AF_INET, 5) == 1);
 	CHECK(fi_close(&s.ep->fid) == 0);
-	/* Of a class that nothing is known of there is no endpoint. */
+	/* An endpoint with an unknown class is refused. */
 	s.info->tx_attr->tclass = 0x20a;
 	CHECK(fi_endpoint(s.domain, s.info, &s.ep, NULL) == -FI_EINVAL);
 	s.ep = NULL;
 	close_side(&s);
 }
 
-/* Memory has no classes. */
+/* shm has no traffic classes. */
 CASE_OURS(traffic_class_within_the_host)
 {
 	static const struct want w = { .provider = "shm" };

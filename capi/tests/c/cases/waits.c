@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Waiting: blocking reads, descriptors, signals, progress without calls (fi_cq(3), fi_poll(3)). */
+/* Waiting: blocking reads, descriptors, signals, automatic progress (fi_cq(3), fi_poll(3)). */
 #include "later.h"
 
 static void wakes(enum fi_wait_obj kind)
@@ -14,7 +14,7 @@ static void wakes(enum fi_wait_obj kind)
 	int round;
 
 	meet(&p, &w);
-	/* Once to and fro, so that the connection stands. */
+	/* Exchange a message, so that the connection is up. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.b, &p.a, &contexts[0]);
@@ -28,12 +28,12 @@ static void wakes(enum fi_wait_obj kind)
 			CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &from, NULL, 10000) == 1 && from == p.to_a);
 		else
 			CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1);
-		/* Long before the timeout, and what any read would have given. */
+		/* Long before the timeout, with the same entry as from fi_cq_read. */
 		CHECK(seconds() - start < 5);
 		CHECK(entry.op_context == &contexts[0] && entry.flags == (FI_MSG | FI_RECV) && entry.len == 1);
 		CHECK(pthread_join(l.thread, NULL) == 0);
 	}
-	/* An error ends the wait as well, and no wait begins while one is there. */
+	/* An error ends the wait too, and no wait begins while one is pending. */
 	POST(fi_recv(p.b.ep, in, 1, NULL, FI_ADDR_UNSPEC, &contexts[2]));
 	CHECK(pthread_create(&l.thread, NULL, send_long_later, &l) == 0);
 	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, -1) == -FI_EAVAIL);
@@ -69,7 +69,7 @@ CASE(cq_sread_timeout)
 	start = seconds();
 	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 0) == -FI_EAGAIN);
 	CHECK(seconds() - start < 1);
-	/* On a queue of FI_CQ_COND_NONE the condition is not looked at. */
+	/* On a queue with FI_CQ_COND_NONE, the condition is not read. */
 	CHECK(fi_cq_sread(s.cq, &entry, 1, (void *) 8, 20) == -FI_EAGAIN);
 	CHECK(fi_cq_sreadfrom(s.cq, &entry, 1, &(fi_addr_t) { 0 }, (void *) 8, 20) == -FI_EAGAIN);
 	close_side(&s);
@@ -90,7 +90,7 @@ CASE(cq_signal_wakes_sread)
 		start = seconds();
 		CHECK(pthread_create(&l.thread, NULL, signal_later, &l) == 0);
 		CHECK(fi_cq_sread(s.cq, &entry, 1, NULL, round ? 20000 : -1) == -FI_EAGAIN);
-		/* Not before the signal, and not for long after it. */
+		/* Neither before the signal nor long after it. */
 		CHECK(seconds() - start > 0.049 && seconds() - start < 10);
 		CHECK(pthread_join(l.thread, NULL) == 0);
 	}
@@ -138,7 +138,7 @@ CASE(cq_sread_threshold)
 		done(&p.a, &p.b, &contexts[1]);
 	}
 	while (got < 3 && seconds() < end) {
-		/* Without end: a condition that is read wrongly is never met. */
+		/* No timeout: a misread condition would never be met. */
 		ret = fi_cq_sread(p.b.cq, entries, 4, &wanted, -1);
 		CHECK(ret > 0);
 		got += ret;
@@ -252,7 +252,7 @@ CASE_OURS(cq_getwait_of_each_kind)
 	CHECK(kind == FI_WAIT_POLLFD);
 #endif
 	CHECK(fi_close(&cq->fid) == 0);
-	/* A queue whose readers yield has no object. */
+	/* A queue with FI_WAIT_YIELD has no wait object. */
 	attr.wait_obj = FI_WAIT_YIELD;
 	CHECK(fi_cq_open(s.domain, &attr, &cq, NULL) == 0);
 	CHECK(fi_control(&cq->fid, FI_GETWAIT, &fd) == -FI_ENODATA);
@@ -260,7 +260,7 @@ CASE_OURS(cq_getwait_of_each_kind)
 	close_side(&s);
 }
 
-/* Whether the descriptor becomes readable within so many milliseconds, asked in one of three ways. */
+/* Whether the descriptor becomes readable within `timeout` ms, by poll, epoll or select. */
 static int readable(int fd, int epoll, int way, int timeout)
 {
 	struct pollfd one = { fd, POLLIN, 0 };
@@ -276,7 +276,7 @@ static int readable(int fd, int epoll, int way, int timeout)
 	return select(fd + 1, &set, NULL, NULL, &(struct timeval) { timeout / 1000, timeout % 1000 * 1000 });
 }
 
-/* Until one may sleep on the queue, in which there is nothing. */
+/* Repeats fi_trywait until it permits sleeping; the queue is empty. */
 static void until_empty(struct side *s)
 {
 	struct fi_cq_tagged_entry entry;
@@ -308,7 +308,9 @@ CASE(cq_fd_polls_readable)
 	fids[0] = &p.b.cq->fid;
 	for (way = 0; way < 3; way++) {
 		POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-		/* Nothing has come: one may sleep, and the descriptor is not readable. */
+		/*
+		 * Nothing has arrived: sleeping is permitted, and the descriptor is not readable.
+		 */
 		until_empty(&p.b);
 		CHECK(readable(fd, epoll, way, 0) == 0);
 		start = seconds();
@@ -325,7 +327,7 @@ CASE(cq_fd_polls_readable)
 		CHECK(seconds() - start < 5);
 		CHECK(pthread_join(l.thread, NULL) == 0);
 	}
-	/* With two entries it is readable until the second has been read. */
+	/* With two entries it stays readable until the second is read. */
 	in[0][0] = in[1][0] = 0;
 	POST(fi_recv(p.b.ep, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_recv(p.b.ep, in[1], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
@@ -367,7 +369,7 @@ CASE(trywait_before_blocking)
 	fids[1] = &eq->fid;
 	while (fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN)
 		CHECK(fi_cq_read(p.b.cq, &entry, 1) == -FI_EAGAIN);
-	/* Something to read: not now. */
+	/* An entry is pending: sleeping is not permitted. */
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
@@ -375,7 +377,7 @@ CASE(trywait_before_blocking)
 		fi_cq_read(p.a.cq, NULL, 0);
 	CHECK(fi_trywait(p.b.fabric, fids, 2) == -FI_EAGAIN);
 	done(&p.b, &p.a, &contexts[0]);
-	/* An event is something to read, too. */
+	/* A pending event forbids sleeping too. */
 	fids[0] = &eq->fid;
 	CHECK(fi_trywait(p.b.fabric, fids, 1) == 0);
 	CHECK(fi_eq_write(eq, FI_NOTIFY, "x", 2, 0) == 2);
@@ -400,7 +402,7 @@ CASE_OURS(cntr_counts_messages)
 	meet(&p, &RDM);
 	CHECK(fi_cntr_open(p.a.domain, &attr, &sent, NULL) == 0);
 	CHECK(fi_cntr_open(p.b.domain, &attr, &received, NULL) == 0);
-	/* After enabling, as some programs do. */
+	/* Bound after enabling, as some programs do. */
 	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE) == 0);
 	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_SEND) == -FI_EINVAL);
 	CHECK(fi_ep_bind(p.a.ep, &sent->fid, FI_READ) == -FI_EINVAL);
@@ -446,7 +448,7 @@ CASE_OURS(progress_auto_without_calls)
 	iov.iov_base = big;
 	iov.iov_len = sizeof(big);
 	CHECK(fi_sendmsg(p.a.ep, &msg, FI_DELIVERY_COMPLETE) == 0);
-	/* Nobody calls anything: it arrives all the same. */
+	/* The message arrives without any call. */
 	while (*(volatile char *) seen != 'z' && seconds() < end)
 		poll(NULL, 0, 1);
 	CHECK(*(volatile char *) seen == 'z');
@@ -496,7 +498,7 @@ CASE_OURS(an_idle_reader_uses_no_processor)
 	for (round = 0; round < 2; round++) {
 		meet(&p, round ? &dgram : &w);
 		if (round) {
-			/* A packet for which there is no receive must not keep the reader awake. */
+			/* A packet without a receive must not keep the reader awake. */
 			POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 		}
 		CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 20) == -FI_EAGAIN);

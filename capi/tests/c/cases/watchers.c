@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* One thread sleeps on a descriptor after fi_trywait, another in a blocking read that waits for more. */
+/*
+ * One thread sleeps on a descriptor after fi_trywait, another in a blocking read with a higher
+ * threshold.
+ */
 #include "case.h"
 
 struct waiter {
@@ -21,7 +24,10 @@ static int readable(int fd, int timeout)
 	return poll(&(struct pollfd) { fd, POLLIN, 0 }, 1, timeout);
 }
 
-/* What comes after fi_trywait makes the descriptor readable until it is asked again, whoever else is woken by it. */
+/*
+ * A change after fi_trywait keeps the descriptor readable until the next fi_trywait, even if it
+ * also wakes another thread.
+ */
 CASE_OURS(watcher_keeps_the_news_of_a_counter)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_FD };
@@ -36,7 +42,7 @@ CASE_OURS(watcher_keeps_the_news_of_a_counter)
 	fids[0] = &cntr->fid;
 	w.cntr = cntr;
 	CHECK(fi_control(&cntr->fid, FI_GETWAIT, &fd) == 0);
-	/* Whoever of the two comes first. */
+	/* With either thread first. */
 	for (round = 0; round < 2; round++) {
 		CHECK(fi_cntr_set(cntr, 0) == 0 && fi_cntr_read(cntr) == 0);
 		if (round)
@@ -48,7 +54,7 @@ CASE_OURS(watcher_keeps_the_news_of_a_counter)
 		while (fi_trywait(s.fabric, fids, 1) == -FI_EAGAIN)
 			;
 		CHECK(fi_cntr_add(cntr, 1) == 0);
-		/* The other thread wakes, and goes to sleep again. */
+		/* The other thread wakes and goes back to sleep. */
 		poll(NULL, 0, 50);
 		CHECK(readable(fd, 10000) == 1);
 		CHECK(fi_cntr_read(cntr) == 1);
@@ -97,13 +103,13 @@ CASE_OURS(watcher_keeps_the_news_of_a_queue)
 	CHECK(pthread_create(&w.thread, NULL, read_two, &w) == 0);
 	POST(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, NULL, &contexts[1]);
-	/* One is there, the thread waits for the second. */
+	/* The first message has arrived; the thread waits for the second. */
 	poll(NULL, 0, 50);
 	CHECK(fi_trywait(p.b.fabric, fids, 1) == -FI_EAGAIN);
 	POST(fi_send(p.a.ep, "y", 1, NULL, p.to_b, &contexts[1]));
 	done(&p.a, NULL, &contexts[1]);
 	CHECK(pthread_join(w.thread, NULL) == 0);
-	/* Now that the queue is watched. */
+	/* Now with fi_trywait before the messages. */
 	CHECK(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]) == 0);
 	CHECK(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]) == 0);
 	CHECK(pthread_create(&w.thread, NULL, read_two, &w) == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Names of endpoints within a host: fi_getinfo(3), fi_av(3), fi_cm(3) over shm. */
+/* Names of shm endpoints: fi_getinfo(3), fi_av(3), fi_cm(3). */
 #include "case.h"
 
 static const struct want SHM = { .caps = FI_TAGGED, .provider = "shm" };
@@ -39,7 +39,9 @@ CASE_OURS(names_of_nodes_and_services)
 	CHECK(!asked("a name that is much too long for anybody to use it as the name of an endpoint", NULL, FI_SOURCE));
 }
 
-/* A name is no source or destination of providers over IP: only shm answers, whatever the format is said to be. */
+/*
+ * IP providers take no name as source or destination: only shm matches, with or without the format.
+ */
 CASE_OURS(a_name_as_source_is_for_shm_alone)
 {
 	static const uint32_t formats[] = { FI_FORMAT_UNSPEC, FI_ADDR_STR };
@@ -63,7 +65,7 @@ CASE_OURS(a_name_as_source_is_for_shm_alone)
 		}
 }
 
-/* A node with a scheme is a whole address: there is no service beside it. */
+/* A node with a scheme is a complete address and takes no service. */
 CASE_OURS(no_service_beside_an_address)
 {
 	struct fi_info *info, *i;
@@ -76,7 +78,7 @@ CASE_OURS(no_service_beside_an_address)
 	fi_freeinfo(info);
 }
 
-/* Every info says where its endpoint will be. */
+/* Every info has the name of its future endpoint. */
 CASE_OURS(names_of_sources)
 {
 	static const struct { const char *node, *service; uint64_t flags; } queries[] = {
@@ -93,7 +95,7 @@ CASE_OURS(names_of_sources)
 	}
 }
 
-/* This side has a name in any case: a random one if the application says none. */
+/* Checks for a random name: the source if the application gives none. */
 static void has_random_name(const struct fi_info *info)
 {
 	const char *name = info->src_addr;
@@ -102,7 +104,7 @@ static void has_random_name(const struct fi_info *info)
 	CHECK(!strncmp(name, "fi_shm://", 9) && strspn(name + 9, "0123456789abcdef") == 32);
 }
 
-/* Every info has a source, whatever was asked, and a fresh one where none was named. */
+/* Every info has a source, a fresh one if the query gives none. */
 CASE_OURS(every_info_within_the_host_has_a_source)
 {
 	static const struct { const char *node, *service; uint64_t flags; const char *src, *dest; } queries[] = {
@@ -141,7 +143,7 @@ CASE_OURS(every_info_within_the_host_has_a_source)
 	fi_freeinfo(info);
 }
 
-/* The endpoint has the name that its info gave; another one of the same info opens too, under a name of its own. */
+/* The first endpoint takes the name in its info; another one of the same info gets its own name. */
 CASE_OURS(a_name_that_was_handed_out_is_the_first_endpoints)
 {
 	char names[3][64], in[8] = "";
@@ -157,12 +159,12 @@ CASE_OURS(a_name_that_was_handed_out_is_the_first_endpoints)
 		len = sizeof(names[i]);
 		CHECK(fi_getname(&ep[i]->fid, names[i], &len) == 0 && len == s.info->src_addrlen);
 		CHECK(!strcmp(names[i], s.info->src_addr) == (i == 0));
-		/* The second one comes while the first is open, the third when it is not. */
+		/* The second opens while the first is open, the third after it is closed. */
 		if (i == 1)
 			CHECK(fi_close(&ep[0]->fid) == 0);
 	}
 	CHECK(strcmp(names[1], names[2]));
-	/* All of them can be reached. */
+	/* All open ones can be reached. */
 	open_side(&t, &SHM);
 	for (i = 1; i < ARRAY(ep); i++) {
 		POST(fi_trecv(ep[i], in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[i]));
@@ -190,7 +192,7 @@ CASE_OURS(shm_has_no_layers)
 	fi_freeinfo(hints);
 }
 
-/* It reaches this host and says so. */
+/* shm reaches only this host, and reports that. */
 CASE_OURS(within_the_host_only)
 {
 	struct fi_info *hints = hints_for(&SHM), *info;
@@ -204,7 +206,7 @@ CASE_OURS(within_the_host_only)
 	fi_freeinfo(hints);
 }
 
-/* Here names have letters, so that upper and lower case could differ. */
+/* shm's names have letters, so case could matter. */
 CASE_OURS(names_of_fabric_and_domain_ignore_case)
 {
 	struct fi_info *hints = hints_for(&SHM), *info;
@@ -237,14 +239,14 @@ CASE_OURS(a_chosen_name_is_the_endpoints)
 	CHECK(fi_getname(&s.ep->fid, name, &len) == 0 && !strcmp(name, unique) && len == strlen(unique) + 1);
 	len = sizeof(small);
 	CHECK(fi_getname(&s.ep->fid, small, &len) == -FI_ETOOSMALL && len == strlen(unique) + 1);
-	/* It is taken. */
+	/* The name is taken. */
 	CHECK(fi_endpoint(s.domain, s.info, &other, NULL) == 0);
 	CHECK(fi_setname(&other->fid, unique, strlen(unique) + 1) == 0);
 	CHECK(fi_ep_bind(other, &s.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
 	CHECK(fi_ep_bind(other, &s.av->fid, 0) == 0);
 	CHECK(fi_enable(other) == -FI_EADDRINUSE);
 	CHECK(fi_close(&other->fid) == 0);
-	/* And it works. */
+	/* The endpoint works. */
 	open_side(&t, &SHM);
 	p.to_b = insert(&t, unique);
 	POST(fi_tinject(t.ep, "hello", 6, p.to_b, 1));
@@ -255,7 +257,10 @@ CASE_OURS(a_chosen_name_is_the_endpoints)
 	close_side(&s);
 }
 
-/* Strings come by an array of pointers, as the manual says, or one behind the other, as fi_getname gives them. */
+/*
+ * Strings are passed as an array of pointers, as in the manual, or back to back, as from
+ * fi_getname.
+ */
 CASE_OURS(av_strings_either_way)
 {
 	const char *pointers[2] = { "fi_shm://one", "fi_shm://second" };
@@ -275,7 +280,7 @@ CASE_OURS(av_strings_either_way)
 	close_side(&s);
 }
 
-/* Names that endpoints get by themselves are all as long: tables of them have one stride. */
+/* Random names all have the same length, so that tables of them have one stride. */
 CASE_OURS(names_have_one_length)
 {
 	struct side a, b;
@@ -288,7 +293,7 @@ CASE_OURS(names_have_one_length)
 	close_side(&b);
 }
 
-/* An endpoint that is opened with the handle of a passive one has its name from then on. */
+/* An endpoint opened with the handle of a passive one takes over its name. */
 CASE_OURS(name_of_a_passive_endpoint_moves)
 {
 	struct want w = { .type = FI_EP_MSG, .provider = "shm" };

@@ -1,4 +1,4 @@
-//! Connections that peers make.
+//! Accepts connections from peers, and pauses when memory or descriptors run out.
 
 use super::{LISTENER, TcpTransport};
 use crate::conn::State;
@@ -26,7 +26,7 @@ impl<N: Net> TcpTransport<N> {
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    // Out of descriptors: the connection stays in the backlog until there are some.
+                    // Out of descriptors: the connection stays in the kernel's backlog for now.
                     let now = self.net.now();
                     if !self.make_room(now, true, events) {
                         self.pause_accepting(now, || no_descriptor(&error));
@@ -38,7 +38,7 @@ impl<N: Net> TcpTransport<N> {
         any
     }
 
-    /// A peer has connected: reads its hello, which may have arrived already.
+    /// Adds an accepted connection and reads it, since the hello may have arrived already.
     pub(super) fn take_in(&mut self, socket: N::Socket, from: Addr, events: &mut impl LinkEvents) {
         let now = self.net.now();
         self.make_room(now, false, events);
@@ -48,12 +48,12 @@ impl<N: Net> TcpTransport<N> {
                 self.heat(slot);
                 self.read(slot, events);
             }
-            // It cannot be watched for lack of memory: its end tells the peer.
+            // No memory to watch the socket: closing it informs the peer.
             Err(_) => self.half_open.remove(serial),
         }
     }
 
-    /// Drops a connection that has been silent for long, if that is called for. It may be about to speak: it is read before.
+    /// Drops the connection that must give way, if any, after reading it: it may have sent a hello.
     fn make_room(&mut self, now: Instant, pressed: bool, events: &mut impl LinkEvents) -> bool {
         let Some(slot) = self.half_open.victim(now, pressed) else { return false };
         self.read(slot, events);
@@ -63,7 +63,7 @@ impl<N: Net> TcpTransport<N> {
         true
     }
 
-    /// There is no room and no silent connection to close: new connections wait in the kernel's backlog.
+    /// Pauses accepting: there is no room, so new connections wait in the kernel's backlog.
     fn pause_accepting(&mut self, now: Instant, why: impl FnOnce() -> String) {
         let Self { half_open, net, listener, .. } = self;
         if let Some(listener) = listener {
@@ -73,14 +73,14 @@ impl<N: Net> TcpTransport<N> {
         self.attention = true;
     }
 
-    /// Accepting goes on after a pause.
+    /// Resumes accepting if a pause is over.
     pub(super) fn resume_accepting(&mut self, events: &mut impl LinkEvents) -> bool {
         let Self { half_open, net, listener, .. } = self;
         if !half_open.resumes(|| net.now()) {
             return false;
         }
         if let Some(listener) = listener {
-            // The descriptor is ours: this cannot fail but for memory, and then the next pause is as good.
+            // The descriptor is ours: this fails only without memory, and the next pause retries.
             drop(net.watch(listener, Interest::Read, LISTENER));
         }
         self.accept_all(events)

@@ -1,4 +1,4 @@
-//! What comes on connections, or does not come in time.
+//! Reads connections and enforces their deadlines.
 
 use super::{AUDIT, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
 use crate::conn::{Conn, State, Trouble, parse, receive_direct};
@@ -11,7 +11,7 @@ use ofi_engine::wire::frame::Violation;
 use ofi_os::poller::Event;
 
 impl<N: Net> TcpTransport<N> {
-    /// Reads a connection. True if anything came.
+    /// Reads a connection. True if anything arrived.
     pub(super) fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if self.staging.is_empty() {
@@ -51,7 +51,7 @@ impl<N: Net> TcpTransport<N> {
                 }
             };
             any = true;
-            // What the peer says may answer what was sent just before.
+            // Report finished sends first: this input may answer them.
             self.deliver(events);
             let Self { conns, staging, net, .. } = self;
             let Some(conn) = conns.get_mut(slot) else { return any };
@@ -63,7 +63,7 @@ impl<N: Net> TcpTransport<N> {
                 }
             } else {
                 let now = || net.now();
-                // A connection within this host has the addresses of this host.
+                // A loopback peer may have any address of this host.
                 let vouches = |name: &Addr, from: &Addr| {
                     let (name, from) = (name.canonical().socket().ip(), from.canonical().socket().ip());
                     name == from || from.is_loopback() && net.is_own(name)
@@ -98,7 +98,7 @@ impl<N: Net> TcpTransport<N> {
         any
     }
 
-    /// The peer's side of a connection has ended.
+    /// Handles the end of the peer's stream.
     fn ended(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get(slot) else { return };
         let who = conn.remote.socket();
@@ -142,7 +142,7 @@ impl<N: Net> TcpTransport<N> {
         any
     }
 
-    /// Looks for peers whose hosts do not acknowledge.
+    /// Drops links to hosts that no longer acknowledge.
     fn audit(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         let mut silent = Vec::new();
         let mut left = false;
@@ -153,7 +153,7 @@ impl<N: Net> TcpTransport<N> {
             }
             left = true;
             let health = self.net.health(&conn.socket).unwrap_or_default();
-            // One probe may be on its way; a peer that only does not read answers each.
+            // One probe may be in flight. If the peer merely does not read, its host answers each.
             if health.unanswered >= 2 && health.since_ack >= self.settings.silence_deadline {
                 silent.push((slot, health.since_ack));
             }
@@ -167,7 +167,7 @@ impl<N: Net> TcpTransport<N> {
         !silent.is_empty()
     }
 
-    /// What is rare.
+    /// Rare work, for which `attention` is set: resuming to accept, and broken connections.
     #[cold]
     pub(super) fn attend(&mut self, events: &mut impl LinkEvents) -> bool {
         let any = self.resume_accepting(events) | self.read_broken(events);
@@ -175,7 +175,7 @@ impl<N: Net> TcpTransport<N> {
         any
     }
 
-    /// Reads connections to which sending failed, until their end shows: no event may tell of it.
+    /// Reads connections on which sending failed until their end, since epoll may not report it.
     fn read_broken(&mut self, events: &mut impl LinkEvents) -> bool {
         if self.broken.is_empty() {
             return false;
@@ -184,7 +184,7 @@ impl<N: Net> TcpTransport<N> {
             if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
                 self.read(slot, events);
             }
-            // There was more than is read in a row.
+            // One `read` did not reach the end.
             if self.conns.get(slot).is_some_and(|conn| conn.broken.is_some()) {
                 self.broken.push(slot);
             }
@@ -219,7 +219,7 @@ impl<N: Net> TcpTransport<N> {
         any
     }
 
-    /// Tries a hot connection.
+    /// Reads an active connection; makes it idle after [`PATIENCE`] polls without input.
     pub(super) fn visit(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         let Some(conn) = self.conns.get(slot) else { return false };
         if matches!(conn.state, State::Connecting { .. }) {
@@ -229,7 +229,7 @@ impl<N: Net> TcpTransport<N> {
         let got = self.read(slot, events);
         if let Some(conn) = self.conns.get_mut(slot) {
             conn.idle = if got { 0 } else { conn.idle + 1 };
-            // A broken connection is read until its end shows.
+            // A broken connection stays active: it is read until its end.
             if conn.idle >= PATIENCE && conn.broken.is_none() {
                 conn.active = false;
                 self.active.retain(|hot| *hot != slot);
