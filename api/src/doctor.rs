@@ -66,7 +66,7 @@ fn providers(out: &mut Vec<Finding>) {
             out.push(good(AREA, names.join(", ")));
         }
         Ok((_, refusals)) => {
-            let advice = "unset what the reasons name, or bring an interface up";
+            let advice = "unset the variables named in the reasons, or bring an interface up";
             out.push(bad(AREA, Grade::Problem, refusals.to_string(), advice));
         }
         Err(error) => out.push(bad(AREA, Grade::Problem, error.to_string(), "report this")),
@@ -127,7 +127,7 @@ fn listen_and_connect(addr: SocketAddr) -> std::io::Result<()> {
             None => std::thread::yield_now(),
         }
     }
-    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connecting to itself does not end"))
+    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "connecting to this host timed out"))
 }
 
 fn host_name(out: &mut Vec<Finding>) {
@@ -139,7 +139,7 @@ fn host_name(out: &mut Vec<Finding>) {
     match ofi_os::resolve::resolve(Some(name), None, options) {
         Ok(found) if found.iter().all(|addr| addr.ip().is_loopback()) => {
             let advice = "peers that look this name up elsewhere reach themselves; give the name a real address in /etc/hosts or DNS";
-            out.push(bad(AREA, Grade::Notice, format!("{name} stands for loopback only"), advice));
+            out.push(bad(AREA, Grade::Notice, format!("{name} resolves to loopback only"), advice));
         }
         Ok(found) => {
             let list: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
@@ -210,7 +210,7 @@ fn shared_memory(out: &mut Vec<Finding>) {
         Some((free, all)) => {
             let text = format!("{PLACE}: {} of {} MiB free", free >> 20, all >> 20);
             if free < 64 << 20 {
-                let advice = "other programs that keep their memory there may fail: remove what is left over, or remount it larger";
+                let advice = "programs that use it may fail: remove stale files, or remount it with a larger size";
                 out.push(bad(AREA, Grade::Notice, text, advice));
             } else {
                 out.push(good(AREA, text));
@@ -231,12 +231,12 @@ fn environment(out: &mut Vec<Finding>) {
         if known.iter().any(|param| param.name == name) {
             out.push(good(AREA, format!("{name}={value}")));
         } else {
-            let text = format!("{name}={value} changes nothing here");
+            let text = format!("{name}={value} has no effect");
             out.push(bad(
                 AREA,
                 Grade::Notice,
                 text,
-                "it is for another implementation or misspelt: fi_info -e lists what there is",
+                "misspelled, or meant for another implementation: fi_info -e lists the known variables",
             ));
         }
     }

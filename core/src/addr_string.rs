@@ -121,7 +121,7 @@ fn split_scope(node: &str) -> Node<'_> {
 /// Splits `node:service`; an IPv6 address is in brackets, or stands alone.
 fn split_place(place: &str) -> Result<(Node<'_>, Option<&str>), &'static str> {
     if let Some(inside) = place.strip_prefix('[') {
-        let (node, behind) = inside.split_once(']').ok_or("has a bracket that is not closed")?;
+        let (node, behind) = inside.split_once(']').ok_or("has an unclosed bracket")?;
         let (node, scope) = split_scope(node);
         if scope == Some("") {
             return Err("has an empty scope");
@@ -129,7 +129,7 @@ fn split_place(place: &str) -> Result<(Node<'_>, Option<&str>), &'static str> {
         return match behind.strip_prefix(':') {
             Some(service) => Ok(((node, scope), Some(service))),
             None if behind.is_empty() => Ok(((node, scope), None)),
-            None => Err("goes on behind its bracket without a colon"),
+            None => Err("has text after the closing bracket without a colon"),
         };
     }
     let (alone, scope) = split_scope(place);

@@ -1,7 +1,7 @@
-//! Address vector: handles for addresses (fi_av(3)). Table and map are the same: dense indices from 0, the lowest
-//! free one first, equal addresses share a handle and count.
-//! Control calls lock it at every threading level. Endpoints keep what they looked up and check [`AddressVector::epoch`],
-//! one atomic load, before they rely on it.
+//! Address vector (fi_av(3)): handles for addresses. Table and map are the same: dense indices from
+//! 0, the lowest free one first; equal addresses share a handle, which counts its insertions.
+//! Control calls lock it at every threading level. Endpoints cache lookups and check
+//! [`AddressVector::epoch`], one atomic load, before they rely on them.
 
 use crate::hash::HashMap;
 use core::cmp::Reverse;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// An endpoint that looks addresses up.
 pub trait Reader: Send + Sync {
-    /// There is an address that was not there before, and this endpoint waits for one.
+    /// Called after the insertion of an address if this endpoint waits for one.
     fn learn(&self);
 }
 
@@ -23,7 +23,7 @@ pub trait Reader: Send + Sync {
 pub struct AddressVector {
     table: Mutex<Table>,
     epoch: AtomicU64,
-    /// Every entry will get an id (FI_AV_USER_ID when it was opened).
+    /// Opened with FI_AV_USER_ID: the application sets an id for every entry.
     ids: bool,
     /// The endpoints that are bound to it.
     pub users: Children,
@@ -35,7 +35,7 @@ struct Table {
     free: BinaryHeap<Reverse<usize>>,
     by_addr: HashMap<Addr, usize>,
     readers: Slab<Bound>,
-    /// How many of them wait for an address that is not there yet.
+    /// How many readers wait for an address that is not inserted yet.
     awaited: usize,
 }
 
@@ -50,7 +50,7 @@ struct Entry {
     /// As it was inserted.
     addr: Addr,
     times: usize,
-    /// What completions say instead of the handle (FI_AV_USER_ID).
+    /// The source that completions report instead of the handle (FI_AV_USER_ID).
     user: Option<FiAddr>,
 }
 
@@ -60,8 +60,8 @@ impl Table {
         waiting.filter_map(|(_, bound)| bound.reader.upgrade()).collect()
     }
 
-    /// Makes room for another address, and for the place of each to be listed when it is removed. False if there is no
-    /// memory.
+    /// Reserves room for another address, and for a free-list entry per address so that removal
+    /// never allocates. False if there is no memory.
     fn make_room(&mut self) -> bool {
         let Self { entries, free, by_addr, .. } = self;
         let entered = !free.is_empty() || entries.try_reserve(1).is_ok();
@@ -70,11 +70,11 @@ impl Table {
 }
 
 impl AddressVector {
-    /// An empty one, with room for `count` addresses if there is memory. With `ids` an entry has no name in completions until
-    /// [`Self::set_user_id`].
+    /// An empty address vector, with room for `count` addresses if there is memory. With `ids`,
+    /// completions report [`FiAddr::UNSPEC`] for an entry until [`Self::set_user_id`].
     pub fn new(count: usize, ids: bool) -> Self {
         let av = Self { ids, ..Self::default() };
-        // A hint: what does not succeed now is tried again when addresses come.
+        // A hint: insertion reserves again.
         drop(av.lock().entries.try_reserve(count.min(1 << 16)));
         av
     }
@@ -84,7 +84,8 @@ impl AddressVector {
     }
 
     fn changed(&self) {
-        // Release pairs with the Acquire in `epoch`: who sees the number sees the change when it takes the lock.
+        // Release pairs with the Acquire in `epoch`: a reader of the new epoch sees the change once
+        // it takes the lock.
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
@@ -95,12 +96,12 @@ impl AddressVector {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The handle of an address, new or the one it has.
+    /// Inserts an address and returns its handle, new or existing.
     pub fn insert(&self, addr: Addr) -> FiAddr {
         self.try_insert(addr).expect("there is memory for an address")
     }
 
-    /// The same where the number of addresses is not ours to choose.
+    /// [`Self::insert`] where the application chooses the number of addresses.
     ///
     /// # Errors
     /// ENOMEM if there is no memory for another address.
@@ -129,27 +130,27 @@ impl AddressVector {
         };
         table.by_addr.insert(key, index);
         let waiting = if table.awaited > 0 { table.waiting() } else { Vec::new() };
-        // Before anybody can look for it: who says later that it waits finds another epoch.
+        // Under the lock: a reader that calls `set_awaits` later finds the new epoch.
         self.changed();
         drop(table);
         waiting.iter().for_each(|reader| reader.learn());
         Ok(FiAddr(index as u64))
     }
 
-    /// An endpoint is bound; the number that it is known by here.
+    /// Registers a bound endpoint and returns its number.
     pub fn add_reader(&self, reader: Weak<dyn Reader>) -> usize {
         self.lock().readers.insert(Bound { reader, awaits: false })
     }
 
-    /// An endpoint is bound no more.
+    /// Removes a bound endpoint.
     pub fn remove_reader(&self, number: usize) {
         let mut table = self.lock();
         let bound = table.readers.try_remove(number);
         table.awaited -= usize::from(bound.is_some_and(|bound| bound.awaits));
     }
 
-    /// Whether an endpoint waits for addresses that are not there yet. It looks at [`Self::epoch`] afterwards: what was
-    /// inserted before this is not told.
+    /// Sets whether an endpoint waits for addresses that are not inserted yet. It must check
+    /// [`Self::epoch`] afterwards: earlier insertions are not reported.
     pub fn set_awaits(&self, number: usize, awaits: bool) {
         let mut table = self.lock();
         let Some(bound) = table.readers.get_mut(number) else { return };
@@ -157,7 +158,7 @@ impl AddressVector {
         table.awaited = table.awaited - usize::from(before) + usize::from(awaits);
     }
 
-    /// Takes back one insertion; false if there is no such handle.
+    /// Undoes one insertion; false if there is no such handle.
     pub fn remove(&self, handle: FiAddr) -> bool {
         let mut table = self.lock();
         let Some(index) = handle.index() else { return false };
@@ -180,15 +181,16 @@ impl AddressVector {
         table.entries.get(handle.index()?)?.as_ref().map(|entry| entry.addr)
     }
 
-    /// Sets what completions say instead of the handle; false if there is no such handle.
+    /// Sets the source that completions report instead of the handle; false if there is no such
+    /// handle.
     pub fn set_user_id(&self, handle: FiAddr, user: FiAddr) -> bool {
         let mut table = self.lock();
         let entry = handle.index().and_then(|index| table.entries.get_mut(index)).and_then(Option::as_mut);
         entry.map(|entry| entry.user = Some(user)).is_some()
     }
 
-    /// What completions say instead of the handle: until it is set the handle, or, where ids were announced,
-    /// [`FiAddr::UNSPEC`].
+    /// The source that completions report for a handle: until it is set, the handle itself or, with
+    /// FI_AV_USER_ID, [`FiAddr::UNSPEC`].
     pub fn user_id(&self, handle: FiAddr) -> FiAddr {
         let table = self.lock();
         let entry = handle.index().and_then(|index| table.entries.get(index)).and_then(Option::as_ref);

@@ -1,6 +1,6 @@
 //! A datagram endpoint (FI_EP_DGRAM, fi_endpoint(3)): each message is one packet, which arrives whole or not at all.
-//! Nothing is matched, nothing is acknowledged; a packet for which no receive is posted waits with the system, as long
-//! as that has room.
+//! No matching and no acknowledgements; a packet without a posted receive waits in the system's
+//! socket buffer, while that has room.
 
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
@@ -23,21 +23,21 @@ use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A packet that arrived.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// Its length, which may exceed the buffer's.
     pub len: usize,
-    /// Where it comes from.
+    /// The sender's address.
     pub from: Addr,
-    /// It was sent to a group.
+    /// It was sent to a multicast group.
     pub group: bool,
 }
 
-/// What became of a packet to send.
+/// The result of sending a packet.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// It is with the system.
+    /// The system has taken it.
     Taken,
     /// The system has no room for it now.
     Full,
@@ -45,39 +45,40 @@ pub enum Given {
     Refused(Down),
 }
 
-/// What carries packets.
+/// Carries packets.
 pub trait Datagrams: Send + Sized + 'static {
     /// The address that it is bound to.
     fn local_addr(&self) -> Addr;
     /// Sends a packet.
     fn send(&mut self, packet: &Buffer, to: &Addr) -> Given;
-    /// Receives packets into the first of `buffers`, one each, as many as there are; appends what is known of them.
+    /// Receives up to `most` packets into the first of `buffers`, one each, and appends their
+    /// descriptions to `packets`.
     fn receive(&mut self, buffers: &mut VecDeque<(Ticket, Buffer)>, most: usize, packets: &mut Vec<Packet>);
-    /// Becomes a member of a group, to send to it, to receive from it, or both; once more if it is one.
+    /// Joins a multicast group, to send to it, to receive from it, or both; memberships count.
     fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()>;
-    /// Gives back a membership that received.
+    /// Leaves a group that was joined to receive from it.
     fn leave(&mut self, group: &Addr);
-    /// Whether packets make the descriptor readable.
+    /// Sets whether packets make the descriptor readable.
     fn listen(&mut self, on: bool);
-    /// What becomes readable when there are packets.
+    /// The descriptor that becomes readable on packets.
     fn descriptor(&self) -> Option<Descriptor>;
 }
 
-/// What a datagram endpoint is and may do.
+/// The configuration of a datagram endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Capabilities.
     pub caps: Caps,
-    /// How long packets may be.
+    /// The size limits of packets.
     pub limits: Limits,
-    /// Receives that may be posted.
+    /// How many receives may be posted.
     pub rx_size: usize,
 }
 
-/// Makes the socket when it is needed.
+/// Opens the socket on first use.
 pub type Opener<D> = Box<dyn FnMut(Option<Addr>) -> Result<D> + Send>;
 
-/// Packets received in one call at most.
+/// The most packets received in one call.
 const BATCH: usize = 16;
 
 struct Inner<D: Datagrams, K: LockKind> {
@@ -89,17 +90,17 @@ struct Inner<D: Datagrams, K: LockKind> {
     out: CompletionSinks<K>,
     av: Option<Arc<AddressVector>>,
     av_epoch: u64,
-    /// Addresses by handle, as far as they have been looked up.
+    /// Cached addresses, by handle.
     peers: Vec<Option<Addr>>,
-    /// The event queue that hears of groups, which it keeps open.
+    /// The event queue for joined groups, kept open.
     eq: Option<(Arc<EventQueue>, Child)>,
     /// The groups that it has joined.
     groups: Vec<Owner>,
     receives: VecDeque<(Ticket, Buffer)>,
     packets: Vec<Packet>,
-    /// Packets that wait for a receive must not wake anybody.
+    /// The descriptor is off: packets that wait for a receive must not wake a sleeper.
     deaf: bool,
-    /// How many packets to ask for: more once a call brought as many as it could.
+    /// How many packets to ask for: doubles after a full batch, otherwise restarts at 1.
     batch: usize,
 }
 
@@ -109,7 +110,7 @@ pub struct DatagramEndpoint<D: Datagrams, K: LockKind> {
     ready_flag: ReadyFlag,
     joined: AtomicBool,
     bindings: Bindings,
-    /// Of the queues and counters that move it on.
+    /// In the progress sets of its queues and counters, and of the progress thread.
     memberships: Bindings,
     auto: Option<Arc<Auto>>,
 }
@@ -120,7 +121,7 @@ impl<D: Datagrams, K: LockKind> fmt::Debug for DatagramEndpoint<D, K> {
     }
 }
 
-/// Flags of an operation that datagrams do not know.
+/// Operation flags that a datagram endpoint does not support.
 const UNSUPPORTED: OpFlags = OpFlags::COMMIT_COMPLETE
     .union(OpFlags::DELIVERY_COMPLETE)
     .union(OpFlags::MATCH_COMPLETE)
@@ -210,7 +211,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         Ok(())
     }
 
-    /// Receives what there is. True if anything came.
+    /// Receives waiting packets. True if there were any.
     fn poll(&mut self) -> bool {
         let Some(socket) = self.socket.as_mut().filter(|_| !self.receives.is_empty()) else { return false };
         let mut packets = core::mem::take(&mut self.packets);
@@ -247,7 +248,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         }
         let cut = packet.len.saturating_sub(buffer.len());
         if cut > 0 {
-            let text = format!("a packet of {} bytes came to a receive of {}", packet.len, buffer.len());
+            let text = format!("a packet of {} bytes matched a receive of {} bytes", packet.len, buffer.len());
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
             self.out.receive_failed(Self::failure(completion, &why, cut));
         } else if stranger {
@@ -259,7 +260,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     }
 }
 
-/// Keeps an address that was looked up, until the address vector changes.
+/// Caches an address until the address vector changes.
 #[cold]
 fn remember(peers: &mut Vec<Option<Addr>>, handle: FiAddr, addr: Addr) {
     if let Some(index) = handle.index() {
@@ -271,8 +272,8 @@ fn remember(peers: &mut Vec<Option<Addr>>, handle: FiAddr, addr: Addr) {
 }
 
 impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
-    /// An endpoint that is not enabled. `source` is the address that it was asked to have; `auto` moves it on if the
-    /// application's calls are not to.
+    /// An endpoint that is not enabled. `source` is the requested address; `auto` is the progress
+    /// thread, if the application's calls do not make progress.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<D>, auto: Option<Arc<Auto>>) -> Arc<Self> {
         let inner = Inner {
             socket: None,
@@ -311,13 +312,14 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
     ///
     /// # Errors
-    /// EINVAL or EBADFLAGS, and those of watching the socket, if the endpoint is enabled; nothing has happened then.
+    /// EINVAL or EBADFLAGS and, if the endpoint is enabled, those of watching the socket; nothing
+    /// has changed then.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).out.has_counter(counter);
         // Relaxed: set and read by control calls, which the application orders.
-        let member = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Pollable>);
+        let pollable = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Pollable>);
         let register = || K::lock(&self.inner).out.bind_counter(counter, flags);
-        let user = self.memberships.bind_counter(member, counter, register)?;
+        let user = self.memberships.bind_counter(pollable, counter, register)?;
         self.bindings.add(move || drop(user));
         Ok(())
     }
@@ -335,8 +337,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         Ok(())
     }
 
-    /// Binds an event queue, which hears of groups. Another one replaces the first, with the events that nobody has read,
-    /// and the first is free.
+    /// Binds an event queue for joined groups. A second one replaces the first and takes over its
+    /// unread events; the first is no longer in use.
     pub fn bind_eq(&self, eq: &Arc<EventQueue>) {
         let mut inner = K::lock(&self.inner);
         if let Some((old, _user)) = inner.eq.replace((eq.clone(), eq.users.add()))
@@ -367,7 +369,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
         if let Err(error) = self.join_queues(queues) {
-            // As if it had not been tried: enabling may be tried again. The socket stays, with the address that it has.
+            // Roll back, so that enabling can be retried. The socket stays, with its address.
             self.memberships.undo();
             self.joined.store(false, Ordering::Relaxed);
             K::lock(&self.inner).enabled = false;
@@ -376,41 +378,41 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         Ok(())
     }
 
-    /// From now on whoever reads its queues moves it on.
+    /// Joins the progress sets of its queues and counters, and of the progress thread.
     fn join_queues(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
-        let member: Arc<dyn Pollable> = self.clone();
-        self.memberships.join(&member, queues)?;
+        let pollable: Arc<dyn Pollable> = self.clone();
+        self.memberships.join(&pollable, queues)?;
         if let Some(auto) = self.auto.clone() {
-            let key = auto.join(member)?;
+            let key = auto.join(pollable)?;
             self.memberships.add(move || auto.leave(key));
         }
         Ok(())
     }
 
-    /// The address under which others reach it (fi_getname(3)).
+    /// The address at which peers reach it (fi_getname(3)).
     pub fn local_addr(&self) -> Result<Addr> {
         Ok(K::lock(&self.inner).open()?.local_addr())
     }
 
-    /// Chooses the address, before it is in use (fi_setname(3)).
+    /// Sets the address, before it is in use (fi_setname(3)).
     pub fn set_local_addr(&self, addr: Addr) -> Result<()> {
         let mut inner = K::lock(&self.inner);
         if inner.socket.is_some() {
-            return Err(Error::new(Errno::EOPBADSTATE, "name an endpoint that has its address"));
+            return Err(Error::new(Errno::EOPBADSTATE, "set the address of an endpoint that already has one"));
         }
         inner.source = Some(addr);
         Ok(())
     }
 
-    /// How long packets of a kind may be, in bytes.
+    /// A size limit, in bytes.
     pub fn limit(&self, which: SizeLimit) -> usize {
         K::lock(&self.inner).config.limits.get(which)
     }
 
-    /// Changes how long packets of a kind may be (fi_setopt(3)).
+    /// Changes a size limit (fi_setopt(3)).
     ///
     /// # Errors
-    /// EINVAL above what the endpoint can do.
+    /// EINVAL above the endpoint's maximum.
     pub fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
         K::lock(&self.inner).config.limits.set(which, size)
     }
@@ -426,7 +428,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         }
     }
 
-    /// Joins a multicast group (fi_join(3)). `joined` is told the handle to send to it with; then `owner` has an event.
+    /// Joins a multicast group (fi_join(3)). Calls `joined` with the handle to send to, then
+    /// reports an event for `owner`.
     pub fn join(
         &self,
         group: Addr,
@@ -446,25 +449,26 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         drop(inner);
         let handle = av.try_insert(group).map_err(|errno| {
             self.forget(&group, receive, owner);
-            Error::new(errno, "enter a group into the address vector")
+            Error::new(errno, "insert a multicast group into the address vector")
         })?;
         joined(handle);
         eq.push(Event { owner, kind: EventKind::Joined });
         Ok(())
     }
 
-    /// Leaves a multicast group. `receive` is what the membership was joined with.
+    /// Leaves a multicast group. `receive` is as in [`Self::join`].
     pub fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
         let (av, eq) = self.forget(group, receive, owner);
         if let Some(av) = av {
             av.remove(handle);
         }
         if let Some(eq) = eq {
-            eq.forget(owner);
+            eq.discard_events_of(owner);
         }
     }
 
-    /// Gives a membership back, without what the address vector and the event queue have of it: these are returned.
+    /// Ends a membership, except for its entries in the address vector and the event queue, which
+    /// it returns.
     fn forget(
         &self,
         group: &Addr,
@@ -556,7 +560,7 @@ mod tests {
     use ofi_sync::lock::Park;
     use std::sync::Mutex;
 
-    /// Watches nothing, and refuses to at times.
+    /// Records the descriptors added; refuses more while `full`.
     #[derive(Debug, Default)]
     struct Refusing {
         full: AtomicBool,
@@ -586,7 +590,7 @@ mod tests {
         }
     }
 
-    /// Takes everything and gives nothing.
+    /// Sends every packet and receives none.
     struct Silent;
 
     impl Datagrams for Silent {
@@ -635,7 +639,7 @@ mod tests {
         ports[2].full.store(false, Ordering::Relaxed);
         ep.bind_counter(&counter, BindFlags::TRANSMIT).unwrap();
         assert_eq!(watched(), [1, 1, 1, 0]);
-        // The kind has its counter, so another one is refused, and left alone.
+        // The kind has a counter already: another one is refused and stays unbound.
         assert_eq!(ep.bind_counter(&other, BindFlags::TRANSMIT).unwrap_err().errno(), Errno::EINVAL);
         assert_eq!(watched(), [1, 1, 1, 0]);
         ep.close();

@@ -1,6 +1,6 @@
-//! What an endpoint means: matching, the protocol between two endpoints, completions, events, progress.
-//! Written once, generic over the [`transport::Transport`] that carries its frames. Pure: no socket, no clock of its own,
-//! no unsafe code.
+//! The engine: matching, the protocol between two endpoints, completions, events, progress.
+//! Written once, generic over the [`transport::Transport`] that carries its frames. Pure: no
+//! socket, no clock of its own, no unsafe code.
 #![forbid(unsafe_code)]
 
 pub mod av;

@@ -1,10 +1,10 @@
-//! How long messages may be: what an endpoint can do, and what its application lowered that to (FI_OPT_MAX_MSG_SIZE,
-//! FI_OPT_INJECT_MSG_SIZE and their tagged kin, fi_endpoint(3)).
+//! Message size limits: an endpoint's maxima, and the lower limits that the application may set
+//! (FI_OPT_MAX_MSG_SIZE, FI_OPT_INJECT_MSG_SIZE and their tagged variants, fi_endpoint(3)).
 
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 
-/// What a limit is about.
+/// The messages that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeLimit {
     /// Messages without a tag.
@@ -17,14 +17,14 @@ pub enum SizeLimit {
     TaggedInject,
 }
 
-/// The longest messages of an endpoint, in bytes.
+/// The size limits of an endpoint, in bytes.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// What the endpoint can do, by [`SizeLimit`].
+    /// The endpoint's maxima, by [`SizeLimit`].
     most: [usize; 4],
-    /// What it does.
+    /// The limits in force.
     set: [usize; 4],
-    /// The smallest of them: every message up to it is within all limits.
+    /// The smallest limit in force: a message up to this size needs no further check.
     least: usize,
 }
 
@@ -35,7 +35,7 @@ impl Limits {
         Self { most, set: most, least: max_msg_size.min(inject_size) }
     }
 
-    /// A limit.
+    /// The limit in force.
     pub const fn get(&self, which: SizeLimit) -> usize {
         self.set[which as usize]
     }
@@ -43,24 +43,27 @@ impl Limits {
     /// Changes a limit.
     ///
     /// # Errors
-    /// EINVAL above what the endpoint can do.
+    /// EINVAL above the endpoint's maximum.
     pub fn set(&mut self, which: SizeLimit, size: usize) -> Result<()> {
         let most = self.most[which as usize];
         if size > most {
-            return Err(Error::new(Errno::EINVAL, format!("raise a limit of {most} bytes to {size}")));
+            return Err(Error::new(
+                Errno::EINVAL,
+                format!("set a size limit of {size} bytes above the maximum of {most}"),
+            ));
         }
         self.set[which as usize] = size;
         self.least = self.set.into_iter().min().unwrap_or(0);
         Ok(())
     }
 
-    /// What every message may be as long as.
+    /// The size up to which any message is allowed.
     #[inline(always)]
     pub(crate) const fn least(&self) -> usize {
         self.least
     }
 
-    /// Whether a message may be so long.
+    /// True if a message of `len` bytes is within its limits.
     #[inline(always)]
     pub(crate) const fn allow(&self, len: usize, tagged: bool, inject: bool) -> bool {
         len <= self.least || self.allow_long(len, tagged, inject)

@@ -1,21 +1,23 @@
-//! Which receive takes which message: posted receives and unexpected messages, each in order (fi_tagged(3)).
-//! Senders are peers of the endpoint, by their numbers: a message stays its sender's whatever happens to handles of the
-//! address vector. Invariant: a message and a receive that fit each other are never both in here, but between
-//! [`MatchQueue::resolve`] or [`MatchQueue::merge`] and the caller's next look.
-//! Entries hold what is compared, close together; the operations themselves live in tables of the endpoint.
+//! Match queues: match messages to receives. Posted receives and unexpected messages are each kept
+//! in order (fi_tagged(3)).
+//! A message names its sender by peer number, which changes to the address vector do not affect.
+//! Invariant: a message and a receive that fit each other are never both queued, except between
+//! [`MatchQueue::resolve`] or [`MatchQueue::merge`] and the caller's next match.
+//! Entries hold only the compared fields, close together; the operations live in tables of the
+//! endpoint.
 
 use core::ops::{Index, IndexMut};
 use ofi_core::FiAddr;
 use std::collections::VecDeque;
 
-/// Whom a receive takes messages from.
+/// The senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(u64);
 
 impl Source {
-    /// Anybody.
+    /// Any peer.
     pub const ANY: Self = Self(u64::MAX);
-    /// Handles of which no peer is known: their highest bit is set, which no number of a peer has.
+    /// Marks a handle whose peer is unknown: no peer number has the highest bit set.
     const HANDLE: u64 = 1 << 63;
 
     /// One peer.
@@ -29,17 +31,17 @@ impl Source {
         Self(handle.0 | Self::HANDLE)
     }
 
-    /// The peer, if it is one.
+    /// The peer, if the source is a single known peer.
     pub fn one(self) -> Option<u32> {
         u32::try_from(self.0).ok()
     }
 
-    /// The handle, if that is all there is.
+    /// The handle, if its peer is unknown.
     fn pending(self) -> Option<FiAddr> {
         (self != Self::ANY && self.0 & Self::HANDLE != 0).then_some(FiAddr(self.0 & !Self::HANDLE))
     }
 
-    /// Whether a message of that peer is meant.
+    /// Whether the receive accepts messages from that peer.
     #[inline(always)]
     pub const fn covers(self, peer: u32) -> bool {
         self.0 == Self::ANY.0 || self.0 == peer as u64
@@ -51,7 +53,7 @@ impl Source {
 pub struct Pattern {
     /// The tag.
     pub tag: u64,
-    /// Bits of the tag that do not count.
+    /// Bits of the tag to ignore.
     pub ignore: u64,
     /// The sender.
     pub src: Source,
@@ -70,7 +72,7 @@ struct Posted {
     pattern: Pattern,
     key: u32,
     live: bool,
-    /// It takes one message after the other until it is withdrawn (FI_MULTI_RECV).
+    /// Takes any number of messages until it is withdrawn (FI_MULTI_RECV).
     persistent: bool,
 }
 
@@ -95,7 +97,7 @@ impl QueueKind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Untagged, Self::Tagged];
 
-    /// The queue of what has this tag.
+    /// The queue for an operation with this tag.
     #[inline(always)]
     pub const fn of<T: Copy>(tag: Option<T>) -> Self {
         if tag.is_some() { Self::Tagged } else { Self::Untagged }
@@ -112,7 +114,7 @@ impl MatchQueues {
         self.0.iter()
     }
 
-    /// Both queues, to change them.
+    /// Both queues, mutably.
     pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, MatchQueue> {
         self.0.iter_mut()
     }
@@ -137,15 +139,15 @@ impl IndexMut<QueueKind> for MatchQueues {
 /// closed when it reaches the front.
 #[derive(Debug, Default)]
 pub struct MatchQueue {
-    /// Those before `front` are gone; the one there is live, unless there is none.
+    /// Entries before `front` are gone; the one at `front`, if any, is live.
     posted: Vec<Posted>,
     front: usize,
     posted_live: usize,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
-    /// Posted receives whose sender is only a handle so far.
+    /// Posted receives whose handle has no known peer yet.
     pending: usize,
-    /// A post may be what a peer without credit waits for.
+    /// A blocked peer or an open claim may depend on the next posted receive.
     pub watched: bool,
 }
 
@@ -156,7 +158,8 @@ impl MatchQueue {
         self.push(Posted { pattern, key, live: true, persistent: false });
     }
 
-    /// Posts a receive that takes messages until it is withdrawn. Those that wait already are the caller's to give.
+    /// Posts a receive that takes messages until it is withdrawn. The caller delivers the
+    /// unexpected messages that fit.
     pub fn post_persistent(&mut self, pattern: Pattern, key: u32) {
         self.push(Posted { pattern, key, live: true, persistent: true });
     }
@@ -185,7 +188,8 @@ impl MatchQueue {
         self.front = 0;
     }
 
-    /// The oldest posted receive if the message fits it and it goes with one message: [`Self::take_first`] removes it.
+    /// The oldest posted receive, if the message fits it and it is not persistent:
+    /// [`Self::take_first`] removes it.
     #[inline(always)]
     pub fn first(&self, tag: u64, peer: u32) -> Option<u32> {
         self.posted
@@ -200,7 +204,7 @@ impl MatchQueue {
         self.front += 1;
         self.posted_live -= 1;
         if self.posted_live == 0 {
-            // Used again from the beginning, where the cache still knows it.
+            // Restart at 0, where the entries are still cached.
             self.posted.clear();
             self.front = 0;
         } else if !self.posted.get(self.front).is_some_and(|next| next.live) {
@@ -208,19 +212,19 @@ impl MatchQueue {
         }
     }
 
-    /// Whether a post has more to do than to queue itself: messages wait, or somebody waits for posts.
+    /// True if posting a receive only queues it: no unexpected messages, and `watched` is not set.
     #[inline(always)]
     pub const fn is_idle(&self) -> bool {
         self.unexpected_live == 0 && !self.watched
     }
 
-    /// Whether messages wait for receives.
+    /// Whether there are unexpected messages.
     #[inline(always)]
     pub const fn has_unexpected(&self) -> bool {
         self.unexpected_live > 0
     }
 
-    /// The oldest posted receive that the message fits, removed unless it stays.
+    /// The oldest posted receive that the message fits, removed unless it is persistent.
     pub fn take_posted(&mut self, tag: u64, peer: u32) -> Option<u32> {
         if let Some(first) = self.first(tag, peer) {
             self.take_first();
@@ -233,7 +237,7 @@ impl MatchQueue {
         Some(self.remove_posted_at(at))
     }
 
-    /// The place of the oldest posted receive of which that is true.
+    /// The index of the oldest posted receive for which `what` is true.
     fn position(&self, mut what: impl FnMut(&Posted) -> bool) -> Option<usize> {
         let at = self.posted[self.front..].iter().position(|posted| posted.live && what(posted))?;
         Some(self.front + at)
@@ -249,7 +253,7 @@ impl MatchQueue {
         key
     }
 
-    /// Gaps at the front go at once, those elsewhere when there are many.
+    /// Closes gaps at the front at once, others when there are many.
     fn close_gaps(&mut self) {
         while self.posted.get(self.front).is_some_and(|posted| !posted.live) {
             self.front += 1;
@@ -264,7 +268,7 @@ impl MatchQueue {
         }
     }
 
-    /// Removes a posted receive; false if it is not posted (any more).
+    /// Removes a posted receive; false if it is not posted.
     pub fn withdraw(&mut self, key: u32) -> bool {
         match self.position(|posted| posted.key == key) {
             Some(at) => {
@@ -285,13 +289,13 @@ impl MatchQueue {
         self.posted[self.front..].iter().filter(|posted| posted.live).map(|posted| posted.key)
     }
 
-    /// The keys of the posted receives that only that peer can fill, oldest first.
+    /// The keys of the posted receives that accept only that peer, oldest first.
     pub fn posted_from(&self, peer: u32) -> impl Iterator<Item = u32> + '_ {
         let held = self.posted[self.front..].iter();
         held.filter(move |posted| posted.live && posted.pattern.src == Source::peer(peer)).map(|posted| posted.key)
     }
 
-    /// The keys of the posted receives of whose source that is true, oldest first.
+    /// The keys of the posted receives for whose source `what` is true, oldest first.
     pub fn posted_of(&self, what: impl Fn(Source) -> bool) -> impl Iterator<Item = u32> {
         let held = self.posted[self.front..].iter();
         held.filter(move |posted| posted.live && what(posted.pattern.src)).map(|posted| posted.key)
@@ -327,20 +331,21 @@ impl MatchQueue {
         key
     }
 
-    /// Removes an unexpected message: it can no longer be received, or is promised to somebody.
+    /// Removes an unexpected message that was matched, claimed, discarded or lost.
     pub fn drop_unexpected(&mut self, key: u32) {
         if let Some(at) = self.unexpected.iter().position(|entry| entry.live && entry.key == key) {
             self.remove_unexpected_at(at);
         }
     }
 
-    /// Whether there are receives whose sender is only a handle so far.
+    /// Whether there are posted receives whose handle has no known peer yet.
     pub const fn is_pending(&self) -> bool {
         self.pending > 0
     }
 
-    /// Receives whose sender was only a handle learn which peer that is, where `find` knows. True if one did: a message that
-    /// waits may fit it now, which the caller looks for by [`Self::unexpected`] and [`Self::take_posted`].
+    /// Resolves the handles of posted receives to the peers that `find` knows. True if any was
+    /// resolved: an unexpected message may fit now, so the caller matches again by
+    /// [`Self::unexpected`] and [`Self::take_posted`].
     pub fn resolve(&mut self, mut find: impl FnMut(FiAddr) -> Option<u32>) -> bool {
         let before = self.pending;
         if before == 0 {
@@ -355,14 +360,15 @@ impl MatchQueue {
         self.pending < before
     }
 
-    /// One peer turns out to be another: its messages are the other's. The caller looks again as after [`Self::resolve`].
+    /// Reassigns the unexpected messages of a peer that turns out to be another. The caller matches
+    /// again as after [`Self::resolve`].
     pub fn merge(&mut self, peer: u32, into: u32) {
         for entry in self.unexpected.iter_mut().filter(|entry| entry.peer == peer) {
             entry.peer = into;
         }
     }
 
-    /// The keys of the messages that wait, oldest first.
+    /// The keys of the unexpected messages, oldest first.
     pub fn unexpected(&self) -> impl Iterator<Item = u32> + '_ {
         self.unexpected.iter().filter(|entry| entry.live).map(|entry| entry.key)
     }
@@ -372,7 +378,7 @@ impl MatchQueue {
         self.posted_live
     }
 
-    /// How many messages wait.
+    /// How many unexpected messages there are.
     pub const fn unexpected_len(&self) -> usize {
         self.unexpected_live
     }
@@ -401,7 +407,7 @@ mod tests {
         ]
     }
 
-    /// The rule, said as plainly as possible: two lists, searched from the front.
+    /// The matching rule as a naive model: two lists, searched from the front.
     #[derive(Default)]
     struct Model {
         posted: Vec<(Pattern, u32)>,

@@ -1,4 +1,4 @@
-//! Descriptors: the many calls of the interface as two values.
+//! Operation descriptors: the many send and receive calls of the interface as two structs.
 
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::Buffer;
@@ -8,17 +8,17 @@ use ofi_memory::Buffer;
 pub struct SendOp {
     /// The receiver; ignored on connected endpoints.
     pub dest: FiAddr,
-    /// The bytes.
+    /// The payload.
     pub buffer: Buffer,
     /// The application's context.
     pub context: usize,
-    /// The tag, if it is a tagged message.
+    /// The tag of a tagged message.
     pub tag: Option<u64>,
     /// Completion data for the receiver.
     pub data: Option<u64>,
     /// Flags of the call, or the endpoint's defaults.
     pub flags: OpFlags,
-    /// An inject call: success is never reported.
+    /// An inject call: its success is never reported.
     pub inject: bool,
 }
 
@@ -27,17 +27,17 @@ pub struct SendOp {
 pub struct RecvOp {
     /// The sender, or [`FiAddr::UNSPEC`] for any.
     pub src: FiAddr,
-    /// Where the message goes.
+    /// The receive buffer.
     pub buffer: Buffer,
     /// The application's context.
     pub context: usize,
-    /// Tag and ignored bits, if it is for tagged messages.
+    /// Tag and ignored bits of a tagged receive.
     pub tag: Option<(u64, u64)>,
     /// Flags of the call, or the endpoint's defaults.
     pub flags: OpFlags,
 }
 
-/// What messages are posted to: any kind of endpoint.
+/// Posting of sends and receives, common to all kinds of endpoints.
 pub trait MessageOps: Send + Sync + 'static {
     /// Sends a message.
     fn send(&self, op: SendOp) -> Result<(), Errno>;

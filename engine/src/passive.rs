@@ -1,4 +1,4 @@
-//! A passive endpoint: what listens for connections (fi_listen(3)).
+//! A passive endpoint: listens for connections (fi_listen(3)).
 
 use crate::completion::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
@@ -11,10 +11,10 @@ use ofi_core::{Addr, Errno, Error, Info, Instant};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Requests that wait for the application, unless it asks for fewer; further ones are refused.
+/// Default and maximum backlog: further connection requests are refused.
 const MOST_WAITING: usize = 4096;
 
-/// Makes the listener when it is needed.
+/// Opens the listener on first use.
 pub type ListenerOpener<L> = Box<dyn FnMut(Option<Addr>) -> Result<L> + Send>;
 
 struct Inner<L: Listener> {
@@ -37,7 +37,7 @@ pub struct PassiveEndpoint<L: Listener> {
     info: Info,
     nonce: [u8; 16],
     ready_flag: ReadyFlag,
-    /// Requests that the application has not answered.
+    /// Connection requests that the application has not answered.
     waiting: Children,
 }
 
@@ -75,7 +75,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Binds the event queue that hears of requests.
+    /// Binds the event queue that receives connection requests.
     pub fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
         let mut inner = self.lock();
         if inner.listening {
@@ -86,36 +86,39 @@ impl<L: Listener> PassiveEndpoint<L> {
         Ok(())
     }
 
-    /// Chooses the address, before it is in use (fi_setname(3)).
+    /// Sets the address, before it is in use (fi_setname(3)).
     pub fn set_local_addr(&self, addr: Addr) -> Result<()> {
         let mut inner = self.lock();
         if inner.listener.is_some() {
-            return Err(Error::new(Errno::EOPBADSTATE, "name a passive endpoint that has its address"));
+            return Err(Error::new(Errno::EOPBADSTATE, "set the address of a passive endpoint that already has one"));
         }
         inner.source = Some(addr);
         Ok(())
     }
 
-    /// Sets how many requests may wait for the application's answer (FI_BACKLOG): at least one, as with listen(2), and at
-    /// most 4,096, which is also the default. Requests that wait already stay.
+    /// Sets how many requests may wait for the application's answer (FI_BACKLOG): at least one, as
+    /// with listen(2), and at most 4,096, the default. Requests that wait already stay.
     pub fn set_backlog(&self, requests: usize) {
         self.lock().backlog = requests.clamp(1, MOST_WAITING);
     }
 
-    /// The address that it listens at (fi_getname(3)).
+    /// The address that it listens on (fi_getname(3)).
     pub fn local_addr(&self) -> Result<Addr> {
         let mut inner = self.lock();
         Ok(inner.open()?.local_addr())
     }
 
-    /// Begins to listen (fi_listen(3)). Listening twice is harmless.
+    /// Starts to listen (fi_listen(3)). Listening twice is harmless.
     pub fn listen(self: &Arc<Self>) -> Result<()> {
         let mut inner = self.lock();
         if inner.listening {
             return Ok(());
         }
         if inner.closed {
-            return Err(Error::new(Errno::EOPBADSTATE, "listen at an address that was given away"));
+            return Err(Error::new(
+                Errno::EOPBADSTATE,
+                "listen on a passive endpoint that is closed or has passed its address to an endpoint",
+            ));
         }
         let Some((eq, _)) = inner.eq.clone() else {
             return Err(Error::new(Errno::ENOEQ, "listen without an event queue"));
@@ -128,7 +131,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         Ok(())
     }
 
-    /// Says no to a request (fi_reject(3)). Data beyond [`MAX_USER_DATA`] is cut.
+    /// Rejects a request (fi_reject(3)). Data beyond [`MAX_USER_DATA`] is cut.
     pub fn refuse(&self, asked: ConnectRequest<L::Request>, data: &[u8]) -> Result<()> {
         let hello = self.hello(Handshake::Reject, &data[..data.len().min(MAX_USER_DATA)]);
         let mut inner = self.lock();
@@ -145,7 +148,7 @@ impl<L: Listener> PassiveEndpoint<L> {
         Hello { handshake, kind, nonce, attempt: 0, cookie, credits, name: None, data }.encode()
     }
 
-    /// Stops listening. Requests that nobody answered are refused by the end of their connection.
+    /// Stops listening. The end of their connection refuses unanswered requests.
     pub fn close(&self) {
         let mut inner = self.lock();
         let leave = inner.leave.take();
@@ -155,7 +158,7 @@ impl<L: Listener> PassiveEndpoint<L> {
             leave();
         }
         if let Some((eq, owner)) = eq {
-            eq.forget(owner);
+            eq.discard_events_of(owner);
         }
         let mut inner = self.lock();
         inner.listener = None;
@@ -192,7 +195,7 @@ impl<L: Listener> Pollable for PassiveEndpoint<L> {
             match hello {
                 Ok(hello) if hello.handshake == Handshake::Connect && hello.kind == EndpointKind::Msg => {
                     if self.waiting.count() >= backlog {
-                        let why = b"too many connections wait to be accepted";
+                        let why = b"the backlog of connection requests is full";
                         listener.refuse(request.request, &self.hello(Handshake::Refuse, why));
                         continue;
                     }
@@ -205,7 +208,7 @@ impl<L: Listener> Pollable for PassiveEndpoint<L> {
                     eq.push(Event { owner, kind: EventKind::ConnectionRequest(Box::new(request)) });
                 }
                 Ok(_) => {
-                    let why = b"this endpoint is of another kind";
+                    let why = b"the endpoint types do not match";
                     listener.refuse(request.request, &self.hello(Handshake::Refuse, why));
                 }
                 Err(violation) => {

@@ -1,18 +1,18 @@
-//! A table whose entries keep their number: like a slab, and an entry can end where it is. Taking a large one out to drop it
-//! costs more than what it is for.
+//! A slab whose entries can be removed in place: moving a large entry out only to drop it costs
+//! more than the operation that the entry stands for.
 
-/// Entries by number; numbers of entries that ended are used again.
+/// Entries by number; free numbers are reused, the most recently freed first.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
-    /// The slot to use next: the latest that became free, or one more than there are.
+    /// Head of the free list; `slots.len()` if no slot is free.
     free: u32,
     len: usize,
 }
 
 #[derive(Debug)]
 enum Slot<T> {
-    /// The slot to use after this one.
+    /// The next free slot.
     Free(u32),
     Used(T),
 }
@@ -22,16 +22,15 @@ impl<T> Table<T> {
         Self { slots: Vec::new(), free: 0, len: 0 }
     }
 
-    /// How many entries there are.
     #[inline(always)]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds an entry; its number.
+    /// Adds an entry and returns its number.
     ///
     /// # Panics
-    /// If there are 2^32.
+    /// With 2^32 entries.
     #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let number = self.free;
@@ -43,7 +42,7 @@ impl<T> Table<T> {
             let slot = &mut self.slots[number as usize];
             let Slot::Free(next) = *slot else { unreachable!("a free slot is free") };
             self.free = next;
-            // There is nothing to drop, which an assignment would look for.
+            // A free slot needs no drop, which an assignment would check.
             core::mem::forget(core::mem::replace(slot, Slot::Used(value)));
         }
         number
@@ -65,7 +64,8 @@ impl<T> Table<T> {
         }
     }
 
-    /// Ends an entry where it is, if `end` gives what is to become of it. It is not dropped: it must own nothing by then.
+    /// Removes an entry in place if `end` returns a value, and returns that value. The entry is not
+    /// dropped: `end` must leave it owning nothing.
     #[inline(always)]
     pub(crate) fn end<R>(&mut self, number: u32, end: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let slot = self.slots.get_mut(number as usize)?;
@@ -77,7 +77,7 @@ impl<T> Table<T> {
         Some(rest)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns it.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slots.get_mut(number as usize)?;
         if matches!(slot, Slot::Free(_)) {
@@ -97,7 +97,6 @@ impl<T> Table<T> {
         })
     }
 
-    /// The same for changing them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         (0..).zip(&mut self.slots).filter_map(|(number, slot)| match slot {
             Slot::Used(value) => Some((number, value)),
@@ -105,7 +104,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Takes all entries out.
+    /// Empties the table and returns its entries.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
         (self.free, self.len) = (0, 0);
         core::mem::take(&mut self.slots).into_iter().filter_map(|slot| match slot {

@@ -1,7 +1,7 @@
-//! The contract between the engine and what carries its frames.
-//! A transport gives links that deliver frames in order, exactly once, or break with a reason. It is told where
-//! payload goes before it reads it. Calls go down, events come back through a [`LinkEvents`]; the engine never calls the
-//! transport from inside one.
+//! The contract between the engine and the transport that carries its frames.
+//! A link delivers frames in order, exactly once, or breaks with a reason. The engine tells the
+//! transport where a payload goes before the transport reads it. Calls go down, events come back
+//! through a [`LinkEvents`]; the engine never calls the transport from inside an event.
 
 use crate::wire::frame::{Header, Violation};
 use core::time::Duration;
@@ -11,7 +11,8 @@ use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_memory::Buffer;
 use std::sync::Arc;
 
-/// A link, by the transport's number for it. Numbers are small and used again after [`LinkEvents::handle_link_down`].
+/// The transport's number for a link. Numbers are small, and reused after
+/// [`LinkEvents::handle_link_down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
@@ -22,68 +23,70 @@ impl LinkId {
     }
 }
 
-/// The engine's number for a payload that it lent.
+/// The engine's number for a payload that it lent to the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token(pub u32);
 
 /// How soon a frame should leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// The application posted it: within the transport's rule for bursts.
+    /// Posted by the application: leaves by the transport's batching rule.
     Posted,
-    /// The application posted it and said that more follows (FI_MORE).
+    /// Posted by the application with FI_MORE.
     MoreFollows,
-    /// The engine's own word: with the end of the current poll.
+    /// A control frame of the engine: leaves at the end of the current poll.
     Control,
 }
 
-/// What became of a submitted frame.
+/// The result of submitting a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Submitted {
-    /// The bytes have been taken; the payload is free.
+    /// The transport has taken the bytes; the payload's buffer is free again.
     Done,
-    /// The transport kept the payload; [`LinkEvents::handle_send_done`] or [`LinkEvents::handle_send_returned`] will give it back.
+    /// The transport keeps the payload until [`LinkEvents::handle_send_done`],
+    /// [`LinkEvents::handle_send_returned`] or [`LinkEvents::handle_send_failed`] gives it back.
     Kept,
-    /// The link is broken; [`LinkEvents::handle_link_down`] will follow, the payload was not kept.
+    /// The link is broken and the payload was not kept; [`LinkEvents::handle_link_down`] follows.
     Broken,
 }
 
-/// Part of a buffer that travels as a payload.
+/// A range of a buffer, sent as a payload.
 #[derive(Debug)]
 pub struct Payload<'a> {
     /// The buffer. The transport takes it out if it keeps it.
     pub buffer: &'a mut Option<Buffer>,
-    /// The first byte.
+    /// Offset of the first byte.
     pub from: usize,
-    /// How many.
+    /// Length in bytes.
     pub len: usize,
     /// The engine's number for it.
     pub token: Token,
-    /// The application has the buffer back when the call returns: what cannot be sent now is copied, not kept.
+    /// The application owns the buffer again when the call returns: the transport copies the bytes
+    /// that it cannot send now instead of keeping the buffer.
     pub inject: bool,
 }
 
-/// How much of what is being held back leaves.
+/// How much held-back output a flush sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// What the transport's rule for bursts says.
+    /// As much as the transport's batching rule says.
     ByRule,
-    /// Everything: the caller has nothing left to read and may not come back soon.
+    /// Everything: the caller has nothing left to read and may not call again soon.
     All,
 }
 
 /// The payload of an arriving frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Incoming<'a> {
-    /// It is all there.
+    /// The whole payload.
     Complete(&'a [u8]),
-    /// So many bytes will follow.
+    /// The length of a payload whose bytes follow.
     Streaming(usize),
 }
 
 impl Incoming<'_> {
-    /// How many bytes it has.
+    /// The length in bytes.
     pub const fn len(&self) -> usize {
         match self {
             Self::Complete(bytes) => bytes.len(),
@@ -97,43 +100,44 @@ impl Incoming<'_> {
     }
 }
 
-/// Where an arriving payload goes.
+/// Where the transport places an arriving payload.
 #[derive(Debug)]
 pub struct RecvTarget {
     /// The buffer.
     pub buffer: Buffer,
-    /// Where in it the payload begins.
+    /// Offset of the payload in it.
     pub at: usize,
-    /// How many of its bytes to place; the rest is dropped.
+    /// How many bytes to place; the transport drops the rest.
     pub take: usize,
 }
 
 /// The engine's answer to an arriving frame.
 #[derive(Debug)]
 pub enum Disposition {
-    /// It has what it needs; a payload that is still coming is to be dropped.
+    /// The engine needs nothing more: the transport drops a payload that is still streaming.
     Done,
-    /// The payload goes there; [`LinkEvents::handle_recv_done`] gives the buffer back. Only for a payload that is coming.
+    /// The transport places the payload there; [`LinkEvents::handle_recv_done`] gives the buffer
+    /// back. Only for [`Incoming::Streaming`].
     Into(RecvTarget),
 }
 
-/// The engine's answer to somebody who asks for a link.
+/// The engine's answer to a connect request.
 #[derive(Debug)]
 pub enum Verdict {
-    /// Yes, with this hello.
+    /// Accept the link and answer with this hello.
     Accept(Vec<u8>),
-    /// No, with this hello.
+    /// Refuse the link and answer with this hello.
     Refuse(Vec<u8>),
 }
 
-/// Why a link is no more.
+/// Why a link or an operation failed.
 #[derive(Clone, Debug)]
 pub struct Down {
-    /// Why.
+    /// The provider error code.
     pub cause: Cause,
-    /// The error number for operations that it takes along.
+    /// The error number that the failed operations report.
     pub errno: Errno,
-    /// Why, in a sentence.
+    /// The reason in words.
     pub text: Arc<str>,
 }
 
@@ -145,11 +149,12 @@ impl Down {
     }
 }
 
-/// Who hears what happens on links.
+/// Link events: what a transport reports to the engine.
 pub trait LinkEvents {
-    /// Somebody at `from` asks for a link. On [`Verdict::Accept`] it is open at once. `vouches` tells whether the connection
-    /// shows that the peer may call itself by a name: without keys, that it comes from the host of the name; where the medium
-    /// itself says who speaks, any name is that.
+    /// A peer at `from` requests a link; on [`Verdict::Accept`] the link is open at once. `vouches`
+    /// tells whether the connection proves that the peer owns a name. Over a network, without keys,
+    /// the peer must come from the name's host; over shared memory the kernel authenticates the
+    /// sender, so any name is proven.
     fn handle_connect_request(
         &mut self,
         link: LinkId,
@@ -159,124 +164,128 @@ pub trait LinkEvents {
     ) -> Verdict;
     /// The peer answered the hello of [`Transport::connect`].
     fn handle_connected(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down>;
-    /// A frame arrived; says where its payload goes.
+    /// A frame arrived; the result says where its payload goes.
     fn handle_frame(&mut self, link: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation>;
-    /// The payload that was coming is in place.
+    /// A streaming payload is in place.
     fn handle_recv_done(&mut self, link: LinkId, target: RecvTarget) -> Result<(), Violation>;
-    /// A kept payload has been taken by the medium.
+    /// The transport has sent a kept payload.
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// A kept payload was not sent: the link goes down.
+    /// The transport gives a kept payload back unsent: the link goes down.
     fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
-    /// The payload that was coming does not come: the link goes down, or the same frame comes again.
+    /// A streaming payload will not arrive: the link goes down, or the same frame arrives again.
     fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
-    /// The payload that was coming cannot be had: its message fails, the link goes on.
+    /// A streaming payload cannot be read: its message fails, the link stays up.
     fn handle_recv_failed(&mut self, link: LinkId, target: RecvTarget, why: Down);
-    /// A kept payload cannot be had: its message fails, the link goes on.
+    /// A kept payload cannot be read: its message fails, the link stays up.
     fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
-    /// A link of which [`Transport::is_backed_up`] said so takes frames again.
+    /// Back-pressure is over: a link that [`Transport::is_backed_up`] reported takes frames again.
     fn handle_send_room(&mut self, link: LinkId);
-    /// The link is no more; its number may be used again.
+    /// The link is down; its number may be reused.
     fn handle_link_down(&mut self, link: LinkId, reason: Down);
 }
 
-/// How far a link's orderly end has come.
+/// How far the orderly shutdown of a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownState {
-    /// Not all of it has been acknowledged by the peer's host.
+    /// The peer's host has not acknowledged everything yet.
     Pending,
-    /// Everything has been acknowledged, or the peer ended too.
+    /// Everything is acknowledged, or the peer ended the link too.
     Done,
 }
 
-/// What carries frames.
+/// Carries frames over links.
 pub trait Transport: Send + Sized + 'static {
-    /// A connection that somebody asked a [`Listener`] for.
+    /// The handle of a connect request that a [`Listener`] reported.
     type Request: Send + 'static;
-    /// True if news may come of which the descriptor tells only while it is armed.
+    /// True if the descriptor reports events only while armed.
     const POLLED: bool = false;
 
-    /// The address under which others reach this endpoint.
+    /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;
     /// The address at the other end of a link.
     fn remote_addr(&self, link: LinkId) -> Option<Addr>;
-    /// Begins to connect. An error is one of this host; the peer's come by [`LinkEvents::handle_link_down`].
+    /// Starts to connect. Returns local errors only; the peer's arrive by
+    /// [`LinkEvents::handle_link_down`].
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
-    /// Takes over a connection that was asked for, and says yes to it.
+    /// Accepts a connect request and answers with `hello`.
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
-    /// Sends a frame, or keeps it until it can.
+    /// Sends a frame, or keeps it until the link takes it.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
-    /// Bytes of header and payload up to which [`Transport::try_submit_fast`] is worth a try.
+    /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try.
     const INLINE_MAX: usize = 0;
-    /// Sends a frame with the first `len` bytes of a buffer if it can be done without keeping anything, ahead of nothing.
-    /// False: nothing has happened.
+    /// Sends a frame with the first `len` bytes of a buffer, if no frame is queued before it and no
+    /// part of it has to be kept. False: nothing has happened.
     #[inline(always)]
     fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false
     }
-    /// True if so much waits on a link for a peer that does not read that nothing should be added, but the end:
-    /// [`LinkEvents::handle_send_room`] tells when that is over.
+    /// Back-pressure: true if the peer does not read and the link's backlog is full, so that the
+    /// engine should queue nothing more except the end. [`LinkEvents::handle_send_room`] reports
+    /// when that is over.
     fn is_backed_up(&mut self, _link: LinkId) -> bool {
         false
     }
-    /// Moves everything on; nothing is held back afterwards. True if anything happened.
+    /// Makes progress on all links; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool;
-    /// Sends what is being held back.
+    /// Sends held-back frames.
     fn flush(&mut self, how: Flush, events: &mut impl LinkEvents);
-    /// Sleeps until there is news or the timeout is over. Only for closing an endpoint.
+    /// Sleeps until an event or the timeout. Only for closing an endpoint.
     fn wait(&mut self, timeout: Duration);
-    /// Ends a link in order: what was submitted leaves, then the end.
+    /// Shuts a link down in order: submitted frames leave first, then the end.
     fn shutdown(&mut self, link: LinkId) -> ShutdownState;
-    /// Ends a link now. Kept payloads come back by [`LinkEvents::handle_send_returned`]; [`LinkEvents::handle_link_down`] is not called.
+    /// Ends a link now. Kept payloads come back by [`LinkEvents::handle_send_returned`];
+    /// [`LinkEvents::handle_link_down`] is not called.
     fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents);
-    /// When something is due, if anything is.
+    /// The next deadline, if any.
     fn next_deadline(&self) -> Option<Instant>;
-    /// True if it must be polled although its descriptor is silent.
+    /// True if it must be polled even without events on its descriptor.
     fn is_busy(&self) -> bool;
-    /// What becomes readable when there is news.
+    /// The descriptor that becomes readable on events.
     fn descriptor(&self) -> Option<Descriptor>;
-    /// The descriptor is to tell of all news until [`Transport::disarm`]. True if there are some already. May be called
-    /// again while it is armed.
+    /// Makes the descriptor report all events until [`Transport::disarm`]. True if some are pending
+    /// already. May be called again while armed.
     fn arm(&mut self) -> bool {
         false
     }
-    /// The descriptor need not tell of all news any more.
+    /// The descriptor need no longer report all events.
     fn disarm(&mut self) {}
-    /// The present.
+    /// The current time.
     fn now(&self) -> Instant;
-    /// A random number that nobody can guess.
+    /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
-    /// Why it must not be left alone until its descriptor has news or its next deadline comes, if it must not: for checks.
+    /// Describes pending work that no event on the descriptor and no deadline would resume, if any:
+    /// for checks.
     fn unfinished(&self) -> Option<String> {
         None
     }
 }
 
-/// A connection that somebody asks for.
+/// A peer's connect request.
 #[derive(Debug)]
 pub struct ConnectRequest<R> {
-    /// What to give to [`Transport::accept`] or [`Listener::refuse`].
+    /// The handle for [`Transport::accept`] or [`Listener::refuse`].
     pub request: R,
-    /// What the peer said.
+    /// The peer's hello.
     pub hello: Vec<u8>,
     /// The peer's address.
     pub from: Addr,
-    /// The address that it connected to.
+    /// The local address that the peer connected to.
     pub to: Addr,
 }
 
-/// What waits for connections.
+/// Listens for connections.
 pub trait Listener: Send + 'static {
-    /// A connection that somebody asked for.
+    /// The handle of a connect request.
     type Request: Send + 'static;
 
-    /// The address that it listens at.
+    /// The address that it listens on.
     fn local_addr(&self) -> Addr;
     /// Appends new requests. True if anything happened.
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Self::Request>>) -> bool;
-    /// Says no to a request.
+    /// Refuses a request and answers with `hello`.
     fn refuse(&mut self, request: Self::Request, hello: &[u8]);
-    /// When something is due, if anything is.
+    /// The next deadline, if any.
     fn next_deadline(&self) -> Option<Instant>;
-    /// What becomes readable when there is news.
+    /// The descriptor that becomes readable on events.
     fn descriptor(&self) -> Option<Descriptor>;
 }

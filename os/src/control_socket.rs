@@ -362,10 +362,10 @@ mod tests {
         a.send(b.name(), b"hello", &[file.as_fd()]).unwrap();
         a.send(b.name(), b"again", &[]).unwrap();
         let mut bytes = [0; 16];
-        let letter = b.receive(&mut bytes).unwrap();
-        assert_eq!((&bytes[..letter.len], letter.from.as_deref()), (&b"hello"[..], Some(a.name())));
-        assert_eq!(letter.credentials, Some((user(), i32::try_from(std::process::id()).unwrap())));
-        assert_eq!(letter.descriptors.len(), 1);
+        let datagram = b.receive(&mut bytes).unwrap();
+        assert_eq!((&bytes[..datagram.len], datagram.from.as_deref()), (&b"hello"[..], Some(a.name())));
+        assert_eq!(datagram.credentials, Some((user(), i32::try_from(std::process::id()).unwrap())));
+        assert_eq!(datagram.descriptors.len(), 1);
         assert!(b.receive(&mut bytes).unwrap().descriptors.is_empty());
         assert_eq!(b.receive(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let gone = b.name().to_owned();
@@ -380,18 +380,18 @@ mod tests {
     fn a_receipt_is_void_once_nobody_has_the_letter() {
         let _pause = crate::spawning::pause();
         let space = Space::default();
-        let name = |what| format!("fi_shm://receipt-{what}-{}", std::process::id());
+        let name = |what| format!("fi_shm://liveness-{what}-{}", std::process::id());
         let (a, b) =
             (ControlSocket::bind(&space, &name("a")).unwrap(), ControlSocket::bind(&space, &name("b")).unwrap());
         let post = || {
-            let (receipt, theirs) = LivenessPipe::new().unwrap();
+            let (liveness, theirs) = LivenessPipe::new().unwrap();
             a.send(b.name(), b"?", &[theirs.as_fd()]).unwrap();
-            receipt
+            liveness
         };
         let (read, unread) = (post(), post());
-        let letter = b.receive(&mut [0; 8]).unwrap();
+        let datagram = b.receive(&mut [0; 8]).unwrap();
         assert!(!read.is_closed() && !unread.is_closed());
-        drop(letter);
+        drop(datagram);
         assert!(read.is_closed() && !unread.is_closed());
         drop(b);
         assert!(unread.is_closed());

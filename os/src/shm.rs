@@ -115,7 +115,7 @@ impl Mapping {
     /// Allocates the pages of a part now: an error here instead of SIGBUS later.
     pub fn populate(&self, at: usize, len: usize) -> io::Result<()> {
         seam::check()?;
-        assert!(at <= self.len && len <= self.len - at, "within the mapping");
+        assert!(at <= self.len && len <= self.len - at, "range exceeds the mapping");
         // SAFETY: the part is within the mapping.
         let part = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: the call changes no content.
@@ -130,7 +130,7 @@ impl Mapping {
 
     /// Frees the pages of a part: they read as zero from now on.
     pub fn release(&self, at: usize, len: usize) {
-        assert!(at <= self.len && len <= self.len - at, "within the mapping");
+        assert!(at <= self.len && len <= self.len - at, "range exceeds the mapping");
         // SAFETY: the part is within the mapping.
         let part = unsafe { self.base.as_ptr().add(at) };
         // SAFETY: the mapping is shared and writable; its bytes are zero afterwards, which every

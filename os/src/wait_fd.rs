@@ -28,15 +28,15 @@ pub struct FdWaitObject {
 
 #[derive(Debug)]
 struct Waiting {
-    bell: PrivateFd,
+    signal_fd: PrivateFd,
     timer: PrivateFd,
-    alarm: Mutex<Option<Instant>>,
+    armed_for: Mutex<Option<Instant>>,
 }
 
 impl FdWaitObject {
     /// A wait object; callers can sleep on it if `waitable`.
     pub fn new(waitable: bool) -> Result<Self> {
-        let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
+        let poller = Poller::new().map_err(|error| Error::os(error, "create an epoll descriptor"))?;
         let waiting = if waitable { Some(Waiting::new(&poller)?) } else { None };
         Ok(Self { poller, waiting, apart: OnceLock::new(), watched: Mutex::default() })
     }
@@ -49,14 +49,14 @@ impl FdWaitObject {
 impl Waiting {
     fn new(poller: &Poller) -> Result<Self> {
         // SAFETY: the call takes no pointers.
-        let bell = own(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) }, "make an eventfd")?;
+        let signal_fd = own(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) }, "create an eventfd")?;
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: the call takes no pointers.
-        let timer = own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) }, "make a timerfd")?;
-        for fd in [&bell, &timer] {
+        let timer = own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) }, "create a timerfd")?;
+        for fd in [&signal_fd, &timer] {
             poller.add(fd.as_raw_fd(), Interest::Read, OWN).map_err(|error| Error::os(error, "watch a descriptor"))?;
         }
-        Ok(Self { bell, timer, alarm: Mutex::new(None) })
+        Ok(Self { signal_fd, timer, armed_for: Mutex::new(None) })
     }
 
     fn set_timer(&self, when: Option<Instant>) {
@@ -89,7 +89,9 @@ fn drain(fd: &PrivateFd) {
 impl WaitObject for FdWaitObject {
     fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
         let mut watched = self.watched();
-        self.poller.add(fd, Interest::Read, key).map_err(|error| Error::os(error, "watch an endpoint's descriptor"))?;
+        self.poller
+            .add(fd, Interest::Read, key)
+            .map_err(|error| Error::os(error, "add an endpoint's descriptor to epoll"))?;
         if let Some(apart) = self.apart.get()
             && let Err(error) = apart.add(fd, key)
         {
@@ -125,24 +127,24 @@ impl WaitObject for FdWaitObject {
             let one = 1u64.to_ne_bytes();
             // SAFETY: the buffer has eight bytes. EAGAIN means a full counter, which is readable as
             // wanted.
-            unsafe { libc::write(waiting.bell.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+            unsafe { libc::write(waiting.signal_fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         }
     }
 
     fn drain(&self) {
         if let Some(waiting) = &self.waiting {
-            drain(&waiting.bell);
+            drain(&waiting.signal_fd);
         }
     }
 
     fn set_timer(&self, when: Option<Instant>) {
         if let Some(waiting) = &self.waiting {
-            let mut alarm = waiting.alarm.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut armed_for = waiting.armed_for.lock().unwrap_or_else(PoisonError::into_inner);
             // An expired timer stays readable until it is set again.
-            let went_off = alarm.is_some_and(|at| at <= clock::now());
-            if *alarm != when || went_off {
+            let went_off = armed_for.is_some_and(|at| at <= clock::now());
+            if *armed_for != when || went_off {
                 waiting.set_timer(when);
-                *alarm = when;
+                *armed_for = when;
             }
         }
     }
@@ -183,64 +185,64 @@ mod tests {
 
     #[test]
     fn the_bell_makes_it_readable_until_quiet() {
-        let port = FdWaitObject::new(true).unwrap();
-        assert!(!readable(port.descriptor(), 0));
-        port.signal();
-        assert!(readable(port.descriptor(), 0));
-        port.drain();
-        assert!(!readable(port.descriptor(), 0));
+        let object = FdWaitObject::new(true).unwrap();
+        assert!(!readable(object.descriptor(), 0));
+        object.signal();
+        assert!(readable(object.descriptor(), 0));
+        object.drain();
+        assert!(!readable(object.descriptor(), 0));
     }
 
     #[test]
     fn the_alarm_makes_it_readable_in_time() {
-        let port = FdWaitObject::new(true).unwrap();
-        port.set_timer(Some(clock::now() + Duration::from_millis(5)));
-        assert!(readable(port.descriptor(), 5_000));
-        port.set_timer(None);
-        assert!(!readable(port.descriptor(), 0));
+        let object = FdWaitObject::new(true).unwrap();
+        object.set_timer(Some(clock::now() + Duration::from_millis(5)));
+        assert!(readable(object.descriptor(), 5_000));
+        object.set_timer(None);
+        assert!(!readable(object.descriptor(), 0));
     }
 
     #[test]
-    fn a_port_apart_has_the_same_descriptors_and_a_bell_of_its_own() {
-        let port = FdWaitObject::new(true).unwrap();
+    fn a_separate_wait_object_has_the_same_descriptors_and_a_bell_of_its_own() {
+        let object = FdWaitObject::new(true).unwrap();
         let (early, late) = (FdWaitObject::new(true).unwrap(), FdWaitObject::new(true).unwrap());
-        port.add(early.descriptor(), 1).unwrap();
-        let apart = port.apart().unwrap();
-        port.add(late.descriptor(), 2).unwrap();
+        object.add(early.descriptor(), 1).unwrap();
+        let apart = object.apart().unwrap();
+        object.add(late.descriptor(), 2).unwrap();
         early.signal();
         late.signal();
         let mut keys = Vec::new();
         apart.ready(Some(Duration::ZERO), &mut keys);
         keys.sort_unstable();
         assert_eq!(keys, [1, 2]);
-        port.remove(early.descriptor());
-        port.remove(late.descriptor());
+        object.remove(early.descriptor());
+        object.remove(late.descriptor());
         assert!(!readable(apart.descriptor(), 0));
-        port.signal();
-        assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
+        object.signal();
+        assert!(readable(object.descriptor(), 0) && !readable(apart.descriptor(), 0));
         apart.signal();
         apart.drain();
-        assert!(readable(port.descriptor(), 0) && !readable(apart.descriptor(), 0));
-        assert_eq!(port.apart().unwrap().descriptor(), apart.descriptor());
+        assert!(readable(object.descriptor(), 0) && !readable(apart.descriptor(), 0));
+        assert_eq!(object.apart().unwrap().descriptor(), apart.descriptor());
     }
 
     #[test]
-    fn a_port_apart_that_could_not_be_made_is_made_the_next_time() {
-        let port = FdWaitObject::new(true).unwrap();
+    fn a_separate_wait_object_that_could_not_be_made_is_made_the_next_time() {
+        let object = FdWaitObject::new(true).unwrap();
         // An invalid descriptor: epoll rejects it.
-        port.watched().push((-1, 1));
-        assert!(port.apart().is_none());
-        port.watched().clear();
-        assert!(port.apart().is_some());
+        object.watched().push((-1, 1));
+        assert!(object.apart().is_none());
+        object.watched().clear();
+        assert!(object.apart().is_some());
     }
 
     #[test]
     fn an_end_of_waiting_is_not_an_error() {
-        let port = FdWaitObject::new(true).unwrap();
+        let object = FdWaitObject::new(true).unwrap();
         let mut keys = Vec::new();
-        port.ready(Some(Duration::from_millis(1)), &mut keys);
-        port.signal();
-        port.ready(None, &mut keys);
+        object.ready(Some(Duration::from_millis(1)), &mut keys);
+        object.signal();
+        object.ready(None, &mut keys);
         assert!(keys.is_empty());
     }
 }

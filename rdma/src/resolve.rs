@@ -27,7 +27,7 @@ const MOST_NODE: usize = 1025;
 pub fn resolve(node: Option<&str>, service: Option<&str>, hints: &Hints) -> Result<Vec<AddrInfo>> {
     if node.is_none() && service.is_none() {
         if *hints == Hints::default() {
-            return Err(Error::new(Kind::NoName, "there is neither a node nor a service nor hints"));
+            return Err(Error::new(Kind::NoName, "node, service and hints are all missing"));
         }
         return complete(hints).map(|info| vec![info]);
     }
@@ -114,7 +114,7 @@ fn port(service: &str, datagram: bool) -> Result<u16> {
         return Err(wrong("is empty"));
     }
     if service.bytes().all(|byte| byte.is_ascii_digit()) {
-        return service.parse().map_err(|_| wrong("is no port: those end with 65535"));
+        return service.parse().map_err(|_| wrong("is not a port: the maximum is 65535"));
     }
     // The system's resolver would accept signs and spaces as parts of a number.
     if !service.bytes().all(|byte| byte.is_ascii_graphic()) || service.starts_with(['+', '-']) {
@@ -278,13 +278,13 @@ impl<'a> Request<'a> {
             Err(_) => {}
         }
         if self.ib {
-            return Err(unknown("is no GID, as RAI_FAMILY with AF_IB says that it is"));
+            return Err(unknown("is not a GID, which RAI_FAMILY with AF_IB requires"));
         }
         if self.hints.flags.contains(Flags::NUMERICHOST) {
-            return Err(unknown("is no numeric address, as RAI_NUMERICHOST says that it is"));
+            return Err(unknown("is not a numeric address, which RAI_NUMERICHOST requires"));
         }
         if node.contains('%') {
-            return Err(unknown("has a scope that is no interface here, or that such an address cannot have"));
+            return Err(unknown("has an invalid scope: no such interface, or not a link-local address"));
         }
         match self.ask(node, self.family, false) {
             Ok(found) => Ok((self.addresses(found.addrs), found.canonical)),

@@ -238,7 +238,9 @@ fn format_asked() -> Option<AddrFormat> {
     let text = ADDR_FORMAT.text()?;
     let format = AddrFormat::named(&text);
     if format.is_none() {
-        log::log("", Level::Warn, Subsystem::Core, || format!("{}: there is no format {text}", ADDR_FORMAT.name));
+        log::log("", Level::Warn, Subsystem::Core, || {
+            format!("{}: unknown address format {text}, ignored", ADDR_FORMAT.name)
+        });
     }
     format
 }

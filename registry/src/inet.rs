@@ -83,7 +83,7 @@ fn resolved(
         service.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_err())
         && !port.is_empty()
     {
-        return Err(Error::new(Errno::EINVAL, format!("{port} is no port: the last one is 65535")));
+        return Err(Error::new(Errno::EINVAL, format!("{port} is not a port: the maximum is 65535")));
     }
     let family = match format {
         AddrFormat::SOCKADDR_IN => Family::V4,

@@ -47,7 +47,7 @@ impl Account {
     /// Releases charged bytes.
     pub fn release(&self, bytes: usize) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(before >= bytes, "{bytes} bytes are released of {before}");
+        debug_assert!(before >= bytes, "released {bytes} bytes, but only {before} are charged");
     }
 }
 

@@ -98,7 +98,7 @@ impl Doorbell {
     /// reporting when it wakes.
     pub fn watch(&self, drain: impl FnOnce()) {
         let announced = self.announce((SLEEPERS, RUNG, 0), drain, |state| state | WATCHED);
-        debug_assert!(announced, "nothing keeps one from watching");
+        debug_assert!(announced, "watch() must always succeed");
     }
 
     /// The bits: other sleepers on the descriptor, descriptor written, sleep forbidden.

@@ -129,7 +129,7 @@ impl<M: Memory> Writer<M> {
     /// The caller has checked for room ([`Self::has_room`]).
     #[inline(always)]
     pub fn slot(&self) -> SlotWriter<'_> {
-        debug_assert!(self.next - self.consumed < LINES, "room was asked for");
+        debug_assert!(self.next - self.consumed < LINES, "the caller must check has_room first");
         let [_, body @ ..] = self.memory.line(index(self.next));
         SlotWriter(body)
     }
@@ -145,8 +145,8 @@ impl<M: Memory> Writer<M> {
 
     /// The line after [`Self::slot`]. The caller has checked for room for both.
     #[inline(always)]
-    pub fn second_blank(&self) -> SlotWriter<'_> {
-        debug_assert!(self.next + 1 - self.consumed < LINES, "room was asked for");
+    pub fn second_slot(&self) -> SlotWriter<'_> {
+        debug_assert!(self.next + 1 - self.consumed < LINES, "the caller must check has_room first");
         let [_, body @ ..] = self.memory.line(index(self.next + 1));
         SlotWriter(body)
     }
@@ -164,7 +164,7 @@ impl<M: Memory> Writer<M> {
     /// Writes two lines that are read as one. The caller has checked for room for both.
     #[inline]
     pub fn write_two(&mut self, head: u64, body: &[u64; BODY], more: &[u64; BODY]) {
-        let (first, second) = (self.slot(), self.second_blank());
+        let (first, second) = (self.slot(), self.second_slot());
         for (at, (value, more)) in body.iter().zip(more).enumerate() {
             first.set(at, *value);
             second.set(at, *more);
@@ -261,21 +261,21 @@ const ASLEEP: u64 = 1;
 /// This side also waits for room in the ring that it writes.
 const FOR_ROOM: u64 = 2;
 /// The link is idle for this side: lines must be set in its ready bitmap.
-const COLD: u64 = 4;
+const IDLE: u64 = 4;
 
 /// The sleep state that a side publishes in its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepState(u64);
 
 impl SleepState {
-    /// The side polls. `cold`: this link is idle, polled when its ready bit is set.
-    pub const fn awake(cold: bool) -> Self {
-        Self(if cold { COLD } else { 0 })
+    /// The side polls. `idle`: this link is idle, polled when its ready bit is set.
+    pub const fn awake(idle: bool) -> Self {
+        Self(if idle { IDLE } else { 0 })
     }
 
     /// The side sleeps. `for_room`: it also waits for room.
-    pub const fn asleep(cold: bool, for_room: bool) -> Self {
-        Self(Self::awake(cold).0 | ASLEEP | if for_room { FOR_ROOM } else { 0 })
+    pub const fn asleep(idle: bool, for_room: bool) -> Self {
+        Self(Self::awake(idle).0 | ASLEEP | if for_room { FOR_ROOM } else { 0 })
     }
 
     /// Publishes the state. Before it sleeps, the side checks for the last time, and before that
@@ -288,7 +288,7 @@ impl SleepState {
 }
 
 /// Whether the other side has ended an announced sleep.
-pub fn was_rung(word: &AtomicU64) -> bool {
+pub fn was_woken(word: &AtomicU64) -> bool {
     // Relaxed: the caller then checks everything.
     word.load(Ordering::Relaxed) & ASLEEP == 0
 }
@@ -359,7 +359,7 @@ fn wake_action_slow(word: &AtomicU64, mut state: u64, news: News) -> WakeAction 
         if state & wanted == 0 {
             break;
         }
-        match word.compare_exchange(state, state & COLD, Ordering::Relaxed, Ordering::Relaxed) {
+        match word.compare_exchange(state, state & IDLE, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return WakeAction::Wake,
             // The sleeper may have announced itself again, for another reason.
             Err(now) => state = now,
@@ -369,7 +369,7 @@ fn wake_action_slow(word: &AtomicU64, mut state: u64, news: News) -> WakeAction 
         // A side that keeps changing its word gets a needless wakeup.
         return WakeAction::Wake;
     }
-    if news == News::Line && state & COLD != 0 { WakeAction::Note } else { WakeAction::Nothing }
+    if news == News::Line && state & IDLE != 0 { WakeAction::Note } else { WakeAction::Nothing }
 }
 
 /// Sets a link's bit in a word of a ready bitmap. A bit that is set too early or too late, because
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn what_is_owed_depends_on_the_posture() {
         let word = AtomicU64::new(0);
-        for (posture, line, room) in [
+        for (state, line, room) in [
             (SleepState::awake(false), WakeAction::Nothing, WakeAction::Nothing),
             (SleepState::awake(true), WakeAction::Note, WakeAction::Nothing),
             (SleepState::asleep(false, false), WakeAction::Wake, WakeAction::Nothing),
@@ -478,11 +478,11 @@ mod tests {
             (SleepState::asleep(true, true), WakeAction::Wake, WakeAction::Wake),
         ] {
             for (news, expected) in [(News::Line, line), (News::Room, room)] {
-                posture.announce(&word);
-                assert_eq!(wake_action(&word, news, Order::ByBoth), expected, "{posture:?} {news:?}");
+                state.announce(&word);
+                assert_eq!(wake_action(&word, news, Order::ByBoth), expected, "{state:?} {news:?}");
                 if expected == WakeAction::Wake {
                     // Once; an idle link stays idle.
-                    assert!(was_rung(&word));
+                    assert!(was_woken(&word));
                     assert_ne!(wake_action(&word, news, Order::ByBoth), WakeAction::Wake);
                 }
             }
@@ -623,7 +623,7 @@ mod models {
         })
     }
 
-    fn no_line_is_slept_through_by(cold: bool) {
+    fn no_line_is_slept_through_by(idle: bool) {
         loom::model(move || {
             let memory = ring();
             let word = Arc::new(AtomicU64::new(0));
@@ -631,7 +631,7 @@ mod models {
             let reader = Reader::new(memory.clone());
             let writer = Writer::new(memory);
             let other = write_and_wake(writer, &word, &rung);
-            SleepState::asleep(cold, false).announce(&word);
+            SleepState::asleep(idle, false).announce(&word);
             order_own();
             let saw = reader.is_ready();
             other.join().unwrap();
@@ -666,25 +666,25 @@ mod models {
     }
 
     #[test]
-    fn a_line_that_is_noted_is_seen_by_whoever_takes_the_note() {
+    fn a_line_that_is_set_is_seen_by_whoever_takes_the_bit() {
         loom::model(|| {
             let memory = ring();
-            let (word, board) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let (word, bitmap) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             SleepState::awake(true).announce(&word);
             let reader = Reader::new(memory.clone());
             let mut writer = Writer::new(memory);
             let other = {
-                let board = board.clone();
+                let bitmap = bitmap.clone();
                 loom::thread::spawn(move || {
                     writer.write(1, &[0; BODY]);
                     assert_eq!(wake_action(&word, News::Line, Order::ByReader), WakeAction::Note);
-                    set_ready(&board, 2);
+                    set_ready(&bitmap, 2);
                 })
             };
-            let early = take_ready(&board);
+            let early = take_ready(&bitmap);
             assert!(early == 0 || reader.is_ready());
             other.join().unwrap();
-            assert_eq!(early | take_ready(&board), 2, "the note is lost");
+            assert_eq!(early | take_ready(&bitmap), 2, "the note is lost");
             assert!(reader.is_ready());
         });
     }

@@ -95,7 +95,7 @@ impl LockKind for Unlocked {
     #[inline]
     fn lock<T: Send>(cell: &UnlockedCell<T>) -> UnlockedGuard<'_, T> {
         // Catches re-entrance by the same thread, and most broken promises, for the price of a predicted branch.
-        assert!(!cell.taken.replace(true), "two calls at once on an object of a FI_THREAD_DOMAIN domain");
+        assert!(!cell.taken.replace(true), "concurrent calls on objects of a FI_THREAD_DOMAIN domain");
         UnlockedGuard(cell)
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "two calls at once")]
+    #[should_panic(expected = "concurrent calls")]
     fn re_entrance_is_caught() {
         // SAFETY: this test is one thread.
         let cell = unsafe { Unlocked::promised() }.cell(1);

@@ -215,7 +215,7 @@ mod models {
             worker.join().unwrap();
             let mut announced = false;
             list.take(|_| announced = true);
-            assert!(found || announced, "work that nobody will visit");
+            assert!(found || announced, "lost work: neither found nor queued");
         });
     }
 }

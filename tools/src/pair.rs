@@ -118,7 +118,7 @@ pub(crate) fn now() -> Instant {
 
 /// The echoing process: prints its address, reads the peer's (if connectionless), runs the plan.
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
-    let plan = parse_plan(&options.plan).ok_or_else(|| trouble("a plan that cannot be read"))?;
+    let plan = parse_plan(&options.plan).ok_or_else(|| trouble("invalid plan"))?;
     let info = find(&options.provider, &options.endpoint)?;
     let say = |addr: Addr| {
         let mut out = std::io::stdout();
@@ -130,17 +130,21 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         let events = EventQueue::new()?;
         let listener = Listener::listen(&info, &events)?;
         say(listener.local_addr()?)?;
-        let Some(Event::Request(request)) = events.next(PATIENCE)? else { return Err(trouble("nobody connects")) };
+        let Some(Event::Request(request)) = events.next(PATIENCE)? else {
+            return Err(trouble("no connection request arrived in time"));
+        };
         let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
         ep.accept(request)?;
-        let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
+        let Some(Event::Connected) = events.next(PATIENCE)? else {
+            return Err(trouble("the connection was not established"));
+        };
         follow(&mut Side::new(ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
         say(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-        let peer = ep.peer(line.trim().parse().map_err(|()| trouble("an address that is none"))?);
+        let peer = ep.peer(line.trim().parse().map_err(|()| trouble("invalid peer address"))?);
         follow(&mut Side::new(ep, cq, peer, options.endpoint != "dgram"), &plan)?;
     }
     Ok(true)
@@ -179,7 +183,9 @@ pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, 
         let events = EventQueue::new()?;
         let ep = domain.endpoint(&info, &cq, Some(&events))?;
         ep.connect(addr)?;
-        let Some(Event::Connected) = events.next(PATIENCE)? else { return Err(trouble("the connection is not made")) };
+        let Some(Event::Connected) = events.next(PATIENCE)? else {
+            return Err(trouble("the connection was not established"));
+        };
         return Ok((Side::new(ep, cq, FiAddr(0), true), None));
     }
     let ep = domain.endpoint(&info, &cq, None)?;

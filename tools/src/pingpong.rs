@@ -133,15 +133,15 @@ impl Control {
     }
 
     fn say(&mut self, line: &str) -> Result<(), Error> {
-        writeln!(self.stream, "{line}").map_err(|error| Error::os(error, "tell the other side"))
+        writeln!(self.stream, "{line}").map_err(|error| Error::os(error, "write to the control connection"))
     }
 
     fn hear(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match (&mut self.lines).take(LINE).read_line(&mut line) {
-            Ok(0) => Err(trouble("the other side has gone")),
+            Ok(0) => Err(trouble("the other side closed the control connection")),
             Ok(_) => Ok(line.trim().to_owned()),
-            Err(error) => Err(Error::os(error, "hear the other side")),
+            Err(error) => Err(Error::os(error, "read from the control connection")),
         }
     }
 
@@ -197,12 +197,14 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         let events = EventQueue::new()?;
         let connected = |events: &EventQueue| match events.next(PATIENCE)? {
             Some(Event::Connected) => Ok(()),
-            _ => Err(trouble("the connection is not made")),
+            _ => Err(trouble("the connection was not established")),
         };
         if options.server.is_none() {
             let listener = Listener::listen(info, &events)?;
             control.say(&listener.local_addr()?.to_string())?;
-            let Some(Event::Request(request)) = events.next(PATIENCE)? else { return Err(trouble("nobody connects")) };
+            let Some(Event::Request(request)) = events.next(PATIENCE)? else {
+                return Err(trouble("no connection request arrived in time"));
+            };
             let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
             ep.accept(request)?;
             connected(&events)?;

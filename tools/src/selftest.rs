@@ -169,8 +169,10 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
         let work = || -> Result<Vec<Measured>, Error> {
             let mut line = String::new();
             BufReader::new(output).read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-            let addr =
-                line.trim().parse().map_err(|_| Error::new(Errno::EOTHER, "the other process said no address"))?;
+            let addr = line
+                .trim()
+                .parse()
+                .map_err(|_| Error::new(Errno::EOTHER, "the echo process printed no valid address"))?;
             let (mut side, mine) = pair::meet(&name, endpoint, addr)?;
             if let Some(mine) = mine {
                 writeln!(input, "{mine}").map_err(|error| Error::os(error, "tell the peer the address"))?;

@@ -72,14 +72,14 @@ fn layers() -> Outcome {
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
         let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
-            problems.push(format!("{name} has no place among the layers"));
+            problems.push(format!("{name} is missing from LAYERS"));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let other = dependency["name"].as_str().unwrap_or_default();
             let ours = LAYERS.iter().any(|(layer, _)| *layer == other);
             if ours && !allowed.contains(&other) {
-                problems.push(format!("{name} may not know {other}"));
+                problems.push(format!("{name} may not depend on {other}"));
             }
         }
     }

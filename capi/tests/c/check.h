@@ -9,7 +9,7 @@
 #define CHECK(what) \
 	do { \
 		if (!(what)) { \
-			fprintf(stderr, "%s:%d: %s is not true\n", __FILE__, __LINE__, #what); \
+			fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #what); \
 			exit(1); \
 		} \
 	} while (0)

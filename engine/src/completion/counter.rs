@@ -1,5 +1,5 @@
-//! Counter (fi_cntr(3)): how many operations have succeeded and failed, whether or not they leave entries in a queue.
-//! Reading it moves on the endpoints that are bound to it.
+//! Counter (fi_cntr(3)): counts operations that succeed and fail, whether or not they leave entries
+//! in a queue. Reading it makes progress on the endpoints that are bound to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
@@ -18,9 +18,9 @@ use std::time::Duration;
 pub struct Counter<K: LockKind> {
     successes: AtomicU64,
     errors: AtomicU64,
-    /// Both as they were last told to the application.
+    /// Both as last reported to the application.
     told: [AtomicU64; 2],
-    group: ProgressSet<K>,
+    progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
     spin: Spin,
@@ -39,13 +39,13 @@ impl<K: LockKind> fmt::Debug for Counter<K> {
 
 impl<K: LockKind> Counter<K> {
     /// A counter at zero. `how`: whether and how [`Self::wait`] waits.
-    pub fn new(kind: K, port: Arc<dyn WaitObject>, how: Waiting) -> Self {
+    pub fn new(kind: K, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             successes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             told: [AtomicU64::new(0), AtomicU64::new(0)],
-            group: ProgressSet::with_bell(kind, port.clone(), ringer(&bell, port)),
+            progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             how,
             spin: Spin::default(),
@@ -56,19 +56,20 @@ impl<K: LockKind> Counter<K> {
     #[inline]
     fn changed(&self) {
         if self.how != Waiting::Never {
-            write(self.bell.ring(), self.group.wait_object());
+            write(self.bell.ring(), self.progress.wait_object());
         }
     }
 
-    /// So many more operations have succeeded.
+    /// Counts `count` operations that have succeeded.
     #[inline]
     pub fn add(&self, count: u64) {
-        // Release pairs with the Acquire in `value`: whoever sees the count sees what the operations did.
+        // Release pairs with the Acquire in `value`: a reader of the count sees the operations'
+        // effects.
         self.successes.fetch_add(count, Ordering::Release);
         self.changed();
     }
 
-    /// So many more operations have failed.
+    /// Counts `count` operations that have failed.
     #[cold]
     pub fn add_errors(&self, count: u64) {
         // Release pairs with the Acquire in `error_value`.
@@ -100,45 +101,45 @@ impl<K: LockKind> Counter<K> {
         self.errors.load(Ordering::Acquire)
     }
 
-    /// The number of successes. Moves its endpoints on.
+    /// Makes progress and returns the number of successes.
     #[inline]
     pub fn read(&self) -> u64 {
-        self.group.look_in();
+        self.progress.look_in();
         let value = self.value();
-        // Relaxed: compared by the thread that waits, with what it read itself or heard of.
+        // Relaxed: the waiting thread compares it with values that it read or synchronized with.
         self.told[0].store(value, Ordering::Relaxed);
         value
     }
 
-    /// The number of errors. Moves its endpoints on.
+    /// Makes progress and returns the number of errors.
     pub fn read_errors(&self) -> u64 {
-        self.group.look_in();
+        self.progress.look_in();
         let value = self.error_value();
         // Relaxed: as in `read`.
         self.told[1].store(value, Ordering::Relaxed);
         value
     }
 
-    /// Moves its endpoints on; successes and errors as they stand then. The application is not told of them by this.
+    /// Makes progress and returns successes and errors. They do not count as reported.
     pub fn check(&self) -> (u64, u64) {
-        self.group.look_in();
+        self.progress.look_in();
         self.peek()
     }
 
-    /// Successes and errors as they stand, without moving anything on.
+    /// Returns successes and errors without making progress.
     pub fn peek(&self) -> (u64, u64) {
         (self.value(), self.error_value())
     }
 
-    /// Blocks until there are `threshold` successes. `EAVAIL` if an operation failed in the meantime, `ETIMEDOUT` if the
-    /// timeout (`None`: without end) is over first.
+    /// Blocks until there are `threshold` successes. `EAVAIL` if an operation failed in the
+    /// meantime, `ETIMEDOUT` on timeout (`None`: never).
     pub fn wait(&self, threshold: u64, timeout: Option<Duration>) -> Result<(), Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
         let errors = self.error_value();
         let ready = || self.value() >= threshold || self.error_value() != errors;
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.until(ready, timeout);
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.until(ready, timeout);
         if self.value() >= threshold {
             Ok(())
         } else if self.error_value() != errors {
@@ -148,8 +149,8 @@ impl<K: LockKind> Counter<K> {
         }
     }
 
-    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if something moved since the counter was
-    /// read, or since this said so.
+    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if the counter
+    /// changed since it was last read, or since the last `AGAIN`.
     pub fn try_wait(&self) -> Result<(), Errno> {
         // Relaxed: as in `read`.
         let told = || (self.told[0].load(Ordering::Relaxed), self.told[1].load(Ordering::Relaxed));
@@ -162,21 +163,21 @@ impl<K: LockKind> Counter<K> {
             }
             moved
         };
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
     }
 
-    /// The descriptor that is readable when there is news, for a counter that can be waited on.
+    /// The wait object's descriptor, if the counter has one.
     pub fn descriptor(&self) -> Option<i32> {
-        (self.how == Waiting::Sleeping).then(|| self.group.wait_object().descriptor())
+        (self.how == Waiting::Sleeping).then(|| self.progress.wait_object().descriptor())
     }
 
     /// Makes an endpoint progress whenever this counter is read.
-    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
-        self.group.join(member)
+    pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
+        self.progress.join(pollable)
     }
 
     /// The endpoint no longer progresses with this counter.
     pub fn leave(&self, key: usize) {
-        self.group.leave(key);
+        self.progress.leave(key);
     }
 }

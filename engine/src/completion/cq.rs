@@ -1,5 +1,5 @@
-//! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size is a hint.
-//! Reading it moves on the endpoints that are bound to it.
+//! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size
+//! is a hint. Reading it makes progress on the endpoints that are bound to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
@@ -15,7 +15,7 @@ use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// An entry: a completion, or an error that hides what is behind it until it is read.
+/// An entry: a completion, or an error that hides the entries behind it until it is read.
 #[derive(Debug)]
 struct Entry {
     done: Completion,
@@ -29,13 +29,13 @@ const FREE: Entry = Entry {
     failed: None,
 };
 
-/// Entries, oldest first. Its own ring, so that an entry is written word by word where it stays: a copy of one that was
-/// just made, in larger pieces, would wait for the stores that made it.
+/// Entries, oldest first. A custom ring writes an entry in place, word by word: copying a fresh
+/// entry with wider loads would stall on the stores that wrote it.
 #[derive(Debug)]
 struct Queue {
-    /// A power of two of them; those that are not in use have no error.
+    /// A power of two in length; unused entries have no error.
     entries: Vec<Entry>,
-    /// The place of the oldest; it is counted on past the end, and begins anew when the queue is empty.
+    /// Index of the oldest, modulo the length; restarts at 0 when the queue is empty.
     head: usize,
     len: usize,
 }
@@ -74,13 +74,12 @@ impl Queue {
         self.head = 0;
     }
 
-    /// The oldest.
     #[inline(always)]
     fn first(&mut self) -> Option<&mut Entry> {
         if self.len == 0 { None } else { Some(self.entry(self.head)) }
     }
 
-    /// Whether the oldest is an error.
+    /// True if the oldest entry is an error.
     #[inline(always)]
     fn is_failed(&mut self) -> bool {
         self.first().is_some_and(|entry| entry.failed.is_some())
@@ -89,28 +88,28 @@ impl Queue {
     #[inline(always)]
     fn drop_first(&mut self) {
         self.len -= 1;
-        // A queue that was emptied begins anew, so that the same few cache lines are used.
+        // An empty queue restarts at 0 to reuse the same few cache lines.
         self.head = if self.len == 0 { 0 } else { self.head.wrapping_add(1) };
     }
 }
 
-/// Why a wait has ended.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// There was something to read; another reader may have been faster.
+    /// There were entries; another reader may have taken them.
     Ready,
-    /// Somebody signalled.
+    /// The queue was signaled.
     Signalled,
-    /// The timeout is over.
+    /// The timeout expired.
     Expired,
 }
 
 /// A completion queue.
 pub struct CompletionQueue<K: LockKind> {
     queue: K::Cell<Queue>,
-    group: ProgressSet<K>,
+    progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
-    /// How often it was signalled, and how many of those have ended a wait.
+    /// How often it was signaled, and how many of those signals have ended a wait.
     signals: AtomicU64,
     heard: AtomicU64,
     how: Waiting,
@@ -122,17 +121,17 @@ pub struct CompletionQueue<K: LockKind> {
 
 impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("CompletionQueue").field("group", &self.progress).finish_non_exhaustive()
     }
 }
 
 impl<K: LockKind> CompletionQueue<K> {
     /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
-    pub fn new(kind: K, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> Self {
+    pub fn new(kind: K, size: usize, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             queue: kind.cell(Queue::new(size.clamp(64, 4096))),
-            group: ProgressSet::with_bell(kind, port.clone(), ringer(&bell, port)),
+            progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             signals: AtomicU64::new(0),
             heard: AtomicU64::new(0),
@@ -163,44 +162,44 @@ impl<K: LockKind> CompletionQueue<K> {
 
     #[inline]
     fn wake(&self) {
-        // The entry was added under the lock that a sleeper takes to look.
-        write(self.bell.ring_after_lock(), self.group.wait_object());
+        // The entry was added under the lock that a sleeper takes for its last check.
+        write(self.bell.ring_after_lock(), self.progress.wait_object());
     }
 
-    /// Gives up to `count` entries to `take`, oldest first. `AVAIL` if an error is the oldest, `AGAIN` if there is
-    /// nothing. Zero entries drive progress.
+    /// Passes up to `count` entries to `take`, oldest first. `EAVAIL` if the oldest is an error,
+    /// `AGAIN` if there is none. With a `count` of 0 it only makes progress.
     #[inline]
     pub fn read(&self, count: usize, mut take: impl FnMut(&Completion)) -> Result<usize, Errno> {
-        // What is there is given first. A caller that finds more may be held back; one that leaves nothing may go away for
-        // long, so that nothing may be held back then.
+        // Return existing entries before making progress. While entries remain, sends may be held
+        // back; a caller that empties the queue may not call again soon, so everything is flushed.
         let mut moved = count == 0;
-        let mut active = moved && self.group.progress();
+        let mut active = moved && self.progress.progress();
         loop {
             let taken = self.pop(count, &mut take);
             if taken != Err(Errno::AGAIN) {
                 if !moved {
                     let emptied = matches!(taken, Ok((_, 0)));
-                    self.group.nudge(if emptied { Flush::All } else { Flush::ByRule });
+                    self.progress.nudge(if emptied { Flush::All } else { Flush::ByRule });
                 }
                 return taken.map(|(count, _)| count);
             }
-            // What others add meanwhile is found by the next read.
+            // After an idle pass, entries that other threads add meanwhile wait for the next read.
             if !moved {
                 moved = true;
-                active = self.group.progress();
+                active = self.progress.progress();
                 if active {
                     continue;
                 }
             }
             if active {
                 // The pass may have deferred acknowledgements, and the caller may not read again soon.
-                self.group.flush(Flush::All);
+                self.progress.flush(Flush::All);
             }
             return Err(Errno::AGAIN);
         }
     }
 
-    /// How many entries were taken, and how many are left.
+    /// Returns how many entries were taken, and how many are left.
     #[inline(always)]
     fn pop(&self, count: usize, take: &mut impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
@@ -220,12 +219,12 @@ impl<K: LockKind> CompletionQueue<K> {
         Ok((done, queue.len))
     }
 
-    /// The error that is the oldest entry, removed; `AGAIN` if the oldest is none.
+    /// Removes the oldest entry and returns it if it is an error; otherwise `AGAIN`.
     pub fn read_error(&self) -> Result<Failure, Errno> {
         let mut queue = K::lock(&self.queue);
         if queue.len == 0 {
             drop(queue);
-            self.group.look_in();
+            self.progress.look_in();
             queue = K::lock(&self.queue);
         }
         let failure = queue.first().and_then(|entry| entry.failed.take()).ok_or(Errno::AGAIN)?;
@@ -236,7 +235,7 @@ impl<K: LockKind> CompletionQueue<K> {
         Ok(*failure)
     }
 
-    /// What a provider's error number means: the last error's own words if it is that one.
+    /// The text of a provider error code: the last error's own text if it has that code.
     pub fn strerror(&self, code: i32) -> String {
         let last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -245,16 +244,19 @@ impl<K: LockKind> CompletionQueue<K> {
         }
     }
 
-    /// Blocks until there are `threshold` entries, an error, a signal, or the timeout (`None`: without end).
+    /// Blocks until there are `threshold` entries, an error, a signal, or the timeout
+    /// (`None`: never).
     pub fn wait(&self, threshold: usize, timeout: Option<Duration>) -> Result<Waited, Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
-        // A signal wakes all who wait by now; one that nobody waited for, the next who does.
+        // A signal wakes all current waiters; with none, it is kept for the next.
         let (entered, heard) = self.signals_and_heard();
         let signalled = || entered != heard || self.signals_and_heard().0 != entered;
         let ready = || self.has(threshold) || signalled();
-        if !(Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }).until(ready, timeout) {
+        if !(Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how })
+            .until(ready, timeout)
+        {
             return Ok(Waited::Expired);
         }
         if !signalled() {
@@ -270,7 +272,7 @@ impl<K: LockKind> CompletionQueue<K> {
     }
 
     fn signals_and_heard(&self) -> (u64, u64) {
-        // Acquire pairs with the Release in `signal`. Relaxed: who hears too late hears once more.
+        // Acquire pairs with the Release in `signal`. Relaxed: a stale count repeats a signal.
         (self.signals.load(Ordering::Acquire), self.heard.load(Ordering::Relaxed))
     }
 
@@ -279,14 +281,14 @@ impl<K: LockKind> CompletionQueue<K> {
         self.heard.store(self.signals.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Wakes all who wait, or the next who would.
+    /// Wakes all current waiters; with none, the next one.
     pub fn signal(&self) -> Result<(), Errno> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
         // Release pairs with the Acquire in `signals_and_heard`.
         self.signals.fetch_add(1, Ordering::Release);
-        write(self.bell.ring(), self.group.wait_object());
+        write(self.bell.ring(), self.progress.wait_object());
         Ok(())
     }
 
@@ -299,7 +301,7 @@ impl<K: LockKind> CompletionQueue<K> {
             }
             self.has(1) || signals != heard
         };
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
     }
 
     /// Whether blocking reads wait, and how.
@@ -307,27 +309,27 @@ impl<K: LockKind> CompletionQueue<K> {
         self.how
     }
 
-    /// Whether there is something to read. Moves its endpoints on.
+    /// Whether there is something to read; if not, makes progress and checks again.
     pub fn check(&self) -> bool {
         self.has(1) || {
-            self.group.look_in();
+            self.progress.look_in();
             self.has(1)
         }
     }
 
-    /// The descriptor that is readable when there is news, for a queue that can be waited on.
+    /// The wait object's descriptor, if the queue has one.
     pub fn descriptor(&self) -> Option<i32> {
-        (self.how == Waiting::Sleeping).then(|| self.group.wait_object().descriptor())
+        (self.how == Waiting::Sleeping).then(|| self.progress.wait_object().descriptor())
     }
 
     /// Makes an endpoint progress whenever this queue is read.
-    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
-        self.group.join(member)
+    pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
+        self.progress.join(pollable)
     }
 
     /// The endpoint no longer progresses with this queue.
     pub fn leave(&self, key: usize) {
-        self.group.leave(key);
+        self.progress.leave(key);
     }
 }
 

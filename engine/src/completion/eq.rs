@@ -1,5 +1,5 @@
-//! Event queue (fi_eq(3)): what happens to objects rather than to operations.
-//! An event carries its object as an opaque number that the shell chose when it opened the object.
+//! Event queue (fi_eq(3)): events of objects rather than of operations.
+//! An event carries its object as an opaque number, chosen by the C API when it opened the object.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
@@ -16,19 +16,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// An object that events are about, by the shell's number for it.
+/// The object of an event, by the C API's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(pub usize);
 
 /// A request for a connection, until it is accepted or refused.
 pub struct ConnectionRequest {
-    /// What the transport needs, as an [`ConnectRequest`] of the passive endpoint's transport.
+    /// The [`ConnectRequest`] of the passive endpoint's transport.
     pub asked: Box<dyn Any + Send>,
     /// The passive endpoint's info with the peer's address in it.
     pub info: Info,
     /// The peer's connection data.
     pub data: Vec<u8>,
-    /// Counted among those that wait, as long as it exists.
+    /// Counts against the backlog as long as it exists.
     pub(crate) _waits: Child,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for ConnectionRequest {
 }
 
 impl ConnectionRequest {
-    /// What the transport needs, if it is of that transport.
+    /// The connect request, if it is one of that transport.
     pub fn into_asked<R: Send + 'static>(self) -> Option<ConnectRequest<R>> {
         self.asked.downcast::<ConnectRequest<R>>().ok().map(|asked| *asked)
     }
@@ -48,9 +48,9 @@ impl ConnectionRequest {
 /// What happened.
 #[derive(Debug)]
 pub enum EventKind {
-    /// Somebody asks for a connection.
+    /// A peer requests a connection.
     ConnectionRequest(Box<ConnectionRequest>),
-    /// The connection is there; with the accepting side's data.
+    /// The connection is established; with the acceptor's data.
     Connected(Vec<u8>),
     /// The connection has ended.
     Shutdown,
@@ -60,14 +60,14 @@ pub enum EventKind {
     Failed {
         /// The error.
         errno: Errno,
-        /// Why.
+        /// The provider error code.
         cause: Cause,
-        /// Why, in a sentence.
+        /// The reason in words.
         text: Arc<str>,
         /// Data of the peer that refused.
         data: Vec<u8>,
     },
-    /// Written by the application: its number and its bytes.
+    /// Written by the application: its event number and data.
     User(u32, Vec<u8>),
 }
 
@@ -86,7 +86,7 @@ impl Event {
     }
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Found {
     /// The oldest event.
@@ -100,7 +100,7 @@ pub enum Found {
 /// An event queue.
 pub struct EventQueue {
     queue: Mutex<VecDeque<Event>>,
-    group: ProgressSet<Park>,
+    progress: ProgressSet<Park>,
     bell: Arc<Doorbell>,
     spin: Spin,
     how: Waiting,
@@ -111,17 +111,17 @@ pub struct EventQueue {
 
 impl fmt::Debug for EventQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventQueue").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("EventQueue").field("group", &self.progress).finish_non_exhaustive()
     }
 }
 
 impl EventQueue {
-    /// An empty queue over a port that can sleep. `how`: how blocking reads wait.
-    pub fn new(port: Arc<dyn WaitObject>, how: Waiting) -> Self {
+    /// An empty queue over a wait object that can sleep. `how`: how blocking reads wait.
+    pub fn new(wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             queue: Mutex::default(),
-            group: ProgressSet::with_bell(Park, port.clone(), ringer(&bell, port)),
+            progress: ProgressSet::with_bell(Park, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             spin: Spin::default(),
             how,
@@ -137,13 +137,14 @@ impl EventQueue {
     /// Adds an event.
     pub fn push(&self, event: Event) {
         self.queue().push_back(event);
-        write(self.bell.ring_after_lock(), self.group.wait_object());
+        write(self.bell.ring_after_lock(), self.progress.wait_object());
     }
 
-    /// The oldest event, removed unless it is an error or `peek` is wanted by `keep`. `keep` sees the event first.
+    /// Removes the oldest event and returns it, unless it is an error. `keep` sees the event first;
+    /// if `keep` returns true, the event stays and the result is [`Found::Nothing`].
     pub fn read(&self, keep: impl FnOnce(&Event) -> bool) -> Found {
         if self.queue().is_empty() {
-            self.group.look_in();
+            self.progress.look_in();
         }
         let mut queue = self.queue();
         match queue.pop_front() {
@@ -162,7 +163,7 @@ impl EventQueue {
         }
     }
 
-    /// The error that is the oldest event, removed.
+    /// Removes the oldest event and returns it if it is an error.
     pub fn read_error(&self) -> Option<Event> {
         let mut queue = self.queue();
         if !queue.front()?.is_failure() {
@@ -175,7 +176,7 @@ impl EventQueue {
         Some(event)
     }
 
-    /// What a provider's error number means.
+    /// The text of a provider error code: the last error's own text if it has that code.
     pub fn strerror(&self, code: i32) -> String {
         let last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
@@ -184,25 +185,25 @@ impl EventQueue {
         }
     }
 
-    /// Blocks until there is an event or the timeout is over (`None`: without end). False if it is over; another reader
-    /// may have been faster otherwise.
+    /// Blocks until there is an event or the timeout (`None`: never). False on timeout; otherwise
+    /// another reader may already have taken the event.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }
             .until(|| !self.queue().is_empty(), timeout)
     }
 
     /// Whether a caller may block on the descriptor now (fi_trywait(3)).
     pub fn try_wait(&self) -> Result<(), Errno> {
-        Sleep { group: &self.group, bell: &self.bell, spin: &self.spin, how: self.how }
+        Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }
             .prepare(|| !self.queue().is_empty())
     }
 
-    /// The descriptor that is readable when there is news.
+    /// The wait object's descriptor.
     pub fn descriptor(&self) -> i32 {
-        self.group.wait_object().descriptor()
+        self.progress.wait_object().descriptor()
     }
 
-    /// Hands the events of an object over to the queue that takes this one's place for it.
+    /// Moves the events of an object to the queue that replaces this one for it.
     pub(crate) fn hand_over(&self, owner: Owner, to: &Self) {
         let mut queue = self.queue();
         let (moved, kept): (VecDeque<Event>, _) = queue.drain(..).partition(|event| event.owner == owner);
@@ -212,17 +213,17 @@ impl EventQueue {
     }
 
     /// Drops the events of an object that is being closed.
-    pub fn forget(&self, owner: Owner) {
+    pub fn discard_events_of(&self, owner: Owner) {
         self.queue().retain(|event| event.owner != owner);
     }
 
     /// Makes an object progress whenever this queue is read.
-    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
-        self.group.join(member)
+    pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
+        self.progress.join(pollable)
     }
 
     /// The object no longer progresses with this queue.
     pub fn leave(&self, key: usize) {
-        self.group.leave(key);
+        self.progress.leave(key);
     }
 }

@@ -1,5 +1,5 @@
-//! Where operations and connections report their outcome: completion queues, counters, event queues, and an endpoint's
-//! bindings to them.
+//! Where operations and connections report their outcome: completion queues, counters, event
+//! queues, and an endpoint's bindings to them.
 
 pub mod counter;
 pub mod cq;

@@ -1,4 +1,4 @@
-//! Where an endpoint's completions go: the queues and counters that are bound to it (fi_endpoint(3), fi_ep_bind).
+//! Where an endpoint's completions go: its bound queues and counters (fi_ep_bind, fi_endpoint(3)).
 
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
@@ -15,15 +15,15 @@ pub(crate) struct BoundQueues<K: LockKind> {
     counters: Vec<Arc<Counter<K>>>,
 }
 
-/// A completion queue as an endpoint is bound to it.
+/// An endpoint's binding to a completion queue.
 #[derive(Debug)]
 pub(crate) struct CqBinding<K: LockKind> {
     pub(crate) cq: Arc<CompletionQueue<K>>,
-    /// Only operations that ask for it report success.
+    /// Only operations with FI_COMPLETION report success (FI_SELECTIVE_COMPLETION).
     pub(crate) selective: bool,
 }
 
-/// The queues and counters of an endpoint.
+/// The queues and counters to which an endpoint reports completions.
 #[derive(Debug)]
 pub(crate) struct CompletionSinks<K: LockKind> {
     pub(crate) tx: Option<CqBinding<K>>,
@@ -47,7 +47,7 @@ impl<K: LockKind> CompletionSinks<K> {
     pub(crate) fn bind_cq(&mut self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<Child> {
         let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::SELECTIVE_COMPLETION;
         if !known.contains(flags) {
-            return Err(Error::new(Errno::EBADFLAGS, "bind a completion queue"));
+            return Err(Error::new(Errno::EBADFLAGS, "bind a completion queue with unsupported flags"));
         }
         let selective = flags.contains(BindFlags::SELECTIVE_COMPLETION);
         let (transmit, receive) = (flags.contains(BindFlags::TRANSMIT), flags.contains(BindFlags::RECV));
@@ -63,7 +63,7 @@ impl<K: LockKind> CompletionSinks<K> {
         Ok(cq.users.add())
     }
 
-    /// Whether a counter is bound, for whatever kind.
+    /// Whether a counter is bound, for any kind of operation.
     pub(crate) fn has_counter(&self, counter: &Arc<Counter<K>>) -> bool {
         self.counters.iter().any(|other| Arc::ptr_eq(other, counter))
     }
@@ -73,7 +73,7 @@ impl<K: LockKind> CompletionSinks<K> {
         let remote = BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE;
         let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::READ | BindFlags::WRITE | remote;
         if !known.contains(flags) {
-            return Err(Error::new(Errno::EBADFLAGS, "bind a counter"));
+            return Err(Error::new(Errno::EBADFLAGS, "bind a counter with unsupported flags"));
         }
         if self.counted.intersects(flags) {
             return Err(Error::new(Errno::EINVAL, "bind a second counter for the same kind of operation"));
@@ -91,7 +91,7 @@ impl<K: LockKind> CompletionSinks<K> {
         Ok(counter.users.add())
     }
 
-    /// Whether there is what an endpoint with these capabilities cannot do without.
+    /// Checks that the completion queues which these capabilities need are bound.
     pub(crate) fn check(&self, caps: Caps) -> Result<()> {
         let missing = |direction| {
             Error::new(Errno::ENOCQ, format!("enable an endpoint without a completion queue for {direction}"))
@@ -105,7 +105,7 @@ impl<K: LockKind> CompletionSinks<K> {
         Ok(())
     }
 
-    /// The queues, each once, and the counters: whoever reads one moves the endpoint on.
+    /// The queues, each once, and the counters: reading one makes progress on the endpoint.
     pub(crate) fn all(&self) -> BoundQueues<K> {
         let mut queues: Vec<Arc<CompletionQueue<K>>> = Vec::new();
         for target in [&self.tx, &self.rx].into_iter().flatten() {
@@ -160,7 +160,8 @@ impl<K: LockKind> CompletionSinks<K> {
         }
     }
 
-    /// Something to read for whoever receives that is no message: the return of a buffer, a message that was looked at.
+    /// Reports an entry that is not a received message: a released multi-receive buffer or a peeked
+    /// message.
     pub(crate) fn report(&self, completion: Completion) {
         if let Some(rx) = &self.rx {
             rx.cq.push(completion);
@@ -168,17 +169,16 @@ impl<K: LockKind> CompletionSinks<K> {
     }
 }
 
-/// How to take back what was bound and joined, when an endpoint is closed.
+/// Actions that undo an endpoint's bindings and memberships when it is closed.
 #[derive(Default)]
 pub(crate) struct Bindings(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
 
 impl Bindings {
-    /// One more.
     pub(crate) fn add(&self, undo: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(undo));
     }
 
-    /// Takes everything back, the last first.
+    /// Runs all actions, the last first.
     pub(crate) fn undo(&self) {
         let all = core::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for undo in all.into_iter().rev() {
@@ -186,32 +186,32 @@ impl Bindings {
         }
     }
 
-    /// Makes a member progress with the queues and counters of its endpoint.
+    /// Makes a pollable progress with the queues and counters of its endpoint.
     pub(crate) fn join<K: LockKind>(
         &self,
-        member: &Arc<dyn Pollable>,
+        pollable: &Arc<dyn Pollable>,
         BoundQueues { queues, counters }: BoundQueues<K>,
     ) -> Result<()> {
         for cq in queues {
-            let key = cq.join(member.clone())?;
+            let key = cq.join(pollable.clone())?;
             self.add(move || cq.leave(key));
         }
         for counter in counters {
-            let key = counter.join(member.clone())?;
+            let key = counter.join(pollable.clone())?;
             self.add(move || counter.leave(key));
         }
         Ok(())
     }
 
-    /// Binds a counter, with which `member`, if there is one, progresses from now on. `register` is called once that has
-    /// succeeded; if it refuses, nothing has happened.
+    /// Binds a counter and adds `pollable`, if any, to its progress set. `register` runs after that
+    /// has succeeded; if it fails, nothing has changed.
     pub(crate) fn bind_counter<K: LockKind>(
         &self,
-        member: Option<Arc<dyn Pollable>>,
+        pollable: Option<Arc<dyn Pollable>>,
         counter: &Arc<Counter<K>>,
         register: impl FnOnce() -> Result<Child>,
     ) -> Result<Child> {
-        let key = member.map(|member| counter.join(member)).transpose()?;
+        let key = pollable.map(|pollable| counter.join(pollable)).transpose()?;
         let registered = register();
         if let Some(key) = key {
             let counter = counter.clone();

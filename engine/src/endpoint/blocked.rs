@@ -1,6 +1,6 @@
-//! Peers that have used up their credit with unexpected messages: while a receive is posted that such a peer could
-//! fill, it gets more, for the message that fits may be the next. Where the account is full, receives that no other peer can
-//! fill fail with the reason instead of waiting for ever.
+//! Blocked peers: unexpected messages have used up their credit. While a receive is posted that
+//! such a peer could fill, it gets more, since the matching message may be next. If the account is
+//! full, receives that only such peers could fill fail instead of waiting forever.
 
 use super::engine::{Engine, Work};
 use super::state::PeerId;
@@ -12,18 +12,18 @@ use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
-/// How much an endpoint may hold for its peers.
+/// Parameter: the memory that an endpoint may hold for its peers.
 pub const PEER_MEMORY: Param = Param {
     name: "FI_OFI_PEER_MEMORY",
     kind: ParamKind::Size,
-    help: "Bytes that an endpoint holds for its peers at most: messages that no receive has asked for, those of peers that \
-           have gone, connections that have not said who they are, and output that a peer does not read; besides, each \
-           connection may hold 64 KiB and 64 messages (default: 268435456; at least 1048576)",
+    help: "Maximum memory in bytes that an endpoint holds for its peers: unexpected messages, including those of \
+           closed peers, connections that have not sent a hello, and output that a peer does not read; besides, each \
+           connection may hold 64 KiB in 64 messages (default: 268435456; at least 1048576)",
 };
 
-/// [`PEER_MEMORY`] unless it is set.
+/// Default of [`PEER_MEMORY`].
 const DEFAULT: u64 = 256 << 20;
-/// The least that it may be set to.
+/// Minimum of [`PEER_MEMORY`].
 const LEAST: u64 = 1 << 20;
 
 /// The account of a new endpoint, with the limit that [`PEER_MEMORY`] sets.
@@ -32,21 +32,21 @@ pub fn peer_account() -> Arc<Account> {
     Arc::new(Account::new(limit))
 }
 
-/// What became of a peer without credit.
+/// Outcome of trying to give a blocked peer credit.
 enum Relief {
-    /// It has what it needs.
+    /// It has the credit that it needs.
     Granted,
-    /// It would get it if there were room.
+    /// The account has no room.
     Starved,
-    /// Nobody wants what it has.
+    /// No receive wants its messages.
     Waits,
 }
 
 impl<K: LockKind> Engine<K> {
-    /// A peer says that the message that is next costs more than its credit.
+    /// Handles a Blocked frame: the peer's next message costs more than its credit.
     pub(super) fn handle_blocked(&mut self, id: LinkId, bytes: u64) {
         let Some(link) = self.link(id) else { return };
-        // More than the longest message costs is never needed: what a peer says beyond that does not count.
+        // No eager message costs more, so ignore what the peer asks for beyond that.
         let most = super::credit::cost_of(link.credit.eager());
         let peer = link.peer;
         if link.blocked.replace(bytes.min(most)).is_none() {
@@ -60,12 +60,13 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A receive is posted that the peer could fill.
+    /// Whether a receive is posted that the peer could fill.
     fn is_wanted(&self, peer: PeerId) -> bool {
         self.match_queues.iter().any(|queue| queue.posted_of(|src| src.covers(peer)).next().is_some())
     }
 
-    /// Memory became free, or a receive may be for another peer than before: blocked peers may get more.
+    /// The account has room again, or receives have resolved to other peers: blocked peers may get
+    /// credit.
     #[cold]
     pub(super) fn relieve_all(&mut self) {
         self.freed = false;
@@ -78,7 +79,8 @@ impl<K: LockKind> Engine<K> {
         self.relieve_where(None);
     }
 
-    /// A receive or a peek takes messages from that source: blocked peers that it covers may get more.
+    /// A receive or a peek wants messages from this source: blocked peers that it covers may get
+    /// credit.
     pub(super) fn relieve_for(&mut self, src: Source) {
         if self.freed {
             self.relieve_all();
@@ -86,7 +88,8 @@ impl<K: LockKind> Engine<K> {
         self.relieve_where(Some(src));
     }
 
-    /// Gives more to the blocked peers that a source covers, or to all that a posted receive is for.
+    /// Gives credit to the blocked peers that `wanted` covers, or without it to all that a posted
+    /// receive covers.
     fn relieve_where(&mut self, wanted: Option<Source>) {
         let mut starved = Vec::new();
         let mut at = 0;
@@ -97,7 +100,7 @@ impl<K: LockKind> Engine<K> {
                 None => self.is_wanted(peer),
             };
             match self.relieve(id, is_wanted) {
-                // It is in the list no more.
+                // It has left the list.
                 Relief::Granted => continue,
                 Relief::Starved => starved.push(peer),
                 Relief::Waits => {}
@@ -109,7 +112,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// These peers did not get what they need: the account is looked at until it has room.
+    /// The account had no room for these peers: polls check it until it has.
     fn note_starved(&mut self, peers: &[PeerId]) {
         self.starved_at = Some(self.config.account.used());
         self.work.add(Work::DEFERRED);
@@ -122,7 +125,7 @@ impl<K: LockKind> Engine<K> {
         let Some(need) = link.blocked else { return Relief::Waits };
         if link.credit.promised() < need {
             if !is_wanted {
-                // It may hold what it sent, and waits as any sender does.
+                // It keeps the credit it has and waits, as any sender does.
                 return Relief::Waits;
             }
             if !link.credit.extend(need, &self.config.account) {
@@ -138,7 +141,7 @@ impl<K: LockKind> Engine<K> {
         Relief::Granted
     }
 
-    /// The account is full: receives that only these peers could fill, or those like them, will not be filled.
+    /// The account is full: fails the receives that only starved peers could fill.
     #[cold]
     fn fail_starved(&mut self, peers: &[PeerId]) {
         let all = self.links.iter().flatten().all(|link| link.starved);
@@ -152,7 +155,7 @@ impl<K: LockKind> Engine<K> {
         }
         let limit = self.config.account.limit();
         let text = format!(
-            "messages that no receive asked for fill the {limit} bytes that the endpoint may hold for its peers ({})",
+            "unexpected messages fill the {limit} bytes that the endpoint may hold for its peers ({})",
             PEER_MEMORY.name
         );
         let why = Down::new(Cause::NoMemory, Errno::ENOBUFS, text);

@@ -1,29 +1,30 @@
-//! How much a peer may send: credit in bytes, which each message costs with an overhead for the entry that holds it while
-//! nobody wants it. A link has a window, of which a part is its own whatever others hold; the rest, and what a link gets
-//! beyond its window while a receive waits for it, is charged to the endpoint's account.
-//! Invariant: what the peer may still send, what it sent and is held, and what is to be returned add up to the window and
-//! what was added to it.
+//! Credit: how many bytes a peer may send. Each message costs its length plus an overhead for the
+//! entry that holds it while it is unexpected. Part of a link's window is guaranteed to it; the
+//! rest of the window, and credit beyond it for a peer that a receive waits for, is charged to the
+//! endpoint's account.
+//! Invariant: credit that the peer has left, the cost of messages held, and credit to be returned
+//! add up to the window plus the credit beyond it.
 
 use crate::wire::frame::{MOST_EAGER, Violation};
 use crate::wire::hello::Credits;
 use ofi_sync::account::Account;
 
-/// What a message costs besides its bytes: at least what the entry takes that holds it.
+/// Cost of a message besides its bytes: at least the size of the entry that holds it.
 pub const OVERHEAD: u64 = 128;
-/// What an open link may always hold, outside the account: 64 KiB of 64 messages.
+/// Credit that every open link has, outside the account: 64 KiB in 64 messages.
 pub const GUARANTEED: u64 = (64 << 10) + 64 * OVERHEAD;
-// What fi_getinfo promises is true of every link.
+// fi_getinfo promises this much for every link.
 const _: () = assert!(ofi_core::negotiate::EARLY_BYTES as u64 + 64 * OVERHEAD <= GUARANTEED);
-/// The part of a window that is charged to the account, at most.
+/// The largest part of a window that is charged to the account.
 const MOST_SHARED: u64 = 2 << 20;
-/// A new link gets this part of what windows may still take.
+/// A new link gets 1/`SHARE` of the memory still available for windows.
 const SHARE: u64 = 32;
-/// The longest message that comes unasked over a link that has only what is guaranteed, in bytes: two of them fit.
+/// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
 const LEAST_EAGER: u64 = 32 << 10;
-/// What a link gets beyond its window at a time, at least and at most.
+/// Bounds of one extension beyond the window.
 const STEP: core::ops::RangeInclusive<u64> = (64 << 10)..=(8 << 20);
 
-/// What a message of `len` bytes costs.
+/// Cost of a message of `len` bytes.
 #[inline(always)]
 pub(super) const fn cost_of(len: usize) -> u64 {
     len as u64 + OVERHEAD
@@ -34,31 +35,31 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// What a peer may send on a link.
+/// Credit that we grant the peer of a link.
 #[derive(Debug)]
 pub(super) struct RxCredits {
-    /// What it may still send.
+    /// Credit that the peer has left.
     left: u64,
-    /// Consumed, and not returned yet.
+    /// Credit of consumed messages that is not returned yet.
     unreturned: u64,
-    /// It is time to return what is owed when there is so much of it.
+    /// Return consumed credit when `unreturned` reaches this.
     return_at: u64,
-    /// To be granted by the next frame that says so.
+    /// To be granted by the next Credit frame.
     due: u64,
-    /// What it got to begin with.
+    /// The initial grant.
     window: u64,
-    /// What it has beyond that.
+    /// Credit beyond the window.
     extra: u64,
-    /// The peer waits for credit: what is consumed is returned at once.
+    /// The peer waits for credit: consumed credit is returned at once.
     prompt: bool,
-    /// The longest message that may come unasked, in bytes.
+    /// The longest message that the peer may send eagerly, in bytes.
     eager: u32,
 }
 
 impl RxCredits {
-    /// A window as large as the account allows.
+    /// Opens a window as large as the account allows.
     pub(super) fn open(account: &Account) -> Self {
-        // Half of the account is for windows, so that the other half is there for who needs more.
+        // Windows share half of the account; the other half is for links that need more.
         let free = account.room().saturating_sub(account.limit() / 2) as u64;
         let shared = (free / SHARE).min(MOST_SHARED);
         let shared = if account.try_charge(size(shared)) { shared } else { 0 };
@@ -68,7 +69,7 @@ impl RxCredits {
         Self { left: window, unreturned: 0, return_at: window / 2, due: 0, window, extra: 0, prompt: false, eager }
     }
 
-    /// Nothing may come.
+    /// No credit: the peer may not send messages.
     pub(super) const fn none() -> Self {
         Self {
             left: 0,
@@ -82,18 +83,18 @@ impl RxCredits {
         }
     }
 
-    /// What to tell the peer of it in the hello.
+    /// The initial grant, for the hello.
     pub(super) const fn grant(&self) -> Credits {
         Credits { bytes: self.window, eager: self.eager }
     }
 
-    /// The longest message that may come unasked, in bytes.
+    /// The longest message that the peer may send eagerly, in bytes.
     #[inline(always)]
     pub(super) const fn eager(&self) -> usize {
         self.eager as usize
     }
 
-    /// The peer sent a message of that cost.
+    /// Charges the peer for a message of this cost.
     #[inline]
     pub(super) const fn take_rx(&mut self, cost: u64) -> Result<(), Violation> {
         if self.left < cost {
@@ -103,21 +104,23 @@ impl RxCredits {
         Ok(())
     }
 
-    /// A message of that cost has been consumed. True if it is time for [`Self::settle`].
+    /// Records that a message of this cost was consumed. True if it is time for [`Self::settle`].
     #[inline]
     pub(super) const fn consumed(&mut self, cost: u64) -> bool {
         self.unreturned += cost;
         self.unreturned >= self.return_at
     }
 
-    /// Both in one, for a message that is consumed as it comes. None if it was not granted, and then nothing has happened.
+    /// Both in one, for a message that is consumed as it arrives. `None` if the peer lacked the
+    /// credit; nothing has changed then.
     #[inline(always)]
     pub(super) fn take_consumed(&mut self, cost: u64) -> Option<bool> {
         self.take_rx(cost).ok()?;
         Some(self.consumed(cost))
     }
 
-    /// What was consumed is given back: to the account first, then to the peer. Returns what the account got.
+    /// Returns consumed credit, to the account first, then to the peer. Returns the bytes that the
+    /// account got.
     pub(super) fn settle(&mut self, account: &Account) -> u64 {
         let freed = self.extra.min(self.unreturned);
         if freed > 0 {
@@ -130,23 +133,25 @@ impl RxCredits {
         freed
     }
 
-    /// What is consumed goes back piece by piece while the account or the peer waits for it.
+    /// While the account or the peer waits for credit, it is returned at once, otherwise by half
+    /// windows.
     const fn set_return(&mut self) {
         self.return_at = if self.extra > 0 || self.prompt { 0 } else { self.window / 2 };
     }
 
-    /// Whether the peer waits for credit.
+    /// Sets whether the peer waits for credit.
     pub(super) const fn set_prompt(&mut self, prompt: bool) {
         self.prompt = prompt;
         self.set_return();
     }
 
-    /// What the peer may send, or will be told that it may.
+    /// Credit that the peer has or is about to be granted.
     pub(super) const fn promised(&self) -> u64 {
         self.left + self.due
     }
 
-    /// Lets the peer send `need` at once in all, beyond its window if the account has room. False if it has not.
+    /// Extends the credit beyond the window, so that the peer may send `need` in all. False if the
+    /// account has no room.
     pub(super) fn extend(&mut self, need: u64, account: &Account) -> bool {
         let least = need.saturating_sub(self.promised());
         let step = self.extra.clamp(*STEP.start(), *STEP.end()).min(account.room() as u64);
@@ -160,12 +165,12 @@ impl RxCredits {
         true
     }
 
-    /// Whether there is something to grant.
+    /// Whether there is credit to grant.
     pub(super) const fn is_due(&self) -> bool {
         self.due > 0
     }
 
-    /// Grants what is due: from now on the peer may send it.
+    /// Takes the credit that is due, to grant it: from now on the peer may use it.
     pub(super) const fn take_due(&mut self) -> u64 {
         let due = self.due;
         self.due = 0;
@@ -173,7 +178,7 @@ impl RxCredits {
         due
     }
 
-    /// The link is no more: its part of the account is free.
+    /// The link has ended: releases its part of the account.
     pub(super) fn close(&self, account: &Account) {
         account.release(size(self.window - GUARANTEED + self.extra));
     }
@@ -236,7 +241,7 @@ mod tests {
             credit.take_due();
         }
         assert!(account.room() < 1000 && sent > (4 << 20) - 2000);
-        // Nothing of what is consumed goes to the peer before the account has its own back.
+        // The account gets its part of the consumed credit back before the peer gets any.
         assert!(credit.consumed(1000));
         assert_eq!(credit.settle(&account), 1000);
         assert!(!credit.is_due());
@@ -248,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the parts add up, and the account has what it is owed.
+        /// The parts always add up, and the account is charged exactly for its part.
         #[test]
         fn nothing_is_lost(steps in proptest::collection::vec((0u8..5, 1u64..100_000), 0..200)) {
             let account = Account::new(1 << 20);

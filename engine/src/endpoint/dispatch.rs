@@ -1,5 +1,5 @@
-//! What comes from peers. Everything in here is hostile until [`Frame::parse`] and the tables say otherwise: a frame
-//! that does not fit the state of its own link is a [`Violation`] and costs that link alone.
+//! Frames from peers. All input is hostile until [`Frame::parse`] and the tables have checked it: a
+//! frame that does not fit the state of its own link is a [`Violation`] and ends that link alone.
 
 use super::credit::{OVERHEAD, cost_of};
 use super::engine::{Engine, Phase, Work};
@@ -14,13 +14,14 @@ use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 
 const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
-/// Messages whose arrival a peer is told of at once, although more may come.
+/// Number of arrivals that are acknowledged at once, although more may come.
 const ARRIVALS: u32 = 64;
-/// Fences of a link that have not been acknowledged: a sender waits for one before it sends the next, and a failed one may
-/// linger.
+/// Maximum number of unacknowledged fences of a link: a sender waits for one before it sends the
+/// next, and a failed one may linger.
 const MOST_FENCES: usize = 16;
 
-/// Key of a slab as the wire and the matcher carry it. Slabs are bounded by queue sizes far below 2^32.
+/// Key of a slab as the wire and the match queues carry it. Slabs are bounded by queue sizes far
+/// below 2^32.
 pub(super) fn key(index: usize) -> u32 {
     u32::try_from(index).expect("queue sizes are far below 2^32")
 }
@@ -67,7 +68,7 @@ impl<K: LockKind> LinkEvents for Engine<K> {
                     self.data_is_here(key, len);
                 }
             }
-            None => return Err(Violation("a payload ended that was not expected")),
+            None => return Err(Violation("completion of a payload that was not expected")),
         }
         Ok(())
     }
@@ -90,7 +91,7 @@ impl<K: LockKind> LinkEvents for Engine<K> {
                 } else if let Some(link_state) = self.link(link) {
                     link_state.data_queue.push_back(token.0);
                 }
-                // This message's next data frame, or the next message's.
+                // Send the next data frame, of this message or of another.
                 self.mark_pending(link);
             }
             SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
@@ -126,7 +127,7 @@ impl<K: LockKind> LinkEvents for Engine<K> {
             let seq =
                 if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage { Some(rendezvous.seq) } else { None };
             self.fail_receive(receive, &why);
-            // It gets no further: a fence behind it does not wait for it.
+            // The message has failed: a fence behind it does not wait for it.
             if let Some(seq) = seq {
                 self.passed(id, seq, AckMode::Delivery);
             }
@@ -138,7 +139,7 @@ impl<K: LockKind> LinkEvents for Engine<K> {
             send.lent.buffer = Some(buffer);
             self.fail_send(token.0, &why);
         }
-        // The next stream's turn.
+        // Send the next data frame, of another message.
         self.mark_pending(link);
     }
 
@@ -152,8 +153,8 @@ impl<K: LockKind> LinkEvents for Engine<K> {
 }
 
 impl<K: LockKind> Engine<K> {
-    /// The common case in one piece: a short tagged message that is for the oldest posted receive and fits into it. False:
-    /// something is not as usual, and nothing has happened.
+    /// Fast path: a short tagged message that matches the oldest posted receive and fits into it.
+    /// On false nothing has changed, and [`Self::dispatch_frame`] handles the frame.
     #[inline(always)]
     fn try_recv_fast(&mut self, id: LinkId, tag: u64, bytes: &[u8]) -> bool {
         let cost = cost_of(bytes.len());
@@ -165,7 +166,8 @@ impl<K: LockKind> Engine<K> {
         let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
         let Some(found) = queue.first(tag, link.peer) else { return false };
         let ended = receives.end(found, |receive| {
-            // Such a receive owns nothing but its ticket.
+            // `Table::end` drops nothing: a receive with one span owns only its ticket, which ends
+            // below.
             let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
             if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.credit.eager() {
                 return None;
@@ -179,7 +181,7 @@ impl<K: LockKind> Engine<K> {
             Some((grants, suppress, context, flags))
         });
         let Some((grants, suppress, context, flags)) = ended else { return false };
-        let src = self.told(src);
+        let src = self.reported_source(src);
         self.out.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, suppress);
         if grants {
             self.grant_credits(id);
@@ -209,13 +211,13 @@ impl<K: LockKind> Engine<K> {
         Ok(Disposition::Done)
     }
 
-    /// The sender on a link, as the address vector knows it.
+    /// The handle of a link's peer.
     #[inline]
     fn source(&self, id: LinkId) -> FiAddr {
         self.links.get(id.index()).and_then(Option::as_ref).map_or(FiAddr::UNSPEC, |link| link.src)
     }
 
-    /// The same with its address where that is all we know.
+    /// The sender on a link, with its address if the application wants that.
     #[inline]
     fn sender(&mut self, id: LinkId) -> Sender {
         let src = self.source(id);
@@ -233,7 +235,7 @@ impl<K: LockKind> Engine<K> {
         let link = self.link(id).ok_or(UNKNOWN_LINK)?;
         link.credit.take_rx(cost_of(len))?;
         if len > link.credit.eager() {
-            return Err(Violation("a message is longer than may come unasked"));
+            return Err(Violation("an eager message exceeds the eager limit"));
         }
         let sender = self.begin_message(id, number, info)?;
         self.check_av();
@@ -264,7 +266,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A message of a link begins: its sender, and its place among the messages of the link.
+    /// Begins a message of a link, and its fence if it has one. Returns its peer and sequence
+    /// number.
     fn begin_message(&mut self, id: LinkId, number: u32, info: MessageInfo) -> Result<(PeerId, u32), Violation> {
         let link = self.link(id).ok_or(UNKNOWN_LINK)?;
         let (peer, seq) = (link.peer, link.seq);
@@ -273,7 +276,7 @@ impl<K: LockKind> Engine<K> {
             let left = self.behind(id, info.ack);
             if let Some(link) = self.link(id) {
                 if link.fences.len() >= MOST_FENCES {
-                    return Err(Violation("fences that were not waited for"));
+                    return Err(Violation("too many unacknowledged fences"));
                 }
                 link.fences.push(Fence { id: number, level: info.ack, seq, left, reached: false });
             }
@@ -281,7 +284,7 @@ impl<K: LockKind> Engine<K> {
         Ok((peer, seq))
     }
 
-    /// How many messages of a link have not got to a level.
+    /// Number of messages of a link that have not reached a level.
     #[cold]
     fn behind(&self, id: LinkId, level: AckMode) -> usize {
         let unexpected = self.unexpected.iter().filter(|(_, message)| {
@@ -293,7 +296,7 @@ impl<K: LockKind> Engine<K> {
         unexpected.count() + self.receives.iter().filter(|(_, receive)| is_rendezvous(receive)).count()
     }
 
-    /// A message has got to a level: fences behind it wait for one less.
+    /// A message has reached a level: fences behind it wait for one less.
     #[inline]
     fn passed(&mut self, id: LinkId, seq: u32, level: AckMode) {
         if self.link(id).is_some_and(|link| !link.fences.is_empty()) {
@@ -305,14 +308,14 @@ impl<K: LockKind> Engine<K> {
     fn pass_fences(&mut self, id: LinkId, seq: u32, level: AckMode) {
         let Some(link) = self.link(id) else { return };
         for fence in link.fences.iter_mut().filter(|fence| fence.level == level) {
-            // Numbers wrap: what is behind a fence is less than half of them away.
+            // Sequence numbers wrap: earlier ones are less than half their range below the fence's.
             let before = fence.seq.wrapping_sub(seq).wrapping_sub(1) < u32::MAX / 2;
             fence.left -= usize::from(before && fence.left > 0);
         }
         self.answer_fences(id);
     }
 
-    /// Acknowledges fences that have nothing before them any more.
+    /// Acknowledges fences that no earlier message holds up.
     #[cold]
     fn answer_fences(&mut self, id: LinkId) {
         let Some(link) = self.link(id) else { return };
@@ -330,14 +333,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A message is in its receive, whole: credit and acknowledgements.
+    /// A whole message is in its receive: returns credit and acknowledges it.
     #[inline]
     fn arrived(&mut self, id: LinkId, number: u32, info: MessageInfo, len: usize) {
         self.return_credits(Some(id), cost_of(len));
         self.reached(id, number, info, AckMode::Match);
     }
 
-    /// A message has got to a level, and to all before it.
+    /// A message has reached a level and all lower ones: acknowledges it if the sender wants that.
     #[inline]
     fn reached(&mut self, id: LinkId, number: u32, info: MessageInfo, level: AckMode) {
         match (info.ack, level) {
@@ -347,7 +350,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Acknowledges a message; one with a fence when those before it have got as far.
+    /// Acknowledges a message; a fenced one once those before it have reached its level.
     fn acknowledge(&mut self, id: LinkId, number: u32, fenced: bool) {
         let Some(link) = self.link(id) else { return };
         if fenced {
@@ -358,7 +361,7 @@ impl<K: LockKind> Engine<K> {
         self.mark_pending(id);
     }
 
-    /// The peer is to hear that a message has arrived: soon, with others.
+    /// Counts an arrival to acknowledge: soon, together with others.
     fn note_arrival(&mut self, id: LinkId) {
         let Some(Some(link)) = self.links.get_mut(id.index()) else { return };
         link.arrived += 1;
@@ -370,7 +373,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Nothing more is there to read: peers hear what has arrived.
+    /// Queues the links with deferred arrival acknowledgments for sending.
     #[cold]
     pub(super) fn tell_arrivals(&mut self) {
         while let Some(id) = self.lazy.pop() {
@@ -390,7 +393,7 @@ impl<K: LockKind> Engine<K> {
         sender: (PeerId, u32),
     ) -> Disposition {
         if self.phase == Phase::Closing {
-            // Nobody will receive it; reading on lets the peer's bye through.
+            // No receive can take it; reading on lets the peer's Bye through.
             return Disposition::Done;
         }
         let len = payload.len();
@@ -427,20 +430,21 @@ impl<K: LockKind> Engine<K> {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.unexpected += 1;
         }
-        // No longer than what may come unasked.
+        // At most the eager limit.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let key = self.unexpected.insert(Unexpected::new(body, info, number, len, id, sender));
         self.match_queues[info.queue_kind()].push_unexpected(info.tag.unwrap_or(0), peer, key);
         key
     }
 
-    /// Whether the application is to be told the address of this sender, which has no handle.
+    /// Whether to report a sender's address: it has no handle and the application wants it
+    /// (FI_SOURCE_ERR).
     #[inline]
     fn tells_addr(&self, src: FiAddr) -> bool {
         src == FiAddr::UNSPEC && self.config.caps.contains(Caps::SOURCE_ERR)
     }
 
-    /// That address, if it is.
+    /// The address of a link's peer, if it is to be reported.
     #[inline]
     fn addr_to_tell(&mut self, src: FiAddr, id: LinkId) -> Option<Box<Addr>> {
         if self.tells_addr(src) { self.peer_addr(id).map(Box::new) } else { None }
@@ -451,7 +455,8 @@ impl<K: LockKind> Engine<K> {
         self.peers.get(peer)?.addr
     }
 
-    /// The sender of an unexpected message, as the address vector knows it now, or by its address.
+    /// The sender of an unexpected message: its current handle, or its address if that is to be
+    /// reported.
     fn sender_of(&self, peer: PeerId) -> Sender {
         let src = self.handle_of(peer);
         let addr = if self.tells_addr(src) { self.peers.get(peer).and_then(|peer| peer.addr) } else { None };
@@ -481,7 +486,7 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Asks for a message that waits at its sender: as much of it as there is room for.
+    /// Sends a CTS for as much of a message as the receive has room for.
     fn send_cts(&mut self, receive: u32, mut rendezvous: RendezvousRecv) {
         let Some(entry) = self.receives.get_mut(receive) else { return };
         let room = entry.buffer.as_ref().map_or(0, Buffer::len);
@@ -498,7 +503,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// All data of a rendezvous is in place.
+    /// Completes a rendezvous: all its data is in place.
     fn rendezvous_done(&mut self, receive: u32) {
         let Some(mut entry) = self.receives.remove(receive) else { return };
         if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Posted) {
@@ -512,7 +517,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn receive_data(&mut self, id: LinkId, token: u32, payload: Incoming<'_>) -> Result<Disposition, Violation> {
-        const STRAY: Violation = Violation("data of a message that was not asked for");
+        const STRAY: Violation = Violation("data for a message without a CTS");
         if self.is_ending() {
             return Ok(Disposition::Done);
         }
@@ -565,7 +570,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Whether this side has ended the connection, or closes: what a peer says of operations that have ended does not count.
+    /// Whether this side has shut down or is closing. Its operations have ended: ignore frames
+    /// about them.
     const fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Closing | Phase::ShutDown)
     }
@@ -590,7 +596,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// The last byte of a rendezvous has been sent. That it is in place is acknowledged.
+    /// The last byte of a rendezvous has been sent: the send completes, or waits for its
+    /// acknowledgment.
     pub(super) fn data_is_sent(&mut self, number: u32, link: LinkId) {
         match self.sends.get_mut(number as usize) {
             Some(send) if send.info.ack != AckMode::No => send.stage = SendStage::Sent { link },
@@ -599,7 +606,7 @@ impl<K: LockKind> Engine<K> {
     }
 
     fn handle_ack(&mut self, id: LinkId, number: u32) -> Result<(), Violation> {
-        const STRAY: Violation = Violation("an acknowledgement that was not asked for");
+        const STRAY: Violation = Violation("an unexpected acknowledgment");
         if self.is_ending() {
             return Ok(());
         }
@@ -615,7 +622,7 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// The peer has so many more of the messages of whose arrival we want to hear.
+    /// Handles an Arrived frame: `count` more sends have arrived, in order.
     fn handle_arrived(&mut self, id: LinkId, count: u32) -> Result<(), Violation> {
         if self.is_ending() {
             return Ok(());
@@ -623,7 +630,7 @@ impl<K: LockKind> Engine<K> {
         for _ in 0..count {
             let link = self.link(id).ok_or(UNKNOWN_LINK)?;
             let number = link.unarrived.pop_front().ok_or(Violation("more arrivals than messages"))?;
-            // Its operation may have ended otherwise.
+            // Its operation may have ended already.
             let Some(send) = self.sends.get_mut(number as usize) else { continue };
             match &mut send.stage {
                 SendStage::Sent { link } if *link == id => self.finish_send(number),
@@ -634,7 +641,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Matches the messages that wait with receives that they may fit now, each where it stands.
+    /// Matches unexpected messages, oldest first, with receives that they may fit now; the others
+    /// keep their place.
     #[cold]
     pub(super) fn rematch(&mut self, queue: QueueKind) {
         if self.match_queues[queue].posted_len() == 0 {
@@ -651,7 +659,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Gives an unexpected message to a receive, both out of the matcher already.
+    /// Delivers an unexpected message to a receive; both have left their match queue.
     pub(super) fn deliver_unexpected(&mut self, receive: u32, message: u32) {
         let Some(entry) = self.unexpected.get_mut(message) else { return };
         let link = entry.link();

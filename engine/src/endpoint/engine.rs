@@ -1,5 +1,6 @@
-//! The tables with their invariants: peers are found by address and by handle, operations complete once, credit is
-//! given back. What arrives is in `dispatch.rs`, what is posted in `send.rs`, how links begin and end in `link.rs`.
+//! The engine's tables and their invariants: peers are found by address and by handle, each
+//! operation completes once, credit is returned. `dispatch.rs` handles arriving frames, `send.rs`
+//! and `post_recv.rs` posted operations, `link.rs` and `handshake.rs` the life of links.
 
 use super::credit::cost_of;
 use super::state::{
@@ -20,31 +21,32 @@ use ofi_sync::lock::LockKind;
 use slab::Slab;
 use std::sync::Arc;
 
-/// What an endpoint may be asked to do.
+/// Life cycle of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not enabled.
+    /// Not enabled, or connection-oriented and not connected yet.
     New,
-    /// Enabled.
+    /// Enabled, and connected if connection-oriented.
     Enabled,
-    /// This side has ended the connection; the peer's end is awaited.
+    /// This side has shut the connection down and waits for the peer to do so.
     ShutDown,
-    /// A connection that has ended.
+    /// The connection has ended.
     Ended,
     /// Being closed.
     Closing,
 }
 
-/// What there may be to do: one word, which is looked at in every poll.
+/// Kinds of pending work, as flags in one byte that each poll tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work(u8);
 
 impl Work {
-    /// Links are listed, or blocked ones may get more.
+    /// [`Engine::settle`] may have work: links are pending, or blocked ones may get credit.
     pub(super) const PENDING: Self = Self(1);
-    /// [`Engine::tick`] has something to do, now or when it is due.
+    /// [`Engine::tick`] has work, now or at a deadline.
     pub(super) const STIRRED: Self = Self(2);
-    /// Something is put off until there is nothing more to read, or for so many polls: [`Engine::see_to_deferred`].
+    /// [`Engine::see_to_deferred`] has work, put off until an idle poll or for [`MOST_DEFERRALS`]
+    /// polls.
     pub(super) const DEFERRED: Self = Self(4);
 
     #[inline(always)]
@@ -74,61 +76,61 @@ pub(super) struct Engine<K: LockKind> {
     pub(super) link_count: usize,
     pub(super) peers: Table<Peer>,
     pub(super) by_addr: HashMap<Addr, PeerId>,
-    /// Peers by handle; [`NO_PEER`] where none is known yet.
+    /// Peers by handle; [`NO_PEER`] if unknown.
     pub(super) by_handle: Vec<PeerId>,
     /// Links whose peers claim a name without proof: for each name the latest of each host.
     pub(super) claimed: HashMap<Addr, Vec<LinkId>>,
     pub(super) av: Option<Arc<AddressVector>>,
     pub(super) av_epoch: u64,
-    /// How many unexpected messages are of links that are gone.
+    /// Number of unexpected messages whose link is gone.
     pub(super) orphans: usize,
-    /// The number that the address vector knows this endpoint by.
+    /// This endpoint's number in the address vector.
     pub(super) reader: usize,
-    /// It has been told that receives wait for handles.
+    /// The address vector knows that receives wait for handles.
     awaits: bool,
     pub(super) match_queues: MatchQueues,
     pub(super) receives: Table<Receive>,
-    /// Buffers for several messages.
+    /// Multi-receive buffers.
     pub(super) multi_recvs: Slab<MultiRecv>,
     pub(super) min_multi_recv: usize,
     pub(super) unexpected: Table<Unexpected>,
-    /// Messages that peeks reserved.
+    /// Messages that a peek has reserved (FI_CLAIM).
     pub(super) claims: Vec<Claim>,
     pub(super) sends: Slab<Outgoing>,
     pub(super) seq: u64,
-    /// Operations that failed.
+    /// Number of failed operations.
     pub(super) failures: u64,
-    /// Fenced sends that wait or are under way.
+    /// Number of fenced sends that wait or are under way.
     pub(super) fences: usize,
-    /// A message was cut, which has been logged.
+    /// A truncated message has been logged as an error; later ones are warnings.
     pub(super) cut: bool,
-    /// Links that were lost with operations, for the log.
+    /// Links lost with operations on them, for the log.
     pub(super) losses: log::Repeated,
-    /// Connections begun.
+    /// Number of connection attempts.
     pub(super) attempts: u64,
     pub(super) out: CompletionSinks<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     /// Links with control frames, credit or data to send.
     pub(super) todo: Vec<LinkId>,
-    /// Links that the transport is to drop.
+    /// Links for the transport to abort.
     pub(super) aborted: Vec<(LinkId, Option<Down>)>,
-    /// Links of which the peer hears what has arrived when there is nothing more to read.
+    /// Links with deferred arrival acknowledgments.
     pub(super) lazy: Vec<LinkId>,
-    /// Links whose peers have no credit for what they want to send next.
+    /// Links whose peers lack credit for their next message.
     pub(super) blocked: Vec<LinkId>,
-    /// The account has room again, which such links may need.
+    /// The account has room again, which blocked links may need.
     pub(super) freed: bool,
-    /// What the account held when such a link did not get what it needs, in bytes.
+    /// Bytes charged to the account when it last had no room for a blocked link.
     pub(super) starved_at: Option<usize>,
-    /// Polls since what is deferred was seen to last.
+    /// Polls since deferred work last ran.
     deferrals: u32,
-    /// What there may be to do besides what the transport does.
+    /// Pending work besides the transport's.
     pub(super) work: Work,
 }
 
-/// Unexpected messages that are shown one by one.
+/// Unexpected messages that [`Engine::describe`] lists one by one.
 const MOST_SHOWN: usize = 64;
-/// Polls for which something is deferred at most.
+/// Polls after which deferred work runs even if they were busy.
 const MOST_DEFERRALS: u32 = 8;
 pub(super) const NO_PEER: PeerId = PeerId::MAX;
 
@@ -174,13 +176,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Whether links are listed that something is to be done for.
+    /// Whether [`Self::settle`] has work.
     pub(super) fn is_pending(&self) -> bool {
         !self.todo.is_empty() || !self.aborted.is_empty() || self.freed && !self.blocked.is_empty()
     }
 
-    /// Sends deferred acknowledgements of arrival, and looks for room in the account. Runs after an idle poll, and after
-    /// [`MOST_DEFERRALS`] busy ones, because a peer that always sends must not delay the others' completions.
+    /// Sends deferred arrival acknowledgments, and checks the account for room. Runs after an idle
+    /// poll, and after [`MOST_DEFERRALS`] busy ones, because a peer that always sends must not
+    /// delay the others' completions.
     pub(super) fn see_to_deferred(&mut self, idle: bool) {
         if !self.work.has(Work::DEFERRED) {
             return;
@@ -191,7 +194,7 @@ impl<K: LockKind> Engine<K> {
         }
         self.deferrals = 0;
         self.tell_arrivals();
-        // The account may have got room from others than this endpoint's messages.
+        // The transport charges the same account and may have released memory.
         if self.starved_at.is_some_and(|used| self.config.account.used() < used) {
             self.note_freed();
         }
@@ -200,18 +203,19 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Has the transport drop a link, which ends for that reason if there is one.
+    /// Queues a link for the transport to abort. With a reason, its operations fail for that
+    /// reason.
     pub(super) fn abort_link(&mut self, id: LinkId, why: Option<Down>) {
         self.aborted.push((id, why));
         self.work.add(Work::PENDING);
     }
 
-    /// [`Self::tick`] has something to do.
+    /// Has the next poll run [`Self::tick`].
     pub(super) const fn stir(&mut self) {
         self.work.add(Work::STIRRED);
     }
 
-    /// The account has room again.
+    /// The account has room again: blocked links may get credit.
     pub(super) const fn note_freed(&mut self) {
         self.freed = true;
         if !self.blocked.is_empty() {
@@ -259,7 +263,7 @@ impl<K: LockKind> Engine<K> {
         Some(link)
     }
 
-    /// A link is no longer one whose peer has no credit.
+    /// Takes a link off the blocked list.
     pub(super) fn unblock(&mut self, id: LinkId) {
         self.blocked.retain(|blocked| *blocked != id);
         self.watch_posts();
@@ -271,7 +275,7 @@ impl<K: LockKind> Engine<K> {
         self.match_queues.iter_mut().for_each(|queue| queue.watched = watched);
     }
 
-    /// Puts a link on the list of those with something to send.
+    /// Queues a link that has something to send.
     #[inline]
     pub(super) fn mark_pending(&mut self, id: LinkId) {
         if let Some(Some(link)) = self.links.get_mut(id.index())
@@ -283,24 +287,24 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// The peer of a handle if it is known, and the address vector is as it was.
+    /// The peer of a handle, if it is cached and the address vector has not changed.
     #[inline(always)]
     pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
         if matches!(self.config.kind, crate::wire::hello::EndpointKind::Msg) {
             return Some(0);
         }
-        // Handles of no peer, and those that are no index, are not in the table.
+        // FI_ADDR_UNSPEC and other invalid handles are not in the table.
         let index = usize::try_from(handle.0).ok()?;
         self.by_handle.get(index).copied().filter(|peer| *peer != NO_PEER && self.av_is_known())
     }
 
-    /// Whether nothing has changed in the address vector.
+    /// Whether the address vector is unchanged since [`Self::check_av`].
     #[inline(always)]
     pub(super) fn av_is_known(&self) -> bool {
         self.av.as_ref().is_none_or(|av| av.epoch() == self.av_epoch)
     }
 
-    /// The peer of a handle, known or made.
+    /// The peer of a handle, created if needed.
     #[inline]
     pub(super) fn peer_of(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
         match self.known_peer(handle) {
@@ -328,7 +332,7 @@ impl<K: LockKind> Engine<K> {
         Ok(peer)
     }
 
-    /// The peer of a canonical address, known or made.
+    /// The peer of a canonical address, created if needed.
     pub(super) fn peer_at(&mut self, addr: Addr) -> PeerId {
         match self.by_addr.get(&addr) {
             Some(&peer) => peer,
@@ -342,7 +346,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A new peer, by its canonical address if it has one.
+    /// Adds a peer, found by its canonical address if it has one.
     pub(super) fn add_peer(&mut self, addr: Option<Addr>) -> PeerId {
         let handle = match (&addr, &self.av) {
             (Some(addr), Some(av)) => av.find(addr),
@@ -355,14 +359,15 @@ impl<K: LockKind> Engine<K> {
         id
     }
 
-    /// Forgets the peer of a connection that could not even begin.
+    /// Removes the peer of a connection attempt that could not start.
     pub(super) fn forget_peer(&mut self, id: PeerId) {
         if let Some(Peer { addr: Some(addr), .. }) = self.peers.remove(id) {
             self.by_addr.remove(&addr);
         }
     }
 
-    /// Forgets a peer with which nothing is under way.
+    /// Removes a peer that has no link, no waiting send, no unexpected message and no directed
+    /// receive.
     pub(super) fn release_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.get(id) else { return };
         let idle = peer.state == PeerState::Idle && peer.waiting.is_empty() && peer.links == 0 && peer.unexpected == 0;
@@ -384,14 +389,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Peers are called by other handles than before: their links know it, too.
+    /// Updates the links' copies of their peers' handles.
     pub(super) fn name_links(&mut self) {
         for link in self.links.iter_mut().flatten() {
             link.src = self.peers.get(link.peer).map_or(FiAddr::UNSPEC, |peer| peer.handle);
         }
     }
 
-    /// Learns what changed in the address vector.
+    /// Applies changes to the address vector.
     #[inline]
     pub(super) fn check_av(&mut self) {
         if let Some(av) = &self.av
@@ -420,7 +425,7 @@ impl<K: LockKind> Engine<K> {
             }
         }
         self.name_links();
-        // Nobody can name them any more.
+        // The application cannot address them any more.
         unnamed.into_iter().for_each(|peer| self.release_peer(peer));
         for at in QueueKind::ALL {
             let mut queue = core::mem::take(&mut self.match_queues[at]);
@@ -428,14 +433,14 @@ impl<K: LockKind> Engine<K> {
             self.match_queues[at] = queue;
             if resolved {
                 self.rematch(at);
-                // They may be what a peer has no credit for.
+                // A blocked peer may hold a message for one of these receives.
                 self.note_freed();
             }
         }
         self.note_awaited();
     }
 
-    /// The address vector is told whether receives wait for a handle that it does not have.
+    /// Tells the address vector whether receives wait for a handle that it does not have.
     pub(super) fn note_awaited(&mut self) {
         let awaits = self.match_queues.iter().any(MatchQueue::is_pending);
         if let (Some(av), true) = (&self.av, awaits != self.awaits) {
@@ -444,13 +449,13 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// The peer that a message is of, as the address vector knows it.
+    /// The handle of a peer, or [`FiAddr::UNSPEC`].
     #[inline]
     pub(super) fn handle_of(&self, peer: PeerId) -> FiAddr {
         self.peers.get(peer).map_or(FiAddr::UNSPEC, |peer| peer.handle)
     }
 
-    /// Takes an unexpected message out of its table. A peer of which nothing else is left is forgotten.
+    /// Removes an unexpected message from its table, and its peer if nothing else is left of it.
     pub(super) fn take_unexpected(&mut self, key: u32) -> Option<Unexpected> {
         let message = self.unexpected.remove(key)?;
         self.orphans -= usize::from(message.link().is_none());
@@ -463,7 +468,7 @@ impl<K: LockKind> Engine<K> {
         Some(message)
     }
 
-    /// Ends a send that succeeded.
+    /// Completes a send successfully.
     pub(super) fn finish_send(&mut self, key: u32) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
         let suppress = send.lent.ticket.is_suppressed();
@@ -472,7 +477,7 @@ impl<K: LockKind> Engine<K> {
         self.out.sent(completion, suppress);
     }
 
-    /// A send has ended: one behind a fence may be next.
+    /// A send has ended: a fenced one that waits for it may leave.
     #[inline]
     fn after_fence(&mut self, peer: PeerId, fenced: bool) {
         let fences = self.fences;
@@ -484,7 +489,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a send that failed.
+    /// Completes a send with an error.
     #[cold]
     pub(super) fn fail_send(&mut self, key: u32, why: &Down) {
         let Some(send) = self.sends.try_remove(key as usize) else { return };
@@ -494,14 +499,15 @@ impl<K: LockKind> Engine<K> {
         completion.tag = send.info.tag.unwrap_or(0);
         completion.data = send.info.data.unwrap_or(0);
         completion.len = send.len;
-        completion.src = self.told(handle);
+        completion.src = self.reported_source(handle);
         self.failures += 1;
         self.out.send_failed(failure(completion, why, 0));
     }
 
-    /// The sender as the application is told it: by the id that it chose, and only if it asked for that.
+    /// The source that a completion reports: none without FI_SOURCE, the user's id with
+    /// FI_AV_USER_ID.
     #[inline]
-    pub(super) fn told(&self, src: FiAddr) -> FiAddr {
+    pub(super) fn reported_source(&self, src: FiAddr) -> FiAddr {
         let caps = self.config.caps;
         if !caps.contains(Caps::SOURCE) {
             return FiAddr::UNSPEC;
@@ -512,7 +518,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a receive with a message of `total` bytes of which `placed` are in the buffer.
+    /// Completes a receive with a message of `total` bytes, `placed` of them in the buffer.
     #[inline]
     pub(super) fn finish_receive(
         &mut self,
@@ -525,7 +531,7 @@ impl<K: LockKind> Engine<K> {
         let suppress = receive.ticket.is_suppressed();
         let mut completion = receive.ticket.finish();
         completion.len = placed;
-        completion.src = self.told(who.src);
+        completion.src = self.reported_source(who.src);
         let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
         match receive.role {
             Role::Plain | Role::MultiRecv(_) => {}
@@ -546,10 +552,10 @@ impl<K: LockKind> Engine<K> {
             completion.flags |= OpFlags::REMOTE_CQ_DATA;
         }
         if cut > 0 {
-            let text = format!("a message of {total} bytes came to a receive of {placed}");
+            let text = format!("a message of {total} bytes matched a receive of {placed} bytes");
             let level = if self.cut { Level::Warn } else { Level::Error };
             self.cut = true;
-            log::log(self.config.provider, level, Subsystem::EpData, || format!("{text}: it was cut"));
+            log::log(self.config.provider, level, Subsystem::EpData, || format!("{text}: truncated"));
             let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
             self.out.receive_failed(failure(completion, &why, cut));
         } else if let Some(sender) = who.addr {
@@ -560,7 +566,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a receive that failed.
+    /// Completes a receive with an error.
     #[cold]
     pub(super) fn fail_receive(&mut self, receive: Receive, why: &Down) {
         let mut completion = receive.ticket.finish();
@@ -574,13 +580,14 @@ impl<K: LockKind> Engine<K> {
             completion.tag = rendezvous.info.tag.unwrap_or(0);
             completion.data = rendezvous.info.data.unwrap_or(0);
             completion.len = rendezvous.at;
-            completion.src = self.told(rendezvous.src);
+            completion.src = self.reported_source(rendezvous.src);
         }
         self.failures += 1;
         self.out.receive_failed(failure(completion, why, 0));
     }
 
-    /// A message has been consumed: its credit goes back to its link, or to the account if that is gone.
+    /// A message has been consumed: returns its credit to its link, or to the account if the link
+    /// is gone.
     #[inline]
     pub(super) fn return_credits(&mut self, link: Option<LinkId>, cost: u64) {
         match link {
@@ -602,7 +609,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Grants the peer of a link again what was consumed.
+    /// Returns consumed credit to the account and the link's peer.
     #[cold]
     pub(super) fn grant_credits(&mut self, id: LinkId) {
         if let Some(Some(link)) = self.links.get_mut(id.index()) {
@@ -616,14 +623,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Tells the event queue.
+    /// Reports an event to the bound event queue, if any.
     pub(super) fn event(&self, kind: EventKind) {
         if let Some((eq, owner)) = &self.eq {
             eq.push(Event { owner: *owner, kind });
         }
     }
 
-    /// Ends the oldest operation with that context that can still be ended. False if there is none.
+    /// Cancels the oldest cancelable operation with this context. False if there is none.
     pub(super) fn cancel(&mut self, context: usize) -> bool {
         let posted = self.match_queues.iter().flat_map(MatchQueue::posted).filter_map(|key| {
             let receive = self.receives.get(key)?;
@@ -642,7 +649,7 @@ impl<K: LockKind> Engine<K> {
             if let Some(peer) = self.sends.get(key as usize).and_then(|send| self.peers.get_mut(send.peer)) {
                 peer.waiting.retain(|waiting| *waiting != key);
                 if let PeerState::Open(link) = peer.state {
-                    // There may be credit for the one behind it.
+                    // The credit may suffice for the send behind it.
                     self.mark_pending(link);
                 }
             }
@@ -651,16 +658,16 @@ impl<K: LockKind> Engine<K> {
         true
     }
 
-    /// What nobody would come back to if this endpoint were left alone now, if there is anything: for checks.
+    /// For tests: work that nothing would resume if this endpoint were left alone now, if any.
     pub(super) fn left_undone(&self, mut is_backed_up: impl FnMut(LinkId) -> bool) -> Option<String> {
         if self.work.has(Work::PENDING) || self.is_pending() {
             return Some(format!("links are listed: {:?}, {:?}", self.todo, self.aborted));
         }
         if !self.lazy.is_empty() {
-            return Some(format!("arrivals are to be told on {:?}", self.lazy));
+            return Some(format!("arrival acknowledgments are pending on {:?}", self.lazy));
         }
         if self.match_queues.iter().any(MatchQueue::is_pending) && !self.av_is_known() {
-            return Some("a receive may be for a peer that has got its handle".to_owned());
+            return Some("a receive waits for a handle that has been inserted".to_owned());
         }
         let mut stuck = |peer: &Peer| {
             let PeerState::Open(id) = peer.state else { return None };
@@ -668,12 +675,12 @@ impl<K: LockKind> Engine<K> {
             let send = self.sends.get(*peer.waiting.front()? as usize)?;
             let cost = if send.len <= link.eager { cost_of(send.len) } else { super::credit::OVERHEAD };
             (link.out >= cost && !send.fenced && !is_backed_up(id))
-                .then(|| format!("a send waits for nothing on {id:?}"))
+                .then(|| format!("a send that could leave is still queued on {id:?}"))
         };
         self.peers.iter().find_map(|(_, peer)| stuck(peer))
     }
 
-    /// What is under way and what it waits for.
+    /// Describes links and operations, and what they wait for.
     pub(super) fn describe(&self) -> String {
         use core::fmt::Write;
         let mut out = String::new();
@@ -720,7 +727,7 @@ impl<K: LockKind> Engine<K> {
         out
     }
 
-    /// Ends everything without completions. Only for closing.
+    /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
         self.discard_receives();
         for send in self.sends.drain() {
@@ -732,7 +739,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends receives and unexpected messages without completions. Only for closing.
+    /// Drops receives and unexpected messages without completions. Only for closing.
     pub(super) fn discard_receives(&mut self) {
         self.match_queues = MatchQueues::default();
         for receive in self.receives.take_all() {
@@ -752,7 +759,7 @@ impl<K: LockKind> Drop for Engine<K> {
     }
 }
 
-/// An error entry.
+/// An error completion; `olen` bytes of the message did not fit.
 #[cold]
 pub(super) fn failure(completion: Completion, why: &Down, olen: usize) -> Failure {
     Failure { completion, errno: why.errno, olen, cause: why.cause, text: why.text.clone(), sender: None }

@@ -1,7 +1,9 @@
-//! Who asks for a link. A name counts if the connection comes from the host that the name is of; without authentication
-//! keys a host is the unit of trust. Any other claim makes a link that is only received from, without a source, until there
-//! is something to send to the owner of the name: the owner is then asked whether it made that connection, by a random
-//! number that only the connection's two ends know.
+//! Decides which peer asks for a link. A claimed name counts if the connection comes from the
+//! name's host; without authentication keys, the host is the unit of trust. A link with any other
+//! claim is receive-only, and its messages have no source. When this endpoint has something to send
+//! to the owner of the name, or posts a receive for it, it asks the owner whether it made that
+//! connection. The question names the connection by its cookie, a random number that only its two
+//! ends know.
 
 use super::credit::RxCredits;
 use super::engine::{Engine, Phase};
@@ -14,17 +16,17 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno};
 use ofi_sync::lock::LockKind;
 
-/// A hello that refuses grants nothing.
+/// Hellos that refuse or verify grant no credit.
 const NOTHING: Credits = Credits { bytes: 0, eager: 0 };
-/// Bytes of a connection's random number.
+/// Length of a cookie in bytes.
 const COOKIE: usize = 16;
-/// Claims to one name that are remembered: as many as the owner can be asked about at once.
+/// Maximum number of claims to one name: as many cookies as fit into one Verify hello.
 const MOST_CLAIMS: usize = MAX_USER_DATA / COOKIE;
-/// How often a peer is asked about claims before it is connected to whatever others claim.
+/// How often to ask a peer about claims before connecting to it in spite of further claims.
 pub(super) const MOST_QUESTIONS: u8 = 3;
 
 impl<K: LockKind> Engine<K> {
-    /// A peer asks for a link.
+    /// Answers a connect request.
     pub(super) fn answer_connect_request(
         &mut self,
         id: LinkId,
@@ -37,7 +39,7 @@ impl<K: LockKind> Engine<K> {
             Err(violation) => return self.refuse(Handshake::Refuse, violation.0),
         };
         if hello.kind != self.config.kind {
-            return self.refuse(Handshake::Refuse, "this endpoint is of another kind");
+            return self.refuse(Handshake::Refuse, "the endpoint types do not match");
         }
         if matches!(self.config.kind, EndpointKind::Msg) {
             return self.refuse(Handshake::Refuse, "a connected endpoint takes no further connection");
@@ -48,12 +50,13 @@ impl<K: LockKind> Engine<K> {
             }
             Handshake::Connect => self.handle_question(id, &hello, from, vouches),
             Handshake::Verify => self.answer_claims(&hello, from),
-            _ => self.refuse(Handshake::Refuse, "not a question"),
+            _ => self.refuse(Handshake::Refuse, "the hello is not a request"),
         }
     }
 
-    /// A peer asks which of the connections that claim to come from this endpoint does. Only a connection that leads to the
-    /// initiator counts: a third endpoint to which we connected knows that connection's cookie and could pass it on.
+    /// Answers a peer that asks which of the listed connections this endpoint made. Only a
+    /// connection that leads to the initiator counts: a third endpoint to which we connected knows
+    /// that connection's cookie and could pass it on.
     fn answer_claims(&self, hello: &Hello, from: &Addr) -> Verdict {
         let initiator = named(hello.name, from).canonical();
         let is_meant = |link: &Link| {
@@ -75,18 +78,19 @@ impl<K: LockKind> Engine<K> {
     fn handle_question(&mut self, id: LinkId, hello: &Hello, from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Verdict {
         let account = &self.config.account;
         if account.used() >= account.limit() && self.orphans > 0 {
-            let why = "messages of peers that have gone fill the memory that the endpoint may hold for peers";
+            let why = "unexpected messages of disconnected peers fill the endpoint's memory limit for peers";
             return self.refuse(Handshake::Refuse, why);
         }
         let name = named(hello.name, from).canonical();
         let to_self = hello.nonce == self.config.nonce;
         if to_self {
-            // Any peer knows that number, but not that of a connection which we make to ourselves.
+            // Any peer knows our nonce, but not the cookie of a connection that we make to
+            // ourselves.
             let mine = |link: &Link| {
                 link.ours && link.cookie == hello.cookie && link.remote.is_some_and(|to| to.canonical() == name)
             };
             if !vouches(&name) || !self.links.iter().flatten().any(|link| mine(link)) {
-                return self.refuse(Handshake::Refuse, "that is this endpoint's own number");
+                return self.refuse(Handshake::Refuse, "the hello carries this endpoint's own nonce");
             }
         } else if !vouches(&name) {
             return self.accept_unproven(id, hello, from, name);
@@ -118,7 +122,7 @@ impl<K: LockKind> Engine<K> {
         Verdict::Accept(self.hello(Handshake::Accept, hello.cookie, grant, Vec::new()).encode())
     }
 
-    /// A link by a name that its connection does not prove.
+    /// Accepts a link whose connection does not prove the claimed name.
     fn accept_unproven(&mut self, id: LinkId, hello: &Hello, from: &Addr, name: Addr) -> Verdict {
         let peer = self.add_peer(None);
         let verdict = self.accept_link(id, peer, hello, from, Purpose::Unproven(name));
@@ -132,7 +136,7 @@ impl<K: LockKind> Engine<K> {
             claims.push(id);
         }
         self.watch_posts();
-        // Who waits for this very peer to connect asks it now, and who waits for what it sends.
+        // If this endpoint waits for the peer to connect, or for its messages, ask the peer now.
         let waits = self.by_addr.get(&name).copied();
         if let Some(peer) = waits {
             match self.state_of(peer) {
@@ -144,19 +148,19 @@ impl<K: LockKind> Engine<K> {
         verdict
     }
 
-    /// A receive that only that peer can fill is posted.
+    /// Whether a receive is posted that only this peer can fill.
     fn is_awaited(&self, peer: PeerId) -> bool {
         self.match_queues.iter().any(|queue| queue.posted_from(peer).next().is_some())
     }
 
-    /// A peer is asked about claims, or connected to, with the next tick.
+    /// Has the next tick ask the peer about claims, or connect to it.
     fn ask_soon(&mut self, peer: PeerId) {
         self.set_state(peer, PeerState::Yielding(Yielding::Over));
         self.stir();
     }
 
-    /// A receive that only that peer can fill was posted: what comes over a connection that claims to be the peer's may be
-    /// for it, so the peer is asked, once about each claim.
+    /// A receive was posted that only this peer can fill. A link that claims the peer's name may
+    /// carry the message, so ask the peer, once about each claim.
     #[cold]
     pub(super) fn await_peer(&mut self, peer: PeerId) {
         let name = self.peers.get(peer).and_then(|peer| peer.addr);
@@ -167,7 +171,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Forgets claims to a name. Their links stay, without a source.
+    /// Drops claims to a name. Their links stay, without a source.
     pub(super) fn drop_claims(&mut self, name: Addr, which: impl Fn(LinkId, &Link) -> bool) {
         let Self { claimed, links, .. } = self;
         let Some(claims) = claimed.get_mut(&name) else { return };
@@ -179,7 +183,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// What is between us and a peer already gives way to its connection, or that is refused.
+    /// Makes an existing link or connect give way to the peer's new connection, or refuses the
+    /// latter.
     fn make_way(&mut self, peer: PeerId, hello: &Hello, from: &Addr, name: Addr) -> Result<(), Verdict> {
         match self.state_of(peer) {
             PeerState::Connecting(mine) => {
@@ -187,7 +192,7 @@ impl<K: LockKind> Engine<K> {
                 if !verifies && self.config.nonce > hello.nonce {
                     return Err(self.refuse(Handshake::Crossing, "the other connection is used"));
                 }
-                // Theirs is used; what waits moves to it.
+                // The peer's connection is used; waiting sends move to it.
                 self.remove_link(mine);
                 self.abort_link(mine, None);
             }
@@ -195,7 +200,7 @@ impl<K: LockKind> Engine<K> {
                 let stale = self.link(old).map(|link| (link.nonce, link.attempt));
                 let same = stale.is_some_and(|(nonce, _)| nonce == hello.nonce);
                 if same && stale.is_some_and(|(_, attempt)| hello.attempt <= attempt) {
-                    // Its question crossed ours, which it has answered since.
+                    // Its connect request crossed ours, which it has accepted since.
                     return Err(self.refuse(Handshake::Crossing, "the other connection is used"));
                 }
                 let (cause, what) = if same {
@@ -204,7 +209,8 @@ impl<K: LockKind> Engine<K> {
                     (Cause::PeerRestarted, "the peer was restarted")
                 };
                 let why = Down::new(cause, Errno::ECONNRESET, format!("{name}: {what} from {from}"));
-                // What waits was for the old one; what is with the transport fails when that has let go of it.
+                // Queued sends targeted the old incarnation: fail them now. Sends held by the
+                // transport fail when it returns them.
                 self.fail_waiting(peer, &why);
                 self.abort_link(old, Some(why));
             }
@@ -213,7 +219,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Asks the owner of a name which of the links that claim the name is its own, having asked `before` so many times.
+    /// Asks the owner of a name which of the links that claim the name are its own, after `before`
+    /// earlier attempts.
     pub(super) fn verify<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -234,8 +241,8 @@ impl<K: LockKind> Engine<K> {
         self.begin_link(transport, link, hello)
     }
 
-    /// The owner of a name answered: it made the connection of that cookie, or none of those that it was asked about. Returns
-    /// why the connection that it was asked by ends.
+    /// Handles the answer of a name's owner: it made the connection with this cookie, or none of
+    /// those it was asked about. Returns the reason for ending the link that carried the question.
     pub(super) fn handle_verified(&mut self, id: LinkId, cookie: Option<[u8; COOKIE]>) -> Down {
         let answered = Down::new(Cause::LocalClosed, Errno::EALREADY, "the question was answered");
         let Some(peer) = self.link(id).map(|link| link.peer) else { return answered };
@@ -246,12 +253,12 @@ impl<K: LockKind> Engine<K> {
         if let Some(own) = own {
             self.take_over_link(own, peer);
         }
-        // The others stay what they are: links without a source.
+        // The other links stay, without a source.
         self.drop_claims(name, |_, link| link.asked);
         answered
     }
 
-    /// A link is that of a peer after all.
+    /// An unproven link turns out to be this peer's: it and its messages become the peer's.
     fn take_over_link(&mut self, id: LinkId, peer: PeerId) {
         let handle = self.handle_of(peer);
         let Some(link) = self.link(id) else { return };
@@ -276,12 +283,13 @@ impl<K: LockKind> Engine<K> {
             self.rematch(queue);
         }
         self.mark_pending(id);
-        // Receives for the peer may be what it has no credit for.
+        // The peer may be blocked on a message for one of these receives.
         self.note_freed();
     }
 }
 
-/// Where a peer can be reached: what it says, with the address that we see if it listens on all of its own.
+/// Where a peer can be reached: the name in its hello, with the observed IP address if it listens
+/// on all addresses.
 fn named(name: Option<Addr>, from: &Addr) -> Addr {
     match name {
         // shm: the kernel authenticates the sender's name; ignore the one in the hello.

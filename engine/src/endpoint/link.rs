@@ -1,5 +1,5 @@
-//! How links begin and end: connecting on first use, crossing connects, restarted peers, broken links, closing. Who a peer
-//! is, is in `handshake.rs`.
+//! Life of links: connecting on first use, crossing connects, restarted peers, broken links,
+//! closing. `handshake.rs` decides who a peer is.
 
 use super::credit::{RxCredits, cost_of};
 use super::engine::{Engine, NO_PEER, Phase, Work};
@@ -24,8 +24,9 @@ impl<K: LockKind> Engine<K> {
         Hello { handshake, kind, nonce, attempt: self.attempts, cookie, credits, name: None, data }
     }
 
-    /// Connects to a peer that sends wait for; they fail if that cannot even begin. Where a link claims the peer's name, the
-    /// peer is asked whether that is true, unless it has been `asked` often enough: a flood of claims must not delay sends.
+    /// Connects to a peer for its waiting sends, which fail if the connect cannot start. If a link
+    /// claims the peer's name, asks the peer about it first, unless the peer was `asked` often
+    /// enough: a flood of claims must not delay sends.
     pub(super) fn begin_connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, asked: u8) {
         let addr = self.peers.get(peer).and_then(|peer| peer.addr);
         let claimed = addr.filter(|addr| asked < MOST_QUESTIONS && self.claimed.contains_key(addr));
@@ -39,7 +40,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Connects to a peer.
+    /// Starts connecting to a peer, with the application's connection data.
     pub(super) fn connect<T: Transport>(&mut self, transport: &mut T, peer: PeerId, data: Vec<u8>) -> Result<()> {
         let credit = RxCredits::open(&self.config.account);
         let grant = credit.grant();
@@ -49,7 +50,7 @@ impl<K: LockKind> Engine<K> {
         self.begin_link(transport, link, hello)
     }
 
-    /// Has the transport connect for a link, which a hello opens.
+    /// Has the transport connect with this hello, and adds the link.
     pub(super) fn begin_link<T: Transport>(&mut self, transport: &mut T, mut link: Link, hello: Hello) -> Result<()> {
         let addr = self.peers.get(link.peer).and_then(|peer| peer.addr);
         self.attempts += 1;
@@ -89,7 +90,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// The peer answered.
+    /// Handles the peer's answer to our hello.
     pub(super) fn finish_connect(&mut self, id: LinkId, hello: &[u8]) -> core::result::Result<(), Down> {
         let (remote, purpose) = self.link(id).map_or((None, Purpose::Carry), |link| (link.remote, link.purpose));
         let to = || remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
@@ -104,13 +105,13 @@ impl<K: LockKind> Engine<K> {
                         self.handle_verified(id, cookie)
                     }
                     Purpose::Carry | Purpose::Unproven(_) => {
-                        let text = format!("connect to {}: an answer to another question", to());
+                        let text = format!("connect to {}: the answer does not match the request", to());
                         Down::new(Cause::Violation, Errno::EPROTO, text)
                     }
                 });
             }
             Handshake::Accept if matches!(purpose, Purpose::Verify(_)) => {
-                let text = format!("connect to {}: a link that was not asked for", to());
+                let text = format!("connect to {}: the peer accepted a link that was not requested", to());
                 return Err(Down::new(Cause::Violation, Errno::EPROTO, text));
             }
             Handshake::Accept => {}
@@ -120,7 +121,7 @@ impl<K: LockKind> Engine<K> {
             Handshake::Connect | Handshake::Refuse | Handshake::Reject | Handshake::Verify => {
                 let said = String::from_utf8_lossy(&hello.data).into_owned();
                 if matches!(self.config.kind, EndpointKind::Msg) && hello.handshake == Handshake::Reject {
-                    // The application's own words, for the event.
+                    // The event carries the peer application's data.
                     let why = Down::new(Cause::Rejected, Errno::ECONNREFUSED, format!("connect to {}: rejected", to()));
                     let Down { cause, errno, text } = why.clone();
                     self.event(EventKind::Failed { errno, cause, text, data: hello.data });
@@ -150,8 +151,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Takes over a connection that a passive endpoint was asked for. If that fails nothing has happened, and another one may
-    /// be taken over.
+    /// Accepts a connection request of a passive endpoint. An error changes nothing, and another
+    /// request may be accepted.
     pub(super) fn accept<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -182,9 +183,9 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// A link is no more.
+    /// A link is down.
     pub(super) fn lose_link(&mut self, id: LinkId, reason: Down) {
-        // The number may be used again from now on.
+        // The transport may reuse the id from now on.
         self.aborted.retain(|(aborted, _)| *aborted != id);
         let Some(link) = self.link(id) else { return };
         let why = if link.bye {
@@ -203,7 +204,8 @@ impl<K: LockKind> Engine<K> {
             && denied.is_none()
             && self.peers.get(peer).is_some_and(|peer| peer.waiting.is_empty());
         if only_asked {
-            // Directed receives fail when a link to the peer breaks. This was no such link, and a false claim may have caused it.
+            // Directed receives fail when a link to the peer breaks. This link only carried a
+            // question, perhaps prompted by a false claim, so they stay.
             self.remove_link(id);
             if self.state_of(peer) == PeerState::Connecting(id) {
                 self.set_state(peer, PeerState::Idle);
@@ -214,8 +216,9 @@ impl<K: LockKind> Engine<K> {
         if crossing && matches!(self.config.kind, EndpointKind::Rdm) || denied.is_some() {
             self.remove_link(id);
             if self.state_of(peer) == PeerState::Connecting(id) {
-                // Where the peer's connection is there already, but without proof, the peer is asked about it at once. Claims
-                // that turned out to be false are none any more, and the peer is connected to as usual.
+                // If a link claims the peer's name, it may be the peer's connection: ask the peer
+                // at once. After a denial the false claims are gone, and this side connects as
+                // usual.
                 let claims = self
                     .peers
                     .get(peer)
@@ -234,7 +237,7 @@ impl<K: LockKind> Engine<K> {
         self.end_link(id, &why);
     }
 
-    /// Ends a link: what was under way on it, or waited for it, fails.
+    /// Ends a link: operations that are under way on it or wait for it fail.
     pub(super) fn end_link(&mut self, id: LinkId, why: &Down) {
         let Some(link) = self.remove_link(id) else { return };
         let failed: Vec<u32> = self
@@ -285,8 +288,9 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// What becomes of a peer's unexpected messages when their link has ended: those that are whole stay, at the account's
-    /// cost, unless the account is full and the peer did not end in order.
+    /// Settles a peer's unexpected messages after their link has ended: complete ones stay, charged
+    /// to the account, unless the account is full and the peer did not close in order. The others
+    /// are lost.
     fn end_unexpected(&mut self, id: LinkId, peer: PeerId, orderly: bool, why: &Down) {
         let (mut lost, mut kept) = (Vec::new(), Vec::new());
         for (key, message) in self.unexpected.iter_mut().filter(|(_, message)| message.link() == Some(id)) {
@@ -309,7 +313,7 @@ impl<K: LockKind> Engine<K> {
         }
         let mut dropped = 0;
         while !orderly && account.used() > account.limit() {
-            // The latest first: what came before may be wanted before.
+            // The latest first: earlier messages are likely to be received earlier.
             let Some(key) = kept.pop() else { break };
             let Some(message) = self.take_unexpected(key) else { continue };
             self.match_queues[message.info().queue_kind()].drop_unexpected(key);
@@ -319,7 +323,7 @@ impl<K: LockKind> Engine<K> {
         }
         if dropped > 0 {
             let text =
-                format!("{}; {dropped} messages that nobody asked for were dropped: the account is full", why.text);
+                format!("{}; dropped {dropped} unexpected messages: the memory limit for peers is reached", why.text);
             self.losses.add(|| text);
             self.stir();
         }
@@ -335,14 +339,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A message that a peek may have reserved is lost.
+    /// A message is lost: records the reason in its claim, if it has one.
     fn spoil_claims(&mut self, key: u32, why: &Down) {
         for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
             claim.message = Err(why.clone());
         }
     }
 
-    /// Receives that only a peer that is gone could have filled.
+    /// Fails the receives that only a lost peer could have filled.
     fn fail_directed(&mut self, peer: PeerId, why: &Down) {
         for queue in QueueKind::ALL {
             let keys: Vec<u32> = self.match_queues[queue].posted_from(peer).collect();
@@ -381,14 +385,14 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a connection in order (fi_shutdown(3)): what was accepted leaves, then the end. That the peer has ended it too is
-    /// an event.
+    /// Shuts a connection down gracefully (fi_shutdown(3)): sends within credit leave, then Bye;
+    /// the rest fails. An event reports the peer's shutdown.
     pub(super) fn shut_down<T: Transport>(&mut self, transport: &mut T) -> core::result::Result<(), Errno> {
         if matches!(self.config.kind, EndpointKind::Rdm) {
             return Err(Errno::ENOSYS);
         }
         if self.phase == Phase::Ended {
-            // The peer was faster.
+            // The peer shut down first.
             return Ok(());
         }
         let PeerState::Open(id) = self.state_of(0) else { return Err(Errno::ENOTCONN) };
@@ -406,7 +410,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Sends that only the peer could finish, and receives in a rendezvous: nobody hears of them any more.
+    /// Fails sends that wait for the peer's answer, and receives in a rendezvous: frames about them
+    /// are ignored from now on.
     fn fail_unanswered(&mut self, why: &Down) {
         let ends = |stage: &SendStage| match stage {
             SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,
@@ -416,7 +421,7 @@ impl<K: LockKind> Engine<K> {
         let sends = self.sends.iter().filter(|(_, send)| ends(&send.stage));
         let sends: Vec<u32> = sends.filter_map(|(key, _)| u32::try_from(key).ok()).collect();
         sends.into_iter().for_each(|number| self.fail_send(number, why));
-        // One whose payload is just coming ends with the link.
+        // A receive whose payload is just arriving ends with the link.
         let is_rendezvous = |receive: &super::state::Receive| {
             matches!(receive.stage, ReceiveStage::Rendezvous(_)) && receive.buffer.is_some()
         };
@@ -439,7 +444,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// What is due, and what events left to do that takes the time or the transport. [`Engine::work`] begins anew.
+    /// Does what is due, and work that needs the time or the transport: logs losses, connects to
+    /// peers and asks them about claims. Resets [`Engine::work`].
     pub(super) fn tick<T: Transport>(&mut self, transport: &mut T) {
         let work = core::mem::take(&mut self.work);
         if work.has(Work::DEFERRED) {
@@ -470,14 +476,14 @@ impl<K: LockKind> Engine<K> {
             self.work.add(Work::STIRRED);
         }
         for (peer, asked) in late {
-            // The peer said that it would connect and did not: it was lost in between. Ours has its own deadline.
+            // The peer's own connection did not arrive: connect, with a deadline of our own.
             self.set_state(peer, PeerState::Idle);
             let Some(entry) = self.peers.get(peer) else { continue };
             let (name, idle) = (entry.addr, entry.waiting.is_empty());
             if !idle {
                 self.begin_connect(transport, peer, asked);
             } else if let Some(name) = name.filter(|name| asked == 0 && self.claimed.contains_key(name)) {
-                // Only receives wait. A peer that cannot be asked is no error: it may connect later.
+                // Only receives wait. Failing to ask is no error: the peer may connect later.
                 drop(self.verify(transport, peer, name, asked));
             } else {
                 self.release_peer(peer);
@@ -485,7 +491,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// When [`Self::tick`] next has work.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         if !self.work.has(Work::STIRRED) {
             return None;
@@ -498,10 +504,10 @@ impl<K: LockKind> Engine<K> {
         self.peers.iter().filter_map(|(_, peer)| until(peer)).min()
     }
 
-    /// Begins to close: only what was accepted for inject or transmit is still sent.
+    /// Starts closing: only sends accepted for inject or transmit still leave.
     pub(super) fn begin_close(&mut self) {
         self.phase = Phase::Closing;
-        // Nobody hears of what comes to its end from here on: the queues may be read by others still.
+        // Report no completions or events from here on: other endpoints may still use the queues.
         self.out = CompletionSinks::default();
         self.eq = None;
         if let Some(text) = self.losses.take_rest() {
@@ -535,7 +541,7 @@ impl<K: LockKind> Engine<K> {
         lazy.into_iter().for_each(|id| self.mark_pending(id));
     }
 
-    /// Closes a little further. True when everything is over.
+    /// Takes a step of closing. True when all links are done.
     pub(super) fn step_close<T: Transport>(&mut self, transport: &mut T) -> bool {
         let mut over = true;
         for index in 0..self.links.len() {
@@ -569,18 +575,18 @@ impl<K: LockKind> Engine<K> {
         over && !self.peers.iter().any(|(_, peer)| yields(peer))
     }
 
-    /// How many operations and links closing leaves unfinished.
+    /// Number of operations and links that closing leaves unfinished.
     pub(super) fn unfinished(&self) -> usize {
         self.peers.iter().map(|(_, peer)| peer.waiting.len()).sum::<usize>() + self.link_count
     }
 
-    /// The peer of a connected endpoint.
+    /// The peer's address, while an endpoint is connected.
     pub(super) fn connected_peer(&self) -> Option<Addr> {
         let peer = self.peers.get(0)?;
         matches!(peer.state, PeerState::Open(_)).then_some(peer.addr)?
     }
 
-    /// Forgets which peers handles stand for: an address vector has been bound.
+    /// Clears the peers cached by handle: an address vector has been bound.
     pub(super) fn reset_handles(&mut self) {
         self.by_handle.fill(NO_PEER);
     }

@@ -1,5 +1,6 @@
-//! An endpoint: the engine's tables and a transport behind one lock (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3)).
-//! Connectionless and connected endpoints are the same machine; a connected one has one peer.
+//! An endpoint: the engine and a transport behind one lock (fi_endpoint(3), fi_cm(3), fi_msg(3),
+//! fi_tagged(3)). Connectionless and connected endpoints share the code; a connected one has
+//! exactly one peer.
 
 mod blocked;
 mod credit;
@@ -37,7 +38,7 @@ pub use state::{CLOSE_DEADLINE, Config};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Makes the transport when it is needed: at an address, or at one that the system chooses.
+/// Opens the transport on first use, at the given address or at one that the system chooses.
 pub type Opener<T> = Box<dyn FnMut(Option<Addr>) -> Result<T> + Send>;
 
 struct Inner<T: Transport, K: LockKind> {
@@ -45,9 +46,9 @@ struct Inner<T: Transport, K: LockKind> {
     engine: Engine<K>,
     opener: Opener<T>,
     source: Option<Addr>,
-    /// Visitors for whom the descriptor is armed.
+    /// Number of progress sets that have the descriptor armed.
     armed: usize,
-    /// When something is due, as far as those who sleep know.
+    /// The deadline that sleeping threads know.
     told: Option<Instant>,
 }
 
@@ -58,26 +59,26 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     joined: AtomicBool,
     connected: bool,
     bindings: Bindings,
-    /// Of the queues and counters that move it on.
+    /// Memberships in the progress sets of its queues and counters, and with the progress thread.
     memberships: Bindings,
-    /// The event queue that it is bound to.
+    /// The bound event queue.
     events: Mutex<Option<Events>>,
-    /// The thread that moves it on, if the application's calls are not to.
+    /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
 }
 
-/// An event queue as an endpoint is bound to it.
+/// An endpoint's binding to an event queue.
 struct Events {
     eq: Arc<EventQueue>,
     owner: Owner,
-    /// Under which the queue's readers move the endpoint on.
+    /// Key in the queue's progress set, if the endpoint has joined it.
     key: Option<usize>,
     /// Keeps the queue open.
     _user: Child,
 }
 
 impl Events {
-    /// The queue's readers no longer move the endpoint on.
+    /// Leaves the queue's progress set.
     fn leave(&mut self) {
         if let Some(key) = self.key.take() {
             self.eq.leave(key);
@@ -125,8 +126,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 }
 
 impl<T: Transport, K: LockKind> Inner<T, K> {
-    /// Carries out what is listed and sends it: nothing is left that nobody would come back to. What arrived may be answered
-    /// at once, and an answer may let more happen; bounded, so that nobody starves. True if there was anything.
+    /// Carries out pending work and sends the frames that it produces. Sending can make links
+    /// pending again; the loop is bounded so that other endpoints do not starve, and the rest stays
+    /// marked [`Work::PENDING`]. Returns true if there was pending work.
     #[inline(never)]
     fn finish(transport: &mut T, engine: &mut Engine<K>) -> bool {
         engine.tick(transport);
@@ -142,20 +144,20 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         if engine.is_pending() {
             engine.work.add(Work::PENDING);
         } else {
-            // What was listed while something was sent has been seen to since.
+            // The loop has handled the links that became pending while it sent.
             engine.work.remove(Work::PENDING);
         }
         any
     }
 
-    /// Notes when something is due. True if that is earlier than those who sleep may know.
+    /// Records the next deadline. True if it is earlier than sleeping threads know.
     fn note_deadline(&mut self) -> bool {
         let due = self.due();
         let told = core::mem::replace(&mut self.told, due);
         due.is_some_and(|due| told.is_none_or(|told| due < told))
     }
 
-    /// Sends what is held back, before somebody goes away for long.
+    /// Sends everything held back: the caller may not poll again soon.
     #[inline(never)]
     fn flush_all(&mut self) {
         let Self { transport: Some(transport), engine, .. } = self else { return };
@@ -170,8 +172,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 }
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
-    /// An endpoint that is not enabled. `source` is the address that it was asked to have; `auto` moves it on if the
-    /// application's calls are not to.
+    /// Creates an endpoint that is not enabled. `source` is the requested local address, `auto` the
+    /// progress thread under automatic progress.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>, auto: Option<Arc<Auto>>) -> Arc<Self> {
         let connected = matches!(config.kind, EndpointKind::Msg);
         let inner = Inner { transport: None, engine: Engine::new(config), opener, source, armed: 0, told: None };
@@ -197,12 +199,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
     ///
     /// # Errors
-    /// EINVAL or EBADFLAGS, and those of watching the endpoint's descriptor, if it is enabled; nothing has happened then.
+    /// EINVAL or EBADFLAGS; if the endpoint is enabled, also those of watching its descriptor. An
+    /// error changes nothing.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).engine.out.has_counter(counter);
-        let member = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Pollable>);
+        let pollable = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Pollable>);
         let register = || K::lock(&self.inner).engine.out.bind_counter(counter, flags);
-        let user = self.memberships.bind_counter(member, counter, register)?;
+        let user = self.memberships.bind_counter(pollable, counter, register)?;
         self.bindings.add(move || drop(user));
         Ok(())
     }
@@ -229,11 +232,11 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Binds an event queue; events name the endpoint by `owner`. Another one replaces the first, with the events that
-    /// nobody has read, and the first is free.
+    /// Binds an event queue; events name the endpoint by `owner`. A second queue replaces the first
+    /// and takes over its unread events; the first may then be closed.
     ///
     /// # Errors
-    /// Those of watching the endpoint's descriptor, if it is enabled; nothing has happened then.
+    /// If the endpoint is enabled, those of watching its descriptor. An error changes nothing.
     pub fn bind_eq(self: &Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
         let mut events = self.events();
         if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
@@ -241,13 +244,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         let key = if self.connected && self.is_joined() { Some(eq.join(self.clone())?) } else { None };
         let old = events.replace(Events { eq: eq.clone(), owner, key, _user: eq.users.add() });
-        // Under one lock, so that no newer event gets ahead of those that are handed over.
+        // Under the endpoint's lock, so that no newer event overtakes those handed over.
         let mut inner = K::lock(&self.inner);
         if let Some(old) = &old {
             old.eq.hand_over(owner, eq);
         }
         inner.engine.eq = Some((eq.clone(), owner));
-        // Leaving takes the lock of the queue's group, which is taken before this one.
+        // Leaving takes the lock of the queue's progress set, which comes before this lock.
         drop(inner);
         if let Some(mut old) = old {
             old.leave();
@@ -264,7 +267,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enables it (fi_enable(3)). Enabling twice is harmless. An endpoint whose connection has ended stays as it is.
+    /// Enables the endpoint (fi_enable(3)). Enabling twice is harmless; after its connection has
+    /// ended it fails with EOPBADSTATE.
     pub fn enable(self: &Arc<Self>) -> Result<()> {
         let mut inner = K::lock(&self.inner);
         if matches!(inner.engine.phase, Phase::Ended | Phase::ShutDown) {
@@ -291,7 +295,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         drop(inner);
         self.joined.store(true, Ordering::Relaxed);
         if let Err(error) = self.join(queues) {
-            // As if it had not been tried: enabling may be tried again.
+            // Undo everything, so that the application can try again.
             self.memberships.undo();
             self.joined.store(false, Ordering::Relaxed);
             let mut inner = K::lock(&self.inner);
@@ -302,23 +306,23 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// From now on whoever reads its queues moves it on.
+    /// Joins the progress sets of its queues and counters, and the progress thread if there is one.
     fn join(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
-        let member: Arc<dyn Pollable> = self.clone();
-        self.memberships.join(&member, queues)?;
+        let pollable: Arc<dyn Pollable> = self.clone();
+        self.memberships.join(&pollable, queues)?;
         if let Some(auto) = self.auto.clone() {
-            let key = auto.join(member)?;
+            let key = auto.join(pollable)?;
             self.memberships.add(move || auto.leave(key));
         }
-        // Only connected endpoints have events; others stay out of the reach of whoever reads the event queue.
+        // Only connected endpoints have events: reading the event queue need not progress others.
         if let Some(bound) = self.events().as_mut().filter(|_| self.connected) {
             bound.key = Some(bound.eq.join(self.clone())?);
         }
         Ok(())
     }
 
-    /// Something was posted while somebody sleeps who would otherwise see to it: it leaves now, and they hear of what is
-    /// due earlier than they know.
+    /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
+    /// thread if the deadline moved earlier.
     #[cold]
     fn wake_progress_thread(&self) {
         let mut inner = K::lock(&self.inner);
@@ -326,7 +330,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self.tell_deadline(inner);
     }
 
-    /// Whoever sleeps hears of what is due earlier than they know.
+    /// Wakes sleeping threads if the deadline is earlier than they know.
     #[cold]
     fn tell_deadline(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         let earlier = inner.note_deadline();
@@ -337,20 +341,21 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 
     fn is_joined(&self) -> bool {
-        // Relaxed: set and read by control calls, which the application orders.
+        // Relaxed: set and read by control calls, which the application serializes.
         self.joined.load(Ordering::Relaxed)
     }
 
-    /// The address under which others reach it (fi_getname(3)).
+    /// The local address, under which peers reach it (fi_getname(3)). Opens the transport if
+    /// needed.
     pub fn local_addr(&self) -> Result<Addr> {
         Ok(K::lock(&self.inner).open()?.local_addr())
     }
 
-    /// Chooses the address, before it is in use (fi_setname(3)).
+    /// Sets the local address, which is possible until the transport is open (fi_setname(3)).
     pub fn set_local_addr(&self, addr: Addr) -> Result<()> {
         let mut inner = K::lock(&self.inner);
         if inner.transport.is_some() {
-            return Err(Error::new(Errno::EOPBADSTATE, "name an endpoint that has its address"));
+            return Err(Error::new(Errno::EOPBADSTATE, "set the address of an endpoint that already has one"));
         }
         inner.source = Some(addr);
         Ok(())
@@ -362,7 +367,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         peer.ok_or_else(|| Error::new(Errno::ENOTCONN, "look up the peer of an endpoint that has none"))
     }
 
-    /// Connects (fi_connect(3)). The outcome is an event.
+    /// Starts connecting (fi_connect(3)). An event reports the outcome.
     pub fn connect(self: &Arc<Self>, to: Addr, data: &[u8]) -> Result<()> {
         self.begin_connection(data)?;
         let mut inner = K::lock(&self.inner);
@@ -370,7 +375,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let transport = transport.as_mut().ok_or_else(|| Error::new(Errno::EOTHER, "open the transport"))?;
         let peer = engine.add_peer(Some(to));
         if let Err(error) = engine.connect(transport, peer, data.to_vec()) {
-            // It may be tried again, or somewhere else.
+            // The application may try again, or try another address.
             engine.forget_peer(peer);
             return Err(error);
         }
@@ -382,7 +387,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Accepts a connection that a passive endpoint was asked for (fi_accept(3)).
+    /// Accepts a connection request of a passive endpoint (fi_accept(3)).
     pub fn accept(self: &Arc<Self>, asked: ConnectRequest<T::Request>, data: &[u8]) -> Result<()> {
         self.begin_connection(data)?;
         let mut inner = K::lock(&self.inner);
@@ -397,12 +402,12 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// What connecting and accepting begin with: enables the endpoint. Once it succeeded only the connection itself can
-    /// fail.
+    /// The first step of connecting and accepting: enables the endpoint. After it succeeds, only
+    /// the connection itself can fail.
     ///
     /// # Errors
-    /// EINVAL for more than [`MAX_USER_DATA`] bytes of data, ENOSYS for a connectionless endpoint, EOPBADSTATE for one that
-    /// has been connected, and those of [`Self::enable`].
+    /// EINVAL for more than [`MAX_USER_DATA`] bytes of data, ENOSYS for a connectionless endpoint,
+    /// EOPBADSTATE for one that has been connected, and those of [`Self::enable`].
     pub fn begin_connection(self: &Arc<Self>, data: &[u8]) -> Result<()> {
         if data.len() > MAX_USER_DATA {
             return Err(Error::new(Errno::EINVAL, format!("connection data of more than {MAX_USER_DATA} bytes")));
@@ -418,26 +423,26 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Ends the connection in order (fi_shutdown(3)).
+    /// Shuts the connection down gracefully (fi_shutdown(3)).
     pub fn shut_down(&self) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return Err(Errno::ENOTCONN) };
         engine.shut_down(transport)?;
         inner.flush_all();
         drop(inner);
-        // The peer's end is awaited.
+        // Keep polling for the peer's shutdown.
         self.ready_flag.mark_ready();
         Ok(())
     }
 
-    /// Cancels the oldest operation with that context that can be cancelled (fi_cancel(3)).
+    /// Cancels the oldest cancelable operation with this context (fi_cancel(3)).
     pub fn cancel(&self, context: usize) {
         let mut inner = K::lock(&self.inner);
         inner.engine.cancel(context);
         if !inner.engine.work.is_any() {
             return;
         }
-        // What was behind it may leave, and nobody else may come by to send it.
+        // The sends behind it may leave; send them now, since no other call may come.
         inner.flush_all();
         drop(inner);
         self.ready_flag.mark_ready();
@@ -446,36 +451,37 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
     }
 
-    /// The free space below which a buffer for several messages is given back, of those posted from now on, in bytes
-    /// (FI_OPT_MIN_MULTI_RECV).
+    /// Sets the free space, in bytes, below which a multi-receive buffer is released
+    /// (FI_OPT_MIN_MULTI_RECV). Applies to buffers posted from now on.
     pub fn set_min_multi_recv(&self, least: usize) {
         K::lock(&self.inner).engine.min_multi_recv = least;
     }
 
-    /// That size.
+    /// The value that [`Self::set_min_multi_recv`] sets, in bytes.
     pub fn min_multi_recv(&self) -> usize {
         K::lock(&self.inner).engine.min_multi_recv
     }
 
-    /// How long messages of a kind may be, in bytes.
+    /// The size limit for a kind of message, in bytes.
     pub fn limit(&self, which: SizeLimit) -> usize {
         K::lock(&self.inner).engine.config.limits.get(which)
     }
 
-    /// Changes how long messages of a kind may be (fi_setopt(3)).
+    /// Changes the size limit for a kind of message (fi_setopt(3)).
     ///
     /// # Errors
-    /// EINVAL above what the endpoint can do.
+    /// EINVAL above the endpoint's maximum.
     pub fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
         K::lock(&self.inner).engine.config.limits.set(which, size)
     }
 
-    /// What is under way and what it waits for, for people who look for the cause of a hang.
+    /// Describes pending operations and what each waits for, to help find the cause of a hang.
     pub fn describe(&self) -> String {
         K::lock(&self.inner).engine.describe()
     }
 
-    /// What must not be left alone until a descriptor has news or the next deadline comes, if there is anything: for checks.
+    /// For tests: pending work for which neither a descriptor nor the next deadline would wake a
+    /// thread, if any.
     #[doc(hidden)]
     pub fn unfinished(&self) -> Option<String> {
         let mut inner = K::lock(&self.inner);
@@ -486,21 +492,22 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         left.or_else(|| is_due.then(|| "something is due".to_owned()))
     }
 
-    /// When something is due, which whoever sleeps must have been told of: for checks.
+    /// For tests: the next deadline, which sleeping threads must know.
     #[doc(hidden)]
     pub fn next_due(&self) -> Option<Instant> {
         K::lock(&self.inner).due()
     }
 
-    /// Closes it (fi_close(3)): what was accepted for inject or transmit is sent, what the peers' hosts have
-    /// acknowledged by the deadline is kept, the rest is discarded. Afterwards no buffer is touched.
+    /// Closes the endpoint (fi_close(3)): sends what was accepted for inject or transmit, waits up
+    /// to [`CLOSE_DEADLINE`] until the peers' hosts have acknowledged it, and discards the rest.
+    /// Afterwards no buffer is touched.
     pub fn close(&self) {
         self.memberships.undo();
         let events = self.events().take();
         K::lock(&self.inner).engine.eq = None;
         if let Some(mut events) = events {
             events.leave();
-            events.eq.forget(events.owner);
+            events.eq.discard_events_of(events.owner);
         }
         self.bindings.undo();
         let mut inner = K::lock(&self.inner);
@@ -530,7 +537,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             if now >= end {
                 let left = engine.unfinished();
                 log::log(engine.config.provider, Level::Warn, Subsystem::EpCtrl, || {
-                    format!("closing took longer than {CLOSE_DEADLINE:?}: {left} operations and links were cut off")
+                    format!("close timed out after {CLOSE_DEADLINE:?}: {left} operations and links aborted")
                 });
                 return;
             }
@@ -549,7 +556,7 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
                 && engine.try_send_fast(transport, &op)
             {
                 drop(inner);
-                // It has left. The answer is looked for by polling.
+                // Sent. Polling looks for the peer's answer.
                 self.ready_flag.mark_ready();
                 return Ok(());
             }
@@ -577,8 +584,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         result
     }
 
-    /// A call has left work that the next poll continues. Automatic progress sends it now, since the application need not
-    /// call again; a sleeping thread is woken if the work is due earlier than it knows.
+    /// Finishes a call that left work for the next poll. Automatic progress sends now, since the
+    /// application need not call again; a sleeping thread is woken if the work is due earlier than
+    /// it knows.
     fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if self.auto.is_some() {
             inner.flush_all();
@@ -595,12 +603,13 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut guard = K::lock(&self.inner);
         let inner = &mut *guard;
         if inner.transport.is_none() && matches!(inner.engine.config.kind, EndpointKind::Msg) {
-            // Receives may be posted before connecting, so before there is anything to connect with.
+            // Receives may be posted before connecting, when the transport is not open yet.
             inner.open().map_err(|error| error.errno())?;
         }
         let Inner { transport: Some(transport), engine, .. } = inner else { return Err(Errno::EOPBADSTATE) };
         let result = engine.receive(transport, op);
-        // What was waiting for the receive may have left an answer to send.
+        // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
+        // be sent.
         let answers = transport.is_busy() || engine.work.is_any();
         if self.auto.is_some() {
             inner.flush_all();
@@ -617,7 +626,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
 }
 
 impl<T: Transport, K: LockKind> Reader for Endpoint<T, K> {
-    /// Messages that wait may be for receives of the sender that has got its handle.
+    /// An address was inserted: unexpected messages of its peer may match receives posted by
+    /// handle.
     fn learn(&self) {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), engine, .. } = &mut *inner else { return };
@@ -632,7 +642,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let visit = inner.poll();
         if visit.active && self.ready_flag.is_slept_on() {
-            // Others may sleep who have not been told of what came of this.
+            // Other sleeping threads do not know the deadlines that this poll set.
             self.tell_deadline(inner);
         }
         visit
@@ -659,7 +669,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
         let earlier = inner.note_deadline();
         let due = inner.told;
         drop(inner);
-        // Others may sleep who were told of a later one.
+        // Other sleeping threads know only a later deadline.
         if earlier && self.ready_flag.sleepers() > 1 {
             self.ready_flag.wake();
         }

@@ -1,5 +1,5 @@
-//! Receives as they are posted: of one message, of several into one buffer (FI_MULTI_RECV), and looking before
-//! receiving (FI_PEEK, FI_CLAIM, FI_DISCARD) (fi_msg(3), fi_tagged(3)).
+//! Posting of receives: for one message, multi-receive buffers (FI_MULTI_RECV), and peeking at
+//! unexpected messages (FI_PEEK, FI_CLAIM, FI_DISCARD) (fi_msg(3), fi_tagged(3)).
 
 use super::dispatch::key;
 use super::engine::{Engine, Phase, failure};
@@ -12,10 +12,10 @@ use ofi_core::{Caps, Cause, Completion, Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// Flags of a receive that is about a message that is here already.
+/// Flags of a receive call that acts on an unexpected message.
 const LOOKS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
 
-/// A receive call, sorted.
+/// A receive call with what [`Engine::sort`] finds out about it.
 #[derive(Debug)]
 struct Posting {
     op: RecvOp,
@@ -26,8 +26,8 @@ struct Posting {
 }
 
 impl<K: LockKind> Engine<K> {
-    /// The common case in one piece: a receive of one message while none waits. Otherwise nothing has happened, and it is
-    /// given back.
+    /// Fast path: a receive of one message while no unexpected message waits. Otherwise nothing has
+    /// changed, and the operation is returned.
     #[inline(always)]
     pub(super) fn try_post_fast(&mut self, op: RecvOp) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
@@ -36,7 +36,7 @@ impl<K: LockKind> Engine<K> {
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.config.rx_size
             || !self.match_queues[queue].is_idle()
-            // Whose end a receive from one peer waits for must be known while it waits.
+            // A directed receive fails when its peer's link breaks, so its peer must be known.
             || op.src != FiAddr::UNSPEC && !self.av_is_known()
         {
             return Err(op);
@@ -54,8 +54,7 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Tag and ignored bits of a receive, what kind of operation its completion says that it was, and whether it is for one
-    /// sender.
+    /// Tag, ignored bits and completion flags of a receive, and whether it is directed.
     #[inline(always)]
     fn sort(&self, op: &RecvOp) -> (u64, u64, OpFlags, bool) {
         let (tag, ignore, kind, directed) = match op.tag {
@@ -82,7 +81,7 @@ impl<K: LockKind> Engine<K> {
         let queue = QueueKind::of(op.tag);
         let (tag, ignore, kind, directed) = self.sort(&op);
         let src = if directed {
-            // A handle that the address vector does not have may come to stand for a peer later.
+            // The address vector may get an entry for this handle later.
             self.peer_of(op.src).map_or_else(|_| Source::handle(op.src), Source::peer)
         } else {
             Source::ANY
@@ -91,7 +90,7 @@ impl<K: LockKind> Engine<K> {
         let result = self.receive_sorted(transport, Posting { op, pattern, queue, kind, suppress });
         if self.match_queues[queue].is_pending() {
             self.note_awaited();
-            // It may have been inserted meanwhile.
+            // The address may have been inserted meanwhile.
             self.check_av();
             self.settle(transport);
         }
@@ -118,7 +117,8 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// A receive was posted: a peer without credit may have what it is for, or one whose name is claimed.
+    /// A receive was posted: a blocked peer, or a link that only claims the peer's name, may have a
+    /// message for it.
     fn tell_wanted<T: Transport>(&mut self, transport: &mut T, src: Source) {
         if !self.match_queues[QueueKind::Untagged].watched {
             return;
@@ -130,7 +130,7 @@ impl<K: LockKind> Engine<K> {
         self.settle(transport);
     }
 
-    /// Gives a new receive the oldest message that waits for one like it.
+    /// Delivers the oldest matching unexpected message to a new receive. False if there is none.
     fn take_waiting<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -150,7 +150,7 @@ impl<K: LockKind> Engine<K> {
         self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, queue, seq })
     }
 
-    /// Posts a buffer for several messages.
+    /// Posts a multi-receive buffer.
     #[cold]
     fn post_multi_recv<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
         let Posting { op, pattern, queue, kind, suppress } = posting;
@@ -160,7 +160,8 @@ impl<K: LockKind> Engine<K> {
         }
         let mut buffer = op.buffer;
         if buffer.split_front(0).is_none() {
-            // The messages' places are told by one address each: a buffer in pieces has none.
+            // A completion reports a message's place as one address, which a buffer in pieces
+            // lacks.
             return Err(Errno::EINVAL);
         }
         let least = self.min_multi_recv;
@@ -186,7 +187,8 @@ impl<K: LockKind> Engine<K> {
         self.multi_recvs.get(multi as usize).is_some_and(|multi| multi.open)
     }
 
-    /// The receive for an arriving message, out of the matcher.
+    /// Takes the receive for an arriving message out of its match queue; a multi-receive buffer
+    /// gives a slot.
     #[inline]
     pub(super) fn match_posted(&mut self, queue: QueueKind, tag: u64, peer: PeerId, len: u64) -> Option<u32> {
         loop {
@@ -202,8 +204,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A receive for a message of `len` bytes in what is left of a buffer for several. `None` if it does not fit behind
-    /// those that are there already: then the buffer takes no more.
+    /// Adds a receive for a message of `len` bytes in the free part of a multi-receive buffer.
+    /// `None` if the message does not fit behind earlier ones: then the buffer takes no more.
     #[cold]
     pub(super) fn alloc_multi_recv_slot(&mut self, parent: u32, multi: u32, len: u64) -> Option<u32> {
         let receive = self.receives.get_mut(parent)?;
@@ -226,7 +228,7 @@ impl<K: LockKind> Engine<K> {
         Some(self.add_receive(ticket, Some(front), Role::Part { parent, base }, queue))
     }
 
-    /// A buffer for several messages takes no more.
+    /// Closes a multi-receive buffer to further messages, and releases it if none is arriving.
     fn retire(&mut self, parent: u32, multi: u32) {
         if let Some(queue) = self.receives.get(parent).map(|receive| receive.queue) {
             self.match_queues[queue].withdraw(parent);
@@ -238,7 +240,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// A message of a buffer for several has completed. True if its entry is the one that gives the buffer back.
+    /// A message in a multi-receive buffer has completed. True if its completion also releases the
+    /// buffer.
     #[cold]
     pub(super) fn part_is_done(&mut self, parent: u32, suppress: bool) -> bool {
         let Some(Role::MultiRecv(multi)) = self.receives.get(parent).map(|receive| receive.role) else {
@@ -252,8 +255,8 @@ impl<K: LockKind> Engine<K> {
         self.release(parent, multi, !suppress)
     }
 
-    /// Gives a buffer for several messages back. With `joined` the entry of its last message says so, unless there is an
-    /// error to report: then true.
+    /// Releases a multi-receive buffer. With `joined` the completion of its last message reports
+    /// that, unless there is an error to report. True if that completion does.
     fn release(&mut self, parent: u32, multi: u32, joined: bool) -> bool {
         let Some(receive) = self.receives.remove(parent) else { return false };
         let state = self.multi_recvs.remove(multi as usize);
@@ -266,7 +269,7 @@ impl<K: LockKind> Engine<K> {
             }
             None if joined => true,
             None => {
-                // Always reported, and not a message.
+                // The release is always reported, and does not count as a message.
                 completion.flags = OpFlags::MULTI_RECV;
                 self.out.report(completion);
                 false
@@ -274,7 +277,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Ends a posted receive that failed: cancelled, or nobody is left who could fill it.
+    /// Fails a posted receive: it was canceled, or no peer can fill it any more.
     #[cold]
     pub(super) fn fail_posted(&mut self, number: u32, why: &Down) {
         let Some(receive) = self.receives.get(number) else { return };
@@ -291,7 +294,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// FI_PEEK, FI_CLAIM, FI_DISCARD: about a message that is here, never posted.
+    /// FI_PEEK, FI_CLAIM, FI_DISCARD: acts on an unexpected message; nothing is posted.
     #[cold]
     fn peek_or_claim<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
         let Posting { op, pattern, queue, kind, suppress } = posting;
@@ -303,15 +306,16 @@ impl<K: LockKind> Engine<K> {
         if peek {
             let mut found = self.match_queues[queue].find_unexpected(&pattern);
             if found.is_none() && transport.poll(self) {
-                // It may have been lying in front of the door.
+                // The message may not have been read yet.
                 found = self.match_queues[queue].find_unexpected(&pattern);
             }
-            // Whoever looks wants to know: it is reported whether asked for or not.
+            // The result of a peek is always reported, even with selective completion.
             let ticket = Ticket::new(op.context, kind, false);
             let Some(message) = found else {
                 let why = Down::new(Cause::NoMessage, Errno::ENOMSG, Cause::NoMessage.text());
                 self.report_miss(ticket.finish(), pattern, &why);
-                // Whoever looks again will find what a peer has no credit for today.
+                // A blocked peer may have the message: with credit it sends it, and a later peek
+                // finds it.
                 self.tell_wanted(transport, pattern.src);
                 self.settle(transport);
                 return Ok(());
@@ -330,7 +334,7 @@ impl<K: LockKind> Engine<K> {
             self.settle(transport);
             return Ok(());
         }
-        // Contexts may be repeated: the oldest claim is meant.
+        // Contexts may repeat: take the oldest claim.
         let at = self.claims.iter().position(|claim| claim.context == op.context).ok_or(Errno::EINVAL)?;
         if !discard && self.receives.len() >= self.config.rx_size {
             return Err(Errno::AGAIN);
@@ -364,7 +368,7 @@ impl<K: LockKind> Engine<K> {
         let info = message.info();
         completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
         completion.tag = info.tag.unwrap_or(0);
-        completion.src = self.told(self.handle_of(message.peer));
+        completion.src = self.reported_source(self.handle_of(message.peer));
         if let Some(data) = info.data {
             completion.data = data;
             completion.flags |= OpFlags::REMOTE_CQ_DATA;

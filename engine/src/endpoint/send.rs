@@ -1,4 +1,4 @@
-//! What the application posts, and what leaves for peers: sends within credit go out at once, the rest waits in order.
+//! Sends, and frames to peers: sends within credit leave at once, the rest waits in order.
 
 use super::credit::{OVERHEAD, cost_of};
 use super::dispatch::key;
@@ -11,15 +11,15 @@ use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// What no operation of this endpoint can have.
+/// Flags that no operation supports.
 const UNSUPPORTED: OpFlags =
     OpFlags::COMMIT_COMPLETE.union(OpFlags::TRIGGER).union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
-/// Completion levels for which the peer has to answer.
+/// Completion levels that need an acknowledgment.
 const LEVELS: OpFlags = OpFlags::MATCH_COMPLETE.union(OpFlags::DELIVERY_COMPLETE).union(OpFlags::TRANSMIT_COMPLETE);
 
-/// What the peer is to acknowledge: the highest level that is asked for. Without one, and for inject calls, an operation is
-/// done when the transport has the bytes.
+/// The acknowledgment for the highest completion level requested. Without one, and for inject
+/// calls, an operation is done when the transport has the bytes.
 #[inline(always)]
 fn ack_of(flags: OpFlags, inject: bool, fenced: bool) -> AckMode {
     if inject || !flags.intersects(LEVELS) { AckMode::No } else { level_of(flags, fenced) }
@@ -31,7 +31,7 @@ fn level_of(flags: OpFlags, fenced: bool) -> AckMode {
     } else if flags.contains(OpFlags::DELIVERY_COMPLETE) {
         AckMode::Delivery
     } else if fenced {
-        // It answers for itself, not by counts.
+        // A fenced message is acknowledged by its id, not by the count of arrivals.
         AckMode::Delivery
     } else {
         AckMode::Arrival
@@ -47,8 +47,8 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// The common case in one piece: a short message to a peer with a link and credit, of which nothing is to be remembered.
-    /// False: something is not as usual, and nothing has happened.
+    /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
+    /// remembered. On false nothing has changed, and [`Self::send`] handles the operation.
     #[inline(always)]
     pub(super) fn try_send_fast<T: Transport>(&mut self, transport: &mut T, op: &SendOp) -> bool {
         const UNUSUAL: OpFlags = UNSUPPORTED.union(LEVELS).union(OpFlags::FENCE);
@@ -70,7 +70,7 @@ impl<K: LockKind> Engine<K> {
         if len > link.eager || link.out < cost_of(len) {
             return false;
         }
-        // Nobody answers it: it needs no number.
+        // It needs no id, because it is not acknowledged.
         let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false };
         if !transport.try_submit_fast(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
             return false;
@@ -102,7 +102,7 @@ impl<K: LockKind> Engine<K> {
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let peer = self.peer_of(op.dest)?;
         let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
-        // A connected endpoint has its peer from connecting on.
+        // A connected endpoint has a peer from fi_connect or fi_accept on.
         let entry = self.peers.get(peer).ok_or(Errno::EOPBADSTATE)?;
         let connected = matches!(self.config.kind, crate::wire::hello::EndpointKind::Msg);
         if connected && !matches!(entry.state, PeerState::Open(_)) {
@@ -154,7 +154,7 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    /// Does what a peer's waiting sends need next: connect, or send.
+    /// Takes the next step for a peer's waiting sends: connect, or send.
     fn move_on<T: Transport>(&mut self, transport: &mut T, peer: PeerId) {
         match self.state_of(peer) {
             PeerState::Idle => self.begin_connect(transport, peer, 0),
@@ -163,8 +163,9 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Sends what waits on a link: control frames, waiting messages within credit, the next data frames. Nothing to a peer that
-    /// does not read: what it is owed stays here, where it takes no more than the credit that the peer is not given back.
+    /// Sends what waits on a link: control frames, waiting messages within credit, then data
+    /// frames. Under back-pressure nothing leaves: pending answers stay here, bounded by the credit
+    /// that the peer does not get back.
     pub(super) fn pump<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
         if transport.is_backed_up(id) {
             return;
@@ -211,7 +212,7 @@ impl<K: LockKind> Engine<K> {
             let eager = send.len <= link.eager;
             let cost = if eager { cost_of(send.len) } else { OVERHEAD };
             if link.out < cost {
-                // It may be the one that the peer waits for.
+                // The peer may wait for this message: tell it how much credit is needed.
                 if !core::mem::replace(&mut link.said_blocked, true) {
                     let frame = Frame::Blocked { bytes: cost };
                     let _: Submitted = transport.submit(id, &frame.encode(), None, Urgency::Posted);
@@ -225,7 +226,7 @@ impl<K: LockKind> Engine<K> {
             peer.waiting.pop_front();
             if !eager {
                 if send.info.ack == AckMode::Arrival {
-                    // It is there when all of it is there.
+                    // A rendezvous has arrived when all its data is in place.
                     send.info.ack = AckMode::Delivery;
                 }
                 let header = Frame::Rts { id: number, len: send.len as u64, info: send.info }.encode();
@@ -279,7 +280,8 @@ impl<K: LockKind> Engine<K> {
                 }
                 Submitted::Kept => {
                     send.stage = SendStage::SendingData { link: id, token, at, end, flying: len };
-                    // One data frame of a link at a time is with the transport, so that control frames pass between.
+                    // The transport holds one data frame of a link at a time, so that control
+                    // frames can pass between.
                     return;
                 }
                 Submitted::Broken => {
@@ -290,7 +292,7 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Carries out what arrivals and posts left to do.
+    /// Carries out pending work: credit for blocked peers, aborts, and sends on pending links.
     pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
         if self.freed && !self.blocked.is_empty() {
             self.relieve_all();

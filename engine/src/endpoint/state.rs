@@ -1,4 +1,4 @@
-//! The tables of an endpoint: peers, links, and the operations that are under way.
+//! Entries of the engine's tables: peers, links, and the operations under way.
 
 use super::credit::RxCredits;
 use crate::limits::Limits;
@@ -14,64 +14,67 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to wait for the connection of a peer that connects to us instead of us to it, before we try again.
+/// After this side's connect gives way to the peer's, how long to wait for the peer's connection
+/// before trying again.
 pub(super) const YIELD: Duration = Duration::from_secs(1);
-/// The free space below which a buffer for several messages is given back, unless set (FI_OPT_MIN_MULTI_RECV), in bytes.
+/// Free space, in bytes, below which a multi-receive buffer is released, unless set
+/// (FI_OPT_MIN_MULTI_RECV).
 pub(super) const MIN_MULTI_RECV: usize = 16 << 10;
 /// How long closing may take.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What an endpoint is and may do.
+/// Configuration of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Connected or not.
+    /// Connectionless or connected.
     pub kind: EndpointKind,
     /// Capabilities.
     pub caps: Caps,
-    /// Sends that may be outstanding.
+    /// Maximum number of outstanding sends.
     pub tx_size: usize,
-    /// Receives that may be posted.
+    /// Maximum number of posted receives.
     pub rx_size: usize,
-    /// How long messages may be.
+    /// Message size limits.
     pub limits: Limits,
-    /// Random number of this endpoint.
+    /// Random number that identifies this endpoint.
     pub nonce: [u8; 16],
-    /// The provider's name, for messages.
+    /// The provider's name, for logs.
     pub provider: &'static str,
-    /// What it and its transport hold for peers is charged to this account.
+    /// Charged with the memory that the engine and its transport hold for peers.
     pub account: Arc<Account>,
 }
 
-/// Number of a peer.
+/// Index of a peer in the engine's table.
 pub(super) type PeerId = u32;
 
-/// How we stand with a peer.
+/// Connection state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerState {
     /// No link.
     Idle,
-    /// A link on its way.
+    /// A link is being set up.
     Connecting(LinkId),
-    /// The peer's own connection is to be used, and has not come yet.
+    /// This side's connect gave way to the peer's own connection, which has not come yet.
     Yielding(Yielding),
-    /// A link.
+    /// A link is open.
     Open(LinkId),
 }
 
-/// How long a peer's own connection is waited for.
+/// How long to wait for a peer's own connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Yielding {
-    /// It has just begun, at a time that the clock has to tell.
+    /// The wait starts with the next tick, which sets its deadline.
     Begun,
-    /// Until then.
+    /// Until this deadline.
     Until(Instant),
-    /// No longer: it is connected to, or asked about connections that claim to be its own.
+    /// No longer: the next tick connects to the peer, or asks it about links that claim its name.
     Over,
-    /// It has been asked so many times, and said each time that they are not.
+    /// No longer: the peer was asked this many times and denied each time that the links are its
+    /// own.
     Denied(u8),
 }
 
-/// Another endpoint.
+/// A peer endpoint.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) addr: Option<Addr>,
@@ -79,11 +82,11 @@ pub(super) struct Peer {
     pub(super) state: PeerState,
     /// Sends that wait for a link or for credit, in order.
     pub(super) waiting: VecDeque<u32>,
-    /// Links to it, of which at most one is the one that sends use.
+    /// Number of links to it; sends use at most one.
     pub(super) links: u32,
-    /// Unexpected messages of it.
+    /// Number of its unexpected messages.
     pub(super) unexpected: u32,
-    /// The account holds [`PEER_COST`] for it: it is only remembered because of its messages.
+    /// The account is charged [`PEER_COST`]: a link of the peer ended and left unexpected messages.
     pub(super) charged: bool,
 }
 
@@ -94,10 +97,10 @@ impl Peer {
     }
 }
 
-/// What a peer costs that is only remembered because of its messages, in bytes: its entry in tables and map.
+/// Charge, in bytes, for a peer whose link left unexpected messages: its table and map entries.
 pub(super) const PEER_COST: usize = 512;
 
-/// What the payload that is coming on a link is for.
+/// The operation that a payload arriving on a link belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Coming {
     Receive { key: u32, id: u32, info: MessageInfo, len: usize },
@@ -108,76 +111,77 @@ pub(super) enum Coming {
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Frames between this endpoint and the peer.
+    /// Carries frames in both directions.
     Carry,
-    /// The same, but that the peer has the name it claims is not proven: it is only received from.
+    /// The same, but the peer has not proven that it has this name: receive only.
     Unproven(Addr),
-    /// Asks the owner of a name whether one of the links that claim it is its own: the so-manieth time.
+    /// Asks the owner of a name which of the links that claim the name are its own; counts
+    /// attempts.
     Verify(u8),
 }
 
-/// A message whose acknowledgement waits for those before it (FI_FENCE).
+/// A message that is acknowledged only after those before it (FI_FENCE).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fence {
     /// The sender's number for it.
     pub(super) id: u32,
     pub(super) level: AckMode,
-    /// Its place among the messages of the link.
+    /// Its sequence number on the link.
     pub(super) seq: u32,
-    /// Messages before it that have not got as far.
+    /// Number of messages before it that have not reached `level`.
     pub(super) left: usize,
-    /// It has got as far itself.
+    /// It has reached `level` itself.
     pub(super) reached: bool,
 }
 
-/// A connection.
+/// State of a link.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) peer: PeerId,
     pub(super) purpose: Purpose,
-    /// The peer's handle: a copy for what arrives, which would have to look it up otherwise.
+    /// Copy of the peer's handle: saves arriving messages the lookup.
     pub(super) src: FiAddr,
-    /// The peer's random number; zero until it said it.
+    /// The peer's random number; zero until its hello arrives.
     pub(super) nonce: [u8; 16],
-    /// How often the peer had begun to connect when it said hello.
+    /// The peer's count of connection attempts when it sent its hello.
     pub(super) attempt: u64,
-    /// The connection's random number, by the side that connected.
+    /// The connection's random number, chosen by the initiator.
     pub(super) cookie: [u8; 16],
-    /// This side connected.
+    /// This side is the initiator.
     pub(super) ours: bool,
-    /// The owner of the name that the link claims has been asked about it.
+    /// The owner of the claimed name has been asked about this link.
     pub(super) asked: bool,
     pub(super) remote: Option<Addr>,
-    /// What we may still send, in bytes of cost.
+    /// Credit that we have left, in bytes of cost.
     pub(super) out: u64,
-    /// The longest message that we may send unasked, in bytes.
+    /// The longest message that we may send eagerly, in bytes.
     pub(super) eager: usize,
-    /// We said that the credit does not suffice.
+    /// We have told the peer that our credit does not suffice.
     pub(super) said_blocked: bool,
-    /// What the peer may still send.
+    /// Credit of the peer.
     pub(super) credit: RxCredits,
-    /// The peer said that so much credit is needed for what it wants to send next.
+    /// Credit that the peer's next message needs, if it lacks credit.
     pub(super) blocked: Option<u64>,
-    /// It cannot be given more.
+    /// The account has no room for that credit.
     pub(super) starved: bool,
-    /// Messages of the peer so far; a number that wraps.
+    /// Number of messages received; wraps.
     pub(super) seq: u32,
-    /// Messages that have come and of whose arrival the peer wants to hear.
+    /// Number of arrivals to acknowledge to the peer.
     pub(super) arrived: u32,
-    /// In the list of links of which the peer hears when there is nothing more to read.
+    /// In the list of links with deferred arrival acknowledgments.
     pub(super) lazy: bool,
-    /// Sends of whose arrival we want to hear, in order.
+    /// Sends that wait for an arrival acknowledgment, in order.
     pub(super) unarrived: VecDeque<u32>,
     pub(super) fences: Vec<Fence>,
     pub(super) control: VecDeque<Frame>,
-    /// Sends that are clear to send, of which the first has its turn.
+    /// Sends that have their CTS, served in turn from the front.
     pub(super) data_queue: VecDeque<u32>,
     pub(super) coming: Option<Coming>,
-    /// The peer said that nothing follows.
+    /// The peer has sent Bye.
     pub(super) bye: bool,
-    /// We said so.
+    /// We have sent Bye.
     pub(super) bye_sent: bool,
-    /// In the list of links with something to do.
+    /// In the list of links with something to send.
     pub(super) pending: bool,
 }
 
@@ -213,7 +217,7 @@ impl Link {
         }
     }
 
-    /// The peer's first grant.
+    /// Takes the initial credit that the peer's hello grants.
     pub(super) const fn granted_by_peer(&mut self, credits: Credits) {
         self.out = credits.bytes;
         self.eager = credits.eager as usize;
@@ -223,20 +227,22 @@ impl Link {
     }
 }
 
-/// Where a send is.
+/// Progress of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendStage {
     /// Waits for a link or for credit.
     Waiting,
-    /// The transport keeps its payload. `acked`: the acknowledgement has overtaken the report that it was sent.
+    /// The transport holds its payload. `acked`: the acknowledgment has overtaken the report that
+    /// it was sent.
     Sending { link: LinkId, acked: bool },
-    /// The peer has its RTS.
+    /// The RTS is sent; waits for the CTS.
     RtsSent { link: LinkId },
-    /// The peer has sent a CTS: the bytes from `at` to `end` are still to be sent, `flying` of them are with the transport.
+    /// The CTS has arrived: the bytes from `at` to `end` are still to be sent, `flying` of them are
+    /// with the transport.
     SendingData { link: LinkId, token: u32, at: usize, end: usize, flying: usize },
-    /// Sent; the acknowledgement is missing.
+    /// Sent; waits for the acknowledgment.
     Sent { link: LinkId },
-    /// Given to a link that turned out to be broken.
+    /// Submitted to a broken link; fails when the link goes down.
     LinkFailed { link: LinkId },
 }
 
@@ -262,13 +268,13 @@ pub(super) struct Outgoing {
     pub(super) info: MessageInfo,
     pub(super) len: usize,
     pub(super) seq: u64,
-    /// FI_INJECT: the buffer is a copy of ours.
+    /// FI_INJECT: the buffer is this endpoint's copy.
     pub(super) inject: bool,
-    /// FI_FENCE: it leaves when everything sent to the peer before it is done.
+    /// FI_FENCE: leaves when everything sent to the peer before it is done.
     pub(super) fenced: bool,
 }
 
-/// A rendezvous as its receiver sees it: `at` of `want` bytes are there, of a message of `total` bytes.
+/// Receiver side of a rendezvous: `at` of `want` bytes have arrived, of a message of `total` bytes.
 #[derive(Debug)]
 pub(super) struct RendezvousRecv {
     pub(super) link: LinkId,
@@ -278,55 +284,55 @@ pub(super) struct RendezvousRecv {
     pub(super) want: usize,
     pub(super) total: u64,
     pub(super) src: FiAddr,
-    /// Its place among the messages of the link.
+    /// Its sequence number on the link.
     pub(super) seq: u32,
 }
 
-/// Where a receive is.
+/// Progress of a receive.
 #[derive(Debug)]
 pub(super) enum ReceiveStage {
-    /// In the matcher.
+    /// In its match queue.
     Posted,
-    /// Its payload is coming, or will come into an unexpected message that it claimed.
+    /// Its payload is arriving, in its buffer or in an unexpected message that it has claimed.
     Arriving { link: LinkId },
-    /// Its sender has been sent a CTS. Elsewhere, so that the receives of short messages stay small.
+    /// The CTS is sent. Boxed, so that the receives of short messages stay small.
     Rendezvous(Box<RendezvousRecv>),
 }
 
-/// What a receive is to others.
+/// Kind of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A receive of one message.
     Plain,
-    /// A buffer for several messages, by its number in `multis`.
+    /// A multi-receive buffer, by its index in `multi_recvs`.
     MultiRecv(u32),
-    /// The part of a buffer for several messages that one of them goes to; `base` is its address.
+    /// The part of a multi-receive buffer that holds one message; `base` is its address.
     Part { parent: u32, base: usize },
-    /// Its message is thrown away (FI_DISCARD).
+    /// Drops its message (FI_DISCARD).
     Discard,
 }
 
-/// Who sent a message.
+/// The sender of a message.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// As the address vector knows it.
+    /// Its handle in the address vector.
     pub(super) src: FiAddr,
-    /// Its address, if the address vector does not have it and the application wants to be told (FI_SOURCE_ERR).
+    /// Its address, if it has no handle and the application wants the address (FI_SOURCE_ERR).
     pub(super) addr: Option<Box<Addr>>,
 }
 
-/// What there is to know of a buffer for several messages (FI_MULTI_RECV). Its free bytes are its receive's buffer.
+/// State of a multi-receive buffer (FI_MULTI_RECV). The buffer of its receive is the free part.
 #[derive(Debug)]
 pub(super) struct MultiRecv {
-    /// The least free space with which it takes messages, in bytes.
+    /// Free space, in bytes, below which it is released.
     pub(super) least: usize,
-    /// Messages that are on their way into it.
+    /// Number of messages that are arriving in it.
     pub(super) parts: u32,
-    /// It has taken a message.
+    /// It has received a message.
     pub(super) used: bool,
-    /// It takes more.
+    /// It accepts more messages.
     pub(super) open: bool,
-    /// It was ended before it was full, and why.
+    /// Why it failed before it was full, if it did.
     pub(super) ended: Option<Down>,
 }
 
@@ -337,11 +343,11 @@ pub(super) struct Claim {
     pub(super) message: Result<u32, Down>,
 }
 
-/// A receive.
+/// A receive: posted, or with its message under way.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub(super) ticket: Ticket,
-    /// Elsewhere while the transport fills it.
+    /// `None` while the transport fills it.
     pub(super) buffer: Option<Buffer>,
     pub(super) stage: ReceiveStage,
     pub(super) role: Role,
@@ -349,7 +355,7 @@ pub(super) struct Receive {
     pub(super) seq: u64,
 }
 
-/// Bytes of a message that this endpoint keeps: short ones lie in the entry.
+/// Payload of an unexpected message; short payloads are stored inline.
 #[derive(Debug)]
 pub(super) enum Kept {
     Short(ArrayVec<u8, 16>),
@@ -369,36 +375,36 @@ impl Kept {
     }
 }
 
-/// What there is of a message that nobody has asked for yet.
+/// How much of an unexpected message has arrived.
 #[derive(Debug)]
 pub(super) enum Body {
     /// All of it.
     Here(Kept),
-    /// It is being read; a receive may have claimed it.
+    /// Its payload is arriving; a receive may have claimed it.
     Coming { claimed: Option<u32> },
-    /// It waits at the sender.
+    /// Its RTS: the payload waits at the sender.
     Rts { total: u64 },
 }
 
-/// A message that came before its receive. [`super::credit::OVERHEAD`] is at least what it costs besides its bytes.
+/// An unexpected message. [`super::credit::OVERHEAD`] covers what it costs besides its payload.
 #[derive(Debug)]
 pub(super) struct Unexpected {
     pub(super) body: Body,
     tag: u64,
     data: u64,
     pub(super) id: u32,
-    /// Bytes of it that are here, or will be.
+    /// Payload bytes that have arrived or are arriving; 0 for an RTS.
     pub(super) len: u32,
     pub(super) peer: PeerId,
-    /// Its place among the messages of the link.
+    /// Its sequence number on the link.
     pub(super) seq: u32,
-    /// Whose credit it holds; none if the link is gone, and the account holds it.
+    /// The link whose credit it holds; `u32::MAX` if the link is gone, and the account is charged.
     link: u32,
     ack: AckMode,
     has: u8,
 }
 
-/// What an entry of the matcher takes, and what the allocator adds to a payload, in bytes.
+/// Bytes of a match queue entry, and bytes that the allocator adds to a payload.
 const BESIDE: usize = 24 + 24;
 const _: () = assert!((size_of::<Option<Unexpected>>() + BESIDE) as u64 <= super::credit::OVERHEAD);
 
@@ -432,17 +438,17 @@ impl Unexpected {
         }
     }
 
-    /// Whose credit it holds, if not the account's.
+    /// The link whose credit it holds; `None` if the account is charged instead.
     pub(super) fn link(&self) -> Option<LinkId> {
         (self.link != u32::MAX).then_some(LinkId(self.link))
     }
 
-    /// The link is gone.
+    /// Detaches it from its link, which is gone.
     pub(super) const fn orphan(&mut self) {
         self.link = u32::MAX;
     }
 
-    /// How long the message is, in bytes.
+    /// Length of the message in bytes.
     pub(super) const fn total(&self) -> u64 {
         match self.body {
             Body::Rts { total, .. } => total,
@@ -452,7 +458,7 @@ impl Unexpected {
 }
 
 impl MessageInfo {
-    /// The queue of receives that it goes to: untagged or tagged.
+    /// The match queue that it goes to.
     pub(super) const fn queue_kind(&self) -> QueueKind {
         QueueKind::of(self.tag)
     }

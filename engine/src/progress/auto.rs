@@ -1,5 +1,6 @@
-//! Progress without calls (FI_PROGRESS_AUTO, fi_domain(3)): what a domain's thread does. It sleeps on a port and is woken by
-//! its endpoints' descriptors, by what is due, and by whoever posts something that a call could not finish.
+//! Automatic progress (FI_PROGRESS_AUTO, fi_domain(3)): a domain's progress thread. It sleeps on a
+//! wait object and wakes for its endpoints' descriptors, for deadlines, and for posted operations
+//! that the call could not finish.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{ringer, write};
@@ -12,61 +13,61 @@ use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The progress of a domain.
+/// The progress thread of a domain.
 pub struct Auto {
-    group: ProgressSet<Park>,
+    progress: ProgressSet<Park>,
     wait_object: Arc<dyn WaitObject>,
     bell: Arc<Doorbell>,
     stopping: AtomicBool,
-    /// What the thread is to call before it sleeps, for whoever may not make those calls where the reason arises.
+    /// Callbacks run on the progress thread because the caller may hold the user's mutex.
     deferred_callbacks: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl fmt::Debug for Auto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Auto").field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Auto").field("group", &self.progress).finish_non_exhaustive()
     }
 }
 
 impl Auto {
-    /// The progress of a domain without endpoints, over a port that can sleep.
-    pub fn new(port: Arc<dyn WaitObject>) -> Self {
+    /// A progress thread without endpoints, over a wait object that can sleep.
+    pub fn new(wait_object: Arc<dyn WaitObject>) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            group: ProgressSet::with_waker(Park, port.clone(), ringer(&bell, port.clone())),
-            wait_object: port,
+            progress: ProgressSet::with_waker(Park, wait_object.clone(), ringer(&bell, wait_object.clone())),
+            wait_object,
             bell,
             stopping: AtomicBool::new(false),
             deferred_callbacks: Mutex::default(),
         }
     }
 
-    /// The thread's life: returns after [`Self::stop`].
+    /// The thread's main loop: returns after [`Self::stop`].
     pub fn run(&self) {
         let mut keys = Vec::new();
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
             self.run_deferred_callbacks();
-            if self.group.progress() {
+            if self.progress.progress() {
                 continue;
             }
-            self.group.flush(Flush::All);
-            let _sleeper = self.group.sleeper();
-            if self.group.before_sleep() {
+            self.progress.flush(Flush::All);
+            let _sleeper = self.progress.sleeper();
+            if self.progress.before_sleep() {
                 continue;
             }
             if !self.bell.arm(Bed::Shared, || self.wait_object.drain()) {
-                // Nobody else knows the port.
+                // Does not happen: only this thread knows the wait object, so none watches it.
                 continue;
             }
-            // What came before the bell was armed is found here; what comes later rings it.
-            if self.group.last_look() || self.has_deferred_callbacks() || self.stopping.load(Ordering::Acquire) {
+            // This pass finds work from before the doorbell was armed; later work rings it.
+            if self.progress.last_look() || self.has_deferred_callbacks() || self.stopping.load(Ordering::Acquire) {
                 self.bell.disarm(Bed::Shared);
                 continue;
             }
             let now = self.wait_object.now();
-            let timeout = self.group.next_deadline().map(|when| when.since(now));
-            self.group.sleep(timeout, &mut keys);
+            let timeout = self.progress.next_deadline().map(|when| when.since(now));
+            self.progress.sleep(timeout, &mut keys);
             self.bell.disarm(Bed::Shared);
         }
     }
@@ -82,7 +83,7 @@ impl Auto {
         self.ring();
     }
 
-    /// Has the thread call `errand` soon.
+    /// Queues a callback that the thread runs before it sleeps.
     pub fn send(&self, errand: Arc<dyn Fn() + Send + Sync>) {
         self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
         self.ring();
@@ -99,15 +100,15 @@ impl Auto {
         }
     }
 
-    /// Moves an endpoint on from now on.
-    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
-        let key = self.group.join(member)?;
+    /// Adds an endpoint to the thread's progress set.
+    pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
+        let key = self.progress.join(pollable)?;
         self.ring();
         Ok(key)
     }
 
-    /// Leaves an endpoint alone from now on.
+    /// Removes an endpoint from the thread's progress set.
     pub fn leave(&self, key: usize) {
-        self.group.leave(key);
+        self.progress.leave(key);
     }
 }

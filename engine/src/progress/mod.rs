@@ -1,4 +1,4 @@
-//! Who makes progress and when: progress sets of pollables, waiting on them, and the thread of automatic progress.
+//! Progress: sets of pollables, blocking waits on them, and the progress thread.
 
 pub mod auto;
 pub mod set;

@@ -1,7 +1,7 @@
-//! Progress in proportion to what is active: a queue's members, of which only the hot ones are visited.
-//! A member is hot while it has traffic, output or something due. A cold one is found by the port when its descriptor
-//! has news, which costs one system call whatever the number of members.
-//! Lock order: group, then endpoint, then queue. The inbox is a leaf.
+//! Progress set: a pass polls only the active pollables, so its cost follows activity.
+//! A pollable is active while it has traffic, output or something due. The wait object finds idle
+//! pollables with events on their descriptors, in one system call whatever the number of pollables.
+//! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
 use crate::transport::Flush;
 use ofi_core::Instant;
@@ -15,79 +15,80 @@ use slab::Slab;
 use std::fmt;
 use std::time::Duration;
 
-/// Visits without traffic after which a member cools down.
+/// Polls without traffic after which a pollable becomes idle.
 const PATIENCE: u16 = 128;
-/// Members that are polled stay hot while there are no more hot ones than this: their descriptors cost the sender.
+/// [`Pollable::is_polled`] pollables stay active while there are no more active ones than this: an
+/// armed descriptor costs the sender.
 const FEW: usize = 8;
-/// Passes over the hot members between looks at the port.
+/// Passes over the active pollables between checks of the wait object.
 const LOOK_EVERY: u16 = 16;
 
-/// What a member says after a visit.
+/// The result of polling a pollable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollOutcome {
     /// Something happened.
     pub active: bool,
-    /// It must be visited again even if its descriptor is silent.
+    /// It must be polled again even without events on its descriptor.
     pub busy: bool,
 }
 
-/// What makes progress: an endpoint or a passive endpoint.
+/// An endpoint or passive endpoint in a progress set.
 pub trait Pollable: Send + Sync {
-    /// Moves everything on.
+    /// Makes progress.
     fn poll(&self) -> PollOutcome;
-    /// Sends what is being held back.
+    /// Sends held-back frames.
     fn flush(&self, how: Flush);
-    /// The visitor is about to sleep on the descriptor: what would wake it and cannot be used is to be silent. True if there
-    /// is something to do first.
+    /// The caller is about to sleep on the descriptor: masks events that would wake it but that the
+    /// pollable could not handle. True if there is something to do first.
     fn before_sleep(&self) -> bool {
         false
     }
-    /// True if news may come of which the descriptor tells only while it is armed.
+    /// True if the descriptor reports events only while armed.
     fn is_polled(&self) -> bool {
         false
     }
-    /// The descriptor is to tell of news until [`Pollable::disarm`] is called as often as this was with `first`. True if
-    /// there are some already.
+    /// Makes the descriptor report events until there was a [`Pollable::disarm`] for each call with
+    /// `first`. True if some are pending already.
     fn arm(&self, _first: bool) -> bool {
         false
     }
-    /// The descriptor need not tell any more, as far as this visitor is concerned.
+    /// This progress set no longer needs the descriptor to report events.
     fn disarm(&self) {}
-    /// When something is due.
+    /// The next deadline, if any.
     fn next_deadline(&self) -> Option<Instant>;
-    /// What becomes readable when there is news.
+    /// The descriptor that becomes readable on events.
     fn descriptor(&self) -> Option<Descriptor>;
-    /// Where it announces that it became hot.
+    /// The flag by which it queues itself for progress.
     fn ready_flag(&self) -> &ReadyFlag;
 }
 
 struct Active {
     key: usize,
     idle: u16,
-    member: Arc<dyn Pollable>,
+    pollable: Arc<dyn Pollable>,
 }
 
 struct Entry {
-    member: Arc<dyn Pollable>,
-    /// Its descriptor tells of news: it is cold, or somebody sleeps.
+    pollable: Arc<dyn Pollable>,
+    /// Its descriptor reports events: the pollable is idle, or a thread sleeps.
     armed: bool,
 }
 
 struct State {
-    members: Slab<Entry>,
+    pollables: Slab<Entry>,
     active: Vec<Active>,
-    /// When cold members have something due.
+    /// Deadlines of idle pollables.
     due: Vec<(Instant, usize)>,
-    /// Who sleeps on the port, or is about to.
+    /// Threads that sleep on the wait object, or are about to.
     sleepers: usize,
-    /// Somebody may sleep on the port's descriptor without telling.
+    /// The application may sleep on the wait object's descriptor at any time.
     watched: bool,
     passes: u16,
     nudges: u16,
     news: Vec<u64>,
 }
 
-/// Somebody who sleeps on the port, or is about to: members' descriptors stay armed meanwhile.
+/// A thread that sleeps on the wait object, or is about to: pollables' descriptors stay armed.
 pub struct Sleeper<'a, K: LockKind>(&'a ProgressSet<K>);
 
 impl<K: LockKind> fmt::Debug for Sleeper<'_, K> {
@@ -101,13 +102,13 @@ impl<K: LockKind> Drop for Sleeper<'_, K> {
         let mut state = K::lock(&self.0.state);
         state.sleepers -= 1;
         if !state.is_slept_on() {
-            state.members.iter().for_each(|(_, entry)| entry.member.ready_flag().remove_sleeper());
+            state.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().remove_sleeper());
             state.disarm_active();
         }
     }
 }
 
-/// The members of a queue.
+/// The endpoints and passive endpoints on which a queue makes progress.
 pub struct ProgressSet<K: LockKind> {
     state: K::Cell<State>,
     ready_list: Arc<ReadyList>,
@@ -121,10 +122,10 @@ impl<K: LockKind> fmt::Debug for ProgressSet<K> {
 }
 
 impl<K: LockKind> ProgressSet<K> {
-    /// A group without members that looks for news at `port`.
-    pub fn new(kind: K, port: Arc<dyn WaitObject>) -> Self {
+    /// A set without pollables that finds idle pollables with events through `wait_object`.
+    pub fn new(kind: K, wait_object: Arc<dyn WaitObject>) -> Self {
         let state = State {
-            members: Slab::new(),
+            pollables: Slab::new(),
             active: Vec::new(),
             due: Vec::new(),
             sleepers: 0,
@@ -133,58 +134,58 @@ impl<K: LockKind> ProgressSet<K> {
             nudges: 0,
             news: Vec::new(),
         };
-        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object: port }
+        Self { state: kind.cell(state), ready_list: Arc::default(), wait_object }
     }
 
-    /// The same for a reader that sleeps and is woken by `waker` when a member becomes hot.
-    pub fn with_waker(kind: K, port: Arc<dyn WaitObject>, waker: Waker) -> Self {
-        Self { ready_list: Arc::new(ReadyList::with_waker(waker)), ..Self::new(kind, port) }
+    /// [`Self::new`] for a reader that sleeps: `waker` wakes it when a pollable becomes ready.
+    pub fn with_waker(kind: K, wait_object: Arc<dyn WaitObject>, waker: Waker) -> Self {
+        Self { ready_list: Arc::new(ReadyList::with_waker(waker)), ..Self::new(kind, wait_object) }
     }
 
-    /// The same for a reader that sleeps at times and is woken by `ring` when something is due earlier than it knows.
-    pub fn with_bell(kind: K, port: Arc<dyn WaitObject>, ring: Waker) -> Self {
-        Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, port) }
+    /// [`Self::new`] for a reader that may sleep: `ring` wakes it when a deadline moves earlier.
+    pub fn with_bell(kind: K, wait_object: Arc<dyn WaitObject>, ring: Waker) -> Self {
+        Self { ready_list: Arc::new(ReadyList::with_bell(ring)), ..Self::new(kind, wait_object) }
     }
 
-    /// The port.
+    /// The wait object.
     pub fn wait_object(&self) -> &dyn WaitObject {
         &*self.wait_object
     }
 
-    /// Adds a member; the key removes it again.
-    pub fn join(&self, member: Arc<dyn Pollable>) -> Result<usize> {
+    /// Adds a pollable; the key removes it again.
+    pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
         let mut state = K::lock(&self.state);
-        let entry = state.members.vacant_entry();
+        let entry = state.pollables.vacant_entry();
         let key = entry.key();
-        let hot = Active { key, idle: 0, member: member.clone() };
-        if let Some(fd) = member.descriptor() {
+        let active = Active { key, idle: 0, pollable: pollable.clone() };
+        if let Some(fd) = pollable.descriptor() {
             self.wait_object.add(fd, key as u64)?;
         }
-        member.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { member, armed: false });
-        state.active.push(hot);
+        pollable.ready_flag().attach(&self.ready_list, key);
+        entry.insert(Entry { pollable, armed: false });
+        state.active.push(active);
         if state.is_slept_on() {
-            state.members[key].member.ready_flag().add_sleeper();
+            state.pollables[key].pollable.ready_flag().add_sleeper();
             state.arm(key);
         }
         Ok(key)
     }
 
-    /// Removes a member.
+    /// Removes a pollable.
     pub fn leave(&self, key: usize) {
         let mut state = K::lock(&self.state);
-        if let Some(Entry { member, armed }) = state.members.try_remove(key) {
+        if let Some(Entry { pollable, armed }) = state.pollables.try_remove(key) {
             if armed {
-                member.disarm();
+                pollable.disarm();
             }
             if state.is_slept_on() {
-                member.ready_flag().remove_sleeper();
+                pollable.ready_flag().remove_sleeper();
             }
-            if let Some(fd) = member.descriptor() {
+            if let Some(fd) = pollable.descriptor() {
                 self.wait_object.remove(fd);
             }
-            member.ready_flag().detach(&self.ready_list);
-            state.active.retain(|hot| hot.key != key);
+            pollable.ready_flag().detach(&self.ready_list);
+            state.active.retain(|active| active.key != key);
             state.due.retain(|(_, due)| *due != key);
         }
     }
@@ -193,18 +194,19 @@ impl<K: LockKind> ProgressSet<K> {
         self.ready_list.take(|key| state.activate(key));
     }
 
-    /// One pass: visits the hot members, and at times looks for news of the others. True if anything happened.
+    /// One pass: polls the active pollables, and at times checks the others for events. True if
+    /// anything happened.
     #[inline(always)]
     pub fn progress(&self) -> bool {
         let mut state = K::lock(&self.state);
-        // Where all are hot there is nobody of whom the port would tell.
-        if self.ready_list.has_news() || state.active.len() != state.members.len() || state.active.is_empty() {
+        // With all pollables active the wait object has nothing to report.
+        if self.ready_list.has_news() || state.active.len() != state.pollables.len() || state.active.is_empty() {
             return self.progress_all(&mut state);
         }
         state.poll_active()
     }
 
-    /// The same for a caller that may not call again soon: sends what the pass deferred.
+    /// [`Self::progress`] for a caller that may not call again soon: sends what the pass deferred.
     pub fn look_in(&self) -> bool {
         let active = self.progress();
         if active {
@@ -217,7 +219,7 @@ impl<K: LockKind> ProgressSet<K> {
     fn progress_all(&self, state: &mut State) -> bool {
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
-        let all_hot = state.active.len() == state.members.len() && !state.active.is_empty();
+        let all_hot = state.active.len() == state.pollables.len() && !state.active.is_empty();
         if !all_hot && (state.active.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
@@ -236,8 +238,8 @@ impl<K: LockKind> ProgressSet<K> {
         }
     }
 
-    /// Less than a pass, for a caller that has something to do already: what is held back leaves, by its rule or whole,
-    /// and only every so often the members are visited.
+    /// Cheaper than a pass, for a caller that has entries to return already: flushes, and polls the
+    /// pollables only once in `LOOK_EVERY` calls.
     pub fn nudge(&self, how: Flush) {
         let mut state = K::lock(&self.state);
         state.nudges = state.nudges.wrapping_add(1);
@@ -250,17 +252,18 @@ impl<K: LockKind> ProgressSet<K> {
         }
     }
 
-    /// A pass before sleeping without which nobody would hear of what is posted meanwhile: announcements of the members
-    /// that are hot are heard anew from now on. True if anything happened.
+    /// The last pass before sleeping. Clears the ready flags of the active pollables first, so that
+    /// operations posted from now on queue them again. True if anything happened.
     pub fn last_look(&self) -> bool {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        state.active.iter().for_each(|hot| hot.member.ready_flag().clear());
+        state.active.iter().for_each(|active| active.pollable.ready_flag().clear());
         self.look(&mut state, Some(Duration::ZERO));
         state.poll_active()
     }
 
-    /// Sleeps until a member's descriptor has news or the timeout is over. Not under the lock: others may join meanwhile.
+    /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables may
+    /// join meanwhile.
     pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
         keys.clear();
         self.wait_object.ready(timeout, keys);
@@ -283,7 +286,7 @@ impl<K: LockKind> ProgressSet<K> {
         state.news = news;
     }
 
-    /// Sends what members hold back: what their rule says, or everything before the caller sleeps.
+    /// Sends the frames that active pollables hold back.
     pub fn flush(&self, how: Flush) {
         let mut state = K::lock(&self.state);
         self.flush_members(&mut state, how);
@@ -291,10 +294,10 @@ impl<K: LockKind> ProgressSet<K> {
 
     fn flush_members(&self, state: &mut State, how: Flush) {
         self.collect(state);
-        state.active.iter().for_each(|hot| hot.member.flush(how));
+        state.active.iter().for_each(|active| active.pollable.flush(how));
     }
 
-    /// Somebody is about to sleep.
+    /// Registers a thread that is about to sleep.
     pub fn sleeper(&self) -> Sleeper<'_, K> {
         let mut state = K::lock(&self.state);
         state.note_sleeper();
@@ -302,40 +305,40 @@ impl<K: LockKind> ProgressSet<K> {
         Sleeper(self)
     }
 
-    /// Somebody may sleep on the port's descriptor from now on, whenever they like.
+    /// From now on the application may sleep on the wait object's descriptor at any time.
     pub fn watch(&self) {
         let mut state = K::lock(&self.state);
         state.note_sleeper();
         state.watched = true;
     }
 
-    /// Tells the hot members that a caller, who is a [`Sleeper`] or watches, is about to sleep. True if one of them has
-    /// news already.
+    /// Prepares the active pollables for a sleep of the caller, which holds a [`Sleeper`] or called
+    /// [`Self::watch`]. True if one has events already.
     pub fn before_sleep(&self) -> bool {
         let mut state = K::lock(&self.state);
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
         self.collect(&mut state);
         let mut news = false;
         for at in 0..state.active.len() {
-            news |= state.active[at].member.before_sleep();
+            news |= state.active[at].pollable.before_sleep();
             let key = state.active[at].key;
             news |= state.arm(key);
         }
         news
     }
 
-    /// When the first member has something due.
+    /// The earliest deadline of the pollables, if any.
     pub fn next_deadline(&self) -> Option<Instant> {
         let mut state = K::lock(&self.state);
         self.collect(&mut state);
-        let hot = state.active.iter().filter_map(|hot| hot.member.next_deadline());
-        hot.chain(state.due.iter().map(|(when, _)| *when)).min()
+        let active = state.active.iter().filter_map(|active| active.pollable.next_deadline());
+        active.chain(state.due.iter().map(|(when, _)| *when)).min()
     }
 
-    /// Calls `each` with every member.
+    /// Calls `each` with every pollable.
     pub fn for_each(&self, mut each: impl FnMut(&dyn Pollable)) {
         let state = K::lock(&self.state);
-        state.members.iter().for_each(|(_, entry)| each(&*entry.member));
+        state.pollables.iter().for_each(|(_, entry)| each(&*entry.pollable));
     }
 }
 
@@ -344,19 +347,19 @@ impl State {
         self.sleepers > 0 || self.watched
     }
 
-    /// Members learn that somebody sleeps, if they do not know.
+    /// Before the first sleeper: tells the pollables that a thread sleeps.
     fn note_sleeper(&self) {
         if !self.is_slept_on() {
-            self.members.iter().for_each(|(_, entry)| entry.member.ready_flag().add_sleeper());
+            self.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().add_sleeper());
         }
     }
 
     fn activate(&mut self, key: usize) {
-        match self.active.iter_mut().find(|hot| hot.key == key) {
-            Some(hot) => hot.idle = 0,
+        match self.active.iter_mut().find(|active| active.key == key) {
+            Some(active) => active.idle = 0,
             None => {
-                let Some(Entry { member, .. }) = self.members.get(key) else { return };
-                self.active.push(Active { key, idle: 0, member: member.clone() });
+                let Some(Entry { pollable, .. }) = self.pollables.get(key) else { return };
+                self.active.push(Active { key, idle: 0, pollable: pollable.clone() });
                 self.due.retain(|(_, due)| *due != key);
                 if !self.is_slept_on() {
                     self.disarm(key);
@@ -365,22 +368,22 @@ impl State {
         }
     }
 
-    /// A member's descriptor is to tell of news. True if there are some already.
+    /// Makes a pollable's descriptor report events. True if some are pending already.
     fn arm(&mut self, key: usize) -> bool {
-        let Some(entry) = self.members.get_mut(key).filter(|entry| entry.member.is_polled()) else { return false };
+        let Some(entry) = self.pollables.get_mut(key).filter(|entry| entry.pollable.is_polled()) else { return false };
         let first = !core::mem::replace(&mut entry.armed, true);
-        entry.member.arm(first)
+        entry.pollable.arm(first)
     }
 
     fn disarm(&mut self, key: usize) {
-        if let Some(entry) = self.members.get_mut(key)
+        if let Some(entry) = self.pollables.get_mut(key)
             && core::mem::take(&mut entry.armed)
         {
-            entry.member.disarm();
+            entry.pollable.disarm();
         }
     }
 
-    /// Hot members are polled again.
+    /// Active pollables are polled again, so their descriptors need not report.
     fn disarm_active(&mut self) {
         for at in 0..self.active.len() {
             self.disarm(self.active[at].key);
@@ -390,11 +393,11 @@ impl State {
     fn poll_active(&mut self) -> bool {
         let mut any = false;
         let mut at = 0;
-        while let Some(hot) = self.active.get_mut(at) {
-            let visit = hot.member.poll();
-            any |= visit.active;
-            hot.idle = if visit.active || visit.busy { 0 } else { hot.idle.saturating_add(1) };
-            if hot.idle >= PATIENCE {
+        while let Some(active) = self.active.get_mut(at) {
+            let outcome = active.pollable.poll();
+            any |= outcome.active;
+            active.idle = if outcome.active || outcome.busy { 0 } else { active.idle.saturating_add(1) };
+            if active.idle >= PATIENCE {
                 let (stays, active) = self.make_idle(at);
                 any |= active;
                 at += usize::from(stays);
@@ -405,29 +408,29 @@ impl State {
         any
     }
 
-    /// A member that had nothing for long is left to its descriptor. Whether it stays hot, and whether it had something
-    /// after all.
+    /// Leaves a pollable without recent traffic to its descriptor. Returns whether it stays active,
+    /// and whether a last poll found something.
     #[cold]
     fn make_idle(&mut self, at: usize) -> (bool, bool) {
-        let Active { key, member, .. } = &self.active[at];
-        let (key, member) = (*key, member.clone());
-        if member.is_polled() && self.active.len() <= FEW {
+        let Active { key, pollable, .. } = &self.active[at];
+        let (key, pollable) = (*key, pollable.clone());
+        if pollable.is_polled() && self.active.len() <= FEW {
             self.active[at].idle = 0;
             return (true, false);
         }
-        member.ready_flag().clear();
-        // What was announced before the flag was cleared is found by one more visit.
+        pollable.ready_flag().clear();
+        // One more poll finds work that was marked ready before the flag was cleared.
         let armed = self.arm(key);
-        let last = member.poll();
+        let last = pollable.poll();
         if armed || last.active || last.busy {
             self.active[at].idle = 0;
-            member.ready_flag().mark_ready();
+            pollable.ready_flag().mark_ready();
             if !self.is_slept_on() {
                 self.disarm(key);
             }
             return (true, last.active);
         }
-        if let Some(when) = member.next_deadline() {
+        if let Some(when) = pollable.next_deadline() {
             self.due.push((when, key));
         }
         self.active.swap_remove(at);

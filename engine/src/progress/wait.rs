@@ -1,4 +1,4 @@
-//! Blocking on a queue: spin while that pays, then sleep on the port without missing what comes.
+//! Blocking on a queue: spin while that pays, then sleep on the wait object without missing events.
 
 use crate::progress::set::ProgressSet;
 use crate::transport::Flush;
@@ -15,19 +15,19 @@ use std::time::Duration;
 pub enum Waiting {
     /// Not at all.
     Never,
-    /// By sleeping on its port.
+    /// By sleeping on its wait object.
     Sleeping,
-    /// By giving the processor to others until there is something (FI_WAIT_YIELD).
+    /// By polling and yielding the processor (FI_WAIT_YIELD).
     Yielding,
 }
 
 /// How long to spin before sleeping, if recent waits were shorter than that.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Whether spinning has paid lately.
+/// Decides from recent waits whether to spin.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
-    /// Waits in a row that were too long for spinning.
+    /// Consecutive waits that were longer than [`SPIN`].
     long: AtomicU32,
 }
 
@@ -44,37 +44,37 @@ impl Spin {
     }
 }
 
-/// Wakes those who sleep on a port over a bell.
-pub(crate) fn ringer(bell: &Arc<Doorbell>, port: Arc<dyn WaitObject>) -> Waker {
+/// A waker that rings a wait object's doorbell.
+pub(crate) fn ringer(bell: &Arc<Doorbell>, wait_object: Arc<dyn WaitObject>) -> Waker {
     let bell = bell.clone();
-    Box::new(move || write(bell.ring(), &*port))
+    Box::new(move || write(bell.ring(), &*wait_object))
 }
 
-/// Writes the descriptors that a bell calls for.
+/// Signals the descriptors that a ring has made due.
 #[inline]
-pub(crate) fn write(due: Due, port: &dyn WaitObject) {
+pub(crate) fn write(due: Due, wait_object: &dyn WaitObject) {
     if due.is_any() {
-        write_some(due, port);
+        write_some(due, wait_object);
     }
 }
 
 #[cold]
-fn write_some(due: Due, port: &dyn WaitObject) {
+fn write_some(due: Due, wait_object: &dyn WaitObject) {
     if due.has(Bed::Shared) {
-        port.signal();
+        wait_object.signal();
     }
-    // There is one where somebody sleeps on it.
+    // It exists if a thread sleeps on it.
     if due.has(Bed::Apart)
-        && let Some(apart) = port.apart()
+        && let Some(apart) = wait_object.apart()
     {
         apart.signal();
     }
 }
 
-/// What a sleeper needs.
+/// A blocking wait on a queue.
 #[derive(Debug)]
 pub(crate) struct Sleep<'a, K: LockKind> {
-    pub(crate) group: &'a ProgressSet<K>,
+    pub(crate) progress: &'a ProgressSet<K>,
     pub(crate) bell: &'a Doorbell,
     pub(crate) spin: &'a Spin,
     pub(crate) how: Waiting,
@@ -85,30 +85,30 @@ impl<K: LockKind> Sleep<'_, K> {
     pub(crate) fn until(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
         let found = self.wait(ready, timeout);
         if !found {
-            // The caller may go away for long.
-            self.group.flush(Flush::All);
+            // The caller may not call again soon.
+            self.progress.flush(Flush::All);
         }
         found
     }
 
     fn wait(&self, ready: impl Fn() -> bool, timeout: Option<Duration>) -> bool {
-        self.group.progress();
+        self.progress.progress();
         if ready() {
             return true;
         }
         if timeout == Some(Duration::ZERO) {
             return false;
         }
-        let port = self.group.wait_object();
-        let start = port.now();
+        let wait_object = self.progress.wait_object();
+        let start = wait_object.now();
         let end = timeout.map(|timeout| start + timeout);
         if self.how == Waiting::Yielding {
             loop {
-                self.group.progress();
+                self.progress.progress();
                 if ready() {
                     return true;
                 }
-                if expired(end, port.now()) {
+                if expired(end, wait_object.now()) {
                     return false;
                 }
                 std::thread::yield_now();
@@ -117,56 +117,56 @@ impl<K: LockKind> Sleep<'_, K> {
         if self.spin.pays() {
             loop {
                 for _ in 0..8 {
-                    self.group.progress();
+                    self.progress.progress();
                     if ready() {
                         self.spin.learn(true);
                         return true;
                     }
                 }
-                let now = port.now();
+                let now = wait_object.now();
                 if now.since(start) >= SPIN || end.is_some_and(|end| now >= end) {
                     break;
                 }
             }
         }
         let is_ready = loop {
-            let _sleeper = self.group.sleeper();
+            let _sleeper = self.progress.sleeper();
             let (bed, place) = if self.bell.is_watched() {
-                let Some(apart) = port.apart() else {
+                let Some(apart) = wait_object.apart() else {
                     // No descriptor is left to sleep on.
                     std::thread::yield_now();
-                    self.group.progress();
-                    if ready() || expired(end, port.now()) {
+                    self.progress.progress();
+                    if ready() || expired(end, wait_object.now()) {
                         break ready();
                     }
                     continue;
                 };
                 (Bed::Apart, apart)
             } else {
-                (Bed::Shared, port)
+                (Bed::Shared, wait_object)
             };
             let mut armed = true;
             match self.announce(&ready, || armed = self.bell.arm(bed, || place.drain())) {
-                // Somebody has begun to watch: it sleeps elsewhere.
+                // A watcher has appeared: sleep on the separate descriptor instead.
                 Ok(()) if !armed => continue,
                 Ok(()) => {}
                 Err(_) if ready() => break true,
-                // Something moved: look again before sleeping.
+                // There was progress: check again before sleeping.
                 Err(_) => {
-                    if expired(end, port.now()) {
+                    if expired(end, wait_object.now()) {
                         break false;
                     }
                     continue;
                 }
             }
             if ready() {
-                // Who else sleeps is to hear of it: the descriptor may have been drained.
+                // Other sleepers must wake too: the descriptor may have been drained.
                 self.bell.disarm(bed);
                 self.ring();
                 break true;
             }
-            place.set_timer(self.group.next_deadline());
-            let now = port.now();
+            place.set_timer(self.progress.next_deadline());
+            let now = wait_object.now();
             if expired(end, now) {
                 self.bell.disarm(bed);
                 break false;
@@ -174,43 +174,45 @@ impl<K: LockKind> Sleep<'_, K> {
             let mut keys = Vec::new();
             place.ready(end.map(|end| end.since(now)), &mut keys);
             self.bell.disarm(bed);
-            self.group.progress();
+            self.progress.progress();
             if ready() {
                 break true;
             }
         };
-        self.spin.learn(port.now().since(start) < SPIN);
+        self.spin.learn(wait_object.now().since(start) < SPIN);
         is_ready
     }
 
     fn ring(&self) {
-        write(self.bell.ring(), self.group.wait_object());
+        write(self.bell.ring(), self.progress.wait_object());
     }
 
-    /// What comes before a sleep. `AGAIN` if there is something to do first.
+    /// Makes progress, flushes and arms the pollables, then calls `announce` to announce the sleep.
+    /// `AGAIN` if there is something to do first.
     fn announce(&self, ready: impl Fn() -> bool, announce: impl FnOnce()) -> Result<(), Errno> {
-        if self.group.progress() {
-            // What arrived may have more behind it that no descriptor will tell of.
-            self.group.flush(Flush::All);
+        if self.progress.progress() {
+            // More may have arrived behind it that no descriptor reports.
+            self.progress.flush(Flush::All);
             return Err(Errno::AGAIN);
         }
-        self.group.flush(Flush::All);
-        if self.group.before_sleep() || ready() {
+        self.progress.flush(Flush::All);
+        if self.progress.before_sleep() || ready() {
             return Err(Errno::AGAIN);
         }
         announce();
         Ok(())
     }
 
-    /// Announces that somebody will sleep on the port's descriptor. `AGAIN` if there is something to do first.
+    /// Prepares for the application to sleep on the wait object's descriptor (fi_trywait(3)).
+    /// `AGAIN` if there is something to do first.
     pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
-        self.group.watch();
-        self.announce(&ready, || self.bell.watch(|| self.group.wait_object().drain()))?;
+        self.progress.watch();
+        self.announce(&ready, || self.bell.watch(|| self.progress.wait_object().drain()))?;
         if ready() {
             self.ring();
             return Err(Errno::AGAIN);
         }
-        self.group.wait_object().set_timer(self.group.next_deadline());
+        self.progress.wait_object().set_timer(self.progress.next_deadline());
         Ok(())
     }
 }

@@ -1,18 +1,19 @@
-//! The wire format of an open link, version 2: what two engines say to each other, whatever carries it.
-//! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows their lengths.
-//! [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is indexed unchecked.
+//! The wire format of an open link, version 2, the same over any transport.
+//! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows
+//! their lengths. [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is
+//! indexed unchecked.
 //!
 //! ```text
 //! all      kind u8 · flags u8 · 0 u16 · id u32
 //! Eager    … [tag u64] [data u64]            payload: the message
 //! Rts      … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts
-//! Cts      … token u32 · 0 u32 · len u64     clear to send; id: the sender's; token: where the receiver wants it
+//! Cts      … token u32 · 0 u32 · len u64     clear to send; id: sender's, token: receiver's
 //! Data     …                                 id: the receiver's token; payload: the next bytes
-//! Credit   … bytes u64                       so much more may be sent
+//! Credit   … bytes u64                       the peer may send this many more bytes
 //! Ack      …                                 id: the sender's
 //! Bye      …
-//! Blocked  … bytes u64                       the message that is next needs so much credit
-//! Arrived  …                                 id: how many more have come of the messages that wanted to hear of it
+//! Blocked  … bytes u64                       the credit that the next message needs
+//! Arrived  …                                 id: how many more AckMode::Arrival messages arrived
 //! ```
 
 use core::ops::Deref;
@@ -23,14 +24,15 @@ pub const VERSION: u16 = 2;
 pub const MAX_HEADER: usize = 32;
 /// The longest payload of a frame, in bytes; longer messages go in several data frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// The longest message that is sent unasked, in bytes. A frame with a longer payload is a data frame: the next one of its message is
-/// submitted when the transport is done with it, and nothing else has to keep its order with it.
+/// The longest eager message, in bytes. A frame with a longer payload is a data frame: the engine
+/// submits the next one of its message when the transport is done with it, and no other frame has
+/// to keep its order with it.
 pub const MOST_EAGER: usize = 256 << 10;
 
 /// Words of the longest header.
 pub const HEADER_WORDS: usize = MAX_HEADER / 8;
 
-/// A header on its way out, as bytes or as the words that it consists of.
+/// An encoded header, as bytes or as words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     bytes: [u8; MAX_HEADER],
@@ -51,7 +53,7 @@ impl Header {
         Self { bytes, len: N * 8 }
     }
 
-    /// All words in the order of memory; those behind the end are 0.
+    /// All words in memory order; those past the end are 0.
     #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_WORDS] {
         let (chunks, _) = self.bytes.as_chunks::<8>();
@@ -67,33 +69,33 @@ impl Deref for Header {
     }
 }
 
-/// What a peer did wrong. It costs that peer its link, and nobody else anything.
+/// A peer's protocol violation. It costs that peer its link and affects no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub &'static str);
 
-/// Where the sender wants to hear of a message again.
+/// When the receiver acknowledges a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckMode {
-    /// Nowhere.
+    /// Never.
     No,
-    /// When it is with the peer's endpoint: by counts, in order.
+    /// When it has reached the peer's endpoint: by counts, in order.
     Arrival,
-    /// When a receive took it.
+    /// When a receive has matched it.
     Match,
-    /// When it is in place.
+    /// When it is in the receive buffer.
     Delivery,
 }
 
-/// What says what a message is.
+/// The tag, completion data and acknowledgement of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageInfo {
-    /// The tag, if it is a tagged message.
+    /// The tag of a tagged message.
     pub tag: Option<u64>,
     /// Completion data.
     pub data: Option<u64>,
     /// Which acknowledgement the sender waits for.
     pub ack: AckMode,
-    /// The acknowledgement also says that everything sent before has got as far (FI_FENCE).
+    /// The acknowledgement also confirms that everything sent before has got as far (FI_FENCE).
     pub fenced: bool,
 }
 
@@ -104,19 +106,19 @@ pub enum Frame {
     Eager {
         /// The sender's number for it, if it wants an acknowledgement.
         id: u32,
-        /// What it is.
+        /// Tag, data and acknowledgement.
         info: MessageInfo,
     },
-    /// A message that waits at the sender.
+    /// Request to send: the message waits at the sender.
     Rts {
         /// The sender's number for it.
         id: u32,
         /// Its length in bytes.
         len: u64,
-        /// What it is.
+        /// Tag, data and acknowledgement.
         info: MessageInfo,
     },
-    /// The answer to a request: send `len` bytes of it.
+    /// Clear to send: the sender sends `len` bytes of the message.
     Cts {
         /// The sender's number.
         id: u32,
@@ -130,26 +132,26 @@ pub enum Frame {
         /// The receiver's number.
         token: u32,
     },
-    /// More may be sent.
+    /// Returns credit: the peer may send more.
     Credit {
         /// Bytes.
         bytes: u64,
     },
-    /// A message that wanted an acknowledgement got it.
+    /// Acknowledges a message.
     Ack {
         /// The sender's number.
         id: u32,
     },
     /// The endpoint closes; nothing follows.
     Bye,
-    /// The credit does not suffice for the message that is next.
+    /// The credit does not suffice for the sender's next message.
     Blocked {
-        /// What it costs.
+        /// The credit that the message needs.
         bytes: u64,
     },
-    /// Messages that wanted to be acknowledged on arrival have come.
+    /// Acknowledges messages with [`AckMode::Arrival`].
     Arrived {
-        /// How many more.
+        /// How many more have arrived.
         count: u32,
     },
 }
@@ -190,7 +192,7 @@ impl MessageInfo {
     }
 }
 
-/// The rest of a header that is being parsed.
+/// The unparsed rest of a header.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -217,7 +219,7 @@ impl Rest<'_> {
             ACK_ARRIVAL => AckMode::Arrival,
             ACK_DELIVERY => AckMode::Delivery,
             ACK_MATCH => AckMode::Match,
-            _ => return Err(Violation("a message wants two acknowledgements")),
+            _ => return Err(Violation("a message with conflicting acknowledgment flags")),
         };
         let tag = if flags & TAGGED != 0 { Some(self.u64()?) } else { None };
         let data = if flags & WITH_DATA != 0 { Some(self.u64()?) } else { None };
@@ -230,7 +232,7 @@ impl Rest<'_> {
 }
 
 impl Frame {
-    /// The header.
+    /// Encodes the header.
     #[inline(always)]
     pub fn encode(&self) -> Header {
         match *self {
@@ -268,7 +270,7 @@ impl Frame {
         }
     }
 
-    /// The number and the tag, if the header is that of a message with a tag and nothing else.
+    /// The number and the tag, if the header is that of an eager message with only a tag.
     #[inline(always)]
     pub fn plain(header: &[u8]) -> Option<(u32, u64)> {
         let ([start, tag], []) = header.as_chunks::<8>() else { return None };
@@ -277,10 +279,10 @@ impl Frame {
         (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
     }
 
-    /// The frame that a header stands for.
+    /// Parses a header.
     #[inline]
     pub fn parse(header: &[u8]) -> Result<Self, Violation> {
-        // What is parsed most.
+        // The most common frame first.
         match Self::plain(header) {
             Some((id, tag)) => {
                 let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false };
@@ -320,7 +322,7 @@ impl Frame {
             BYE => Self::Bye,
             BLOCKED => Self::Blocked { bytes: rest.u64()? },
             ARRIVED => Self::Arrived { count: id },
-            _ => return Err(Violation("a frame of unknown kind")),
+            _ => return Err(Violation("a frame with an unknown kind")),
         };
         if rest.0.is_empty() { Ok(frame) } else { Err(Violation("a frame's header is too long")) }
     }

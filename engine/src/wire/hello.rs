@@ -1,5 +1,6 @@
-//! The first words on a link: who is there, what each side may send, and the application's connection data.
-//! A peer that speaks anything else is refused with a reason, on both sides.
+//! The hello, the first message on a link: the endpoint's identity, its initial credits and the
+//! application's connection data. Either side refuses a peer that sends anything else, with a
+//! reason.
 //!
 //! ```text
 //! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32
@@ -10,29 +11,30 @@ use crate::wire::frame::{VERSION, Violation};
 use ofi_core::Addr;
 
 const MAGIC: [u8; 4] = *b"OFI\n";
-/// Most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
+/// The most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
 pub const MAX_LEN: usize = 60 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
-/// What a handshake is for.
+/// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handshake {
-    /// Asks for a link.
+    /// Requests a link.
     Connect,
-    /// Gives it.
+    /// Accepts it.
     Accept,
-    /// Refuses it, because the application said so.
+    /// Refuses it on behalf of the application (fi_reject(3)).
     Reject,
-    /// Refuses it, because the other direction's connection is the one to use.
+    /// Refuses it because both sides connected: the other direction's connection is used.
     Crossing,
-    /// Refuses it for a reason of its own: another version, another kind of endpoint, or one that takes no more.
+    /// Refuses it for a reason of the endpoint: another protocol version, another kind of endpoint,
+    /// or no more connections.
     Refuse,
-    /// Asks whether the connection of that cookie was made by the endpoint at this address.
+    /// Asks which of the connections with the cookies in `data` the endpoint at this address made.
     Verify,
-    /// It was.
+    /// Answers that it made the connection with this cookie.
     Mine,
-    /// It was not.
+    /// Answers that it made none of them.
     NotMine,
 }
 
@@ -62,7 +64,7 @@ impl Handshake {
     }
 }
 
-/// The kind of endpoint that speaks.
+/// The kind of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointKind {
     /// Connectionless.
@@ -71,38 +73,40 @@ pub enum EndpointKind {
     Msg,
 }
 
-/// What each side grants the other to begin with.
+/// The initial credits that an endpoint grants its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     /// Bytes of messages and their overhead.
     pub bytes: u64,
-    /// The longest message that may come without being asked for, in bytes.
+    /// The longest eager message, in bytes.
     pub eager: u32,
 }
 
-/// A handshake.
+/// A handshake message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What it is for.
+    /// The kind of message.
     pub handshake: Handshake,
     /// The kind of the sender's endpoint.
     pub kind: EndpointKind,
     /// Random number of the endpoint: a restarted peer has another.
     pub nonce: [u8; 16],
-    /// How often the kind has begun to connect to anybody: an older question that comes late is known by it.
+    /// The sender's count of connection attempts, to all peers: exposes a connect request that
+    /// arrives late.
     pub attempt: u64,
-    /// Random number of the connection, which only its two ends know; or the one that is asked about.
+    /// Random number of the connection, which only its two ends know; in [`Handshake::Mine`], the
+    /// cookie that was asked about.
     pub cookie: [u8; 16],
-    /// What the kind's peer may send.
+    /// The credits that the sender grants its peer.
     pub credits: Credits,
-    /// The kind's address, where others can connect to it.
+    /// The sender's address, at which peers can connect to it.
     pub name: Option<Addr>,
-    /// The application's data.
+    /// The application's data, the reason for a refusal, or the cookies of a [`Handshake::Verify`].
     pub data: Vec<u8>,
 }
 
 impl Hello {
-    /// Its bytes. Data beyond [`MAX_USER_DATA`] is cut, as fi_cm(3) says.
+    /// Encodes the hello. Data beyond [`MAX_USER_DATA`] is cut, as fi_cm(3) says.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(MAX_LEN);
         out.extend(MAGIC);
@@ -131,7 +135,7 @@ impl Hello {
         out
     }
 
-    /// The handshake that the bytes stand for.
+    /// Parses a hello.
     pub fn parse(bytes: &[u8]) -> Result<Self, Violation> {
         const SHORT: Violation = Violation("a hello is too short");
         let mut rest = bytes;
@@ -141,7 +145,7 @@ impl Hello {
             Ok(head)
         };
         if take(4)? != MAGIC {
-            return Err(Violation("the peer does not speak this protocol"));
+            return Err(Violation("the peer speaks another protocol"));
         }
         let version = u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?);
         if version != VERSION {
@@ -149,11 +153,11 @@ impl Hello {
         }
         let kind = *take(1)?.first().ok_or(SHORT)?;
         let handshake = Handshake::ALL.into_iter().find(|handshake| handshake.code() == kind);
-        let handshake = handshake.ok_or(Violation("a hello of unknown kind"))?;
+        let handshake = handshake.ok_or(Violation("a hello with an unknown handshake kind"))?;
         let kind = match take(1)? {
             [1] => EndpointKind::Rdm,
             [2] => EndpointKind::Msg,
-            _ => return Err(Violation("a hello of an unknown kind of endpoint")),
+            _ => return Err(Violation("a hello with an unknown endpoint kind")),
         };
         let nonce = take(16)?.try_into().map_err(|_| SHORT)?;
         let attempt = u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?);
@@ -165,7 +169,7 @@ impl Hello {
         let name_len = usize::from(*take(1)?.first().ok_or(SHORT)?);
         let name = match take(name_len)? {
             [] => None,
-            name => Some(Addr::decode(name).ok_or(Violation("a hello with an address that is none"))?),
+            name => Some(Addr::decode(name).ok_or(Violation("a hello with an invalid address"))?),
         };
         let data_len = usize::from(u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?));
         if data_len > MAX_USER_DATA {
@@ -230,6 +234,6 @@ mod tests {
 
     #[test]
     fn other_protocols_are_refused_with_a_reason() {
-        assert_eq!(Hello::parse(&[0; 64]), Err(Violation("the peer does not speak this protocol")));
+        assert_eq!(Hello::parse(&[0; 64]), Err(Violation("the peer speaks another protocol")));
     }
 }

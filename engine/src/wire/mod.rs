@@ -1,4 +1,4 @@
-//! The wire format: what two engines say to each other, whatever transport carries it.
+//! The wire format between two engines, the same over any transport.
 
 pub mod frame;
 pub mod hello;

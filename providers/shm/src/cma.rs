@@ -1,10 +1,13 @@
-//! Large payloads past the pool: the receiver reads them out of the sender's memory, one copy instead of two, where the system
-//! lets it and where that is faster. The side that sends asks first, by a message that tells its process's number and where a
-//! secret of its lies; the other side tries, and says yes or no. It goes on to measure, and says no later if the pool does better.
-//! The secret is read with every payload, so that what came is that process's and no other's.
+//! Cross-memory attach (CMA): the receiver reads a large payload out of the sender's memory, one
+//! copy instead of two, where the system allows it and it is faster than the pool. The sender asks
+//! first, by a control message with its process id and the address of a secret; the receiver tries
+//! to read the secret and grants or refuses. It then measures, and revokes the permission if the
+//! pool is faster. It reads the secret again with every payload, which proves that the bytes are
+//! those of that process.
 //!
-//! Only payloads of more than [`MOST_EAGER`] bytes: those are data frames of a rendezvous, of which each waits for the one before, so
-//! that one which cannot be read in this way after all comes through the pool later, or is said to be absent.
+//! Only for payloads of more than [`MOST_EAGER`] bytes. Those are data frames of a rendezvous, each
+//! of which waits for the one before, so a payload that cannot be read after all may come later
+//! through the pool, or be reported as absent.
 
 use ofi_core::Instant;
 use ofi_engine::transport::{RecvTarget, Token};
@@ -13,39 +16,40 @@ use ofi_memory::{Buffer, ChunkMut};
 use ofi_os::process::Process;
 use std::time::Duration;
 
-/// Payloads that must have gone through the pool before it is worth asking.
+/// Large payloads after which asking for permission pays.
 const ASK_AFTER: u32 = 16;
-/// The same before asking again, where the answer was no.
+/// The same before asking again after a refusal.
 const ASK_AGAIN_AFTER: u32 = 4096;
-/// Payloads by which either way is judged.
+/// Payloads to time, either way, before the two are compared.
 const TRIALS: u32 = 4;
-/// Outcomes that may wait for room: more than anybody has under way who reads what is said.
+/// Outcomes that may wait for room: more payloads than a peer that reads them has under way.
 const REPLIES: usize = 4096;
 
-/// Whether payloads may go past the pool.
+/// When large payloads use cross-memory attach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CmaMode {
-    /// No.
+    /// Never: all payloads go through the pool.
     Never,
-    /// Where it is allowed and measured to be faster.
+    /// Where the system allows it and it is measured to be faster.
     #[default]
     IfFaster,
-    /// Where it is allowed.
+    /// Where the system allows it.
     IfAllowed,
 }
 
 /// Whether the other side may read our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CmaPermission {
-    /// Not now; it is asked after so many payloads more.
-    No { more: u32 },
-    /// It has been asked.
+    /// No; ask (again) after `more` payloads.
+    No {
+        more: u32,
+    },
+    /// Asked, not answered yet.
     Asked,
-    /// It can.
     Yes,
 }
 
-/// A payload that the other side reads.
+/// A payload lent to the other side, which reads it.
 #[derive(Debug)]
 pub(crate) struct CmaLoan {
     number: u32,
@@ -56,12 +60,12 @@ pub(crate) struct CmaLoan {
     pub(crate) token: Token,
 }
 
-/// What became of a payload that was to be read.
+/// The result of reading a lent payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was read.
+    /// The receiver has read it.
     Taken,
-    /// It could not be: it is to come through the pool.
+    /// The receiver could not read it: send it through the pool.
     Refused,
 }
 
@@ -78,11 +82,11 @@ impl Outcome {
     }
 }
 
-/// The best time of the latest payloads, of [`TRIALS`] at least once there were so many.
+/// The best time over the latest payloads: the last [`TRIALS`] or more, once there are that many.
 #[derive(Debug, Default)]
 struct Best {
     count: u32,
-    /// Nanoseconds of a MiB: of those since, and of the [`TRIALS`] before.
+    /// Nanoseconds per MiB, of the current [`TRIALS`] payloads and of those before.
     now: u64,
     before: u64,
 }
@@ -104,7 +108,7 @@ impl Best {
     }
 }
 
-/// What a link knows about going past the pool, in both directions.
+/// Cross-memory attach on a link, in both directions.
 #[derive(Debug)]
 pub(crate) struct Cma {
     how: CmaMode,
@@ -115,9 +119,9 @@ pub(crate) struct Cma {
     peer: Option<Process>,
     pooled: Best,
     read: Best,
-    /// Outcomes that the other side has not been told.
+    /// Outcomes not sent to the other side yet.
     untold: usize,
-    /// It has not been told the answer to its last request.
+    /// The answer to the other side's last offer is not sent yet.
     answering: bool,
 }
 
@@ -143,7 +147,7 @@ impl Cma {
         Self { how, leave: CmaPermission::No { more }, ..Self::default() }
     }
 
-    /// A large payload is to be sent. True if it is time to ask whether the other side may read such ones.
+    /// Counts a large payload that is about to be sent. True if it is time to ask for permission.
     pub(crate) const fn is_time_to_ask(&mut self) -> bool {
         match &mut self.leave {
             CmaPermission::No { more } if !matches!(self.how, CmaMode::Never) => {
@@ -154,12 +158,13 @@ impl Cma {
         }
     }
 
-    /// It has been asked.
+    /// Permission has been asked for.
     pub(crate) const fn asked(&mut self) {
         self.leave = CmaPermission::Asked;
     }
 
-    /// The other side's word. False if it says yes without having been asked; a no may come at any time, and be known already.
+    /// Takes the other side's answer. False if it grants without having been asked; a refusal is
+    /// valid at any time, even twice.
     pub(crate) fn answered(&mut self, yes: bool) -> bool {
         match (self.leave, yes) {
             (CmaPermission::Asked, true) => self.leave = CmaPermission::Yes,
@@ -170,61 +175,61 @@ impl Cma {
         true
     }
 
-    /// Where a part of a buffer lies, if the other side may read it there.
+    /// The address of a part of a contiguous buffer, if the other side may read it.
     pub(crate) fn place_of(&self, buffer: &Buffer, from: usize) -> Option<u64> {
         let whole = matches!(buffer, Buffer::One(_) | Buffer::Owned(_));
         (self.leave == CmaPermission::Yes && whole).then(|| (buffer.address() + from) as u64)
     }
 
-    /// The other side reads that payload from now on; the number under which it says what became of it.
+    /// Lends a payload to the other side. Returns the number under which it reports the outcome.
     pub(crate) fn lend(&mut self, header: Header, buffer: Buffer, from: usize, len: usize, token: Token) -> u32 {
         self.next = self.next.wrapping_add(1);
         self.lent.push(CmaLoan { number: self.next, header, buffer, from, len, token });
         self.next
     }
 
-    /// The other side is done with a payload.
+    /// Ends the loan of that number.
     pub(crate) fn take_back(&mut self, number: u64) -> Option<CmaLoan> {
         let at = self.lent.iter().position(|lent| u64::from(lent.number) == number)?;
         Some(self.lent.swap_remove(at))
     }
 
-    /// Whether the other side still reads something.
+    /// Whether the other side may still be reading a payload.
     pub(crate) const fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// The other side is to be told what became of a payload. False if it lets too many wait.
+    /// Counts an outcome to send. False if the other side leaves too many unread.
     pub(crate) const fn reply(&mut self) -> bool {
         self.untold += 1;
         self.untold <= REPLIES
     }
 
-    /// It has been told of one.
+    /// An outcome has been sent.
     pub(crate) const fn replied(&mut self) {
         self.untold -= 1;
     }
 
-    /// It has been told whether its memory is read.
+    /// The answer to the other side's offer has been sent.
     pub(crate) const fn has_answered(&mut self) {
         self.answering = false;
     }
 
-    /// All that the other side has not said to be done with.
+    /// Ends all loans.
     pub(crate) fn take_all_back(&mut self) -> impl Iterator<Item = CmaLoan> {
         self.lent.drain(..)
     }
 
-    /// May this side not read it in this way any more: the pool it is.
+    /// The peer could not read our memory; use the pool and ask again later.
     pub(crate) const fn refused(&mut self) {
         self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER };
     }
 
-    /// Tries whether the memory of a process can be read: its secret must be where it says. Returns what the other side is to
-    /// be told.
+    /// Tests whether this side can read the memory of a process: its secret must be at `at`.
+    /// Returns the answer to send, or `None` if the previous one still waits.
     pub(crate) fn try_process(&mut self, pid: i32, at: usize, secret: [u8; 16]) -> Option<bool> {
         if core::mem::replace(&mut self.answering, true) {
-            // It has not read the answer to its last request.
+            // The peer asks again without having made room for the last answer.
             return None;
         }
         self.peer = if self.how == CmaMode::Never { None } else { Process::find(pid, at, secret) };
@@ -237,12 +242,12 @@ impl Cma {
         self.peer.as_ref()
     }
 
-    /// A payload came through the pool in that time.
+    /// Records how long a payload took through the pool.
     pub(crate) fn note_pooled(&mut self, took: Duration, len: usize) {
         self.pooled.note(took, len);
     }
 
-    /// A payload was read in that time. True if the other side is to be told that the pool does better.
+    /// Records how long reading a payload took. True if the pool is faster: revoke the permission.
     pub(crate) fn note_read(&mut self, took: Duration, len: usize) -> bool {
         self.read.note(took, len);
         let judged = self.how == CmaMode::IfFaster && self.read.count == TRIALS && self.pooled.count >= TRIALS;
@@ -250,12 +255,13 @@ impl Cma {
     }
 }
 
-/// Whether a payload of so many bytes may go past the pool.
+/// Whether a payload of `len` bytes may use cross-memory attach.
 pub(crate) const fn is_large(len: usize) -> bool {
     len > MOST_EAGER
 }
 
-/// Reads what lies at `from` in a process to where it belongs. False if it could not be, or not at once.
+/// Reads from address `from` of a process into the receive target. False if the memory cannot be
+/// read, or not without waiting for its pages.
 pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> bool {
     if !process.is_present(from, target.take) {
         return false;
@@ -266,7 +272,6 @@ pub(crate) fn read(process: &Process, from: usize, target: &mut RecvTarget) -> b
     fits && process.read(from, &mut pieces)
 }
 
-/// How long it took.
 pub(crate) fn since(start: Instant) -> Duration {
     ofi_os::clock::now().since(start)
 }
@@ -284,13 +289,13 @@ mod tests {
         assert!(!direct.is_time_to_ask());
         assert!(direct.answered(true));
         assert!(direct.place_of(&Buffer::Owned(vec![1]), 0).is_some());
-        // Later the other side thinks better of it.
+        // Later the other side revokes the permission.
         assert!(direct.answered(false));
         assert!(direct.place_of(&Buffer::Owned(vec![1]), 0).is_none());
         assert!(direct.answered(false));
         assert!((1..ASK_AGAIN_AFTER).all(|_| !direct.is_time_to_ask()));
         assert!(direct.is_time_to_ask());
-        // Nobody was asked.
+        // A permission that was not asked for.
         assert!(!Cma::new(CmaMode::IfFaster).answered(true));
         assert!(!Cma::new(CmaMode::Never).is_time_to_ask());
     }

@@ -1,17 +1,18 @@
-//! One link: a ring and a pool in each direction, what waits for room in them, and what is arriving.
-//! Everything that is read from the other side is read once and checked; what does not fit costs this link.
+//! One link: a ring and a pool in each direction, the sends that wait for room in them, and the
+//! payload that is arriving. This side reads each shared word once and checks it; a violation costs
+//! this link alone.
 //!
 //! ```text
 //! first word of a line   stamp 16 · kind 8 · header length 8 · length 32 (from the highest bits)
 //! Inline   header and payload follow, up to the end of the next line
-//! Pooled   header in 32 bytes · where in the pool u32 · bytes there u32; length: of the whole payload
-//! Piece    where u32 · 0 u32; length: bytes there, of the payload that is coming
-//! Hello    identity [16] · flags u64 · where u32 · 0 u32; length: bytes there
+//! Pooled   header in 32 bytes · offset in the pool u32 · bytes there u32; length: of the payload
+//! Piece    offset u32 · 0 u32; length: bytes there, of the payload that is arriving
+//! Hello    identity [16] · flags u64 · offset u32 · 0 u32; length: bytes there
 //! End      nothing follows
-//! Direct   header in 32 bytes · where in the sender's memory u64 · number u64; length: of the payload (`cma.rs`)
+//! Direct   header in 32 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
 //! Absent   header; length: of the payload, whose memory is gone
-//! Outcome  number u64 · what became of the payload of that number u64
-//! Leave    1: the memory can be read, 0: it is not to be
+//! Outcome  number u64 · outcome of the payload of that number u64
+//! Leave    1: this side can read the other's memory, 0: it cannot, or does not any more
 //! ```
 
 use crate::cma::{self, Cma, CmaLoan, Outcome};
@@ -34,21 +35,21 @@ use std::sync::Arc;
 
 mod cma_link;
 
-/// Bytes of header and payload that travel in lines.
+/// Bytes of header and payload that may travel in lines.
 pub(crate) const INLINE: usize = 2 * BODY * 8;
-/// Bytes of them that fit into one.
+/// Bytes of header and payload that fit into one line.
 const LINE: usize = BODY * 8;
-/// Lines of a link that are read before others have their turn.
+/// Lines read from a link before others have their turn.
 const READS: usize = 64;
-/// Lines by which a reader of many is ahead of itself.
+/// Lines to prefetch ahead when there are several.
 const AHEAD: u64 = 4;
-/// Bytes of a link that are read before others have their turn.
+/// Bytes read from a link before others have their turn.
 const BYTES: usize = 1 << 20;
 
 /// Frames that may wait for a peer that does not read, if the account has room for them, and if not.
 const BACKLOG: usize = 256;
 pub(crate) const LEAST_BACKLOG: usize = 16;
-/// What so many take, in bytes.
+/// Bytes that [`BACKLOG`] frames take.
 pub(crate) const BACKLOG_COST: usize = BACKLOG * size_of::<Out>();
 
 const KIND_INLINE: u64 = 1;
@@ -61,7 +62,7 @@ const KIND_OUTCOME: u64 = 7;
 const KIND_LEAVE: u64 = 8;
 const KIND_ABSENT: u64 = 9;
 
-/// The peer of this link can order our memory accesses.
+/// Flag of a hello: the sender takes part in ordering memory accesses across processes.
 const ORDERS: u64 = 1;
 
 const fn head(kind: u64, header: usize, len: usize) -> u64 {
@@ -74,7 +75,7 @@ const fn header_of(word: u64) -> usize {
     (word >> 32 & 0xff) as usize
 }
 
-/// How the first word of a line begins that has a message with a tag and nothing else.
+/// The upper half of a line's first word, for a message with a tag and nothing else.
 const PLAIN_HEAD: u64 = head(KIND_INLINE, 16, 0) >> 32;
 
 const fn place(at: usize, len: usize) -> u64 {
@@ -86,7 +87,7 @@ const fn unplace(word: u64) -> (usize, usize) {
     ((word >> 32) as usize, (word & 0xffff_ffff) as usize)
 }
 
-/// Words from bytes, which they are longer than or as long as.
+/// Packs at most `8 * N` bytes into words, padded with zeros.
 #[inline]
 fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     let mut out = [0; N];
@@ -104,37 +105,37 @@ fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
     out
 }
 
-/// Where a link is.
+/// How far the handshake of a link is.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// The request has not left: the other side's socket was full.
+    /// The request is not sent yet: the other side's socket was full.
     Unasked { memory: PrivateFd, hello: Vec<u8>, liveness: Option<(LivenessPipe, PrivateFd)> },
-    /// Waits for the answer. With a liveness where the name alone does not tell whether the one that was asked is still there.
+    /// Waits for the answer, with a liveness pipe if another endpoint may take the peer's name.
     Asking(Option<LivenessPipe>),
     /// Frames flow.
     Open,
 }
 
-/// What waits for room.
+/// Something to send that waits for room.
 #[derive(Debug)]
 pub(crate) enum Out {
-    /// Header and payload that fit into lines, the header's length, and what to tell the engine when they are on their way.
+    /// Header and payload that fit into lines, the header's length, and the send to report as done.
     Small(ArrayVec<u8, INLINE>, usize, Option<(Token, Buffer)>),
-    /// A payload of which `done` bytes are on their way.
+    /// A payload that goes through the pool.
     Large(Large),
     /// A payload whose memory is gone: its header, and its length.
     Absent(Header, usize),
-    /// The answer to a request.
+    /// The answer to a connect request.
     Hello(Vec<u8>, [u8; 16]),
-    /// What became of a payload that this side was to read: its number.
+    /// The number of a payload that the other side lent, and its outcome.
     Outcome(u64, Outcome),
-    /// Whether the other side's memory is read.
+    /// Whether this side reads the other side's memory.
     Leave(bool),
     /// Nothing follows.
     End,
 }
 
-/// A payload on its way.
+/// A payload that goes through the pool; `done` bytes of it are sent.
 #[derive(Debug)]
 pub(crate) struct Large {
     pub(crate) header: Header,
@@ -142,17 +143,17 @@ pub(crate) struct Large {
     pub(crate) from: usize,
     pub(crate) len: usize,
     pub(crate) done: usize,
-    /// The engine's number for it; none for a copy of ours.
+    /// The engine's token for it; none for our own copy.
     pub(crate) token: Option<Token>,
 }
 
-/// A payload that is arriving.
+/// A payload that is arriving through the pool.
 #[derive(Debug)]
 struct Coming {
     target: Option<RecvTarget>,
     done: usize,
     total: usize,
-    /// When it began, if it is one whose time counts.
+    /// When it began, if it is large enough to be timed.
     began: Option<Instant>,
 }
 
@@ -160,9 +161,9 @@ struct Coming {
 #[derive(Debug)]
 pub(crate) enum Trouble {
     Violation(Violation),
-    /// The answer was no.
+    /// The engine did not take the answer.
     Down(Down),
-    /// The other side ended it in order.
+    /// The other side shut the link down in order.
     Ended,
 }
 
@@ -172,9 +173,8 @@ impl From<Violation> for Trouble {
     }
 }
 
-const DAMAGED: Violation = Violation("the memory of the link has been written over");
+const DAMAGED: Violation = Violation("the link's shared memory is corrupt");
 
-/// A link.
 #[derive(Debug)]
 pub(crate) struct Conn {
     region: Arc<Region>,
@@ -186,41 +186,41 @@ pub(crate) struct Conn {
     allocator: FifoAllocator,
     pub(crate) state: State,
     pub(crate) remote: Addr,
-    /// Under which the other side is woken and looked for.
+    /// The name by which the other side is woken and probed.
     pub(crate) peer: String,
-    /// Our number for the request.
+    /// The initiator's number for the connect request.
     pub(crate) number: u64,
     order: Order,
     coming: Option<Coming>,
     pub(crate) cma: Cma,
     pub(crate) out: VecDeque<Out>,
-    /// The end has been asked for.
+    /// The engine has asked for the end.
     pub(crate) finishing: bool,
-    /// The end has been said.
+    /// The end has been sent.
     pub(crate) ended: bool,
-    /// The other side's process is no more, or its endpoint.
+    /// The other side's process or endpoint is gone.
     pub(crate) lost: bool,
     /// In the list of links with something to send.
     pub(crate) listed: bool,
-    /// Where in the order of links.
+    /// Position in the poll schedule.
     pub(crate) rank: usize,
-    /// Not among those that are looked at in every poll.
+    /// Not polled in every pass.
     pub(crate) idle: bool,
-    /// Times that something came since it is.
+    /// Reads that found something since it became idle.
     pub(crate) calls: u32,
-    /// The other side has been given our bitmap.
+    /// The other side has been offered our bitmap.
     pub(crate) told: bool,
-    /// The other side's bitmap, and this link's place on it.
+    /// The other side's bitmap, and this link's bit in it.
     pub(crate) bitmap: Option<(ReadyBitmap, usize)>,
-    /// Bytes by which the pool was grown, to be given back to the budget.
+    /// Bytes by which the pool was grown, to return to the budget.
     pub(crate) grown: usize,
-    /// The other side's process, where the system tells of its end.
+    /// The other side's process, where the system reports its end.
     pub(crate) life: Option<Arc<Life>>,
     /// The other side does not know this side's process yet.
     pub(crate) unknown: bool,
-    /// The account holds what may wait for a peer that does not read.
+    /// The account is charged for a long backlog.
     pub(crate) charged: bool,
-    /// The engine gives nothing more until it hears of room.
+    /// The engine submits nothing more until the transport reports room.
     pub(crate) stalled: bool,
 }
 
@@ -270,7 +270,7 @@ impl Conn {
         })
     }
 
-    /// Whom the order of memory accesses is up to: the sleeper, if both processes take part.
+    /// Sets who orders memory accesses: the sleeper alone, if both processes take part.
     pub(crate) const fn set_order(&mut self, ours: bool, theirs: bool) {
         self.order = if ours && theirs { Order::ByReader } else { Order::ByBoth };
     }
@@ -281,7 +281,8 @@ impl Conn {
         self.reader.is_ready()
     }
 
-    /// Tells the other side of what was just done, unless it looks anyway. True if it must be woken.
+    /// Notifies the other side of `news`, unless it polls the link anyway. True if it must be
+    /// woken.
     #[inline(always)]
     pub(crate) fn must_wake(&self, news: News) -> bool {
         match wake_action(self.region.asleep(self.side.other()), news, self.order) {
@@ -296,22 +297,24 @@ impl Conn {
         }
     }
 
-    /// This side falls asleep; it looks at [`Self::has_news`] once more.
+    /// Announces that this side sleeps. The caller orders its accesses and then checks
+    /// [`Self::has_news`] once more.
     pub(crate) fn announce_sleep(&self) {
         SleepState::asleep(self.idle, self.has_more()).announce(self.region.asleep(self.side));
     }
 
-    /// This side polls.
+    /// Announces that this side polls.
     pub(crate) fn announce_waking(&self) {
         SleepState::awake(self.idle).announce(self.region.asleep(self.side));
     }
 
     /// Whether the other side has woken this one since it fell asleep.
     pub(crate) fn was_rung(&self) -> bool {
-        lines::was_rung(self.region.asleep(self.side))
+        lines::was_woken(self.region.asleep(self.side))
     }
 
-    /// Whether there is something to read, or room for what waits.
+    /// Whether there is something to read or new room for a waiting send, or the other side has
+    /// left.
     pub(crate) fn has_news(&mut self) -> bool {
         if self.is_ready() || self.is_gone() {
             return true;
@@ -320,9 +323,9 @@ impl Conn {
         self.has_more() && self.writer.look().is_ok_and(|now| now != before)
     }
 
-    /// Whether the request will never be answered: whoever had it has ended.
-    pub(crate) fn is_lost_question(&self) -> bool {
-        // In this order: an answer is written before the request is thrown away.
+    /// Whether the request will never be answered: the endpoint that received it has ended.
+    pub(crate) fn is_lost_request(&self) -> bool {
+        // In this order: the peer writes its answer before it drops the request.
         matches!(&self.state, State::Asking(Some(liveness)) if liveness.is_closed()) && !self.is_ready()
     }
 
@@ -330,15 +333,15 @@ impl Conn {
         self.region.gone(side)
     }
 
-    /// This side leaves without a word.
+    /// Marks this side as gone, in the shared memory.
     pub(crate) fn leave(&self) {
-        // Release pairs with the Acquire in `is_gone`: what was written before is read first.
+        // Release pairs with the Acquire in `is_gone`: the other side sees lines written before.
         self.word(self.side).store(1, Ordering::Release);
-        // What the other side was reading is used again from now on.
+        // Before the application reuses the memory that the other side was reading.
         order_own();
     }
 
-    /// Whether the other side has left without a word.
+    /// Whether the other side has marked itself as gone.
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire pairs with the Release in `leave`.
         self.word(self.side.other()).load(Ordering::Acquire) != 0
@@ -356,7 +359,7 @@ impl Conn {
         }
         let line = self.writer.slot();
         let [first, second, third, fourth] = header.words();
-        // What is behind the header's end is written over by the payload, or does not matter.
+        // Words beyond the header are overwritten by the payload, or ignored.
         line.set(0, first);
         line.set(1, second);
         let words = header.len() / 8;
@@ -376,7 +379,7 @@ impl Conn {
         if header.len() + len > INLINE || self.writer.has_room(2) != Ok(true) {
             return false;
         }
-        let (first, second) = (self.writer.slot(), self.writer.second_blank());
+        let (first, second) = (self.writer.slot(), self.writer.second_slot());
         let words = header.words().into_iter().take(header.len() / 8).chain(payload);
         for (at, word) in words.enumerate() {
             if at < BODY {
@@ -389,7 +392,7 @@ impl Conn {
         true
     }
 
-    /// Sends header and payload if there is room for them now and they fit into lines.
+    /// Sends header and payload, at most [`INLINE`] bytes, if there is room for them now.
     #[inline]
     pub(crate) fn send_small(&mut self, bytes: &[u8], header: usize) -> Result<bool, Violation> {
         let len = bytes.len() - header;
@@ -407,20 +410,21 @@ impl Conn {
         Ok(true)
     }
 
-    /// Room for `len` bytes of the pool and a line, if there is now. `budget`: bytes by which pools may still grow.
+    /// Allocates `len` bytes of the pool, if they and a line are free now. `budget`: bytes by which
+    /// pools may still grow.
     fn take(&mut self, len: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
         for attempt in 0..2 {
             if attempt > 0 {
                 self.writer.look().map_err(|_| DAMAGED)?;
             }
             let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
-            // Before the line's entry is used again.
+            // Before `take` reuses the line's entry.
             self.allocator.free(self.writer.consumed());
             if self.allocator.wanted().is_some() {
                 self.grow(budget);
             }
             if self.allocator.is_cramped() {
-                // It is emptied before it grows.
+                // No allocation now: the pool drains, so that it can grow.
                 continue;
             }
             if room && let Some(at) = self.allocator.take(self.writer.written(), len) {
@@ -436,7 +440,7 @@ impl Conn {
         let more = wanted - self.allocator.limit();
         let small = wanted <= 16 << 10;
         if !small && more > *budget || self.pool.provide(wanted).is_err() {
-            // It goes on with what it has: slower, but it goes on.
+            // Keep the current size: slower, but it works.
             self.allocator.settle();
             return;
         }
@@ -447,7 +451,7 @@ impl Conn {
         self.allocator.grow(wanted);
     }
 
-    /// Sends of a payload what there is room for. True when all of it is on its way.
+    /// Sends as much of a payload as there is room for. True once all of it is sent.
     pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
         let piece = self.allocator.piece(large.len);
         while large.done < large.len {
@@ -480,18 +484,19 @@ impl Conn {
         Ok(true)
     }
 
-    /// How many things may wait while the other side does not read.
+    /// How many sends may wait while the other side does not read.
     pub(crate) const fn backlog(&self) -> usize {
         if self.charged { BACKLOG } else { LEAST_BACKLOG }
     }
 
-    /// Whether something is to be sent as soon as there is room, which what is sent now must not overtake.
+    /// Whether sends wait for room; a new send must not overtake them.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Sends what waits, as far as there is room. True if anything moved. `sent` is told of payloads that are through.
+    /// Sends what waits, as far as there is room. True if anything moved. `sent` takes back
+    /// payloads that are sent.
     pub(crate) fn send_waiting(
         &mut self,
         orders: bool,
@@ -524,7 +529,7 @@ impl Conn {
                     }
                     done
                 }
-                // What the other side reads is still ours to keep.
+                // Not before the other side is done with the payloads lent to it.
                 Out::End if self.cma.has_lent() => false,
                 Out::End => {
                     let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
@@ -547,7 +552,7 @@ impl Conn {
         Ok(any)
     }
 
-    /// Reads what has come, within bounds. True if there was anything.
+    /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
     #[inline(always)]
     pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
         let (mut lines, mut bytes) = (0, 0);
@@ -556,7 +561,7 @@ impl Conn {
             && lines < READS
         {
             if lines > 0 {
-                // Where there are several, there are more.
+                // After a second line, more are likely.
                 self.reader.fetch(AHEAD);
             }
             lines += 1;
@@ -571,12 +576,13 @@ impl Conn {
         Ok(lines > 0)
     }
 
-    /// Reads a frame that is in one line. False if it is not, or is not to be: nothing has happened then.
+    /// Reads a frame that fits into one line. False, with nothing done, if the line is anything
+    /// else or not expected now.
     #[inline(always)]
     fn read_short(&mut self, link: LinkId, word: u64, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
         let (_, len) = unplace(word);
         if word >> 32 == PLAIN_HEAD && len <= 8 && !self.state_is_other() {
-            // What is sent most is handled in registers.
+            // The most frequent message stays in registers.
             let [first, second, third] = self.reader.front::<3>().map(u64::to_ne_bytes);
             self.reader.advance(1);
             events.handle_frame(link, [first, second].as_flattened(), Incoming::Complete(&third[..len]))?;
@@ -594,7 +600,7 @@ impl Conn {
         Ok(true)
     }
 
-    /// No frame may begin now.
+    /// True if no frame may begin now.
     #[inline(always)]
     const fn state_is_other(&self) -> bool {
         !matches!(self.state, State::Open) || self.coming.is_some()
@@ -620,7 +626,7 @@ impl Conn {
                     self.read_piece(link, len, body[0], events)?
                 };
                 self.reader.advance(1);
-                // The room that it took is to be had again at once.
+                // Return the piece of the pool to the writer at once.
                 self.reader.tell();
             }
             KIND_HELLO => self.read_hello(link, len, &body, ours, events)?,
@@ -633,7 +639,7 @@ impl Conn {
             KIND_LEAVE => {
                 self.reader.advance(1);
                 if !self.cma.answered(body[0] != 0) {
-                    return Err(Violation("leave that was not asked for").into());
+                    return Err(Violation("an unsolicited cross-memory attach permission").into());
                 }
             }
             KIND_END => {
@@ -646,7 +652,7 @@ impl Conn {
         Ok(bytes)
     }
 
-    /// Reads a frame that is in two lines.
+    /// Reads a frame that takes two lines.
     fn read_two(
         &mut self,
         link: LinkId,
@@ -667,7 +673,7 @@ impl Conn {
         Ok(())
     }
 
-    /// The beginning of a payload in the pool.
+    /// Reads the first piece of a payload in the pool.
     fn read_pooled(
         &mut self,
         link: LinkId,
@@ -679,7 +685,7 @@ impl Conn {
         let (at, len) = unplace(body[4]);
         let fits = header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.theirs.bytes.holds(at, len);
         if !fits || self.state_is_other() {
-            return Err(Violation("a payload that does not fit").into());
+            return Err(Violation("a payload with an invalid length, offset or state").into());
         }
         let mut bytes = [0u8; MAX_HEADER];
         for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(body) {
@@ -711,7 +717,8 @@ impl Conn {
         Ok(len)
     }
 
-    /// Takes `len` bytes at `at` of the pool as the next of the payload that is coming.
+    /// Copies `len` bytes at `at` of the pool into the receive target, as the next of the payload
+    /// that is arriving.
     fn land(&mut self, link: LinkId, at: usize, len: usize, events: &mut impl LinkEvents) -> Result<(), Violation> {
         let Some(coming) = &mut self.coming else { return Ok(()) };
         if let Some(target) = &mut coming.target {
@@ -742,7 +749,7 @@ impl Conn {
     ) -> Result<(), Trouble> {
         let (at, _) = unplace(body[3]);
         if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.theirs.bytes.holds(at, len) {
-            return Err(Violation("an answer that was not asked for").into());
+            return Err(Violation("an unexpected or invalid answer to a connect request").into());
         }
         let mut hello = vec![0; len];
         self.theirs.bytes.read(at, &mut hello);
@@ -757,7 +764,7 @@ impl Conn {
         events.handle_connected(link, &hello).map_err(Trouble::Down)
     }
 
-    /// What it kept, at its end.
+    /// Returns to the engine every buffer that the link kept. The link is at its end.
     pub(crate) fn abandon(&mut self, link: LinkId, events: &mut impl LinkEvents) {
         if let Some(Coming { target: Some(target), .. }) = self.coming.take() {
             events.handle_recv_retry(link, target);
@@ -773,20 +780,20 @@ impl Conn {
     }
 }
 
-/// Why a link whose other side is no more goes down.
+/// The reason for a link whose peer is gone.
 pub(crate) fn ended(conn: &Conn) -> Down {
     let (cause, errno) = match conn.state {
         State::Open => (Cause::Broken, Errno::ECONNRESET),
         State::Unasked { .. } | State::Asking(_) => (Cause::Connect, Errno::ECONNREFUSED),
     };
-    Down::new(cause, errno, format!("link to {}: the peer's endpoint is no more", conn.remote))
+    Down::new(cause, errno, format!("link to {}: the peer's endpoint is gone", conn.remote))
 }
 
-/// Why nobody can be asked.
+/// The reason for a connect request that cannot be sent.
 pub(crate) fn unreachable(to: &Addr, error: &io::Error) -> Down {
     let absent = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
     let errno =
         if absent { Errno::ECONNREFUSED } else { Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw())) };
-    let why = if absent { "no endpoint has this name here".to_owned() } else { error.to_string() };
+    let why = if absent { "no endpoint on this host has this name".to_owned() } else { error.to_string() };
     Down::new(Cause::Connect, errno, format!("connect to {to}: {why}"))
 }

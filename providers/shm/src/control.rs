@@ -1,5 +1,6 @@
-//! How endpoints find each other: messages to mailboxes by name. A message asks for a link and brings its memory, or wakes,
-//! or says why a link is refused. Everything else goes through the memory.
+//! Control channel: unix datagrams by which endpoints find each other by name. A control message
+//! asks for a link and brings its memory, or refuses a link, wakes a sleeper, offers a ready bitmap
+//! or cross-memory attach, or tells the sender's process. Everything else goes through the memory.
 
 use crate::names::{Claim, Identity, claim, release};
 use ofi_core::addr::Name;
@@ -14,13 +15,13 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// How a message begins: what it is, and the version of what it is about.
+/// The beginning of every control message, with the version of the memory layout.
 const MAGIC: [u8; 7] = *b"OFIshm\x01";
-/// The kind, and what an identity and a number of a request take.
+/// Bytes of magic, kind, identity and request number.
 const HEAD: usize = MAGIC.len() + 1 + 16 + 8;
-/// The longest message, in bytes.
+/// The longest control message, in bytes.
 const MOST: usize = HEAD + 1 + hello::MAX_LEN;
-/// Letters that are read at once.
+/// Control messages read from a socket at once.
 const BATCH: usize = 32;
 
 const ASK: u8 = 1;
@@ -31,100 +32,100 @@ const OFFER: u8 = 5;
 const BITMAP_LOST: u8 = 6;
 const PROCESS: u8 = 7;
 
-/// What a message says.
+/// A control message.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// Somebody asks for a link.
+    /// A peer asks for a link.
     Ask(ConnectRequest),
-    /// The link that the request of that number was for is refused.
+    /// A peer refuses the request of that number, and says why.
     Refuse(u64, String),
-    /// There is something to look at.
+    /// A peer wakes this side.
     Wake,
-    /// A peer wants to be told on its bitmap of what is sent to it.
+    /// A peer wants this side to set a bit in its bitmap when it writes to the link.
     Bitmap(BitmapOffer),
-    /// A peer asks whether its memory can be read.
+    /// A peer asks whether this side can read its memory.
     Offer(CmaOffer),
-    /// A peer did not get the bitmap.
-    BoardLost(About),
-    /// The number of a peer's process, as the system knows it.
+    /// A peer got this side's offer of a bitmap without its descriptor.
+    BitmapLost(About),
+    /// A peer tells its process; the id is from the kernel.
     Process(About, i32),
 }
 
-/// The link that a message is about.
+/// The link that a control message is about.
 #[derive(Debug)]
 pub(crate) struct About {
-    /// The peer, as the system knows it.
+    /// The peer's name, from the kernel.
     pub(crate) from: String,
-    /// The number of the request to which the link goes back.
+    /// The number of the link's connect request.
     pub(crate) number: u64,
-    /// The peer asked that request.
+    /// True if the peer sent that request.
     pub(crate) theirs: bool,
 }
 
-/// A peer asks whether its memory can be read.
+/// A peer asks whether this side can read its memory.
 #[derive(Debug)]
 pub(crate) struct CmaOffer {
-    /// The peer, as the system knows it.
+    /// The peer's name, from the kernel.
     pub(crate) from: String,
-    /// The number of the request to which the link goes back.
+    /// The number of the link's connect request.
     pub(crate) number: u64,
-    /// The peer asked that request.
+    /// True if the peer sent that request.
     pub(crate) theirs: bool,
-    /// The peer's process, as this process counts them.
+    /// The peer's process id in this process's namespace, from the kernel.
     pub(crate) pid: i32,
-    /// Where its secret lies.
+    /// The address of its secret.
     pub(crate) at: usize,
     pub(crate) secret: [u8; 16],
 }
 
-/// A peer's bitmap.
+/// A peer offers its ready bitmap.
 #[derive(Debug)]
 pub(crate) struct BitmapOffer {
-    /// The peer, as the system knows it.
+    /// The peer's name, from the kernel.
     pub(crate) from: String,
-    /// The number of the request to which the link goes back.
+    /// The number of the link's connect request.
     pub(crate) number: u64,
-    /// The peer asked that request.
+    /// True if the peer sent that request.
     pub(crate) theirs: bool,
-    /// The link's place on the bitmap.
+    /// The link's bit in the bitmap.
     pub(crate) place: usize,
     pub(crate) memory: PrivateFd,
 }
 
-/// Somebody asks for a link.
+/// A peer asks for a link.
 #[derive(Debug)]
 pub(crate) struct ConnectRequest {
-    /// The initiator's name, as the system knows it.
+    /// The initiator's name, from the kernel.
     pub(crate) from: Addr,
-    /// Under which the initiator is woken.
+    /// The identity under which the initiator is woken.
     pub(crate) identity: Identity,
-    /// The initiator's number for it.
+    /// The initiator's number for the request.
     pub(crate) number: u64,
-    /// The initiator's process, as the system knows it.
+    /// The initiator's process id, from the kernel.
     pub(crate) pid: i32,
-    /// The initiator can order this side's memory accesses.
+    /// The initiator takes part in ordering memory accesses across processes.
     pub(crate) orders: bool,
     pub(crate) hello: Vec<u8>,
     pub(crate) memory: PrivateFd,
-    /// Closed when the request has been answered, or will not be: the initiator sees it.
+    /// The initiator's liveness pipe: closed once the request is answered or dropped.
     _receipt: Option<PrivateFd>,
 }
 
-/// The mailboxes of an endpoint.
+/// The control sockets of an endpoint.
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     identity: Identity,
-    /// Under the identity's name.
+    /// Bound to the identity's name.
     own: ControlSocket,
-    /// Under the name that the application chose.
+    /// Bound to the name that the application chose.
     named: Option<ControlSocket>,
     poller: Option<Poller>,
     probe: Probe,
 }
 
 impl ControlChannel {
-    /// Mailboxes for an endpoint that is called `name`, or by its identity. An identity that was proposed as a name and that
-    /// another endpoint has gives way to a fresh one.
+    /// Opens the control sockets of an endpoint named `name`, or by its identity. A fresh identity
+    /// replaces a proposed one that another endpoint has.
     pub(crate) fn open(space: &Space, name: Option<&str>) -> Result<Self> {
         let bind = |name: &str| ControlSocket::bind(space, name);
         let refuse = |name: &str, error| Error::os(error, format!("take the name {name}"));
@@ -133,7 +134,7 @@ impl ControlChannel {
         if let Some((identity, Claim::Granted)) = proposed {
             match bind(&identity.name()) {
                 Ok(own) => return Ok(Self { identity, own, named: None, poller: None, probe: Probe::new(space) }),
-                // A process that was forked off knows the same proposals.
+                // A forked process remembers the same proposals, and may have bound this one.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => {
                     release(identity);
@@ -165,19 +166,19 @@ impl ControlChannel {
         self.identity
     }
 
-    /// The name that peers are to use.
+    /// The name for peers to use.
     pub(crate) fn addr(&self) -> Result<Addr> {
         let name = self.named.as_ref().unwrap_or(&self.own).name();
         let name = Name::new(name).ok_or_else(|| Error::new(Errno::EINVAL, format!("use the name {name}")))?;
         Ok(Addr::Name(name))
     }
 
-    /// What becomes readable when a message comes.
+    /// The descriptor that becomes readable when a control message arrives.
     pub(crate) fn descriptor(&self) -> Descriptor {
         self.poller.as_ref().map_or_else(|| self.own.as_raw_fd(), AsRawFd::as_raw_fd)
     }
 
-    /// Sleeps until a message comes or the timeout is over.
+    /// Sleeps until a control message arrives or the timeout is over.
     pub(crate) fn wait(&self, timeout: Duration) {
         let once = || -> io::Result<()> {
             match &self.poller {
@@ -189,11 +190,11 @@ impl ControlChannel {
                 }
             }
         };
-        // Without a descriptor the caller looks again at once.
+        // Without a descriptor for epoll the caller polls again at once.
         drop(once());
     }
 
-    /// Asks for a link.
+    /// Sends a connect request.
     pub(crate) fn ask(
         &self,
         to: &str,
@@ -207,7 +208,7 @@ impl ControlChannel {
             [&MAGIC[..], &[ASK], &self.identity.0, &number.to_le_bytes(), &[u8::from(orders)], hello].concat();
         let both = [memory, liveness.unwrap_or(memory)];
         let with = if liveness.is_some() { &both[..] } else { &both[..1] };
-        // Asked under the name by which it wants to be known: the system vouches for it.
+        // Sent from the socket whose name the peer is to see: the kernel authenticates it.
         self.named.as_ref().unwrap_or(&self.own).send(to, &message, with)
     }
 
@@ -216,8 +217,8 @@ impl ControlChannel {
         self.own.send(to, &[&MAGIC[..], &[WAKE]].concat(), &[])
     }
 
-    /// Gives a peer a bitmap on which to note what it sends on a link, which goes back to the request of that number: `ours`,
-    /// or the peer's.
+    /// Offers a peer the ready bitmap, in which it sets bit `place` when it writes to the link. The
+    /// number is that of the link's connect request, `ours` or the peer's.
     pub(crate) fn give_bitmap(
         &self,
         to: &str,
@@ -229,16 +230,16 @@ impl ControlChannel {
         self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[bitmap])
     }
 
-    /// Asks a peer whether it can read our memory, at `at` of which is a secret. The link goes back to the request of that
-    /// number: `ours`, or the peer's.
+    /// Asks a peer whether it can read our memory, by reading the secret. The number is that of the
+    /// link's connect request, `ours` or the peer's.
     pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool), secret: &[u8; 16]) -> io::Result<()> {
         let head = [&MAGIC[..], &[OFFER], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
         let at = secret.as_ptr().addr() as u64;
         self.own.send(to, &[&head[..], &at.to_le_bytes(), secret].concat(), &[])
     }
 
-    /// Tells a peer this side's process, which the system adds to any message, so that its end is noticed. The link goes back to
-    /// the request of that number: `ours`, or the peer's.
+    /// Tells a peer our process, whose end it then notices; the kernel adds the process id to every
+    /// message. `request` is the link's connect request: its number, and whether it was ours.
     pub(crate) fn tell_process(&self, to: &str, request: (u64, bool)) -> io::Result<()> {
         self.send_about(to, PROCESS, request)
     }
@@ -248,26 +249,26 @@ impl ControlChannel {
         self.own.send(to, &head, &[])
     }
 
-    /// Refuses a request of somebody whose memory is not to be touched.
+    /// Refuses a request whose memory must not be touched.
     fn refuse(&self, to: &str, number: u64, why: &str) {
         let message = [&MAGIC[..], &[REFUSE], &self.identity.0, &number.to_le_bytes(), why.as_bytes()].concat();
-        // Whoever cannot be told does not hear of it.
+        // Best effort: a peer that cannot be reached does not hear of the refusal.
         drop(self.own.send(to, &message, &[]));
     }
 
-    /// Whether a peer is there.
+    /// Whether an endpoint has that name.
     pub(crate) fn is_alive(&self, name: &str) -> bool {
-        // A probe that fails says nothing.
+        // A failed probe proves nothing.
         self.probe.finds(name).unwrap_or(true)
     }
 
-    /// Reads messages. True if there were any.
+    /// Reads control messages. True if there were any.
     pub(crate) fn read(&self, mut take: impl FnMut(ControlMessage)) -> bool {
         let mut any = false;
         for socket in [Some(&self.own), self.named.as_ref()].into_iter().flatten() {
             for _ in 0..BATCH {
                 let mut bytes = [0; MOST + 1];
-                // An error is one of nothing being there, or of a lack of memory, which passes.
+                // An error means an empty socket, or a lack of memory, which passes.
                 let Ok(message) = socket.receive(&mut bytes) else { break };
                 any = true;
                 if let Some(said) = self.parse(&bytes[..message.len.min(MOST + 1)], message) {
@@ -298,7 +299,8 @@ impl ControlChannel {
         if *kind == BITMAP {
             let place = usize::try_from(u64::from_le_bytes(*rest.first_chunk()?)).ok()?;
             let Some(memory) = message.descriptors.into_iter().next() else {
-                // There was no descriptor free for it. If this is not heard either, the peer looks at the link in turn.
+                // This process had no descriptor free for it. If the peer does not get this message
+                // either, it still polls the link in turn.
                 drop(self.send_about(&from, BITMAP_LOST, (number, *flag == 0)));
                 return None;
             };
@@ -308,7 +310,7 @@ impl ControlChannel {
             return Some(ControlMessage::Bitmap(BitmapOffer { from, number, theirs: *flag != 0, place, memory }));
         }
         if *kind == BITMAP_LOST {
-            return (!foreign).then(|| ControlMessage::BoardLost(about(from)));
+            return (!foreign).then(|| ControlMessage::BitmapLost(about(from)));
         }
         if *kind == PROCESS {
             return (!foreign).then(|| ControlMessage::Process(about(from), pid));
@@ -334,7 +336,7 @@ impl ControlChannel {
         }
         let mut descriptors = message.descriptors.into_iter();
         let Some(memory) = descriptors.next() else {
-            self.refuse(&from, number, "the memory of the link did not arrive");
+            self.refuse(&from, number, "the descriptor of the link's shared memory did not arrive");
             return None;
         };
         Some(ControlMessage::Ask(ConnectRequest {
@@ -376,7 +378,7 @@ mod tests {
         assert_ne!(name_of(&second), identity.name());
         assert_eq!(name_of(&second).len(), identity.name().len());
         drop(first);
-        // Peers take the name for that of the first one.
+        // To peers the name is that of the first one.
         assert_ne!(name_of(&open()), identity.name());
         names::release(identity);
         assert_eq!(name_of(&open()), identity.name());

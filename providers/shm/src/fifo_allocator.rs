@@ -1,31 +1,31 @@
-//! Which bytes of a pool are free: first in, first out, so that a line of memory is written again only after the reader's
-//! cache has long forgotten it. Small at first; grown for a link that moves much.
+//! FIFO allocator for the bytes of a pool: it reuses a byte as late as possible, when the byte has
+//! left the reader's cache. Small at first; it grows on a link that moves much data.
 
 use ofi_sync::lines::LINES;
 
-/// What every link has from the first, in bytes.
+/// The initial size, in bytes.
 pub(crate) const SMALLEST: usize = 4 << 10;
-/// Sizes before the whole pool is used, in bytes, and how many bytes must have moved before the next is.
+/// Sizes before the whole pool is used, and the bytes that must have moved before the next size.
 const STEPS: [(usize, usize); 2] = [(SMALLEST, 8 << 10), (16 << 10, 1 << 20)];
 #[allow(clippy::cast_possible_truncation, reason = "a small constant")]
 const SLOTS: usize = LINES as usize;
 
-/// The free bytes of a pool.
+/// The allocator of a pool.
 #[derive(Debug)]
 pub(crate) struct FifoAllocator {
-    /// Bytes in use by now.
+    /// The current size, in bytes.
     limit: usize,
-    /// Bytes there are.
+    /// The largest size, in bytes.
     most: usize,
-    /// Where the next piece goes.
+    /// Offset of the next piece.
     head: usize,
-    /// Bytes that the reader has not read, and those left out at the end.
+    /// Bytes that the reader has not read, including those skipped at the end.
     used: usize,
-    /// What each line of the ring takes.
+    /// Bytes allocated for each line of the ring.
     taken: Box<[u32; SLOTS]>,
-    /// Lines up to this one are free.
+    /// The bytes of lines before this one are free.
     freed: u64,
-    /// Bytes that have moved.
+    /// Bytes allocated so far.
     moved: usize,
 }
 
@@ -34,7 +34,7 @@ impl FifoAllocator {
         Self { limit: 0, most, head: 0, used: 0, taken: Box::new([0; SLOTS]), freed: 0, moved: 0 }
     }
 
-    /// How large it should be now; only to be changed while nothing is in it.
+    /// The size to grow to now, if any. It can only grow while it is empty.
     pub(crate) fn wanted(&self) -> Option<usize> {
         if self.used > 0 || self.limit == self.most {
             return None;
@@ -44,19 +44,19 @@ impl FifoAllocator {
         (wanted > self.limit).then_some(wanted)
     }
 
-    /// True if it is worth waiting until it is empty, to grow.
+    /// True if it is worth draining, so that it can grow to the whole pool.
     pub(crate) fn is_cramped(&self) -> bool {
         self.limit < self.most && STEPS.iter().all(|(_, moves)| self.moved >= *moves)
     }
 
-    /// It has that size from now on.
+    /// Sets the size. Nothing may be allocated.
     pub(crate) fn grow(&mut self, limit: usize) {
         debug_assert!(self.used == 0, "nothing is in it");
         self.limit = limit;
         self.head = 0;
     }
 
-    /// It stays as it is: there is no more memory.
+    /// Keeps the current size for good: there is no more memory.
     pub(crate) fn settle(&mut self) {
         self.most = self.limit;
     }
@@ -65,13 +65,13 @@ impl FifoAllocator {
         self.limit
     }
 
-    /// The size of the pieces in which a payload travels, so that both sides copy at once.
+    /// The size of the pieces into which a payload is split, so that both sides copy at once.
     pub(crate) fn piece(&self, total: usize) -> usize {
         let most = (self.limit / 4).clamp(1 << 10, 16 << 10);
         (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
     }
 
-    /// Room for `len` bytes in the line of that number.
+    /// Allocates `len` bytes, to be freed with the line of that number. Returns their offset.
     pub(crate) fn take(&mut self, line: u64, len: usize) -> Option<usize> {
         let wraps = self.head + len > self.limit;
         let cost = if wraps { len + self.limit - self.head } else { len };
@@ -91,7 +91,7 @@ impl FifoAllocator {
         &mut self.taken[(line % LINES) as usize]
     }
 
-    /// The reader has read all lines before that one.
+    /// Frees the bytes of all lines before that number: the reader has read them.
     #[inline]
     pub(crate) fn free(&mut self, lines: u64) {
         if self.used == 0 {

@@ -1,5 +1,5 @@
-//! The shm provider: connectionless and connected endpoints between processes of one machine. See `README.md` for its
-//! limits and for what lies in the memory.
+//! The shm provider: connectionless and connected endpoints between processes of one machine. See
+//! `README.md` for its limits and `region.rs` for the layout of the shared memory.
 #![deny(unsafe_code)]
 
 pub mod cma;
@@ -36,8 +36,8 @@ pub const SOCKET_DIR: Param = Param {
 pub const DIRECT: Param = Param {
     name: "FI_SHM_DIRECT",
     kind: ParamKind::String,
-    help: "Whether the receiver of a large message reads it out of the sender's memory: auto, where the system allows it and \
-           it is measured to be faster than copying through shared memory; on, where the system allows it; off (default: auto)",
+    help: "When large messages use cross-memory attach (the receiver reads the sender's memory): auto, where the system \
+           allows it and it measures faster than shared memory; on, where the system allows it; off (default: auto)",
 };
 
 /// Every parameter of this provider.
@@ -53,25 +53,27 @@ fn settings(account: &Arc<Account>) -> Settings {
     Settings { space, cma, account: account.clone(), ..Settings::default() }
 }
 
-/// Opens the transport of a connectionless endpoint, called by `addr` if given. What it holds for peers is charged to
-/// `account`.
+/// Opens the transport of a connectionless endpoint, named by `addr` if given. `account` is charged
+/// for the memory that it holds for peers.
 pub fn open_rdm(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
     ShmTransport::new(addr.as_ref().and_then(Addr::name), settings(account))
 }
 
-/// Opens the transport of a connected endpoint, called by `addr` if given: peers see that name, and nobody else can ask it.
+/// Opens the transport of a connected endpoint, named by `addr` if given: peers see that name, but
+/// the engine refuses connect requests to it. `account` as for [`open_rdm`].
 pub fn open_msg(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
     let settings = Settings { to_passive: true, ..settings(account) };
     ShmTransport::new(addr.as_ref().and_then(Addr::name), settings)
 }
 
-/// A name for an endpoint that is yet to be opened. The first one that is opened with it gets it, others get their own.
+/// Proposes a name for an endpoint that is yet to be opened. The first endpoint opened with it gets
+/// it; others get names of their own.
 pub fn fresh_name() -> Addr {
     let name = names::propose().name();
     Addr::Name(ofi_core::addr::Name::new(&name).expect("a scheme and 32 digits are a name"))
 }
 
-/// Opens a listener, called by `addr` if given.
+/// Opens a listener, named by `addr` if given.
 pub fn open_listener(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmListener> {
     ShmListener::new(addr.as_ref().and_then(Addr::name), &settings(account))
 }

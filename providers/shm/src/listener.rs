@@ -1,4 +1,5 @@
-//! What listens for a passive endpoint: requests wait for the application's answer as the messages that they came in.
+//! The listener of a passive endpoint. It maps the memory of a request only to refuse it; otherwise
+//! the control message waits as it came for the application's answer.
 
 use crate::conn::{Conn, State};
 use crate::control::{ControlChannel, ControlMessage};
@@ -12,7 +13,7 @@ use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
 use std::os::fd::AsFd;
 
-/// A name that requests come to.
+/// A name that receives connect requests.
 #[derive(Debug)]
 pub struct ShmListener {
     control: ControlChannel,

@@ -1,13 +1,13 @@
-//! What endpoints are called by themselves: random identities. fi_getinfo(3) proposes some before there is an endpoint; the
-//! first endpoint that is opened with one gets it, and no other does, because peers take an identity for one endpoint's.
-//! A passive endpoint gives its identity back, to the active one that takes its place (fi_endpoint(3)).
+//! Default endpoint names: random identities. fi_getinfo(3) proposes one for an endpoint to come.
+//! Only the first endpoint opened with it gets it, because to peers an identity is one endpoint.
+//! A passive endpoint releases its identity to the active one that replaces it (fi_endpoint(3)).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many proposals are remembered. An older one is taken for a name that the application chose.
+/// Proposals remembered. An older one counts as a name that the application chose.
 const MOST: usize = 1 << 16;
 
-/// A random number that no other endpoint has: what an endpoint is known by, whatever it is called.
+/// A random number that identifies an endpoint, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(pub(crate) [u8; 16]);
 
@@ -16,12 +16,12 @@ impl Identity {
         Self(ofi_os::random())
     }
 
-    /// The name under which it is reached.
+    /// The name under which peers reach it.
     pub(crate) fn name(self) -> String {
         format!("fi_shm://{:032x}", u128::from_be_bytes(self.0))
     }
 
-    /// The identity of that name, if the name is one's.
+    /// The identity that a name spells, if it spells one.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let digits = name.strip_prefix("fi_shm://").filter(|rest| rest.len() == 32)?;
         if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
@@ -31,24 +31,24 @@ impl Identity {
     }
 }
 
-/// Whether a name may be taken again by another endpoint after the one that has it: it is no identity.
+/// Whether another endpoint may take the name later: the application chose it, it is no identity.
 pub(crate) fn is_chosen(name: &str) -> bool {
     Identity::of_name(name).is_none()
 }
 
-/// What became of a proposal.
+/// The result of claiming a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// It is the caller's from now on.
+    /// The caller has it from now on.
     Granted,
-    /// Another endpoint got it.
+    /// Another endpoint has it.
     Spent,
-    /// It is none: the application chose the name, or kept it for very long.
+    /// No such proposal: the application chose the name, or kept the proposal for very long.
     Unknown,
 }
 
-/// The latest proposals, each with whether an endpoint got it. They have their place from the start: remembering one takes no
-/// memory that might not be there.
+/// The latest proposals, each with a flag that an endpoint has it. A fixed array: remembering a
+/// proposal cannot fail for lack of memory.
 #[derive(Debug)]
 struct Proposals {
     latest: [(Identity, bool); MOST],
@@ -62,7 +62,7 @@ impl Proposals {
         self.made += 1;
     }
 
-    /// Whether an endpoint got it; `None` if it is not remembered.
+    /// The flag that an endpoint has it; `None` if the proposal is not remembered.
     fn spent(&mut self, identity: Identity) -> Option<&mut bool> {
         let remembered = self.made.saturating_sub(MOST)..self.made;
         let at = remembered.rev().map(|number| number % MOST).find(|at| self.latest[*at].0 == identity)?;
@@ -75,23 +75,23 @@ fn proposals() -> MutexGuard<'static, Proposals> {
     PROPOSALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock of the proposals, while the process is forked.
+/// The lock of the proposals, held while the process forks.
 #[derive(Debug)]
 pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Proposals>);
 
-/// Keeps others from the proposals.
+/// Locks the proposals.
 pub fn hold() -> Held {
     Held(proposals())
 }
 
-/// An identity for an endpoint that is yet to be opened.
+/// Proposes an identity for an endpoint that is yet to be opened.
 pub(crate) fn propose() -> Identity {
     let identity = Identity::random();
     proposals().remember(identity);
     identity
 }
 
-/// Asks for an identity that was proposed.
+/// Claims a proposed identity.
 pub(crate) fn claim(identity: Identity) -> Claim {
     match proposals().spent(identity) {
         Some(true) => Claim::Spent,
@@ -103,7 +103,7 @@ pub(crate) fn claim(identity: Identity) -> Claim {
     }
 }
 
-/// Gives an identity back that a passive endpoint had, or that an endpoint did not come to use.
+/// Releases the identity of a passive endpoint, or one that an endpoint claimed but could not use.
 pub(crate) fn release(identity: Identity) {
     if let Some(spent) = proposals().spent(identity) {
         *spent = false;

@@ -1,4 +1,4 @@
-//! What the provider offers, stated once.
+//! The attributes that the provider offers, stated once.
 
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
 use ofi_core::{
@@ -8,17 +8,17 @@ use ofi_core::{
 
 /// The largest message of an inject call, in bytes.
 pub const INJECT_SIZE: usize = 4096;
-/// Operations that may be outstanding, unless asked for more.
+/// Outstanding operations, unless the application asks for more.
 const DEFAULT_SIZE: usize = 1024;
-/// Operations that may be outstanding at most.
+/// Outstanding operations at most.
 const MOST: usize = 1 << 20;
-/// Elements of a vector.
+/// Elements of an I/O vector.
 const IOV_LIMIT: usize = 8;
-/// The largest data of an error: what a peer says when it refuses a connection, in bytes.
+/// The largest `err_data`, in bytes: user data of a peer that refuses a connection.
 const MAX_ERR_DATA: usize = ofi_engine::wire::hello::MAX_USER_DATA;
 /// The provider, its fabric and its domain.
 const NAME: &str = "shm";
-/// Version of what lies in the memory.
+/// Version of the layout of the shared memory.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 fn base(kind: EndpointType) -> Offer {

@@ -1,5 +1,6 @@
-//! The memory that two endpoints share: a page of words that each side writes for the other, a ring in each direction, and a
-//! pool for what does not fit into the lines. Made by the side that asks for the link, and nobody else's.
+//! The memory of a link, shared by its two endpoints and nobody else: a page of words that each
+//! side writes for the other, and in each direction a ring of lines and a pool for payloads that
+//! do not fit into lines. The initiator creates it.
 //!
 //! ```text
 //! 0      side 0: lines read u64 @0 · asleep u64 @64 · gone u64 @128
@@ -25,15 +26,15 @@ const RING: usize = LINES as usize * LINE;
 const RINGS: usize = PAGE;
 const POOLS: usize = RINGS + 2 * RING;
 const SIDE: usize = 256;
-/// The smallest and the largest pool that is accepted from a peer, in bytes.
+/// The smallest and the largest pool that this side makes or accepts, in bytes.
 const POOL: core::ops::RangeInclusive<usize> = 64 << 10..=64 << 20;
 
-/// One of the two.
+/// One of the two sides of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Who asked for the link.
+    /// Sent the connect request.
     Initiator = 0,
-    /// Who gave it.
+    /// Accepted it.
     Acceptor = 1,
 }
 
@@ -46,7 +47,7 @@ impl Side {
     }
 }
 
-/// A mapped region.
+/// The mapped memory of a link.
 #[derive(Debug)]
 pub(crate) struct Region {
     mapping: Mapping,
@@ -62,7 +63,7 @@ enum Word {
 }
 
 impl Region {
-    /// Fresh memory, and the descriptor by which a peer gets at it.
+    /// Creates a region, and the descriptor that the peer attaches.
     pub(crate) fn create(pool: usize) -> io::Result<(Arc<Self>, PrivateFd)> {
         let pool = pool.next_multiple_of(PAGE).clamp(*POOL.start(), *POOL.end());
         let len = POOLS + 2 * pool;
@@ -71,14 +72,15 @@ impl Region {
         Ok((Arc::new(Self { mapping, pool }), fd))
     }
 
-    /// Memory that a peer made.
+    /// Maps a region that a peer created.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let len = shm::sealed_len(fd)?;
         let pools = len.checked_sub(POOLS).filter(|pools| pools.is_multiple_of(2 * PAGE));
         let pool = pools.map(|pools| pools / 2).filter(|pool| POOL.contains(pool));
-        let pool = pool.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "memory of another layout"))?;
+        let pool =
+            pool.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unsupported shared memory layout"))?;
         let mapping = Mapping::new(fd, len)?;
-        // What was not provided yet is provided now: a touch later must not fail.
+        // Allocate missing pages now: a later access must not fail.
         mapping.populate(0, POOLS)?;
         Ok(Arc::new(Self { mapping, pool }))
     }
@@ -89,13 +91,13 @@ impl Region {
         unsafe { self.mapping.base().add(at) }.cast()
     }
 
-    /// Whether that side sleeps.
+    /// The word in which that side announces its sleep state.
     pub(crate) fn asleep(&self, side: Side) -> &AtomicU64 {
         // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
         unsafe { self.word(side, Word::Asleep).as_ref() }
     }
 
-    /// Whether that side has left.
+    /// The word that is nonzero once that side has left.
     pub(crate) fn gone(&self, side: Side) -> &AtomicU64 {
         // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
         unsafe { self.word(side, Word::Gone).as_ref() }
@@ -108,7 +110,7 @@ impl Region {
         Ring { lines, consumed: self.word(writer.other(), Word::Consumed), _region: self.clone() }
     }
 
-    /// The pool that a side fills. The region outlives it: both belong to one connection.
+    /// The pool that a side fills. It keeps the region mapped.
     pub(crate) fn pool(self: &Arc<Self>, writer: Side) -> Pool {
         let at = POOLS + writer as usize * self.pool;
         // SAFETY: the pools lie within the mapping.
@@ -119,7 +121,6 @@ impl Region {
     }
 }
 
-/// A pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) bytes: Shared,
@@ -128,7 +129,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Has the system provide the first `len` bytes.
+    /// Allocates the pages of the first `len` bytes.
     pub(crate) fn provide(&self, len: usize) -> io::Result<()> {
         self.region.mapping.populate(self.at, len.min(self.bytes.len()))
     }
@@ -159,7 +160,7 @@ impl Memory for Ring {
     fn fetch(&self, index: usize) {
         let line = self.lines.as_ptr().wrapping_add(index);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint, which is free to name any address.
+        // SAFETY: a prefetch is a hint and may name any address.
         unsafe {
             core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
         }
@@ -172,22 +173,22 @@ impl Memory for Ring {
     }
 }
 
-/// Where peers note which links are to be looked at: a page of bits, one for each link, of an endpoint that has many. What a
-/// hostile peer notes makes its owner look in vain, nothing more.
+/// Ready bitmap of an endpoint with many links: a page with a bit per link, which the peer sets
+/// when it writes to the link. A hostile peer can only make the owner poll in vain.
 #[derive(Debug)]
 pub(crate) struct ReadyBitmap(Mapping);
 
 impl ReadyBitmap {
-    /// Places there are; those beyond share them.
+    /// Bits in the bitmap. A place beyond them uses the bit of its remainder.
     pub(crate) const BITS: usize = PAGE * 8;
 
-    /// An empty one, and the descriptor by which peers get at it.
+    /// Creates an empty bitmap, and the descriptor that peers attach.
     pub(crate) fn create() -> io::Result<(Self, PrivateFd)> {
         let fd = shm::create(PAGE, PAGE)?;
         Ok((Self(Mapping::new(fd.as_fd(), PAGE)?), fd))
     }
 
-    /// A peer's.
+    /// Maps a peer's bitmap.
     pub(crate) fn attach(fd: BorrowedFd<'_>) -> io::Result<Self> {
         if shm::sealed_len(fd)? != PAGE {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a bitmap of another size"));
@@ -205,20 +206,20 @@ impl ReadyBitmap {
         unsafe { word.as_ref() }
     }
 
-    /// Notes a link.
+    /// Marks the link at `place` as ready.
     pub(crate) fn set(&self, place: usize) {
         set_ready(self.word(place), 1 << (place % 64));
     }
 
-    /// Whether there are notes of the places below `end`.
+    /// Whether a bit below `end` is set.
     #[inline]
     pub(crate) fn any_set(&self, end: usize) -> bool {
-        // Relaxed: whoever takes them orders itself.
+        // Relaxed: `take` orders its own accesses.
         (0..end.min(Self::BITS)).step_by(64).any(|first| self.word(first).load(Ordering::Relaxed) != 0)
     }
 
-    /// Takes the notes off of the places below `end`, and gives the first places at which links may be meant: they stand for
-    /// all that are a whole number of pages further on as well.
+    /// Clears the bits below `end`, and passes each that was set to `each`. A bit stands for its
+    /// own place and for every place a multiple of [`Self::BITS`] further on.
     pub(crate) fn take(&self, end: usize, mut each: impl FnMut(usize)) {
         for first in (0..end.min(Self::BITS)).step_by(64) {
             let mut notes = take_ready(self.word(first));

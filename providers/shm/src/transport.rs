@@ -1,6 +1,7 @@
-//! The transport contract over shared memory. A few busy links are looked at in every poll, the others when the bitmap says so
-//! (`poll_schedule.rs`); who sleeps says so in each link's memory and is woken by a message.
-//! Invariant: a link leaves the table only through `drop_link`, which gives back everything it kept.
+//! The transport contract over shared memory. A few active links are polled in each pass, the idle
+//! ones when the ready bitmap says so (`poll_schedule.rs`). An endpoint that sleeps announces it in
+//! each link's memory, and a peer wakes it by a control message.
+//! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
 use crate::cma::{CmaMode, is_large};
 use crate::conn::{BACKLOG_COST, Conn, INLINE, LEAST_BACKLOG, Large, Out, State, Trouble, ended, unreachable};
@@ -32,43 +33,43 @@ use std::time::Duration;
 mod messages;
 mod poll_schedule;
 
-/// Polls between looks at the clock, at most.
+/// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
-/// Time between looks into the socket.
-const LETTERS_EVERY: Duration = Duration::from_micros(100);
-/// Time in which every peer is looked for once: the second in which a death is noticed has room for several.
+/// Interval between reads of the control sockets.
+const MESSAGES_EVERY: Duration = Duration::from_micros(100);
+/// Peer liveness interval. Several probes fit into the 1 s detection bound.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// Time before messages are sent again that found the other side's socket full: longer each time.
+/// First and longest interval between attempts to send a control message to a full socket.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 const ASK_AGAIN_LATE: Duration = Duration::from_millis(50);
-/// Bytes by which the pools of an endpoint may grow together.
+/// Bytes by which the pools of an endpoint may grow in total.
 const BUDGET: usize = 64 << 20;
 
-/// What a transport is made with.
+/// The settings of a transport.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where names live.
     pub space: Space,
-    /// Bytes of a pool.
+    /// The size of a pool, in bytes.
     pub pool: usize,
-    /// Whether large payloads may go past it.
+    /// When large payloads use cross-memory attach instead.
     pub cma: CmaMode,
-    /// What is held for peers is charged to it.
+    /// Charged for memory held for peers.
     pub account: Arc<Account>,
-    /// It asks passive endpoints, which pass their names on.
+    /// It connects to passive endpoints, whose names pass on to active ones.
     pub to_passive: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        // Memory that is written again should have left the reader's own cache: that needs twice its size.
+        // Memory should leave the reader's private cache before it is rewritten: twice its size.
         let pool = 3 * shm::private_cache();
         let account = Arc::new(Account::new(usize::MAX));
         Self { space: Space::default(), pool, cma: CmaMode::default(), account, to_passive: false }
     }
 }
 
-/// A request that a listener handed over.
+/// A connect request that a listener handed over.
 #[derive(Debug)]
 pub struct Pending(pub(crate) ConnectRequest);
 
@@ -76,34 +77,34 @@ pub struct Pending(pub(crate) ConnectRequest);
 #[derive(Debug)]
 pub struct ShmTransport {
     conns: Slab<Conn>,
-    /// Which links are looked at when.
+    /// Which links to poll in which pass.
     schedule: PollSchedule,
-    /// Links with something to send.
+    /// Links with sends that wait.
     senders: Vec<usize>,
     finished: Vec<(LinkId, Token, Buffer)>,
     /// Links that were backed up and have room again.
     rooms: Vec<LinkId>,
     /// Links that ended outside a poll.
     lost: Vec<(usize, Down)>,
-    /// Polls between looks at the clock, and until the next.
+    /// Polls between reads of the clock, and until the next read.
     clock_every: u32,
     until_clock: u32,
     clock_at: Instant,
-    letters_at: Instant,
+    messages_at: Instant,
     probe_at: Instant,
     again_at: Instant,
     again_after: Duration,
-    /// Links whose request has not left.
+    /// Links whose connect request is not sent yet.
     unasked: usize,
-    /// Links whose other side does not know this process.
+    /// Links whose other side does not know this process yet.
     unknown: usize,
-    /// Processes of peers.
+    /// Peers' processes by id, shared by their links.
     lives: Vec<(i32, Weak<Life>)>,
     armed: bool,
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
     budget: usize,
-    /// What peers look for in our memory to find out whether they can read it.
+    /// Peers test with it whether they can read our memory.
     secret: Box<[u8; 16]>,
     local: Addr,
     control: ControlChannel,
@@ -115,7 +116,7 @@ fn id(slot: usize) -> LinkId {
 }
 
 impl ShmTransport {
-    /// A transport that is called `name`, or by a random identity.
+    /// Opens a transport named `name`, or by a random identity.
     pub fn new(name: Option<&str>, settings: Settings) -> Result<Self> {
         let control = ControlChannel::open(&settings.space, name)?;
         let now = ofi_os::clock::now();
@@ -129,7 +130,7 @@ impl ShmTransport {
             clock_every: 1,
             until_clock: 1,
             clock_at: now,
-            letters_at: now,
+            messages_at: now,
             probe_at: now,
             again_at: now,
             again_after: ASK_AGAIN,
@@ -146,15 +147,15 @@ impl ShmTransport {
         })
     }
 
-    /// Takes a link out of the table and gives back what it kept.
+    /// Removes a link from the table and returns everything it kept.
     fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         self.deliver_finished(events);
-        // First: what the other side reads of ours is the application's again after that.
+        // First: the application may reuse what the other side reads as soon as it is returned.
         conn.leave();
         conn.abandon(id(slot), events);
         if conn.must_wake(News::Line) {
-            // Whoever cannot be woken is gone.
+            // A peer that cannot be woken is gone.
             drop(self.control.wake(&conn.peer));
         }
         self.budget += conn.grown;
@@ -164,7 +165,7 @@ impl ShmTransport {
             self.settings.account.release(BACKLOG_COST);
         }
         self.rooms.retain(|room| *room != id(slot));
-        // The slot may be another link's soon.
+        // Another link may reuse the slot.
         self.lost.retain(|(lost, _)| *lost != slot);
         if conn.listed {
             self.senders.retain(|sender| *sender != slot);
@@ -186,7 +187,7 @@ impl ShmTransport {
         }
     }
 
-    /// Wakes the other side of a link to which something was written, if it sleeps.
+    /// Notifies the other side of a link, and wakes it if it sleeps.
     #[inline(always)]
     fn wake(conn: &mut Conn, news: News, control: &ControlChannel) {
         if conn.must_wake(news) {
@@ -198,25 +199,26 @@ impl ShmTransport {
     fn send_wake(conn: &mut Conn, control: &ControlChannel) {
         match control.wake(&conn.peer) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
-            // A full socket wakes as well; what else goes wrong the next probe finds out.
+            // A full socket wakes the peer as well; the next probe finds any other failure.
             _ => {}
         }
     }
 
-    /// Reads a link. True if anything came.
+    /// Reads a link. True if anything arrived.
     fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         if !self.finished.is_empty() {
-            // What the peer says may answer what was sent just before.
+            // Report sends first: the peer may be replying to one.
             self.deliver_finished(events);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         match conn.read(id(slot), self.orders, events) {
             Ok(any) => {
                 if any {
-                    // The room that was made may be waited for.
+                    // The peer may be waiting for the room that the read made.
                     Self::wake(conn, News::Room, &self.control);
                     if conn.has_more() {
-                        // The other side may wait for nothing but that, and this one not come back for long.
+                        // Send now: the peer may wait for nothing else, and the next poll be far
+                        // off.
                         self.list(slot);
                         self.send_waiting(slot);
                     }
@@ -279,16 +281,16 @@ impl ShmTransport {
         }
     }
 
-    /// Something waits for room since a while ago nothing did, and somebody sleeps: the other side is to know.
+    /// A send began to wait while this side sleeps: announces that room must wake it as well.
     #[cold]
     fn announce_waiting(&mut self, slot: usize) {
         self.conns[slot].announce_sleep();
         self.order();
-        // What room there was before that is used now.
+        // Use the room that was made before the announcement.
         self.send_waiting(slot);
     }
 
-    /// Orders memory accesses between an announcement of sleep and the last look.
+    /// Orders memory accesses between an announcement of sleep and the last check.
     fn order(&self) {
         if self.orders {
             shm::order_all();
@@ -323,7 +325,7 @@ impl ShmTransport {
         }
     }
 
-    /// A large payload is to be sent: past the pool, if the other side can read it where it is.
+    /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
     fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(slot) else { return false };
         if payload.inject || conn.has_more() {
@@ -331,7 +333,7 @@ impl ShmTransport {
         }
         if conn.cma.is_time_to_ask() {
             let request = (conn.number, conn.side == Side::Initiator);
-            // A socket that is full is tried again with the next payload.
+            // If the socket is full, the next payload asks.
             if self.control.offer(&conn.peer, request, &self.secret).is_ok() {
                 conn.cma.asked();
             }
@@ -343,20 +345,20 @@ impl ShmTransport {
         true
     }
 
-    /// What depends on time.
+    /// Does the periodic work: control messages, retries, probes.
     #[cold]
     fn look_around(&mut self, events: &mut impl LinkEvents) -> bool {
         let now = ofi_os::clock::now();
-        // Whoever polls seldom looks at the clock each time.
+        // If polls are rare, read the clock in each.
         let took = now.since(self.clock_at);
         self.clock_at = now;
         let rarely = took > Duration::from_micros(1) * self.clock_every;
         self.clock_every = if rarely { 1 } else { CLOCK_EVERY };
         self.until_clock = self.clock_every;
         let mut any = false;
-        if now >= self.letters_at {
-            self.letters_at = now + LETTERS_EVERY;
-            any = self.read_letters(events);
+        if now >= self.messages_at {
+            self.messages_at = now + MESSAGES_EVERY;
+            any = self.read_messages(events);
         }
         if now >= self.again_at {
             let before = self.unasked + self.unknown;
@@ -370,7 +372,7 @@ impl ShmTransport {
         any | (!self.conns.is_empty() && self.probe(now, events))
     }
 
-    /// Looks at every link.
+    /// Reads every link that is ready.
     fn read_all(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         for rank in 0..self.schedule.order.len() {
@@ -383,12 +385,13 @@ impl ShmTransport {
     }
 }
 
-/// Says no, and leaves the link to the initiator.
+/// Sends a refusal, and leaves the link to the initiator.
 pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, control: &ControlChannel, orders: bool) {
     conn.out.push_back(Out::Hello(answer, control.identity().0));
     conn.out.push_back(Out::End);
     let mut budget = 0;
-    // The memory is fresh: there is room. An initiator that has written over it learns of the end all the same.
+    // The memory is fresh, so there is room. An initiator that wrote over it still learns of the
+    // end.
     let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
     conn.leave();
     if conn.must_wake(News::Line) {
@@ -411,7 +414,7 @@ impl Transport for ShmTransport {
 
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         let Some(name) = to.name() else {
-            return Err(Error::new(Errno::EINVAL, format!("connect to {to}, which is no name within this host")));
+            return Err(Error::new(Errno::EINVAL, format!("connect to {to}: not an shm address")));
         };
         let make = || Region::create(self.settings.pool);
         let doing = |error| {
@@ -419,9 +422,9 @@ impl Transport for ShmTransport {
             Error::os(error, format!("provide the memory of a link to {to} (two pools of up to {pool} bytes)"))
         };
         let (region, memory) = make().map_err(doing)?;
-        // Letters about the link tell it, which nobody else is to guess.
+        // Control messages identify the link by this number: it must not be guessable.
         let (number, now) = (u64::from_ne_bytes(ofi_os::random()), ofi_os::clock::now());
-        // Without one, for lack of descriptors, an owner that has another successor is waited for.
+        // Without one (no descriptors), the link keeps waiting if another endpoint takes the name.
         let liveness = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
         let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
         let outcome = self.control.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
@@ -447,7 +450,7 @@ impl Transport for ShmTransport {
 
     fn accept(&mut self, request: Pending, hello: &[u8]) -> Result<LinkId> {
         let Pending(request) = request;
-        let doing = |error| Error::os(error, format!("take over the memory of a link to {}", request.from));
+        let doing = |error| Error::os(error, format!("map the shared memory of the link from {}", request.from));
         let mut conn = acceptor(&request).map_err(doing)?;
         conn.set_order(self.orders, request.orders);
         conn.out.push_back(Out::Hello(hello.to_vec(), self.control.identity().0));
@@ -479,7 +482,8 @@ impl Transport for ShmTransport {
                     Submitted::Done
                 }
                 Ok(false) => {
-                    // Not done before it is in the memory: who hears that it is may not come back for long.
+                    // Don't complete yet: a caller that sees the completion may stop polling and
+                    // leave this queued.
                     let kept = payload.filter(|payload| !payload.inject);
                     let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
                     let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
@@ -511,7 +515,7 @@ impl Transport for ShmTransport {
                 }
                 let mut kept = Submitted::Kept;
                 if payload.inject {
-                    // The application has its buffer back when this returns.
+                    // The application may reuse its buffer when this returns.
                     let mut copy = Vec::with_capacity(len);
                     large.buffer.append_to(from, len, &mut copy);
                     *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
@@ -555,7 +559,7 @@ impl Transport for ShmTransport {
         if !self.is_calm() {
             return self.poll_links(events);
         }
-        // Mostly there is nothing: that is found out first, and fast.
+        // Fast path: most polls find nothing.
         self.until_clock -= 1;
         for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
             let Some(slot) = self.schedule.order.get(rank).copied() else { break };
@@ -592,7 +596,7 @@ impl Transport for ShmTransport {
             self.send_waiting(slot);
         }
         match self.conns.get(slot) {
-            // What lies in the memory can be read whatever becomes of this process.
+            // The peer can read what is in the memory even after this process has ended.
             Some(conn) if !conn.ended && !conn.lost => ShutdownState::Pending,
             _ => ShutdownState::Done,
         }
@@ -657,7 +661,7 @@ impl Transport for ShmTransport {
 }
 
 impl ShmTransport {
-    /// Nothing but links is to be looked at in the next poll.
+    /// True if the next poll need check nothing but the links.
     #[inline(always)]
     const fn is_calm(&self) -> bool {
         let waiting = self.finished.len() | self.lost.len() | self.senders.len() | self.rooms.len();
@@ -704,11 +708,11 @@ impl ShmTransport {
         Submitted::Broken
     }
 
-    /// A poll while somebody sleeps: everything is looked at, and whoever was rung for is announced again.
+    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it.
     fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = self.look_around(events);
-        // A wakeup ends with its message.
-        any |= self.read_letters(events);
+        // Drain the wakeups: the descriptor stays readable until then.
+        any |= self.read_messages(events);
         for _ in 0..4 {
             any |= self.read_all(events);
             any |= self.send_all();

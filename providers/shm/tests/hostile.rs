@@ -1,5 +1,5 @@
-//! A peer that writes whatever it likes over all the memory that it can reach: it costs that peer its link, and nobody else
-//! anything. `OFI_SCRIBBLES=n` runs n peers (default 60).
+//! A peer that writes garbage all over the memory that it can reach: that costs it its link and
+//! others nothing. `OFI_SCRIBBLES=n` runs n peers (default 60).
 
 use ofi_core::addr::Name;
 use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where things lie in the memory of a link, as `region.rs` says.
+/// The layout of a link's memory, as in `region.rs`.
 const RING: usize = 128 * 64;
 const RINGS: usize = 4096;
 const POOLS: usize = RINGS + 2 * RING;
@@ -74,7 +74,7 @@ impl Side {
         self.ep.receive(op).unwrap();
     }
 
-    /// Moves on; what completed is no longer pending, once each.
+    /// Makes progress, and checks that each pending operation completes once.
     fn drive(&mut self) {
         let pending = &mut self.pending;
         let result = self.cq.read(16, |done| assert!(pending.remove(&done.context), "completed twice"));
@@ -85,14 +85,14 @@ impl Side {
     }
 }
 
-/// The peer: a mailbox, and the memory of the link once it has been asked for one.
+/// The peer: a control socket, and the memory of the link once a request has brought it.
 struct Peer {
-    mailbox: ControlSocket,
+    socket: ControlSocket,
     identity: u128,
     memory: Option<(Mapping, Shared)>,
-    /// Who asked, and the number of the question.
+    /// The initiator's name, and the number of its request.
     asked: Option<(String, [u8; 8])>,
-    /// What it has offered to be read.
+    /// The memory that it has offered to be read.
     secrets: Vec<Vec<u8>>,
     rng: fastrand::Rng,
 }
@@ -100,12 +100,12 @@ struct Peer {
 impl Peer {
     fn read_letter(&mut self) {
         let mut bytes = [0; 1024];
-        let Ok(letter) = self.mailbox.receive(&mut bytes) else { return };
-        let Some(fd) = letter.descriptors.into_iter().next() else { return };
+        let Ok(message) = self.socket.receive(&mut bytes) else { return };
+        let Some(fd) = message.descriptors.into_iter().next() else { return };
         let number = bytes[24..32].try_into().unwrap();
-        self.asked = letter.from.map(|from| (from, number));
+        self.asked = message.from.map(|from| (from, number));
         let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
-        // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
+        // SAFETY: the mapping is kept beside the value, and nothing forms references to it.
         let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
         self.memory = Some((mapping, memory));
         if self.rng.u8(0..8) > 0 {
@@ -113,7 +113,7 @@ impl Peer {
         }
     }
 
-    /// Says yes, so that frames flow.
+    /// Accepts the link, so that frames flow.
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
@@ -133,23 +133,23 @@ impl Peer {
         }
     }
 
-    /// Gives a board that is none, or offers memory that is anywhere.
+    /// Sends a control message, often invalid: offers a false bitmap, or memory at any address.
     fn send_letter(&mut self) {
         let Some((to, number)) = &self.asked else { return };
         let rng = &mut self.rng;
         let kind = rng.u8(2..7);
         let secret = rng.u128(..).to_le_bytes().to_vec();
         let at = if rng.u8(0..4) > 0 { secret.as_ptr().addr() as u64 } else { rng.u64(..) };
-        let mut letter =
+        let mut message =
             [&b"OFIshm\x01"[..], &[kind], &[7; 16], number, &[rng.u8(0..2)], &at.to_le_bytes(), &secret].concat();
-        letter.truncate(rng.usize(0..4 * letter.len()));
+        message.truncate(rng.usize(0..4 * message.len()));
         let memory = sealed(rng.usize(1..3) * 4096);
-        // A mailbox that is full has had enough of them.
-        drop(self.mailbox.send(to, &letter, &[memory.as_fd()]));
+        // A full socket drops the message.
+        drop(self.socket.send(to, &message, &[memory.as_fd()]));
         self.secrets.push(secret);
     }
 
-    /// Writes something somewhere: anything at all, or what nearly is a line.
+    /// Writes a word somewhere: anything at all, or nearly a line.
     fn scribble(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let rng = &mut self.rng;
@@ -180,9 +180,9 @@ fn scribbling_costs_the_scribbler_its_link() {
     for seed in 0..count {
         let identity = u128::from_ne_bytes(ofi_os::random());
         let name = format!("fi_shm://{identity:032x}");
-        let mailbox = ControlSocket::bind(&Space::Abstract, &name).unwrap();
+        let socket = ControlSocket::bind(&Space::Abstract, &name).unwrap();
         let mut peer = Peer {
-            mailbox,
+            socket,
             identity,
             memory: None,
             asked: None,
@@ -198,7 +198,7 @@ fn scribbling_costs_the_scribbler_its_link() {
         for step in 0..400 {
             victim.drive();
             peer.read_letter();
-            // At first it lets some frames through.
+            // The peer lets some frames through first.
             if step > peer.rng.usize(0..60) {
                 peer.scribble();
                 if peer.rng.u8(0..16) == 0 {
@@ -206,7 +206,7 @@ fn scribbling_costs_the_scribbler_its_link() {
                 }
             }
         }
-        // Others are served as ever.
+        // Other peers are served as before.
         friend.receive(FiAddr::UNSPEC, 70_000);
         victim.send(to_friend, 70_000);
         let end = clock::now() + Duration::from_secs(10);
@@ -215,7 +215,7 @@ fn scribbling_costs_the_scribbler_its_link() {
             friend.drive();
             assert!(clock::now() < end, "seed {seed}: the friend waits\n{}", victim.ep.describe());
         }
-        // When the peer is gone, everything that waited for it ends.
+        // When the peer is gone, every operation that waits for it completes.
         drop(peer);
         victim.send(to_peer, 8);
         while !victim.pending.is_empty() {
@@ -225,7 +225,7 @@ fn scribbling_costs_the_scribbler_its_link() {
         }
         assert!(victim.av.remove(to_peer));
     }
-    // Some of it got as far as it can.
+    // Some offers of cross-memory attach succeeded.
     assert!(count < 60 || seam::found() > 0, "no offer of a peer was ever accepted");
     victim.ep.close();
     friend.ep.close();
@@ -248,17 +248,18 @@ impl Peer {
         memory.write(at, &(1 << 48 | head).to_le_bytes());
     }
 
-    /// Offers a message of so many bytes.
+    /// Writes the RTS of a message of [`LARGE`] bytes.
     fn write_request(&self, line: usize) {
         self.write_line(line, INLINE << 40 | 24 << 32, &[2 | 1 << 8 | 5 << 32, LARGE as u64, 1]);
     }
 
-    /// Says where the first part of the message lies that the victim's first receive has asked for with a CTS.
+    /// Writes the first data frame of a message for which the victim's receive has sent a CTS, with
+    /// the address of its payload.
     fn write_part(&self, line: usize, kind: u64, place: u64, number: u64) {
         self.write_line(line, kind << 40 | 8 << 32 | LARGE as u64, &[4, 0, 0, 0, place, number]);
     }
 
-    /// What the victim said became of payloads: their numbers, and what.
+    /// The outcomes that the victim sent: number of the payload, and code.
     fn outcomes(&self) -> Vec<(u64, u64)> {
         let (_, memory) = self.memory.as_ref().unwrap();
         let word = |at: usize| {
@@ -271,13 +272,14 @@ impl Peer {
     }
 }
 
-/// A peer whose memory the victim has found to be readable, and which has offered a message that the victim has asked for with a CTS.
+/// A peer whose memory the victim has found to be readable, and which has sent an RTS that the
+/// victim has answered with a CTS.
 fn lender(victim: &mut Side) -> Peer {
     let identity = u128::from_ne_bytes(ofi_os::random());
     let name = format!("fi_shm://{identity:032x}");
-    let mailbox = ControlSocket::bind(&Space::Abstract, &name).unwrap();
+    let socket = ControlSocket::bind(&Space::Abstract, &name).unwrap();
     let rng = fastrand::Rng::with_seed(1);
-    let mut peer = Peer { mailbox, identity, memory: None, asked: None, secrets: Vec::new(), rng };
+    let mut peer = Peer { socket, identity, memory: None, asked: None, secrets: Vec::new(), rng };
     let to_peer = victim.av.insert(Addr::Name(Name::new(&name).unwrap()));
     victim.receive(FiAddr::UNSPEC, LARGE);
     victim.send(to_peer, 8);
@@ -288,8 +290,8 @@ fn lender(victim: &mut Side) -> Peer {
     peer.secrets.push(vec![7u8; 16]);
     let secret = &peer.secrets[0];
     let at = secret.as_ptr().addr() as u64;
-    let letter = [&b"OFIshm\x01"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
-    peer.mailbox.send(&to, &letter, &[]).unwrap();
+    let message = [&b"OFIshm\x01"[..], &[5], &[0; 16], &number, &[0], &at.to_le_bytes(), secret].concat();
+    peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();
     while seam::found() == before || victim.pending.len() > 1 {
@@ -299,13 +301,13 @@ fn lender(victim: &mut Side) -> Peer {
     peer
 }
 
-/// A peer that says where its messages lie, rightly and wrongly.
+/// A peer gives right and wrong addresses of its messages.
 #[test]
 fn memory_that_is_not_there_costs_a_peer_its_message() {
     let mut victim = Side::open();
     let peer = lender(&mut victim);
     let end = clock::now() + Duration::from_secs(10);
-    // It lies where nothing is: it may come through the pool yet, or be read elsewhere.
+    // Nothing is mapped there: the payload may still come through the pool or be read elsewhere.
     peer.write_part(2, DIRECT, 8, 77);
     while peer.outcomes().is_empty() {
         victim.drive();
@@ -319,7 +321,7 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
         assert!(clock::now() < end, "what could be read was not\n{}", victim.ep.describe());
     }
     assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
-    // Of the next one it says that it is gone. That fails, and the link goes on.
+    // The peer reports the next payload as absent. Its message fails, and the link goes on.
     victim.receive(FiAddr::UNSPEC, LARGE);
     peer.write_request(4);
     peer.write_part(5, ABSENT, 0, 0);
@@ -328,7 +330,7 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
         assert!(clock::now() < end, "what is gone is waited for\n{}", victim.ep.describe());
     }
     assert!(victim.ep.describe().contains("Open"), "{}", victim.ep.describe());
-    // A part of nothing costs the link.
+    // A data frame without a message costs the link.
     peer.write_part(6, DIRECT, bytes.as_ptr().addr() as u64, 79);
     while victim.ep.describe().contains("Open") {
         victim.drive();
@@ -338,7 +340,8 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
     victim.ep.close();
 }
 
-/// What a peer says behind a payload that it has taken back is heard; the payload is not, though it can be read.
+/// A payload that the peer has taken back is not delivered, though it can be read; a message behind
+/// it is.
 #[test]
 fn a_payload_that_was_taken_back_is_not_delivered() {
     let mut victim = Side::open();
@@ -348,7 +351,7 @@ fn a_payload_that_was_taken_back_is_not_delivered() {
     victim.receive(FiAddr::UNSPEC, 8);
     let short: BTreeSet<usize> = victim.pending.difference(&pulled).copied().collect();
     let bytes = vec![5u8; LARGE];
-    // A short message behind it, and the word that the peer has left, before the victim looks.
+    // A short message behind it, and the gone word of the peer, before the victim polls.
     peer.write_line(3, INLINE << 40 | 16 << 32 | 8, &[1 | 1 << 8, 1, 9]);
     let (_, memory) = peer.memory.as_ref().unwrap();
     memory.write(256 + 128, &1u64.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Two endpoints over real memory in one process: messages of every size arrive, in order and whole.
+//! Endpoints over real shared memory in one process: messages arrive whole and in order.
 
 use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
@@ -37,7 +37,7 @@ fn open_as(name: Option<Addr>) -> Side {
     open_with(name, Settings::default())
 }
 
-/// An endpoint that does as it is told with large payloads.
+/// An endpoint that uses cross-memory attach as the mode says.
 fn open_direct(direct: CmaMode) -> Side {
     open_with(None, Settings { cma: direct, ..Settings::default() })
 }
@@ -95,7 +95,7 @@ impl Side {
     }
 }
 
-/// Sends so many bytes and waits until both sides are done with them.
+/// Sends `size` bytes and waits until both sides have completed.
 fn exchange(from: &Side, to: &Side, dest: FiAddr, size: usize) {
     let (mut sent, mut got) = (Vec::new(), Vec::new());
     to.receive(size, size as u64);
@@ -163,7 +163,7 @@ fn an_endpoint_that_is_opened_again_is_another() {
         let b = open_as(Some(name.parse().unwrap()));
         exchange(&a, &b, to_b, 8);
         b.ep.close();
-        // Until the end has been heard of.
+        // Until `a` has noticed the end.
         let end = clock::now() + Duration::from_secs(10);
         while !a.ep.describe().is_empty() {
             a.reap(&mut Vec::new());
@@ -177,10 +177,10 @@ fn a_question_that_nobody_read_is_not_waited_for() {
     let name = format!("fi_shm://unread-{:016x}", u64::from_ne_bytes(ofi_os::random()));
     let a = open();
     let to_b = a.av.insert(name.parse().unwrap());
-    // An endpoint of that name which ends before it looks; then there is another.
-    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
+    // An endpoint of that name ends before it reads the request; another takes the name.
+    let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     a.send(to_b, vec![1; 8], 1);
-    drop(mailbox);
+    drop(socket);
     let b = open_as(Some(name.parse().unwrap()));
     let start = clock::now();
     let failure = loop {
@@ -198,7 +198,7 @@ fn a_question_that_nobody_read_is_not_waited_for() {
     a.ep.close();
 }
 
-/// An endpoint with links to `count` others, all of which have sent something to it.
+/// An endpoint with links to `count` others, each of which has sent it a message.
 fn hub(count: usize) -> (Side, Vec<(Side, FiAddr)>) {
     let hub = open();
     let peers = (0..count).map(|_| {
@@ -216,7 +216,7 @@ fn whoever_has_many_links_finds_what_came_at_once() {
     let (hub, peers) = hub(20);
     let (mut sent, mut got) = (Vec::new(), Vec::new());
     let end = clock::now() + Duration::from_secs(10);
-    // Until all have heard that there is a board, and for some rounds more: the links become busy in turn.
+    // Until all peers have the ready bitmap, and some rounds more: the links become active in turn.
     let mut rounds = 0;
     while rounds < 100 {
         let mut late = 0;
@@ -264,7 +264,7 @@ fn whoever_has_many_links_is_woken_by_each() {
 
 const LARGE: usize = 5 << 20;
 
-/// Sends large messages until the second side has read some of one out of the first one's memory.
+/// Sends large messages until the second side has read from the first one's memory.
 fn warm(a: &Side, b: &Side, to_b: FiAddr) {
     let before = process::seam::bytes_read();
     for _ in 0..4 {
@@ -281,7 +281,7 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
     warm(&a, &b, to_b);
     warm(&b, &a, to_a);
     exchange_many(&a, &b, to_b, 5);
-    // Whoever has received has said so: the sender needs no more of it.
+    // A receiver that has completed has sent the outcome: the sender needs no further poll of it.
     let (mut sent, mut got) = (Vec::new(), Vec::new());
     b.receive(1 << 20, 3);
     a.send(to_b, vec![1; 1 << 20], 3);
@@ -294,12 +294,12 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
         a.reap(&mut sent);
         assert!(clock::now() < end, "{}", a.ep.describe());
     }
-    // All of it, where it belongs.
+    // All bytes land in the right place.
     let (mut sent, mut got) = (Vec::new(), Vec::new());
     let bytes: Vec<u8> = (0..LARGE).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect();
     let (fd, len) = (shm::create(LARGE, 0).unwrap(), bytes.len());
     let target = Mapping::new(fd.as_fd(), len).unwrap();
-    // SAFETY: the mapping outlives the receive, and nobody looks at it meanwhile.
+    // SAFETY: the mapping outlives the receive, and nothing else accesses it meanwhile.
     let span = unsafe { Span::new(target.base().as_ptr(), len) };
     let op = RecvOp {
         src: FiAddr::UNSPEC,
@@ -314,7 +314,7 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
         a.reap(&mut sent);
         b.reap(&mut got);
     }
-    // SAFETY: the mapping is that long, and nobody writes there any more.
+    // SAFETY: the mapping is that long, and nothing writes there any more.
     let arrived = unsafe { core::slice::from_raw_parts(target.base().as_ptr(), len) };
     assert!(arrived == bytes, "other bytes came than were sent");
     a.ep.close();
@@ -331,7 +331,7 @@ fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
         let (a, b) = (open_direct(mine), open_direct(theirs));
         let to_b = a.av.insert(b.addr());
         let before = process::seam::bytes_read();
-        // Fewer than it takes to find out what is faster.
+        // Too few messages to measure which way is faster.
         for _ in 0..3 {
             exchange(&a, &b, to_b, LARGE);
         }
@@ -350,14 +350,14 @@ fn what_is_faster_is_found_out_without_losing_anything() {
     assert!(process::seam::bytes_read() > before, "it was never tried");
 }
 
-/// From now on the system lets this thread read no other process's memory.
+/// Makes the system deny process_vm_readv(2) to this thread from now on.
 fn deny_reading() {
     let statement =
         |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let number = u32::try_from(libc::SYS_process_vm_readv).unwrap();
     let eperm = u32::try_from(libc::EPERM).unwrap();
     let mut filter = [
-        // The number of the system call is what the filter sees first.
+        // The filter loads the number of the system call.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number, 0, 1),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | eperm, 0, 0),
@@ -380,7 +380,7 @@ fn where_reading_is_denied_large_messages_go_through_the_pool() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             deny_reading();
-            // Denied only after it was found to be allowed, and from the first.
+            // Denied after it was found to be allowed (`a`, `b`), and from the first (`c`, `d`).
             let (c, d) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
             let to_d = c.av.insert(d.addr());
             exchange_many(&a, &b, to_b, 5);
@@ -400,8 +400,8 @@ fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
     warm(&a, &b, to_b);
     let fd = shm::create(LARGE, 0).unwrap();
     let memory = Mapping::new(fd.as_fd(), LARGE).unwrap();
-    // SAFETY: it is unmapped before the send has completed, which is what this is about: nothing but the other side's system call
-    // looks there.
+    // SAFETY: the test unmaps it before the send has completed, on purpose: only the other side's
+    // system call reads it.
     let span = unsafe { Span::new(memory.base().as_ptr(), LARGE) };
     a.send_buffer(to_b, Buffer::One(span), 5);
     drop(memory);
@@ -425,7 +425,7 @@ fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
     exchange(&a, &b, to_b, 8);
 }
 
-/// Waits for one completion with that context, asleep if need be.
+/// Waits for a completion with that context, asleep if need be. Returns its length.
 fn wait(side: &Side, other: &Side, context: usize, pool: &mut Vec<(usize, usize)>) -> usize {
     let end = clock::now() + Duration::from_secs(10);
     loop {
@@ -503,7 +503,7 @@ fn streams_flow() {
     }
 }
 
-/// The same two endpoints for everything: what one pattern leaves behind does not stop the next.
+/// Two endpoints run all patterns: the state after one pattern does not stop the next.
 #[test]
 fn patterns_follow_each_other() {
     let plan = [(8, 2000, 20_000), (64, 2000, 20_000), (4096, 1000, 10_000), (65_536, 500, 2000), (1 << 20, 100, 200)];
@@ -546,7 +546,8 @@ fn patterns_follow_each_other() {
     });
 }
 
-/// What a sender that has died had written behind a payload that cannot be read any more arrives.
+/// A message that a sender wrote behind a payload arrives, even if the sender ends and the payload
+/// cannot be read any more.
 #[test]
 fn what_was_said_before_the_end_is_heard() {
     let (a, b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
@@ -559,7 +560,7 @@ fn what_was_said_before_the_end_is_heard() {
     a.send(to_b, vec![1; LARGE], 0);
     let mut sent = Vec::new();
     let end = clock::now() + Duration::from_secs(10);
-    // The RTS goes out, the CTS comes, and the first part lies in the ring; then a short message behind it.
+    // RTS, CTS, and the first data frame is in the ring; then a short message behind it.
     for _ in 0..3 {
         a.reap(&mut sent);
         b.reap(&mut sent);
@@ -567,7 +568,7 @@ fn what_was_said_before_the_end_is_heard() {
     a.reap(&mut sent);
     a.send(to_b, vec![1; 8], 9);
     let (mut got, mut failed) = (Vec::new(), 0);
-    // It waits in vain for its payload to be read.
+    // Closing waits in vain for the payload to be read.
     a.ep.close();
     let end = end + Duration::from_secs(10);
     while got.is_empty() || failed < 1 {

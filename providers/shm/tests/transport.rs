@@ -1,4 +1,4 @@
-//! The transport alone, between two that record what they hear: what the engine may rely on.
+//! The transport alone: two transports record their events, to test the contract with the engine.
 
 use ofi_core::Addr;
 use ofi_engine::transport::{
@@ -20,14 +20,14 @@ use std::time::Duration;
 enum Event {
     Incoming(LinkId),
     Answered(LinkId),
-    /// A frame, by its number, or whose payload is in place.
+    /// A frame, by its number.
     Frame(u32),
     Placed,
     Sent(Token),
     Down(LinkId),
 }
 
-/// Says yes to everything.
+/// Records events and accepts everything.
 #[derive(Debug, Default)]
 struct Recorder(Vec<Event>);
 
@@ -77,7 +77,7 @@ impl Recorder {
     }
 }
 
-/// A transport with what it has heard.
+/// A transport and its events.
 struct Node {
     transport: ShmTransport,
     heard: Recorder,
@@ -107,7 +107,7 @@ fn ack(id: u32) -> Header {
     Frame::Ack { id }.encode()
 }
 
-/// Polls until something is so.
+/// Polls all nodes until `is_so`.
 fn until(nodes: &mut [&mut Node], what: &str, mut is_so: impl FnMut(&[&mut Node]) -> bool) {
     let end = clock::now() + Duration::from_secs(10);
     while !is_so(nodes) {
@@ -116,7 +116,7 @@ fn until(nodes: &mut [&mut Node], what: &str, mut is_so: impl FnMut(&[&mut Node]
     }
 }
 
-/// A link from `a` to `b`, as both number it.
+/// Connects `a` to `b`. Returns the link's id on each side.
 fn link(a: &mut Node, b: &mut Node) -> (LinkId, LinkId) {
     let from_a = a.transport.connect(&b.transport.local_addr(), &[1; 100]).unwrap();
     until(&mut [a, b], "no answer", |nodes| nodes[0].heard.position(&Event::Answered(from_a)).is_some());
@@ -127,13 +127,13 @@ fn link(a: &mut Node, b: &mut Node) -> (LinkId, LinkId) {
     (from_a, from_b.unwrap())
 }
 
-/// What became of a payload that was read where it lies, and what is said afterwards, come in that order: even where the ring was
-/// full when the one was to be said, and is not when the other is.
+/// The outcome of a payload read by cross-memory attach arrives before a later frame, even if the
+/// ring was full for the outcome and has room for the frame.
 #[test]
 fn nothing_overtakes_the_word_that_a_payload_was_read() {
     let (mut a, mut b) = (Node::open(), Node::open());
     let (to_b, to_a) = link(&mut a, &mut b);
-    // Until payloads are read where they lie.
+    // Until payloads are read by cross-memory attach.
     let mut token = 0;
     while seam::bytes_read() == 0 {
         token += 1;
@@ -141,7 +141,7 @@ fn nothing_overtakes_the_word_that_a_payload_was_read() {
         until(&mut [&mut a, &mut b], "not sent", |nodes| nodes[0].heard.position(&Event::Sent(Token(token))).is_some());
         assert!(token < 100, "memory is not read, though it may be");
     }
-    // Nothing more fits into the ring back.
+    // Fill the ring back.
     let mut filled = 1000;
     while b.transport.try_submit_fast(to_a, &ack(filled), &Buffer::empty(), 0) {
         filled += 1;
@@ -161,13 +161,13 @@ fn nothing_overtakes_the_word_that_a_payload_was_read() {
     assert!(a.heard.position(&Event::Sent(Token(999))).is_some());
 }
 
-/// The memory of the link that somebody asks a mailbox for.
-fn asked_of(mailbox: &ControlSocket) -> (Mapping, Shared) {
+/// The memory of the link that the connect request in a control socket brings.
+fn asked_of(socket: &ControlSocket) -> (Mapping, Shared) {
     let mut bytes = [0; 1024];
-    let letter = mailbox.receive(&mut bytes).unwrap();
-    let fd = letter.descriptors.into_iter().next().unwrap();
+    let message = socket.receive(&mut bytes).unwrap();
+    let fd = message.descriptors.into_iter().next().unwrap();
     let mapping = Mapping::new(fd.as_fd(), sealed_len(fd.as_fd()).unwrap()).unwrap();
-    // SAFETY: the mapping is kept beside the value, and nobody forms references to it.
+    // SAFETY: the mapping is kept beside the value, and nothing forms references to it.
     let memory = unsafe { Shared::new(mapping.base(), mapping.len()) };
     (mapping, memory)
 }
@@ -176,18 +176,19 @@ fn name() -> String {
     format!("fi_shm://{:032x}", u128::from_ne_bytes(ofi_os::random()))
 }
 
-/// A link is found to be damaged, the engine abandons it, and another one gets its number before the next poll.
+/// The transport finds a link damaged, the engine aborts it, and a new link gets its id before the
+/// next poll.
 #[test]
 fn a_link_that_was_lost_takes_no_later_one_along() {
-    /// Lines read by the side that gave the link, and that it has left.
+    /// The words of the acceptor: lines read, and gone.
     const READ: usize = 256;
     const GONE: usize = 256 + 128;
     let name = name();
-    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
+    let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let (mut a, mut b) = (Node::open(), Node::open());
     let lost = a.transport.connect(&name.parse().unwrap(), &[1; 100]).unwrap();
-    let (_mapping, memory) = asked_of(&mailbox);
-    // It says that it has read what nobody has written, and that it has left.
+    let (_mapping, memory) = asked_of(&socket);
+    // The peer claims to have read lines that were never written, and to have left.
     memory.write(READ, &u64::MAX.to_le_bytes());
     memory.write(GONE, &1u64.to_le_bytes());
     let mut submitted = Submitted::Done;
@@ -204,7 +205,7 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
     let told = a.heard.0.len();
     until(&mut [&mut a, &mut b], "no answer", |nodes| nodes[0].heard.0.len() > told);
     assert_eq!(a.heard.0[told..], [Event::Answered(next)]);
-    // It stays, for longer than it takes to look for peers that have gone.
+    // The new link stays open for longer than the interval between probes.
     let end = clock::now() + Duration::from_millis(600);
     while clock::now() < end {
         a.poll();
@@ -213,24 +214,24 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
     assert_eq!(a.heard.position(&Event::Down(next)), None);
 }
 
-/// Whoever gets a board without its descriptor says so: it counts as not told.
+/// An endpoint that gets a bitmap offer without its descriptor reports the bitmap as lost.
 #[test]
 fn a_board_that_was_lost_on_the_way_is_asked_for() {
     const BOARD: u8 = 4;
     const BOARD_LOST: u8 = 6;
     let name = name();
-    let mailbox = ControlSocket::bind(&Space::default(), &name).unwrap();
+    let socket = ControlSocket::bind(&Space::default(), &name).unwrap();
     let mut a = Node::open();
     let number = [5; 8];
     let head = |kind: u8| [&b"OFIshm\x01"[..], &[kind], &[7; 16], &number].concat();
-    // The acceptor's board, for a link that it asked for, without a descriptor.
-    let board = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
+    // The offer of a bitmap for a link that its sender asked for, without a descriptor.
+    let bitmap = [&head(BOARD)[..], &[1], &0u64.to_le_bytes()].concat();
     let Addr::Name(to) = a.transport.local_addr() else { panic!("a name") };
-    mailbox.send(to.as_str(), &board, &[]).unwrap();
+    socket.send(to.as_str(), &bitmap, &[]).unwrap();
     a.poll();
     let mut bytes = [0; 1024];
-    let letter = mailbox.receive(&mut bytes).unwrap();
+    let message = socket.receive(&mut bytes).unwrap();
     assert_eq!((bytes[7], &bytes[24..32]), (BOARD_LOST, &number[..]));
-    // The link goes back to a question of whom the letter is for.
-    assert_eq!((letter.len, bytes[32]), (33, 0));
+    // The link is that of a request by the message's receiver.
+    assert_eq!((message.len, bytes[32]), (33, 0));
 }

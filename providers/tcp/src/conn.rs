@@ -122,7 +122,7 @@ pub(crate) fn parse<S>(
             Record::Placed(target) => events.handle_recv_done(link, target).map_err(Trouble::Violation)?,
             Record::Frame(header, payload) => {
                 if !matches!(conn.state, State::Open) {
-                    return Err(Trouble::Violation(Violation("a frame before the hello")));
+                    return Err(Trouble::Violation(Violation("frame received before the hello")));
                 }
                 let len = payload.len();
                 let is_coming = matches!(payload, Incoming::Streaming(_));
@@ -153,7 +153,7 @@ pub(crate) fn parse<S>(
                 // Ignore a refused peer's input.
                 State::Refused { .. } => return Ok(()),
                 State::Open | State::Connecting { .. } => {
-                    return Err(Trouble::Violation(Violation("a second hello")));
+                    return Err(Trouble::Violation(Violation("unexpected second hello")));
                 }
             },
         }

@@ -22,11 +22,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The logged reason for a pause when memory is short.
-pub(crate) const FULL: &str = "connections that do not say who they are fill the memory for peers (FI_OFI_PEER_MEMORY)";
+pub(crate) const FULL: &str = "half-open connections fill the memory limit for peers (FI_OFI_PEER_MEMORY)";
 
 /// The logged reason for a pause when accepting failed.
 pub(crate) fn no_descriptor(error: &io::Error) -> String {
-    format!("{error}; ulimit -n raises the limit")
+    format!("{error}; raise the descriptor limit with ulimit -n")
 }
 
 /// The half-open connections of a listening socket.
@@ -79,7 +79,7 @@ impl HalfOpen {
     /// Pauses accepting and logs the reason.
     pub(crate) fn pause(&mut self, now: Instant, why: impl FnOnce() -> String) {
         self.paused = Some(now + PAUSE);
-        self.notices.add(|| format!("accepting connections pauses: {}", why()));
+        self.notices.add(|| format!("not accepting connections for now: {}", why()));
         if let Some(text) = self.notices.take(now) {
             log::log("tcp", Level::Warn, Subsystem::EpCtrl, || text);
         }
@@ -128,45 +128,45 @@ mod tests {
     #[test]
     fn the_oldest_gives_way_and_only_if_it_must() {
         let account = Arc::new(Account::new(2 * COST));
-        let mut silent = HalfOpen::new(account.clone());
-        let first = silent.add(7, at(0));
-        let second = silent.add(8, at(5));
-        assert_eq!(silent.victim(at(100), false), None, "there is room");
-        assert_eq!(silent.victim(at(9), true), None, "its peer may be busy");
-        assert_eq!(silent.victim(at(10), true), Some(7));
-        silent.add(7, at(6));
-        assert_eq!(silent.victim(at(10), false), Some(7), "memory is short");
-        silent.remove(first);
-        silent.remove(first);
-        assert_eq!((silent.victim(at(15), true), account.used()), (Some(8), 2 * COST));
-        silent.remove(second);
-        drop(silent);
+        let mut half_open = HalfOpen::new(account.clone());
+        let first = half_open.add(7, at(0));
+        let second = half_open.add(8, at(5));
+        assert_eq!(half_open.victim(at(100), false), None, "there is room");
+        assert_eq!(half_open.victim(at(9), true), None, "its peer may be busy");
+        assert_eq!(half_open.victim(at(10), true), Some(7));
+        half_open.add(7, at(6));
+        assert_eq!(half_open.victim(at(10), false), Some(7), "memory is short");
+        half_open.remove(first);
+        half_open.remove(first);
+        assert_eq!((half_open.victim(at(15), true), account.used()), (Some(8), 2 * COST));
+        half_open.remove(second);
+        drop(half_open);
         assert_eq!(account.used(), 0);
     }
 
     #[test]
     fn some_wait_beyond_the_limit_and_no_more() {
-        let mut silent = HalfOpen::new(Arc::new(Account::new(COST)));
+        let mut half_open = HalfOpen::new(Arc::new(Account::new(COST)));
         for slot in 0..BEYOND {
-            assert!(!silent.is_full(|| at(9)), "{slot}");
-            silent.add(slot, at(0));
+            assert!(!half_open.is_full(|| at(9)), "{slot}");
+            half_open.add(slot, at(0));
         }
-        assert!(silent.is_full(|| at(9)));
-        assert!(!silent.is_full(|| at(10)), "one of them gives way");
+        assert!(half_open.is_full(|| at(9)));
+        assert!(!half_open.is_full(|| at(10)), "one of them gives way");
         let mut roomy = HalfOpen::new(Arc::new(Account::new(COST * 2 * BEYOND)));
         (0..2 * BEYOND).for_each(|slot| assert!(roomy.add(slot, at(0)) > 0 && !roomy.is_full(|| at(9))));
     }
 
     #[test]
     fn accepting_goes_on_after_a_while_or_when_a_descriptor_is_free() {
-        let mut silent = HalfOpen::new(Arc::new(Account::new(0)));
-        assert!(!silent.resumes(|| at(0)));
-        silent.pause(at(1), || "no descriptor".to_owned());
-        assert_eq!(silent.deadline(), Some(at(1) + PAUSE));
-        assert!(!silent.resumes(|| at(1)));
-        assert!(silent.resumes(|| at(2)) && silent.deadline().is_none());
-        silent.pause(at(2), || "no descriptor".to_owned());
-        silent.hurry();
-        assert!(silent.resumes(|| at(2)));
+        let mut half_open = HalfOpen::new(Arc::new(Account::new(0)));
+        assert!(!half_open.resumes(|| at(0)));
+        half_open.pause(at(1), || "no descriptor".to_owned());
+        assert_eq!(half_open.deadline(), Some(at(1) + PAUSE));
+        assert!(!half_open.resumes(|| at(1)));
+        assert!(half_open.resumes(|| at(2)) && half_open.deadline().is_none());
+        half_open.pause(at(2), || "no descriptor".to_owned());
+        half_open.hurry();
+        assert!(half_open.resumes(|| at(2)));
     }
 }

@@ -97,7 +97,7 @@ fn bind_address(addr: Option<Addr>, format: AddrFormat) -> Addr {
 }
 
 fn system(class: TrafficClass) -> Result<System> {
-    System::marked(class.dscp()).map_err(|error| Error::os(error, "make an epoll descriptor"))
+    System::marked(class.dscp()).map_err(|error| Error::os(error, "create an epoll descriptor"))
 }
 
 /// Opens the transport of a connectionless endpoint at `addr`. Memory held for peers is charged to

@@ -52,10 +52,10 @@ impl Prefix {
         let header = if hello { 0 } else { usize::from(header) };
         let pad = usize::from(pad);
         if header > MAX_HEADER || pad > MAX_PAD || hello && pad != 0 || !hello && header == 0 {
-            return Err(Violation("a record's header has an impossible size"));
+            return Err(Violation("invalid record header size"));
         }
         if payload > if hello { hello::MAX_LEN } else { MAX_PAYLOAD } {
-            return Err(Violation("a record is too long"));
+            return Err(Violation("record exceeds the maximum size"));
         }
         Ok(Self { hello, header, pad, number, payload })
     }
@@ -145,7 +145,7 @@ impl Reader {
 
     fn count(&mut self, prefix: Prefix) -> Result<(), Violation> {
         if prefix.number != self.number {
-            return Err(Violation("a record is missing or came twice"));
+            return Err(Violation("record out of sequence"));
         }
         self.number = self.number.wrapping_add(1);
         Ok(())
@@ -154,7 +154,7 @@ impl Reader {
     /// Splits the record off the front of `bytes`, which hold at least [`Prefix::needed`] bytes;
     /// also returns the rest.
     fn split(prefix: Prefix, bytes: &[u8]) -> Result<(Record<'_>, &[u8]), Violation> {
-        const SHORT: Violation = Violation("a record is shorter than it says");
+        const SHORT: Violation = Violation("record shorter than its header declares");
         let header = bytes.get(PREFIX..PREFIX + prefix.header).ok_or(SHORT)?;
         let rest = bytes.get(prefix.head()..).ok_or(SHORT)?;
         Ok(match rest.split_at_checked(prefix.payload) {
@@ -305,13 +305,13 @@ mod tests {
     fn a_gap_is_noticed() {
         let mut stream = record(0, b"a", 0, b"");
         stream.extend(record(2, b"b", 0, b""));
-        assert_eq!(read(&stream, &[1000]), Err(Violation("a record is missing or came twice")));
+        assert_eq!(read(&stream, &[1000]), Err(Violation("record out of sequence")));
     }
 
     #[test]
     fn a_huge_length_is_refused_before_anything_is_kept() {
         let mut stream = record(0, b"a", 0, b"");
         stream[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(read(&stream, &[3]), Err(Violation("a record is too long")));
+        assert_eq!(read(&stream, &[3]), Err(Violation("record exceeds the maximum size")));
     }
 }

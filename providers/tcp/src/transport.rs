@@ -227,7 +227,7 @@ impl<N: Net> TcpTransport<N> {
         Ok(self.conns.insert(conn))
     }
 
-    fn heat(&mut self, slot: usize) {
+    fn activate(&mut self, slot: usize) {
         if let Some(conn) = self.conns.get_mut(slot)
             && !conn.active
         {
@@ -350,7 +350,7 @@ impl<N: Net> TcpTransport<N> {
         }
         self.half_open.hurry();
         if conn.active {
-            self.active.retain(|hot| *hot != slot);
+            self.active.retain(|active| *active != slot);
         }
         if conn.listed {
             self.busy_writers.retain(|listed| *listed != slot);
@@ -397,7 +397,7 @@ impl<N: Net> TcpTransport<N> {
                 self.timed -= 1;
                 drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
                 self.send_waiting(slot);
-                self.heat(slot);
+                self.activate(slot);
             }
             Some(Err(error)) => {
                 let errno = Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EIO.raw()));
@@ -430,7 +430,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         {
             self.local = Addr::from(local);
         }
-        self.heat(slot);
+        self.activate(slot);
         Ok(id(slot))
     }
 
@@ -442,11 +442,11 @@ impl<N: Net> Transport for TcpTransport<N> {
         let taken = self.net.take_over(&socket);
         let slot = taken
             .and_then(|()| self.insert(socket, remote, State::Open, reader))
-            .map_err(|error| Error::os(error, "take over a connection"))?;
+            .map_err(|error| Error::os(error, "accept a connection request"))?;
         self.conns[slot].writer.push_hello(hello);
         self.send_waiting(slot);
         self.list(slot);
-        self.heat(slot);
+        self.activate(slot);
         Ok(id(slot))
     }
 
@@ -686,7 +686,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             let stuck = conn.blocked || conn.broken.is_some() || matches!(conn.state, State::Connecting { .. });
             (!stuck && !conn.writer.is_empty()).then(|| format!("connection {slot} has bytes to send"))
         };
-        let news = [("things to tell the engine", self.done.len()), ("broken connections", self.broken.len())];
+        let news = [("undelivered events", self.done.len()), ("broken connections", self.broken.len())];
         news.into_iter()
             .find(|(_, count)| *count > 0)
             .map(|(what, count)| format!("{count} {what}"))

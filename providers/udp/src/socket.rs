@@ -45,9 +45,9 @@ impl Udp {
     pub(crate) fn bind(addr: Addr, dscp: Option<u8>) -> Result<Self> {
         let fail = |error, what: &str| Error::os(error, format!("{what} {}", addr.socket()));
         let socket = DatagramSocket::bind(addr.socket(), false).map_err(|error| fail(error, "bind to"))?;
-        socket.mark(dscp).map_err(|error| fail(error, "set the traffic class of a socket at"))?;
-        let local = socket.local_addr().map_err(|error| fail(error, "ask for the address of a socket at"))?;
-        let poller = Poller::new().map_err(|error| Error::os(error, "make an epoll descriptor"))?;
+        socket.mark(dscp).map_err(|error| fail(error, "set the traffic class of the socket bound to"))?;
+        let local = socket.local_addr().map_err(|error| fail(error, "get the address of the socket bound to"))?;
+        let poller = Poller::new().map_err(|error| Error::os(error, "create an epoll descriptor"))?;
         poller.add(socket.as_raw_fd(), Interest::Read, 0).map_err(|error| Error::os(error, "watch a socket"))?;
         Ok(Self { socket, local, groups: Vec::new(), first: 0, dscp, poller, listening: true })
     }
@@ -116,7 +116,7 @@ impl Datagrams for Udp {
     fn join(&mut self, group: &Addr, send: bool, receive: bool) -> Result<()> {
         let addr = group.socket();
         if !addr.ip().is_multicast() {
-            return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr}: not the address of a group")));
+            return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr}: not a multicast address")));
         }
         if addr.is_ipv4() != self.local.is_ipv4() {
             return Err(Error::new(Errno::EADDRNOTAVAIL, format!("join {addr} from {}", self.local)));

@@ -52,7 +52,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: null or a valid entry by rdma_getaddrinfo(3).
     let hints = unsafe { hints.as_ref() };
     let found = match resolve(node, service, hints) {
-        Ok(_) if res.is_null() => Err(list::invalid("there is no place for the result")),
+        Ok(_) if res.is_null() => Err(list::invalid("the result pointer is null")),
         found => found,
     };
     let kind = match found {
@@ -82,7 +82,7 @@ fn resolve(
     hints: Option<&rdma_addrinfo>,
 ) -> Result<Vec<AddrInfo>> {
     let utf8 = |text: Option<Result<_, &CStr>>, kind, what| {
-        text.transpose().map_err(|text| Error::new(kind, format!("the {what} {text:?} is not UTF-8, so it is no name")))
+        text.transpose().map_err(|text| Error::new(kind, format!("the {what} {text:?} is not valid UTF-8")))
     };
     let node = utf8(node, Kind::NoName, "node")?;
     let service = utf8(service, Kind::Service, "service")?;
@@ -142,10 +142,7 @@ fn hand_on(entry: *mut rdma_addrinfo) {
         }
     }
     if free.is_null() {
-        explain(
-            "rdma_freeaddrinfo",
-            "the entry was not made by this library, or has been freed before; it is left alone",
-        );
+        explain("rdma_freeaddrinfo", "the entry was not allocated by this library or is already freed; ignored");
         return;
     }
     // SAFETY: every library's function of this name has this type (`<rdma/rdma_cma.h>`).

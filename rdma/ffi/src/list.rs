@@ -104,7 +104,7 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
         return Ok(&[]);
     }
     if len > MOST_BYTES {
-        let why = format!("{what} is {len} bytes long, more than the {MOST_BYTES} that are taken");
+        let why = format!("{what} is {len} bytes long, more than the maximum of {MOST_BYTES}");
         return Err(Error::new(Kind::System(Errno::EMSGSIZE), why));
     }
     // SAFETY: the caller vouches for the bytes, and `len` is within the limit for a slice.
@@ -114,7 +114,7 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
 /// Converts hints.
 pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     let address = |from: *const c_void, len: libc::socklen_t, what: &str| -> Result<Option<Address>> {
-        let len = usize::try_from(len).map_err(|_| invalid("a length that is none"))?;
+        let len = usize::try_from(len).map_err(|_| invalid("invalid address length"))?;
         // SAFETY: a pointer of a valid entry is null or points to as many bytes as its length says
         // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
@@ -126,7 +126,7 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     let name = |from: *const c_char, what: &str| {
         // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
         let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
-        let refused = |_| Error::new(Kind::NoName, format!("{what} is not UTF-8, so it is no name"));
+        let refused = |_| Error::new(Kind::NoName, format!("{what} is not valid UTF-8"));
         name.map(|name| name.to_str().map(str::to_owned).map_err(refused)).transpose()
     };
     // SAFETY: as for addresses.

@@ -76,7 +76,7 @@ fn explanations_are_given_to_those_who_listen() {
     let Some(output) = explain("") else { return };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("rdma_getaddrinfo: the service \"65536\" is no port: those end with 65535 (EAI_SERVICE)"),
+        said.contains("rdma_getaddrinfo: the service \"65536\" is not a port: the maximum is 65535 (EAI_SERVICE)"),
         "{said}"
     );
     explain("2>/dev/full");

@@ -1,4 +1,4 @@
-//! Lines about payloads that the receiver reads out of the sender's memory (`cma.rs`).
+//! The lines of a link for cross-memory attach (`cma.rs`).
 
 use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
 use crate::cma::{self, CmaLoan, Outcome};
@@ -9,7 +9,7 @@ use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
 
 impl Conn {
-    /// A payload that is to be read out of the sender's memory.
+    /// Reads a payload out of the sender's memory.
     pub(super) fn read_cma(
         &mut self,
         link: LinkId,
@@ -20,25 +20,26 @@ impl Conn {
     ) -> Result<(), Trouble> {
         self.reader.advance(1);
         let Some(process) = self.cma.peer() else {
-            return Err(Violation("memory that was not found to be readable").into());
+            return Err(Violation("a cross-memory attach payload without permission").into());
         };
-        let from = usize::try_from(body[4]).map_err(|_| Violation("an address that is none"))?;
+        let from = usize::try_from(body[4]).map_err(|_| Violation("an invalid address"))?;
         let start = ofi_os::clock::now();
         let mut target = match self.place(link, header, len, body, events)? {
             Disposition::Into(target) => target,
             Disposition::Done => return self.reply(body[5], Outcome::Taken),
         };
         if !cma::read(process, from, &mut target) {
-            // It comes again.
+            // The sender sends it again, through the pool.
             events.handle_recv_retry(link, target);
             return self.reply(body[5], Outcome::Refused);
         }
-        // Before the look at the word: what was read after the other side had its memory back is not the message.
+        // Before checking the word: bytes read after the sender took its memory back are not the
+        // message.
         order_own();
         if self.is_gone() {
             let text = format!("link to {}: the peer left while its memory was being read", self.remote);
             events.handle_recv_failed(link, target, Down::new(Cause::Broken, Errno::ECONNRESET, text));
-            // What it wrote behind this is read first.
+            // The lines behind this one are read before the link goes down.
             self.lost = true;
             return Ok(());
         }
@@ -49,7 +50,7 @@ impl Conn {
         self.reply(body[5], Outcome::Taken)
     }
 
-    /// A payload whose memory is gone.
+    /// Fails the message of a payload whose memory is gone.
     pub(super) fn read_absent(
         &mut self,
         link: LinkId,
@@ -60,13 +61,13 @@ impl Conn {
     ) -> Result<(), Violation> {
         self.reader.advance(1);
         if let Disposition::Into(target) = self.place(link, header, len, body, events)? {
-            let text = format!("link to {}: the sender's memory was unmapped before it had been read", self.remote);
+            let text = format!("link to {}: the sender unmapped the buffer before it was read", self.remote);
             events.handle_recv_failed(link, target, Down::new(Cause::Absent, Errno::EFAULT, text));
         }
         Ok(())
     }
 
-    /// Where a payload goes that does not come in pieces.
+    /// Asks the engine for the receive target of a payload that does not come in pieces.
     fn place(
         &self,
         link: LinkId,
@@ -76,13 +77,13 @@ impl Conn {
         events: &mut impl LinkEvents,
     ) -> Result<Disposition, Violation> {
         if header > MAX_HEADER || !cma::is_large(len) || len > MAX_PAYLOAD || self.state_is_other() {
-            return Err(Violation("a payload that does not fit"));
+            return Err(Violation("a payload with an invalid length, offset or state"));
         }
         let bytes = body.map(u64::to_ne_bytes);
         events.handle_frame(link, &bytes.as_flattened()[..header], Incoming::Streaming(len))
     }
 
-    /// What became of a payload that the other side was to read.
+    /// Handles the outcome of a payload that was lent to the other side.
     pub(super) fn read_outcome(
         &mut self,
         link: LinkId,
@@ -110,7 +111,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Has something sent, before the end.
+    /// Queues something to send, ahead of a queued end.
     pub(crate) fn queue(&mut self, out: Out) {
         let ends = matches!(self.out.back(), Some(Out::End));
         self.out.insert(self.out.len() - usize::from(ends), out);
@@ -119,10 +120,10 @@ impl Conn {
     fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), Trouble> {
         self.queue(Out::Outcome(number, outcome));
         let heard = self.cma.reply();
-        if heard { Ok(()) } else { Err(Violation("it does not read what became of its payloads").into()) }
+        if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }
     }
 
-    /// Says a word about payloads that are read out of memory. False if there is no room for it.
+    /// Sends a line of two words. False if there is no room for it.
     pub(super) fn send_word(&mut self, kind: u64, first: u64, second: u64) -> Result<bool, Violation> {
         let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
         if room {
@@ -131,7 +132,7 @@ impl Conn {
         Ok(room)
     }
 
-    /// Says that a payload's memory is gone. False if there is no room for it.
+    /// Reports that a payload's memory is gone. False if there is no room for the line.
     pub(super) fn send_absent(&mut self, header: &Header, len: usize) -> Result<bool, Violation> {
         let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
         if room {
@@ -141,7 +142,8 @@ impl Conn {
         Ok(room)
     }
 
-    /// Has the other side read a large payload, if it can and there is room for a line now. `payload` is kept then.
+    /// Lends a large payload to the other side, if it may read it and there is room for a line now.
+    /// Takes the buffer out of `payload` then.
     pub(crate) fn send_cma(&mut self, header: &Header, payload: &mut Payload<'_>) -> bool {
         let &mut Payload { from, len, token, .. } = payload;
         let place = payload.buffer.as_ref().and_then(|buffer| self.cma.place_of(buffer, from));

@@ -1,5 +1,4 @@
-//! What comes in messages, and what is found out about the processes that send them: who asks for a link, who refuses one, and
-//! whose process has ended.
+//! Handles control messages, and ends the links of peers that are gone.
 
 use super::{PROBE_EVERY, ShmTransport, id, refuse};
 use crate::conn::{Conn, Out, State, ended, unreachable};
@@ -14,18 +13,18 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 impl ShmTransport {
-    /// Reads messages: requests, refusals, and nothing but waking.
-    pub(super) fn read_letters(&mut self, events: &mut impl LinkEvents) -> bool {
+    /// Reads and handles control messages. True if there were any.
+    pub(super) fn read_messages(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut said = Vec::new();
         let any = self.control.read(|one| said.push(one));
         for one in said {
             match one {
                 ControlMessage::Wake => {}
                 ControlMessage::Refuse(number, why) => self.handle_refusal(number, &why, events),
-                ControlMessage::Ask(request) => self.handle_question(&request, events),
+                ControlMessage::Ask(request) => self.handle_connect_request(&request, events),
                 ControlMessage::Bitmap(offer) => self.handle_bitmap(&offer),
                 ControlMessage::Offer(offer) => self.handle_offer(&offer),
-                ControlMessage::BoardLost(about) => self.handle_board_lost(&about),
+                ControlMessage::BitmapLost(about) => self.handle_bitmap_lost(&about),
                 ControlMessage::Process(about, pid) => self.handle_process(&about, pid),
             }
         }
@@ -41,7 +40,7 @@ impl ShmTransport {
         }
     }
 
-    /// A peer asks whether its memory can be read.
+    /// A peer asks whether this side can read its memory.
     fn handle_offer(&mut self, offer: &CmaOffer) {
         let CmaOffer { from, number, theirs, pid, at, secret } = offer;
         let slot = self.link_of(*number, *theirs, from);
@@ -61,11 +60,11 @@ impl ShmTransport {
         }
     }
 
-    /// The life of a process, of which several links may want to know.
+    /// The [`Life`] of a process, which several links may share.
     pub(super) fn life_of(&mut self, pid: i32) -> Option<Arc<Life>> {
         self.lives.retain(|(_, life)| life.strong_count() > 0);
         let known = self.lives.iter().filter(|(id, _)| *id == pid).find_map(|(_, life)| life.upgrade());
-        // The number may be another process's by now.
+        // Another process may have the id by now.
         if let Some(life) = known.filter(|life| !life.is_over()) {
             return Some(life);
         }
@@ -74,7 +73,7 @@ impl ShmTransport {
         Some(life)
     }
 
-    /// Tells the other side of a link that it asked for which process this is.
+    /// Tells the initiator of a link which process this is.
     pub(super) fn tell_process(&mut self, slot: usize) {
         let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return };
         if self.control.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
@@ -83,7 +82,7 @@ impl ShmTransport {
         }
     }
 
-    /// The same for all that could not be told yet.
+    /// The same for all initiators whose socket was full.
     pub(super) fn tell_process_again(&mut self) {
         if self.unknown == 0 {
             return;
@@ -92,14 +91,14 @@ impl ShmTransport {
         slots.into_iter().for_each(|slot| self.tell_process(slot));
     }
 
-    pub(super) fn handle_question(&mut self, request: &ConnectRequest, events: &mut impl LinkEvents) {
+    pub(super) fn handle_connect_request(&mut self, request: &ConnectRequest, events: &mut impl LinkEvents) {
         let mut conn = match acceptor(request) {
             Ok(conn) => conn,
             Err(error) => return self.control.refuse_memory(request, &error),
         };
         conn.set_order(self.orders, request.orders);
         let link = id(self.conns.vacant_key());
-        // The system vouches for the name that a message comes from.
+        // The kernel authenticates the sender's name.
         match events.handle_connect_request(link, &request.hello, &request.from, |_| true) {
             Verdict::Accept(answer) => {
                 conn.out.push_back(Out::Hello(answer, self.control.identity().0));
@@ -109,7 +108,7 @@ impl ShmTransport {
         }
     }
 
-    /// A link that somebody asked for.
+    /// Adds a link that this side accepted.
     pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
         conn.life = self.life_of(pid);
         conn.unknown = true;
@@ -121,7 +120,7 @@ impl ShmTransport {
         slot
     }
 
-    /// Looks for peers that are no more: some of them each time, all of them every so often.
+    /// Probes all peers every [`PROBE_EVERY`], and ends the links of those that are gone.
     pub(super) fn probe(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         if now < self.probe_at {
             return false;
@@ -132,18 +131,19 @@ impl ShmTransport {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
                 let over = conn.life.as_ref().is_some_and(|life| life.is_over());
-                conn.lost = over || conn.is_gone() || conn.is_lost_question() || !self.control.is_alive(&conn.peer);
+                conn.lost = over || conn.is_gone() || conn.is_lost_request() || !self.control.is_alive(&conn.peer);
             }
         }
         self.end_lost(events)
     }
 
-    /// Ends links whose peers are no more, after everything that they had said has been read.
+    /// Ends the links of peers that are gone, after reading everything that they wrote.
     pub(super) fn end_lost(&mut self, events: &mut impl LinkEvents) -> bool {
         let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
         let any = !lost.is_empty();
         for slot in lost {
-            // One that has left wrote no more than fits; one that only says so is not read for ever.
+            // A peer that is gone wrote at most a ring; the bound is for one that only claims to
+            // be.
             for _ in 0..LINES {
                 if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
                     break;
@@ -157,7 +157,7 @@ impl ShmTransport {
         any
     }
 
-    /// Sends requests again that found a full socket.
+    /// Sends again the connect requests that found a full socket.
     pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
         let before = self.conns.len();
         if self.unasked == 0 {
@@ -175,7 +175,7 @@ impl ShmTransport {
                     conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness));
                     self.unasked -= 1;
                 }
-                // Its owner is there and busy, however long that takes.
+                // The peer is alive and busy, however long that takes.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
                     let why = unreachable(&conn.remote, &error);
@@ -187,7 +187,7 @@ impl ShmTransport {
     }
 }
 
-/// The link that a request brings.
+/// The acceptor's side of the link that a request brings.
 pub(super) fn acceptor(request: &ConnectRequest) -> io::Result<Conn> {
     let region = Region::attach(request.memory.as_fd())?;
     let peer = request.identity.name();

@@ -1,6 +1,8 @@
-//! Which links are looked at when: a few busy ones in every poll; of the others those that peers note on this endpoint's
-//! bitmap, and at times one more, since a note may be missing that was owed while the link became one of them.
-//! Invariant: `order[conn.rank]` is the link, and those from [`PollSchedule::busy`] on, and only those, are idle.
+//! Poll schedule: each pass polls a few active links, the idle links that peers mark in this
+//! endpoint's ready bitmap, and at times one more idle link, because a peer that wrote while the
+//! link became idle may not have set its bit.
+//! Invariant: `order[conn.rank]` is the link; exactly those from [`PollSchedule::busy`] on are
+//! idle.
 
 use super::ShmTransport;
 use crate::cma::Cma;
@@ -11,45 +13,45 @@ use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
 use std::os::fd::AsFd;
 
-/// So many links are all looked at in every poll.
+/// Up to this many links are all active.
 pub(super) const FEW: usize = 8;
-/// Links that are where there are more.
+/// Active links if there are more.
 const BUSY: usize = 4;
-/// Others that are looked at in a poll while some of them have not been told of the bitmap.
+/// Idle links polled in a pass while some peers have not been offered the bitmap.
 const OTHERS: usize = 64;
-/// Times that something must come on one of the others before it is a busy one.
+/// Reads that must find something before an idle link becomes active.
 const CALLS: u32 = 32;
-/// Polls between looks at one that nobody ready.
-const UNNOTED_EVERY: u32 = 8;
-/// Peers that are told of the bitmap at a time.
+/// Passes between polls of an idle link whose bit is not set.
+const UNSET_EVERY: u32 = 8;
+/// Peers offered the bitmap at a time.
 const NOTICES: usize = 32;
 
-/// The order of the links.
+/// The order in which links are polled.
 #[derive(Debug, Default)]
 pub(super) struct PollSchedule {
-    /// All links: the busy ones first, the latest first among them.
+    /// All links: the active ones first, among them those with recent input.
     pub(super) order: Vec<usize>,
-    /// The next of the others to look at.
+    /// Rank of the idle link that was last polled in turn.
     next: usize,
     bitmap: Option<(ReadyBitmap, PrivateFd)>,
-    /// Cold links whose other side has not been told of the bitmap.
+    /// Idle links whose peer has not been offered the bitmap.
     untold: usize,
-    /// Links have smaller numbers.
+    /// All slots are smaller.
     end: usize,
     ready: Vec<usize>,
-    /// Whose turn it is to be told of the bitmap.
+    /// The first slot whose peer is next to be offered the bitmap.
     first_told: usize,
     polls: u32,
 }
 
 impl PollSchedule {
-    /// How many links are looked at in every poll.
+    /// How many links are polled in every pass.
     #[inline(always)]
     pub(super) const fn busy(&self) -> usize {
         if self.order.len() <= FEW { FEW } else { BUSY }
     }
 
-    /// Whether one of the others is to be looked at in this poll.
+    /// Counts a pass. True if it must poll idle links.
     #[inline(always)]
     pub(super) fn is_others_turn(&mut self) -> bool {
         if self.order.len() <= FEW {
@@ -57,16 +59,16 @@ impl PollSchedule {
         }
         self.next_poll();
         let ready = || self.bitmap.as_ref().is_some_and(|(bitmap, _)| bitmap.any_set(self.end));
-        self.untold > 0 || self.is_unnoted_turn() || ready()
+        self.untold > 0 || self.is_unset_turn() || ready()
     }
 
-    /// Another poll begins.
+    /// Counts a pass.
     pub(super) const fn next_poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
     }
 
-    const fn is_unnoted_turn(&self) -> bool {
-        self.polls.is_multiple_of(UNNOTED_EVERY)
+    const fn is_unset_turn(&self) -> bool {
+        self.polls.is_multiple_of(UNSET_EVERY)
     }
 }
 
@@ -78,7 +80,7 @@ impl ShmTransport {
         self.schedule.order.push(slot);
         self.schedule.end = self.schedule.end.max(slot + 1);
         if rank == FEW {
-            // Now they are many.
+            // Too many to keep all of them active.
             (BUSY..FEW).for_each(|rank| self.put(rank));
         }
         self.put(rank);
@@ -93,18 +95,19 @@ impl ShmTransport {
         slot
     }
 
-    /// Somebody sleeps already: the other side of a new link is to know, and what it said before it knew is to be found.
+    /// Announces to the peer of a new link that this side sleeps, and checks for what the peer
+    /// wrote before it could know.
     #[cold]
     fn announce_new(&mut self, slot: usize) {
         self.conns[slot].announce_sleep();
         self.order();
         if self.conns[slot].has_news() {
-            // Whoever cannot be woken is not asleep.
+            // Wake ourselves. A socket too full for that is readable anyway.
             drop(self.control.wake(&self.control.identity().name()));
         }
     }
 
-    /// Takes a link out of the order that is out of the table.
+    /// Removes a link from the schedule. It has left the table.
     pub(super) fn forget(&mut self, conn: &Conn) {
         self.schedule.untold -= usize::from(conn.idle && !conn.told);
         let last = self.schedule.order.len() - 1;
@@ -114,12 +117,12 @@ impl ShmTransport {
             self.put(conn.rank);
         }
         if last == FEW {
-            // Now they are few.
+            // Few enough to make all of them active.
             (BUSY..FEW).for_each(|rank| self.put(rank));
         }
     }
 
-    /// What stands at that place of the order now is told so.
+    /// Updates the link that is now at `rank`, and makes it active or idle.
     fn put(&mut self, rank: usize) {
         let Self { conns, schedule, armed, .. } = self;
         let Some(conn) = conns.get_mut(schedule.order[rank]) else { return };
@@ -137,7 +140,7 @@ impl ShmTransport {
         }
         conn.announce_waking();
         if let (true, Some((bitmap, _))) = (conn.is_ready(), &schedule.bitmap) {
-            // It came before anybody was asked to note it.
+            // The peer wrote before it could know that it must set the bit.
             bitmap.set(schedule.order[rank]);
         }
     }
@@ -148,7 +151,7 @@ impl ShmTransport {
         self.put(b);
     }
 
-    /// A busy link had something: it is looked at earlier from now on.
+    /// Moves an active link forward: it had something to read.
     pub(super) fn promote(&mut self, slot: usize) {
         let rank = self.conns[slot].rank;
         if rank > 0 {
@@ -156,7 +159,7 @@ impl ShmTransport {
         }
     }
 
-    /// Reads one of the others, which may become a busy one by it.
+    /// Reads an idle link, which may become active by it.
     fn read_other(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
         if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
             return false;
@@ -175,7 +178,7 @@ impl ShmTransport {
         true
     }
 
-    /// Reads the links that are ready on the bitmap, and some of the others that are not busy.
+    /// Reads the links that are set in the bitmap, and some other idle links in turn.
     pub(super) fn read_others(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if let Some((bitmap, _)) = &self.schedule.bitmap {
@@ -188,7 +191,7 @@ impl ShmTransport {
             }
             self.schedule.ready = ready;
         }
-        let count = if self.schedule.untold > 0 { OTHERS } else { usize::from(self.schedule.is_unnoted_turn()) };
+        let count = if self.schedule.untold > 0 { OTHERS } else { usize::from(self.schedule.is_unset_turn()) };
         for _ in 0..count.min(self.schedule.order.len().saturating_sub(self.schedule.busy())) {
             let PollSchedule { order, next, .. } = &mut self.schedule;
             *next = if *next + 1 >= order.len() || *next < BUSY { BUSY } else { *next + 1 };
@@ -198,26 +201,26 @@ impl ShmTransport {
         any
     }
 
-    /// Tells peers of the bitmap whose links are not looked at in every poll.
+    /// Offers the bitmap to the peers of idle links.
     pub(super) fn tell_bitmap(&mut self) {
         if self.schedule.untold == 0 {
             return;
         }
         let Self { conns, schedule, control, .. } = self;
         if schedule.bitmap.is_none() {
-            // Without one the links are looked at in turn.
+            // Without a bitmap the idle links are polled in turn.
             schedule.bitmap = ReadyBitmap::create().ok();
         }
         let Some((_, memory)) = &schedule.bitmap else { return };
         let untold = |conn: &Conn| conn.idle && !conn.told && matches!(conn.state, State::Open);
-        // Each time others come first: a socket may stay full.
+        // Begin with other peers each time: a socket may stay full.
         schedule.first_told = schedule.first_told.wrapping_add(NOTICES) % schedule.end.max(1);
         let first = schedule.first_told;
         let slots = (first..schedule.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
         for slot in slots.take(NOTICES).collect::<Vec<usize>>() {
             let Some(conn) = conns.get_mut(slot) else { continue };
             let request = (conn.number, conn.side == Side::Initiator);
-            // A socket that is full is tried again, one that is no more the next probe finds out.
+            // A full socket is tried again; the next probe finds one that is gone.
             if control.give_bitmap(&conn.peer, request, slot, memory.as_fd()).is_ok() {
                 conn.told = true;
                 schedule.untold -= 1;
@@ -225,30 +228,31 @@ impl ShmTransport {
         }
     }
 
-    /// The link that a message is about.
+    /// The link that a control message is about.
     pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
         let side = if theirs { Side::Acceptor } else { Side::Initiator };
-        // Until the answer has been read, the number alone tells who was asked: its message may be faster.
+        // The message may overtake the answer, which brings the peer's identity: until then the
+        // number alone tells the link.
         let asking = |conn: &Conn| !theirs && matches!(conn.state, State::Asking(_));
         let meant = |conn: &Conn| conn.number == number && conn.side == side && (asking(conn) || conn.peer == from);
         self.conns.iter().find(|(_, conn)| meant(conn)).map(|(slot, _)| slot)
     }
 
-    /// A peer has a bitmap of its own.
+    /// A peer offers its bitmap.
     pub(super) fn handle_bitmap(&mut self, offer: &BitmapOffer) {
         let BitmapOffer { from, number, theirs, place, memory } = offer;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
-            // Without it the other side looks at this link in turn.
+            // Without it the peer polls this link in turn.
             self.conns[slot].bitmap = ReadyBitmap::attach(memory.as_fd()).ok().map(|bitmap| {
-                // What was sent since the message was is not ready anywhere.
+                // No bit is set for lines written since the peer sent the offer.
                 bitmap.set(*place);
                 (bitmap, *place)
             });
         }
     }
 
-    /// A peer has not got the bitmap: it is told again.
-    pub(super) fn handle_board_lost(&mut self, about: &About) {
+    /// A peer got the offer without the bitmap: offers it again.
+    pub(super) fn handle_bitmap_lost(&mut self, about: &About) {
         let Some(slot) = self.link_of(about.number, about.theirs, &about.from) else { return };
         let conn = &mut self.conns[slot];
         if core::mem::take(&mut conn.told) && conn.idle {
@@ -256,7 +260,7 @@ impl ShmTransport {
         }
     }
 
-    /// Nobody sleeps any more: what came to links that are not busy is found by the next poll.
+    /// Sets the bits of idle links that became ready during sleep, for the next poll to find.
     pub(super) fn note_own(&self) {
         let Some((bitmap, _)) = &self.schedule.bitmap else { return };
         for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.idle && conn.is_ready()) {

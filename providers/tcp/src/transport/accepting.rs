@@ -45,7 +45,7 @@ impl<N: Net> TcpTransport<N> {
         let serial = self.half_open.add(self.conns.vacant_key(), now);
         match self.insert(socket, from, State::Silent { serial }, Reader::default()) {
             Ok(slot) => {
-                self.heat(slot);
+                self.activate(slot);
                 self.read(slot, events);
             }
             // No memory to watch the socket: closing it informs the peer.

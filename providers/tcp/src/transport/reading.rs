@@ -104,12 +104,14 @@ impl<N: Net> TcpTransport<N> {
         let who = conn.remote.socket();
         let why = match &conn.state {
             State::Asking => {
-                let text = format!("connect to {who}: the peer closed the connection without an answer");
+                let text = format!("connect to {who}: the peer closed the connection during the handshake");
                 Down::new(Cause::Rejected, Errno::ECONNREFUSED, text)
             }
-            _ if conn.reader.is_mid_record() => {
-                Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: cut off within a message"))
-            }
+            _ if conn.reader.is_mid_record() => Down::new(
+                Cause::Broken,
+                Errno::ECONNRESET,
+                format!("connection to {who}: closed by the peer in the middle of a message"),
+            ),
             _ => Down::new(Cause::Broken, Errno::ECONNRESET, format!("connection to {who}: closed by the peer")),
         };
         self.lose(slot, why, events);
@@ -161,7 +163,7 @@ impl<N: Net> TcpTransport<N> {
         self.audit_at = left.then_some(now + AUDIT);
         for &(slot, since) in &silent {
             let who = self.conns[slot].remote.socket();
-            let text = format!("connection to {who}: its host has not acknowledged anything for {since:?}");
+            let text = format!("connection to {who}: the peer's host has not acknowledged data for {since:?}");
             self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), events);
         }
         !silent.is_empty()
@@ -208,7 +210,7 @@ impl<N: Net> TcpTransport<N> {
         }
         let mut any = event.writable;
         if event.readable {
-            self.heat(slot);
+            self.activate(slot);
             if !by_trying {
                 any |= self.read(slot, events);
             }
@@ -232,7 +234,7 @@ impl<N: Net> TcpTransport<N> {
             // A broken connection stays active: it is read until its end.
             if conn.idle >= PATIENCE && conn.broken.is_none() {
                 conn.active = false;
-                self.active.retain(|hot| *hot != slot);
+                self.active.retain(|active| *active != slot);
             }
         }
         got
