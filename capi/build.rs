@@ -1,5 +1,5 @@
-//! Link arguments of libfabric.so.1: its name, its version nodes, and that it is never unloaded (threads of programs
-//! that close it may still be in it).
+//! Link arguments of libfabric.so.1: soname, version script, and `nodelete` (other threads may
+//! still run its code when a program closes it).
 
 fn main() {
     let dir = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();

@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens endpoints of one provider.
-type Opens = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+type OpenEndpoint = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
 
 /// A domain, which opens endpoints.
 #[derive(Clone)]
 pub struct Domain {
-    open: Opens,
+    open: OpenEndpoint,
     flights: Flights,
     /// Makes progress for its endpoints, with FI_PROGRESS_AUTO.
     _thread: Option<Arc<AutoThread>>,
@@ -129,7 +129,7 @@ impl<D: Datagrams> Erased for Packets<D> {
 struct Open(Option<Arc<Auto>>);
 
 impl DomainVisitor for Open {
-    type Output = Opens;
+    type Output = OpenEndpoint;
     fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
         Arc::new(move |info| {

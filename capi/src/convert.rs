@@ -1,4 +1,4 @@
-//! Infos between C and Rust.
+//! Converts infos between C and Rust.
 
 mod infos;
 
@@ -12,7 +12,7 @@ use ofi_core::{
     Threading, TrafficClass, Version,
 };
 
-/// A network interface as C has it.
+/// Reads a network interface from C.
 ///
 /// # Safety
 /// `nic` is null or valid with all its parts.
@@ -206,7 +206,7 @@ pub(crate) unsafe fn fabric_from_c(attr: &fi_fabric_attr) -> FabricAttr {
     FabricAttr { name, prov_name, prov_version, api_version: Version(api_version) }
 }
 
-/// What an application asks for.
+/// Reads hints from C.
 ///
 /// # Safety
 /// `info` is valid with all its members (fi_getinfo(3)).
@@ -249,8 +249,8 @@ pub(crate) unsafe fn hints(info: &fi_info) -> Hints {
     }
 }
 
-/// An info as the application gives it to open an object: whatever it changed is taken as it is, what it left out is
-/// as the provider has it.
+/// Reads the info with which an application opens an object. Its values are kept; missing sizes,
+/// capabilities and provider name are the provider's defaults.
 ///
 /// # Safety
 /// `info` is valid with all its members.

@@ -1,4 +1,5 @@
-//! What is not there answers -FI_ENOSYS: whole tables of it, and the general operations that objects share.
+//! Stubs that return -FI_ENOSYS: whole tables of unsupported operations, and single slots for the
+//! tables of objects.
 
 use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep};
 use core::ffi::{c_char, c_int, c_void};
@@ -6,7 +7,7 @@ use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();
 
-/// Any slot: the value is in the register of an `int` and of an `ssize_t` alike.
+/// For any slot: `int` and `ssize_t` are returned in the same register.
 pub(crate) unsafe extern "C" fn enosys() -> isize {
     Errno::ENOSYS.negative() as isize
 }

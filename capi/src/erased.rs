@@ -1,5 +1,5 @@
-//! What objects do off the data path, whatever their provider and locking: the traits behind which the objects of the C
-//! interface hold the engine's generic types.
+//! Object-safe traits over the engine's types, which are generic over provider and lock kind. The
+//! objects of the C interface reach the engine through these in all calls off the data path.
 
 use core::any::Any;
 use core::ffi::c_void;
@@ -13,16 +13,17 @@ use ofi_sync::busy::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a domain does whatever its provider and locking.
+/// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
     fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
     fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CntrControl>;
-    /// The progress of a domain with FI_PROGRESS_AUTO.
+    /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
 }
 
-/// An endpoint's parts: its engine, erased and as the message tables need it.
+/// A new endpoint: the engine's endpoint as a raw pointer for the message tables, and as a trait
+/// object.
 pub(crate) struct Opened {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EpControl>,
@@ -30,15 +31,15 @@ pub(crate) struct Opened {
     pub(crate) tagged: &'static crate::abi::fi_ops_tagged,
 }
 
-/// A completion queue's parts.
+/// A new completion queue, in the same two forms.
 pub(crate) struct OpenedCq {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
-    /// The table for a format.
+    /// The function table for an entry format.
     pub(crate) ops: fn(Format) -> &'static crate::abi::fi_ops_cq,
 }
 
-/// What an endpoint does off the data path, whatever its provider and locking.
+/// Control calls of an endpoint of any provider and lock kind.
 pub(crate) trait EpControl: Send + Sync {
     fn bind_cq(&self, cq: &dyn Any, flags: BindFlags) -> Result<()>;
     fn bind_counter(&self, counter: &dyn Any, flags: BindFlags) -> Result<()>;
@@ -55,17 +56,18 @@ pub(crate) trait EpControl: Send + Sync {
     fn set_local_addr(&self, addr: Addr) -> Result<()>;
     fn peer_addr(&self) -> Result<Addr>;
     fn connect(&self, to: Addr, data: &[u8]) -> Result<()>;
-    /// Accepts the request, which is taken once nothing but the connection itself can fail.
+    /// Accepts the request. Takes it out of `request` once only the connection itself can still
+    /// fail.
     fn accept(&self, request: &mut Option<ConnectionRequest>, data: &[u8]) -> Result<()>;
     fn shut_down(&self) -> core::result::Result<(), Errno>;
-    /// Joins a group, to send to it, to receive from it, or both. `joined` is told the handle to send with before anybody
-    /// can read of it.
+    /// Joins a multicast group; `ways` is (send, receive). Calls `joined` with the handle to send
+    /// with before the join event can be read.
     fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()>;
     fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner);
     fn close(&self);
 }
 
-/// What a passive endpoint does.
+/// Control calls of a passive endpoint of any provider.
 pub(crate) trait PepControl: Send + Sync {
     fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
     fn local_addr(&self) -> Result<Addr>;
@@ -76,35 +78,37 @@ pub(crate) trait PepControl: Send + Sync {
     fn close(&self);
 }
 
-/// What can be waited on together with others.
+/// A queue or counter that can be a member of a wait set.
 pub(crate) trait Waits: Send + Sync {
-    /// What becomes readable when there is news, if it sleeps.
+    /// The descriptor that becomes readable when there is something to read; `None` if waiting does
+    /// not sleep.
     fn descriptor(&self) -> Option<i32>;
-    /// Whether a caller may sleep now: `AGAIN` if there is something to read.
+    /// Whether a caller may sleep on the descriptor now (fi_trywait(3)): `AGAIN` if there is
+    /// something to read.
     fn try_wait(&self) -> core::result::Result<(), Errno>;
 }
 
-/// What a completion queue does off the data path.
+/// Control calls of a completion queue of any lock kind.
 pub(crate) trait CqControl: Waits {
     fn as_any(&self) -> &dyn Any;
     fn waiting(&self) -> Waiting;
     fn in_use(&self) -> bool;
-    /// Keeps it in use.
+    /// Keeps it from being closed.
     fn hold(&self) -> Child;
-    /// Whether there is something to read.
+    /// Makes progress; true if there is something to read.
     fn check(&self) -> bool;
     fn signal(&self) -> core::result::Result<(), Errno>;
 }
 
-/// What a counter does.
+/// Calls of a counter of any lock kind.
 pub(crate) trait CntrControl: Waits {
     fn as_any(&self) -> &dyn Any;
     fn in_use(&self) -> bool;
-    /// Keeps it in use.
+    /// Keeps it from being closed.
     fn hold(&self) -> Child;
     fn read(&self) -> u64;
     fn read_errors(&self) -> u64;
-    /// Successes and errors, of which the application is not told by this.
+    /// Makes progress; successes and errors, without recording that the application has read them.
     fn check(&self) -> (u64, u64);
     fn add(&self, count: u64);
     fn add_errors(&self, count: u64);
@@ -113,7 +117,7 @@ pub(crate) trait CntrControl: Waits {
     fn wait(&self, threshold: u64, timeout: Option<Duration>) -> core::result::Result<(), Errno>;
 }
 
-/// The entries of a queue, by what C calls their format.
+/// Entry format of a completion queue (`enum fi_cq_format`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Format {
     Context,

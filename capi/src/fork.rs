@@ -1,9 +1,11 @@
-//! Life with fork(2). A child inherits objects whose locks other threads of its parent may have held, and whose sockets and
-//! shared memory are its parent's. So every object is known here, and in a child each gets the tables of [`inherited`]; what
-//! is opened there anew works. Nothing of this is on the path of a message.
+//! Support for fork(2). A child inherits objects whose locks other threads of the parent may have
+//! held, and whose sockets and shared memory are the parent's. So `state::objects` lists every
+//! object, and in a child each gets the tables of [`inherited`](crate::ffi::inherited), whose calls
+//! fail. Objects that the child opens work. None of this is on the data path.
 //!
-//! While the process is forked the library's own locks are held, so that the child finds what they guard whole. Their order:
-//! those taken first in [`prepare`] are taken first everywhere; the reserve's comes last, since all of them may allocate.
+//! The library's own locks are held across the fork, so that the child finds what they guard
+//! consistent. Lock order: that of [`prepare`] holds everywhere; the reserve's lock comes last,
+//! since holders of all others may allocate.
 
 use crate::reserve;
 use crate::reserve::this_thread;
@@ -19,14 +21,15 @@ unsafe extern "C" {
     fn pthread_atfork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> c_int;
 }
 
-/// The handlers are registered.
+/// Whether the handlers are registered.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Registers the handlers, once the library is used at all: every call that takes one of the locks of [`Held`] begins with
-/// this. A fork that is under way meanwhile may go unnoticed.
+/// Registers the handlers at the first use of the library: every call that takes a lock of [`Held`]
+/// begins with this. A concurrent fork may miss them.
 ///
-/// There is no lock, because a fork could copy it while it is held. Threads that call this for the first time at once
-/// may all register, as may the child of a process that was registering; the handlers do their work once nevertheless.
+/// Uses no lock, because a fork could copy it while it is held. Concurrent first calls may all
+/// register, as may the child of a process that was registering; the handlers still do their work
+/// once.
 ///
 /// # Errors
 /// ENOMEM if there is no memory to remember the handlers.
@@ -44,14 +47,16 @@ pub(crate) fn watch() -> Result<(), Errno> {
     Ok(())
 }
 
-/// [`watch`] where a call has no way to fail. Its failure is logged; the next call tries again.
+/// [`watch`] for calls that cannot fail: logs the error; the next call tries again.
 pub(crate) fn try_watch() {
     if let Err(errno) = watch() {
-        log::log("", Level::Warn, Subsystem::Core, || Error::new(errno, "watch for forks").to_string());
+        log::log("", Level::Warn, Subsystem::Core, || {
+            Error::new(errno, "register fork handlers (pthread_atfork)").to_string()
+        });
     }
 }
 
-/// All locks that belong to nothing that C could close.
+/// All global locks, that is, those that belong to no object.
 struct Held {
     objects: MutexGuard<'static, objects::Objects>,
     listed: open_objects::Held,
@@ -64,16 +69,17 @@ struct Held {
     _reserve: reserve::Held,
 }
 
-/// The thread that forks: from [`prepare`] to [`resume`] or [`resurrect`], 0 otherwise.
+/// The forking thread from [`prepare`] to [`resume`] or [`resurrect`]; 0 otherwise.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this thread forks. Only a thread itself makes that so, and only while it holds the locks.
+/// Whether this thread is forking. Only the thread itself sets this, while it holds the locks.
 fn is_forker() -> bool {
-    // Relaxed: a thread finds its own number only if it wrote it; a forked one has it in the child, too.
+    // Relaxed: a thread finds its own id only if it wrote it; the forked copy keeps its id in the
+    // child.
     FORKER.load(Ordering::Relaxed) == this_thread()
 }
 
-/// The locks of the thread that is [`FORKER`], which alone uses this.
+/// The locks of the [`FORKER`]; no other thread accesses this.
 static mut HELD: Option<Held> = None;
 
 fn held() -> *mut Option<Held> {
@@ -84,7 +90,7 @@ extern "C" fn prepare() {
     if is_forker() {
         return;
     }
-    // What is made once must not be half made.
+    // Complete one-time initialization, so that the child does not inherit it half done.
     state::log::settle();
     let held = Held {
         objects: objects::objects(),
@@ -97,12 +103,12 @@ extern "C" fn prepare() {
         _shortage: shortage::hold(),
         _reserve: reserve::hold(),
     };
-    // SAFETY: this thread has the first lock, so nobody else is here; the place is empty.
+    // SAFETY: this thread holds the first lock, so no other is here; the slot is empty.
     unsafe { self::held().write(Some(held)) };
     FORKER.store(this_thread(), Ordering::Relaxed);
 }
 
-/// The locks, if this thread has them still.
+/// Takes the locks out, if this thread still holds them.
 fn release() -> Option<Held> {
     if !is_forker() {
         return None;
@@ -116,12 +122,12 @@ extern "C" fn resume() {
     drop(release());
 }
 
-/// In the child, where only what may be done in a handler of signals may be done: no memory is taken or given back, and no
-/// lock is waited for.
+/// In the child: restricted to async-signal-safe operations, so it neither allocates nor frees
+/// memory, and waits for no lock.
 extern "C" fn resurrect() {
     let Some(mut held) = release() else { return };
     for (address, kind) in held.objects.iter() {
-        // SAFETY: what is listed is open and of that kind, and there are no other threads here.
+        // SAFETY: a listed object is open and of that kind, and the child has no other threads.
         unsafe { (kind.bury)(core::ptr::with_exposed_provenance_mut(*address)) };
     }
     held.listed.forget_all();

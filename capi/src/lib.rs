@@ -1,5 +1,5 @@
-//! `libfabric.so.1`: the engine behind the C interface of libfabric 2.6.
-//! Every pointer from C is turned into a value here, at the edge; nothing below knows that C exists.
+//! `libfabric.so.1`: the C interface of libfabric 2.6 over the engine. This crate turns every
+//! pointer from C into a value; the crates below know nothing of C.
 
 mod abi;
 mod convert;

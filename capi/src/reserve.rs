@@ -1,8 +1,9 @@
-//! The library's allocator: the C library's, and a reserve for when that has nothing left. A call that ran into the reserve
-//! works to its end, notices it ([`Watch`]), takes back what it made and answers -FI_ENOMEM, where the process would end
-//! otherwise. What does not fit into the reserve ends the process, unless the caller asked whether there is room.
+//! The library's allocator: the C library's, with a static reserve for when that fails. A call that
+//! used the reserve runs to its end, detects it ([`Watch`]), undoes its work and returns
+//! -FI_ENOMEM; otherwise the process would abort. An allocation that does not fit into the reserve
+//! aborts the process, unless its caller handles the failure.
 //!
-//! Nothing here allocates, and nothing is local to a thread: such memory may itself have to be allocated.
+//! Nothing here allocates or uses thread-local storage, which may itself need an allocation.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::OnceCell;
@@ -16,32 +17,32 @@ static ALLOCATOR: Reserved = Reserved;
 
 /// Bytes of the reserve.
 const SIZE: usize = 1 << 20;
-/// The largest block that the reserve gives out: the call that gets it needs more to work to its end, and to say so.
+/// The largest block from the reserve: the call needs the rest to finish and to report the error.
 const LARGEST: usize = SIZE / 2;
-/// The reserve is given out in units of so many bytes.
+/// Allocation unit of the reserve, in bytes.
 const UNIT: usize = 64;
 const UNITS: usize = SIZE / UNIT;
-/// Alignment of the reserve, and the largest that it serves.
+/// Alignment of the reserve, and the largest alignment that it serves.
 const ALIGN: usize = 4096;
 
 #[repr(C, align(4096))]
 struct Pool([u8; SIZE]);
 const _: () = assert!(align_of::<Pool>() == ALIGN);
 
-/// The reserve's memory, which belongs to those who got it by [`State::take`]. It takes none until it is used.
+/// The reserve's memory, handed out by [`State::take`]. Its pages take no memory until used.
 static mut POOL: Pool = Pool([0; SIZE]);
 
-/// Who has which unit, and who was served last.
+/// The units in use, and the threads served last.
 struct State {
-    /// A bit for each unit that is in use.
+    /// One bit per unit: set while in use.
     used: [u64; UNITS / 64],
-    /// Times that the reserve was asked.
+    /// Blocks handed out so far.
     asked: u64,
-    /// The threads that asked last.
+    /// The threads that got the last [`RECENT`] blocks.
     threads: [usize; RECENT],
 }
 
-/// Times of which the threads are known.
+/// Number of blocks whose threads are recorded.
 const RECENT: usize = 64;
 
 static STATE: Mutex<State> = Mutex::new(State { used: [0; UNITS / 64], asked: 0, threads: [0; RECENT] });
@@ -61,7 +62,7 @@ fn is_ours(block: *mut u8) -> bool {
     block.addr().wrapping_sub(pool().addr()) < SIZE
 }
 
-/// The calling thread's number, not 0 and no other living thread's.
+/// The calling thread's id: not 0, and unique among living threads.
 pub(crate) fn this_thread() -> usize {
     // SAFETY: the call takes nothing and cannot fail.
     let thread = unsafe { libc::pthread_self() };
@@ -77,7 +78,7 @@ impl State {
         units.for_each(|unit| self.used[unit / 64] ^= 1 << (unit % 64));
     }
 
-    /// The first units in a row that are free: the number of the first.
+    /// The first run of `count` free units: the index of its first unit, found at steps of `step`.
     fn find(&self, count: usize, step: usize) -> Option<usize> {
         let mut at = 0;
         while at + count <= UNITS {
@@ -99,7 +100,8 @@ impl State {
         let recent = usize::try_from(self.asked).unwrap_or(0) % RECENT;
         self.threads[recent] = this_thread();
         self.asked += 1;
-        // Relaxed: it is read by the thread that wrote it, or makes others look under the lock.
+        // Relaxed: the thread that wrote it reads its own value; any other then looks under the
+        // lock.
         ASKED.store(self.asked, Ordering::Relaxed);
         pool().wrapping_add(first * UNIT)
     }
@@ -110,16 +112,16 @@ impl State {
     }
 }
 
-/// So many bytes in units, at least one.
+/// A size in units, at least one.
 const fn units(size: usize) -> usize {
     if size == 0 { 1 } else { size.div_ceil(UNIT) }
 }
 
-/// The C library's allocator with the reserve behind it.
+/// The C library's allocator with the reserve as fallback.
 struct Reserved;
 
-// SAFETY: blocks are the system's, or units of the pool that are marked as used for as long as they are given out, so no two
-// overlap; which of both it was, the address tells. Neither unwinds.
+// SAFETY: a block is the system's, or units of the pool that stay marked as used until it is freed,
+// so no two overlap; the address tells which. Neither allocator unwinds.
 unsafe impl GlobalAlloc for Reserved {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -140,14 +142,15 @@ unsafe impl GlobalAlloc for Reserved {
         if is_ours(block) {
             return return_reserved(block, layout);
         }
-        // SAFETY: it is not of the pool, so the system's, with the caller's layout.
+        // SAFETY: the block is not from the pool, so it is the system's, with the caller's layout.
         unsafe { System.dealloc(block, layout) };
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !is_ours(block) {
-            // SAFETY: it is not of the pool, so the system's; layout and size are the caller's.
+            // SAFETY: the block is not from the pool, so it is the system's; layout and size are
+            // the caller's.
             let moved = unsafe { System.realloc(block, layout, size) };
             if !moved.is_null() {
                 return moved;
@@ -159,7 +162,7 @@ unsafe impl GlobalAlloc for Reserved {
 }
 
 impl Reserved {
-    /// Moves a block that cannot grow where it is, or comes from the reserve.
+    /// Reallocates by copying: the block cannot grow in place, or is from the reserve.
     ///
     /// # Safety
     /// As for [`GlobalAlloc::realloc`].
@@ -171,9 +174,10 @@ impl Reserved {
         if moved.is_null() {
             return moved;
         }
-        // SAFETY: the old block has its layout's size, the new one the wanted one, and they are two.
+        // SAFETY: the old block has its layout's size, the new one `size` bytes, and they are
+        // distinct.
         unsafe { core::ptr::copy_nonoverlapping(block, moved, layout.size().min(size)) };
-        // SAFETY: the old block is given up by this function's contract.
+        // SAFETY: the caller gives up the old block by this function's contract.
         unsafe { self.dealloc(block, layout) };
         moved
     }
@@ -188,7 +192,7 @@ fn reserved(layout: Layout) -> *mut u8 {
 fn reserved_zeroed(layout: Layout) -> *mut u8 {
     let block = state().take(layout);
     if !block.is_null() {
-        // SAFETY: it has the layout's size, and is nobody else's.
+        // SAFETY: the block is new and has the layout's size.
         unsafe { block.write_bytes(0, layout.size()) };
     }
     block
@@ -199,15 +203,16 @@ fn return_reserved(block: *mut u8, layout: Layout) {
     state().give_back(block, layout.size());
 }
 
-/// The reserve's lock, while the process is forked.
+/// The reserve's lock, held across fork(2).
 pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, State>);
 
-/// Keeps others from the reserve. Nothing may be allocated meanwhile.
+/// Locks the reserve. The caller must not allocate while it holds the lock.
 pub(crate) fn hold() -> Held {
     Held(state())
 }
 
-/// Notices whether this thread has run out of memory since it began, or the C library where it did not say so.
+/// Detects that this thread got memory from the reserve since [`Self::begin`], or that a C library
+/// call ran out of memory without reporting it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     asked: u64,
@@ -216,19 +221,18 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins.
     pub(crate) fn begin() -> Self {
         // Relaxed: see `State::take`.
         Self { asked: ASKED.load(Ordering::Relaxed), shortages: shortage::count(), verdict: OnceCell::new() }
     }
 
-    /// Whether the thread got memory of the reserve in the meantime, or a call of the C library had none.
+    /// Whether this thread got memory from the reserve since, or a C library call had none.
     pub(crate) fn lacked(&self) -> bool {
         shortage::count() != self.shortages || self.was_served()
     }
 
-    /// What [`Self::lacked`] says the first time that this is called. Shortages of other threads count, too, so it may
-    /// answer differently the next time, while what a call makes and what it takes back have to go together.
+    /// The result of [`Self::lacked`] at the first call. Shortages of other threads count, too, so
+    /// a later result may differ, but a call must decide only once whether to undo its work.
     pub(crate) fn verdict(&self) -> bool {
         *self.verdict.get_or_init(|| self.lacked())
     }
@@ -240,7 +244,7 @@ impl Watch {
         }
         let state = state();
         let since = usize::try_from(state.asked - self.asked).unwrap_or(usize::MAX);
-        // Of times too long ago nobody knows whose they were.
+        // The threads of older blocks are not recorded: assume that this one was among them.
         since > RECENT || {
             let last = usize::try_from(state.asked).unwrap_or(0);
             (last - since..last).any(|at| state.threads[at % RECENT] == this_thread())
@@ -252,7 +256,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// One test at a time counts what the reserve has given out.
+    /// Serializes the tests: they count the units in use.
     static TURN: Mutex<()> = Mutex::new(());
 
     fn turn() -> MutexGuard<'static, ()> {

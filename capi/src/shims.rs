@@ -1,5 +1,5 @@
-//! The engine's generic types behind the traits of `erased.rs`: one shim for each kind of object, whatever the provider
-//! and the locking.
+//! Implements the traits of `erased.rs` for the engine's types: one shim for each kind of object,
+//! generic over provider and lock kind.
 
 use crate::endpoint::message::tables;
 use crate::erased::{CntrControl, CqControl, DomainControl, EpControl, Opened, OpenedCq, Waits};
@@ -20,7 +20,8 @@ use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes the erased form of a domain of any provider and locking, with its thread if it has one.
+/// Builds the type-erased domain of a provider and lock kind, with its progress thread if it has
+/// one.
 pub(crate) struct Open(pub(crate) Option<AutoThread>);
 
 impl DomainVisitor for Open {
@@ -34,7 +35,7 @@ impl DomainVisitor for Open {
     }
 }
 
-/// A domain of one provider and one kind of locking.
+/// A domain of one provider and lock kind.
 struct DomainShim<O, K> {
     opener: O,
     kind: K,
@@ -46,10 +47,10 @@ trait OpenEndpoint: Send + Sync {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
 }
 
-/// Endpoints that have links.
+/// Opens endpoints with links: MSG and RDM.
 struct Links<P>(P);
 
-/// Endpoints that have none.
+/// Opens datagram endpoints.
 struct Packets<P>(P);
 
 impl<P: Provider> OpenEndpoint for Links<P> {
@@ -261,9 +262,9 @@ impl<T: ofi_engine::transport::Transport, K: LockKind> EpControl for EpShim<T, K
         self.0.begin_connection(data)?;
         let asked = request
             .take()
-            .ok_or_else(|| Error::new(Errno::EOPBADSTATE, "accept without a request"))?
+            .ok_or_else(|| Error::new(Errno::EOPBADSTATE, "accept on an endpoint without a connection request"))?
             .into_asked::<T::Request>()
-            .ok_or_else(|| Error::new(Errno::EINVAL, "accept a request of another provider"))?;
+            .ok_or_else(|| Error::new(Errno::EINVAL, "accept a connection request from another provider"))?;
         self.0.accept(asked, data)
     }
     fn shut_down(&self) -> Result<(), Errno> {

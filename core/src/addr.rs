@@ -1,9 +1,11 @@
 //! Addresses of endpoints: typed inside, bytes at the C boundary, `scheme://` strings for people.
 
-use crate::addr_string::NAME_SCHEMES;
 use crate::kinds::AddrFormat;
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Schemes of names within a host.
+pub(crate) const NAME_SCHEMES: [&str; 2] = ["fi_shm", "fi_ns"];
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;

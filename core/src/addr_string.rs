@@ -9,12 +9,9 @@
 //! No provider here uses fields and keys: the parser keeps them. It does not parse a name within a
 //! host any further: the whole string is the [`Name`](crate::addr::Name).
 
-use crate::addr::Addr;
+use crate::addr::{Addr, NAME_SCHEMES};
 use crate::kinds::AddrFormat;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-
-/// Schemes of names within a host.
-pub(crate) const NAME_SCHEMES: [&str; 2] = ["fi_shm", "fi_ns"];
 
 /// The parts of an address string.
 #[derive(Clone, Debug, PartialEq, Eq)]

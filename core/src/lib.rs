@@ -11,6 +11,7 @@ pub mod error;
 pub mod info;
 pub mod kinds;
 pub mod log;
+pub mod log_params;
 pub mod negotiate;
 pub mod param;
 pub mod reason;

@@ -1,36 +1,8 @@
 //! Log messages: the library's layers report them, the API layer (C or Rust) outputs the text.
 
-use crate::param::{Param, ParamKind};
 use crate::time::Instant;
 use core::time::Duration;
 use std::sync::OnceLock;
-
-/// The log level.
-pub const LOG_LEVEL: Param = Param {
-    name: "FI_LOG_LEVEL",
-    kind: ParamKind::String,
-    help: "What is logged: none, error, warn, trace, info, debug (default: error)",
-};
-/// Providers that log.
-pub const LOG_PROV: Param = Param {
-    name: "FI_LOG_PROV",
-    kind: ParamKind::String,
-    help: "Log only for these providers, separated by commas; with ^ in front, for all others (default: all)",
-};
-/// Subsystems that log.
-pub const LOG_SUBSYS: Param = Param {
-    name: "FI_LOG_SUBSYS",
-    kind: ParamKind::String,
-    help: "Log only these parts: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, cntr (default: all)",
-};
-/// Interval of rate-limited messages.
-pub const LOG_INTERVAL: Param = Param {
-    name: "FI_LOG_INTERVAL",
-    kind: ParamKind::Int,
-    help: "Milliseconds between messages that are rate-limited (default: 2000)",
-};
-/// The parameters of logging.
-pub const PARAMS: [Param; 4] = [LOG_LEVEL, LOG_PROV, LOG_SUBSYS, LOG_INTERVAL];
 
 /// Severity of a message. The order is that of FI_LOG_LEVEL: each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +21,7 @@ pub enum Level {
 
 impl Level {
     /// The level of that name; `None` for "none" and "off". Unknown words mean warn (as libfabric).
-    fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         match name.trim().to_ascii_lowercase().as_str() {
             "none" | "off" => None,
             "error" => Some(Self::Error),
@@ -58,11 +30,6 @@ impl Level {
             "debug" => Some(Self::Debug),
             _ => Some(Self::Warn),
         }
-    }
-
-    /// The level that the environment selects; `None` for no messages.
-    pub fn wanted() -> Option<Self> {
-        LOG_LEVEL.text().map_or(Some(Self::Error), |name| Self::named(&name))
     }
 }
 

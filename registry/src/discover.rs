@@ -5,6 +5,7 @@ use crate::filter::{PROVIDER, asked_for, selected};
 use crate::inet::{self, Endpoints, Host};
 use crate::local;
 use crate::provider::providers;
+use crate::query::Query;
 use core::cell::OnceCell;
 use core::fmt;
 use ofi_core::AddrFormat;
@@ -13,25 +14,6 @@ use ofi_core::info::{Hints, Info, Offer};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::negotiate::{Reason, format_covers, negotiate};
 use ofi_core::{Addr, Caps, Errno, OpFlags, TrafficClass, Version};
-
-/// What an application asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Query {
-    /// The interface version that the application was written for; 0 counts as 1.0.
-    pub version: Version,
-    /// A host name, an address, or an address string.
-    pub node: Option<String>,
-    /// A service name or a port number.
-    pub service: Option<String>,
-    /// Node and service name the source, not the destination (FI_SOURCE).
-    pub source: bool,
-    /// The node is a numeric address: skips name resolution (FI_NUMERICHOST).
-    pub numeric: bool,
-    /// Only names and versions of providers are wanted (FI_PROV_ATTR_ONLY).
-    pub names_only: bool,
-    /// The hints; `None` for any.
-    pub hints: Option<Hints>,
-}
 
 /// Why one provider does not match.
 #[derive(Clone, Debug, PartialEq, Eq)]

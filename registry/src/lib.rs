@@ -9,11 +9,13 @@ mod filter;
 pub mod inet;
 pub mod local;
 mod provider;
+mod query;
 
 pub use auto::AutoThread;
-pub use discover::{Query, Refusal, Refusals, discover};
+pub use discover::{Refusal, Refusals, discover};
 pub use filter::{PROVIDER, selected};
 pub use provider::{DatagramProvider, DomainVisitor, Provider, Shm, Tcp, Udp, class_of, has_provider, open, providers};
+pub use query::Query;
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 use ofi_engine::endpoint::PEER_MEMORY;
@@ -33,7 +35,7 @@ pub fn hold() -> Held {
 /// Every parameter that has an effect, the library's own first.
 pub fn params() -> Vec<Param> {
     let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY];
-    all.extend(ofi_core::log::PARAMS);
+    all.extend(ofi_core::log_params::PARAMS);
     all.extend(ofi_tcp::PARAMS);
     all.extend(ofi_shm::PARAMS);
     all.extend(ofi_udp::PARAMS);

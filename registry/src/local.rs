@@ -1,7 +1,7 @@
 //! Names for providers within this host, formed from a node, a service and hints.
 
-use crate::discover::Query;
 use crate::inet::Endpoints;
+use crate::query::Query;
 use ofi_core::addr::Name;
 use ofi_core::addr_string::AddrString;
 use ofi_core::info::{Hints, Info, Offer};

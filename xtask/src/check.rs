@@ -4,6 +4,7 @@ use crate::abi;
 use crate::disk;
 use crate::run::{Outcome, cargo, files, output, root, run};
 use crate::statements;
+use crate::structure;
 use std::process::Command;
 use std::time::Instant;
 
@@ -42,10 +43,6 @@ const UNSAFE: &[&str] = &[
     "benches/",
 ];
 
-/// Maximum file length in lines, and the exceptions with their reasons.
-const MOST_LINES: usize = 800;
-const LONG: &[(&str, &str)] = &[];
-
 /// Maximum size of the stripped library in bytes, so that growth does not go unnoticed.
 const MOST_BYTES: u64 = 3 << 20;
 
@@ -56,7 +53,9 @@ pub(crate) fn all() -> Outcome {
     run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"])
         .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))?;
     layers()?;
-    sizes()?;
+    for (what, problems) in structure::problems()? {
+        finish(what, problems)?;
+    }
     unsafe_code()?;
     atomics()?;
     abi::verify()?;
@@ -84,18 +83,6 @@ fn layers() -> Outcome {
         }
     }
     finish("layers", problems)
-}
-
-fn sizes() -> Outcome {
-    let mut problems = Vec::new();
-    for path in files("rs")? {
-        let text = disk::read(root().join(&path))?;
-        let lines = text.lines().count();
-        if lines > MOST_LINES && !LONG.iter().any(|(long, _)| *long == path) {
-            problems.push(format!("{path} has {lines} lines, more than {MOST_LINES}"));
-        }
-    }
-    finish("file sizes", problems)
 }
 
 fn unsafe_code() -> Outcome {

@@ -6,10 +6,12 @@ mod bench;
 mod check;
 mod clients;
 mod disk;
+mod gates;
 mod install;
 mod rdma_vm;
 mod run;
 mod statements;
+mod structure;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -56,9 +58,9 @@ fn main() -> ExitCode {
         Command::Install { prefix } => install::install(&prefix),
         Command::Statements(options) => statements::statements(&options),
         Command::Abi => abi::write(),
-        Command::Loom => run::loom(),
-        Command::Asan => run::asan(),
-        Command::Cost => run::cost(),
+        Command::Loom => gates::loom(),
+        Command::Asan => gates::asan(),
+        Command::Cost => gates::cost(),
         Command::Bench(options) => bench::run(&options),
         Command::Clients(options) => clients::clients(&options),
         Command::RdmaVm(options) => rdma_vm::rdma_vm(&options),

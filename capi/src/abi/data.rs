@@ -1,5 +1,5 @@
-//! What the calls exchange: messages, completions, events (`rdma/fi_endpoint.h`, `fi_tagged.h`, `fi_eq.h`,
-//! `fi_domain.h`).
+//! Arguments and results of calls: attributes, messages, completions, events (`rdma/fi_endpoint.h`,
+//! `fi_tagged.h`, `fi_eq.h`, `fi_domain.h`).
 
 use super::fabric::{fi_info, fid};
 use core::ffi::{c_int, c_void};

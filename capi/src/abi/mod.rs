@@ -1,5 +1,5 @@
-//! The public headers as Rust types, a file for each; spelled as in C. What the fields mean is said in the headers and
-//! in the manual pages. Sizes and offsets are asserted in `layout.rs`, which `xtask abi` makes from `abi/values.txt`.
+//! The public headers as Rust types, with C's names; the headers and the manual pages document the
+//! fields. `layout.rs` asserts sizes and offsets; `xtask abi` generates it from `abi/values.txt`.
 #![allow(non_camel_case_types, missing_docs, clippy::missing_docs_in_private_items)]
 
 pub(crate) mod data;

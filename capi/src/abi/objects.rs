@@ -1,5 +1,5 @@
-//! Objects and their tables of functions, in slot order. Every slot is a function: the inline calls of old headers
-//! call without looking.
+//! Objects and their function tables, in slot order. No slot is null: the inline functions of old
+//! headers call without a check.
 
 use super::data::{
     fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
@@ -8,8 +8,8 @@ use super::data::{
 use super::fabric::{fi_info, fi_provider, fid};
 use core::ffi::{c_char, c_int, c_void};
 
-/// A slot whose arguments do not matter because it answers -FI_ENOSYS: caller-cleaned calling conventions let it be
-/// called with any. The value is returned in a register that is as wide as `ssize_t`.
+/// A slot that only returns an error. Its arguments do not matter: with a caller-cleanup calling
+/// convention it can be called with any. The result register is as wide as `ssize_t`.
 pub(crate) type Absent = unsafe extern "C" fn() -> isize;
 
 macro_rules! tables {

@@ -1,5 +1,6 @@
-//! Infos as C has them: malloc memory, each node and member a block of its own, because programs free pieces of it
-//! themselves. They are filled where they stay, so that whatever there is of one when memory runs out is freed.
+//! C infos, allocated with malloc. Each node and member is a block of its own, because programs
+//! free some of them themselves. Blocks are linked in before they are filled, so that a partial
+//! info is freed when memory runs out.
 
 use super::nic;
 use crate::abi::{
@@ -11,32 +12,32 @@ use core::ffi::{c_char, c_int, c_void};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{Addr, Errno};
 
-/// What is made of the C library's memory: `ENOMEM` if it has none.
+/// The result of an allocation with malloc: `ENOMEM` if it fails.
 type Made<T> = Result<T, Errno>;
 
-/// A list of infos, or nothing: freed unless C gets it.
+/// An owned list of infos, which may be empty; freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Infos(*mut fi_info);
 
 impl Infos {
     const NONE: Self = Self(core::ptr::null_mut());
 
-    /// For C, which frees it.
+    /// Hands the list to C, which frees it.
     pub(crate) fn into_raw(self) -> *mut fi_info {
         core::mem::ManuallyDrop::new(self).0
     }
 
-    /// The list, which stays this value's; null if there is none.
+    /// The list, still owned by this value; null if it is empty.
     pub(crate) const fn as_ptr(&self) -> *mut fi_info {
         self.0
     }
 
     fn node(&mut self) -> Option<&mut fi_info> {
-        // SAFETY: null, or a list that belongs to this value.
+        // SAFETY: null, or a list that this value owns.
         unsafe { self.0.as_mut() }
     }
 
-    /// The handle of the first.
+    /// Sets the handle of the first info.
     pub(crate) fn set_handle(&mut self, handle: *mut fid) {
         if let Some(node) = self.node() {
             node.handle = handle;
@@ -46,7 +47,7 @@ impl Infos {
 
 impl Drop for Infos {
     fn drop(&mut self) {
-        // SAFETY: the list belongs to this value, and is made of blocks of the C library's.
+        // SAFETY: this value owns the list, which is allocated with malloc.
         unsafe { free_list(self.0) };
     }
 }
@@ -55,13 +56,13 @@ fn checked<T>(place: *mut c_void) -> Made<*mut T> {
     if place.is_null() { Err(Errno::ENOMEM) } else { Ok(place.cast()) }
 }
 
-/// A block with that value, which `slot` points to from now on.
+/// Points `slot` to a new block with that value.
 fn fill<T>(slot: &mut *mut T, value: T) -> Made<&mut T> {
     // SAFETY: calloc takes any sizes.
     *slot = checked(unsafe { libc::calloc(1, size_of::<T>()) })?;
     // SAFETY: a fresh block of the right size, aligned for everything.
     unsafe { slot.write(value) };
-    // SAFETY: it was just filled, and nobody else knows it.
+    // SAFETY: it was just filled, and is not shared.
     Ok(unsafe { &mut **slot })
 }
 
@@ -98,11 +99,11 @@ unsafe fn copied_string(text: *const c_char) -> Made<*mut c_char> {
     checked(unsafe { libc::strdup(text) }.cast())
 }
 
-/// A text as a C string; null for none.
+/// A text as a C string, cut at its first NUL; null for none.
 fn string(text: Option<&str>) -> Made<*mut c_char> {
     let Some(text) = text else { return Ok(core::ptr::null_mut()) };
     let len = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
-    // SAFETY: the text has at least that many bytes, none of which is NUL.
+    // SAFETY: the text has at least that many bytes, and none of them is NUL.
     checked(unsafe { libc::strndup(text.as_ptr().cast(), len) }.cast())
 }
 
@@ -186,7 +187,7 @@ const fn rx_to_c(attr: &RxAttr) -> fi_rx_attr {
     }
 }
 
-/// Without its key.
+/// Leaves the key null.
 fn ep_to_c(attr: &EpAttr) -> fi_ep_attr {
     let EpAttr {
         kind,
@@ -219,7 +220,7 @@ fn ep_to_c(attr: &EpAttr) -> fi_ep_attr {
     }
 }
 
-/// Without its name and key.
+/// Leaves the name and the key null.
 fn domain_to_c(attr: &DomainAttr) -> fi_domain_attr {
     let DomainAttr {
         name: _,
@@ -288,7 +289,7 @@ fn domain_to_c(attr: &DomainAttr) -> fi_domain_attr {
     }
 }
 
-/// Without its names.
+/// Leaves the names null.
 fn fabric_to_c(attr: &FabricAttr) -> fi_fabric_attr {
     let FabricAttr { name: _, prov_name: _, prov_version, api_version } = attr;
     fi_fabric_attr {
@@ -316,7 +317,8 @@ pub(crate) fn list_to_c(infos: &[Info]) -> Made<Infos> {
 /// Frees a list.
 ///
 /// # Safety
-/// `info` is null or a list whose nodes and members are null or blocks of the C library's (fi_freeinfo(3)).
+/// `info` is null or a list whose nodes and members are null or allocated with malloc
+/// (fi_freeinfo(3)).
 pub(crate) unsafe fn free_list(mut info: *mut fi_info) {
     // SAFETY: null or a valid node by this function's contract.
     while let Some(node) = unsafe { info.as_mut() } {
@@ -361,7 +363,7 @@ pub(crate) unsafe fn free_list(mut info: *mut fi_info) {
             // SAFETY: the nic's own function, for the nic.
             unsafe { close(&mut nic.fid) };
         }
-        // SAFETY: the node is a block of its own, and free of members.
+        // SAFETY: the node is a block of its own, and its members are freed.
         unsafe { release(info) };
         info = next;
     }
@@ -370,7 +372,7 @@ pub(crate) unsafe fn free_list(mut info: *mut fi_info) {
 /// Frees a block.
 ///
 /// # Safety
-/// `block` is null or a block of the C library's that nothing uses any more.
+/// `block` is null or allocated with malloc, and no longer used.
 unsafe fn release<T>(block: *mut T) {
     // SAFETY: this function's contract.
     unsafe { libc::free(block.cast()) };
@@ -435,7 +437,7 @@ pub(crate) unsafe fn duplicate(info: *const fi_info) -> Made<Infos> {
         let copy = fill(&mut node.domain_attr, null)?;
         // SAFETY: null or ends with NUL.
         copy.name = unsafe { copied_string(attr.name) }?;
-        // FI_AV_AUTH_KEY is no size.
+        // This value is FI_AV_AUTH_KEY, not a size.
         let size = if attr.auth_key_size == usize::MAX { 0 } else { attr.auth_key_size };
         // SAFETY: null or valid for its size.
         copy.auth_key = unsafe { copied(attr.auth_key.cast(), size) }?.cast();
@@ -456,7 +458,7 @@ pub(crate) unsafe fn duplicate(info: *const fi_info) -> Made<Infos> {
         let place: *mut *mut fid_nic = &raw mut node.nic;
         // SAFETY: the nic's own function, for the nic; FI_DUP writes the copy's address.
         let copied = unsafe { control(&mut nic.fid, FI_DUP, place.cast()) };
-        // Another library's nic may be one that cannot be copied: then there is no copy.
+        // Another library's nic may not support FI_DUP: then there is no copy.
         if copied == Errno::ENOMEM.negative() {
             return Err(Errno::ENOMEM);
         }
@@ -464,7 +466,7 @@ pub(crate) unsafe fn duplicate(info: *const fi_info) -> Made<Infos> {
     Ok(out)
 }
 
-/// A zeroed block in `slot`.
+/// Points `slot` to a new zeroed block.
 fn blank<T>(slot: &mut *mut T) -> Made<()> {
     // SAFETY: calloc takes any sizes.
     *slot = checked(unsafe { libc::calloc(1, size_of::<T>()) })?;
@@ -481,7 +483,8 @@ static NIC_OPS: fi_ops = fi_ops {
     ops_set: enosys::ops_set,
 };
 
-/// A network interface for C in `slot`. If memory runs out, what there is of it can be closed.
+/// Builds a network interface for C in `slot`. On failure `slot` is null or a partial nic, which
+/// can be closed.
 fn nic_to_c(nic: &Nic, slot: &mut *mut fid_nic) -> Made<()> {
     let Nic { name, device_id, device_version, vendor_id, driver, firmware, pci, address, mtu, speed, state, network } =
         nic;
@@ -532,7 +535,7 @@ fn nic_to_c(nic: &Nic, slot: &mut *mut fid_nic) -> Made<()> {
 unsafe extern "C" fn nic_close(nic: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table.
     let Some(nic) = (unsafe { nic.cast::<fid_nic>().as_mut() }) else { return Errno::EINVAL.negative() };
-    // SAFETY: the parts are null or blocks of the C library's, by `nic_to_c` or a copy of it.
+    // SAFETY: the parts are null or allocated with malloc, by `nic_to_c`.
     if let Some(device) = unsafe { nic.device_attr.as_ref() } {
         let fi_device_attr { name, device_id, device_version, vendor_id, driver, firmware } = *device;
         for text in [name, device_id, device_version, vendor_id, driver, firmware] {
@@ -548,13 +551,13 @@ unsafe extern "C" fn nic_close(nic: *mut fid) -> c_int {
         }
     }
     let fid_nic { fid: _, device_attr, bus_attr, link_attr, prov_attr: _ } = *nic;
-    // SAFETY: as above; what it pointed to is free.
+    // SAFETY: as above; its members are freed.
     unsafe { release(device_attr) };
     // SAFETY: as above; it points to nothing.
     unsafe { release(bus_attr) };
-    // SAFETY: as above; what it pointed to is free.
+    // SAFETY: as above; its members are freed.
     unsafe { release(link_attr) };
-    // SAFETY: the nic is one block of the C library's, which fi_close(3) gives up.
+    // SAFETY: the nic is one block from malloc, which fi_close(3) gives up.
     unsafe { release(core::ptr::from_mut(nic)) };
     0
 }
@@ -568,7 +571,7 @@ unsafe extern "C" fn nic_control(nic: *mut fid, command: c_int, arg: *mut c_void
     let mut copy = core::ptr::null_mut();
     if let Err(errno) = nic_to_c(&nic, &mut copy) {
         if !copy.is_null() {
-            // SAFETY: made above, and nobody else knows it.
+            // SAFETY: made above, and not handed out.
             unsafe { nic_close(copy.cast()) };
         }
         return errno.negative();
@@ -579,46 +582,4 @@ unsafe extern "C" fn nic_control(nic: *mut fid, command: c_int, arg: *mut c_void
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn infos_and_their_nics_come_back_as_they_were() {
-        let mut info = Info::default();
-        let text = |text: &str| Some(text.to_owned());
-        info.fabric.prov_name = text("tcp");
-        info.fabric.name = text("cut\0here");
-        info.domain.auth_key = vec![1, 2, 3];
-        let nic = Nic {
-            name: text("eth0"),
-            driver: text("driver"),
-            address: text("00:11"),
-            pci: Some((1, 2, 3, 4)),
-            mtu: 1500,
-            speed: 1_000_000,
-            state: LinkState::Up,
-            ..Nic::default()
-        };
-        info.nic = Some(nic.clone());
-        let list = list_to_c(&[info.clone(), info]).unwrap();
-        // SAFETY: the list was made above.
-        let copy = unsafe { duplicate(list.as_ptr()) }.unwrap();
-        for (infos, count) in [(&list, 2), (&copy, 1)] {
-            let mut next = infos.as_ptr();
-            let mut seen = 0;
-            // SAFETY: a list, or null at its end.
-            while let Some(node) = unsafe { next.as_ref() } {
-                // SAFETY: the node has all its parts.
-                let back = unsafe { super::super::hints(node) };
-                let fabric = back.fabric.unwrap();
-                assert_eq!((fabric.name.as_deref(), fabric.prov_name.as_deref()), (Some("cut"), Some("tcp")));
-                assert_eq!(back.domain.unwrap().auth_key, [1, 2, 3]);
-                // SAFETY: the nic has all its parts.
-                assert_eq!(unsafe { super::nic(node.nic) }.as_ref(), Some(&nic));
-                seen += 1;
-                next = node.next;
-            }
-            assert_eq!(seen, count);
-        }
-    }
-}
+mod tests;

@@ -39,7 +39,7 @@ pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
     join: enosys::join,
 };
 
-/// Of datagram endpoints with FI_MULTICAST.
+/// For datagram endpoints with FI_MULTICAST.
 pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname,
@@ -66,7 +66,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_
     set.map_or_else(Errno::negative, |name| status(name.and_then(|name| ep.control.set_local_addr(name))))
 }
 
-/// Gives an endpoint's address to C.
+/// Copies an endpoint's address out to C.
 ///
 /// # Safety
 /// `addr` is null or has `*len` writable bytes; `len` is null or valid.
@@ -78,7 +78,8 @@ pub(super) unsafe fn put_name(name: Result<Addr>, addr: *mut c_void, len: *mut u
     }
 }
 
-/// The address that C passes as a name, which must be in the endpoint's format. `EINVAL` for null.
+/// Reads an address that names an endpoint, which must be in the endpoint's format. `EINVAL` for
+/// null.
 ///
 /// # Safety
 /// `addr` is null or has `len` readable bytes.
@@ -97,7 +98,7 @@ fn is_of(name: &Addr, format: AddrFormat) -> Result<()> {
     if format_covers(format, name.format()) {
         return Ok(());
     }
-    Err(Error::new(Errno::EINVAL, format!("name an endpoint of format {format} {name}")))
+    Err(Error::new(Errno::EINVAL, format!("set address {name} on an endpoint with address format {format}")))
 }
 
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize) -> c_int {
@@ -112,7 +113,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize
     }
 }
 
-/// The user data of a connection. `EINVAL` if there is too much of it.
+/// Reads the user data of a connection. `EINVAL` for more than [`MAX_USER_DATA`] bytes.
 ///
 /// # Safety
 /// `param` is null or has `len` readable bytes.

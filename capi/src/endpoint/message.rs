@@ -1,5 +1,5 @@
-//! The send and receive families (fi_msg(3), fi_tagged(3)): twenty calls onto two descriptors, compiled once for each
-//! kind of endpoint.
+//! The send and receive families (fi_msg(3), fi_tagged(3)): maps eighteen calls to two operation
+//! descriptors, compiled once for each type of endpoint.
 
 use crate::abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use crate::endpoint::object::EpObj;
@@ -11,13 +11,14 @@ use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_memory::{Buffer, Span};
 use ofi_sync::primitive::Ordering;
 
-/// The most elements of a vector.
+/// The largest number of elements in a vector.
 const IOV_LIMIT: usize = 8;
 
-/// The tables for one kind of endpoint.
+/// The message tables for one type of endpoint.
 pub(crate) struct Tables<E>(PhantomData<E>);
 
-/// What is behind the calls of a capability that an endpoint was not opened with: `Tables<NotAsked>` fits every endpoint.
+/// Stands in where the endpoint was opened without a capability: the calls return ENOSYS. It has no
+/// fields, so that `Tables<NotAsked>` fits every endpoint.
 pub(crate) struct NotAsked;
 
 impl MessageOps for NotAsked {
@@ -29,8 +30,8 @@ impl MessageOps for NotAsked {
     }
 }
 
-/// The tables of an endpoint with these capabilities (fi_getinfo(3): what was not asked for is not enabled). Whoever names
-/// no kind of transfer at all gets messages.
+/// The tables for these capabilities: those not requested are disabled (fi_getinfo(3)). Messages
+/// are enabled if no kind of transfer is requested.
 pub(crate) fn tables<E: MessageOps>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_ops_tagged) {
     let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
     let messages = caps.contains(Caps::MSG) || !caps.intersects(others);
@@ -67,7 +68,7 @@ impl<E: MessageOps> Tables<E> {
     };
 }
 
-/// The object and its engine.
+/// The object, and the engine's endpoint.
 ///
 /// # Safety
 /// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for [`NotAsked`].
@@ -75,8 +76,8 @@ impl<E: MessageOps> Tables<E> {
 unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
     // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*ep.cast::<EpObj>() };
-    // SAFETY: `hot` was made from an `E` together with this table, and lives as long as the object; or `E` has no bytes,
-    // which any pointer that is not null has.
+    // SAFETY: `engine_ptr` was made from an `E` together with this table, and lives as long as the
+    // object; or `E` has no bytes, for which any non-null pointer is valid.
     let engine = unsafe { &*object.engine_ptr.cast::<E>() };
     (object, engine)
 }
@@ -125,7 +126,8 @@ impl EpObj {
         OpFlags::from_bits_retain(self.rx_flags.load(Ordering::Relaxed))
     }
 
-    /// The flags of a call that has its own: they replace the defaults but for the level of completion.
+    /// Flags of a call that passes its own: they replace the defaults, except for the completion
+    /// level if they contain none.
     fn tx_call(&self, flags: u64) -> OpFlags {
         const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE
             .union(OpFlags::TRANSMIT_COMPLETE)
@@ -136,7 +138,7 @@ impl EpObj {
     }
 }
 
-/// What differs between the sends.
+/// The parameters that differ between the send calls.
 struct Sending {
     tag: Option<u64>,
     data: Option<u64>,

@@ -1,4 +1,4 @@
-//! Endpoints, active and passive: the objects, connections, and the message calls.
+//! Active and passive endpoints: objects, options, connection management, and message calls.
 
 pub(crate) mod cm;
 pub(crate) mod message;

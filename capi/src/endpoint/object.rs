@@ -1,4 +1,4 @@
-//! Endpoints off the data path (fi_endpoint(3)).
+//! Endpoint objects and their control calls (fi_endpoint(3)).
 
 use crate::abi::FI_CLASS_EP;
 use crate::abi::{
@@ -30,26 +30,26 @@ use std::sync::{Mutex, PoisonError};
 #[repr(C)]
 pub(crate) struct EpObj {
     pub(crate) c: fid_ep,
-    /// The endpoint of the engine for which the message tables were made.
+    /// The engine's endpoint, of the type that the message tables are for.
     pub(crate) engine_ptr: *const c_void,
     pub(crate) tx_flags: AtomicU64,
     pub(crate) rx_flags: AtomicU64,
     pub(crate) control: Arc<dyn EpControl>,
-    /// Other names of this endpoint, and groups that it has joined.
+    /// Aliases of this endpoint, and multicast groups that it has joined.
     pub(crate) dependents: Children,
-    /// This is another name of an endpoint, which it keeps open.
+    /// For an alias: keeps the original endpoint open.
     pub(crate) alias_of: Option<Child>,
     pub(crate) connected: bool,
-    /// It takes several messages into one buffer.
+    /// FI_MULTI_RECV or FI_TAGGED_MULTI_RECV is enabled.
     pub(crate) multi_recv: bool,
-    /// It takes tagged messages.
+    /// FI_TAGGED is enabled.
     pub(crate) tagged: bool,
-    /// The request that this endpoint will accept.
+    /// The connection request that this endpoint will accept.
     pub(crate) request: Mutex<Option<ConnectionRequest>>,
-    /// The handle that the request came with, freed with the endpoint; null if there was none.
+    /// The handle of the request, freed with the endpoint; null if there is none.
     pub(crate) handle: *mut fid,
     pub(crate) format: AddrFormat,
-    /// What events call it: the endpoint itself, also where this is another name of it.
+    /// The endpoint that events report: for an alias, the original.
     pub(crate) owner: Owner,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
@@ -73,7 +73,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         return Errno::EBUSY.negative();
     }
     if ep.alias_of.is_some() {
-        // SAFETY: only the name goes, and fi_close(3) forbids its use from now on.
+        // SAFETY: only the alias goes, and fi_close(3) forbids its use from now on.
         drop(unsafe { handle::reclaim::<EpObj>(fid) });
         return 0;
     }
@@ -118,7 +118,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         }
         return status(ep.control.bind_eq(&eq.eq, ep.owner));
     }
-    // SAFETY: as above, and null is none.
+    // SAFETY: as above, or null.
     let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);
     if flags != 0 && class.is_some_and(|class| !matches!(class, FI_CLASS_CQ | FI_CLASS_CNTR)) {
         return Errno::EBADFLAGS.negative();
@@ -149,8 +149,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl EpObj {
-    /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)): where events may come from now
-    /// on.
+    /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)). Runs
+    /// before each call that may lead to events.
     pub(crate) fn default_eq(&self) -> Result<()> {
         // SAFETY: the domain stays open while it has endpoints.
         let eq = unsafe { &*self.domain }.eq.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ impl EpObj {
     }
 }
 
-/// Another name for an endpoint, with flags of its own (fi_ep_alias(3)).
+/// Opens an alias of an endpoint, with flags of its own (fi_ep_alias(3)).
 ///
 /// # Safety
 /// The place for the alias is null or valid.
@@ -179,7 +179,6 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     unsafe { make(wanted.fid, "open an alias", |_| Ok(new_alias(ep, tx, rx))) }
 }
 
-/// Another name for an endpoint, with those flags.
 fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
     let c = &ep.c;
     let object = EpObj {

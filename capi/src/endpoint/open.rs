@@ -1,4 +1,5 @@
-//! Opening endpoints (fi_endpoint(3)), also for connection requests and from passive endpoints (fi_cm(3)).
+//! Opens endpoints (fi_endpoint(3)), also for connection requests and from passive endpoints
+//! (fi_cm(3)).
 
 use crate::abi::{fi_info, fi_ops_ep, fid_ep};
 use crate::convert;
@@ -47,20 +48,24 @@ pub(crate) unsafe fn open(
     if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG | EndpointType::DGRAM) {
         return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
     }
-    // SAFETY: the handle is null, or that of an info, so an object of ours or of another library.
+    // SAFETY: an info's handle is null or an object, ours or another library's.
     let passive = unsafe { handle::borrow::<PepObj>(handle) }.ok();
-    let request = if handle.is_null() || passive.is_some() {
-        None
-    } else {
-        // SAFETY: the handle is that of an info, so an object of ours or of another library.
-        let request = unsafe { handle::borrow::<ConnReqObj>(handle) }
-            .map_err(|errno| Error::new(errno, "open an endpoint for a handle that is no connection request"))?;
-        // The handle has done its part: it is freed with the endpoint, or by fi_reject.
-        let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Some(taken.ok_or_else(|| Error::new(Errno::EINVAL, "open an endpoint for a request that was used"))?)
-    };
+    let request =
+        if handle.is_null() || passive.is_some() {
+            None
+        } else {
+            // SAFETY: an info's handle is null or an object, ours or another library's.
+            let request = unsafe { handle::borrow::<ConnReqObj>(handle) }
+                .map_err(|errno| Error::new(errno, "open an endpoint: info->handle is not a connection request"))?;
+            // From here on the endpoint owns the request and frees the handle; fi_reject frees it if
+            // opening fails.
+            let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
+            Some(taken.ok_or_else(|| {
+                Error::new(Errno::EINVAL, "open an endpoint: the connection request was already used")
+            })?)
+        };
     let connected = info.ep.kind == EndpointType::MSG;
-    // The connection has this side's address already; another endpoint must not try to bind it.
+    // An accepted connection has its local address already; the endpoint must not bind it again.
     let mut info = info;
     info.domain.tclass = domain.class;
     if request.is_some() {
@@ -70,7 +75,8 @@ pub(crate) unsafe fn open(
         // The address passes to this endpoint.
         info.src_addr = Some(passive.control.local_addr()?);
     }
-    // The request is as it was if this fails: the application may try again, or reject it.
+    // If opening fails the handle gets its request back: the application may try again or reject
+    // it.
     let give_back = |request: Option<ConnectionRequest>| {
         // SAFETY: the handle was checked above where there is a request.
         if let (Some(request), Ok(object)) = (request, unsafe { handle::borrow::<ConnReqObj>(handle) }) {
@@ -117,14 +123,15 @@ pub(crate) unsafe fn open(
         parent: domain.children.add(),
     };
     let ep = handle::install(object);
-    // SAFETY: made above and not given away yet.
+    // SAFETY: made above and not handed out yet.
     let object = unsafe { &mut *ep };
     object.owner = Owner(ep.expose_provenance());
     if watch.verdict() {
         object.handle = core::ptr::null_mut();
         give_back(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     } else if let Some(passive) = passive {
-        // Nothing can fail any more. It can only be closed from now on.
+        // Nothing can fail anymore, so the passive endpoint releases its address; it can only be
+        // closed from now on.
         passive.control.close();
     }
     Ok(ep.cast())

@@ -1,4 +1,4 @@
-//! Options of endpoints (fi_getopt(3)).
+//! Endpoint options (fi_getopt(3), fi_setopt(3)).
 
 use crate::abi::{
     FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
@@ -12,11 +12,11 @@ use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 
-/// An option whose value is a size_t: where it is kept, if the endpoint has it.
+/// An option whose value is a size_t.
 enum SizeOption {
     MinMultiRecv,
     ConnectionData,
-    /// A limit that an application may lower.
+    /// A size limit, which the application may lower.
     Limit(SizeLimit),
 }
 
@@ -36,7 +36,7 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
     }
 }
 
-/// Options that can be read (fi_endpoint(3)); shared with passive endpoints.
+/// fi_getopt(3), also for passive endpoints.
 pub(super) unsafe extern "C" fn getopt(
     fid: *mut fid,
     level: c_int,
@@ -63,7 +63,7 @@ pub(super) unsafe extern "C" fn getopt(
     0
 }
 
-/// Options that can be set (fi_endpoint(3)); shared with passive endpoints.
+/// fi_setopt(3); passive endpoints have no settable option.
 pub(super) unsafe extern "C" fn setopt(
     fid: *mut fid,
     level: c_int,

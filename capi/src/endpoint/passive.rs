@@ -97,7 +97,7 @@ impl DomainVisitor for Open {
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let what = format!("open a passive endpoint of provider {}, which has no connections", provider.name());
+        let what = format!("open a passive endpoint: provider {} is connectionless", provider.name());
         Err(Error::new(Errno::EINVAL, what))
     }
 }
@@ -120,7 +120,7 @@ impl<L: Listener> PepControl for Held<L> {
     fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
         let asked = request
             .into_asked::<L::Request>()
-            .ok_or_else(|| Error::new(Errno::EINVAL, "reject a request of another provider"))?;
+            .ok_or_else(|| Error::new(Errno::EINVAL, "reject a connection request from another provider"))?;
         self.0.refuse(asked, data)
     }
     fn set_backlog(&self, requests: usize) {
@@ -190,13 +190,13 @@ unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
 
 unsafe extern "C" fn reject(pep: *mut fid_pep, handle: *mut fid, param: *const c_void, len: usize) -> c_int {
     let pep = ours!(PepObj, pep.cast());
-    // SAFETY: fi_reject(3) passes the handle of a request, or what is none.
+    // SAFETY: fi_reject(3) passes null or an object, ours or another library's.
     let request = match unsafe { handle::borrow::<ConnReqObj>(handle) } {
         Ok(request) => request.request.lock().unwrap_or_else(PoisonError::into_inner).take(),
         Err(errno) => return errno.negative(),
     };
     let Some(request) = request else { return Errno::EINVAL.negative() };
-    // SAFETY: the request is used up, and fi_reject(3) ends the life of its handle.
+    // SAFETY: the request is taken, and fi_reject(3) forbids use of its handle from now on.
     drop(unsafe { handle::reclaim::<ConnReqObj>(handle) });
     // SAFETY: fi_reject(3) passes `len` bytes of data, or null.
     let data = unsafe { bytes(param, len.min(MAX_USER_DATA)) };

@@ -1,6 +1,6 @@
-//! Callers that were linked against older layouts (versions FABRIC_1.0 to FABRIC_1.8). Their hints are copied, each
-//! structure only as far as that version's layout goes, into current ones; what they get back is current, of which they
-//! see a prefix.
+//! Entry points for callers linked against older layouts (versions FABRIC_1.0 to FABRIC_1.8). They
+//! copy the hints into current structures, each structure only up to its size in that version.
+//! Results are current structures; such callers see a prefix of each.
 
 use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
 use crate::exports::getinfo;
@@ -14,7 +14,7 @@ struct Layout {
     domain: usize,
     ep: usize,
     tx: usize,
-    /// Bytes of fi_fabric_attr that mean something.
+    /// Bytes of fi_fabric_attr without the padding at its end.
     fabric: usize,
 }
 
@@ -41,7 +41,8 @@ unsafe fn widen<T>(from: *const T, size: usize) -> Option<T> {
     Some(unsafe { out.assume_init() })
 }
 
-/// Calls `with` with a current view of an older info: its own structures in ours, its other members as they are.
+/// Calls `with` with a current copy of an older info: its attribute structures are widened, its
+/// other members are the caller's.
 ///
 /// # Safety
 /// `info` is null or valid in that layout.
@@ -110,7 +111,7 @@ versions! {
     getinfo_1_8 dupinfo_1_8 V1_8;
 }
 
-/// fi_fabric(3) as of version 1.0, whose callers could not say which interface they were written for.
+/// fi_fabric(3) as of version 1.0, whose attributes have no `api_version`.
 pub(crate) unsafe extern "C" fn fabric_1_0(
     attr: *mut fi_fabric_attr,
     fabric: *mut *mut fid_fabric,

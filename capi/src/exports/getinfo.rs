@@ -1,4 +1,5 @@
-//! Discovery, opening, and the texts of errors: fi_getinfo(3), fi_fabric(3), fi_open(3), fi_version(3), fi_strerror(3).
+//! Discovery, opening, and error texts: fi_getinfo(3), fi_fabric(3), fi_open(3), fi_version(3),
+//! fi_strerror(3).
 
 use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
 use crate::exports::logging::LogObj;
@@ -7,16 +8,15 @@ use crate::ffi::ptr::{make, out_of_memory, refuse, text};
 use crate::reserve::Watch;
 use crate::state::{log, open_objects, texts};
 use crate::{convert, fork};
-use core::cell::RefCell;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::{Errno, Error, Version};
 use ofi_registry::Query;
 use std::ffi::CString;
 
-/// What a call begins with that may be a program's first.
+/// Initialization for calls that may be a program's first.
 fn begin() -> Result<(), Error> {
     log::init();
-    fork::watch().map_err(|errno| Error::new(errno, "watch for forks"))
+    fork::watch().map_err(|errno| Error::new(errno, "register fork handlers (pthread_atfork)"))
 }
 
 /// fi_getinfo(3).
@@ -31,7 +31,8 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     if info.is_null() {
         return Errno::EINVAL.negative();
     }
-    // A caller may free it after an error, too. One that asks for a newer interface gets nothing at all, as by libfabric.
+    // The caller may free the result after an error, too. As in libfabric, the result is left as it
+    // is for a caller that requests a newer interface.
     if Version(version) <= Version::API {
         // SAFETY: not null, so valid by fi_getinfo(3).
         unsafe { info.write(core::ptr::null_mut()) };
@@ -40,7 +41,7 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
         return refuse(&error);
     }
     if flags & !(FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN) != 0 {
-        let what = format!("look for providers with the undefined flags {flags:#x}");
+        let what = format!("fi_getinfo with undefined flags {flags:#x}");
         return refuse(&Error::new(Errno::EBADFLAGS, what));
     }
     let watch = Watch::begin();
@@ -53,7 +54,7 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     let handle = asked.map_or(core::ptr::null_mut(), |hints| hints.handle);
     let source = flags & FI_SOURCE != 0;
     let hints = asked.map(|hints| {
-        // An address that does not count is not looked at: neither is its length (fi_getinfo(3)).
+        // Ignored addresses are not read, and neither are their lengths (fi_getinfo(3)).
         let mut counting = *hints;
         if source {
             counting.src_addr = core::ptr::null_mut();
@@ -84,7 +85,7 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
         Ok(list) if !watch.lacked() => list,
         _ => return out_of_memory("look for providers"),
     };
-    // SAFETY: the list was made above and nobody else knows it.
+    // SAFETY: the list was made above and is not handed out yet.
     unsafe { open_objects::complete(list.as_ptr(), handle) };
     if watch.lacked() {
         return out_of_memory("look for providers");
@@ -153,8 +154,8 @@ pub(crate) unsafe extern "C" fn fi_version() -> u32 {
     Version::API.0
 }
 
-/// fi_open(3): named objects of the library. "logging" takes an application's callbacks; there is no "mr_cache", because
-/// memory of this host needs no registration that would be worth keeping.
+/// fi_open(3): opens a named object of the library. "logging" imports an application's callbacks;
+/// "mr_cache" is not supported, because host memory needs no registration worth caching.
 pub(crate) unsafe extern "C" fn fi_open(
     version: u32,
     name: *const c_char,
@@ -202,17 +203,4 @@ fn static_text(text: &'static str) -> *const c_char {
     let entry = texts.entry(text).or_insert_with(|| CString::new(text).unwrap_or_default());
     // The map only grows, and a CString's bytes do not move with it.
     entry.as_ptr()
-}
-
-thread_local! {
-    static LAST: RefCell<CString> = RefCell::default();
-}
-
-/// Keeps a text until this thread's next call.
-pub(crate) fn keep(text: String) -> *const c_char {
-    LAST.with(|last| {
-        let mut last = last.borrow_mut();
-        *last = CString::new(text).unwrap_or_default();
-        last.as_ptr()
-    })
 }

@@ -1,4 +1,4 @@
-//! The calls of the log (fi_provider(3), "LOGGING INTERFACE"), and the object "logging" of fi_open(3).
+//! Logging calls (fi_provider(3), "LOGGING INTERFACE"), and the object "logging" of fi_open(3).
 
 use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use crate::enosys;
@@ -10,7 +10,7 @@ use crate::state::log::{self, Callbacks, filter, imported, named, print};
 use core::ffi::{c_char, c_int, c_void};
 use ofi_core::Errno;
 
-/// The library's log, into which an application imports its callbacks.
+/// The object "logging" of fi_open(3).
 #[repr(C)]
 pub(crate) struct LogObj {
     pub(crate) fid: fid,
@@ -21,11 +21,11 @@ unsafe impl crate::ffi::handle::Object for LogObj {
     const CLASS: usize = FI_CLASS_LOG;
     const OPS: &'static fi_ops = &FID_OPS;
 
-    /// The log is each process's own.
+    /// Nothing to replace: each process has its own log.
     fn bury(&mut self) {}
 }
 
-/// The object "logging" of fi_open(3): an application's callbacks are imported into it.
+/// Binding an application's object imports its callbacks (fi_import_fid).
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: close_logging,
@@ -41,7 +41,8 @@ unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
     unsafe { handle::close::<LogObj>(fid, |_| false) }
 }
 
-/// fi_import_fid: takes the log over. The application's object stays in use: closing it gives the log back.
+/// fi_import_fid: installs the callbacks of the application's object. Closing that object removes
+/// them.
 unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_int {
     ours!(LogObj, fid);
     if flags != 0 {
@@ -54,7 +55,7 @@ unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_in
     }
     // SAFETY: an object of that class is a `fid_logging`.
     let Some(logging) = (unsafe { theirs.cast::<fid_logging>().as_mut() }) else { return Errno::EINVAL.negative() };
-    // SAFETY: its table lives as long as it is imported, which the application ends by closing the object.
+    // SAFETY: the table lives until the application ends the import by closing the object.
     let Some(ops) = (unsafe { logging.ops.as_ref() }) else { return Errno::EINVAL.negative() };
     if ops.size < size_of::<fi_ops_log>() {
         return Errno::EINVAL.negative();
@@ -66,7 +67,7 @@ unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_in
     0
 }
 
-/// What an imported object answers: closing it ends the import.
+/// Operations of an imported object: closing it ends the import.
 static RETURN_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close: close_import,
@@ -119,8 +120,8 @@ pub(crate) unsafe extern "C" fn fi_log_ready(
     1
 }
 
-/// fi_provider(3): a variadic function. The compiler has none in stable Rust, so this one lays the arguments out as the
-/// x86-64 calling convention says and passes them on as a `va_list`.
+/// fi_provider(3), variadic. Stable Rust cannot define variadic functions, so this stub lays the
+/// arguments out by the x86-64 calling convention and passes them on as a `va_list`.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn fi_log() {
     core::arch::naked_asm!(

@@ -10,7 +10,7 @@ use ofi_core::Errno;
 use ofi_core::param::parse_bool;
 use std::ffi::CString;
 
-/// The name in the environment: FI_NAME, or FI_PROVIDER_NAME.
+/// The environment variable: FI_NAME, or FI_PROVIDER_NAME.
 fn variable(provider: Option<&str>, name: &str) -> String {
     match provider {
         Some(provider) => format!("FI_{provider}_{name}").to_ascii_uppercase(),
@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     };
     let Some(set) = ofi_core::param::value(&name) else { return Errno::ENODATA.negative() };
     let found = forever(&name, set.clone());
-    // SAFETY: base 0 reads what C writes; the string ends with NUL.
+    // SAFETY: the string ends with NUL; base 0 accepts C's number prefixes.
     let number = || unsafe { libc::strtol(found, core::ptr::null_mut(), 0) };
     match kind {
         // SAFETY: a string parameter has a place for a pointer.
@@ -110,12 +110,12 @@ pub(crate) unsafe extern "C" fn fi_param_get(
             unsafe { value.cast::<c_int>().write(number) };
         }
         2 => match parse_bool(&set) {
-            // SAFETY: a truth value has a place for an int.
+            // SAFETY: a bool parameter has a place for an int.
             Some(set) => unsafe { value.cast::<c_int>().write(c_int::from(set)) },
             None => return Errno::EINVAL.negative(),
         },
         _ => {
-            // As strtol's result is stored: -1 stands for the largest size.
+            // Stored as strtol returns it: -1 is the largest size.
             #[allow(clippy::cast_possible_truncation, reason = "64 bits both")]
             let number = number().cast_unsigned() as usize;
             // SAFETY: a size parameter has a place for a size_t.
@@ -125,7 +125,7 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     0
 }
 
-/// The value of a parameter as a C string that stays where it is: there is one for each value that a parameter ever had.
+/// A parameter's value as a C string that is never freed; each distinct value is stored once.
 fn forever(name: &str, value: String) -> *const c_char {
     let mut values = values();
     let text = CString::new(value.clone()).unwrap_or_default();
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
         // SAFETY: `index` is within the array.
         unsafe { array.wrapping_add(index).write(entry) };
         if !whole {
-            // SAFETY: the array is made as of `fi_getparams`, and nobody else knows it.
+            // SAFETY: the array is from above, and not handed out.
             unsafe { free_params(array, list.len()) };
             return Errno::ENOMEM.negative();
         }
@@ -191,10 +191,11 @@ pub(crate) unsafe extern "C" fn fi_freeparams(params: *mut fi_param) {
 /// Frees an array and the texts of its first `count` entries.
 ///
 /// # Safety
-/// It is null, or from `fi_getparams` and nobody's any more.
+/// `params` is null, or an array from `fi_getparams` that is no longer used.
 unsafe fn free_params(params: *mut fi_param, count: usize) {
     for index in 0..count {
-        // SAFETY: the array has so many entries by this function's contract; those that were not filled are zero.
+        // SAFETY: the array has `count` entries by this function's contract; unfilled ones are
+        // zero.
         let param = unsafe { &*params.wrapping_add(index) };
         for text in [param.name, param.help_string, param.value] {
             // SAFETY: null or from `strdup`.

@@ -1,5 +1,6 @@
-//! The seventeen names that programs link against, in all versions up to FABRIC_1.9.
-//! The functions themselves are invisible; stubs in assembly carry the versioned names, beca
+//! The seventeen exported functions, in all symbol versions up to FABRIC_1.9. The Rust functions
+//! stay hidden; assembly stubs carry the versioned names, because no name may be exported without a
+//! version.
 
 use crate::exports::{compat, getinfo, logging, param, tostr};
 

@@ -1,4 +1,4 @@
-//! fi_tostr(3): values and structures as text, in the layout that programs print and scripts read.
+//! fi_tostr(3): values and structures as text, in libfabric's layout because scripts parse it.
 
 use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fi_ops, fid,
@@ -201,7 +201,7 @@ fn indexed(names: &[&str], value: u32) -> String {
     (*names.get(value as usize).unwrap_or(&"Unknown")).to_owned()
 }
 
-/// The text of an object: what its own function says, or its address if it has none.
+/// An object as text: by its own `tostr`, or its address if it has none.
 ///
 /// # Safety
 /// `fid` is an object, ours or another library's, whose table is as long as it says.
@@ -209,7 +209,7 @@ unsafe fn object(fid: *const fid) -> String {
     let address = || format!("fid: {}\n", pointer(fid));
     type ToStr = unsafe extern "C" fn(*const fid, *mut c_char, usize) -> c_int;
     let at = offset_of!(fi_ops, tostr);
-    // An application's table may be short and have empty slots, so it is not looked at as one of ours.
+    // An application's table may be short and have empty slots, so it is not read as a `fi_ops`.
     // SAFETY: an object has a table, or null.
     let ops = unsafe { (*fid).ops }.cast::<u8>();
     if ops.is_null() {
@@ -237,13 +237,13 @@ unsafe fn object(fid: *const fid) -> String {
 /// `data` points to a value of that kind.
 unsafe fn render(data: *const c_void, kind: c_int) -> String {
     let mut out = Text::default();
-    // SAFETY: kinds of numbers are four or eight bytes; each is read as what it is.
+    // SAFETY: numeric kinds have four or eight bytes; each is read with its size.
     let small = || unsafe { data.cast::<u32>().read_unaligned() };
     // SAFETY: as above.
     let large = || unsafe { data.cast::<u64>().read_unaligned() };
     /// A reference to a structure of that kind.
     unsafe fn part<'a, T>(data: *const c_void) -> Option<&'a T> {
-        // SAFETY: the caller says what it is.
+        // SAFETY: the caller chooses the type by the kind.
         unsafe { data.cast::<T>().as_ref() }
     }
     match kind {
@@ -258,24 +258,24 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         2 => return joined(Caps::from_bits_retain(large()).names()),
         3 => return joined(OpFlags::from_bits_retain(large()).names()),
         4 => return AddrFormat(small()).to_string(),
-        // SAFETY: the kind says what it is.
+        // SAFETY: `kind` tells the type.
         5 => show::tx(&mut out, 0, unsafe { part(data) }.map(convert::tx_from_c).as_ref()),
-        // SAFETY: the kind says what it is.
+        // SAFETY: `kind` tells the type.
         6 => show::rx(&mut out, 0, unsafe { part(data) }.map(convert::rx_from_c).as_ref()),
         7 => {
-            // SAFETY: the kind says what it is, and its members are valid; that holds for both.
+            // SAFETY: `kind` tells the type, and its members are valid; that holds for both.
             let attr = unsafe { part(data) }.map(|attr| unsafe { convert::ep_from_c(attr) });
             show::ep(&mut out, 0, attr.as_ref());
         }
         8 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             let attr: Option<&fi_domain_attr> = unsafe { part(data) };
             let open = attr.map_or(0, |attr| attr.domain.addr());
             // SAFETY: its members are valid.
             show::domain(&mut out, 0, attr.map(|attr| unsafe { convert::domain_from_c(attr) }).as_ref(), open);
         }
         9 => {
-            // SAFETY: the kind says what it is, and its members are valid; that holds for both.
+            // SAFETY: `kind` tells the type, and its members are valid; that holds for both.
             let attr = unsafe { part(data) }.map(|attr| unsafe { convert::fabric_from_c(attr) });
             show::fabric(&mut out, 0, attr.as_ref());
         }
@@ -292,7 +292,7 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         20 => return joined(completion_flag_names(OpFlags::from_bits_retain(large()))),
         21 => return joined(MrMode::from_bits_retain(small()).names()),
         22 => return indexed(&OP_TYPES, small()),
-        // SAFETY: the kind says what it is.
+        // SAFETY: `kind` tells the type.
         23 => return unsafe { object(data.cast()) },
         24 => return indexed(&COLLECTIVE_OPS, small()),
         25 => return indexed(&HMEM_IFACES, small()),
@@ -303,32 +303,32 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
             return indexed(&names, small());
         }
         29 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             if let Some(value) = unsafe { part(data) } {
                 // SAFETY: its members are valid.
                 unsafe { av_attr(&mut out, value) };
             }
         }
         30 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             if let Some(value) = unsafe { part(data) } {
                 cq_attr(&mut out, value);
             }
         }
         31 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             if let Some(value) = unsafe { part(data) } {
                 mr_attr(&mut out, value);
             }
         }
         32 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             if let Some(value) = unsafe { part(data) } {
                 cntr_attr(&mut out, value);
             }
         }
         33 => {
-            // SAFETY: the kind says what it is.
+            // SAFETY: `kind` tells the type.
             if let Some(value) = unsafe { part(data) } {
                 cq_err_entry(&mut out, value);
             }
@@ -340,13 +340,13 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
     out.0
 }
 
-/// fi_tostr(3): in one buffer of the whole process, which is what the interface says.
+/// fi_tostr(3): writes to one buffer of the whole process, as the interface requires.
 pub(crate) unsafe extern "C" fn fi_tostr(data: *const c_void, kind: c_int) -> *mut c_char {
     if data.is_null() {
         return core::ptr::null_mut();
     }
     crate::fork::try_watch();
-    // An object's own function may do anything, such as call this one: it runs without the lock.
+    // Rendered without the lock: an object's own `tostr` may call this function.
     // SAFETY: fi_tostr(3) passes a value of that kind.
     let text = unsafe { render(data, kind) };
     let mut buffer = crate::state::texts::buffer();

@@ -1,6 +1,8 @@
-//! Objects as C sees them, and every cast from what C passes back.
-//! An object is a `repr(C)` struct that begins with its public part. It is one of ours if its class and its table of
-//! general operations are ours: the tables are statics with one address each, so a foreign object is never mistaken.
+//! Object handles: hands objects to C, and checks and casts the pointers that C passes back.
+//!
+//! An object is a `repr(C)` struct that begins with its public part. It is ours if its class and
+//! its table of general operations are: each table is a static with an address of its own, so the
+//! check never accepts another library's object.
 
 use crate::abi::{fi_ops, fid};
 use crate::ffi::inherited;
@@ -20,12 +22,12 @@ pub(crate) unsafe trait Object {
     /// The table of general operations.
     const OPS: &'static fi_ops;
 
-    /// Gives it the tables of an object that was inherited from another process. In a handler of signals: nothing is
-    /// allocated, nothing is locked.
+    /// Replaces its tables by those of an inherited object. Runs in the child's fork handler: must
+    /// not allocate or lock.
     fn bury(&mut self);
 }
 
-/// The public header of an object that is being made.
+/// The public header of a new object.
 pub(crate) fn header<O: Object>(context: *mut c_void) -> fid {
     fid { fclass: O::CLASS, context, ops: ops_of::<O>() }
 }
@@ -41,8 +43,8 @@ pub(crate) fn install<O: Object>(object: O) -> *mut O {
     object
 }
 
-/// The object that C passes back. `EINVAL` for null and for whatever is not ours, `EOPBADSTATE` for one that this process
-/// inherited.
+/// The object behind a pointer from C. `EINVAL` for null and for an object of another kind or
+/// library, `EOPBADSTATE` for one inherited across fork(2).
 ///
 /// # Safety
 /// `object` is null, or points to a `struct fid` of a living object, ours or another library's, that stays alive for
@@ -57,26 +59,27 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
     Ok(unsafe { &*object.cast::<O>() })
 }
 
-/// Whether an object was inherited from the process that this one was forked from.
+/// Whether an object was inherited across fork(2).
 fn is_inherited(object: &fid) -> bool {
     core::ptr::eq(object.ops, &raw const inherited::FID_OPS)
 }
 
 /// # Safety
-/// `object` is an object of that kind, which nobody else uses.
+/// `object` is an object of that kind, and no other thread uses it.
 unsafe fn bury<O: Object>(object: *mut fid) {
     // SAFETY: this function's contract.
     unsafe { &mut *object.cast::<O>() }.bury();
 }
 
 /// # Safety
-/// `object` is an object of that kind, made by `Box::into_raw`, which nobody uses any more.
+/// `object` is an object of that kind, made by `Box::into_raw` and no longer used.
 unsafe fn forget<O: Object>(object: *mut fid) {
     // SAFETY: this function's contract; the same layout, and nothing in it is dropped.
     drop(unsafe { Box::from_raw(object.cast::<ManuallyDrop<O>>()) });
 }
 
-/// Why an object is none of those that a call takes: `EINVAL`, or `EOPBADSTATE` for one that this process inherited.
+/// The error for an object that a call does not accept: `EOPBADSTATE` if it was inherited across
+/// fork(2), otherwise `EINVAL`.
 ///
 /// # Safety
 /// As for [`borrow`].
@@ -86,7 +89,7 @@ pub(crate) unsafe fn unfit(object: *mut fid) -> Errno {
     if inherited { Errno::EOPBADSTATE } else { Errno::EINVAL }
 }
 
-/// The object of a thunk: what C calls it with. Returns the error number from the thunk for null.
+/// The object that C passes to a thunk. If [`borrow`] fails, the thunk returns the error number.
 macro_rules! ours {
     ($kind:ty, $fid:expr $(, $wide:ty)?) => {
         // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls after it.
@@ -125,7 +128,8 @@ pub(crate) unsafe fn close<O: Object>(object: *mut fid, busy: impl FnOnce(&O) ->
     }
 }
 
-/// Makes a struct an [`Object`]: its class, its table of general operations, its public part, and the tables in there.
+/// Implements [`Object`] for a struct, given its class, its table of general operations, its public
+/// part, and the further tables in that.
 macro_rules! object {
     ($kind:ty, $class:expr, $ops:path, $header:ident $(.$fid:ident)? [$($table:ident)*]) => {
         // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.

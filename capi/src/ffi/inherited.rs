@@ -1,5 +1,6 @@
-//! What objects answer that a process inherited from the one that forked it: they are their parent's, whose sockets,
-//! shared memory and locks are not to be touched here. Every call answers -FI_EOPBADSTATE at once, and closing succeeds.
+//! Tables for objects inherited across fork(2). Their sockets, shared memory and locks are the
+//! parent's and must not be touched, so every call returns -FI_EOPBADSTATE at once; closing
+//! succeeds.
 
 use crate::abi::{
     Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
@@ -14,15 +15,15 @@ use ofi_core::Errno;
 
 const BAD_STATE: c_int = Errno::EOPBADSTATE.negative();
 
-/// Any slot: the value is in the register of an `int` and of an `ssize_t` alike.
+/// For any slot: `int` and `ssize_t` are returned in the same register.
 unsafe extern "C" fn answer() -> isize {
     BAD_STATE as isize
 }
 
-/// Slots of the longest table.
+/// Enough slots for the longest table.
 const SLOTS: usize = 24;
 
-/// A table of functions of any kind. C alone calls through it.
+/// A function table that can stand in for any other. Only C calls through it.
 #[repr(C)]
 pub(crate) struct Table {
     size: usize,
@@ -34,20 +35,20 @@ impl Table {
         Self { size: size_of::<Self>(), slots: [answer; SLOTS] }
     }
 
-    /// With another function at an offset in bytes.
+    /// Sets the function at an offset in bytes.
     const fn with(mut self, offset: usize, function: Absent) -> Self {
         self.slots[offset / size_of::<Absent>() - 1] = function;
         self
     }
 }
 
-/// A kind of table.
+/// A type of function table.
 pub(crate) trait Operations: Sized + 'static {
-    /// What stands in its place.
+    /// The table that replaces it.
     const DEAD: &'static Table = &ANSWERS;
 }
 
-/// The table that takes the place of one of that kind.
+/// The table that replaces a `T` in an inherited object.
 pub(crate) fn table<T: Operations>() -> *const T {
     const { assert!(size_of::<T>() <= size_of::<Table>()) };
     core::ptr::from_ref(T::DEAD).cast()
@@ -66,11 +67,12 @@ answers! {
     fi_ops_collective fi_ops_wait fi_ops_poll
 }
 
-/// A function for a slot, whatever its arguments and result: C calls it as what the slot is.
+/// Erases the type of a slot's function; C calls it with the type of the slot.
 macro_rules! slot {
     ($function:expr, $kind:ty) => {{
         let function: $kind = $function;
-        // SAFETY: pointers to functions are alike; Rust never calls this one as another kind.
+        // SAFETY: all function pointers have the same representation, and Rust never calls this
+        // one.
         unsafe { core::mem::transmute::<$kind, Absent>(function) }
     }};
 }
@@ -109,7 +111,7 @@ impl Operations for fi_ops_cntr {
     };
 }
 
-/// The general operations of every such object.
+/// General operations of every inherited object.
 pub(crate) static FID_OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
     close,
@@ -133,7 +135,7 @@ unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
     BAD_STATE
 }
 
-const TEXT: &core::ffi::CStr = c"the object is that of the process that this one was forked from";
+const TEXT: &core::ffi::CStr = c"the object was inherited across fork and cannot be used in the child";
 
 unsafe extern "C" fn strerror(
     _: *mut fid_cq,
@@ -157,7 +159,7 @@ unsafe extern "C" fn straddr(_: *mut fid_av, _: *const c_void, buf: *mut c_char,
     buf
 }
 
-/// A number has no room for an error.
+/// Returns 0: a counter's value has no room for an error.
 unsafe extern "C" fn count(_: *mut fid_cntr) -> u64 {
     0
 }

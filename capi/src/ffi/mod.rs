@@ -1,4 +1,5 @@
-//! The edge to C: objects as C sees them, pointers from C, and what a forked process inherits.
+//! The boundary to C: object handles, conversions of pointers, and the tables of objects inherited
+//! across fork(2).
 
 pub(crate) mod handle;
 pub(crate) mod inherited;

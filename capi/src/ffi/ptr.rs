@@ -1,4 +1,4 @@
-//! Small tools of the boundary: results as C returns them, pointers as values.
+//! Conversions at the boundary: results to return values, pointers from C to values.
 
 use crate::abi::{fi_provider, fid};
 use crate::reserve::Watch;
@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Errno, Error};
 
-/// What a control call returns: 0 or a negative error number. The reason is logged.
+/// The return value of a control call: 0 or a negative error number. Logs the error.
 pub(crate) fn status(result: Result<(), Error>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -14,20 +14,20 @@ pub(crate) fn status(result: Result<(), Error>) -> c_int {
     }
 }
 
-/// The number of an error whose reason is logged.
+/// Logs an error and returns its negative number.
 #[cold]
 pub(crate) fn refuse(error: &Error) -> c_int {
-    // What is not there is asked for by programs that can do without it.
+    // Only a warning: programs try unsupported calls that they can do without.
     let level = if error.errno() == Errno::ENOSYS { Level::Warn } else { Level::Error };
     log::log("", level, Subsystem::Core, || error.to_string());
     error.errno().negative()
 }
 
-/// Makes an object for C: what `open` gives is written to `out`. If that took the last of the memory it is closed again. `what` says what this
-/// is, for the log.
+/// Opens an object for C: writes the result of `open` to `out`. If that used the memory reserve,
+/// closes the object and returns -FI_ENOMEM. `what` names the operation in the log.
 ///
 /// # Safety
-/// `out` is null or valid, and `open` gives an object of this library that nobody else knows, or fails.
+/// `out` is null or valid, and `open` returns a new object of this library or fails.
 pub(crate) unsafe fn make<T>(
     out: *mut *mut T,
     what: &'static str,
@@ -44,7 +44,7 @@ pub(crate) unsafe fn make<T>(
             let ops = unsafe { (*header).ops };
             // SAFETY: the header names the object's table, which is a static.
             let close = unsafe { (*ops).close };
-            // SAFETY: the object's own function, for the object, which nobody else knows.
+            // SAFETY: the object's own function, for the object, which is not handed out yet.
             unsafe { close(header) };
             out_of_memory(what)
         }
@@ -58,13 +58,13 @@ pub(crate) unsafe fn make<T>(
     }
 }
 
-/// What a call answers that has used up the memory, or found none.
+/// -FI_ENOMEM for an operation that used the memory reserve or found no memory. Logs it.
 #[cold]
 pub(crate) fn out_of_memory(what: &'static str) -> c_int {
     refuse(&Error::new(Errno::ENOMEM, what))
 }
 
-/// What a data call returns.
+/// The return value of a data call.
 #[inline]
 pub(crate) fn posted(result: Result<(), Errno>) -> isize {
     match result {
@@ -108,11 +108,10 @@ pub(crate) unsafe fn bytes(data: *const c_void, len: usize) -> Vec<u8> {
     unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec()
 }
 
-/// The address of `len` bytes at `data`. Only what an address of its family has is read, whatever the length says beyond
-/// that.
+/// Reads an address of at most `len` bytes, and no more of them than its family has.
 ///
 /// # Safety
-/// `data` is null, or has `len` readable bytes, of which what lies behind the address need not be there.
+/// `data` is null or has `len` readable bytes; those behind the address need not exist.
 pub(crate) unsafe fn sized_addr(data: *const c_void, len: usize) -> Option<Addr> {
     if data.is_null() || len < size_of::<u16>() {
         return None;
@@ -122,7 +121,7 @@ pub(crate) unsafe fn sized_addr(data: *const c_void, len: usize) -> Option<Addr>
     let whole = match i32::from(family) {
         libc::AF_INET => ofi_core::addr::SOCKADDR_IN_LEN.min(len),
         libc::AF_INET6 => ofi_core::addr::SOCKADDR_IN6_LEN.min(len),
-        // SAFETY: "fi" is no family, so it is a string of at most `len` bytes.
+        // SAFETY: "fi" is not a family, so this is a string of at most `len` bytes.
         _ if family == u16::from_ne_bytes(*b"fi") => unsafe {
             libc::strnlen(data.cast(), len.min(ofi_core::addr::MAX_LEN))
         },
@@ -132,7 +131,7 @@ pub(crate) unsafe fn sized_addr(data: *const c_void, len: usize) -> Option<Addr>
     Addr::decode(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), whole) })
 }
 
-/// The address at `addr`: a socket address, whose length its family tells, or a string.
+/// Reads a socket address, whose length follows from its family, or a string.
 ///
 /// # Safety
 /// `addr` is null or points to a socket address of the length of its family, or to a string that ends with NUL.
@@ -141,7 +140,8 @@ pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
     unsafe { sized_addr(addr, ofi_core::addr::MAX_LEN) }
 }
 
-/// Copies an address out as fi_getname(3) does: as much as fits, the full length, and -FI_ETOOSMALL if it did not.
+/// Copies an address out as fi_getname(3): as much as fits, and the full length. -FI_ETOOSMALL if
+/// it does not fit.
 ///
 /// # Safety
 /// `len` is null or valid; `out` is null or has `*len` writable bytes.
@@ -159,7 +159,7 @@ pub(crate) unsafe fn put_addr(addr: &Addr, out: *mut c_void, len: *mut usize) ->
     if room < full { Errno::ETOOSMALL.negative() } else { 0 }
 }
 
-/// Writes a value where C wants it.
+/// Writes a value through a pointer from C.
 ///
 /// # Safety
 /// `out` is null or valid for writing a `T`.
@@ -191,10 +191,10 @@ unsafe extern "C" {
     fn vsnprintf(buf: *mut c_char, size: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
 }
 
-/// The text of a format and its arguments, cut at 1023 bytes.
+/// Formats as vsnprintf(3), cut at 1023 bytes.
 ///
 /// # Safety
-/// `format` ends with NUL, and `arguments` is a `va_list` with what it asks for.
+/// `format` ends with NUL, and `arguments` is a `va_list` that matches it.
 pub(crate) unsafe fn formatted(format: *const c_char, arguments: *mut c_void) -> String {
     let mut buffer = [0u8; 1024];
     // SAFETY: the buffer has its size, the rest is this function's contract.

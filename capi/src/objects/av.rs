@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) struct AvObj {
     pub(crate) c: fid_av,
     pub(crate) av: Arc<AddressVector>,
-    /// Entries get their ids by fi_av_set_user_id(3).
+    /// Entries get their user ids by fi_av_set_user_id(3).
     pub(crate) ids: bool,
     pub(crate) format: AddrFormat,
     pub(crate) domain: *const DomainObj,
@@ -57,16 +57,16 @@ static OPS: fi_ops_av = fi_ops_av {
 
 /// FI_SYMMETRIC: a hint.
 const SYMMETRIC: u64 = 1 << 59;
-/// FI_EVENT: insertions that end with an event. There are none.
+/// FI_EVENT: asynchronous insertion, which is not supported.
 const EVENT: u64 = 1 << 24;
 /// FI_AV_USER_ID.
 const USER_ID: u64 = 1 << 41;
 
-/// Opens an address vector; its resolved type is written back.
+/// Opens an address vector; writes its resolved type back to `attr`.
 pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_void) -> Result<*mut fid_av> {
     let refuse = |errno, what: &str| Err(Error::new(errno, format!("open an address vector {what}")));
     if !attr.name.is_null() {
-        return refuse(Errno::ENOSYS, "that is shared");
+        return refuse(Errno::ENOSYS, "with a name: shared address vectors are not supported");
     }
     if attr.flags & EVENT != 0 {
         return refuse(Errno::ENOSYS, "with FI_EVENT: insertions are synchronous");
@@ -76,7 +76,7 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
         return refuse(Errno::EINVAL, &format!("with flags {:#x}", attr.flags));
     }
     if ids && !domain.user_ids {
-        return refuse(Errno::EINVAL, "with FI_AV_USER_ID in a domain without it");
+        return refuse(Errno::EINVAL, "with FI_AV_USER_ID: not enabled for the domain");
     }
     if attr.r#type > AvType::TABLE.0
         || domain.av_type != AvType::UNSPEC.0 && attr.r#type != AvType::UNSPEC.0 && attr.r#type != domain.av_type
@@ -101,7 +101,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     unsafe { handle::close::<AvObj>(fid, |av| av.av.users.count() > 0) }
 }
 
-/// Where results of an insertion go.
+/// The output arrays of an insertion; null if not requested.
 struct Results {
     handles: *mut fi_addr_t,
     errors: *mut c_int,
@@ -122,7 +122,7 @@ impl Results {
     }
 }
 
-/// The place for errors that the flags ask for.
+/// Checks the flags. The array for errors with FI_SYNC_ERR, otherwise null.
 fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Result<*mut c_int, Errno> {
     // SAFETY: the domain stays open while it has address vectors.
     let ids = unsafe { &*av.domain }.user_ids;
@@ -130,7 +130,7 @@ fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Re
         return Err(Errno::EBADFLAGS);
     }
     if flags & USER_ID != 0 && av.ids {
-        // Ids come by fi_av_set_user_id(3) where that was announced.
+        // A vector opened with FI_AV_USER_ID gets its ids by fi_av_set_user_id(3) only.
         return Err(Errno::EINVAL);
     }
     if flags & FI_SYNC_ERR == 0 {
@@ -139,7 +139,7 @@ fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Re
     if context.is_null() { Err(Errno::EINVAL) } else { Ok(context.cast()) }
 }
 
-/// The address that the string stands for to which the pointer at `place` points.
+/// Reads the string to which the pointer at `place` points.
 ///
 /// # Safety
 /// There is a pointer at `place`, null or to a string.
@@ -150,7 +150,7 @@ unsafe fn string_addr(place: *const u8) -> Option<Addr> {
     unsafe { socket_addr(text.cast()) }
 }
 
-/// The address at `place`.
+/// Reads the address at `place`.
 ///
 /// # Safety
 /// There is an address.
@@ -159,8 +159,8 @@ unsafe fn first_addr(place: *const u8) -> Option<Addr> {
     unsafe { socket_addr(place.cast()) }
 }
 
-/// Inserts the address that `read` gives. If that took the last of the memory it is taken back: entries stay for long, and
-/// the reserve is for what ends soon.
+/// Inserts the address that `read` returns. Removes it again if that used the memory reserve:
+/// entries live long, while the reserve is for short-lived allocations.
 fn insert_one(
     av: &AvObj,
     read: impl FnOnce() -> core::result::Result<Addr, Errno>,
@@ -176,7 +176,7 @@ fn insert_one(
     Err(Errno::ENOMEM)
 }
 
-/// The address that a node and a service stand for in the vector's format.
+/// Resolves a node and a service in the vector's format.
 fn resolve(av: &AvObj, node: Option<&str>, service: Option<&str>) -> Result<Option<Addr>> {
     if av.format == AddrFormat::ADDR_STR {
         return Ok(ofi_registry::local::lookup(node, service));
@@ -204,8 +204,8 @@ unsafe extern "C" fn insert(
         return Errno::EINVAL.negative();
     }
     let (mut at, mut inserted, mut lacking) = (addrs.cast::<u8>(), 0, false);
-    // Programs pass strings as the manual says, by an array of pointers, or as fi_getname gave them, one behind the other.
-    // No pointer begins like a string: addresses of this architecture have zeros there.
+    // Programs pass strings as an array of pointers (fi_av(3)), or packed as fi_getname returned
+    // them. An aligned pointer does not begin like such a string: its low byte would be "f", 0x66.
     // SAFETY: `count` is not 0 if this is read, and an address or a pointer has at least eight bytes.
     let strings = av.format == AddrFormat::ADDR_STR && count > 0 && unsafe { !at.cast::<[u8; 3]>().read().eq(b"fi_") };
     for index in 0..count {
@@ -270,8 +270,8 @@ unsafe extern "C" fn insertsvc(
     result.map_or_else(Errno::negative, |_| 1)
 }
 
-/// The names of nodes or services that follow one another: an address or a number counts up, a name does so in the number
-/// at its end.
+/// Consecutive names of nodes or services: addresses and numbers count up, other names count in the
+/// number at their end.
 enum Series<'a> {
     V4(u32),
     V6(u128),
@@ -298,7 +298,7 @@ impl<'a> Series<'a> {
         series.ok_or(Errno::EINVAL)
     }
 
-    /// The name at a place in the series.
+    /// The name at an index.
     fn name(&self, at: u32) -> String {
         use std::net::{Ipv4Addr, Ipv6Addr};
         match *self {
@@ -354,7 +354,7 @@ unsafe extern "C" fn insertsym(
 unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr_t, flags: u64) -> c_int {
     let av = ours!(AvObj, av.cast());
     if flags != 0 {
-        // Authorization keys are not there yet.
+        // Authorization keys are not supported.
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: the domain stays open while it has address vectors.
@@ -370,7 +370,7 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
         return Errno::EINVAL.negative();
     }
     let mut result = 0;
-    // Back to front, so that the lowest of them is the first to be used again.
+    // Back to front, so that the lowest handle is the first to be reused.
     for index in (0..count).rev() {
         // SAFETY: fi_av_remove(3) passes `count` handles.
         let handle = FiAddr(unsafe { *handles.wrapping_add(index) });
@@ -386,7 +386,7 @@ unsafe extern "C" fn lookup(av: *mut fid_av, handle: fi_addr_t, addr: *mut c_voi
     let Some(found) = av.av.lookup(FiAddr(handle)) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_av_lookup(3) passes a buffer of `*len` bytes, or null.
     match unsafe { crate::ffi::ptr::put_addr(&found, addr, len) } {
-        // A short buffer is filled as far as it goes, and that is no error here.
+        // A short buffer is filled as far as it goes, which is not an error here.
         code if code == Errno::ETOOSMALL.negative() => 0,
         code => code,
     }

@@ -51,7 +51,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: enosys::enosys,
 };
 
-/// Opens a counter. It counts completions: FI_CNTR_EVENTS_BYTES is not there yet.
+/// Opens a counter of completions; FI_CNTR_EVENTS_BYTES is not supported.
 ///
 /// # Safety
 /// The attribute's wait set is open where its kind is FI_WAIT_SET.
@@ -66,7 +66,7 @@ pub(crate) unsafe fn open(
         return Err(Error::new(Errno::EINVAL, format!("open a counter with flags {flags:#x}")));
     }
     if events != 0 {
-        return Err(Error::new(Errno::ENOSYS, format!("open a counter of events {events}")));
+        return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}")));
     }
     // SAFETY: this function's contract.
     let choice = unsafe { Choice::new(kind, set, domain.control.auto()) }?;
@@ -83,7 +83,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let cntr = ours!(CntrObj, fid);
-    // SAFETY: fi_cntr(3) passes what the kind of the wait object calls for.
+    // SAFETY: fi_cntr(3) passes null or the type for the command and the kind of wait object.
     unsafe { cntr.wait.control(command, arg, cntr.control.descriptor()) }
 }
 

@@ -1,4 +1,5 @@
-//! Completion queues (fi_cq(3)). Entries of all formats are prefixes of the largest, so writing one is one copy.
+//! Completion queues (fi_cq(3)). Each entry format is a prefix of the longest, so writing an entry
+//! is one copy.
 
 use crate::abi::FI_CLASS_CQ;
 use crate::abi::{
@@ -33,7 +34,7 @@ pub(crate) struct CqObj {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
     pub(crate) wait: Wait,
-    /// What the last error entry pointed to.
+    /// Error data that the last error entry points to.
     pub(crate) error_data: Mutex<Vec<u8>>,
     pub(crate) threshold: bool,
     pub(crate) api: Version,
@@ -53,7 +54,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     ops_set: enosys::ops_set,
 };
 
-/// The table for one kind of locking and a format.
+/// The function table for a lock kind and an entry format.
 pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {
     match format {
         Format::Context => Table::<K, 1>::OPS,
@@ -63,7 +64,7 @@ pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {
     }
 }
 
-/// The same with entries of `N` words.
+/// Function tables for entries of `N` words.
 struct Table<K, const N: usize>(PhantomData<K>);
 
 impl<K: LockKind, const N: usize> Table<K, N> {
@@ -127,7 +128,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let cq = ours!(CqObj, fid);
-    // SAFETY: fi_cq(3) passes what the kind of the wait object calls for.
+    // SAFETY: fi_cq(3) passes null or the type for the command and the kind of wait object.
     unsafe { cq.wait.control(command, arg, cq.control.descriptor()) }
 }
 
@@ -139,12 +140,14 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQueue<K>) {
     // SAFETY: the table that holds this thunk is installed only in a `CqObj`, and fi_close(3) forbids calls after it.
     let object = unsafe { &*cq.cast::<CqObj>() };
-    // SAFETY: `hot` was made from a `CompletionQueue<K>` together with this table, and lives as long as the object.
+    // SAFETY: `engine_ptr` was made from a `CompletionQueue<K>` together with this table, and lives
+    // as long as the object.
     let queue = unsafe { &*object.engine_ptr.cast::<CompletionQueue<K>>() };
     (object, queue)
 }
 
-/// The words of an entry, each read by itself: a read of two of them together would wait for the stores that just made them.
+/// The words of an entry, loaded one by one: a wider load would stall on the narrower stores that
+/// have just written it.
 #[inline(always)]
 fn words(completion: &Completion) -> [u64; ENTRY] {
     let Completion { context, flags, len, buf, data, tag, .. } = completion;
@@ -160,7 +163,7 @@ fn words(completion: &Completion) -> [u64; ENTRY] {
 /// Words of the longest entry.
 const ENTRY: usize = size_of::<fi_cq_tagged_entry>() / size_of::<u64>();
 
-/// Copies entries of `N` words out.
+/// Reads entries of `N` words.
 ///
 /// # Safety
 /// `buf` has room for `count` such entries or is null, `src` for `count` addresses or is null.
@@ -256,7 +259,8 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
         };
         // SAFETY: as above.
         let got = unsafe { read_into::<K, N>(queue, buf, count, src) };
-        // Only a signal or the end of the timeout lets a reader go without anything: another one may have been faster.
+        // Return nothing only after a signal or the timeout; otherwise another reader was faster,
+        // so wait again.
         if got != Errno::AGAIN.negative() as isize || waited != Waited::Ready {
             return got;
         }
@@ -316,8 +320,8 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
             (filled.err_data, filled.err_data_size) = (kept.as_mut_ptr().cast(), len);
         }
     } else if object.api >= Version::new(1, 5) {
-        // There is no data beyond the number and its text: a buffer of the caller stays in its place, while a pointer
-        // without a size is not used (fi_cq(3)).
+        // No error data: the caller's buffer stays in the entry; a pointer without a size is
+        // ignored (fi_cq(3)).
         // SAFETY: the entry of such a caller has this field.
         let room = unsafe { (*entry).err_data_size };
         if room > 0 {
@@ -348,5 +352,5 @@ unsafe extern "C" fn strerror<K: LockKind>(
     let text = queue.strerror(code);
     // SAFETY: fi_cq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::getinfo::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::state::texts::keep(text) } else { buf }
 }

@@ -25,12 +25,12 @@ pub(crate) struct DomainObj {
     pub(crate) api: Version,
     pub(crate) format: AddrFormat,
     pub(crate) av_type: u32,
-    /// The traffic class of endpoints that name none.
+    /// The traffic class of endpoints that request none.
     pub(crate) class: TrafficClass,
-    /// Entries of address vectors may have ids (FI_AV_USER_ID).
+    /// Entries of address vectors may have user ids (FI_AV_USER_ID).
     pub(crate) user_ids: bool,
     pub(crate) listed: Option<Listed>,
-    /// The event queue of endpoints that have none of their own, which it keeps open.
+    /// The event queue of endpoints that have none of their own; kept open.
     pub(crate) eq: Mutex<Option<(Arc<EventQueue>, Child)>>,
     pub(crate) children: Children,
     pub(crate) parent: Child,
@@ -48,8 +48,8 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     ops_set: enosys::ops_set,
 };
 
-/// Binds the event queue for what happens to the domain's endpoints that have none of their own (fi_domain(3)). What
-/// happens to the domain itself is synchronous, so not reported.
+/// Binds the event queue of endpoints that have none of their own (fi_domain(3)). Operations on the
+/// domain itself are synchronous and report no events.
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     let domain = ours!(DomainObj, fid);
     // SAFETY: fi_domain_bind(3) passes an object, ours or another library's, or null.

@@ -1,4 +1,5 @@
-//! What domains open: endpoints, completion queues, counters, address vectors and poll sets (fi_domain(3)).
+//! Opens domains, and the objects in them: endpoints, completion queues, counters, address vectors
+//! and poll sets (fi_domain(3)).
 
 use crate::abi::{
     fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
@@ -42,7 +43,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
 /// Opens a domain.
 pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Result<*mut fid_domain> {
     if let Some(name) = info.domain.name.as_deref().filter(|name| !ofi_registry::inet::has_domain(name)) {
-        return Err(Error::new(Errno::EINVAL, format!("open the domain {name}, which is not there")));
+        return Err(Error::new(Errno::EINVAL, format!("open domain {name}: no such domain")));
     }
     // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on objects of the
     // domain at once (fi_domain(3)); the registry uses this only then.
@@ -67,7 +68,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     domain.expose_provenance();
     let name = info.domain.name.as_deref().unwrap_or_default();
     let provider = info.fabric.prov_name.as_deref().unwrap_or(&fabric.provider);
-    // SAFETY: made above and not given away yet.
+    // SAFETY: made above and not handed out yet.
     unsafe { (*domain).listed = Some(Listed::new(domain.cast(), true, provider, name)) };
     Ok(domain.cast())
 }
@@ -107,7 +108,7 @@ unsafe extern "C" fn cq_open(
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_cq_open(3).
     let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
-    // SAFETY: fi_cq_open(3) passes an open wait set where it is asked for.
+    // SAFETY: fi_cq_open(3) passes an open wait set with FI_WAIT_SET.
     let open = |_: &Watch| unsafe { cq::open(domain, attr, context) };
     // SAFETY: `out` is null or valid by fi_cq_open(3), and the queue is new.
     unsafe { make(out, "open a completion queue", open) }
@@ -135,7 +136,7 @@ unsafe extern "C" fn cntr_open(
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_cntr_open(3).
     let attr = unsafe { attr.as_ref() };
-    // SAFETY: fi_cntr_open(3) passes an open wait set where it is asked for.
+    // SAFETY: fi_cntr_open(3) passes an open wait set with FI_WAIT_SET.
     let open = |_: &Watch| unsafe { cntr::open(domain, attr, context) };
     // SAFETY: `out` is null or valid by fi_cntr_open(3), and the counter is new.
     unsafe { make(out, "open a counter", open) }

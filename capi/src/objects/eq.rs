@@ -26,7 +26,7 @@ use ofi_sync::busy::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A request for a connection: `info->handle` of an FI_CONNREQ event.
+/// A connection request: `info->handle` of an FI_CONNREQ event.
 #[repr(C)]
 pub(crate) struct ConnReqObj {
     pub(crate) fid: fid,
@@ -42,7 +42,7 @@ pub(crate) struct EqObj {
     pub(crate) eq: Arc<EventQueue>,
     pub(crate) wait: Wait,
     pub(crate) api: Version,
-    /// What the last error entry pointed to.
+    /// Error data that the last error entry points to.
     pub(crate) error_data: Mutex<Vec<u8>>,
     pub(crate) parent: Child,
 }
@@ -84,9 +84,9 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
     if flags & !(FI_AFFINITY | FI_WRITE) != 0 {
         return refuse(Errno::EINVAL, format!("flags {flags:#x}"));
     }
-    // A blocking read works whatever was asked for.
+    // Blocking reads work even with FI_WAIT_NONE.
     let kind = if wait_obj == WaitObjectKind::NONE.0 { WaitObjectKind::FD.0 } else { wait_obj };
-    // SAFETY: this function's contract. An event queue belongs to no domain, so to no thread of ours.
+    // SAFETY: this function's contract. No progress thread: an event queue belongs to no domain.
     let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
     choice.called(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
@@ -109,13 +109,14 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn close_request(fid: *mut fid) -> c_int {
-    // SAFETY: C passes the object that holds this table, and gives the request up, and with it the connection.
+    // SAFETY: C passes the object that holds this table, for the last time. Closing it drops the
+    // connection, too.
     unsafe { handle::close::<ConnReqObj>(fid, |_| false) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let eq = ours!(EqObj, fid);
-    // SAFETY: fi_eq(3) passes what the kind of the wait object calls for.
+    // SAFETY: fi_eq(3) passes null or the type for the command and the kind of wait object.
     unsafe { eq.wait.control(command, arg, Some(eq.eq.descriptor())) }
 }
 
@@ -131,7 +132,7 @@ impl Waits for Waiter {
     }
 }
 
-/// The context of an object that an event is about.
+/// The context of the object that an event is about.
 ///
 /// # Safety
 /// The owner is 0, or the exposed address of an object that is open.
@@ -141,8 +142,8 @@ unsafe fn context_of(owner: Owner) -> *mut c_void {
     unsafe { fid.as_ref() }.map_or(core::ptr::null_mut(), |fid| fid.context)
 }
 
-/// The event's number and its bytes in C. The info of a connection request is left out: it belongs to the reader that
-/// removes the event.
+/// The event's number and its bytes in C. Leaves out the info of a connection request, which
+/// belongs to the reader that removes the event.
 ///
 /// # Safety
 /// As for [`context_of`], for the event's owner.
@@ -178,7 +179,7 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
         if let (EventKind::ConnectionRequest(request), false) = (&event.kind, peek) {
             match convert::to_c(&request.info) {
                 Ok(made) => info = Some(made),
-                // The event stays for a reader with more memory.
+                // Keep the event: a later read may find more memory.
                 Err(errno) => {
                     seen = Some(Err(errno));
                     return true;
@@ -238,7 +239,7 @@ unsafe extern "C" fn sread(
                 let came = object.eq.wait(end.map(|end| end.since(ofi_os::clock::now())));
                 // SAFETY: the arguments are those of this function.
                 let got = unsafe { read(eq, event, buf, len, flags) };
-                // Another reader may have been faster: this one waits on.
+                // Another reader was faster: wait again.
                 if got != Errno::AGAIN.negative() as isize || !came {
                     return got;
                 }
@@ -307,5 +308,5 @@ unsafe extern "C" fn strerror(
     };
     // SAFETY: fi_eq_strerror(3) passes `len` bytes, or null.
     unsafe { put_text(&text, buf, len) };
-    if buf.is_null() || len == 0 { crate::exports::getinfo::keep(text) } else { buf }
+    if buf.is_null() || len == 0 { crate::state::texts::keep(text) } else { buf }
 }

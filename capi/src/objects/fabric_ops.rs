@@ -1,4 +1,5 @@
-//! What fabrics open: domains, passive endpoints, event queues and wait sets (fi_fabric(3)); and fi_trywait(3).
+//! Opens fabrics, and the objects in them: domains, passive endpoints, event queues and wait sets
+//! (fi_fabric(3)); and fi_trywait(3).
 
 use crate::abi::{
     fi_eq_attr, fi_info, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
@@ -35,7 +36,7 @@ pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c
     let c = fid_fabric { fid: handle::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
     let fabric = handle::install(FabricObj { c, provider, listed: None, children: Children::new() });
     fabric.expose_provenance();
-    // SAFETY: made above and not given away yet.
+    // SAFETY: made above and not handed out yet.
     let object = unsafe { &mut *fabric };
     object.listed = Some(Listed::new(fabric.cast(), false, &object.provider, &name));
     fabric.cast()
@@ -97,7 +98,7 @@ unsafe extern "C" fn eq_open(
     let fabric = ours!(FabricObj, fabric.cast());
     // SAFETY: null or valid attributes by fi_eq_open(3).
     let attr = unsafe { attr.as_ref() };
-    // SAFETY: fi_eq_open(3) passes an open wait set where it is asked for.
+    // SAFETY: fi_eq_open(3) passes an open wait set with FI_WAIT_SET.
     let open = |_: &Watch| unsafe { eq::open(fabric, attr, context) };
     // SAFETY: `out` is null or valid by fi_eq_open(3), and the queue is new.
     unsafe { make(out, "open an event queue", open) }
@@ -124,7 +125,7 @@ unsafe extern "C" fn trywait(_fabric: *mut fid_fabric, fids: *mut *mut fid, coun
     0
 }
 
-/// Whether a caller may sleep on that object now; `None` for what cannot be waited on.
+/// Whether a caller may sleep on that object now; `None` if it cannot be waited on.
 ///
 /// # Safety
 /// `fid` is null or an open object, ours or another library's.

@@ -23,7 +23,7 @@ pub(crate) struct McObj {
     pub(crate) c: fid_mc,
     pub(crate) ep: Arc<dyn EpControl>,
     pub(crate) group: Addr,
-    /// Whether it receives.
+    /// Whether the endpoint receives from the group.
     pub(crate) receive: bool,
     /// Keeps the endpoint open.
     pub(crate) parent: Child,
@@ -41,7 +41,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
     ops_set: enosys::ops_set,
 };
 
-/// fi_join: without FI_SEND and FI_RECV for both.
+/// fi_join; flags with neither FI_SEND nor FI_RECV mean both.
 pub(crate) unsafe extern "C" fn join(
     ep: *mut fid_ep,
     addr: *const c_void,
@@ -64,10 +64,10 @@ pub(crate) unsafe extern "C" fn join(
         let object = McObj { c, ep: ep.control.clone(), group, receive, parent: ep.dependents.add() };
         let mc = handle::install(object);
         let owner = Owner(mc.expose_provenance());
-        // SAFETY: made above and not given away before this has been called.
+        // SAFETY: made above, and not handed out before the engine calls this.
         let mut joined = |handle: FiAddr| unsafe { (*mc).c.fi_addr = handle.0 };
         if let Err(error) = ep.control.join(group, (send, receive), owner, &mut joined) {
-            // SAFETY: made above and not given away.
+            // SAFETY: made above and not handed out.
             drop(unsafe { handle::reclaim::<McObj>(mc.cast()) });
             return Err(error);
         }

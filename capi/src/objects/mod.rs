@@ -1,4 +1,5 @@
-//! Objects but endpoints: each file has the struct, its tables of functions and their thunks.
+//! All objects except endpoints: each file has a struct, its function tables and their thunks;
+//! `fabric_ops` and `domain_ops` have the calls that open other objects.
 
 pub(crate) mod av;
 pub(crate) mod cntr;

@@ -1,4 +1,4 @@
-//! Poll sets (fi_poll(3)): which of several queues and counters have news.
+//! Poll sets (fi_poll(3)): report which members, queues and counters, have something to read.
 
 use crate::abi::FI_CLASS_POLL;
 use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
@@ -38,7 +38,7 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 
 static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };
 
-/// A member of a poll set, which stays in use for as long as it is one.
+/// A member of a poll set, which cannot be closed while it is in the set.
 pub(crate) struct Polled {
     fid: *mut fid,
     what: What,
@@ -47,12 +47,13 @@ pub(crate) struct Polled {
 
 enum What {
     Queue(Arc<dyn CqControl>),
-    /// With what it said last.
+    /// With its values at the last poll.
     Counter(Arc<dyn CntrControl>, (u64, u64)),
 }
 
 impl Polled {
-    /// Whether there is something to tell; nothing is told without `room`.
+    /// Makes progress; true if there is something to report and `room` for it. Without room a
+    /// counter's change is kept for the next poll.
     fn has_news(&mut self, room: bool) -> bool {
         match &mut self.what {
             What::Queue(queue) => queue.check() && room,
@@ -87,7 +88,7 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
     let mut members = set.members.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = 0;
     for member in members.iter_mut() {
-        // Every member is moved on, however many there is room to tell of.
+        // Every member makes progress, even without room to report it.
         if member.has_news(found < room) {
             // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is there.
             let context = unsafe { (*member.fid).context };

@@ -1,5 +1,5 @@
-//! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): which wait object a queue has, what FI_GETWAIT says of it, and
-//! wait sets.
+//! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): the wait object of a queue, FI_GETWAIT,
+//! and wait sets.
 
 use crate::abi::FI_CLASS_WAIT;
 use crate::abi::{
@@ -46,14 +46,14 @@ pub(crate) static FID_OPS: fi_ops = fi_ops {
 
 static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };
 
-/// The wait object that a queue was opened with, as FI_GETWAIT tells of it. Leaves its wait set when dropped.
+/// The wait object that a queue was opened with, for FI_GETWAIT. Leaves its wait set when dropped.
 pub(crate) struct Wait {
     kind: WaitObjectKind,
     cond: Option<Arc<MutexCond>>,
     membership: Option<(Arc<WaitSet>, usize, Child)>,
 }
 
-/// What the attributes of a queue ask for.
+/// The wait object that a queue's attributes request.
 pub(crate) struct Choice {
     pub(crate) how: Waiting,
     pub(crate) port: Arc<dyn WaitObject>,
@@ -63,7 +63,8 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Reads `wait_obj` and `wait_set` of an attribute. `auto` is the thread that can signal a condition.
+    /// Reads `wait_obj` and `wait_set` of the attributes. `auto` is the progress thread, which
+    /// alone can signal a condition variable.
     ///
     /// # Safety
     /// `set` is null or an open wait set, where the kind is FI_WAIT_SET.
@@ -90,7 +91,10 @@ impl Choice {
         }
         if kind == WaitObjectKind::MUTEX_COND {
             let Some(auto) = auto else {
-                return refuse(Errno::EINVAL, "only a domain with FI_PROGRESS_AUTO has a thread that can signal it");
+                return refuse(
+                    Errno::EINVAL,
+                    "requires a domain with FI_PROGRESS_AUTO (its progress thread signals the condition)",
+                );
             };
             let cond = Arc::new(MutexCond::default());
             let signal = cond.clone();
@@ -101,12 +105,12 @@ impl Choice {
         Ok(choice)
     }
 
-    /// What FI_GETWAIT is to tell of it, if that is not what it is.
+    /// Sets the kind that FI_GETWAIT reports, if it differs from the actual one.
     pub(crate) const fn called(&mut self, kind: WaitObjectKind) {
         self.kind = kind;
     }
 
-    /// The wait object of the queue that was made of this.
+    /// The wait object for the new queue, which joins its wait set if it has one.
     pub(crate) fn settle(self, queue: Arc<dyn Waits>) -> Result<Wait> {
         let Self { kind, cond, set, .. } = self;
         let membership = match set {
@@ -121,21 +125,21 @@ impl Choice {
 }
 
 impl Wait {
-    /// It is waited for by a wait set: blocking reads are not allowed.
+    /// Whether the queue is in a wait set, which rules out blocking reads.
     pub(crate) const fn is_shared(&self) -> bool {
         self.membership.is_some()
     }
 
-    /// Answers FI_GETWAIT and FI_GETWAITOBJ (fi_control(3)).
+    /// FI_GETWAIT and FI_GETWAITOBJ (fi_control(3)).
     ///
     /// # Safety
-    /// `arg` is null or what the wait object's kind calls for (fi_cq(3)).
+    /// `arg` is null or the type for the command and the wait object's kind (fi_cq(3)).
     pub(crate) unsafe fn control(&self, command: c_int, arg: *mut c_void, descriptor: Option<i32>) -> c_int {
         let status = |result: core::result::Result<(), Errno>| result.map_or_else(Errno::negative, |()| 0);
         match command {
             FI_GETWAIT | FI_GETWAITOBJ if self.kind == WaitObjectKind::NONE => Errno::ENODATA.negative(),
             FI_GETWAITOBJ => {
-                // What a queue of unspecified kind waits on is a descriptor.
+                // A queue of unspecified kind waits on a descriptor.
                 let kind = if self.kind == WaitObjectKind::UNSPEC { WaitObjectKind::FD } else { self.kind };
                 // SAFETY: null or an int by this function's contract.
                 status(unsafe { put(arg.cast::<c_int>(), kind.0.cast_signed()) })
@@ -169,7 +173,7 @@ impl Drop for Wait {
     }
 }
 
-/// The list of descriptors to poll: one, which never changes.
+/// The descriptors to poll: always the same one.
 ///
 /// # Safety
 /// `arg` is null or valid, and its `fd` has room for `nfds` entries.
@@ -186,7 +190,8 @@ unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
     0
 }
 
-/// A port whose bell also signals a condition, by way of the domain's thread: whoever rings may hold the mutex.
+/// A wait object whose signal also broadcasts a condition variable, on the progress thread because
+/// the caller may hold the user's mutex.
 struct CondWaitObject {
     inner: Arc<FdWaitObject>,
     auto: Arc<Auto>,
@@ -195,7 +200,7 @@ struct CondWaitObject {
 
 impl fmt::Debug for CondWaitObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CondPort").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("CondWaitObject").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -230,7 +235,7 @@ impl WaitObject for CondWaitObject {
     }
 }
 
-/// Queues that are waited on together (fi_wait(3)).
+/// Queues and counters that are waited on together (fi_wait(3)).
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
     port: FdWaitObject,
@@ -308,7 +313,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let object = ours!(WaitObj, fid);
     let wait = Wait { kind: object.set.kind, cond: None, membership: None };
-    // SAFETY: fi_wait(3) passes what the kind of the set calls for.
+    // SAFETY: fi_wait(3) passes null or the type for the command and the set's kind.
     unsafe { wait.control(command, arg, Some(object.set.port.descriptor())) }
 }
 

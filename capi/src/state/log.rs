@@ -1,11 +1,12 @@
-//! The log of the process: where messages go and which are wanted. Lines go to stderr, in the format that people's scripts
-//! know, or to the callbacks of an application (fi_import_log). Without FI_LOG_LEVEL only errors are printed: one line for
-//! each failed operation or object, by its root cause.
+//! The process-wide log: filter and output. Lines go to stderr, in libfabric's format because
+//! scripts parse it, or to the callbacks of an application (fi_import_log). Without FI_LOG_LEVEL
+//! only errors are logged: one line for each failed operation or object, with its root cause.
 
 use crate::abi::{fi_ops_log, fi_provider};
 use core::ffi::c_int;
 use ofi_core::Version;
-use ofi_core::log::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS, Level, Sink, Subsystem};
+use ofi_core::log::{self, Level, Sink, Subsystem};
+use ofi_core::log_params::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS};
 use ofi_core::param::{Param, parse_number};
 use std::ffi::CString;
 use std::sync::{Once, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
@@ -14,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SUBSYSTEMS: [&str; 10] = ["core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr"];
 const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
 
-/// Names, or all but those.
+/// Names to include, or to exclude if `negated`.
 #[derive(Debug)]
 struct Names {
     listed: Option<Vec<String>>,
@@ -22,7 +23,7 @@ struct Names {
 }
 
 impl Names {
-    /// A list such as "tcp,udp" or "^tcp"; without a text, all.
+    /// Parses a list such as "tcp,udp" or "^tcp"; without a text, includes all names.
     fn parse(text: Option<&str>) -> Self {
         let list = |text: &str| text.split(',').map(|part| part.trim().to_owned()).collect();
         let negated = text.is_some_and(|text| text.starts_with('^'));
@@ -35,7 +36,7 @@ impl Names {
     }
 }
 
-/// What the environment wants to see.
+/// The log filter from the environment.
 #[derive(Debug)]
 pub(crate) struct Filter {
     level: Option<i32>,
@@ -48,10 +49,10 @@ impl Filter {
     fn from_environment() -> Self {
         let var = |param: &Param| param.text();
         Self {
-            level: Level::wanted().map(level_number),
+            level: log_params::wanted().map(level_number),
             subsystems: Names::parse(var(&LOG_SUBSYS).as_deref()),
             providers: Names::parse(var(&LOG_PROV).as_deref()),
-            // Not `number`: that reports what is no number to the log, which is not there yet.
+            // Not `number`: it logs invalid values, but the log is not installed yet.
             interval_ms: var(&LOG_INTERVAL).as_deref().and_then(parse_number).unwrap_or(2000),
         }
     }
@@ -62,10 +63,10 @@ impl Filter {
     }
 }
 
-/// Below the levels of the interface: it has none for errors.
+/// Below the levels of the interface, which has none for errors.
 const ERROR: i32 = -1;
 
-/// What the environment asks for.
+/// The filter, read from the environment once.
 pub(crate) fn filter() -> &'static Filter {
     static FILTER: OnceLock<Filter> = OnceLock::new();
     FILTER.get_or_init(Filter::from_environment)
@@ -96,10 +97,10 @@ const fn subsystem_number(subsystem: Subsystem) -> usize {
     }
 }
 
-/// What callbacks of an application are told of who speaks: they look at its name.
+/// The `fi_provider` that log callbacks get, for its name.
 struct Speaker(fi_provider);
 
-// SAFETY: the names are literals, and nothing changes.
+// SAFETY: the names are literals, and the value is immutable.
 unsafe impl Sync for Speaker {}
 
 const fn speaker(name: &'static core::ffi::CStr) -> Speaker {
@@ -109,11 +110,11 @@ const fn speaker(name: &'static core::ffi::CStr) -> Speaker {
     Speaker(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
 }
 
-/// The provider of that name as callbacks see it; the library itself is "core".
+/// The `fi_provider` of that name; the library itself is "core".
 pub(crate) fn named(provider: &str) -> *const fi_provider {
     static SPEAKERS: [Speaker; 4] = [speaker(c"core"), speaker(c"tcp"), speaker(c"udp"), speaker(c"shm")];
     let of = |name: &Speaker| {
-        // SAFETY: a literal of this function.
+        // SAFETY: the name is a literal.
         unsafe { core::ffi::CStr::from_ptr(name.0.name) }.to_bytes() == provider.as_bytes()
     };
     &SPEAKERS.iter().find(|speaker| of(speaker)).unwrap_or(&SPEAKERS[0]).0
@@ -136,8 +137,8 @@ impl Sink for Stderr {
     }
 }
 
-/// The callbacks of an application that takes the log (fi_import_log). Levels below the interface's first are given as
-/// that.
+/// An application's log callbacks (fi_import_log). They get errors at level 0, the interface's
+/// lowest.
 #[derive(Clone, Copy)]
 pub(crate) struct Callbacks(pub(crate) &'static fi_ops_log);
 
@@ -151,26 +152,26 @@ impl Callbacks {
 
 static IMPORTED: RwLock<Option<Callbacks>> = RwLock::new(None);
 
-/// The lock.
+/// The lock of the callbacks, held across fork(2).
 pub(crate) struct Held(#[expect(dead_code, reason = "it is held")] RwLockWriteGuard<'static, Option<Callbacks>>);
 
-/// Takes the lock.
+/// Locks the callbacks.
 pub(crate) fn hold() -> Held {
     Held(IMPORTED.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Makes what is made once.
+/// Completes the one-time initialization.
 pub(crate) fn settle() {
     init();
     filter();
 }
 
-/// The callbacks of the application, if it has taken the log over.
+/// The application's callbacks, if installed.
 pub(crate) fn imported() -> Option<Callbacks> {
     *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the log to an application. False if another has it already.
+/// Installs an application's callbacks. False if others are installed already.
 pub(crate) fn import(callbacks: Callbacks) -> bool {
     let mut current = IMPORTED.write().unwrap_or_else(PoisonError::into_inner);
     let free = current.is_none();
@@ -180,23 +181,23 @@ pub(crate) fn import(callbacks: Callbacks) -> bool {
     free
 }
 
-/// Takes the log back from the application.
+/// Removes the application's callbacks.
 pub(crate) fn end_import() {
     *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Whether an application has taken the log over.
+/// Whether an application's callbacks are installed.
 pub(crate) fn is_imported() -> bool {
     imported().is_some()
 }
 
-/// Installs this library's log. Called by everything that can be called first.
+/// Installs this library's log sink. Calls that may be a program's first begin with this.
 pub(crate) fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| log::install(Box::new(Stderr)));
 }
 
-/// Writes a line to stderr, or gives it to the application that has taken the log over.
+/// Writes a line to stderr, or passes it to the application's callbacks.
 pub(crate) fn print(
     speaker: *const fi_provider,
     provider: &str,
@@ -220,8 +221,8 @@ pub(crate) fn print(
     let pid = std::process::id();
     let text = text.trim_end();
     let line = format!("libfabric:{pid}:{seconds}::{provider}:{subsystem}:{function}():{line}<{level}> {text}\n");
-    // Not by the standard library, whose lock another thread may have held when this process was forked. A log that cannot
-    // be written has nowhere to say so.
+    // Not through the standard library: at a fork, another thread may have held its lock. A failed
+    // write cannot be reported.
     // SAFETY: the line has its bytes.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

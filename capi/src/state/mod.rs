@@ -1,5 +1,5 @@
-//! The state of the whole process, each part behind its own lock. Every part can be held while the process forks
-//! (`fork.rs`), and knows nothing of the calls that use it.
+//! Process-wide state, each part behind its own lock, which `fork.rs` holds across fork(2). Nothing
+//! here depends on the calls that use it.
 
 pub(crate) mod log;
 pub(crate) mod objects;

@@ -1,4 +1,5 @@
-//! Which fabrics and domains are open: fi_getinfo(3) names them in its answers, and takes them as a restriction in hints.
+//! Registry of open fabrics and domains: fi_getinfo(3) returns them in infos, and accepts them in
+//! hints as a restriction.
 
 use crate::abi::{fi_info, fid};
 use crate::ffi::ptr::text;
@@ -20,28 +21,28 @@ fn list() -> MutexGuard<'static, Vec<Entry>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The list, while the process is forked.
+/// The list's lock, held across fork(2).
 #[derive(Debug)]
 pub(crate) struct Held(MutexGuard<'static, Vec<Entry>>);
 
-/// Keeps others from the list.
+/// Locks the list.
 pub(crate) fn hold() -> Held {
     Held(list())
 }
 
 impl Held {
-    /// None of the objects is one that could be named.
+    /// Clears the addresses: in a child, fi_getinfo(3) must not return the parent's objects.
     pub(crate) fn forget_all(&mut self) {
         self.0.iter_mut().for_each(|entry| entry.address = 0);
     }
 }
 
-/// An entry of the list, for as long as its object is open.
+/// Keeps an object in the list until dropped.
 #[derive(Debug)]
 pub(crate) struct Listed(usize);
 
 impl Listed {
-    /// Lists a fabric, or a domain.
+    /// Lists a fabric, or a domain if `domain` is set.
     pub(crate) fn new(object: *const c_void, domain: bool, provider: &str, name: &str) -> Self {
         let address = object.addr();
         list().push(Entry { address, domain, provider: provider.to_owned(), name: name.to_owned() });
@@ -55,7 +56,7 @@ impl Drop for Listed {
     }
 }
 
-/// Restricts what is wanted to the objects that the hints name. An object that is not open any more matches nothing.
+/// Restricts `wanted` to the objects in the hints. A closed object matches nothing.
 ///
 /// # Safety
 /// The hints are valid with all their members.
@@ -81,10 +82,10 @@ pub(crate) unsafe fn narrow(hints: &fi_info, wanted: &mut Hints) {
     }
 }
 
-/// Names in each info the first open fabric and domain that it stands for, and hands the hints' handle through.
+/// Sets in each info the first open fabric and domain that match it, and the hints' handle.
 ///
 /// # Safety
-/// `list` is null or a list of infos that nobody else knows.
+/// `list_of_infos` is null or a list of infos that is not shared.
 pub(crate) unsafe fn complete(list_of_infos: *mut fi_info, handle: *mut fid) {
     let open = list();
     let mut next = list_of_infos;

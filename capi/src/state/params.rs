@@ -1,4 +1,4 @@
-//! Parameters that are defined, and the values that were given out.
+//! Defined parameters, and the value strings returned to C.
 
 use ofi_core::param::ParamKind;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A parameter of this library, or one that a provider defined.
 pub(crate) struct Defined {
-    /// As in the environment.
+    /// The environment variable.
     pub(crate) name: String,
     pub(crate) kind: u32,
     pub(crate) help: String,
@@ -32,22 +32,20 @@ pub(crate) fn defined() -> MutexGuard<'static, Vec<Defined>> {
     list
 }
 
-/// Every value that a parameter ever had, by name and value.
+/// The C string of each value ever returned, by name and value. The map only grows.
 pub(crate) type Values = BTreeMap<(String, String), CString>;
 
-/// The values.
 pub(crate) fn values() -> MutexGuard<'static, Values> {
     static VALUES: Mutex<Values> = Mutex::new(BTreeMap::new());
     VALUES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Both locks.
+/// Both locks, held across fork(2).
 pub(crate) struct Held {
     _defined: MutexGuard<'static, Vec<Defined>>,
     _values: MutexGuard<'static, Values>,
 }
 
-/// Takes both locks.
 pub(crate) fn hold() -> Held {
     Held { _defined: defined(), _values: values() }
 }

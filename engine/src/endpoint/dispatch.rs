@@ -255,7 +255,7 @@ impl<K: LockKind> Engine<K> {
             }
             Incoming::Streaming(_) => {
                 let Some(receive) = self.receives.get_mut(found) else { return Ok(Disposition::Done) };
-                receive.stage = ReceiveStage::Arriving { link: id };
+                receive.stage = ReceiveStage::Receiving { link: id };
                 let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
                 if let Some(link) = self.link(id) {
                     link.coming = Some(Coming::Receive { key: found, id: number, info, len });
@@ -666,7 +666,7 @@ impl<K: LockKind> Engine<K> {
         if let Body::Coming { claimed } = &mut entry.body {
             *claimed = Some(receive);
             if let (Some(receive), Some(link)) = (self.receives.get_mut(receive), link) {
-                receive.stage = ReceiveStage::Arriving { link };
+                receive.stage = ReceiveStage::Receiving { link };
             }
             return;
         }

@@ -262,7 +262,7 @@ impl<K: LockKind> Engine<K> {
             .iter()
             .filter(|(_, receive)| match &receive.stage {
                 ReceiveStage::Posted => false,
-                ReceiveStage::Arriving { link } => *link == id,
+                ReceiveStage::Receiving { link } => *link == id,
                 ReceiveStage::Rendezvous(rendezvous) => rendezvous.link == id,
             })
             .map(|(key, _)| key)

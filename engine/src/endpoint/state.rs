@@ -294,7 +294,7 @@ pub(super) enum ReceiveStage {
     /// In its match queue.
     Posted,
     /// Its payload is arriving, in its buffer or in an unexpected message that it has claimed.
-    Arriving { link: LinkId },
+    Receiving { link: LinkId },
     /// The CTS is sent. Boxed, so that the receives of short messages stay small.
     Rendezvous(Box<RendezvousRecv>),
 }

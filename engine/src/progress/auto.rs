@@ -94,8 +94,8 @@ impl Auto {
     }
 
     fn run_deferred_callbacks(&self) {
-        let errands = core::mem::take(&mut *self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner));
-        for errand in errands {
+        let callbacks = core::mem::take(&mut *self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner));
+        for errand in callbacks {
             errand();
         }
     }

@@ -45,7 +45,7 @@ enum CmaPermission {
         more: u32,
     },
     /// Asked, not answered yet.
-    Asked,
+    Requested,
     Yes,
 }
 
@@ -160,14 +160,14 @@ impl Cma {
 
     /// Permission has been asked for.
     pub(crate) const fn asked(&mut self) {
-        self.leave = CmaPermission::Asked;
+        self.leave = CmaPermission::Requested;
     }
 
     /// Takes the other side's answer. False if it grants without having been asked; a refusal is
     /// valid at any time, even twice.
     pub(crate) fn answered(&mut self, yes: bool) -> bool {
         match (self.leave, yes) {
-            (CmaPermission::Asked, true) => self.leave = CmaPermission::Yes,
+            (CmaPermission::Requested, true) => self.leave = CmaPermission::Yes,
             (_, true) => return false,
             (CmaPermission::No { .. }, false) => {}
             (_, false) => self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER },

@@ -130,7 +130,7 @@ pub(crate) enum Out {
     /// The number of a payload that the other side lent, and its outcome.
     Outcome(u64, Outcome),
     /// Whether this side reads the other side's memory.
-    Leave(bool),
+    Permission(bool),
     /// Nothing follows.
     End,
 }
@@ -522,7 +522,7 @@ impl Conn {
                     }
                     done
                 }
-                Out::Leave(yes) => {
+                Out::Permission(yes) => {
                     let done = self.send_word(KIND_LEAVE, u64::from(*yes), 0)?;
                     if done {
                         self.cma.has_answered();

@@ -2,13 +2,22 @@
 
 use crate::net::Net;
 use crate::reader::{Reader, Record};
-use crate::transport::{AUDIT, BACKLOG, LEAST_BACKLOG, REFUSED};
 use crate::writer::Writer;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Verdict};
 use ofi_engine::wire::frame::Violation;
 use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
+use std::time::Duration;
+
+/// How often connections with unacknowledged bytes are checked.
+pub(crate) const AUDIT: Duration = Duration::from_secs(1);
+/// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
+pub(crate) const BACKLOG: usize = 64 << 10;
+/// The same if it has not.
+pub(crate) const LEAST_BACKLOG: usize = 4 << 10;
+/// How long a refused peer may take to close its connection.
+pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 
 /// The state of a connection.
 #[derive(Debug)]

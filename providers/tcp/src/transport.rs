@@ -6,7 +6,7 @@ mod accepting;
 mod reading;
 
 pub use crate::conn::Pending;
-use crate::conn::{Conn, State, note_sent, send_from};
+use crate::conn::{BACKLOG, Conn, State, note_sent, send_from};
 use crate::half_open::HalfOpen;
 use crate::net::Net;
 use crate::reader::Reader;
@@ -36,14 +36,6 @@ const PATIENCE: u16 = 100;
 const MOST_ACTIVE: usize = 4;
 /// Polls between epoll_wait calls while all active connections are read.
 const LOOK_EVERY: u32 = 16;
-/// How often connections with unacknowledged bytes are checked.
-pub(crate) const AUDIT: Duration = Duration::from_secs(1);
-/// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
-pub(crate) const BACKLOG: usize = 64 << 10;
-/// The same if it has not.
-pub(crate) const LEAST_BACKLOG: usize = 4 << 10;
-/// How long a refused peer may take to close its connection.
-pub(crate) const REFUSED: Duration = Duration::from_secs(5);
 /// The epoll key of the listening socket.
 const LISTENER: u64 = u64::MAX;
 

@@ -106,7 +106,7 @@ unsafe fn text<'a>(string: *const c_char) -> Option<Result<&'a str, &'a CStr>> {
 /// Logs the reason of a failure, if the log level asks for it.
 #[cold]
 fn explain(function: &str, why: impl fmt::Display) {
-    if Level::wanted() < Some(Level::Warn) {
+    if ofi_core::log_params::wanted() < Some(Level::Warn) {
         return;
     }
     let line = format!("librdmaaddrinfo: {function}: {why}\n");

@@ -35,17 +35,17 @@ use std::time::Duration;
 /// The medium between the two endpoints.
 trait Medium: Sized {
     type Carrier: Transport;
-    type Port: WaitObject + 'static;
+    type WaitObject: WaitObject + 'static;
 
     /// `rng` determines the faults.
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self;
     fn addr(&self, side: u8) -> Addr;
     fn opener(&self, rng: &mut fastrand::Rng) -> Opener<Self::Carrier>;
-    fn port(&self) -> Arc<Self::Port>;
+    fn port(&self) -> Arc<Self::WaitObject>;
     /// Whether a sleeper on the wait object's descriptor wakes up.
-    fn is_readable(&self, port: &Self::Port) -> bool;
+    fn is_readable(&self, port: &Self::WaitObject) -> bool;
     /// Whether the wait object's timer wakes the sleeper by `due`.
-    fn wakes_by(&self, port: &Self::Port, due: Instant) -> bool;
+    fn wakes_by(&self, port: &Self::WaitObject, due: Instant) -> bool;
     /// Advances the clock.
     fn advance(&self, by: Duration);
     /// Causes a fault.
@@ -60,7 +60,7 @@ trait Medium: Sized {
 
 impl Medium for World {
     type Carrier = TcpTransport<SimNet>;
-    type Port = SimWaitObject;
+    type WaitObject = SimWaitObject;
 
     fn new(seed: u64, rng: &mut fastrand::Rng) -> Self {
         Self::new(seed, faults(rng))
@@ -119,7 +119,7 @@ struct Memory {
 
 impl Medium for Memory {
     type Carrier = ShmTransport;
-    type Port = FdWaitObject;
+    type WaitObject = FdWaitObject;
 
     fn new(seed: u64, _: &mut fastrand::Rng) -> Self {
         let name = |side| format!("fi_shm://sim-{}-{seed}-{side}", std::process::id()).parse().unwrap();
@@ -226,7 +226,7 @@ struct Side<M: Medium> {
     /// Receives complete here, and sends too unless `sent` exists.
     cq: Arc<CompletionQueue<Park>>,
     sent: Option<Arc<CompletionQueue<Park>>>,
-    port: Arc<M::Port>,
+    port: Arc<M::WaitObject>,
     /// A thread sleeps on the descriptor of `cq`.
     asleep: bool,
     av: Arc<AddressVector>,

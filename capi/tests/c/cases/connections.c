@@ -423,7 +423,7 @@ static void turned_away(struct door *d)
 	/* The application did not reject it: no data, but a reason. */
 	CHECK(err.err_data_size == 0);
 	fi_eq_strerror(a.eq, err.prov_errno, err.err_data, text, sizeof(text));
-	CHECK(strstr(text, "too many connections wait"));
+	CHECK(strstr(text, "the backlog of connection requests is full"));
 	close_side(&a);
 	/* The application gets no event. */
 	CHECK(fi_eq_read(d->s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);

@@ -44,7 +44,7 @@ impl Conn {
             return Ok(());
         }
         if self.cma.note_read(cma::since(start), len) {
-            self.queue(Out::Leave(false));
+            self.queue(Out::Permission(false));
         }
         events.handle_recv_done(link, target)?;
         self.reply(body[5], Outcome::Taken)

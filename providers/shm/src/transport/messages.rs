@@ -47,7 +47,7 @@ impl ShmTransport {
         if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
             let conn = &mut self.conns[slot];
             if let Some(yes) = conn.cma.try_process(*pid, *at, *secret) {
-                conn.queue(Out::Leave(yes));
+                conn.queue(Out::Permission(yes));
             }
             self.list(slot);
         }

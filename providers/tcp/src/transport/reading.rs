@@ -1,6 +1,7 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{AUDIT, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use super::{LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use crate::conn::AUDIT;
 use crate::conn::{Conn, State, Trouble, parse, receive_direct};
 use crate::net::Net;
 use crate::reader::Record;

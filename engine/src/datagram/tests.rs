@@ -1,0 +1,105 @@
+use super::*;
+use crate::progress::wait::Waiting;
+use core::time::Duration;
+use ofi_core::wait::WaitObject;
+use ofi_sync::lock::Park;
+use std::sync::Mutex;
+
+/// Records the descriptors added; refuses more while `full`.
+#[derive(Debug, Default)]
+struct Refusing {
+    full: AtomicBool,
+    watched: Mutex<Vec<Descriptor>>,
+}
+
+impl WaitObject for Refusing {
+    fn add(&self, fd: Descriptor, _key: u64) -> Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Error::new(Errno::ENOSPC, "watch a descriptor"));
+        }
+        self.watched.lock().unwrap().push(fd);
+        Ok(())
+    }
+    fn remove(&self, fd: Descriptor) {
+        self.watched.lock().unwrap().retain(|other| *other != fd);
+    }
+    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+    fn signal(&self) {}
+    fn drain(&self) {}
+    fn set_timer(&self, _when: Option<Instant>) {}
+    fn descriptor(&self) -> Descriptor {
+        1
+    }
+    fn now(&self) -> Instant {
+        Instant::default()
+    }
+}
+
+/// Sends every packet and receives none.
+struct Silent;
+
+impl Datagrams for Silent {
+    fn local_addr(&self) -> Addr {
+        Addr::from(core::net::SocketAddr::from(([127, 0, 0, 1], 1)))
+    }
+    fn send(&mut self, _packet: &Buffer, _to: &Addr) -> Given {
+        Given::Taken
+    }
+    fn receive(&mut self, _: &mut VecDeque<(Ticket, Buffer)>, _most: usize, _packets: &mut Vec<Packet>) {}
+    fn join(&mut self, _group: &Addr, _send: bool, _receive: bool) -> Result<()> {
+        Err(Error::new(Errno::EADDRNOTAVAIL, "join a group"))
+    }
+    fn leave(&mut self, _group: &Addr) {}
+    fn listen(&mut self, _on: bool) {}
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(7)
+    }
+}
+
+fn endpoint() -> Arc<DatagramEndpoint<Silent, Park>> {
+    let config = Config { caps: Caps::MSG | Caps::SEND | Caps::RECV, limits: Limits::new(1000, 100), rx_size: 10 };
+    DatagramEndpoint::new(Park, config, None, Box::new(|_| Ok(Silent)), None)
+}
+
+#[test]
+fn what_failed_may_be_tried_again() {
+    let ports: [Arc<Refusing>; 4] = Default::default();
+    let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
+    let queue = |at: usize| Arc::new(CompletionQueue::new(Park, 1, ports[at].clone(), Waiting::Never));
+    let counter = Arc::new(Counter::new(Park, ports[2].clone(), Waiting::Never));
+    let other = Arc::new(Counter::new(Park, ports[3].clone(), Waiting::Never));
+    let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
+    ep.bind_cq(&queue(0), BindFlags::TRANSMIT).unwrap();
+    ep.bind_cq(&queue(1), BindFlags::RECV).unwrap();
+    ep.bind_av(&av).unwrap();
+    ports[1].full.store(true, Ordering::Relaxed);
+    assert_eq!(ep.enable().unwrap_err().errno(), Errno::ENOSPC);
+    assert_eq!(watched(), [0, 0, 0, 0]);
+    assert_eq!(ep.enable().unwrap_err().errno(), Errno::ENOSPC);
+    ports[1].full.store(false, Ordering::Relaxed);
+    ep.enable().unwrap();
+    assert_eq!(watched(), [1, 1, 0, 0]);
+    ports[2].full.store(true, Ordering::Relaxed);
+    assert_eq!(ep.bind_counter(&counter, BindFlags::TRANSMIT).unwrap_err().errno(), Errno::ENOSPC);
+    ports[2].full.store(false, Ordering::Relaxed);
+    ep.bind_counter(&counter, BindFlags::TRANSMIT).unwrap();
+    assert_eq!(watched(), [1, 1, 1, 0]);
+    // The kind has a counter already: another one is refused and stays unbound.
+    assert_eq!(ep.bind_counter(&other, BindFlags::TRANSMIT).unwrap_err().errno(), Errno::EINVAL);
+    assert_eq!(watched(), [1, 1, 1, 0]);
+    ep.close();
+    assert_eq!(watched(), [0, 0, 0, 0]);
+    assert_eq!((counter.users.count(), other.users.count(), av.users.count()), (0, 0, 0));
+}
+
+#[test]
+fn a_group_that_was_not_joined_has_no_handle() {
+    let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
+    ep.bind_av(&av).unwrap();
+    ep.bind_eq(&Arc::new(EventQueue::new(Arc::<Refusing>::default(), Waiting::Never)));
+    let group = Addr::from(core::net::SocketAddr::from(([239, 1, 1, 1], 1)));
+    let joined = ep.join(group, (true, true), Owner(1), &mut |_| panic!("it was not joined"));
+    assert_eq!(joined.unwrap_err().errno(), Errno::EADDRNOTAVAIL);
+    assert_eq!(av.find(&group), FiAddr::UNSPEC);
+    ep.close();
+}
