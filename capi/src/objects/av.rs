@@ -205,9 +205,14 @@ unsafe extern "C" fn insert(
     }
     let (mut at, mut inserted, mut lacking) = (addrs.cast::<u8>(), 0, false);
     // Programs pass strings as an array of pointers (fi_av(3)), or packed as fi_getname returned
-    // them. An aligned pointer does not begin like such a string: its low byte would be "f", 0x66.
-    // SAFETY: `count` is not 0 if this is read, and an address or a pointer has at least eight bytes.
-    let strings = av.format == AddrFormat::ADDR_STR && count > 0 && unsafe { !at.cast::<[u8; 3]>().read().eq(b"fi_") };
+    // them. The high bytes of a pointer are zero; a string has no zero in its first eight bytes.
+    let has_zero = || {
+        (0..size_of::<*const c_char>()).any(|byte| {
+            // SAFETY: `count` is not 0, so there is a pointer, or a string that ends with its first zero.
+            unsafe { at.wrapping_add(byte).read() == 0 }
+        })
+    };
+    let strings = av.format == AddrFormat::ADDR_STR && count > 0 && has_zero();
     for index in 0..count {
         let read = if strings { string_addr } else { first_addr };
         // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the other.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Names of shm endpoints: fi_getinfo(3), fi_av(3), fi_cm(3). */
+#include <sys/mman.h>
 #include "case.h"
 
 static const struct want SHM = { .caps = FI_TAGGED, .provider = "shm" };
@@ -278,6 +279,26 @@ CASE_OURS(av_strings_either_way)
 	len = sizeof(back);
 	CHECK(fi_av_straddr(s.av, "fi_ns://job:7", back, &len) == back && !strcmp(back, "fi_ns://job:7"));
 	close_side(&s);
+}
+
+/* A string may lie where the bytes of a pointer to it look like the beginning of a string. */
+CASE_OURS(av_strings_at_any_address)
+{
+	/* The low bytes of the address are "fi_". */
+	char *place = (char *) 0x1000005f6966, *page = (char *) ((uintptr_t) place & ~4095UL);
+	const char *pointers[1] = { place };
+	fi_addr_t handle;
+	struct side s;
+	char name[64];
+	size_t len = sizeof(name);
+
+	CHECK(mmap(page, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == page);
+	strcpy(place, "fi_shm://one");
+	open_side(&s, &SHM);
+	CHECK(fi_av_insert(s.av, pointers, 1, &handle, 0, NULL) == 1);
+	CHECK(fi_av_lookup(s.av, handle, name, &len) == 0 && !strcmp(name, place));
+	close_side(&s);
+	munmap(page, 8192);
 }
 
 /* Random names all have the same length, so that tables of them have one stride. */
