@@ -5,9 +5,10 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, EventKind, Found, Owner};
 use ofi_engine::endpoint::peer_account;
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
+use ofi_registry::DomainVisitor;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,14 +117,14 @@ struct Open(Info);
 
 impl DomainVisitor for Open {
     type Output = Result<Box<dyn Erased>>;
-    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let (format, class) = (self.0.addr_format, self.0.tx.tclass.or(self.0.domain.tclass));
         let account = peer_account();
         let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
         Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
     }
-    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", provider.name())))
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
+        Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", P::NAME)))
     }
 }
 

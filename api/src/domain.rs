@@ -10,11 +10,12 @@ use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
+use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::lock::{LockKind, Park};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +131,7 @@ struct Open(Option<Arc<Auto>>);
 
 impl DomainVisitor for Open {
     type Output = OpenEndpoint;
-    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
         Arc::new(move |info| {
             let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
@@ -148,7 +149,7 @@ impl DomainVisitor for Open {
                 rx_size: info.rx.size,
                 limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
                 nonce: ofi_os::random(),
-                provider: provider.name(),
+                provider: P::NAME,
                 account,
             };
             Arc::new(Held(Engine::new(Park, config, info.src_addr, opener, auto.clone())))

@@ -12,9 +12,10 @@ use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::datagram::{self, Datagrams};
 use ofi_engine::endpoint::{Config, peer_account};
 use ofi_engine::limits::{Limits, SizeLimit};
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, DatagramEndpoint, Endpoint, EventQueue, Waiting};
-use ofi_registry::{AutoThread, DatagramProvider, DomainVisitor, Provider};
+use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Open(pub(crate) Option<AutoThread>);
 
 impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
-    fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
         Box::new(DomainShim { opener: Links(provider), kind, auto: self.0 })
     }
 
@@ -53,14 +54,14 @@ struct Links<P>(P);
 /// Opens datagram endpoints.
 struct Packets<P>(P);
 
-impl<P: Provider> OpenEndpoint for Links<P> {
+impl<P: LinkProvider> OpenEndpoint for Links<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let provider = self.0;
         let endpoint_kind = match info.ep.kind {
             EndpointType::MSG => EndpointKind::Msg,
             EndpointType::RDM => EndpointKind::Rdm,
             other => {
-                let what = format!("open an endpoint of type {other} in a domain of provider {}", provider.name());
+                let what = format!("open an endpoint of type {other} in a domain of provider {}", P::NAME);
                 return Err(Error::new(Errno::EINVAL, what));
             }
         };
@@ -71,10 +72,10 @@ impl<P: Provider> OpenEndpoint for Links<P> {
             rx_size: info.rx.size.max(1),
             limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
             nonce: ofi_os::random(),
-            provider: provider.name(),
+            provider: P::NAME,
             account: peer_account(),
         };
-        let class = ofi_registry::class_of(info, provider.name())?;
+        let class = ofi_registry::class_of(info, P::NAME)?;
         let (format, charged) = (info.addr_format, config.account.clone());
         let opener: ofi_engine::endpoint::Opener<P::Transport> = match endpoint_kind {
             EndpointKind::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
@@ -90,10 +91,10 @@ impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let (provider, format) = (self.0, info.addr_format);
         if info.ep.kind != EndpointType::DGRAM {
-            let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, provider.name());
+            let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, P::NAME);
             return Err(Error::new(Errno::EINVAL, what));
         }
-        let class = ofi_registry::class_of(info, provider.name())?;
+        let class = ofi_registry::class_of(info, P::NAME)?;
         let config = datagram::Config {
             caps: info.caps | (info.tx.caps | info.rx.caps),
             limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),

@@ -13,6 +13,7 @@ pub mod match_queue;
 pub mod op;
 pub mod passive;
 pub mod progress;
+pub mod provider;
 mod table;
 pub mod transport;
 pub mod wire;

@@ -1,6 +1,6 @@
 //! The providers, in order of preference, and fi_getinfo(3) over them: offers intersected with
-//! hints, with a reason for every refusal. A new provider is a crate of its own, listed in
-//! `provider.rs` and in [`params`].
+//! hints, with a reason for every refusal. A new provider is a crate of its own, a line in
+//! `provider.rs` and a Cargo feature.
 #![forbid(unsafe_code)]
 
 mod auto;
@@ -14,7 +14,7 @@ mod query;
 pub use auto::AutoThread;
 pub use discover::{Refusal, Refusals, discover};
 pub use filter::{PROVIDER, selected};
-pub use provider::{DatagramProvider, DomainVisitor, Provider, Shm, Tcp, Udp, class_of, has_provider, open, providers};
+pub use provider::{DomainVisitor, class_of, has_provider, open, providers};
 pub use query::Query;
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
@@ -23,22 +23,20 @@ use ofi_engine::endpoint::PEER_MEMORY;
 /// The process-wide locks of the providers and of their parameters, held while the process forks.
 #[derive(Debug)]
 pub struct Held {
-    _names: ofi_shm::Held,
+    _providers: provider::Held,
     _params: ofi_core::param::Held,
 }
 
 /// Takes those locks, so that no other thread holds them during a fork.
 pub fn hold() -> Held {
-    Held { _names: ofi_shm::hold(), _params: ofi_core::param::hold() }
+    Held { _providers: provider::hold(), _params: ofi_core::param::hold() }
 }
 
 /// Every parameter that has an effect, the library's own first.
 pub fn params() -> Vec<Param> {
     let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY];
     all.extend(ofi_core::log_params::PARAMS);
-    all.extend(ofi_tcp::PARAMS);
-    all.extend(ofi_shm::PARAMS);
-    all.extend(ofi_udp::PARAMS);
+    all.extend(provider::params());
     all
 }
 

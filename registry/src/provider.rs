@@ -1,167 +1,87 @@
-//! A provider as the API layers see it: a transport and its offers. Concrete types reach an API
-//! layer through a visitor, so that no virtual call separates a posted message from the transport.
+//! The list of providers. Concrete types reach an API layer through a visitor, so that no virtual call
+//! separates a posted message from the transport.
 
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
-use ofi_core::{Addr, AddrFormat, EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass, Version};
-use ofi_engine::datagram::Datagrams;
-use ofi_engine::transport::{Listener, Transport};
-use ofi_sync::account::Account;
+use ofi_core::param::Param;
+use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass, Version};
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_sync::lock::{LockKind, Park, Unlocked};
-use std::sync::Arc;
 
-/// A provider.
-pub trait Provider: Copy + Send + Sync + 'static {
-    /// The transport of its endpoints.
-    type Transport: Transport<Request = <Self::Listener as Listener>::Request>;
-    /// The listener of its passive endpoints.
-    type Listener: Listener;
+/// The list, the parameters, the locks held across a fork, and the dispatch, all from one line for each
+/// provider: its Cargo feature, its name here, its type, and whether its endpoints have links.
+macro_rules! providers {
+    ($($feature:literal $field:ident $name:ident: $provider:ty as $kind:ident;)*) => {
+        /// The providers. [`open`] matches all, so offering one without opening it does not compile.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Known {
+            $(#[cfg(feature = $feature)] $name,)*
+        }
 
-    /// The name of its core, as in `prov_name`.
-    fn name(self) -> &'static str;
-    /// Opens the transport of a connectionless endpoint. Its traffic has the given class, see
-    /// [`class_of`]; `account` is charged for memory that it holds for peers.
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<Self::Transport>;
-    /// Opens the transport of a connected endpoint.
-    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Self::Transport>;
-    /// Opens a listener.
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<Self::Listener>;
+        /// All offers, each with the provider that makes it, by provider.
+        #[allow(unused_mut, reason = "without features there is nothing to add")]
+        fn all_offers() -> Vec<(Known, Offer)> {
+            let mut all: Vec<(Known, Offer)> = Vec::new();
+            $(
+                #[cfg(feature = $feature)]
+                all.extend(<$provider as ofi_engine::provider::Provider>::offers().into_iter().map(|offer| (Known::$name, offer)));
+            )*
+            all
+        }
+
+        /// The parameters of all providers.
+        #[allow(unused_mut, reason = "without features there is nothing to add")]
+        pub(crate) fn params() -> Vec<Param> {
+            let mut all: Vec<Param> = Vec::new();
+            $(
+                #[cfg(feature = $feature)]
+                all.extend(<$provider as ofi_engine::provider::Provider>::PARAMS.iter().cloned());
+            )*
+            all
+        }
+
+        /// The process-wide locks of the providers, held while the process forks.
+        pub(crate) struct Held {
+            $(#[cfg(feature = $feature)] #[expect(dead_code, reason = "it is held")] $field: <$provider as ofi_engine::provider::Provider>::Held,)*
+        }
+
+        impl core::fmt::Debug for Held {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str("Held")
+            }
+        }
+
+        /// Takes those locks.
+        pub(crate) fn hold() -> Held {
+            Held { $(#[cfg(feature = $feature)] $field: <$provider as ofi_engine::provider::Provider>::hold(),)* }
+        }
+
+        #[allow(unused_variables, reason = "without features there is nothing to visit")]
+        fn visit<V: DomainVisitor, K: LockKind>(known: Known, kind: K, visitor: V) -> V::Output {
+            match known {
+                $(#[cfg(feature = $feature)] Known::$name => visitor.$kind(<$provider>::default(), kind),)*
+            }
+        }
+    };
 }
 
-/// The tcp provider.
-#[derive(Clone, Copy, Debug)]
-pub struct Tcp;
-
-impl Provider for Tcp {
-    type Transport = ofi_tcp::Tcp;
-    type Listener = ofi_tcp::TcpListener;
-
-    fn name(self) -> &'static str {
-        "tcp"
-    }
-
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ofi_tcp::Tcp> {
-        ofi_tcp::open_rdm(addr, format, class, account)
-    }
-
-    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<ofi_tcp::Tcp> {
-        ofi_tcp::open_msg(addr, class, account)
-    }
-
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ofi_tcp::TcpListener> {
-        ofi_tcp::open_listener(addr, format, class, account)
-    }
+providers! {
+    "tcp" tcp Tcp: ofi_tcp::Provider as visit;
+    "shm" shm Shm: ofi_shm::Provider as visit;
+    "udp" udp Udp: ofi_udp::Provider as visit_datagrams;
 }
 
-/// The shm provider.
-#[derive(Clone, Copy, Debug)]
-pub struct Shm;
-
-impl Provider for Shm {
-    type Transport = ofi_shm::ShmTransport;
-    type Listener = ofi_shm::ShmListener;
-
-    fn name(self) -> &'static str {
-        "shm"
-    }
-
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ofi_shm::ShmTransport> {
-        ofi_shm::open_rdm(addr, account)
-    }
-
-    fn open_msg(self, addr: Option<Addr>, _: TrafficClass, account: &Arc<Account>) -> Result<ofi_shm::ShmTransport> {
-        ofi_shm::open_msg(addr, account)
-    }
-
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ofi_shm::ShmListener> {
-        ofi_shm::open_listener(addr, account)
-    }
-}
-
-/// A provider of datagram endpoints.
-pub trait DatagramProvider: Copy + Send + Sync + 'static {
-    /// The socket of its endpoints.
-    type Datagrams: Datagrams;
-
-    /// The name of its core, as in `prov_name`.
-    fn name(self) -> &'static str;
-    /// Opens the socket of an endpoint; its packets have the given class.
-    fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Self::Datagrams>;
-}
-
-/// The udp provider.
-#[derive(Clone, Copy, Debug)]
-pub struct Udp;
-
-impl DatagramProvider for Udp {
-    type Datagrams = ofi_udp::Udp;
-
-    fn name(self) -> &'static str {
-        "udp"
-    }
-
-    fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<ofi_udp::Udp> {
-        ofi_udp::open(addr, format, class)
-    }
-}
-
-/// The providers. [`open`] matches all, so offering one without opening it does not compile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Tcp,
-    Shm,
-    Udp,
-}
-
-/// All offers in order of preference, each with the provider that makes it.
-fn offers() -> [(Known, Offer); 6] {
-    use ofi_tcp::offer;
-    [
-        (Known::Tcp, offer::rdm()),
-        (Known::Tcp, offer::rdm_layered()),
-        (Known::Shm, ofi_shm::offer::rdm()),
-        (Known::Udp, ofi_udp::offer::dgram()),
-        // An application that asks for a connection without naming a provider must not get one that
-        // ends at this host.
-        (Known::Tcp, offer::msg()),
-        (Known::Shm, ofi_shm::offer::msg()),
-    ]
+/// All offers in order of preference, each with the provider that makes it: connectionless endpoints,
+/// datagrams, connected endpoints, each in the order of the list. An application that asks for a
+/// connection without naming a provider must not get one that ends at this host.
+fn offers() -> Vec<(Known, Offer)> {
+    let mut all = all_offers();
+    all.sort_by_key(|(_, offer)| match offer.most.ep.kind {
+        EndpointType::RDM => 0,
+        EndpointType::DGRAM => 1,
+        _ => 2,
+    });
+    all
 }
 
 /// The offers of all providers in order of preference.
@@ -203,7 +123,7 @@ pub trait DomainVisitor {
     /// The result of the visit.
     type Output;
     /// Visits a provider with the domain's kind of locking.
-    fn visit<P: Provider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
     /// The same for a provider of datagram endpoints.
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output;
 }
@@ -216,13 +136,9 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
         return Err(Error::new(Errno::ENODEV, format!("open a domain of provider \"{name}\"")));
     };
     let kind = unlocked.filter(|_| is_promised(info));
-    Ok(match (known, kind) {
-        (Known::Tcp, Some(kind)) => visitor.visit(Tcp, kind),
-        (Known::Tcp, None) => visitor.visit(Tcp, Park),
-        (Known::Shm, Some(kind)) => visitor.visit(Shm, kind),
-        (Known::Shm, None) => visitor.visit(Shm, Park),
-        (Known::Udp, Some(kind)) => visitor.visit_datagrams(Udp, kind),
-        (Known::Udp, None) => visitor.visit_datagrams(Udp, Park),
+    Ok(match kind {
+        Some(kind) => visit(known, kind, visitor),
+        None => visit(known, Park, visitor),
     })
 }
 
@@ -248,11 +164,11 @@ mod tests {
 
     impl DomainVisitor for Which {
         type Output = &'static str;
-        fn visit<P: Provider, K: LockKind>(self, provider: P, _: K) -> &'static str {
-            provider.name()
+        fn visit<P: LinkProvider, K: LockKind>(self, _: P, _: K) -> &'static str {
+            P::NAME
         }
-        fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _: K) -> &'static str {
-            provider.name()
+        fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _: K) -> &'static str {
+            P::NAME
         }
     }
 

@@ -52,6 +52,7 @@ pub(crate) fn all() -> Outcome {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     run(cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"])
         .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))?;
+    features()?;
     layers()?;
     for (what, problems) in structure::problems()? {
         finish(what, problems)?;
@@ -62,6 +63,19 @@ pub(crate) fn all() -> Outcome {
     licences()?;
     statements::verify()?;
     library()
+}
+
+/// Every combination of providers builds, without warnings.
+fn features() -> Outcome {
+    let providers = ["tcp", "shm", "udp"];
+    for chosen in 0..(1 << providers.len()) - 1 {
+        let of = |(bit, name): (usize, &&'static str)| (chosen >> bit & 1 == 1).then_some(*name);
+        let names: Vec<&str> = providers.iter().enumerate().filter_map(of).collect();
+        let mut clippy = cargo(&["clippy", "-p", "ofi", "-p", "ofi-capi", "-p", "ofi-tools", "--quiet"]);
+        clippy.args(["--no-default-features", "--features", &names.join(","), "--", "-D", "warnings"]);
+        run(&mut clippy)?;
+    }
+    Ok(())
 }
 
 fn layers() -> Outcome {

@@ -19,10 +19,11 @@ use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::endpoint::peer_account;
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::transport::Listener;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 use ofi_engine::{EventQueue, PassiveEndpoint};
-use ofi_registry::{DatagramProvider, DomainVisitor, Provider};
+use ofi_registry::DomainVisitor;
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, PoisonError};
@@ -88,16 +89,16 @@ struct Open(Info);
 
 impl DomainVisitor for Open {
     type Output = Result<Box<dyn PepControl>>;
-    fn visit<P: Provider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let format = self.0.addr_format;
-        let class = ofi_registry::class_of(&self.0, provider.name())?;
+        let class = ofi_registry::class_of(&self.0, P::NAME)?;
         let account = peer_account();
         let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
         Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
     }
 
-    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let what = format!("open a passive endpoint: provider {} is connectionless", provider.name());
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
+        let what = format!("open a passive endpoint: provider {} is connectionless", P::NAME);
         Err(Error::new(Errno::EINVAL, what))
     }
 }

@@ -14,10 +14,12 @@ pub mod transport;
 
 use cma::CmaMode;
 pub use listener::ShmListener;
-pub use names::{Held, hold};
-use ofi_core::Addr;
+pub use names::Held;
 use ofi_core::error::Result;
+use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
+use ofi_core::{Addr, AddrFormat, TrafficClass};
+use ofi_engine::provider::{self, LinkProvider};
 use ofi_os::control_socket::Space;
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -40,9 +42,6 @@ pub const DIRECT: Param = Param {
            allows it and it measures faster than shared memory; on, where the system allows it; off (default: auto)",
 };
 
-/// Every parameter of this provider.
-pub const PARAMS: [Param; 2] = [SOCKET_DIR, DIRECT];
-
 fn settings(account: &Arc<Account>) -> Settings {
     let space = SOCKET_DIR.text().map_or(Space::Abstract, |folder| Space::Folder(folder.into()));
     let cma = match DIRECT.text().as_deref() {
@@ -53,17 +52,53 @@ fn settings(account: &Arc<Account>) -> Settings {
     Settings { space, cma, account: account.clone(), ..Settings::default() }
 }
 
-/// Opens the transport of a connectionless endpoint, named by `addr` if given. `account` is charged
-/// for the memory that it holds for peers.
-pub fn open_rdm(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
-    ShmTransport::new(addr.as_ref().and_then(Addr::name), settings(account))
+/// The provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provider;
+
+impl provider::Provider for Provider {
+    const NAME: &'static str = "shm";
+    const PARAMS: &'static [Param] = &[SOCKET_DIR, DIRECT];
+    type Held = Held;
+
+    fn offers() -> Vec<Offer> {
+        vec![offer::rdm(), offer::msg()]
+    }
+
+    fn hold() -> Held {
+        names::hold()
+    }
 }
 
-/// Opens the transport of a connected endpoint, named by `addr` if given: peers see that name, but
-/// the engine refuses connect requests to it. `account` as for [`open_rdm`].
-pub fn open_msg(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTransport> {
-    let settings = Settings { to_passive: true, ..settings(account) };
-    ShmTransport::new(addr.as_ref().and_then(Addr::name), settings)
+impl LinkProvider for Provider {
+    type Transport = ShmTransport;
+    type Listener = ShmListener;
+
+    fn open_rdm(
+        self,
+        addr: Option<Addr>,
+        _: AddrFormat,
+        _: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ShmTransport> {
+        ShmTransport::new(addr.as_ref().and_then(Addr::name), settings(account))
+    }
+
+    /// Peers see the name of the endpoint, but the engine refuses connect requests to it.
+    fn open_msg(self, addr: Option<Addr>, _: TrafficClass, account: &Arc<Account>) -> Result<ShmTransport> {
+        let settings = Settings { to_passive: true, ..settings(account) };
+        ShmTransport::new(addr.as_ref().and_then(Addr::name), settings)
+    }
+
+    fn open_listener(
+        self,
+        addr: Option<Addr>,
+        _: AddrFormat,
+        _: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<ShmListener> {
+        ShmListener::new(addr.as_ref().and_then(Addr::name), &settings(account))
+    }
 }
 
 /// Proposes a name for an endpoint that is yet to be opened. The first endpoint opened with it gets
@@ -71,9 +106,4 @@ pub fn open_msg(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmTranspo
 pub fn fresh_name() -> Addr {
     let name = names::propose().name();
     Addr::Name(ofi_core::addr::Name::new(&name).expect("a scheme and 32 digits are a name"))
-}
-
-/// Opens a listener, named by `addr` if given.
-pub fn open_listener(addr: Option<Addr>, account: &Arc<Account>) -> Result<ShmListener> {
-    ShmListener::new(addr.as_ref().and_then(Addr::name), &settings(account))
 }

@@ -80,7 +80,7 @@ fn proposals() -> MutexGuard<'static, Proposals> {
 pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Proposals>);
 
 /// Locks the proposals.
-pub fn hold() -> Held {
+pub(crate) fn hold() -> Held {
     Held(proposals())
 }
 

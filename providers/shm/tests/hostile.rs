@@ -2,10 +2,11 @@
 //! others nothing. `OFI_SCRIBBLES=n` runs n peers (default 60).
 
 use ofi_core::addr::Name;
-use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
+use ofi_core::{Addr, AddrFormat, BindFlags, Caps, FiAddr, OpFlags, TrafficClass};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::provider::LinkProvider;
 use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Shared};
@@ -46,7 +47,15 @@ impl Side {
         let charged = account.clone();
         let config =
             Config { kind: EndpointKind::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
-        let ep = Endpoint::new(Park, config, None, Box::new(move |addr| ofi_shm::open_rdm(addr, &charged)), None);
+        let ep = Endpoint::new(
+            Park,
+            config,
+            None,
+            Box::new(move |addr| {
+                ofi_shm::Provider.open_rdm(addr, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &charged)
+            }),
+            None,
+        );
         let port = Arc::new(FdWaitObject::new(true).unwrap());
         let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
         let av = Arc::new(AddressVector::new(4, false));

@@ -13,8 +13,10 @@ pub mod writer;
 
 use net::System;
 use ofi_core::error::{Error, Result};
+use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
+use ofi_engine::provider::{self, LinkProvider};
 use ofi_os::netif::{self, Interface};
 use ofi_sync::account::Account;
 use std::net::IpAddr;
@@ -65,9 +67,6 @@ pub const HOLD: Param = Param {
     help: "Hold back small messages after the fourth of a burst and send them together (default: yes)",
 };
 
-/// Every parameter of this provider.
-pub const PARAMS: [Param; 6] = [IFACE, PORT_LOW_RANGE, PORT_HIGH_RANGE, CONNECT_TIMEOUT, SILENCE_TIMEOUT, HOLD];
-
 fn settings(account: &Arc<Account>) -> Settings {
     Settings {
         connect_deadline: Duration::from_millis(CONNECT_TIMEOUT.number(10_000)),
@@ -100,29 +99,54 @@ fn system(class: TrafficClass) -> Result<System> {
     System::marked(class.dscp()).map_err(|error| Error::os(error, "create an epoll descriptor"))
 }
 
-/// Opens the transport of a connectionless endpoint at `addr`. Memory held for peers is charged to
-/// `account`.
-pub fn open_rdm(addr: Option<Addr>, format: AddrFormat, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
-    let addr = bind_address(addr, format);
-    let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(account) };
-    in_port_range(addr, |addr| Tcp::listening(system(class)?, addr, settings.clone()))
+/// The provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provider;
+
+impl provider::Provider for Provider {
+    const NAME: &'static str = "tcp";
+    const PARAMS: &'static [Param] = &[IFACE, PORT_LOW_RANGE, PORT_HIGH_RANGE, CONNECT_TIMEOUT, SILENCE_TIMEOUT, HOLD];
+    type Held = ();
+
+    fn offers() -> Vec<Offer> {
+        vec![offer::rdm(), offer::rdm_layered(), offer::msg()]
+    }
+
+    fn hold() {}
 }
 
-/// Opens the transport of a connected endpoint, bound to `addr` if given.
-pub fn open_msg(addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
-    Tcp::connected(system(class)?, addr, settings(account))
-}
+impl LinkProvider for Provider {
+    type Transport = Tcp;
+    type Listener = TcpListener;
 
-/// Opens a listener at `addr`.
-pub fn open_listener(
-    addr: Option<Addr>,
-    format: AddrFormat,
-    class: TrafficClass,
-    account: &Arc<Account>,
-) -> Result<TcpListener> {
-    let addr = bind_address(addr, format);
-    let open = |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());
-    in_port_range(addr, open)
+    fn open_rdm(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<Tcp> {
+        let addr = bind_address(addr, format);
+        let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(account) };
+        in_port_range(addr, |addr| Tcp::listening(system(class)?, addr, settings.clone()))
+    }
+
+    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
+        Tcp::connected(system(class)?, addr, settings(account))
+    }
+
+    fn open_listener(
+        self,
+        addr: Option<Addr>,
+        format: AddrFormat,
+        class: TrafficClass,
+        account: &Arc<Account>,
+    ) -> Result<TcpListener> {
+        let addr = bind_address(addr, format);
+        let open =
+            |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());
+        in_port_range(addr, open)
+    }
 }
 
 /// Opens on a port of the configured range (ignored if invalid), unless the application chose one.

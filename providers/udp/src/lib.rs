@@ -5,8 +5,10 @@ pub mod offer;
 mod socket;
 
 use ofi_core::error::Result;
+use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, TrafficClass};
+use ofi_engine::provider::{self, DatagramProvider};
 pub use socket::Udp;
 
 /// Which interfaces to use.
@@ -17,17 +19,30 @@ pub const IFACE: Param = Param {
            front, all others (default: all that are up)",
 };
 
-/// Every parameter of this provider.
-pub const PARAMS: [Param; 1] = [IFACE];
+/// The provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provider;
 
-/// Opens an endpoint's socket at `addr`, or at an address that the system chooses.
-///
-/// # Errors
-/// The system's error: the address is in use, or not one of this host.
-pub fn open(addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Udp> {
-    let addr = addr.unwrap_or_else(|| match format {
-        AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),
-        _ => Addr::ANY,
-    });
-    Udp::bind(addr, class.dscp())
+impl provider::Provider for Provider {
+    const NAME: &'static str = "udp";
+    const PARAMS: &'static [Param] = &[IFACE];
+    type Held = ();
+
+    fn offers() -> Vec<Offer> {
+        vec![offer::dgram()]
+    }
+
+    fn hold() {}
+}
+
+impl DatagramProvider for Provider {
+    type Datagrams = Udp;
+
+    fn open(self, addr: Option<Addr>, format: AddrFormat, class: TrafficClass) -> Result<Udp> {
+        let addr = addr.unwrap_or_else(|| match format {
+            AddrFormat::SOCKADDR_IN6 => Addr::from(std::net::SocketAddr::from(([0u16; 8], 0))),
+            _ => Addr::ANY,
+        });
+        Udp::bind(addr, class.dscp())
+    }
 }

@@ -4,6 +4,7 @@ use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, Traffi
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::provider::LinkProvider;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
@@ -64,7 +65,12 @@ fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>)
         account: Arc::new(Account::new(256 << 20)),
     };
     let opener = Box::new(|addr| {
-        ofi_tcp::open_rdm(addr, AddrFormat::SOCKADDR_IN, TrafficClass::UNSPEC, &Arc::new(Account::new(256 << 20)))
+        ofi_tcp::Provider.open_rdm(
+            addr,
+            AddrFormat::SOCKADDR_IN,
+            TrafficClass::UNSPEC,
+            &Arc::new(Account::new(256 << 20)),
+        )
     });
     let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener, None);
     let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(false).unwrap()), Waiting::Never));
