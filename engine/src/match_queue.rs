@@ -6,7 +6,10 @@
 //! Entries hold only the compared fields, close together; the operations live in tables of the
 //! endpoint.
 
+mod index;
+
 use core::ops::{Index, IndexMut};
+use index::{Place, PostedIndex, UnexpectedIndex};
 use ofi_core::FiAddr;
 use std::collections::VecDeque;
 
@@ -66,6 +69,9 @@ impl Pattern {
         (tag ^ self.tag) & !self.ignore == 0 && self.src.covers(peer)
     }
 }
+
+/// Entries up to which a queue is searched one by one. Tests make long queues short.
+const LINEAR: usize = if cfg!(test) { 3 } else { 32 };
 
 #[derive(Debug)]
 struct Posted {
@@ -135,6 +141,11 @@ impl IndexMut<QueueKind> for MatchQueues {
     }
 }
 
+/// The entry at a place; `first` is the place of the first one.
+fn entry_at(posted: &[Posted], first: Place, place: Place) -> Option<&Posted> {
+    posted.get(usize::try_from(place.checked_sub(first)?).ok()?)
+}
+
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap that is
 /// closed when it reaches the front.
 #[derive(Debug, Default)]
@@ -143,8 +154,14 @@ pub struct MatchQueue {
     posted: Vec<Posted>,
     front: usize,
     posted_live: usize,
+    /// The place of the entry at 0.
+    posted_base: Place,
+    posted_index: Option<Box<PostedIndex>>,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
+    /// The place of the entry at 0.
+    unexpected_base: Place,
+    unexpected_index: Option<Box<UnexpectedIndex>>,
     /// Posted receives whose handle has no known peer yet.
     pending: usize,
     /// A blocked peer or an open claim may depend on the next posted receive.
@@ -170,8 +187,35 @@ impl MatchQueue {
         if self.posted.len() == self.posted.capacity() {
             self.make_room();
         }
+        if self.posted_index.is_some() {
+            self.index_posted(&posted);
+        }
         self.posted.push(posted);
         self.posted_live += 1;
+    }
+
+    /// Adds an entry that is about to be pushed to the index.
+    #[cold]
+    fn index_posted(&mut self, posted: &Posted) {
+        let place = self.posted_base + self.posted.len() as Place;
+        let stale = self.posted_index.as_ref().is_none_or(|index| index.is_stale(self.posted_live));
+        match &mut self.posted_index {
+            Some(index) if !stale => index.add(place, &posted.pattern, posted.key),
+            index => *index = None,
+        }
+    }
+
+    /// The index of posted receives, which is built if there is none.
+    fn posted_index(&mut self) -> (&mut PostedIndex, &[Posted], Place) {
+        let base = self.posted_base;
+        let (posted, front) = (&self.posted, self.front);
+        let index = self.posted_index.get_or_insert_with(|| {
+            let mut index = Box::<PostedIndex>::default();
+            let live = (base..).zip(posted).skip(front).filter(|(_, posted)| posted.live);
+            live.for_each(|(place, posted)| index.add(place, &posted.pattern, posted.key));
+            index
+        });
+        (index, &self.posted[self.front..], base + self.front as Place)
     }
 
     #[cold]
@@ -184,6 +228,7 @@ impl MatchQueue {
     }
 
     fn drop_gone(&mut self) {
+        self.posted_base += self.front as Place;
         self.posted.drain(..self.front);
         self.front = 0;
     }
@@ -205,6 +250,7 @@ impl MatchQueue {
         self.posted_live -= 1;
         if self.posted_live == 0 {
             // Restart at 0, where the entries are still cached.
+            self.posted_base += self.posted.len() as Place;
             self.posted.clear();
             self.front = 0;
         } else if !self.posted.get(self.front).is_some_and(|next| next.live) {
@@ -230,7 +276,15 @@ impl MatchQueue {
             self.take_first();
             return Some(first);
         }
-        let at = self.position(|posted| posted.pattern.fits(tag, peer))?;
+        let at = if self.posted.len() - self.front <= LINEAR {
+            self.position(|posted| posted.pattern.fits(tag, peer))?
+        } else {
+            let (index, posted, first) = self.posted_index();
+            let entry = |place: Place| entry_at(posted, first, place).filter(|posted| posted.live);
+            let fits = |place| entry(place).is_some_and(|posted| posted.pattern.fits(tag, peer));
+            let place = index.find(tag, peer, |place| entry(place).is_some(), fits)?;
+            usize::try_from(place - self.posted_base).ok()?
+        };
         if self.posted[at].persistent {
             return Some(self.posted[at].key);
         }
@@ -260,17 +314,28 @@ impl MatchQueue {
         }
         let held = self.posted.len() - self.front;
         if held == 0 {
+            self.posted_base += self.posted.len() as Place;
             self.posted.clear();
             self.front = 0;
         } else if held > 32 && held / 4 > self.posted_live {
             self.drop_gone();
             self.posted.retain(|posted| posted.live);
+            // The entries have other places now.
+            self.posted_index = None;
         }
     }
 
     /// Removes a posted receive; false if it is not posted.
     pub fn withdraw(&mut self, key: u32) -> bool {
-        match self.position(|posted| posted.key == key) {
+        let found = if self.posted.len() - self.front <= LINEAR {
+            self.position(|posted| posted.key == key)
+        } else {
+            let (index, posted, first) = self.posted_index();
+            let is_it = |posted: &&Posted| posted.live && posted.key == key;
+            let place = index.place_of(key).filter(|place| entry_at(posted, first, *place).filter(is_it).is_some());
+            place.and_then(|place| usize::try_from(place - self.posted_base).ok())
+        };
+        match found {
             Some(at) => {
                 self.remove_posted_at(at);
                 true
@@ -280,8 +345,40 @@ impl MatchQueue {
     }
 
     /// The oldest unexpected message that fits, left where it is.
-    pub fn find_unexpected(&self, pattern: &Pattern) -> Option<u32> {
-        self.unexpected.iter().find(|entry| entry.live && pattern.fits(entry.tag, entry.peer)).map(|entry| entry.key)
+    pub fn find_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
+        let at = self.position_unexpected(pattern)?;
+        self.unexpected.get(at).map(|entry| entry.key)
+    }
+
+    /// The index of the oldest unexpected message that fits.
+    fn position_unexpected(&mut self, pattern: &Pattern) -> Option<usize> {
+        if pattern.src.pending().is_some() {
+            return None;
+        }
+        if self.unexpected.len() > LINEAR {
+            let (index, unexpected, base) = self.unexpected_index();
+            let entry = |place: Place| {
+                let at = usize::try_from(place.checked_sub(base)?).ok()?;
+                unexpected.get(at).filter(|entry| entry.live)
+            };
+            let fits = |place| entry(place).is_some_and(|entry| pattern.fits(entry.tag, entry.peer));
+            if let Ok(found) = index.find(pattern, |place| entry(place).is_some(), fits) {
+                return usize::try_from(found? - base).ok();
+            }
+        }
+        self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))
+    }
+
+    /// The index of unexpected messages, which is built if there is none.
+    fn unexpected_index(&mut self) -> (&mut UnexpectedIndex, &VecDeque<Unexpected>, Place) {
+        let (unexpected, base) = (&self.unexpected, self.unexpected_base);
+        let index = self.unexpected_index.get_or_insert_with(|| {
+            let mut index = Box::<UnexpectedIndex>::default();
+            let live = (base..).zip(unexpected).filter(|(_, entry)| entry.live);
+            live.for_each(|(place, entry)| index.add(place, entry.tag, entry.peer, entry.key));
+            index
+        });
+        (index, unexpected, base)
     }
 
     /// The keys of the posted receives, oldest first.
@@ -303,6 +400,13 @@ impl MatchQueue {
 
     /// Queues a message that no posted receive fits.
     pub fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
+        if let Some(index) = &mut self.unexpected_index {
+            if index.is_stale(self.unexpected_live) {
+                self.unexpected_index = None;
+            } else {
+                index.add(self.unexpected_base + self.unexpected.len() as Place, tag, peer, key);
+            }
+        }
         self.unexpected.push_back(Unexpected { tag, peer, key, live: true });
         self.unexpected_live += 1;
     }
@@ -313,7 +417,7 @@ impl MatchQueue {
         if self.unexpected_live == 0 {
             return None;
         }
-        let at = self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))?;
+        let at = self.position_unexpected(pattern)?;
         Some(self.remove_unexpected_at(at))
     }
 
@@ -324,16 +428,27 @@ impl MatchQueue {
         self.unexpected_live -= 1;
         while self.unexpected.front().is_some_and(|entry| !entry.live) {
             self.unexpected.pop_front();
+            self.unexpected_base += 1;
         }
         if self.unexpected.len() > 32 && self.unexpected.len() / 4 > self.unexpected_live {
             self.unexpected.retain(|entry| entry.live);
+            // The entries have other places now.
+            self.unexpected_index = None;
         }
         key
     }
 
     /// Removes an unexpected message that was matched, claimed, discarded or lost.
     pub fn drop_unexpected(&mut self, key: u32) {
-        if let Some(at) = self.unexpected.iter().position(|entry| entry.live && entry.key == key) {
+        let is_it = |entry: &Unexpected| entry.live && entry.key == key;
+        let found = if self.unexpected.len() <= LINEAR {
+            self.unexpected.iter().position(is_it)
+        } else {
+            let (index, unexpected, base) = self.unexpected_index();
+            let at = index.place_of(key).and_then(|place| usize::try_from(place.checked_sub(base)?).ok());
+            at.filter(|at| unexpected.get(*at).is_some_and(is_it))
+        };
+        if let Some(at) = found {
             self.remove_unexpected_at(at);
         }
     }
@@ -355,6 +470,7 @@ impl MatchQueue {
             if let Some(peer) = posted.pattern.src.pending().and_then(&mut find) {
                 posted.pattern.src = Source::peer(peer);
                 self.pending -= 1;
+                self.posted_index = None;
             }
         }
         self.pending < before
@@ -365,6 +481,7 @@ impl MatchQueue {
     pub fn merge(&mut self, peer: u32, into: u32) {
         for entry in self.unexpected.iter_mut().filter(|entry| entry.peer == peer) {
             entry.peer = into;
+            self.unexpected_index = None;
         }
     }
 
@@ -385,104 +502,4 @@ impl MatchQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Post(Pattern),
-        Arrive(u64, u32),
-        Withdraw(usize),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let src = prop_oneof![Just(Source::ANY), (0u32..3).prop_map(Source::peer)];
-        let ignore = prop_oneof![Just(0u64), Just(3), Just(u64::MAX)];
-        let pattern = (0u64..4, ignore, src).prop_map(|(tag, ignore, src)| Pattern { tag, ignore, src });
-        prop_oneof![
-            3 => pattern.prop_map(Step::Post),
-            3 => (0u64..4, 0u32..3).prop_map(|(tag, peer)| Step::Arrive(tag, peer)),
-            1 => (0usize..8).prop_map(Step::Withdraw),
-        ]
-    }
-
-    /// The matching rule as a naive model: two lists, searched from the front.
-    #[derive(Default)]
-    struct Model {
-        posted: Vec<(Pattern, u32)>,
-        waiting: Vec<(u64, u32, u32)>,
-    }
-
-    proptest! {
-        #[test]
-        fn matching_equals_a_naive_model(steps in proptest::collection::vec(step(), 0..200)) {
-            let (mut model, mut matcher) = (Model::default(), MatchQueue::default());
-            for (key, step) in (0u32..).zip(steps) {
-                match step {
-                    Step::Post(pattern) => {
-                        let at = model.waiting.iter().position(|(tag, peer, _)| {
-                            (tag | pattern.ignore) == (pattern.tag | pattern.ignore)
-                                && (pattern.src == Source::ANY || pattern.src == Source::peer(*peer))
-                        });
-                        let expected = at.map(|at| model.waiting.remove(at).2);
-                        let found = matcher.take_unexpected(&pattern);
-                        prop_assert_eq!(found, expected);
-                        if found.is_none() {
-                            model.posted.push((pattern, key));
-                            matcher.post(pattern, key);
-                        }
-                    }
-                    Step::Arrive(tag, peer) => {
-                        let at = model.posted.iter().position(|(pattern, _)| {
-                            (tag | pattern.ignore) == (pattern.tag | pattern.ignore)
-                                && (pattern.src == Source::ANY || pattern.src == Source::peer(peer))
-                        });
-                        let expected = at.map(|at| model.posted.remove(at).1);
-                        let found = matcher.take_posted(tag, peer);
-                        prop_assert_eq!(found, expected);
-                        if found.is_none() {
-                            model.waiting.push((tag, peer, key));
-                            matcher.push_unexpected(tag, peer, key);
-                        }
-                    }
-                    Step::Withdraw(at) => {
-                        if at < model.posted.len() {
-                            let (_, key) = model.posted.remove(at);
-                            prop_assert!(matcher.withdraw(key));
-                            prop_assert!(!matcher.withdraw(key));
-                        }
-                    }
-                }
-                prop_assert_eq!(matcher.posted().collect::<Vec<_>>(), model.posted.iter().map(|p| p.1).collect::<Vec<_>>());
-                prop_assert_eq!(matcher.unexpected().collect::<Vec<_>>(), model.waiting.iter().map(|w| w.2).collect::<Vec<_>>());
-            }
-        }
-    }
-
-    #[test]
-    fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known() {
-        let mut matcher = MatchQueue::default();
-        matcher.push_unexpected(1, 7, 10);
-        let pattern = Pattern { tag: 1, ignore: 0, src: Source::handle(FiAddr(5)) };
-        assert_eq!(matcher.take_unexpected(&pattern), None);
-        matcher.post(pattern, 20);
-        assert!(!matcher.resolve(|_| None));
-        assert!(matcher.resolve(|handle| (handle == FiAddr(5)).then_some(7)));
-        assert_eq!(matcher.take_posted(1, 6), None);
-        assert_eq!(matcher.take_posted(1, 7), Some(20));
-        assert!(!matcher.resolve(|_| Some(7)), "nobody is left");
-    }
-
-    #[test]
-    fn a_merged_peers_messages_are_the_others() {
-        let mut matcher = MatchQueue::default();
-        matcher.push_unexpected(1, 7, 10);
-        matcher.push_unexpected(1, 3, 11);
-        matcher.merge(7, 4);
-        let from = |peer| Pattern { tag: 1, ignore: 0, src: Source::peer(peer) };
-        assert_eq!(matcher.find_unexpected(&from(7)), None);
-        assert_eq!(matcher.take_unexpected(&from(4)), Some(10));
-        assert!(matcher.unexpected().eq([11]));
-    }
-}
+mod tests;

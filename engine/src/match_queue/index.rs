@@ -1,0 +1,140 @@
+//! Indexes of long match queues: where the entries with a tag and a peer are, oldest first. A queue
+//! builds one when a linear search would be long, and throws it away when most of it is stale.
+//! Places count entries since the queue was made, so that they stay valid while entries leave at the
+//! front. An entry that has left stays in the lists until it is met: callers say which are live.
+
+use super::{Pattern, Source};
+use crate::hash::HashMap;
+use std::collections::VecDeque;
+use std::hash::Hash;
+
+/// The number of an entry since its queue was made.
+pub(super) type Place = u64;
+
+/// Places by a key, oldest first.
+type Places<K> = HashMap<K, VecDeque<Place>>;
+
+/// Stale places that an index may hold beside as many live ones.
+const SLACK: usize = 64;
+
+/// The oldest live place of a list. Drops the stale ones before it, and an empty list.
+fn oldest<K: Eq + Hash>(places: &mut Places<K>, key: &K, is_live: impl Fn(Place) -> bool) -> Option<Place> {
+    let list = places.get_mut(key)?;
+    while let Some(&place) = list.front() {
+        if is_live(place) {
+            return Some(place);
+        }
+        list.pop_front();
+    }
+    places.remove(key);
+    None
+}
+
+/// Where posted receives are, by what they accept.
+#[derive(Debug, Default)]
+pub(super) struct PostedIndex {
+    /// Those that accept one tag, by tag and source.
+    exact: Places<(u64, u64)>,
+    /// The others, by source: which tags they accept is compared one by one.
+    masked: Places<u64>,
+    by_key: HashMap<u32, Place>,
+    added: usize,
+}
+
+impl PostedIndex {
+    pub(super) fn add(&mut self, place: Place, pattern: &Pattern, key: u32) {
+        if pattern.ignore == 0 {
+            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place);
+        } else {
+            self.masked.entry(pattern.src.0).or_default().push_back(place);
+        }
+        self.by_key.insert(key, place);
+        self.added += 1;
+    }
+
+    /// Whether most of the index is stale, with so many entries in the queue.
+    pub(super) const fn is_stale(&self, live: usize) -> bool {
+        self.added > 2 * live + SLACK
+    }
+
+    /// The place of the oldest live receive that the message fits. `fits` compares the entry at a place,
+    /// and is false for one that has left.
+    pub(super) fn find(
+        &mut self,
+        tag: u64,
+        peer: u32,
+        is_live: impl Fn(Place) -> bool,
+        fits: impl Fn(Place) -> bool,
+    ) -> Option<Place> {
+        let mut found: Option<Place> = None;
+        let mut take = |place: Option<Place>| found = [found, place].into_iter().flatten().min();
+        for src in [Source::peer(peer).0, Source::ANY.0] {
+            take(oldest(&mut self.exact, &(tag, src), &is_live));
+            if oldest(&mut self.masked, &src, &is_live).is_some() {
+                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(*place))));
+            }
+        }
+        found
+    }
+
+    /// The place of the receive with that key, which may have left.
+    pub(super) fn place_of(&self, key: u32) -> Option<Place> {
+        self.by_key.get(&key).copied()
+    }
+}
+
+/// Where unexpected messages are, by tag and sender.
+#[derive(Debug, Default)]
+pub(super) struct UnexpectedIndex {
+    exact: Places<(u64, u32)>,
+    by_tag: Places<u64>,
+    by_peer: Places<u32>,
+    by_key: HashMap<u32, Place>,
+    added: usize,
+}
+
+impl UnexpectedIndex {
+    pub(super) fn add(&mut self, place: Place, tag: u64, peer: u32, key: u32) {
+        self.exact.entry((tag, peer)).or_default().push_back(place);
+        self.by_tag.entry(tag).or_default().push_back(place);
+        self.by_peer.entry(peer).or_default().push_back(place);
+        self.by_key.insert(key, place);
+        self.added += 1;
+    }
+
+    /// Whether most of the index is stale, with so many messages in the queue.
+    pub(super) const fn is_stale(&self, live: usize) -> bool {
+        self.added > 2 * live + SLACK
+    }
+
+    /// The place of the oldest live message that fits the receive. `fits` compares the entry at a place,
+    /// and is false for one that has left. Only a receive that ignores some bits of the tag and accepts
+    /// any peer is not indexed: `Err`.
+    pub(super) fn find(
+        &mut self,
+        pattern: &Pattern,
+        is_live: impl Fn(Place) -> bool,
+        fits: impl Fn(Place) -> bool,
+    ) -> Result<Option<Place>, NotIndexed> {
+        match (pattern.ignore, pattern.src.one()) {
+            (0, Some(peer)) => Ok(oldest(&mut self.exact, &(pattern.tag, peer), is_live)),
+            (0, None) => Ok(oldest(&mut self.by_tag, &pattern.tag, is_live)),
+            (_, Some(peer)) => {
+                if oldest(&mut self.by_peer, &peer, is_live).is_none() {
+                    return Ok(None);
+                }
+                Ok(self.by_peer.get(&peer).and_then(|list| list.iter().copied().find(|place| fits(*place))))
+            }
+            (_, None) => Err(NotIndexed),
+        }
+    }
+
+    /// The place of the message with that key, which may have left.
+    pub(super) fn place_of(&self, key: u32) -> Option<Place> {
+        self.by_key.get(&key).copied()
+    }
+}
+
+/// A search that no index answers.
+#[derive(Debug)]
+pub(super) struct NotIndexed;
