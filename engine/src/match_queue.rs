@@ -11,7 +11,9 @@ mod index;
 use core::ops::{Index, IndexMut};
 use index::{Place, PostedIndex, UnexpectedIndex};
 use ofi_core::FiAddr;
+use ofi_sync::account::Account;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// The senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +113,15 @@ impl QueueKind {
 }
 
 /// The untagged and the tagged match queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MatchQueues([MatchQueue; 2]);
 
 impl MatchQueues {
+    /// Empty queues. What helps them find unexpected messages is charged to the account.
+    pub fn new(account: &Arc<Account>) -> Self {
+        Self([MatchQueue::new(account), MatchQueue::new(account)])
+    }
+
     /// Both queues.
     pub fn iter(&self) -> core::slice::Iter<'_, MatchQueue> {
         self.0.iter()
@@ -141,27 +148,22 @@ impl IndexMut<QueueKind> for MatchQueues {
     }
 }
 
-/// The entry at a place; `first` is the place of the first one.
-fn entry_at(posted: &[Posted], first: Place, place: Place) -> Option<&Posted> {
-    posted.get(usize::try_from(place.checked_sub(first)?).ok()?)
-}
-
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap that is
 /// closed when it reaches the front.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MatchQueue {
     /// Entries before `front` are gone; the one at `front`, if any, is live.
     posted: Vec<Posted>,
     front: usize,
     posted_live: usize,
-    /// The place of the entry at 0.
-    posted_base: Place,
     posted_index: Option<Box<PostedIndex>>,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
     /// The place of the entry at 0.
     unexpected_base: Place,
     unexpected_index: Option<Box<UnexpectedIndex>>,
+    /// Charged for that index.
+    account: Arc<Account>,
     /// Posted receives whose handle has no known peer yet.
     pending: usize,
     /// A blocked peer or an open claim may depend on the next posted receive.
@@ -169,6 +171,23 @@ pub struct MatchQueue {
 }
 
 impl MatchQueue {
+    /// An empty queue. What helps it find unexpected messages is charged to the account.
+    pub fn new(account: &Arc<Account>) -> Self {
+        Self {
+            posted: Vec::new(),
+            front: 0,
+            posted_live: 0,
+            posted_index: None,
+            unexpected: VecDeque::new(),
+            unexpected_live: 0,
+            unexpected_base: 0,
+            unexpected_index: None,
+            account: account.clone(),
+            pending: 0,
+            watched: false,
+        }
+    }
+
     /// Posts a receive that no unexpected message fits.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, key: u32) {
@@ -187,35 +206,38 @@ impl MatchQueue {
         if self.posted.len() == self.posted.capacity() {
             self.make_room();
         }
-        if self.posted_index.is_some() {
-            self.index_posted(&posted);
-        }
         self.posted.push(posted);
         self.posted_live += 1;
+        if self.posted_index.is_some() {
+            self.index_last();
+        }
     }
 
-    /// Adds an entry that is about to be pushed to the index.
+    /// Adds the entry that has just been pushed to the index.
     #[cold]
-    fn index_posted(&mut self, posted: &Posted) {
-        let place = self.posted_base + self.posted.len() as Place;
-        let stale = self.posted_index.as_ref().is_none_or(|index| index.is_stale(self.posted_live));
+    #[inline(never)]
+    fn index_last(&mut self) {
+        let Some((posted, before)) = self.posted.split_last() else { return };
         match &mut self.posted_index {
-            Some(index) if !stale => index.add(place, &posted.pattern, posted.key),
+            Some(index) if index.knows(before.len()) && !index.is_stale(self.posted_live) => {
+                index.add(before.len(), &posted.pattern, posted.key);
+            }
             index => *index = None,
         }
     }
 
-    /// The index of posted receives, which is built if there is none.
-    fn posted_index(&mut self) -> (&mut PostedIndex, &[Posted], Place) {
-        let base = self.posted_base;
+    /// The index of posted receives, which is built if there is none that knows the present places.
+    fn posted_index(&mut self) -> (&mut PostedIndex, &[Posted], usize) {
         let (posted, front) = (&self.posted, self.front);
+        self.posted_index.take_if(|index| !index.knows(posted.len()));
         let index = self.posted_index.get_or_insert_with(|| {
             let mut index = Box::<PostedIndex>::default();
-            let live = (base..).zip(posted).skip(front).filter(|(_, posted)| posted.live);
+            let live = posted.iter().enumerate().skip(front).filter(|(_, posted)| posted.live);
             live.for_each(|(place, posted)| index.add(place, &posted.pattern, posted.key));
+            index.extend_to(posted.len());
             index
         });
-        (index, &self.posted[self.front..], base + self.front as Place)
+        (index, posted, front)
     }
 
     #[cold]
@@ -228,7 +250,6 @@ impl MatchQueue {
     }
 
     fn drop_gone(&mut self) {
-        self.posted_base += self.front as Place;
         self.posted.drain(..self.front);
         self.front = 0;
     }
@@ -250,7 +271,6 @@ impl MatchQueue {
         self.posted_live -= 1;
         if self.posted_live == 0 {
             // Restart at 0, where the entries are still cached.
-            self.posted_base += self.posted.len() as Place;
             self.posted.clear();
             self.front = 0;
         } else if !self.posted.get(self.front).is_some_and(|next| next.live) {
@@ -279,11 +299,10 @@ impl MatchQueue {
         let at = if self.posted.len() - self.front <= LINEAR {
             self.position(|posted| posted.pattern.fits(tag, peer))?
         } else {
-            let (index, posted, first) = self.posted_index();
-            let entry = |place: Place| entry_at(posted, first, place).filter(|posted| posted.live);
+            let (index, posted, front) = self.posted_index();
+            let entry = |place: usize| posted.get(place).filter(|posted| place >= front && posted.live);
             let fits = |place| entry(place).is_some_and(|posted| posted.pattern.fits(tag, peer));
-            let place = index.find(tag, peer, |place| entry(place).is_some(), fits)?;
-            usize::try_from(place - self.posted_base).ok()?
+            index.find(tag, peer, |place| entry(place).is_some(), fits)?
         };
         if self.posted[at].persistent {
             return Some(self.posted[at].key);
@@ -314,14 +333,11 @@ impl MatchQueue {
         }
         let held = self.posted.len() - self.front;
         if held == 0 {
-            self.posted_base += self.posted.len() as Place;
             self.posted.clear();
             self.front = 0;
         } else if held > 32 && held / 4 > self.posted_live {
             self.drop_gone();
             self.posted.retain(|posted| posted.live);
-            // The entries have other places now.
-            self.posted_index = None;
         }
     }
 
@@ -330,10 +346,10 @@ impl MatchQueue {
         let found = if self.posted.len() - self.front <= LINEAR {
             self.position(|posted| posted.key == key)
         } else {
-            let (index, posted, first) = self.posted_index();
-            let is_it = |posted: &&Posted| posted.live && posted.key == key;
-            let place = index.place_of(key).filter(|place| entry_at(posted, first, *place).filter(is_it).is_some());
-            place.and_then(|place| usize::try_from(place - self.posted_base).ok())
+            let (index, posted, front) = self.posted_index();
+            let is_it =
+                |at: &usize| *at >= front && posted.get(*at).is_some_and(|entry| entry.live && entry.key == key);
+            index.place_of(key).filter(is_it)
         };
         match found {
             Some(at) => {
@@ -355,8 +371,9 @@ impl MatchQueue {
         if pattern.src.pending().is_some() {
             return None;
         }
-        if self.unexpected.len() > LINEAR {
-            let (index, unexpected, base) = self.unexpected_index();
+        if self.unexpected.len() > LINEAR
+            && let Some((index, unexpected, base)) = self.unexpected_index()
+        {
             let entry = |place: Place| {
                 let at = usize::try_from(place.checked_sub(base)?).ok()?;
                 unexpected.get(at).filter(|entry| entry.live)
@@ -369,20 +386,23 @@ impl MatchQueue {
         self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))
     }
 
-    /// The index of unexpected messages, which is built if there is none.
-    fn unexpected_index(&mut self) -> (&mut UnexpectedIndex, &VecDeque<Unexpected>, Place) {
+    /// The index of unexpected messages, which is built if there is none. None if there is no room for it.
+    fn unexpected_index(&mut self) -> Option<(&mut UnexpectedIndex, &VecDeque<Unexpected>, Place)> {
         let (unexpected, base) = (&self.unexpected, self.unexpected_base);
-        let index = self.unexpected_index.get_or_insert_with(|| {
-            let mut index = Box::<UnexpectedIndex>::default();
-            let live = (base..).zip(unexpected).filter(|(_, entry)| entry.live);
-            live.for_each(|(place, entry)| index.add(place, entry.tag, entry.peer, entry.key));
-            index
-        });
-        (index, unexpected, base)
+        if self.unexpected_index.is_none() {
+            let mut index = UnexpectedIndex::new(self.unexpected_live, &self.account)?;
+            let mut live = (base..).zip(unexpected).filter(|(_, entry)| entry.live);
+            if !live.all(|(place, entry)| index.add(place, entry.tag, entry.peer, entry.key)) {
+                return None;
+            }
+            self.unexpected_index = Some(Box::new(index));
+        }
+        let index = self.unexpected_index.as_mut()?;
+        Some((index, unexpected, base))
     }
 
     /// The keys of the posted receives, oldest first.
-    pub fn posted(&self) -> impl Iterator<Item = u32> + '_ {
+    pub fn posted(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.posted[self.front..].iter().filter(|posted| posted.live).map(|posted| posted.key)
     }
 
@@ -401,10 +421,9 @@ impl MatchQueue {
     /// Queues a message that no posted receive fits.
     pub fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
         if let Some(index) = &mut self.unexpected_index {
-            if index.is_stale(self.unexpected_live) {
+            let place = self.unexpected_base + self.unexpected.len() as Place;
+            if index.is_stale(self.unexpected_live) || !index.add(place, tag, peer, key) {
                 self.unexpected_index = None;
-            } else {
-                index.add(self.unexpected_base + self.unexpected.len() as Place, tag, peer, key);
             }
         }
         self.unexpected.push_back(Unexpected { tag, peer, key, live: true });
@@ -441,12 +460,13 @@ impl MatchQueue {
     /// Removes an unexpected message that was matched, claimed, discarded or lost.
     pub fn drop_unexpected(&mut self, key: u32) {
         let is_it = |entry: &Unexpected| entry.live && entry.key == key;
-        let found = if self.unexpected.len() <= LINEAR {
-            self.unexpected.iter().position(is_it)
-        } else {
-            let (index, unexpected, base) = self.unexpected_index();
-            let at = index.place_of(key).and_then(|place| usize::try_from(place.checked_sub(base)?).ok());
-            at.filter(|at| unexpected.get(*at).is_some_and(is_it))
+        let index = if self.unexpected.len() > LINEAR { self.unexpected_index() } else { None };
+        let found = match index {
+            Some((index, unexpected, base)) => {
+                let at = index.place_of(key).and_then(|place| usize::try_from(place.checked_sub(base)?).ok());
+                at.filter(|at| unexpected.get(*at).is_some_and(is_it))
+            }
+            None => self.unexpected.iter().position(is_it),
         };
         if let Some(at) = found {
             self.remove_unexpected_at(at);

@@ -2,6 +2,7 @@
 //! operation completes once, credit is returned. `dispatch.rs` handles arriving frames, `send.rs`
 //! and `post_recv.rs` posted operations, `link.rs` and `handshake.rs` the life of links.
 
+use super::cancel::Cancelable;
 use super::credit::cost_of;
 use super::state::{
     Claim, Config, Link, MIN_MULTI_RECV, MultiRecv, Outgoing, PEER_COST, Peer, PeerId, PeerState, Receive,
@@ -97,6 +98,7 @@ pub(super) struct Engine<K: LockKind> {
     /// Messages that a peek has reserved (FI_CLAIM).
     pub(super) claims: Vec<Claim>,
     pub(super) sends: Slab<Outgoing>,
+    pub(super) cancelable: Cancelable,
     pub(super) seq: u64,
     /// Number of failed operations.
     pub(super) failures: u64,
@@ -136,6 +138,7 @@ pub(super) const NO_PEER: PeerId = PeerId::MAX;
 
 impl<K: LockKind> Engine<K> {
     pub(super) fn new(config: Config) -> Self {
+        let match_queues = MatchQueues::new(&config.account);
         Self {
             config,
             phase: Phase::New,
@@ -150,13 +153,14 @@ impl<K: LockKind> Engine<K> {
             orphans: 0,
             reader: 0,
             awaits: false,
-            match_queues: MatchQueues::default(),
+            match_queues,
             receives: Table::new(),
             multi_recvs: Slab::new(),
             min_multi_recv: MIN_MULTI_RECV,
             unexpected: Table::new(),
             claims: Vec::new(),
             sends: Slab::new(),
+            cancelable: Cancelable::default(),
             seq: 0,
             failures: 0,
             fences: 0,
@@ -428,7 +432,8 @@ impl<K: LockKind> Engine<K> {
         // The application cannot address them any more.
         unnamed.into_iter().for_each(|peer| self.release_peer(peer));
         for at in QueueKind::ALL {
-            let mut queue = core::mem::take(&mut self.match_queues[at]);
+            let empty = MatchQueue::new(&self.config.account);
+            let mut queue = core::mem::replace(&mut self.match_queues[at], empty);
             let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
             self.match_queues[at] = queue;
             if resolved {
@@ -630,34 +635,6 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    /// Cancels the oldest cancelable operation with this context. False if there is none.
-    pub(super) fn cancel(&mut self, context: usize) -> bool {
-        let posted = self.match_queues.iter().flat_map(MatchQueue::posted).filter_map(|key| {
-            let receive = self.receives.get(key)?;
-            (receive.ticket.context() == context).then_some((receive.seq, true, key))
-        });
-        let waiting = self.sends.iter().filter_map(|(key, send)| {
-            let cancellable = matches!(send.stage, super::state::SendStage::Waiting);
-            let key = u32::try_from(key).ok()?;
-            (cancellable && send.lent.ticket.context() == context).then_some((send.seq, false, key))
-        });
-        let Some((_, is_receive, key)) = posted.chain(waiting).min() else { return false };
-        let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
-        if is_receive {
-            self.fail_posted(key, &why);
-        } else {
-            if let Some(peer) = self.sends.get(key as usize).and_then(|send| self.peers.get_mut(send.peer)) {
-                peer.waiting.retain(|waiting| *waiting != key);
-                if let PeerState::Open(link) = peer.state {
-                    // The credit may suffice for the send behind it.
-                    self.mark_pending(link);
-                }
-            }
-            self.fail_send(key, &why);
-        }
-        true
-    }
-
     /// For tests: work that nothing would resume if this endpoint were left alone now, if any.
     pub(super) fn left_undone(&self, mut is_backed_up: impl FnMut(LinkId) -> bool) -> Option<String> {
         if self.work.has(Work::PENDING) || self.is_pending() {
@@ -741,7 +718,7 @@ impl<K: LockKind> Engine<K> {
 
     /// Drops receives and unexpected messages without completions. Only for closing.
     pub(super) fn discard_receives(&mut self) {
-        self.match_queues = MatchQueues::default();
+        self.match_queues = MatchQueues::new(&self.config.account);
         for receive in self.receives.take_all() {
             receive.ticket.discard();
         }

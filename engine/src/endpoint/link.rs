@@ -515,24 +515,18 @@ impl<K: LockKind> Engine<K> {
         }
         self.discard_receives();
         let Self { sends, peers, links, .. } = self;
-        for (key, send) in sends.iter_mut() {
-            let state = peers.get(send.peer).map(|peer| peer.state);
-            let eager = match state {
-                Some(PeerState::Open(id)) => {
-                    let link = links.get(id.index()).and_then(Option::as_ref);
-                    link.is_some_and(|link| send.len <= link.eager)
+        for (_, peer) in peers.iter_mut() {
+            let state = peer.state;
+            peer.waiting.retain(|number| {
+                let Some(send) = sends.get(*number as usize) else { return false };
+                match state {
+                    PeerState::Open(id) => {
+                        let link = links.get(id.index()).and_then(Option::as_ref);
+                        link.is_some_and(|link| send.len <= link.eager)
+                    }
+                    PeerState::Idle | PeerState::Connecting(_) | PeerState::Yielding(_) => send.inject,
                 }
-                Some(_) => send.inject,
-                None => false,
-            };
-            let leaves = match send.stage {
-                SendStage::Waiting => eager,
-                SendStage::Sending { .. } => true,
-                _ => false,
-            };
-            if !leaves && let (Some(peer), Ok(key)) = (peers.get_mut(send.peer), u32::try_from(key)) {
-                peer.waiting.retain(|waiting| *waiting != key);
-            }
+            });
         }
         for link in links.iter_mut().flatten() {
             link.data_queue.clear();

@@ -3,6 +3,7 @@
 //! exactly one peer.
 
 mod blocked;
+mod cancel;
 mod credit;
 mod dispatch;
 mod engine;

@@ -183,7 +183,7 @@ impl<K: LockKind> Engine<K> {
         Ok(())
     }
 
-    fn is_open(&self, multi: u32) -> bool {
+    pub(super) fn is_open(&self, multi: u32) -> bool {
         self.multi_recvs.get(multi as usize).is_some_and(|multi| multi.open)
     }
 

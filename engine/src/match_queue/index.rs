@@ -1,12 +1,13 @@
 //! Indexes of long match queues: where the entries with a tag and a peer are, oldest first. A queue
 //! builds one when a linear search would be long, and throws it away when most of it is stale.
-//! Places count entries since the queue was made, so that they stay valid while entries leave at the
-//! front. An entry that has left stays in the lists until it is met: callers say which are live.
+//! An entry that has left stays in the lists until it is met: callers say which are live.
 
 use super::{Pattern, Source};
 use crate::hash::HashMap;
+use ofi_sync::account::Account;
 use std::collections::VecDeque;
 use std::hash::Hash;
+use std::sync::Arc;
 
 /// The number of an entry since its queue was made.
 pub(super) type Place = u64;
@@ -30,7 +31,8 @@ fn oldest<K: Eq + Hash>(places: &mut Places<K>, key: &K, is_live: impl Fn(Place)
     None
 }
 
-/// Where posted receives are, by what they accept.
+/// Where posted receives are, by what they accept. Places are those in the queue's memory: when the
+/// queue is compacted it gets shorter, which is how the index finds out that it is void.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
     /// Those that accept one tag, by tag and source.
@@ -39,17 +41,30 @@ pub(super) struct PostedIndex {
     masked: Places<u64>,
     by_key: HashMap<u32, Place>,
     added: usize,
+    /// The length of the queue that the index knows.
+    len: usize,
 }
 
 impl PostedIndex {
-    pub(super) fn add(&mut self, place: Place, pattern: &Pattern, key: u32) {
+    pub(super) fn add(&mut self, place: usize, pattern: &Pattern, key: u32) {
         if pattern.ignore == 0 {
-            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place);
+            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place as Place);
         } else {
-            self.masked.entry(pattern.src.0).or_default().push_back(place);
+            self.masked.entry(pattern.src.0).or_default().push_back(place as Place);
         }
-        self.by_key.insert(key, place);
+        self.by_key.insert(key, place as Place);
         self.added += 1;
+        self.len = place + 1;
+    }
+
+    /// The entries up to that length that are not in the index are gone.
+    pub(super) const fn extend_to(&mut self, len: usize) {
+        self.len = len;
+    }
+
+    /// Whether the places are those of a queue of that length.
+    pub(super) const fn knows(&self, len: usize) -> bool {
+        self.len == len
     }
 
     /// Whether most of the index is stale, with so many entries in the queue.
@@ -63,43 +78,83 @@ impl PostedIndex {
         &mut self,
         tag: u64,
         peer: u32,
-        is_live: impl Fn(Place) -> bool,
-        fits: impl Fn(Place) -> bool,
-    ) -> Option<Place> {
+        is_live: impl Fn(usize) -> bool,
+        fits: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let is_live = |place| is_live(at(place));
         let mut found: Option<Place> = None;
         let mut take = |place: Option<Place>| found = [found, place].into_iter().flatten().min();
         for src in [Source::peer(peer).0, Source::ANY.0] {
-            take(oldest(&mut self.exact, &(tag, src), &is_live));
-            if oldest(&mut self.masked, &src, &is_live).is_some() {
-                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(*place))));
+            take(oldest(&mut self.exact, &(tag, src), is_live));
+            if oldest(&mut self.masked, &src, is_live).is_some() {
+                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(at(*place)))));
             }
         }
-        found
+        found.map(at)
     }
 
     /// The place of the receive with that key, which may have left.
-    pub(super) fn place_of(&self, key: u32) -> Option<Place> {
-        self.by_key.get(&key).copied()
+    pub(super) fn place_of(&self, key: u32) -> Option<usize> {
+        self.by_key.get(&key).map(|place| at(*place))
     }
 }
 
-/// Where unexpected messages are, by tag and sender.
-#[derive(Debug, Default)]
+#[allow(clippy::cast_possible_truncation, reason = "places of posted receives are indexes")]
+const fn at(place: Place) -> usize {
+    place as usize
+}
+
+/// What an unexpected message costs in the index, in bytes, if no other has its tag: an entry in three
+/// tables that are half empty, and two lists.
+const COST: usize = 384;
+/// Messages that are charged for at a time.
+const CHUNK: usize = 256;
+
+/// Where unexpected messages are, by tag and sender. What it takes is charged to the account of what
+/// the endpoint holds for its peers.
+#[derive(Debug)]
 pub(super) struct UnexpectedIndex {
     exact: Places<(u64, u32)>,
     by_tag: Places<u64>,
     by_peer: Places<u32>,
     by_key: HashMap<u32, Place>,
     added: usize,
+    /// Messages that are charged for.
+    charged: usize,
+    account: Arc<Account>,
+}
+
+impl Drop for UnexpectedIndex {
+    fn drop(&mut self) {
+        self.account.release(self.charged * COST);
+    }
 }
 
 impl UnexpectedIndex {
-    pub(super) fn add(&mut self, place: Place, tag: u64, peer: u32, key: u32) {
+    /// An index for so many messages, if the account has room for it.
+    pub(super) fn new(messages: usize, account: &Arc<Account>) -> Option<Self> {
+        let charged = messages.next_multiple_of(CHUNK);
+        let (exact, by_tag, by_peer) = (Places::default(), Places::default(), Places::default());
+        let (by_key, account) = (HashMap::default(), account.clone());
+        let is_charged = account.try_charge(charged * COST);
+        is_charged.then(|| Self { exact, by_tag, by_peer, by_key, added: 0, charged, account })
+    }
+
+    /// False if the account has no room for another message: the index is incomplete then.
+    #[must_use]
+    pub(super) fn add(&mut self, place: Place, tag: u64, peer: u32, key: u32) -> bool {
+        if self.added == self.charged {
+            if !self.account.try_charge(CHUNK * COST) {
+                return false;
+            }
+            self.charged += CHUNK;
+        }
         self.exact.entry((tag, peer)).or_default().push_back(place);
         self.by_tag.entry(tag).or_default().push_back(place);
         self.by_peer.entry(peer).or_default().push_back(place);
         self.by_key.insert(key, place);
         self.added += 1;
+        true
     }
 
     /// Whether most of the index is stale, with so many messages in the queue.

@@ -1,6 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 
+/// A queue whose index may take so many bytes.
+fn queue_of(limit: usize) -> MatchQueue {
+    MatchQueue::new(&Arc::new(Account::new(limit)))
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Post(Pattern),
@@ -83,8 +88,8 @@ fn rematch(model: &mut Model, queue: &mut MatchQueue) {
 
 proptest! {
     #[test]
-    fn matching_equals_a_naive_model(steps in proptest::collection::vec(step(), 0..400)) {
-        let (mut model, mut queue) = (Model::default(), MatchQueue::default());
+    fn matching_equals_a_naive_model(steps in proptest::collection::vec(step(), 0..400), limit in prop_oneof![Just(0), Just(200_000), Just(1 << 40)],) {
+        let (mut model, mut queue) = (Model::default(), queue_of(limit));
         for step in steps {
             let key = model.free_key();
             match step {
@@ -153,7 +158,7 @@ fn long_queues_are_not_searched_from_the_front() {
     // With a linear search, each half would compare some 10^10 entries.
     const COUNT: u32 = 100_000;
     let exact = |tag: u32| Pattern { tag: tag.into(), ignore: 0, src: Source::ANY };
-    let mut queue = MatchQueue::default();
+    let mut queue = queue_of(usize::MAX >> 1);
     (0..COUNT).for_each(|tag| queue.post(exact(tag), tag));
     (0..COUNT / 2).rev().for_each(|tag| assert_eq!(queue.take_posted(tag.into(), 1), Some(tag)));
     (COUNT / 2..COUNT).rev().for_each(|key| assert!(queue.withdraw(key)));
@@ -166,7 +171,7 @@ fn long_queues_are_not_searched_from_the_front() {
 
 #[test]
 fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known() {
-    let mut matcher = MatchQueue::default();
+    let mut matcher = queue_of(usize::MAX >> 1);
     matcher.push_unexpected(1, 7, 10);
     let pattern = Pattern { tag: 1, ignore: 0, src: Source::handle(FiAddr(5)) };
     assert_eq!(matcher.take_unexpected(&pattern), None);
@@ -180,7 +185,7 @@ fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known()
 
 #[test]
 fn a_merged_peers_messages_are_the_others() {
-    let mut matcher = MatchQueue::default();
+    let mut matcher = queue_of(usize::MAX >> 1);
     matcher.push_unexpected(1, 7, 10);
     matcher.push_unexpected(1, 3, 11);
     matcher.merge(7, 4);
@@ -188,4 +193,20 @@ fn a_merged_peers_messages_are_the_others() {
     assert_eq!(matcher.find_unexpected(&from(7)), None);
     assert_eq!(matcher.take_unexpected(&from(4)), Some(10));
     assert!(matcher.unexpected().eq([11]));
+}
+
+#[test]
+fn the_index_of_unexpected_messages_is_charged_and_given_back() {
+    let account = Arc::new(Account::new(1 << 30));
+    let mut queue = MatchQueue::new(&account);
+    (0..1000).for_each(|tag| queue.push_unexpected(tag.into(), 1, tag));
+    assert_eq!(account.used(), 0, "no search, no index");
+    let last = Pattern { tag: 999, ignore: 0, src: Source::ANY };
+    assert_eq!(queue.take_unexpected(&last), Some(999));
+    let used = account.used();
+    assert!(used >= 1000 * 128, "{used}");
+    (0..1000).for_each(|tag| queue.push_unexpected(tag.into(), 2, 1000 + tag));
+    assert!(account.used() > used);
+    drop(queue);
+    assert_eq!(account.used(), 0);
 }

@@ -110,3 +110,31 @@ fn a_send_is_complete_only_when_the_system_has_all_of_its_bytes() {
         assert!(came, "seed {seed}: not all of {complete} messages came");
     }
 }
+
+#[test]
+fn receives_are_canceled_however_many_there_are() {
+    // If each cancellation searched all operations, this would take minutes.
+    const COUNT: u64 = 100_000;
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let (mut a, mut r) = (open(&world, 1), open(&world, 2));
+    let to_r = a.know(r.addr());
+    let receives: Vec<usize> = (0..COUNT).map(|tag| r.receive(FiAddr::UNSPEC, tag, 8)).collect();
+    // Some are completed in between, and the places of their numbers are used again.
+    for tag in [5, 70, 99_999] {
+        a.send(to_r, tag, vec![1; 8]);
+    }
+    let done = |nodes: &mut [&mut Node]| [5, 70, 99_999].iter().all(|tag| nodes[1].is_done(receives[*tag]));
+    assert!(until(&world, &mut [&mut a, &mut r], done));
+    let late: Vec<usize> = (0..3).map(|tag| r.receive(FiAddr::UNSPEC, COUNT + tag, 8)).collect();
+    for context in receives.iter().rev().chain(&late) {
+        r.ep.cancel(*context);
+        // Nothing has this context any more.
+        r.ep.cancel(*context);
+    }
+    r.progress();
+    let was_canceled = |context: &usize| {
+        r.outcome(*context).is_some_and(|outcome| outcome.as_ref().is_err_and(|why| why.errno == Errno::ECANCELED))
+    };
+    assert!(late.iter().all(was_canceled));
+    assert_eq!(receives.iter().filter(|context| was_canceled(context)).count(), receives.len() - 3);
+}
