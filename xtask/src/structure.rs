@@ -119,6 +119,7 @@ pub(crate) fn problems() -> Result<Vec<(&'static str, Vec<String>)>, String> {
         ("module cycles", cycles(&sources)),
         ("struct sizes", wide_structs(&sources)),
         ("given-up names", given_up(&sources)),
+        ("the walk", walk(&disk::read(root().join("ARCHITECTURE.md"))?, &sources)),
     ])
 }
 
@@ -343,6 +344,33 @@ fn given_up(sources: &[Source]) -> Vec<String> {
     problems
 }
 
+/// Most steps of a walk in ARCHITECTURE.md.
+const MOST_STEPS: usize = 7;
+
+/// The walks of a message in ARCHITECTURE.md, down and up: numbered steps that name a file and a function in it.
+fn walk(text: &str, sources: &[Source]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let (mut walks, mut steps) = (0, 0);
+    for line in text.lines() {
+        let Some((number, rest)) = line.split_once(". `") else { continue };
+        let Ok(number) = number.parse::<usize>() else { continue };
+        let mut words = rest.split('`');
+        let (Some(path), Some(" "), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
+        (walks, steps) = if number == 1 { (walks + 1, 1) } else { (walks, steps + 1) };
+        if number != steps || steps > MOST_STEPS {
+            problems.push(format!("step {number} of a walk: there are {steps}, at most {MOST_STEPS}"));
+        }
+        let file = sources.iter().find(|source| source.path == path);
+        if !file.is_some_and(|source| source.text.contains(&format!("fn {name}"))) {
+            problems.push(format!("step {number}: {path} has no function {name}"));
+        }
+    }
+    if walks != 2 {
+        problems.push(format!("{walks} walks instead of one down and one up"));
+    }
+    problems
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,5 +406,16 @@ mod tests {
         let fields: String = (0..13).map(|at| format!("f{at}: u8,")).collect();
         let found = wide_structs(&[source("x/src/a.rs", &format!("struct Wide {{ {fields} }} struct Small;"))]);
         assert!(found.contains(&"x/src/a.rs: Wide has 13 fields, more than 12".to_owned()), "{found:?}");
+    }
+
+    #[test]
+    fn walks_name_functions_that_exist() {
+        let sources = [source("a/src/lib.rs", "fn one() {} fn two() {}")];
+        let of = |text| walk(text, &sources);
+        let good = "1. `a/src/lib.rs` `one`: x\n2. `a/src/lib.rs` `two`: y\n\n1. `a/src/lib.rs` `two`: z\n";
+        assert_eq!(of(good), [""; 0]);
+        assert_eq!(of(&good.replace("`one`", "`three`")), ["step 1: a/src/lib.rs has no function three"]);
+        assert_eq!(of("1. `a/src/lib.rs` `one`: x\n"), ["1 walks instead of one down and one up"]);
+        assert_eq!(of(&good.replace("2. ", "3. ")).len(), 1);
     }
 }
