@@ -46,6 +46,9 @@ pub enum Event {
 
 impl EventQueue {
     /// An empty queue.
+    ///
+    /// # Errors
+    /// EMFILE or ENFILE if there is no descriptor left.
     pub fn new() -> Result<Self> {
         Ok(Self(Arc::new(Queue::new(Arc::new(FdWaitObject::new(true)?), Waiting::Sleeping))))
     }
@@ -130,6 +133,10 @@ impl DomainVisitor for Open {
 
 impl Listener {
     /// Listens at the source address of `info`.
+    ///
+    /// # Errors
+    /// ENODEV if there is no such provider, EINVAL if it has no connections, and the system's error if
+    /// the address is in use or not one of this host.
     pub fn listen(info: &Info, events: &EventQueue) -> Result<Self> {
         let listener = Self(ofi_registry::open(info, None, Open(info.clone()))??);
         listener.0.listen(&events.0)?;
@@ -137,6 +144,9 @@ impl Listener {
     }
 
     /// The address at which it listens.
+    ///
+    /// # Errors
+    /// The system's error if it cannot have its address.
     pub fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
     }

@@ -187,6 +187,9 @@ impl Domain {
     }
 
     /// A completion queue with room for `size` entries at first; it grows.
+    ///
+    /// # Errors
+    /// EMFILE or ENFILE if there is no descriptor left.
     pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
         let port = Arc::new(FdWaitObject::new(true)?);
         Ok(CompletionQueue {
@@ -197,6 +200,10 @@ impl Domain {
 
     /// An endpoint whose operations complete into `cq`. Connected ones report to `events`;
     /// connectionless ones are ready at once.
+    ///
+    /// # Errors
+    /// ENOEQ for a connected endpoint without `events`; the system's error if it cannot have the
+    /// source address of `info`.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info);
         let av = Arc::new(AddressVector::new(0, false));
@@ -232,6 +239,9 @@ impl CompletionQueue {
     }
 
     /// Sleeps until an entry is available or the timeout expires.
+    ///
+    /// # Errors
+    /// EAGAIN if there is none then.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         self.queue.wait(1, timeout).map(drop)
     }
@@ -263,6 +273,9 @@ impl Endpoint {
     }
 
     /// The address at which peers reach it.
+    ///
+    /// # Errors
+    /// The system's error if the endpoint cannot have its address.
     pub fn local_addr(&self) -> Result<Addr> {
         self.engine.local_addr()
     }
@@ -273,16 +286,26 @@ impl Endpoint {
     }
 
     /// Connects; the outcome is an event.
+    ///
+    /// # Errors
+    /// ENOSYS for a connectionless endpoint, EOPBADSTATE for one that has been connected before.
     pub fn connect(&self, to: Addr) -> Result<()> {
         self.engine.connect(to)
     }
 
     /// Accepts a connection; an event reports when it is established.
+    ///
+    /// # Errors
+    /// EINVAL for a request from another provider, EOPBADSTATE as for [`Self::connect`].
     pub fn accept(&self, request: Request) -> Result<()> {
         self.engine.accept(*request.0)
     }
 
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
+    ///
+    /// # Errors
+    /// EAGAIN if too many sends are under way, EMSGSIZE for one that is too long, ENOTCONN or
+    /// EOPBADSTATE without a connection.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.flights.depart(buf);
         let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), inject: false };
@@ -290,6 +313,9 @@ impl Endpoint {
     }
 
     /// Posts a receive buffer, all of its length. It comes back with the completion.
+    ///
+    /// # Errors
+    /// EAGAIN if too many receives are posted, EOPBADSTATE if the connection has ended.
     pub fn receive(&self, tag: Option<(u64, u64)>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.flights.depart(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };

@@ -9,6 +9,7 @@
 //! # Ok::<(), ofi::Error>(())
 //! ```
 #![deny(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod buf;
 mod connection;

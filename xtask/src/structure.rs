@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn walks_name_functions_that_exist() {
         let sources = [source("a/src/lib.rs", "fn one() {} fn two() {}")];
-        let of = |text| walk(text, &sources);
+        let of = |text: &str| walk(text, &sources);
         let good = "1. `a/src/lib.rs` `one`: x\n2. `a/src/lib.rs` `two`: y\n\n1. `a/src/lib.rs` `two`: z\n";
         assert_eq!(of(good), [""; 0]);
         assert_eq!(of(&good.replace("`one`", "`three`")), ["step 1: a/src/lib.rs has no function three"]);
