@@ -9,7 +9,7 @@ use ofi_core::{Addr, Errno, FiAddr};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use slab::Slab;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// An endpoint that looks addresses up.
@@ -29,6 +29,18 @@ pub struct AddressVector {
     pub users: Children,
 }
 
+/// Latest changes that an address vector remembers for its endpoints.
+const MOST_CHANGES: usize = 1024;
+
+/// A change of the address vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The handle got an address.
+    Inserted(FiAddr, Addr),
+    /// The handle lost that address.
+    Removed(FiAddr, Addr),
+}
+
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<Option<Entry>>,
@@ -37,6 +49,8 @@ struct Table {
     readers: Slab<Bound>,
     /// How many readers wait for an address that is not inserted yet.
     awaited: usize,
+    /// The latest changes: the last one made the present epoch.
+    changes: VecDeque<Change>,
 }
 
 #[derive(Debug)]
@@ -83,10 +97,25 @@ impl AddressVector {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
+    /// Records a change. Under the lock, so that the latest changes are those of the latest epochs.
+    fn changed(&self, table: &mut Table, change: Change) {
+        if table.changes.len() >= MOST_CHANGES {
+            table.changes.pop_front();
+        }
+        table.changes.push_back(change);
         // Release pairs with the Acquire in `epoch`: a reader of the new epoch sees the change once
         // it takes the lock.
         self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// The present epoch, and the changes since an earlier one, oldest first; `None` if the address
+    /// vector does not remember all of them.
+    pub fn changes_since(&self, epoch: u64) -> (u64, Option<Vec<Change>>) {
+        let table = self.lock();
+        let now = self.epoch();
+        let known = usize::try_from(now.wrapping_sub(epoch)).ok().filter(|count| *count <= table.changes.len());
+        let changes = known.map(|count| table.changes.iter().skip(table.changes.len() - count).copied().collect());
+        (now, changes)
     }
 
     /// Grows with every change.
@@ -131,10 +160,11 @@ impl AddressVector {
         table.by_addr.insert(key, index);
         let waiting = if table.awaited > 0 { table.waiting() } else { Vec::new() };
         // Under the lock: a reader that calls `set_awaits` later finds the new epoch.
-        self.changed();
+        let handle = FiAddr(index as u64);
+        self.changed(&mut table, Change::Inserted(handle, key));
         drop(table);
         waiting.iter().for_each(|reader| reader.learn());
-        Ok(FiAddr(index as u64))
+        Ok(handle)
     }
 
     /// Registers a bound endpoint and returns its number.
@@ -169,8 +199,7 @@ impl AddressVector {
             table.entries[index] = None;
             table.by_addr.remove(&key);
             table.free.push(Reverse(index));
-            drop(table);
-            self.changed();
+            self.changed(&mut table, Change::Removed(handle, key));
         }
         true
     }
@@ -254,5 +283,13 @@ mod tests {
         let before = av.epoch();
         av.insert(addr(1));
         assert_ne!(av.epoch(), before);
+        av.remove(FiAddr(0));
+        let (of_1, to_0) = (addr(1).canonical(), FiAddr(0));
+        let both = vec![Change::Inserted(to_0, of_1), Change::Removed(to_0, of_1)];
+        assert_eq!(av.changes_since(before), (av.epoch(), Some(both)));
+        assert_eq!(av.changes_since(av.epoch()), (av.epoch(), Some(vec![])));
+        (1..2001).map(addr).for_each(|addr| assert!(av.insert(addr).index().is_some()));
+        assert_eq!(av.changes_since(before).1, None);
+        assert_eq!(av.changes_since(av.epoch() - 1000).1.map(|changes| changes.len()), Some(1000));
     }
 }

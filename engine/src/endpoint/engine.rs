@@ -8,7 +8,7 @@ use super::state::{
     Claim, Config, Link, MIN_MULTI_RECV, MultiRecv, Outgoing, PEER_COST, Peer, PeerId, PeerState, Receive,
     ReceiveStage, Role, Sender, Unexpected,
 };
-use crate::av::AddressVector;
+use crate::av::{AddressVector, Change};
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::sinks::CompletionSinks;
 use crate::hash::HashMap;
@@ -323,16 +323,11 @@ impl<K: LockKind> Engine<K> {
         if let Some(peer) = self.known_peer(handle) {
             return Ok(peer);
         }
-        let index = handle.index().ok_or(Errno::EINVAL)?;
+        handle.index().ok_or(Errno::EINVAL)?;
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let addr = av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
         let peer = self.peer_at(addr);
-        self.set_handle(peer, handle);
-        self.name_links();
-        if self.by_handle.len() <= index {
-            self.by_handle.resize(index + 1, NO_PEER);
-        }
-        self.by_handle[index] = peer;
+        self.name_peer(peer, handle);
         Ok(peer)
     }
 
@@ -344,9 +339,13 @@ impl<K: LockKind> Engine<K> {
         }
     }
 
-    fn set_handle(&mut self, peer: PeerId, handle: FiAddr) {
-        if let Some(peer) = self.peers.get_mut(peer) {
-            peer.handle = handle;
+    /// Sets a peer's handle, and its links' copies of it.
+    fn set_handle(&mut self, id: PeerId, handle: FiAddr) {
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.handle = handle;
+        if peer.links > 0 {
+            let links = self.links.iter_mut().flatten().filter(|link| link.peer == id);
+            links.for_each(|link| link.src = handle);
         }
     }
 
@@ -413,7 +412,59 @@ impl<K: LockKind> Engine<K> {
     #[cold]
     fn learn_av(&mut self) {
         let Some(av) = self.av.clone() else { return };
-        self.av_epoch = av.epoch();
+        let (epoch, changes) = av.changes_since(self.av_epoch);
+        self.av_epoch = epoch;
+        match changes {
+            Some(changes) => changes.into_iter().for_each(|change| self.apply_change(change)),
+            None => self.learn_all(&av),
+        }
+        for at in QueueKind::ALL {
+            let empty = MatchQueue::new(&self.config.account);
+            let mut queue = core::mem::replace(&mut self.match_queues[at], empty);
+            let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
+            self.match_queues[at] = queue;
+            if resolved {
+                self.rematch(at);
+                // A blocked peer may hold a message for one of these receives.
+                self.note_freed();
+            }
+        }
+        self.note_awaited();
+    }
+
+    /// Applies a change of the address vector to the peer that it is about, if there is one.
+    fn apply_change(&mut self, change: Change) {
+        match change {
+            Change::Inserted(handle, addr) => {
+                if let Some(&peer) = self.by_addr.get(&addr) {
+                    self.name_peer(peer, handle);
+                }
+            }
+            Change::Removed(handle, addr) => {
+                if let Some(slot) = handle.index().and_then(|index| self.by_handle.get_mut(index)) {
+                    *slot = NO_PEER;
+                }
+                if let Some(&peer) = self.by_addr.get(&addr) {
+                    self.set_handle(peer, FiAddr::UNSPEC);
+                    // The application cannot address it any more.
+                    self.release_peer(peer);
+                }
+            }
+        }
+    }
+
+    /// The application addresses a peer by this handle.
+    fn name_peer(&mut self, peer: PeerId, handle: FiAddr) {
+        self.set_handle(peer, handle);
+        let Some(index) = handle.index() else { return };
+        if self.by_handle.len() <= index {
+            self.by_handle.resize(index + 1, NO_PEER);
+        }
+        self.by_handle[index] = peer;
+    }
+
+    /// Learns the handles of all peers anew.
+    fn learn_all(&mut self, av: &AddressVector) {
         self.by_handle.fill(NO_PEER);
         let mut unnamed = Vec::new();
         for (id, peer) in self.peers.iter_mut() {
@@ -431,18 +482,6 @@ impl<K: LockKind> Engine<K> {
         self.name_links();
         // The application cannot address them any more.
         unnamed.into_iter().for_each(|peer| self.release_peer(peer));
-        for at in QueueKind::ALL {
-            let empty = MatchQueue::new(&self.config.account);
-            let mut queue = core::mem::replace(&mut self.match_queues[at], empty);
-            let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
-            self.match_queues[at] = queue;
-            if resolved {
-                self.rematch(at);
-                // A blocked peer may hold a message for one of these receives.
-                self.note_freed();
-            }
-        }
-        self.note_awaited();
     }
 
     /// Tells the address vector whether receives wait for a handle that it does not have.
