@@ -250,6 +250,8 @@ impl MatchQueue {
     }
 
     fn drop_gone(&mut self) {
+        // The entries get other places.
+        self.posted_index = None;
         self.posted.drain(..self.front);
         self.front = 0;
     }
@@ -326,8 +328,14 @@ impl MatchQueue {
         key
     }
 
-    /// Closes gaps at the front at once, others when there are many.
+    /// Closes gaps at both ends at once, others when there are many.
     fn close_gaps(&mut self) {
+        while self.posted.len() > self.front && self.posted.last().is_some_and(|posted| !posted.live) {
+            self.posted.pop();
+        }
+        if let Some(index) = &mut self.posted_index {
+            index.shrink_to(self.posted.len());
+        }
         while self.posted.get(self.front).is_some_and(|posted| !posted.live) {
             self.front += 1;
         }

@@ -50,6 +50,9 @@ impl<K: LockKind> Engine<K> {
 
     /// Adds the operations that were posted since the last cancellation.
     fn note_cancelable(&mut self) {
+        if self.cancelable.up_to == self.seq {
+            return;
+        }
         if self.cancelable.added > 2 * (self.receives.len() + self.sends.len()) + SLACK {
             self.cancelable = Cancelable::default();
         }

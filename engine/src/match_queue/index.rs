@@ -31,8 +31,8 @@ fn oldest<K: Eq + Hash>(places: &mut Places<K>, key: &K, is_live: impl Fn(Place)
     None
 }
 
-/// Where posted receives are, by what they accept. Places are those in the queue's memory: when the
-/// queue is compacted it gets shorter, which is how the index finds out that it is void.
+/// Where posted receives are, by what they accept. Places are indexes into the queue's memory. A queue
+/// that moves its entries drops the index; one that has restarted empty is shorter than the index knows.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
     /// Those that accept one tag, by tag and source.
@@ -62,6 +62,11 @@ impl PostedIndex {
         self.len = len;
     }
 
+    /// The entries from that length on are gone; their places will be those of others.
+    pub(super) fn shrink_to(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Whether the places are those of a queue of that length.
     pub(super) const fn knows(&self, len: usize) -> bool {
         self.len == len
@@ -73,7 +78,7 @@ impl PostedIndex {
     }
 
     /// The place of the oldest live receive that the message fits. `fits` compares the entry at a place,
-    /// and is false for one that has left.
+    /// and is false for one that has left. A list may name the place of a later entry of another pattern.
     pub(super) fn find(
         &mut self,
         tag: u64,
@@ -81,13 +86,13 @@ impl PostedIndex {
         is_live: impl Fn(usize) -> bool,
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let is_live = |place| is_live(at(place));
+        let (is_live, fits) = (|place| is_live(at(place)), |place| fits(at(place)));
         let mut found: Option<Place> = None;
         let mut take = |place: Option<Place>| found = [found, place].into_iter().flatten().min();
         for src in [Source::peer(peer).0, Source::ANY.0] {
-            take(oldest(&mut self.exact, &(tag, src), is_live));
+            take(oldest(&mut self.exact, &(tag, src), fits));
             if oldest(&mut self.masked, &src, is_live).is_some() {
-                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(at(*place)))));
+                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(*place))));
             }
         }
         found.map(at)
