@@ -77,7 +77,9 @@ impl Table {
     /// Reserves room for another address, and for a free-list entry per address so that removal
     /// never allocates. False if there is no memory.
     fn make_room(&mut self) -> bool {
-        let Self { entries, free, by_addr, .. } = self;
+        let Self { entries, free, by_addr, changes, .. } = self;
+        // For this insertion and its removal. Without memory, endpoints learn everything anew.
+        drop(changes.try_reserve(2.min(MOST_CHANGES - changes.len())));
         let entered = !free.is_empty() || entries.try_reserve(1).is_ok();
         entered && free.try_reserve(entries.len() + 1 - free.len()).is_ok() && by_addr.try_reserve(1).is_ok()
     }
@@ -102,7 +104,12 @@ impl AddressVector {
         if table.changes.len() >= MOST_CHANGES {
             table.changes.pop_front();
         }
-        table.changes.push_back(change);
+        // `make_room` reserves: without memory, endpoints look everything up anew.
+        if table.changes.len() < table.changes.capacity() {
+            table.changes.push_back(change);
+        } else {
+            table.changes.clear();
+        }
         // Release pairs with the Acquire in `epoch`: a reader of the new epoch sees the change once
         // it takes the lock.
         self.epoch.fetch_add(1, Ordering::Release);

@@ -379,7 +379,9 @@ impl MatchQueue {
         if pattern.src.pending().is_some() {
             return None;
         }
-        if self.unexpected.len() > LINEAR
+        let is_indexed = pattern.ignore == 0 || pattern.src != Source::ANY;
+        if is_indexed
+            && self.unexpected.len() > LINEAR
             && let Some((index, unexpected, base)) = self.unexpected_index()
         {
             let entry = |place: Place| {
@@ -462,6 +464,10 @@ impl MatchQueue {
             // The entries have other places now.
             self.unexpected_index = None;
         }
+        if self.unexpected.len() <= LINEAR {
+            // What it is charged for is free again.
+            self.unexpected_index = None;
+        }
         key
     }
 
@@ -479,6 +485,20 @@ impl MatchQueue {
         if let Some(at) = found {
             self.remove_unexpected_at(at);
         }
+    }
+
+    /// The handles without a known peer that receives are posted for.
+    pub fn pending_handles(&self) -> Vec<FiAddr> {
+        if self.pending == 0 {
+            return Vec::new();
+        }
+        let held = self.posted[self.front..].iter().filter(|posted| posted.live);
+        held.filter_map(|posted| posted.pattern.src.pending()).collect()
+    }
+
+    /// Drops the index of unexpected messages: its memory is needed for messages.
+    pub fn drop_index(&mut self) {
+        self.unexpected_index = None;
     }
 
     /// Whether there are posted receives whose handle has no known peer yet.

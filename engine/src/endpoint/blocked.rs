@@ -4,7 +4,7 @@
 
 use super::engine::{Engine, Work};
 use super::state::PeerId;
-use crate::match_queue::Source;
+use crate::match_queue::{MatchQueue, Source};
 use crate::transport::{Down, LinkId};
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Cause, Errno};
@@ -129,10 +129,16 @@ impl<K: LockKind> Engine<K> {
                 return Relief::Waits;
             }
             if !link.credit.extend(need, &self.config.account) {
+                // What only saves time makes way for messages.
+                self.match_queues.iter_mut().for_each(MatchQueue::drop_index);
+            }
+            let Some(Some(link)) = self.links.get_mut(id.index()) else { return Relief::Waits };
+            if link.credit.promised() < need && !link.credit.extend(need, &self.config.account) {
                 link.starved = true;
                 return Relief::Starved;
             }
         }
+        let Some(Some(link)) = self.links.get_mut(id.index()) else { return Relief::Waits };
         link.starved = false;
         link.blocked = None;
         link.credit.set_prompt(false);

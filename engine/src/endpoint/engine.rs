@@ -323,6 +323,11 @@ impl<K: LockKind> Engine<K> {
         if let Some(peer) = self.known_peer(handle) {
             return Ok(peer);
         }
+        self.peer_in_av(handle)
+    }
+
+    /// The peer that the address vector has for a handle, created if needed.
+    fn peer_in_av(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
         handle.index().ok_or(Errno::EINVAL)?;
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let addr = av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
@@ -412,44 +417,61 @@ impl<K: LockKind> Engine<K> {
     #[cold]
     fn learn_av(&mut self) {
         let Some(av) = self.av.clone() else { return };
-        let (epoch, changes) = av.changes_since(self.av_epoch);
-        self.av_epoch = epoch;
-        match changes {
-            Some(changes) => changes.into_iter().for_each(|change| self.apply_change(change)),
-            None => self.learn_all(&av),
+        // Until nothing has changed meanwhile: an insertion calls only endpoints that have said that
+        // they wait for one.
+        while av.epoch() != self.av_epoch {
+            let (epoch, changes) = av.changes_since(self.av_epoch);
+            self.av_epoch = epoch;
+            match changes {
+                Some(changes) => changes.into_iter().for_each(|change| self.apply_change(change)),
+                None => self.learn_all(&av),
+            }
+            for kind in QueueKind::ALL {
+                self.resolve_pending(kind);
+            }
+            self.note_awaited();
         }
-        for at in QueueKind::ALL {
-            let empty = MatchQueue::new(&self.config.account);
-            let mut queue = core::mem::replace(&mut self.match_queues[at], empty);
-            let resolved = queue.resolve(|handle| self.peer_of(handle).ok());
-            self.match_queues[at] = queue;
-            if resolved {
-                self.rematch(at);
-                // A blocked peer may hold a message for one of these receives.
-                self.note_freed();
+    }
+
+    /// Gives receives for handles without a peer their peer, where the address vector has the handle now.
+    fn resolve_pending(&mut self, kind: QueueKind) {
+        let mut known = HashMap::default();
+        for handle in self.match_queues[kind].pending_handles() {
+            if let Ok(peer) = self.known_peer(handle).ok_or(Errno::EINVAL).or_else(|_| self.peer_in_av(handle)) {
+                known.insert(handle, peer);
             }
         }
-        self.note_awaited();
+        if self.match_queues[kind].resolve(|handle| known.get(&handle).copied()) {
+            self.rematch(kind);
+            // A blocked peer may hold a message for one of these receives.
+            self.note_freed();
+        }
     }
 
     /// Applies a change of the address vector to the peer that it is about, if there is one.
     fn apply_change(&mut self, change: Change) {
         match change {
-            Change::Inserted(handle, addr) => {
-                if let Some(&peer) = self.by_addr.get(&addr) {
-                    self.name_peer(peer, handle);
-                }
-            }
+            Change::Inserted(handle, addr) => match self.by_addr.get(&addr) {
+                Some(&peer) => self.name_peer(peer, handle),
+                None => self.forget_handle(handle),
+            },
             Change::Removed(handle, addr) => {
-                if let Some(slot) = handle.index().and_then(|index| self.by_handle.get_mut(index)) {
-                    *slot = NO_PEER;
-                }
-                if let Some(&peer) = self.by_addr.get(&addr) {
+                self.forget_handle(handle);
+                // Unless it has another handle by now.
+                let of_handle = |peer: &&PeerId| self.peers.get(**peer).is_some_and(|peer| peer.handle == handle);
+                if let Some(&peer) = self.by_addr.get(&addr).filter(of_handle) {
                     self.set_handle(peer, FiAddr::UNSPEC);
                     // The application cannot address it any more.
                     self.release_peer(peer);
                 }
             }
+        }
+    }
+
+    /// No peer is known by this handle.
+    fn forget_handle(&mut self, handle: FiAddr) {
+        if let Some(slot) = handle.index().and_then(|index| self.by_handle.get_mut(index)) {
+            *slot = NO_PEER;
         }
     }
 

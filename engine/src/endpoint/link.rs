@@ -9,7 +9,7 @@ use super::state::{
 };
 use crate::completion::eq::EventKind;
 use crate::completion::sinks::CompletionSinks;
-use crate::match_queue::QueueKind;
+use crate::match_queue::{MatchQueue, QueueKind};
 use crate::transport::{ConnectRequest, Down, LinkId, ShutdownState, Submitted, Transport, Urgency};
 use crate::wire::frame::Frame;
 use crate::wire::hello::{Credits, EndpointKind, Handshake, Hello};
@@ -310,6 +310,10 @@ impl<K: LockKind> Engine<K> {
             && !core::mem::replace(&mut entry.charged, true)
         {
             account.charge(PEER_COST);
+        }
+        if !orderly && account.used() > account.limit() {
+            // What only saves time makes way for messages.
+            self.match_queues.iter_mut().for_each(MatchQueue::drop_index);
         }
         let mut dropped = 0;
         while !orderly && account.used() > account.limit() {

@@ -115,6 +115,11 @@ const COST: usize = 384;
 /// Messages that are charged for at a time.
 const CHUNK: usize = 256;
 
+/// Whether the account has room for what only saves time: a quarter of it is for messages alone.
+fn is_affordable(account: &Account) -> bool {
+    account.room() > account.limit() / 4
+}
+
 /// Where unexpected messages are, by tag and sender. What it takes is charged to the account of what
 /// the endpoint holds for its peers.
 #[derive(Debug)]
@@ -141,7 +146,7 @@ impl UnexpectedIndex {
         let charged = messages.next_multiple_of(CHUNK);
         let (exact, by_tag, by_peer) = (Places::default(), Places::default(), Places::default());
         let (by_key, account) = (HashMap::default(), account.clone());
-        let is_charged = account.try_charge(charged * COST);
+        let is_charged = is_affordable(&account) && account.try_charge(charged * COST);
         is_charged.then(|| Self { exact, by_tag, by_peer, by_key, added: 0, charged, account })
     }
 
@@ -149,7 +154,7 @@ impl UnexpectedIndex {
     #[must_use]
     pub(super) fn add(&mut self, place: Place, tag: u64, peer: u32, key: u32) -> bool {
         if self.added == self.charged {
-            if !self.account.try_charge(CHUNK * COST) {
+            if !is_affordable(&self.account) || !self.account.try_charge(CHUNK * COST) {
                 return false;
             }
             self.charged += CHUNK;

@@ -504,10 +504,12 @@ impl<N: Net> Transport for TcpTransport<N> {
         if sent == total {
             return Submitted::Done;
         }
+        let now_due =
+            leaves || urgency == Urgency::Posted && (!settings.hold || conn.writer.is_due(total - sent, net.now()));
         // Queue the rest: small and injected payloads as a copy, others in place. While the socket
         // takes no more, a payload that is not injected completes only when sent: a caller that
         // sees the completion may not call again for a long time.
-        let full = leaves || conn.blocked;
+        let full = leaves || conn.blocked || now_due;
         let mut kept = Submitted::Done;
         let head_sent = sent.min(head.bytes().len());
         conn.writer.push_bytes(&head.bytes()[head_sent..]);
@@ -529,7 +531,6 @@ impl<N: Net> Transport for TcpTransport<N> {
                 kept = Submitted::Kept;
             }
         }
-        let now_due = leaves || urgency == Urgency::Posted && (!settings.hold || conn.writer.is_due(net.now()));
         if now_due {
             self.send_waiting(slot);
         }

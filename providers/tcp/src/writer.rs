@@ -168,9 +168,9 @@ impl Writer {
         now().since(self.last_send) > HOLD
     }
 
-    /// Whether the queue is sent now that another message has joined it.
-    pub fn is_due(&self, now: Instant) -> bool {
-        self.held >= FULL || now.since(self.last_send) > HOLD
+    /// Whether the queue is sent when `more` bytes join it.
+    pub fn is_due(&self, more: usize, now: Instant) -> bool {
+        self.held + more >= FULL || now.since(self.last_send) > HOLD
     }
 
     /// Records the time of a send.
@@ -189,7 +189,7 @@ impl Writer {
             Flush::ByRule if self.is_empty() => false,
             Flush::ByRule => {
                 self.passes = self.passes.saturating_add(1);
-                self.urgent || self.passes >= PATIENCE || self.is_due(now())
+                self.urgent || self.passes >= PATIENCE || self.is_due(0, now())
             }
         }
     }
