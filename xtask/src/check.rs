@@ -26,6 +26,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-harness", &[]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
+    (
+        "ofi-conformance",
+        &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm", "ofi-sim"],
+    ),
     ("xtask", &["ofi-tools"]),
 ];
 

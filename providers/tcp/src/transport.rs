@@ -280,6 +280,28 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
+    /// Sends what connections hold, as the rule says.
+    fn flush_writers(&mut self, how: Flush) {
+        let mut at = 0;
+        while let Some(&slot) = self.busy_writers.get(at) {
+            let Self { conns, net, .. } = self;
+            let Some(conn) = conns.get_mut(slot) else {
+                self.busy_writers.swap_remove(at);
+                continue;
+            };
+            let due = conn.writer.pass(how, || net.now());
+            if conn.writer.is_idle() {
+                conn.listed = false;
+                self.busy_writers.swap_remove(at);
+                continue;
+            }
+            if due && !conn.blocked {
+                self.send_waiting(slot);
+            }
+            at += 1;
+        }
+    }
+
     /// Sets whether a connection waits for room to send, with its epoll interest and account.
     fn set_blocked(&mut self, slot: usize, waits: bool) {
         let Self { conns, net, blocked, settings, .. } = self;
@@ -587,31 +609,15 @@ impl<N: Net> Transport for TcpTransport<N> {
             any |= self.attend(events);
         }
         if !self.busy_writers.is_empty() {
-            self.flush(Flush::All, events);
+            self.flush_writers(Flush::All);
+            any |= !self.done.is_empty();
         }
         self.deliver(events);
         any
     }
 
     fn flush(&mut self, how: Flush, events: &mut impl LinkEvents) {
-        let mut at = 0;
-        while let Some(&slot) = self.busy_writers.get(at) {
-            let Self { conns, net, .. } = self;
-            let Some(conn) = conns.get_mut(slot) else {
-                self.busy_writers.swap_remove(at);
-                continue;
-            };
-            let due = conn.writer.pass(how, || net.now());
-            if conn.writer.is_idle() {
-                conn.listed = false;
-                self.busy_writers.swap_remove(at);
-                continue;
-            }
-            if due && !conn.blocked {
-                self.send_waiting(slot);
-            }
-            at += 1;
-        }
+        self.flush_writers(how);
         self.deliver(events);
     }
 

@@ -227,7 +227,7 @@ impl<N: Net> TcpTransport<N> {
         let Some(conn) = self.conns.get(slot) else { return false };
         if matches!(conn.state, State::Connecting { .. }) {
             self.finish_connect(slot, events);
-            return false;
+            return !self.conns.get(slot).is_some_and(|conn| matches!(conn.state, State::Connecting { .. }));
         }
         let got = self.read(slot, events);
         if let Some(conn) = self.conns.get_mut(slot) {

@@ -1,0 +1,69 @@
+//! Sleeping on the descriptor.
+
+use crate::ledger::{Plan, Side};
+use crate::medium::{Medium, Need};
+use crate::world::World;
+use ofi_engine::transport::Flush;
+use ofi_os::clock;
+
+/// Puts a node to sleep, whatever its peers still have to tell it.
+fn sleep<M: Medium>(world: &mut World<M>, node: usize) {
+    let end = clock::now() + M::WATCHDOG;
+    while !world.fall_asleep(node) {
+        assert!(clock::now() < end, "a transport that has nothing to do does not fall asleep");
+    }
+}
+
+/// Waits until the descriptor of a sleeping node is readable; no deadline may be what wakes it.
+fn expect_woken<M: Medium>(world: &mut World<M>, node: usize, what: &str) {
+    let end = clock::now() + M::WATCHDOG;
+    while !world.medium.is_readable(&world.nodes[node].transport) {
+        assert!(!M::SYNCHRONOUS, "{what} does not wake the sleeper");
+        assert!(clock::now() < end, "{what} does not wake the sleeper");
+    }
+}
+
+/// A connect request, a frame and the end of a link make the descriptor readable.
+pub(crate) fn woken<M: Medium>(seed: u64) {
+    let mut world = World::<M>::calm_pair(seed);
+    // The rest of a payload that is dropped may be under way when everything has arrived.
+    world.nodes[1].observer.takes_all = true;
+    sleep(&mut world, 1);
+    let channel = world.connect(0, 1, Plan::Accept);
+    let end = clock::now() + M::WATCHDOG;
+    while !world.medium.is_readable(&world.nodes[1].transport) {
+        world.step(0);
+        world.nodes[0].flush(Flush::All);
+        assert!(clock::now() < end, "a connect request does not wake the sleeper");
+    }
+    world.until("the link opens", |world| world.ledger.borrow().channels[channel].sides == [Side::Open; 2]);
+    world.settle();
+    for _ in 0..3 {
+        world.nodes[1].wake(true);
+        sleep(&mut world, 1);
+        let id = world.end_of(0, channel);
+        let before = world.nodes[0].next_number(id);
+        while world.nodes[0].next_number(id) == before {
+            world.submit_some(0, id, 1);
+        }
+        world.nodes[0].flush(Flush::All);
+        expect_woken(&mut world, 1, "a frame");
+        world.settle();
+    }
+    if M::has(Need::Ends) {
+        world.nodes[1].wake(true);
+        sleep(&mut world, 1);
+        let sleeper = if world.rng.bool() {
+            let id = world.end_of(0, channel);
+            let _ = world.nodes[0].shutdown(id);
+            world.nodes[0].flush(Flush::All);
+            1
+        } else {
+            // The sleeper takes its place.
+            world.kill(0);
+            0
+        };
+        expect_woken(&mut world, sleeper, "the end of the link");
+        world.settle();
+    }
+}

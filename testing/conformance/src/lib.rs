@@ -1,0 +1,19 @@
+//! One conformance suite for the contract between the engine and its transports
+//! (`engine/src/transport.rs`), run over any [`Medium`]. A transport that passes it works under the
+//! engine. `README.md` tells how a new transport instantiates it.
+//! The suite looks at transports from outside only: `frame.rs` makes frames, `ledger.rs` is the
+//! model of what must arrive, `observer.rs` checks every event against it, `node.rs` and `world.rs`
+//! drive the transports, and `cases` has the scripts.
+#![forbid(unsafe_code)]
+
+mod cases;
+mod frame;
+mod ledger;
+mod medium;
+mod node;
+mod observer;
+mod runner;
+mod world;
+
+pub use medium::{Medium, Need, Nowhere};
+pub use runner::{ExpectedFailure, first_failure, trials};

@@ -1,0 +1,89 @@
+//! What the suite needs to know about the medium that a transport runs over.
+
+use fastrand::Rng;
+use ofi_core::{Addr, Cause};
+use ofi_engine::transport::{Listener, Transport};
+use ofi_engine::wire::frame::MAX_PAYLOAD;
+use std::time::Duration;
+
+/// A property that some cases need. A medium without it lists it in [`Medium::LACKS`], and those
+/// cases are shown as skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Links end: by shutdown, abort, refusal, a violation, or a peer that vanishes.
+    Ends,
+    /// A descriptor wakes a sleeping transport.
+    Sleep,
+    /// A peer that does not read causes back-pressure.
+    BackPressure,
+    /// The test can break the medium under the links.
+    Breaks,
+    /// Connecting to [`Medium::nowhere`] fails.
+    Nowhere,
+    /// There is a [`Listener`], whose requests [`Transport::accept`] takes.
+    Listener,
+}
+
+/// A destination at which nothing answers, and how connecting to it fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Nowhere {
+    /// The destination.
+    pub addr: Addr,
+    /// The cause that [`LinkEvents::handle_link_down`](ofi_engine::transport::LinkEvents::handle_link_down) reports.
+    pub cause: Cause,
+    /// Whether it fails only at the transport's deadline.
+    pub by_deadline: bool,
+}
+
+/// Makes connected transports, and lets a test cause faults. Time passes by [`Transport::wait`].
+pub trait Medium: Sized {
+    /// The transport under test.
+    type Carrier: Transport;
+    /// Its listener. Without one: any type, and [`Need::Listener`] in [`Self::LACKS`].
+    type Listener: Listener<Request = <Self::Carrier as Transport>::Request>;
+
+    /// The first part of the names of its tests.
+    const NAME: &'static str;
+    /// Random scripts that `cargo test` runs. The directed cases run a tenth of them each.
+    const SCRIPTS: u64 = 1000;
+    /// Scripts that run at the same time. More than one for transports that wait in real time.
+    const WORKERS: usize = 1;
+    /// What it cannot do, with the reasons.
+    const LACKS: &'static [(Need, &'static str)] = &[];
+    /// The longest payload, in bytes.
+    const MOST_PAYLOAD: usize = MAX_PAYLOAD;
+    /// Links that exist at a time.
+    const MOST_LINKS: usize = 12;
+    /// What one side sends is with the other at once, without the work of another thread or of the
+    /// kernel: two sleeping transports will never wake up.
+    const SYNCHRONOUS: bool = true;
+    /// Payload bytes that a transport takes from a sender that respects
+    /// [`Transport::is_backed_up`] while the peer does not read, frames of 1 KiB.
+    const MOST_UNREAD: usize = 1 << 20;
+    /// Real time after which nothing more is expected to happen.
+    const WATCHDOG: Duration = Duration::from_secs(20);
+
+    /// A medium; `rng` determines its faults.
+    fn new(rng: &mut Rng) -> Self;
+    /// Opens a transport that others can connect to.
+    fn open(&mut self, rng: &mut Rng) -> Self::Carrier;
+    /// Opens a listener.
+    fn listen(&mut self) -> Option<Self::Listener>;
+    /// Opens a transport to connect to a listener from, or to accept a request with.
+    fn open_connected(&mut self) -> Self::Carrier;
+    /// Whether the transport's descriptor is readable.
+    fn is_readable(&self, transport: &Self::Carrier) -> bool;
+    /// A destination at which nothing answers.
+    fn nowhere(&mut self) -> Option<Nowhere>;
+    /// Breaks the connections under all links.
+    fn break_links(&self) {}
+    /// Changes the faults that do not break links.
+    fn disturb(&self, _rng: &mut Rng) {}
+    /// Ends the faults that do not break links.
+    fn calm(&self) {}
+
+    /// Whether it has a property.
+    fn has(need: Need) -> bool {
+        Self::LACKS.iter().all(|(lacks, _)| *lacks != need)
+    }
+}

@@ -1,0 +1,23 @@
+//! The suite over the transports of this workspace: `cargo test -p ofi-conformance -- shm::` runs
+//! those of one.
+
+mod faulty;
+mod shm;
+mod tcp;
+mod wire;
+
+use libtest_mimic::Arguments;
+use ofi_conformance::{ExpectedFailure, trials};
+use std::process::ExitCode;
+
+/// What is known to fail.
+const EXPECTED: &[ExpectedFailure] = &[];
+
+fn main() -> ExitCode {
+    let mut rows = trials::<wire::InMemory>(EXPECTED);
+    rows.extend(trials::<tcp::Simulated>(EXPECTED));
+    rows.extend(trials::<tcp::Loopback>(EXPECTED));
+    rows.extend(trials::<shm::SharedMemory>(EXPECTED));
+    rows.extend(faulty::trials());
+    libtest_mimic::run(&Arguments::from_args(), rows).exit_code()
+}
