@@ -250,12 +250,12 @@ static void use_what_was_inherited(void)
 	DEAD(fi_cq_sread(b.cq, buf, 1, NULL, -1));
 	DEAD(fi_cq_signal(a.cq));
 	DEAD(fi_control(&a.cq->fid, FI_GETWAIT, &fd));
-	CHECK(strstr(fi_cq_strerror(a.cq, 1, NULL, buf, sizeof(buf)), "forked") && strlen(buf) > 5);
+	CHECK(strstr(fi_cq_strerror(a.cq, 1, NULL, buf, sizeof(buf)), "across fork") && strlen(buf) > 5);
 	DEAD(fi_eq_read(a.eq, &number, buf, sizeof(buf), 0));
 	DEAD(fi_eq_readerr(a.eq, &eq_error, 0));
 	DEAD(fi_eq_sread(a.eq, &number, buf, sizeof(buf), -1, 0));
 	DEAD(fi_eq_write(a.eq, 1, buf, 8, 0));
-	CHECK(strstr(fi_eq_strerror(a.eq, 1, NULL, buf, sizeof(buf)), "forked"));
+	CHECK(strstr(fi_eq_strerror(a.eq, 1, NULL, buf, sizeof(buf)), "across fork"));
 	DEAD(fi_av_insert(a.av, b.name, 1, &addr, 0, NULL));
 	DEAD(fi_av_insertsvc(a.av, "127.0.0.1", "7", &addr, 0, NULL));
 	DEAD(fi_av_remove(a.av, &to_b, 1, 0));
