@@ -9,7 +9,7 @@
 mod index;
 
 use core::ops::{Index, IndexMut};
-use index::{Place, PostedIndex, UnexpectedIndex};
+use index::{Position, PostedIndex, UnexpectedIndex};
 use ofi_core::FiAddr;
 use ofi_sync::account::Account;
 use std::collections::VecDeque;
@@ -160,7 +160,7 @@ pub struct MatchQueue {
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
     /// The place of the entry at 0.
-    unexpected_base: Place,
+    unexpected_base: Position,
     unexpected_index: Option<Box<UnexpectedIndex>>,
     /// Charged for that index.
     account: Arc<Account>,
@@ -384,7 +384,7 @@ impl MatchQueue {
             && self.unexpected.len() > LINEAR
             && let Some((index, unexpected, base)) = self.unexpected_index()
         {
-            let entry = |place: Place| {
+            let entry = |place: Position| {
                 let at = usize::try_from(place.checked_sub(base)?).ok()?;
                 unexpected.get(at).filter(|entry| entry.live)
             };
@@ -397,7 +397,7 @@ impl MatchQueue {
     }
 
     /// The index of unexpected messages, which is built if there is none. None if there is no room for it.
-    fn unexpected_index(&mut self) -> Option<(&mut UnexpectedIndex, &VecDeque<Unexpected>, Place)> {
+    fn unexpected_index(&mut self) -> Option<(&mut UnexpectedIndex, &VecDeque<Unexpected>, Position)> {
         let (unexpected, base) = (&self.unexpected, self.unexpected_base);
         if self.unexpected_index.is_none() {
             let mut index = UnexpectedIndex::new(self.unexpected_live, &self.account)?;
@@ -431,7 +431,7 @@ impl MatchQueue {
     /// Queues a message that no posted receive fits.
     pub fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
         if let Some(index) = &mut self.unexpected_index {
-            let place = self.unexpected_base + self.unexpected.len() as Place;
+            let place = self.unexpected_base + self.unexpected.len() as Position;
             if index.is_stale(self.unexpected_live) || !index.add(place, tag, peer, key) {
                 self.unexpected_index = None;
             }

@@ -1,33 +1,11 @@
 //! Cancellation by context (fi_cancel(3)).
 
 use super::engine::Engine;
-use super::state::{PeerState, ReceiveStage, Role, SendStage};
-use crate::hash::HashMap;
+use super::state::{Cancelable, Operation, PeerState, ReceiveStage, Role, SendStage};
 use crate::match_queue::QueueKind;
 use crate::transport::Down;
 use ofi_core::{Cause, Errno};
 use ofi_sync::lock::LockKind;
-use std::collections::VecDeque;
-
-/// An operation that may be canceled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
-    /// By its number among the receives.
-    Receive(u32),
-    /// By its number among the sends.
-    Send(u32),
-}
-
-/// Cancelable operations by context, oldest first, as of the last cancellation. Each cancellation adds
-/// those that were posted since, so that many of them do not search all operations each.
-#[derive(Debug, Default)]
-pub(super) struct Cancelable {
-    by_context: HashMap<usize, VecDeque<(u64, Operation)>>,
-    /// The sequence number of the latest operation in here.
-    up_to: u64,
-    /// Operations added, also those that have completed since.
-    added: usize,
-}
 
 /// Operations that may be stale beside as many that are not.
 const SLACK: usize = 1024;

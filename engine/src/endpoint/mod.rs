@@ -5,10 +5,12 @@
 mod blocked;
 mod cancel;
 mod credit;
+mod describe;
 mod dispatch;
 mod engine;
 mod handshake;
 mod link;
+mod peers;
 mod post_recv;
 mod send;
 mod state;

@@ -1,6 +1,7 @@
 //! Entries of the engine's tables: peers, links, and the operations under way.
 
 use super::credit::RxCredits;
+use crate::hash::HashMap;
 use crate::limits::Limits;
 use crate::match_queue::QueueKind;
 use crate::transport::{Down, LinkId};
@@ -462,6 +463,26 @@ impl MessageInfo {
     pub(super) const fn queue_kind(&self) -> QueueKind {
         QueueKind::of(self.tag)
     }
+}
+
+/// An operation that may be canceled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// By its number among the receives.
+    Receive(u32),
+    /// By its number among the sends.
+    Send(u32),
+}
+
+/// Cancelable operations by context, oldest first, as of the last cancellation. Each cancellation adds
+/// those that were posted since, so that many of them do not search all operations each.
+#[derive(Debug, Default)]
+pub(super) struct Cancelable {
+    pub(super) by_context: HashMap<usize, VecDeque<(u64, Operation)>>,
+    /// The sequence number of the latest operation in here.
+    pub(super) up_to: u64,
+    /// Operations added, also those that have completed since.
+    pub(super) added: usize,
 }
 
 #[cfg(test)]

@@ -10,16 +10,16 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 /// The number of an entry since its queue was made.
-pub(super) type Place = u64;
+pub(super) type Position = u64;
 
-/// Places by a key, oldest first.
-type Places<K> = HashMap<K, VecDeque<Place>>;
+/// Positions by a key, oldest first.
+type Positions<K> = HashMap<K, VecDeque<Position>>;
 
 /// Stale places that an index may hold beside as many live ones.
 const SLACK: usize = 64;
 
 /// The oldest live place of a list. Drops the stale ones before it, and an empty list.
-fn oldest<K: Eq + Hash>(places: &mut Places<K>, key: &K, is_live: impl Fn(Place) -> bool) -> Option<Place> {
+fn oldest<K: Eq + Hash>(places: &mut Positions<K>, key: &K, is_live: impl Fn(Position) -> bool) -> Option<Position> {
     let list = places.get_mut(key)?;
     while let Some(&place) = list.front() {
         if is_live(place) {
@@ -31,15 +31,15 @@ fn oldest<K: Eq + Hash>(places: &mut Places<K>, key: &K, is_live: impl Fn(Place)
     None
 }
 
-/// Where posted receives are, by what they accept. Places are indexes into the queue's memory. A queue
+/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory. A queue
 /// that moves its entries drops the index; one that has restarted empty is shorter than the index knows.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
     /// Those that accept one tag, by tag and source.
-    exact: Places<(u64, u64)>,
+    exact: Positions<(u64, u64)>,
     /// The others, by source: which tags they accept is compared one by one.
-    masked: Places<u64>,
-    by_key: HashMap<u32, Place>,
+    masked: Positions<u64>,
+    by_key: HashMap<u32, Position>,
     added: usize,
     /// The length of the queue that the index knows.
     len: usize,
@@ -48,11 +48,11 @@ pub(super) struct PostedIndex {
 impl PostedIndex {
     pub(super) fn add(&mut self, place: usize, pattern: &Pattern, key: u32) {
         if pattern.ignore == 0 {
-            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place as Place);
+            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place as Position);
         } else {
-            self.masked.entry(pattern.src.0).or_default().push_back(place as Place);
+            self.masked.entry(pattern.src.0).or_default().push_back(place as Position);
         }
-        self.by_key.insert(key, place as Place);
+        self.by_key.insert(key, place as Position);
         self.added += 1;
         self.len = place + 1;
     }
@@ -87,8 +87,8 @@ impl PostedIndex {
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let (is_live, fits) = (|place| is_live(at(place)), |place| fits(at(place)));
-        let mut found: Option<Place> = None;
-        let mut take = |place: Option<Place>| found = [found, place].into_iter().flatten().min();
+        let mut found: Option<Position> = None;
+        let mut take = |place: Option<Position>| found = [found, place].into_iter().flatten().min();
         for src in [Source::peer(peer).0, Source::ANY.0] {
             take(oldest(&mut self.exact, &(tag, src), fits));
             if oldest(&mut self.masked, &src, is_live).is_some() {
@@ -105,7 +105,7 @@ impl PostedIndex {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "places of posted receives are indexes")]
-const fn at(place: Place) -> usize {
+const fn at(place: Position) -> usize {
     place as usize
 }
 
@@ -124,10 +124,10 @@ fn is_affordable(account: &Account) -> bool {
 /// the endpoint holds for its peers.
 #[derive(Debug)]
 pub(super) struct UnexpectedIndex {
-    exact: Places<(u64, u32)>,
-    by_tag: Places<u64>,
-    by_peer: Places<u32>,
-    by_key: HashMap<u32, Place>,
+    exact: Positions<(u64, u32)>,
+    by_tag: Positions<u64>,
+    by_peer: Positions<u32>,
+    by_key: HashMap<u32, Position>,
     added: usize,
     /// Messages that are charged for.
     charged: usize,
@@ -144,7 +144,7 @@ impl UnexpectedIndex {
     /// An index for so many messages, if the account has room for it.
     pub(super) fn new(messages: usize, account: &Arc<Account>) -> Option<Self> {
         let charged = messages.next_multiple_of(CHUNK);
-        let (exact, by_tag, by_peer) = (Places::default(), Places::default(), Places::default());
+        let (exact, by_tag, by_peer) = (Positions::default(), Positions::default(), Positions::default());
         let (by_key, account) = (HashMap::default(), account.clone());
         let is_charged = is_affordable(&account) && account.try_charge(charged * COST);
         is_charged.then(|| Self { exact, by_tag, by_peer, by_key, added: 0, charged, account })
@@ -152,7 +152,7 @@ impl UnexpectedIndex {
 
     /// False if the account has no room for another message: the index is incomplete then.
     #[must_use]
-    pub(super) fn add(&mut self, place: Place, tag: u64, peer: u32, key: u32) -> bool {
+    pub(super) fn add(&mut self, place: Position, tag: u64, peer: u32, key: u32) -> bool {
         if self.added == self.charged {
             if !is_affordable(&self.account) || !self.account.try_charge(CHUNK * COST) {
                 return false;
@@ -178,9 +178,9 @@ impl UnexpectedIndex {
     pub(super) fn find(
         &mut self,
         pattern: &Pattern,
-        is_live: impl Fn(Place) -> bool,
-        fits: impl Fn(Place) -> bool,
-    ) -> Result<Option<Place>, NotIndexed> {
+        is_live: impl Fn(Position) -> bool,
+        fits: impl Fn(Position) -> bool,
+    ) -> Result<Option<Position>, NotIndexed> {
         match (pattern.ignore, pattern.src.one()) {
             (0, Some(peer)) => Ok(oldest(&mut self.exact, &(pattern.tag, peer), is_live)),
             (0, None) => Ok(oldest(&mut self.by_tag, &pattern.tag, is_live)),
@@ -195,7 +195,7 @@ impl UnexpectedIndex {
     }
 
     /// The place of the message with that key, which may have left.
-    pub(super) fn place_of(&self, key: u32) -> Option<Place> {
+    pub(super) fn place_of(&self, key: u32) -> Option<Position> {
         self.by_key.get(&key).copied()
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a link, shared by its two endpoints and nobody else: a page of words that each
+//! The memory of a link, shared only by its two endpoints: a page of words that each
 //! side writes for the other, and in each direction a ring of lines and a pool for payloads that
 //! do not fit into lines. The initiator creates it.
 //!
