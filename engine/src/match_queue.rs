@@ -9,7 +9,7 @@
 mod index;
 
 use core::ops::{Index, IndexMut};
-use index::{Position, PostedIndex, UnexpectedIndex};
+use index::{Position, PostedIndex, Search, UnexpectedIndex};
 use ofi_core::FiAddr;
 use ofi_sync::account::Account;
 use std::collections::VecDeque;
@@ -379,9 +379,8 @@ impl MatchQueue {
         if pattern.src.pending().is_some() {
             return None;
         }
-        let is_indexed = pattern.ignore == 0 || pattern.src != Source::ANY;
-        if is_indexed
-            && self.unexpected.len() > LINEAR
+        if self.unexpected.len() > LINEAR
+            && let Some(search) = Search::of(pattern)
             && let Some((index, unexpected, base)) = self.unexpected_index()
         {
             let entry = |place: Position| {
@@ -389,9 +388,8 @@ impl MatchQueue {
                 unexpected.get(at).filter(|entry| entry.live)
             };
             let fits = |place| entry(place).is_some_and(|entry| pattern.fits(entry.tag, entry.peer));
-            if let Ok(found) = index.find(pattern, |place| entry(place).is_some(), fits) {
-                return usize::try_from(found? - base).ok();
-            }
+            let found = index.find(search, |place| entry(place).is_some(), fits)?;
+            return usize::try_from(found - base).ok();
         }
         self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))
     }

@@ -172,25 +172,21 @@ impl UnexpectedIndex {
         self.added > 2 * live + SLACK
     }
 
-    /// The place of the oldest live message that fits the receive. `fits` compares the entry at a place,
-    /// and is false for one that has left. Only a receive that ignores some bits of the tag and accepts
-    /// any peer is not indexed: `Err`.
+    /// The place of the oldest live message that the search is for. `fits` compares the entry at a place
+    /// with the receive, and is false for one that has left.
     pub(super) fn find(
         &mut self,
-        pattern: &Pattern,
+        search: Search,
         is_live: impl Fn(Position) -> bool,
         fits: impl Fn(Position) -> bool,
-    ) -> Result<Option<Position>, NotIndexed> {
-        match (pattern.ignore, pattern.src.one()) {
-            (0, Some(peer)) => Ok(oldest(&mut self.exact, &(pattern.tag, peer), is_live)),
-            (0, None) => Ok(oldest(&mut self.by_tag, &pattern.tag, is_live)),
-            (_, Some(peer)) => {
-                if oldest(&mut self.by_peer, &peer, is_live).is_none() {
-                    return Ok(None);
-                }
-                Ok(self.by_peer.get(&peer).and_then(|list| list.iter().copied().find(|place| fits(*place))))
+    ) -> Option<Position> {
+        match search {
+            Search::Exact(tag, peer) => oldest(&mut self.exact, &(tag, peer), is_live),
+            Search::Tag(tag) => oldest(&mut self.by_tag, &tag, is_live),
+            Search::Peer(peer) => {
+                oldest(&mut self.by_peer, &peer, is_live)?;
+                self.by_peer.get(&peer)?.iter().copied().find(|place| fits(*place))
             }
-            (_, None) => Err(NotIndexed),
         }
     }
 
@@ -200,6 +196,25 @@ impl UnexpectedIndex {
     }
 }
 
-/// A search that no index answers.
-#[derive(Debug)]
-pub(super) struct NotIndexed;
+/// A search for an unexpected message that the index answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Search {
+    /// A tag from a peer.
+    Exact(u64, u32),
+    /// A tag from any peer.
+    Tag(u64),
+    /// Any of several tags from a peer.
+    Peer(u32),
+}
+
+impl Search {
+    /// The search for what a receive accepts. None if it ignores bits of the tag and accepts any peer.
+    pub(super) fn of(pattern: &Pattern) -> Option<Self> {
+        match (pattern.ignore, pattern.src.one()) {
+            (0, Some(peer)) => Some(Self::Exact(pattern.tag, peer)),
+            (0, None) => Some(Self::Tag(pattern.tag)),
+            (_, Some(peer)) => Some(Self::Peer(peer)),
+            (_, None) => None,
+        }
+    }
+}

@@ -5,8 +5,8 @@
 //! pool is faster. It reads the secret again with every payload, which proves that the bytes are
 //! those of that process.
 //!
-//! Only for payloads of more than [`MOST_EAGER`] bytes. Those are data frames of a rendezvous, each
-//! of which waits for the one before, so a payload that cannot be read after all may come later
+//! Only for payloads of more than [`MOST_EAGER`] bytes. Those are data frames of a rendezvous, and
+//! each waits for the one before, so a payload that cannot be read after all may come later
 //! through the pool, or be reported as absent.
 
 use ofi_core::Instant;

@@ -198,7 +198,7 @@ fn a_question_that_nobody_read_is_not_waited_for() {
     a.ep.close();
 }
 
-/// An endpoint with links to `count` others, each of which has sent it a message.
+/// An endpoint with links to `count` others. Each of them has sent it a message.
 fn hub(count: usize) -> (Side, Vec<(Side, FiAddr)>) {
     let hub = open();
     let peers = (0..count).map(|_| {

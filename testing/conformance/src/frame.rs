@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 /// Payloads begin at any of this many places of [`BLOCK`].
 const PLACES: usize = 1 << 16;
 
-/// Random bytes, of which every payload is a part.
+/// Random bytes. Every payload is a part of them.
 static BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut block = vec![0; MAX_PAYLOAD + PLACES];
     Rng::with_seed(0xb10c).fill(&mut block);

@@ -231,7 +231,7 @@ impl<const F: u8> Transport for Faulty<F> {
     }
     fn shutdown(&mut self, link: LinkId) -> ShutdownState {
         if F == SHUTDOWN_CUTS {
-            self.inner.abort(link, &mut Nobody);
+            self.inner.abort(link, &mut IgnoreEvents);
             self.aborted = Some(link);
             return ShutdownState::Done;
         }
@@ -260,9 +260,9 @@ impl<const F: u8> Transport for Faulty<F> {
 }
 
 /// Takes events that the fault hides.
-struct Nobody;
+struct IgnoreEvents;
 
-impl LinkEvents for Nobody {
+impl LinkEvents for IgnoreEvents {
     fn handle_connect_request(&mut self, _: LinkId, _: &[u8], _: &Addr, _: impl Fn(&Addr) -> bool) -> Verdict {
         Verdict::Refuse(Vec::new())
     }

@@ -8,7 +8,7 @@ use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_sim::wire::{MOST, Wire};
 use std::net::SocketAddr;
 
-/// A wire, of which each end is opened once.
+/// A wire. Each end is opened once.
 #[derive(Debug)]
 pub(crate) struct InMemory(Vec<Wire>);
 
