@@ -4,18 +4,22 @@
 #![forbid(unsafe_code)]
 
 pub mod av;
+mod cancel;
 pub mod completion;
 pub mod datagram;
 pub mod endpoint;
 mod hash;
+mod keys;
 pub mod limits;
-pub mod match_queue;
 pub mod op;
 pub mod passive;
+mod peer;
 pub mod progress;
 pub mod provider;
+mod rx;
 mod table;
 pub mod transport;
+mod tx;
 pub mod wire;
 
 pub use av::AddressVector;
@@ -27,3 +31,5 @@ pub use endpoint::Endpoint;
 pub use passive::PassiveEndpoint;
 pub use progress::auto::Auto;
 pub use progress::wait::Waiting;
+pub use rx::RxSettings;
+pub use rx::shared::SharedRx;

@@ -1,7 +1,8 @@
 //! Where operations and connections report their outcome: completion queues, counters, event
-//! queues, and an endpoint's bindings to them.
+//! queues, an endpoint's bindings to them, and what it reports.
 
 pub mod counter;
 pub mod cq;
 pub mod eq;
+pub(crate) mod reporter;
 pub(crate) mod sinks;

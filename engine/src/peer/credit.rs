@@ -26,7 +26,7 @@ const STEP: core::ops::RangeInclusive<u64> = (64 << 10)..=(8 << 20);
 
 /// Cost of a message of `len` bytes.
 #[inline(always)]
-pub(super) const fn cost_of(len: usize) -> u64 {
+pub(crate) const fn cost_of(len: usize) -> u64 {
     len as u64 + OVERHEAD
 }
 
@@ -35,9 +35,73 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
+/// Credit that the peer of a link has granted us.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TxCredits {
+    /// What is left, in bytes of cost.
+    left: u64,
+    /// The longest message that we may send eagerly, in bytes.
+    eager: usize,
+    /// We have told the peer that it does not suffice.
+    said_blocked: bool,
+}
+
+impl TxCredits {
+    /// The initial credit that the peer's hello grants.
+    pub(crate) const fn granted(credits: Credits) -> Self {
+        let eager = credits.eager as usize;
+        let eager = if eager > MOST_EAGER { MOST_EAGER } else { eager };
+        Self { left: credits.bytes, eager, said_blocked: false }
+    }
+
+    /// The longest message that we may send eagerly, in bytes.
+    #[inline(always)]
+    pub(crate) const fn eager(&self) -> usize {
+        self.eager
+    }
+
+    /// The cost of sending a message of this length, eagerly or by rendezvous.
+    pub(crate) const fn cost_of(&self, len: usize) -> u64 {
+        if len <= self.eager { cost_of(len) } else { OVERHEAD }
+    }
+
+    /// Whether a message of this length may leave eagerly now.
+    #[inline(always)]
+    pub(crate) const fn can_send(&self, len: usize) -> bool {
+        len <= self.eager && self.left >= cost_of(len)
+    }
+
+    /// Whether credit of this cost is left.
+    pub(crate) const fn can_afford(&self, cost: u64) -> bool {
+        self.left >= cost
+    }
+
+    /// Takes credit for a message that leaves; the caller has checked that there is enough.
+    #[inline(always)]
+    pub(crate) const fn take_tx(&mut self, cost: u64) {
+        self.left -= cost;
+    }
+
+    /// The peer grants more.
+    pub(crate) const fn add(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes);
+        self.said_blocked = false;
+    }
+
+    /// The peer is to be told that it does not suffice. False if it knows.
+    pub(crate) const fn say_blocked(&mut self) -> bool {
+        !core::mem::replace(&mut self.said_blocked, true)
+    }
+
+    /// The peer was not told after all.
+    pub(crate) const fn unsay_blocked(&mut self) {
+        self.said_blocked = false;
+    }
+}
+
 /// Credit that we grant the peer of a link.
 #[derive(Debug)]
-pub(super) struct RxCredits {
+pub(crate) struct RxCredits {
     /// Credit that the peer has left.
     left: u64,
     /// Credit of consumed messages that is not returned yet.
@@ -58,7 +122,7 @@ pub(super) struct RxCredits {
 
 impl RxCredits {
     /// Opens a window as large as the account allows.
-    pub(super) fn open(account: &Account) -> Self {
+    pub(crate) fn open(account: &Account) -> Self {
         // Windows share half of the account; the other half is for links that need more.
         let free = account.room().saturating_sub(account.limit() / 2) as u64;
         let shared = (free / SHARE).min(MOST_SHARED);
@@ -70,7 +134,7 @@ impl RxCredits {
     }
 
     /// No credit: the peer may not send messages.
-    pub(super) const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Self {
             left: 0,
             unreturned: 0,
@@ -84,19 +148,19 @@ impl RxCredits {
     }
 
     /// The initial grant, for the hello.
-    pub(super) const fn grant(&self) -> Credits {
+    pub(crate) const fn grant(&self) -> Credits {
         Credits { bytes: self.window, eager: self.eager }
     }
 
     /// The longest message that the peer may send eagerly, in bytes.
     #[inline(always)]
-    pub(super) const fn eager(&self) -> usize {
+    pub(crate) const fn eager(&self) -> usize {
         self.eager as usize
     }
 
     /// Charges the peer for a message of this cost.
     #[inline]
-    pub(super) const fn take_rx(&mut self, cost: u64) -> Result<(), Violation> {
+    pub(crate) const fn take_rx(&mut self, cost: u64) -> Result<(), Violation> {
         if self.left < cost {
             return Err(Violation("the peer sent more than it was granted"));
         }
@@ -106,7 +170,7 @@ impl RxCredits {
 
     /// Records that a message of this cost was consumed. True if it is time for [`Self::settle`].
     #[inline]
-    pub(super) const fn consumed(&mut self, cost: u64) -> bool {
+    pub(crate) const fn consumed(&mut self, cost: u64) -> bool {
         self.unreturned += cost;
         self.unreturned >= self.return_at
     }
@@ -114,14 +178,14 @@ impl RxCredits {
     /// Both in one, for a message that is consumed as it arrives. `None` if the peer lacked the
     /// credit; nothing has changed then.
     #[inline(always)]
-    pub(super) fn take_consumed(&mut self, cost: u64) -> Option<bool> {
+    pub(crate) fn take_consumed(&mut self, cost: u64) -> Option<bool> {
         self.take_rx(cost).ok()?;
         Some(self.consumed(cost))
     }
 
     /// Returns consumed credit, to the account first, then to the peer. Returns the bytes that the
     /// account got.
-    pub(super) fn settle(&mut self, account: &Account) -> u64 {
+    pub(crate) fn settle(&mut self, account: &Account) -> u64 {
         let freed = self.extra.min(self.unreturned);
         if freed > 0 {
             account.release(size(freed));
@@ -140,19 +204,19 @@ impl RxCredits {
     }
 
     /// Sets whether the peer waits for credit.
-    pub(super) const fn set_prompt(&mut self, prompt: bool) {
+    pub(crate) const fn set_prompt(&mut self, prompt: bool) {
         self.prompt = prompt;
         self.set_return();
     }
 
     /// Credit that the peer has or is about to be granted.
-    pub(super) const fn promised(&self) -> u64 {
+    pub(crate) const fn promised(&self) -> u64 {
         self.left + self.due
     }
 
     /// Extends the credit beyond the window, so that the peer may send `need` in all. False if the
     /// account has no room.
-    pub(super) fn extend(&mut self, need: u64, account: &Account) -> bool {
+    pub(crate) fn extend(&mut self, need: u64, account: &Account) -> bool {
         let least = need.saturating_sub(self.promised());
         let step = self.extra.clamp(*STEP.start(), *STEP.end()).min(account.room() as u64);
         let more = least.max(step);
@@ -166,12 +230,12 @@ impl RxCredits {
     }
 
     /// Whether there is credit to grant.
-    pub(super) const fn is_due(&self) -> bool {
+    pub(crate) const fn is_due(&self) -> bool {
         self.due > 0
     }
 
     /// Takes the credit that is due, to grant it: from now on the peer may use it.
-    pub(super) const fn take_due(&mut self) -> u64 {
+    pub(crate) const fn take_due(&mut self) -> u64 {
         let due = self.due;
         self.due = 0;
         self.left += due;
@@ -179,7 +243,7 @@ impl RxCredits {
     }
 
     /// The link has ended: releases its part of the account.
-    pub(super) fn close(&self, account: &Account) {
+    pub(crate) fn close(&self, account: &Account) {
         account.release(size(self.window - GUARANTEED + self.extra));
     }
 }

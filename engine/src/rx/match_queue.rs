@@ -17,27 +17,27 @@ use std::sync::Arc;
 
 /// The senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source(u64);
+pub(crate) struct Source(u64);
 
 impl Source {
     /// Any peer.
-    pub const ANY: Self = Self(u64::MAX);
+    pub(crate) const ANY: Self = Self(u64::MAX);
     /// Marks a handle whose peer is unknown: no peer number has the highest bit set.
     const HANDLE: u64 = 1 << 63;
 
     /// One peer.
     #[inline(always)]
-    pub const fn peer(peer: u32) -> Self {
+    pub(crate) const fn peer(peer: u32) -> Self {
         Self(peer as u64)
     }
 
     /// The peer that a handle will stand for, once the address vector has it.
-    pub const fn handle(handle: FiAddr) -> Self {
+    pub(crate) const fn handle(handle: FiAddr) -> Self {
         Self(handle.0 | Self::HANDLE)
     }
 
     /// The peer, if the source is a single known peer.
-    pub fn one(self) -> Option<u32> {
+    pub(crate) fn one(self) -> Option<u32> {
         u32::try_from(self.0).ok()
     }
 
@@ -48,26 +48,26 @@ impl Source {
 
     /// Whether the receive accepts messages from that peer.
     #[inline(always)]
-    pub const fn covers(self, peer: u32) -> bool {
+    pub(crate) const fn covers(self, peer: u32) -> bool {
         self.0 == Self::ANY.0 || self.0 == peer as u64
     }
 }
 
 /// What a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     /// The tag.
-    pub tag: u64,
+    pub(crate) tag: u64,
     /// Bits of the tag to ignore.
-    pub ignore: u64,
+    pub(crate) ignore: u64,
     /// The sender.
-    pub src: Source,
+    pub(crate) src: Source,
 }
 
 impl Pattern {
     /// Whether a message fits.
     #[inline]
-    pub const fn fits(&self, tag: u64, peer: u32) -> bool {
+    pub(crate) const fn fits(&self, tag: u64, peer: u32) -> bool {
         (tag ^ self.tag) & !self.ignore == 0 && self.src.covers(peer)
     }
 }
@@ -94,7 +94,7 @@ struct Unexpected {
 
 /// Which of a receive context's two match queues: a tagged message never meets an untagged receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueKind {
+pub(crate) enum QueueKind {
     /// Messages without a tag.
     Untagged,
     /// Tagged messages.
@@ -103,32 +103,32 @@ pub enum QueueKind {
 
 impl QueueKind {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Untagged, Self::Tagged];
+    pub(crate) const ALL: [Self; 2] = [Self::Untagged, Self::Tagged];
 
     /// The queue for an operation with this tag.
     #[inline(always)]
-    pub const fn of<T: Copy>(tag: Option<T>) -> Self {
+    pub(crate) const fn of<T: Copy>(tag: Option<T>) -> Self {
         if tag.is_some() { Self::Tagged } else { Self::Untagged }
     }
 }
 
 /// The untagged and the tagged match queue.
 #[derive(Debug)]
-pub struct MatchQueues([MatchQueue; 2]);
+pub(crate) struct MatchQueues([MatchQueue; 2]);
 
 impl MatchQueues {
     /// Empty queues. What helps them find unexpected messages is charged to the account.
-    pub fn new(account: &Arc<Account>) -> Self {
+    pub(crate) fn new(account: &Arc<Account>) -> Self {
         Self([MatchQueue::new(account), MatchQueue::new(account)])
     }
 
     /// Both queues.
-    pub fn iter(&self) -> core::slice::Iter<'_, MatchQueue> {
+    pub(crate) fn iter(&self) -> core::slice::Iter<'_, MatchQueue> {
         self.0.iter()
     }
 
     /// Both queues, mutably.
-    pub fn iter_mut(&mut self) -> core::slice::IterMut<'_, MatchQueue> {
+    pub(crate) fn iter_mut(&mut self) -> core::slice::IterMut<'_, MatchQueue> {
         self.0.iter_mut()
     }
 }
@@ -151,7 +151,7 @@ impl IndexMut<QueueKind> for MatchQueues {
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap that is
 /// closed when it reaches the front.
 #[derive(Debug)]
-pub struct MatchQueue {
+pub(crate) struct MatchQueue {
     /// Entries before `front` are gone; the one at `front`, if any, is live.
     posted: Vec<Posted>,
     front: usize,
@@ -166,13 +166,13 @@ pub struct MatchQueue {
     account: Arc<Account>,
     /// Posted receives whose handle has no known peer yet.
     pending: usize,
-    /// A blocked peer or an open claim may depend on the next posted receive.
-    pub watched: bool,
+    /// Number of posted receives that only one sender can fill, by the sender's number.
+    directed: Vec<u32>,
 }
 
 impl MatchQueue {
     /// An empty queue. What helps it find unexpected messages is charged to the account.
-    pub fn new(account: &Arc<Account>) -> Self {
+    pub(crate) fn new(account: &Arc<Account>) -> Self {
         Self {
             posted: Vec::new(),
             front: 0,
@@ -184,25 +184,28 @@ impl MatchQueue {
             unexpected_index: None,
             account: account.clone(),
             pending: 0,
-            watched: false,
+            directed: Vec::new(),
         }
     }
 
     /// Posts a receive that no unexpected message fits.
     #[inline(always)]
-    pub fn post(&mut self, pattern: Pattern, key: u32) {
+    pub(crate) fn post(&mut self, pattern: Pattern, key: u32) {
         self.push(Posted { pattern, key, live: true, persistent: false });
     }
 
     /// Posts a receive that takes messages until it is withdrawn. The caller delivers the
     /// unexpected messages that fit.
-    pub fn post_persistent(&mut self, pattern: Pattern, key: u32) {
+    pub(crate) fn post_persistent(&mut self, pattern: Pattern, key: u32) {
         self.push(Posted { pattern, key, live: true, persistent: true });
     }
 
     #[inline(always)]
     fn push(&mut self, posted: Posted) {
         self.pending += usize::from(posted.pattern.src.pending().is_some());
+        if let Some(sender) = posted.pattern.src.one() {
+            self.count_directed(sender);
+        }
         if self.posted.len() == self.posted.capacity() {
             self.make_room();
         }
@@ -210,6 +213,23 @@ impl MatchQueue {
         self.posted_live += 1;
         if self.posted_index.is_some() {
             self.index_last();
+        }
+    }
+
+    /// Counts a posted receive that only this sender can fill.
+    fn count_directed(&mut self, sender: u32) {
+        let index = sender as usize;
+        if self.directed.len() <= index {
+            self.directed.resize(index + 1, 0);
+        }
+        self.directed[index] += 1;
+    }
+
+    /// A receive is no longer posted.
+    #[inline(always)]
+    fn uncount(&mut self, src: Source) {
+        if let Some(count) = src.one().and_then(|sender| self.directed.get_mut(sender as usize)) {
+            *count -= 1;
         }
     }
 
@@ -259,7 +279,7 @@ impl MatchQueue {
     /// The oldest posted receive, if the message fits it and it is not persistent:
     /// [`Self::take_first`] removes it.
     #[inline(always)]
-    pub fn first(&self, tag: u64, peer: u32) -> Option<u32> {
+    pub(crate) fn first(&self, tag: u64, peer: u32) -> Option<u32> {
         self.posted
             .get(self.front)
             .filter(|first| first.pattern.fits(tag, peer) && !first.persistent)
@@ -268,7 +288,10 @@ impl MatchQueue {
 
     /// Removes the oldest posted receive.
     #[inline(always)]
-    pub fn take_first(&mut self) {
+    pub(crate) fn take_first(&mut self) {
+        if let Some(first) = self.posted.get(self.front) {
+            self.uncount(first.pattern.src);
+        }
         self.front += 1;
         self.posted_live -= 1;
         if self.posted_live == 0 {
@@ -280,20 +303,14 @@ impl MatchQueue {
         }
     }
 
-    /// True if posting a receive only queues it: no unexpected messages, and `watched` is not set.
-    #[inline(always)]
-    pub const fn is_idle(&self) -> bool {
-        self.unexpected_live == 0 && !self.watched
-    }
-
     /// Whether there are unexpected messages.
     #[inline(always)]
-    pub const fn has_unexpected(&self) -> bool {
+    pub(crate) const fn has_unexpected(&self) -> bool {
         self.unexpected_live > 0
     }
 
     /// The oldest posted receive that the message fits, removed unless it is persistent.
-    pub fn take_posted(&mut self, tag: u64, peer: u32) -> Option<u32> {
+    pub(crate) fn take_posted(&mut self, tag: u64, peer: u32) -> Option<u32> {
         if let Some(first) = self.first(tag, peer) {
             self.take_first();
             return Some(first);
@@ -321,8 +338,9 @@ impl MatchQueue {
     fn remove_posted_at(&mut self, at: usize) -> u32 {
         let entry = &mut self.posted[at];
         entry.live = false;
-        let key = entry.key;
-        self.pending -= usize::from(entry.pattern.src.pending().is_some());
+        let (key, src) = (entry.key, entry.pattern.src);
+        self.pending -= usize::from(src.pending().is_some());
+        self.uncount(src);
         self.posted_live -= 1;
         self.close_gaps();
         key
@@ -350,7 +368,7 @@ impl MatchQueue {
     }
 
     /// Removes a posted receive; false if it is not posted.
-    pub fn withdraw(&mut self, key: u32) -> bool {
+    pub(crate) fn withdraw(&mut self, key: u32) -> bool {
         let found = if self.posted.len() - self.front <= LINEAR {
             self.position(|posted| posted.key == key)
         } else {
@@ -369,7 +387,7 @@ impl MatchQueue {
     }
 
     /// The oldest unexpected message that fits, left where it is.
-    pub fn find_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
+    pub(crate) fn find_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
         let at = self.position_unexpected(pattern)?;
         self.unexpected.get(at).map(|entry| entry.key)
     }
@@ -410,24 +428,35 @@ impl MatchQueue {
     }
 
     /// The keys of the posted receives, oldest first.
-    pub fn posted(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+    pub(crate) fn posted(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.posted[self.front..].iter().filter(|posted| posted.live).map(|posted| posted.key)
     }
 
+    /// Whether a receive is posted that only that peer can fill.
+    pub(crate) fn is_awaited(&self, peer: u32) -> bool {
+        self.directed.get(peer as usize).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether a receive is posted that accepts messages from that peer.
+    pub(crate) fn wants(&self, peer: u32) -> bool {
+        self.is_awaited(peer) || self.posted_of(|src| src == Source::ANY).next().is_some()
+    }
+
     /// The keys of the posted receives that accept only that peer, oldest first.
-    pub fn posted_from(&self, peer: u32) -> impl Iterator<Item = u32> + '_ {
-        let held = self.posted[self.front..].iter();
+    pub(crate) fn posted_from(&self, peer: u32) -> impl Iterator<Item = u32> + '_ {
+        let held = if self.is_awaited(peer) { &self.posted[self.front..] } else { &[] };
+        let held = held.iter();
         held.filter(move |posted| posted.live && posted.pattern.src == Source::peer(peer)).map(|posted| posted.key)
     }
 
     /// The keys of the posted receives for whose source `what` is true, oldest first.
-    pub fn posted_of(&self, what: impl Fn(Source) -> bool) -> impl Iterator<Item = u32> {
+    pub(crate) fn posted_of(&self, what: impl Fn(Source) -> bool) -> impl Iterator<Item = u32> {
         let held = self.posted[self.front..].iter();
         held.filter(move |posted| posted.live && what(posted.pattern.src)).map(|posted| posted.key)
     }
 
     /// Queues a message that no posted receive fits.
-    pub fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
+    pub(crate) fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
         if let Some(index) = &mut self.unexpected_index {
             let place = self.unexpected_base + self.unexpected.len() as Position;
             if index.is_stale(self.unexpected_live) || !index.add(place, tag, peer, key) {
@@ -440,7 +469,7 @@ impl MatchQueue {
 
     /// The oldest unexpected message that fits the receive, removed.
     #[inline]
-    pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
+    pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
         if self.unexpected_live == 0 {
             return None;
         }
@@ -470,7 +499,7 @@ impl MatchQueue {
     }
 
     /// Removes an unexpected message that was matched, claimed, discarded or lost.
-    pub fn drop_unexpected(&mut self, key: u32) {
+    pub(crate) fn drop_unexpected(&mut self, key: u32) {
         let is_it = |entry: &Unexpected| entry.live && entry.key == key;
         let index = if self.unexpected.len() > LINEAR { self.unexpected_index() } else { None };
         let found = match index {
@@ -486,7 +515,7 @@ impl MatchQueue {
     }
 
     /// The handles without a known peer that receives are posted for.
-    pub fn pending_handles(&self) -> Vec<FiAddr> {
+    pub(crate) fn pending_handles(&self) -> Vec<FiAddr> {
         if self.pending == 0 {
             return Vec::new();
         }
@@ -495,54 +524,59 @@ impl MatchQueue {
     }
 
     /// Drops the index of unexpected messages: its memory is needed for messages.
-    pub fn drop_index(&mut self) {
+    pub(crate) fn drop_index(&mut self) {
         self.unexpected_index = None;
     }
 
     /// Whether there are posted receives whose handle has no known peer yet.
-    pub const fn is_pending(&self) -> bool {
+    pub(crate) const fn is_pending(&self) -> bool {
         self.pending > 0
     }
 
     /// Resolves the handles of posted receives to the peers that `find` knows. True if any was
     /// resolved: an unexpected message may fit now, so the caller matches again by
     /// [`Self::unexpected`] and [`Self::take_posted`].
-    pub fn resolve(&mut self, mut find: impl FnMut(FiAddr) -> Option<u32>) -> bool {
+    pub(crate) fn resolve(&mut self, mut find: impl FnMut(FiAddr) -> Option<u32>) -> bool {
         let before = self.pending;
         if before == 0 {
             return false;
         }
+        let mut found = Vec::new();
         for posted in self.posted[self.front..].iter_mut().filter(|posted| posted.live) {
             if let Some(peer) = posted.pattern.src.pending().and_then(&mut find) {
                 posted.pattern.src = Source::peer(peer);
-                self.pending -= 1;
-                self.posted_index = None;
+                found.push(peer);
             }
         }
+        if !found.is_empty() {
+            self.pending -= found.len();
+            self.posted_index = None;
+        }
+        found.into_iter().for_each(|peer| self.count_directed(peer));
         self.pending < before
     }
 
     /// Reassigns the unexpected messages of a peer that turns out to be another. The caller matches
     /// again as after [`Self::resolve`].
-    pub fn merge(&mut self, peer: u32, into: u32) {
+    pub(crate) fn merge(&mut self, peer: u32, into: u32) {
         for entry in self.unexpected.iter_mut().filter(|entry| entry.peer == peer) {
             entry.peer = into;
             self.unexpected_index = None;
         }
     }
 
-    /// The keys of the unexpected messages, oldest first.
-    pub fn unexpected(&self) -> impl Iterator<Item = u32> + '_ {
-        self.unexpected.iter().filter(|entry| entry.live).map(|entry| entry.key)
+    /// The keys of the unexpected messages and their senders, oldest first.
+    pub(crate) fn unexpected(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.unexpected.iter().filter(|entry| entry.live).map(|entry| (entry.key, entry.peer))
     }
 
     /// How many receives are posted.
-    pub const fn posted_len(&self) -> usize {
+    pub(crate) const fn posted_len(&self) -> usize {
         self.posted_live
     }
 
     /// How many unexpected messages there are.
-    pub const fn unexpected_len(&self) -> usize {
+    pub(crate) const fn unexpected_len(&self) -> usize {
         self.unexpected_live
     }
 }

@@ -1,0 +1,28 @@
+//! Configuration of an endpoint.
+
+use crate::limits::Limits;
+use crate::wire::hello::EndpointKind;
+use ofi_core::Caps;
+use ofi_sync::account::Account;
+use std::sync::Arc;
+
+/// Configuration of an endpoint.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Connectionless or connected.
+    pub kind: EndpointKind,
+    /// Capabilities.
+    pub caps: Caps,
+    /// Maximum number of outstanding sends.
+    pub tx_size: usize,
+    /// Maximum number of posted receives.
+    pub rx_size: usize,
+    /// Message size limits.
+    pub limits: Limits,
+    /// Random number that identifies this endpoint.
+    pub nonce: [u8; 16],
+    /// The provider's name, for logs.
+    pub provider: &'static str,
+    /// Charged with the memory that the engine and its transport hold for peers.
+    pub account: Arc<Account>,
+}

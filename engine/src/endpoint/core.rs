@@ -1,0 +1,505 @@
+//! The parts of an endpoint put together: peers and links, sends, receives, completions. Passes each
+//! event to the part that it is about.
+
+use super::config::Config;
+use super::connected::{Connected, PEER};
+use super::connectionless::Connectionless;
+use crate::av::AddressVector;
+use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
+use crate::completion::reporter::Reporter;
+use crate::limits::Limits;
+use crate::op::{RecvOp, SendOp};
+use crate::peer::Peers;
+use crate::peer::agenda::Work;
+use crate::peer::table::{PeerId, PeerState};
+use crate::peer::yields::Due;
+use crate::rx::shared::{Notified, RxSource, SharedRx};
+use crate::rx::{Peek, Posting, RxContext, RxSettings};
+use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
+use crate::tx::{Admitted, Tx};
+use crate::wire::frame::{Frame, Violation};
+use crate::wire::hello::EndpointKind;
+use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
+use ofi_memory::Buffer;
+use ofi_sync::lock::LockKind;
+use std::sync::{Arc, Weak};
+
+const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
+
+/// Type of an endpoint, and how far its life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Connectionless(Connectionless),
+    Connected(Connected),
+}
+
+impl Life {
+    /// Whether operations may be posted.
+    #[inline(always)]
+    const fn is_open(self) -> bool {
+        matches!(self, Self::Connectionless(Connectionless::Enabled) | Self::Connected(Connected::Open))
+    }
+
+    fn accepts(self) -> Result<(), Errno> {
+        match self {
+            Self::Connectionless(life) => life.accepts(),
+            Self::Connected(life) => life.accepts(),
+        }
+    }
+
+    pub(super) const fn is_closing(self) -> bool {
+        matches!(self, Self::Connectionless(Connectionless::Closing) | Self::Connected(Connected::Closing))
+    }
+
+    /// Whether this side has shut down or is closing. Its operations have ended: it ignores frames
+    /// about them.
+    const fn is_ending(self) -> bool {
+        self.is_closing() || matches!(self, Self::Connected(Connected::ShutDown))
+    }
+
+    /// Whether the endpoint is not enabled, or a connected one that is not connected yet.
+    pub(super) const fn is_new(self) -> bool {
+        matches!(self, Self::Connectionless(Connectionless::New) | Self::Connected(Connected::New))
+    }
+
+    const fn closing(self) -> Self {
+        match self {
+            Self::Connectionless(_) => Self::Connectionless(Connectionless::Closing),
+            Self::Connected(_) => Self::Connected(Connected::Closing),
+        }
+    }
+}
+
+/// The parts of an endpoint.
+#[derive(Debug)]
+pub(super) struct Core<K: LockKind> {
+    pub(super) life: Life,
+    pub(super) limits: Limits,
+    pub(super) provider: &'static str,
+    pub(super) peers: Peers,
+    pub(super) tx: Tx,
+    pub(super) rx: RxSource<K>,
+    pub(super) out: Reporter<K>,
+    pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
+    /// Sequence number of the latest operation.
+    seq: u64,
+}
+
+impl<K: LockKind> Core<K> {
+    pub(super) fn new(config: Config) -> Self {
+        let Config { kind, caps, tx_size, rx_size, limits, nonce, provider, account } = config;
+        let life = match kind {
+            EndpointKind::Rdm => Life::Connectionless(Connectionless::New),
+            EndpointKind::Msg => Life::Connected(Connected::New),
+        };
+        let rx = RxContext::new(RxSettings { size: rx_size, caps }, account.clone());
+        Self {
+            life,
+            limits,
+            provider,
+            peers: Peers::new(kind, nonce, account),
+            tx: Tx::new(tx_size),
+            rx: RxSource::Own(rx),
+            out: Reporter::new(caps, provider),
+            eq: None,
+            seq: 0,
+        }
+    }
+
+    /// Binds the address vector, in which the endpoint has the number `reader`.
+    pub(super) fn bind_av(&mut self, av: &Arc<AddressVector>, epoch: u64, reader: usize) {
+        self.peers.bind_av(av.clone(), epoch, reader);
+        self.out.set_av(av);
+    }
+
+    /// Takes receives from a shared context from now on.
+    pub(super) fn share_rx(&mut self, context: &Arc<SharedRx<K>>, me: Weak<dyn Notified>) -> Result<(), Error> {
+        if self.rx.is_shared() {
+            return Err(Error::new(Errno::EINVAL, "bind a second receive context"));
+        }
+        let membership = context.join(self.peers.av(), me)?;
+        self.peers.member = membership.member;
+        self.rx = RxSource::Shared(membership);
+        Ok(())
+    }
+
+    /// Checks a send.
+    #[inline(always)]
+    pub(super) fn admit(&self, op: &SendOp) -> Result<Admitted, Errno> {
+        if !self.life.is_open() {
+            self.life.accepts()?;
+        }
+        self.tx.admit(&self.out, &self.limits, op)
+    }
+
+    /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
+    /// remembered. On false nothing has changed, and [`Self::send`] handles the operation.
+    #[inline(always)]
+    pub(super) fn try_send_fast<T: Transport>(&mut self, transport: &mut T, op: &SendOp, admitted: Admitted) -> bool {
+        let Some(peer) = self.known_peer(op.dest) else { return false };
+        self.tx.try_send_fast(&mut self.peers, &self.out, transport, (peer, op, admitted))
+    }
+
+    pub(super) fn send<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        op: SendOp,
+        admitted: Admitted,
+    ) -> Result<(), Errno> {
+        let peer = self.peer_of(op.dest)?;
+        if let Life::Connected(_) = self.life {
+            // It has a peer from fi_connect or fi_accept on.
+            match self.peers.state_of(peer) {
+                PeerState::Open(_) => {}
+                PeerState::Idle => return Err(Errno::ENOTCONN),
+                PeerState::Connecting(_) | PeerState::Yielding(_) => return Err(Errno::EOPBADSTATE),
+            }
+        }
+        self.seq += 1;
+        let Self { peers, tx, out, seq, .. } = self;
+        tx.send(peers, out, transport, (peer, op, admitted), *seq)
+    }
+
+    /// The peer of a handle, if it is cached and the address vector has not changed.
+    #[inline(always)]
+    fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
+        match self.life {
+            Life::Connected(_) => Some(PEER),
+            Life::Connectionless(_) => self.peers.known_peer(handle),
+        }
+    }
+
+    /// The peer of a handle, created if needed.
+    fn peer_of(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+        if let Some(peer) = self.known_peer(handle) {
+            return Ok(peer);
+        }
+        self.check_av();
+        match self.known_peer(handle) {
+            Some(peer) => Ok(peer),
+            None => self.peers.peer_in_av(handle, &mut *self.rx.lock()),
+        }
+    }
+
+    /// Fast path: a receive of one message while no unexpected message waits. Otherwise nothing has
+    /// changed, and the operation is returned.
+    #[inline(always)]
+    pub(super) fn try_post_fast(&mut self, op: RecvOp) -> Result<(), RecvOp> {
+        let Self { life, peers, rx: RxSource::Own(rx), out, seq, .. } = self else { return Err(op) };
+        let (true, Some(target)) = (life.is_open(), &out.sinks.rx) else { return Err(op) };
+        let connected = matches!(life, Life::Connected(_)).then_some(PEER);
+        rx.try_post_fast((peers, connected), target.selective, op, seq)
+    }
+
+    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
+        match self.life {
+            Life::Connected(life) => life.accepts_receives()?,
+            Life::Connectionless(life) => life.accepts()?,
+        }
+        let selective = self.out.sinks.rx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        self.check_av();
+        self.seq += 1;
+        let connected = matches!(self.life, Life::Connected(_));
+        let Self { peers, rx, out, seq, .. } = self;
+        // Receives of a shared context are posted to the context.
+        let rx = rx.own().ok_or(Errno::ENOSYS)?;
+        let posting = rx.sort(op, (selective, *seq), |rx, handle| {
+            let peer = if connected { Some(PEER) } else { peers.known_peer(handle) };
+            let peer = peer.or_else(|| peers.peer_in_av(handle, rx).ok())?;
+            Some(peers.table.get(peer)?.sender)
+        })?;
+        if posting.looks() {
+            return self.look(transport, posting);
+        }
+        let source = posting.source();
+        let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
+        if matches!(result, Ok(true)) {
+            rx.tell_wanted(peers, out, source);
+        }
+        if rx.is_pending() {
+            peers.note_awaited(true);
+            // The address may have been inserted meanwhile.
+            self.check_av();
+        }
+        self.settle(transport);
+        result.map(drop)
+    }
+
+    /// FI_PEEK, FI_CLAIM, FI_DISCARD: acts on an unexpected message.
+    #[cold]
+    fn look<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+        let mut found = self.rx.lock().begin_look(&posting)?;
+        if matches!(found, Some(Peek::Nothing)) && transport.poll(self) {
+            // The message may not have been read yet.
+            found = self.rx.lock().begin_look(&posting)?;
+        }
+        let source = posting.source();
+        let Self { peers, rx, out, .. } = self;
+        let mut rx = rx.lock();
+        let result = match found {
+            Some(found) => {
+                let misses = matches!(found, Peek::Nothing);
+                rx.peek(peers, out, &posting, found);
+                if misses {
+                    // A blocked peer may have the message: with credit it sends it, and a later peek
+                    // finds it.
+                    rx.tell_wanted(peers, out, source);
+                }
+                Ok(())
+            }
+            None => rx.claim(peers, out, posting),
+        };
+        drop(rx);
+        self.settle(transport);
+        result
+    }
+
+    /// Applies changes of the address vector.
+    #[inline]
+    pub(super) fn check_av(&mut self) {
+        if !self.peers.is_av_known() {
+            self.learn_av();
+        }
+    }
+
+    #[cold]
+    fn learn_av(&mut self) {
+        let Self { peers, rx, out, .. } = self;
+        let mut rx = rx.lock();
+        // Until nothing has changed meanwhile: an insertion calls only endpoints that have said that
+        // they wait for one.
+        while let Some(unnamed) = peers.next_changes() {
+            // The application cannot address them any more.
+            unnamed.into_iter().for_each(|peer| peers.release_peer(peer, &mut *rx));
+            let known = |rx: &mut RxContext, handle| {
+                let peer = peers.known_peer(handle).or_else(|| peers.peer_in_av(handle, rx).ok())?;
+                Some(peers.table.get(peer)?.sender)
+            };
+            if rx.resolve(known) {
+                rx.rematch(peers, out);
+                // A blocked peer may hold a message for one of these receives.
+                peers.note_freed();
+            }
+            peers.note_awaited(rx.is_pending());
+        }
+    }
+
+    /// Cancels the oldest cancelable operation with this context.
+    pub(super) fn cancel(&mut self, context: usize) {
+        let Self { peers, tx, rx, out, .. } = self;
+        let send = tx.oldest_cancelable(peers, context);
+        let receive = rx.own().and_then(|rx| rx.oldest_cancelable(context));
+        let why = || Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
+        match (send, receive) {
+            (Some((sent, _)), Some((received, key))) if received < sent => rx.lock().cancel(out, key, &why()),
+            (Some((_, number)), _) => tx.cancel(peers, out, number, &why()),
+            (None, Some((_, key))) => rx.lock().cancel(out, key, &why()),
+            (None, None) => {}
+        }
+    }
+
+    /// Takes what others have left in a shared receive context.
+    #[cold]
+    pub(super) fn take_left(&mut self) {
+        let Self { peers, rx, out, .. } = self;
+        let mut rx = rx.lock();
+        rx.take_left(peers, out);
+        rx.relieve_all(peers, out);
+        peers.note_awaited(rx.is_pending());
+    }
+
+    /// Sends deferred arrival acknowledgments, and checks the account for room.
+    pub(super) fn see_to_deferred(&mut self, idle: bool) {
+        if !self.peers.agenda.is_deferral_over(idle) {
+            return;
+        }
+        self.peers.end_deferral();
+        // The transport charges the same account and may have released memory.
+        if self.peers.starved_at.is_some_and(|used| self.peers.account.used() < used) {
+            self.peers.note_freed();
+        }
+        if self.peers.starved_at.is_none() {
+            self.peers.agenda.remove(Work::DEFERRED);
+        }
+    }
+
+    /// Does what is due at `now`, a time that is asked for only if anything may be: logs losses,
+    /// connects to peers and asks them about claims. Resets the agenda's work.
+    pub(super) fn tick<T: Transport>(&mut self, transport: &mut T, now: impl FnOnce(&T) -> Instant) {
+        if !self.peers.agenda.begin_tick() {
+            return;
+        }
+        let now = now(transport);
+        self.out.log_losses(now);
+        for (peer, asked) in self.peers.end_yields(now) {
+            // The peer's own connection did not arrive: connect, with a deadline of our own.
+            let Some(entry) = self.peers.table.get(peer) else { continue };
+            let (name, idle) = (entry.addr, entry.waiting.is_empty());
+            let Self { peers, tx, rx, out, .. } = self;
+            if !idle {
+                tx.begin_connect(peers, out, transport, (peer, asked));
+            } else if let Some(name) = name.filter(|_| asked == 0 && peers.is_claimed(peer)) {
+                // Only receives wait. Failing to ask is no error: the peer may connect later.
+                drop(peers.verify(transport, peer, name, asked));
+            } else {
+                peers.release_peer(peer, &mut *rx.lock());
+            }
+        }
+    }
+
+    /// When [`Self::tick`] next has work.
+    pub(super) fn next_due(&self) -> Option<Due> {
+        if self.peers.agenda.has(Work::STIRRED) { self.peers.next_due() } else { None }
+    }
+
+    /// Carries out pending work: credit for blocked peers, aborts, and sends on pending links.
+    pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
+        if self.peers.freed && !self.peers.blocked.is_empty() {
+            let Self { peers, rx, out, .. } = self;
+            rx.lock().relieve_all(peers, out);
+        }
+        while let Some((id, why)) = self.peers.agenda.pop_aborted() {
+            transport.abort(id, self);
+            if let Some(why) = why {
+                self.end_link(id, &why);
+            }
+        }
+        let Self { peers, tx, out, .. } = self;
+        while let Some(id) = peers.next_pending() {
+            tx.pump(peers, out, transport, id);
+        }
+    }
+
+    /// Reports an event to the bound event queue, if any.
+    pub(super) fn event(&self, kind: EventKind) {
+        if let Some((eq, owner)) = &self.eq {
+            eq.push(Event { owner: *owner, kind });
+        }
+    }
+
+    /// Begins to close: completions and events are no longer reported, because other endpoints may
+    /// still use the queues.
+    pub(super) fn begin_close(&mut self) {
+        self.life = self.life.closing();
+        self.out.silence();
+        self.eq = None;
+        let Self { peers, tx, rx, .. } = self;
+        rx.lock().discard_all(peers);
+        tx.begin_close(peers);
+        peers.end_deferral();
+    }
+
+    /// Drops all operations without completions. Only for closing.
+    pub(super) fn discard_all(&mut self) {
+        let Self { peers, tx, rx, .. } = self;
+        rx.lock().discard_all(peers);
+        tx.discard_all(peers);
+    }
+
+    #[inline(never)]
+    fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
+        let frame = Frame::parse(header)?;
+        let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
+        if !matches!(frame, Frame::Eager { .. } | Frame::Data { .. }) && !payload.is_empty() {
+            return Err(Violation("a control frame has a payload"));
+        }
+        if let Frame::Eager { .. } | Frame::Rts { .. } = frame {
+            // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
+            if is_closing {
+                return Ok(Disposition::Done);
+            }
+            self.check_av();
+        }
+        let Self { peers, tx, rx, out, .. } = self;
+        match frame {
+            Frame::Eager { id: number, info } => {
+                return rx.lock().handle_message(peers, out, (id, number, info), payload);
+            }
+            Frame::Data { .. } | Frame::Cts { .. } | Frame::Ack { .. } | Frame::Arrived { .. } if is_ending => {}
+            Frame::Data { token } => return rx.lock().handle_data(peers, out, (id, token), payload),
+            Frame::Rts { id: number, len, info } => rx.lock().handle_rts(peers, out, (id, number, info), len)?,
+            Frame::Cts { id: number, token, len } => tx.handle_cts(peers, out, id, (number, token, len))?,
+            Frame::Credit { bytes } => {
+                peers.link(id).ok_or(UNKNOWN_LINK)?.tx.credit.add(bytes);
+                peers.mark_pending(id);
+            }
+            Frame::Ack { id: number } => tx.handle_ack(peers, out, id, number)?,
+            Frame::Bye => peers.link(id).ok_or(UNKNOWN_LINK)?.rx.ended = true,
+            Frame::Blocked { bytes } => rx.lock().handle_blocked(peers, out, id, bytes),
+            Frame::Arrived { count } => tx.handle_arrived(peers, out, id, count)?,
+        }
+        Ok(Disposition::Done)
+    }
+}
+
+impl<K: LockKind> LinkEvents for Core<K> {
+    fn handle_connect_request(
+        &mut self,
+        link: LinkId,
+        hello: &[u8],
+        from: &Addr,
+        vouches: impl Fn(&Addr) -> bool,
+    ) -> Verdict {
+        self.answer_connect_request(link, hello, from, vouches)
+    }
+
+    fn handle_connected(&mut self, link: LinkId, hello: &[u8]) -> Result<(), Down> {
+        self.finish_connect(link, hello)
+    }
+
+    #[inline(always)]
+    fn handle_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
+        if let (Some((_, tag)), Incoming::Complete(bytes)) = (Frame::plain(header), payload)
+            && let Self { peers, rx: RxSource::Own(rx), out, .. } = self
+            && rx.try_recv_fast(peers, out, (id, tag, bytes))
+        {
+            return Ok(Disposition::Done);
+        }
+        self.dispatch_frame(id, header, payload)
+    }
+
+    fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_recv_done(peers, out, id, target)
+    }
+
+    fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer) {
+        let Self { peers, tx, out, .. } = self;
+        tx.handle_send_done(peers, out, link, token, buffer);
+    }
+
+    fn handle_send_returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
+        self.tx.handle_send_returned(token, buffer);
+    }
+
+    fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
+        let Self { peers, rx, .. } = self;
+        rx.lock().handle_recv_retry(peers, id, target);
+    }
+
+    fn handle_recv_failed(&mut self, id: LinkId, target: RecvTarget, why: Down) {
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_recv_failed(peers, out, (id, target), &why);
+    }
+
+    fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
+        let Self { peers, tx, out, .. } = self;
+        tx.handle_send_failed(peers, out, token, buffer, &why);
+        // Send the next data frame, of another message.
+        peers.mark_pending(link);
+    }
+
+    fn handle_send_room(&mut self, link: LinkId) {
+        self.peers.mark_pending(link);
+    }
+
+    fn handle_link_down(&mut self, link: LinkId, reason: Down) {
+        self.lose_link(link, reason);
+    }
+}
+
+impl<K: LockKind> Drop for Core<K> {
+    fn drop(&mut self) {
+        self.discard_all();
+    }
+}

@@ -1,0 +1,161 @@
+//! What an endpoint's lock protects: the core, and the transport that carries its frames. Reads the
+//! clock, and only when something may be due.
+
+use super::core::Core;
+use super::{CLOSE_DEADLINE, Opener};
+use crate::peer::agenda::Work;
+use crate::peer::yields::Due;
+use crate::progress::set::PollOutcome;
+use crate::transport::{Flush, Transport};
+use ofi_core::error::Result;
+use ofi_core::log::{self, Level, Subsystem};
+use ofi_core::{Addr, Errno, Error, Instant};
+use ofi_sync::lock::LockKind;
+use std::time::Duration;
+
+/// Rounds of sending that a call or poll makes: sending can make links pending again, and other
+/// endpoints must not starve.
+const MOST_ROUNDS: usize = 4;
+
+pub(super) struct Inner<T: Transport, K: LockKind> {
+    pub(super) transport: Option<T>,
+    pub(super) core: Core<K>,
+    opener: Opener<T>,
+    pub(super) source: Option<Addr>,
+    /// Number of progress sets that have the descriptor armed.
+    pub(super) armed: usize,
+    /// The deadline that sleeping threads know.
+    pub(super) announced: Option<Instant>,
+}
+
+impl<T: Transport, K: LockKind> Inner<T, K> {
+    pub(super) fn new(core: Core<K>, opener: Opener<T>, source: Option<Addr>) -> Self {
+        Self { transport: None, core, opener, source, armed: 0, announced: None }
+    }
+
+    /// The transport, which is opened on first use.
+    pub(super) fn open(&mut self) -> Result<&mut T> {
+        if self.transport.is_none() {
+            self.transport = Some((self.opener)(self.source)?);
+        }
+        self.opened().map(|(transport, _)| transport)
+    }
+
+    /// The transport and the core.
+    pub(super) fn opened(&mut self) -> Result<(&mut T, &mut Core<K>)> {
+        match &mut self.transport {
+            Some(transport) => Ok((transport, &mut self.core)),
+            None => Err(Error::new(Errno::EOPBADSTATE, "use an endpoint without a transport")),
+        }
+    }
+
+    /// The next deadline.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let transport = self.transport.as_ref()?;
+        let ours = self.core.next_due().map(|due| match due {
+            Due::Now => transport.now(),
+            Due::At(when) => when,
+        });
+        [transport.next_deadline(), ours].into_iter().flatten().min()
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&mut self) -> PollOutcome {
+        let Self { transport: Some(transport), core, .. } = self else {
+            return PollOutcome { active: false, busy: false };
+        };
+        let active = transport.poll(core);
+        if core.peers.agenda.is_any() || core.rx.has_news() {
+            return Self::follow_up(transport, core, active);
+        }
+        PollOutcome { active, busy: transport.is_busy() }
+    }
+
+    #[inline(never)]
+    fn follow_up(transport: &mut T, core: &mut Core<K>, mut active: bool) -> PollOutcome {
+        if core.rx.is_shared() {
+            core.take_left();
+        }
+        core.see_to_deferred(!active);
+        active |= Self::finish(transport, core);
+        PollOutcome { active, busy: transport.is_busy() || core.next_due().is_some() }
+    }
+
+    /// Carries out pending work and sends the frames that it produces, for a few rounds; the rest
+    /// stays marked [`Work::PENDING`]. Returns true if there was pending work.
+    #[inline(never)]
+    fn finish(transport: &mut T, core: &mut Core<K>) -> bool {
+        core.tick(transport, T::now);
+        let mut any = false;
+        for _ in 0..MOST_ROUNDS {
+            if !core.peers.is_pending() {
+                break;
+            }
+            core.settle(transport);
+            any = true;
+            transport.flush(Flush::All, core);
+        }
+        if core.peers.is_pending() {
+            core.peers.agenda.add(Work::PENDING);
+        } else {
+            // The loop has handled the links that became pending while it sent.
+            core.peers.agenda.remove(Work::PENDING);
+        }
+        any
+    }
+
+    /// Records the next deadline. True if it is earlier than sleeping threads know.
+    pub(super) fn note_deadline(&mut self) -> bool {
+        let due = self.due();
+        let announced = core::mem::replace(&mut self.announced, due);
+        due.is_some_and(|due| announced.is_none_or(|announced| due < announced))
+    }
+
+    /// Sends everything held back: the caller may not poll again soon.
+    #[inline(never)]
+    pub(super) fn flush_all(&mut self) {
+        let Self { transport: Some(transport), core, .. } = self else { return };
+        core.peers.end_deferral();
+        transport.flush(Flush::All, core);
+        if core.peers.agenda.is_any() {
+            Self::finish(transport, core);
+        }
+    }
+
+    /// Sends what was accepted for inject or transmit, waits up to [`CLOSE_DEADLINE`] until the
+    /// peers' hosts have acknowledged it, and discards the rest.
+    pub(super) fn close(&mut self) {
+        if let Self { transport: Some(transport), core, .. } = self {
+            Self::drain(transport, core);
+        }
+        self.core.discard_all();
+        self.transport = None;
+    }
+
+    fn drain(transport: &mut T, core: &mut Core<K>) {
+        core.begin_close();
+        let mut end = None;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            transport.poll(core);
+            core.tick(transport, T::now);
+            core.settle(transport);
+            let over = core.step_close(transport);
+            transport.flush(Flush::All, core);
+            if over && core.step_close(transport) {
+                return;
+            }
+            let now = transport.now();
+            let end = *end.get_or_insert(now + CLOSE_DEADLINE);
+            if now >= end {
+                let left = core.unfinished();
+                log::log(core.provider, Level::Warn, Subsystem::EpCtrl, || {
+                    format!("close timed out after {CLOSE_DEADLINE:?}: {left} operations and links aborted")
+                });
+                return;
+            }
+            transport.wait(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+}

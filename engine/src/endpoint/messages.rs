@@ -1,0 +1,126 @@
+//! Posting sends and receives, and canceling them (fi_msg(3), fi_tagged(3), fi_endpoint(3)).
+
+use super::Endpoint;
+use super::core::Life;
+use super::inner::Inner;
+use crate::av::Reader;
+use crate::op::{MessageOps, RecvOp, SendOp};
+use crate::rx::shared::Notified;
+use crate::transport::Transport;
+use crate::tx::Admitted;
+use ofi_core::Errno;
+use ofi_sync::lock::LockKind;
+
+impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
+    #[inline(always)]
+    fn send(&self, op: SendOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let admitted = core.admit(&op)?;
+        if T::INLINE_MAX > 0 && core.try_send_fast(transport, &op, admitted) {
+            drop(inner);
+            // Sent. Polling looks for the peer's answer.
+            self.ready_flag.mark_ready();
+            return Ok(());
+        }
+        self.send_admitted(inner, op, admitted)
+    }
+
+    #[inline(always)]
+    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
+        let posted = K::lock(&self.inner).core.try_post_fast(op);
+        match posted {
+            Ok(()) => Ok(()),
+            Err(op) => self.receive_any(op),
+        }
+    }
+}
+
+impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    #[inline(never)]
+    fn send_admitted(&self, mut inner: K::Guard<'_, Inner<T, K>>, op: SendOp, admitted: Admitted) -> Result<(), Errno> {
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.send(transport, op, admitted);
+        self.hand_on(inner);
+        result
+    }
+
+    /// Finishes a call that left work for the next poll. Automatic progress sends now, since the
+    /// application need not call again; a sleeping thread is woken if the work is due earlier than
+    /// it knows.
+    fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        if self.auto.is_some() {
+            inner.flush_all();
+        }
+        drop(inner);
+        self.mark_ready();
+    }
+
+    /// Has the endpoint polled. A sleeping thread is woken if the endpoint's next deadline is earlier
+    /// than it knows.
+    pub(super) fn mark_ready(&self) {
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.wake_progress_thread();
+        }
+    }
+
+    #[inline(never)]
+    fn receive_any(&self, op: RecvOp) -> Result<(), Errno> {
+        let mut guard = K::lock(&self.inner);
+        let inner = &mut *guard;
+        if inner.transport.is_none() && matches!(inner.core.life, Life::Connected(_)) {
+            // Receives may be posted before connecting, when the transport is not open yet.
+            inner.open().map_err(|error| error.errno())?;
+        }
+        let Inner { transport: Some(transport), core, .. } = inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.receive(transport, op);
+        // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
+        // be sent.
+        let answers = transport.is_busy() || core.peers.agenda.is_any();
+        if self.auto.is_some() {
+            inner.flush_all();
+        }
+        drop(guard);
+        if answers {
+            self.mark_ready();
+        }
+        result
+    }
+
+    /// Cancels the oldest cancelable operation with this context (fi_cancel(3)).
+    pub fn cancel(&self, context: usize) {
+        let mut inner = K::lock(&self.inner);
+        inner.core.cancel(context);
+        if !inner.core.peers.agenda.is_any() {
+            return;
+        }
+        // The sends behind it may leave; send them now, since no other call may come.
+        inner.flush_all();
+        drop(inner);
+        self.mark_ready();
+    }
+}
+
+impl<T: Transport, K: LockKind> Reader for Endpoint<T, K> {
+    /// An address was inserted: unexpected messages of its peer may match receives posted by
+    /// handle.
+    fn learn(&self) {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return };
+        core.check_av();
+        core.settle(transport);
+        self.hand_on(inner);
+    }
+}
+
+impl<T: Transport, K: LockKind> Notified for Endpoint<T, K> {
+    /// A receive of the shared context has matched a message of this endpoint. Under manual progress
+    /// the next poll delivers it; a progress thread or a sleeping thread is woken for it.
+    fn notify(&self) {
+        self.ready_flag.mark_ready();
+        if self.ready_flag.is_slept_on() {
+            self.ready_flag.wake();
+        }
+    }
+}

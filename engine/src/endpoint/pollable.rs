@@ -1,0 +1,98 @@
+//! An endpoint in progress sets: polled while active, otherwise found by its descriptor.
+
+use super::Endpoint;
+use super::inner::Inner;
+use crate::peer::agenda::Work;
+use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
+use crate::transport::{Flush, Transport};
+use ofi_core::Instant;
+use ofi_core::wait::Descriptor;
+use ofi_sync::lock::LockKind;
+
+impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    /// Called after an operation while a thread sleeps on this endpoint: sends now, and wakes the
+    /// thread if the deadline moved earlier.
+    #[cold]
+    pub(super) fn wake_progress_thread(&self) {
+        let mut inner = K::lock(&self.inner);
+        inner.flush_all();
+        self.announce_deadline(inner);
+    }
+
+    /// Wakes sleeping threads if the deadline is earlier than they know.
+    #[cold]
+    fn announce_deadline(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+        let earlier = inner.note_deadline();
+        drop(inner);
+        if earlier {
+            self.ready_flag.wake();
+        }
+    }
+}
+
+impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
+    fn poll(&self) -> PollOutcome {
+        let mut inner = K::lock(&self.inner);
+        let outcome = inner.poll();
+        if outcome.active && self.ready_flag.is_slept_on() {
+            // Other sleeping threads do not know the deadlines that this poll set.
+            self.announce_deadline(inner);
+        }
+        outcome
+    }
+
+    fn flush(&self, how: Flush) {
+        let mut inner = K::lock(&self.inner);
+        match how {
+            Flush::All => inner.flush_all(),
+            Flush::ByRule => {
+                if let Inner { transport: Some(transport), core, .. } = &mut *inner {
+                    transport.flush(how, core);
+                }
+            }
+        }
+    }
+
+    fn before_sleep(&self) -> bool {
+        let inner = K::lock(&self.inner);
+        inner.core.peers.agenda.has(Work::PENDING) || inner.core.rx.is_news_waiting()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let mut inner = K::lock(&self.inner);
+        let earlier = inner.note_deadline();
+        let due = inner.announced;
+        drop(inner);
+        // Other sleeping threads know only a later deadline.
+        if earlier && self.ready_flag.sleepers() > 1 {
+            self.ready_flag.wake();
+        }
+        due
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        K::lock(&self.inner).transport.as_ref().and_then(Transport::descriptor)
+    }
+
+    fn is_polled(&self) -> bool {
+        T::POLLED
+    }
+
+    fn arm(&self, first: bool) -> bool {
+        let mut inner = K::lock(&self.inner);
+        inner.armed += usize::from(first);
+        inner.transport.as_mut().is_some_and(Transport::arm) | inner.core.peers.agenda.has(Work::PENDING)
+    }
+
+    fn disarm(&self) {
+        let mut inner = K::lock(&self.inner);
+        inner.armed -= 1;
+        if let (0, Some(transport)) = (inner.armed, &mut inner.transport) {
+            transport.disarm();
+        }
+    }
+
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.ready_flag
+    }
+}

@@ -1,0 +1,126 @@
+//! What an endpoint has to do besides handling events: links with something to send or to abort,
+//! and acknowledgments that are put off.
+
+use crate::transport::{Down, LinkId};
+
+/// Polls after which deferred work runs even if they were busy.
+const MOST_DEFERRALS: u32 = 8;
+
+/// Kinds of pending work, as flags in one byte that each poll tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work(u8);
+
+impl Work {
+    /// Links are pending, or blocked ones may get credit.
+    pub(crate) const PENDING: Self = Self(1);
+    /// The next tick has work, now or at a deadline.
+    pub(crate) const STIRRED: Self = Self(2);
+    /// There is work that is put off until an idle poll or for [`MOST_DEFERRALS`] polls.
+    pub(crate) const DEFERRED: Self = Self(4);
+}
+
+/// Pending work of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    work: Work,
+    /// Links with control frames, credit or data to send.
+    pending: Vec<LinkId>,
+    /// Links for the transport to abort. With a reason, their operations fail for that reason.
+    aborted: Vec<(LinkId, Option<Down>)>,
+    /// Links with deferred arrival acknowledgments. May name links that are gone.
+    deferred: Vec<LinkId>,
+    /// Polls since deferred work last ran.
+    deferrals: u32,
+}
+
+impl Agenda {
+    #[inline(always)]
+    pub(crate) const fn add(&mut self, work: Work) {
+        self.work.0 |= work.0;
+    }
+
+    pub(crate) const fn remove(&mut self, work: Work) {
+        self.work.0 &= !work.0;
+    }
+
+    /// Whether there is any work.
+    #[inline(always)]
+    pub(crate) const fn is_any(&self) -> bool {
+        self.work.0 != 0
+    }
+
+    pub(crate) const fn has(&self, work: Work) -> bool {
+        self.work.0 & work.0 != 0
+    }
+
+    /// Whether links wait for the transport.
+    pub(crate) const fn has_links(&self) -> bool {
+        !self.pending.is_empty() || !self.aborted.is_empty()
+    }
+
+    /// Lists a link that has something to send.
+    pub(crate) fn push_pending(&mut self, id: LinkId) {
+        self.pending.push(id);
+        self.add(Work::PENDING);
+    }
+
+    pub(crate) fn pop_pending(&mut self) -> Option<LinkId> {
+        self.pending.pop()
+    }
+
+    /// Lists a link for the transport to abort.
+    pub(crate) fn push_aborted(&mut self, id: LinkId, why: Option<Down>) {
+        self.aborted.push((id, why));
+        self.add(Work::PENDING);
+    }
+
+    pub(crate) fn pop_aborted(&mut self) -> Option<(LinkId, Option<Down>)> {
+        self.aborted.pop()
+    }
+
+    /// A link is down: it needs no abort, and the transport may reuse its number.
+    pub(crate) fn forget_aborted(&mut self, id: LinkId) {
+        self.aborted.retain(|(aborted, _)| *aborted != id);
+    }
+
+    /// Lists a link with deferred arrival acknowledgments.
+    pub(crate) fn push_deferred(&mut self, id: LinkId) {
+        self.deferred.push(id);
+        self.add(Work::DEFERRED);
+    }
+
+    pub(crate) fn pop_deferred(&mut self) -> Option<LinkId> {
+        self.deferred.pop()
+    }
+
+    pub(crate) const fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Whether deferred work is to run now: after an idle poll, and after [`MOST_DEFERRALS`] busy
+    /// ones, because a peer that always sends must not delay the others' completions.
+    pub(crate) const fn is_deferral_over(&mut self, idle: bool) -> bool {
+        if !self.has(Work::DEFERRED) {
+            return false;
+        }
+        self.deferrals += 1;
+        if !idle && self.deferrals < MOST_DEFERRALS {
+            return false;
+        }
+        self.deferrals = 0;
+        true
+    }
+
+    /// Begins a tick: what is stirred is done now, and [`Self::add`] tells what the tick leaves.
+    /// True if it was stirred.
+    pub(crate) const fn begin_tick(&mut self) -> bool {
+        let stirred = self.has(Work::STIRRED);
+        self.work.0 &= Work::DEFERRED.0;
+        stirred
+    }
+
+    /// Describes the listed links.
+    pub(crate) fn describe(&self) -> String {
+        format!("links are listed: {:?}, {:?}", self.pending, self.aborted)
+    }
+}

@@ -1,0 +1,216 @@
+//! Links: what the engine keeps of each, in a table by the transport's numbers.
+
+use super::credit::{RxCredits, TxCredits};
+use super::fences::Fences;
+use super::table::PeerId;
+use crate::keys::Keys;
+use crate::transport::LinkId;
+use crate::wire::frame::{Frame, MessageInfo};
+use crate::wire::hello::Hello;
+use ofi_core::{Addr, FiAddr};
+use std::collections::VecDeque;
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Carries frames in both directions.
+    Carry,
+    /// The same, but the peer has not proven that it has this name: receive only.
+    Unproven(Addr),
+    /// Asks the owner of a name which of the links that claim the name are its own; counts
+    /// attempts.
+    Verify(u8),
+}
+
+/// The operation that a payload arriving on a link belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Coming {
+    Receive { key: u32, id: u32, info: MessageInfo, len: usize },
+    Unexpected { key: u32 },
+    Data { key: u32, len: usize },
+}
+
+/// Who made a link, and which peer is at its other end.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// The peer's random number; zero until its hello arrives.
+    pub(crate) nonce: [u8; 16],
+    /// The peer's count of connection attempts when it sent its hello.
+    pub(crate) attempt: u64,
+    /// The connection's random number, chosen by the initiator.
+    pub(crate) cookie: [u8; 16],
+    /// This side is the initiator.
+    pub(crate) ours: bool,
+    /// The owner of the claimed name has been asked about this link.
+    pub(crate) asked: bool,
+    pub(crate) remote: Option<Addr>,
+}
+
+/// How far this side has said that nothing follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bye {
+    /// More may follow.
+    #[default]
+    No,
+    /// It leaves as soon as the transport takes it.
+    Due,
+    /// It has left.
+    Said,
+}
+
+/// What a link sends.
+#[derive(Debug, Default)]
+pub(crate) struct LinkTx {
+    pub(crate) credit: TxCredits,
+    /// Control frames, in order.
+    pub(crate) control: VecDeque<Frame>,
+    /// Sends that have their CTS, served in turn from the front.
+    pub(crate) data_queue: VecDeque<u32>,
+    /// Sends that wait for an arrival acknowledgment, in order.
+    pub(crate) unarrived: VecDeque<u32>,
+    /// Sends that are under way on it.
+    pub(crate) sends: Keys,
+    pub(crate) bye: Bye,
+}
+
+/// A peer that needs credit for its next message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    /// It has enough.
+    #[default]
+    No,
+    /// It needs this much.
+    Needs(u64),
+    /// It needs this much, and the account has no room for that.
+    Starved(u64),
+}
+
+impl Blocked {
+    /// The credit that the next message needs, if the peer lacks credit.
+    pub(crate) const fn need(self) -> Option<u64> {
+        match self {
+            Self::No => None,
+            Self::Needs(bytes) | Self::Starved(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// Arrivals to acknowledge to the peer by their number.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    pub(crate) count: u32,
+    /// In the list of links with deferred acknowledgments.
+    pub(crate) listed: bool,
+}
+
+/// What a link receives.
+#[derive(Debug)]
+pub(crate) struct LinkRx {
+    /// Credit of the peer.
+    pub(crate) credit: RxCredits,
+    pub(crate) blocked: Blocked,
+    /// Number of messages received; wraps.
+    pub(crate) seq: u32,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) fences: Fences,
+    pub(crate) coming: Option<Coming>,
+    /// Unexpected messages that hold its credit.
+    pub(crate) unexpected: Keys,
+    /// Receives that get their message by rendezvous.
+    pub(crate) rendezvous: Keys,
+    /// The peer has said that nothing follows.
+    pub(crate) ended: bool,
+}
+
+/// State of a link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: PeerId,
+    /// Copy of the peer's number in the match queues: saves arriving messages the lookup.
+    pub(crate) sender: u32,
+    /// Copy of the peer's handle, likewise.
+    pub(crate) src: FiAddr,
+    pub(crate) purpose: Purpose,
+    pub(crate) identity: Identity,
+    pub(crate) tx: LinkTx,
+    pub(crate) rx: LinkRx,
+    /// In the list of links with something to send.
+    pub(crate) pending: bool,
+}
+
+impl Link {
+    /// A link that this side initiates, or the peer if not `ours`.
+    pub(crate) fn new(peer: PeerId, credit: RxCredits, cookie: [u8; 16], ours: bool) -> Self {
+        let identity = Identity { nonce: [0; 16], attempt: 0, cookie, ours, asked: false, remote: None };
+        let rx = LinkRx {
+            credit,
+            blocked: Blocked::No,
+            seq: 0,
+            arrivals: Arrivals::default(),
+            fences: Fences::default(),
+            coming: None,
+            unexpected: Keys::default(),
+            rendezvous: Keys::default(),
+            ended: false,
+        };
+        let (src, purpose, tx) = (FiAddr::UNSPEC, Purpose::Carry, LinkTx::default());
+        Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
+    }
+
+    /// Takes what the peer's hello says: who it is, and the credit that it grants.
+    pub(crate) fn take_hello(&mut self, hello: &Hello) {
+        self.identity.nonce = hello.nonce;
+        self.identity.attempt = hello.attempt;
+        self.tx.credit = TxCredits::granted(hello.credits);
+    }
+}
+
+/// Links by the transport's numbers.
+#[derive(Debug, Default)]
+pub(crate) struct LinkTable {
+    links: Vec<Option<Box<Link>>>,
+    count: usize,
+}
+
+impl LinkTable {
+    #[inline(always)]
+    pub(crate) fn get(&self, id: LinkId) -> Option<&Link> {
+        self.links.get(id.index())?.as_deref()
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id.index())?.as_deref_mut()
+    }
+
+    pub(crate) fn insert(&mut self, id: LinkId, link: Link) {
+        if self.links.len() <= id.index() {
+            self.links.resize_with(id.index() + 1, || None);
+        }
+        self.links[id.index()] = Some(Box::new(link));
+        self.count += 1;
+    }
+
+    pub(crate) fn remove(&mut self, id: LinkId) -> Option<Box<Link>> {
+        let link = self.links.get_mut(id.index())?.take()?;
+        self.count -= 1;
+        Some(link)
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &Link)> {
+        (0..).zip(&self.links).filter_map(|(number, link)| Some((LinkId(number), link.as_deref()?)))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LinkId, &mut Link)> {
+        (0..).zip(&mut self.links).filter_map(|(number, link)| Some((LinkId(number), link.as_deref_mut()?)))
+    }
+
+    /// The numbers of all links.
+    pub(crate) fn ids(&self) -> Vec<LinkId> {
+        self.iter().map(|(id, _)| id).collect()
+    }
+}

@@ -1,0 +1,260 @@
+//! Peers of an endpoint: who they are, their links, credit, and what is to be done for them.
+//! Neighbours: `tx` and `rx` carry messages over the links; the endpoint's core passes events on.
+//! Knows no operation: sends and receives appear as keys only.
+
+pub(crate) mod agenda;
+pub(crate) mod claims;
+pub(crate) mod connect;
+pub(crate) mod credit;
+pub(crate) mod fences;
+pub(crate) mod handles;
+pub(crate) mod handshake;
+pub(crate) mod link;
+pub(crate) mod table;
+pub(crate) mod yields;
+
+use crate::transport::{Down, LinkId};
+use crate::wire::hello::EndpointKind;
+use agenda::{Agenda, Work};
+use claims::Claims;
+use handles::BoundAv;
+use link::{Link, LinkTable, Purpose};
+use ofi_core::{Addr, FiAddr};
+use ofi_sync::account::Account;
+use std::sync::Arc;
+use table::{PEER_COST, PeerId, PeerState, PeerTable, Senders};
+use yields::Yields;
+
+/// Number of an endpoint among those that share a receive context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemberId(pub(crate) u32);
+
+/// What a hello says of this endpoint.
+#[derive(Debug)]
+struct Myself {
+    kind: EndpointKind,
+    nonce: [u8; 16],
+    /// Number of connection attempts.
+    attempts: u64,
+}
+
+/// The peers of an endpoint and their links.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    myself: Myself,
+    pub(crate) account: Arc<Account>,
+    pub(crate) member: MemberId,
+    pub(crate) table: PeerTable,
+    pub(crate) links: LinkTable,
+    pub(crate) agenda: Agenda,
+    claims: Claims,
+    yields: Yields,
+    av: Option<BoundAv>,
+    /// Links whose peers lack credit for their next message.
+    pub(crate) blocked: Vec<LinkId>,
+    /// The account has room again, which blocked links may need.
+    pub(crate) freed: bool,
+    /// Bytes charged to the account when it last had no room for a blocked link.
+    pub(crate) starved_at: Option<usize>,
+    /// Number of unexpected messages whose link is gone.
+    pub(crate) orphans: usize,
+}
+
+impl Peers {
+    pub(crate) fn new(kind: EndpointKind, nonce: [u8; 16], account: Arc<Account>) -> Self {
+        Self {
+            myself: Myself { kind, nonce, attempts: 0 },
+            account,
+            member: MemberId::default(),
+            table: PeerTable::new(),
+            links: LinkTable::default(),
+            agenda: Agenda::default(),
+            claims: Claims::default(),
+            yields: Yields::default(),
+            av: None,
+            blocked: Vec::new(),
+            freed: false,
+            starved_at: None,
+            orphans: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id)
+    }
+
+    fn add_link(&mut self, id: LinkId, mut link: Link) {
+        if let Some(peer) = self.table.get_mut(link.peer) {
+            peer.links += 1;
+            link.src = peer.handle;
+            link.sender = peer.sender;
+        }
+        self.links.insert(id, link);
+    }
+
+    /// Removes a link. The operations that it names are the caller's.
+    pub(crate) fn remove_link(&mut self, id: LinkId) -> Option<Box<Link>> {
+        let link = self.links.remove(id)?;
+        if let Some(peer) = self.table.get_mut(link.peer) {
+            peer.links -= 1;
+        }
+        link.rx.credit.close(&self.account);
+        self.note_freed();
+        if link.rx.blocked.need().is_some() {
+            self.blocked.retain(|blocked| *blocked != id);
+        }
+        if let Purpose::Unproven(name) = link.purpose {
+            self.drop_claims(name, |claim, _| claim == id);
+        }
+        Some(link)
+    }
+
+    /// Queues a link that has something to send.
+    #[inline]
+    pub(crate) fn mark_pending(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id)
+            && !link.pending
+        {
+            link.pending = true;
+            self.agenda.push_pending(id);
+        }
+    }
+
+    /// The next link that has something to send.
+    pub(crate) fn next_pending(&mut self) -> Option<LinkId> {
+        loop {
+            let id = self.agenda.pop_pending()?;
+            if let Some(link) = self.links.get_mut(id) {
+                link.pending = false;
+                return Some(id);
+            }
+        }
+    }
+
+    /// Queues a link for the transport to abort. With a reason, its operations fail for that
+    /// reason.
+    pub(crate) fn abort_link(&mut self, id: LinkId, why: Option<Down>) {
+        self.agenda.push_aborted(id, why);
+    }
+
+    /// Queues the links with deferred arrival acknowledgments for sending.
+    #[cold]
+    pub(crate) fn end_deferral(&mut self) {
+        while let Some(id) = self.agenda.pop_deferred() {
+            if let Some(link) = self.link(id) {
+                link.rx.arrivals.listed = false;
+                self.mark_pending(id);
+            }
+        }
+    }
+
+    /// The account has room again: blocked links may get credit.
+    pub(crate) fn note_freed(&mut self) {
+        self.freed = true;
+        if !self.blocked.is_empty() {
+            self.agenda.add(Work::PENDING);
+        }
+    }
+
+    /// Whether links wait for the transport or for credit that has become free.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.agenda.has_links() || self.freed && !self.blocked.is_empty()
+    }
+
+    /// A message has been consumed: returns its credit to its link, or to the account if the link
+    /// is gone.
+    #[inline]
+    pub(crate) fn return_credits(&mut self, link: Option<LinkId>, cost: u64) {
+        match link {
+            Some(id) => {
+                if let Some(link) = self.link(id)
+                    && link.rx.credit.consumed(cost)
+                {
+                    let waits = link.rx.blocked.need().is_some();
+                    self.grant_credits(id);
+                    if waits {
+                        self.note_freed();
+                    }
+                }
+            }
+            None => {
+                self.account.release(usize::try_from(cost).unwrap_or(usize::MAX));
+                self.note_freed();
+            }
+        }
+    }
+
+    /// Returns consumed credit to the account and the link's peer.
+    #[cold]
+    pub(crate) fn grant_credits(&mut self, id: LinkId) {
+        if let Some(link) = self.links.get_mut(id) {
+            let freed = link.rx.credit.settle(&self.account) > 0;
+            if link.rx.credit.is_due() {
+                self.mark_pending(id);
+            }
+            if freed {
+                self.note_freed();
+            }
+        }
+    }
+
+    /// The peer with this number in the match queues.
+    pub(crate) fn peer_of_sender(&self, sender: u32) -> Option<PeerId> {
+        // In an endpoint's own queues the numbers are the same.
+        if self.table.get(sender).is_some_and(|peer| peer.sender == sender) {
+            return Some(sender);
+        }
+        self.table.iter().find(|(_, peer)| peer.sender == sender).map(|(id, _)| id)
+    }
+
+    pub(crate) fn set_state(&mut self, peer: PeerId, state: PeerState) {
+        self.table.set_state(peer, state);
+    }
+
+    pub(crate) fn state_of(&self, peer: PeerId) -> PeerState {
+        self.table.get(peer).map_or(PeerState::Idle, |peer| peer.state)
+    }
+
+    /// The address of a peer.
+    pub(crate) fn addr_of(&self, peer: PeerId) -> Option<Addr> {
+        self.table.get(peer)?.addr
+    }
+
+    /// The handle of a peer, or [`FiAddr::UNSPEC`].
+    #[inline]
+    pub(crate) fn handle_of(&self, peer: PeerId) -> FiAddr {
+        self.table.get(peer).map_or(FiAddr::UNSPEC, |peer| peer.handle)
+    }
+
+    /// The address of a link's peer.
+    pub(crate) fn addr_on(&self, id: LinkId) -> Option<Addr> {
+        self.addr_of(self.links.get(id)?.peer)
+    }
+
+    /// Removes a peer if nothing needs it any more.
+    pub(crate) fn release_peer(&mut self, id: PeerId, senders: &mut impl Senders) {
+        let Some(peer) = self.table.get(id) else { return };
+        if peer.is_unused() && !senders.is_awaited(peer.sender) {
+            self.drop_peer(id, senders);
+        }
+    }
+
+    /// Removes a peer that has no link.
+    pub(crate) fn drop_peer(&mut self, id: PeerId, senders: &mut impl Senders) {
+        let Some(peer) = self.table.remove(id) else { return };
+        if peer.charged {
+            self.account.release(PEER_COST);
+        }
+        senders.release(peer.sender);
+    }
+
+    /// A link of the peer has ended and left messages: charges the account for the peer, once.
+    pub(crate) fn charge_peer(&mut self, id: PeerId) {
+        if let Some(peer) = self.table.get_mut(id)
+            && !core::mem::replace(&mut peer.charged, true)
+        {
+            self.account.charge(PEER_COST);
+        }
+    }
+}

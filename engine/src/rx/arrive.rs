@@ -1,0 +1,324 @@
+//! Messages from peers. All input is hostile until [`Frame::parse`] and the tables have checked it:
+//! a frame that does not fit the state of its own link is a [`Violation`] and ends that link alone.
+//!
+//! [`Frame::parse`]: crate::wire::frame::Frame::parse
+
+use super::receive::{Receive, ReceiveStage, RendezvousRecv, Role};
+use super::unexpected::{Body, Kept, Origin, Source, Unexpected};
+use super::{Arrival, QueueKind, RxContext};
+use crate::completion::reporter::{Reporter, Sender};
+use crate::peer::Peers;
+use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::link::Coming;
+use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
+use crate::wire::frame::{AckMode, MessageInfo, Violation};
+use ofi_core::Completion;
+use ofi_memory::Buffer;
+use ofi_sync::lock::LockKind;
+
+pub(super) const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
+
+impl RxContext {
+    /// Fast path: a short tagged message that matches the oldest posted receive and fits into it.
+    /// On false nothing has changed, and the frame is handled as any other.
+    #[inline(always)]
+    pub(crate) fn try_recv_fast<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, tag, bytes): (LinkId, u64, &[u8]),
+    ) -> bool {
+        let cost = cost_of(bytes.len());
+        if !peers.is_av_known() || out.tells_addrs() {
+            return false;
+        }
+        let Self { queues, receives, .. } = self;
+        let Some(link) = peers.links.get_mut(id) else { return false };
+        let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
+        let Some(found) = queue.first(tag, link.sender) else { return false };
+        let ended = receives.end(found, |receive| {
+            // `Table::end` drops nothing: a receive with one span owns only its ticket, which ends
+            // below.
+            let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
+            if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.rx.credit.eager() {
+                return None;
+            }
+            let grants = link.rx.credit.take_consumed(cost)?;
+            link.rx.seq = link.rx.seq.wrapping_add(1);
+            span.write_at(0, bytes);
+            queue.take_first();
+            let suppress = receive.ticket.is_suppressed();
+            let Completion { context, flags, .. } = receive.ticket.finish_here();
+            Some((grants, suppress, context, flags))
+        });
+        let Some((grants, suppress, context, flags)) = ended else { return false };
+        let src = out.source(src);
+        out.sinks.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, suppress);
+        if grants {
+            peers.grant_credits(id);
+        }
+        true
+    }
+
+    /// An eager message arrives; the result says where its payload goes.
+    pub(crate) fn handle_message<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        let len = payload.len();
+        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
+        link.rx.credit.take_rx(cost_of(len))?;
+        if len > link.rx.credit.eager() {
+            return Err(Violation("an eager message exceeds the eager limit"));
+        }
+        let from = self.begin_message(peers, (id, number, info))?;
+        let sought = (info.tag.unwrap_or(0), from.sender, len as u64);
+        let Some(found) = self.match_posted(out, info.queue_kind(), sought) else {
+            return Ok(self.keep_unexpected(peers, (id, number, info), payload, from));
+        };
+        match payload {
+            Incoming::Complete(bytes) => {
+                if let Some(mut receive) = self.receives.remove(found) {
+                    let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
+                    let sender = sender_on(peers, out, id);
+                    self.finish(out, receive, Arrival { info, placed, total: len as u64, sender });
+                }
+                Self::arrived(peers, id, number, info, len);
+                Ok(Disposition::Done)
+            }
+            Incoming::Streaming(_) => {
+                let Some(receive) = self.receives.get_mut(found) else { return Ok(Disposition::Done) };
+                receive.stage = ReceiveStage::Matched;
+                let buffer = receive.buffer.take().unwrap_or_else(Buffer::empty);
+                if let Some(link) = peers.link(id) {
+                    link.rx.coming = Some(Coming::Receive { key: found, id: number, info, len });
+                }
+                let take = len.min(buffer.len());
+                Ok(Disposition::Into(RecvTarget { buffer, at: 0, take }))
+            }
+        }
+    }
+
+    /// Begins a message of a link, and its fence if it has one.
+    fn begin_message(
+        &self,
+        peers: &mut Peers,
+        (id, number, info): (LinkId, u32, MessageInfo),
+    ) -> Result<Source, Violation> {
+        let member = peers.member;
+        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
+        let (peer, sender, seq) = (link.peer, link.sender, link.rx.seq);
+        link.rx.seq = seq.wrapping_add(1);
+        if info.fenced {
+            let here =
+                |key: &u32| self.unexpected.get(*key).is_some_and(|message| matches!(message.body, Body::Here(_)));
+            let unexpected = link.rx.unexpected.iter();
+            let unexpected = unexpected.filter(|key| info.ack == AckMode::Match || !here(key)).count();
+            let left = unexpected + link.rx.rendezvous.len();
+            link.rx.fences.add(number, info.ack, seq, left)?;
+        }
+        Ok(Source { peer, sender, seq, member })
+    }
+
+    fn keep_unexpected(
+        &mut self,
+        peers: &mut Peers,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        payload: Incoming<'_>,
+        from: Source,
+    ) -> Disposition {
+        let len = payload.len();
+        match payload {
+            Incoming::Complete(bytes) => {
+                if info.ack != AckMode::Match {
+                    Self::reached(peers, id, number, info, AckMode::Delivery);
+                }
+                self.queue(peers, Body::Here(Kept::new(bytes)), (id, number, info), len, from);
+                Disposition::Done
+            }
+            Incoming::Streaming(_) => {
+                let key = self.queue(peers, Body::Coming { claimed: None }, (id, number, info), len, from);
+                if let Some(link) = peers.link(id) {
+                    link.rx.coming = Some(Coming::Unexpected { key });
+                }
+                Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len })
+            }
+        }
+    }
+
+    fn queue(
+        &mut self,
+        peers: &mut Peers,
+        body: Body,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        len: usize,
+        from: Source,
+    ) -> u32 {
+        if let Some(peer) = peers.table.get_mut(from.peer) {
+            peer.unexpected += 1;
+        }
+        // At most the eager limit.
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let origin = Origin::Link { id, place: 0 };
+        let key = self.unexpected.insert(Unexpected::new(body, info, number, len, from, origin));
+        if let Some(link) = peers.link(id) {
+            let place = link.rx.unexpected.add(key);
+            if let Some(message) = self.unexpected.get_mut(key) {
+                message.origin = Origin::Link { id, place };
+            }
+        }
+        self.queues[info.queue_kind()].push_unexpected(info.tag.unwrap_or(0), from.sender, key);
+        key
+    }
+
+    /// The RTS of a message arrives.
+    pub(crate) fn handle_rts<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        len: u64,
+    ) -> Result<(), Violation> {
+        peers.link(id).ok_or(UNKNOWN_LINK)?.rx.credit.take_rx(OVERHEAD)?;
+        let from = self.begin_message(peers, (id, number, info))?;
+        match self.match_posted(out, info.queue_kind(), (info.tag.unwrap_or(0), from.sender, len)) {
+            Some(found) => {
+                let (src, seq) = (peers.links.get(id).ok_or(UNKNOWN_LINK)?.src, from.seq);
+                let rendezvous =
+                    RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
+                self.send_cts(peers, out, found, rendezvous);
+            }
+            None => {
+                self.queue(peers, Body::Rts { total: len }, (id, number, info), 0, from);
+            }
+        }
+        Ok(())
+    }
+
+    /// A data frame of a rendezvous arrives; the result says where its payload goes.
+    pub(crate) fn handle_data<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, token): (LinkId, u32),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        const STRAY: Violation = Violation("data for a message without a CTS");
+        let receive = self.receives.get_mut(token).ok_or(STRAY)?;
+        let (at, want) = match &receive.stage {
+            // In a shared context, the links of other endpoints may have the same number.
+            ReceiveStage::Rendezvous(rendezvous) if rendezvous.link == id => (rendezvous.at, rendezvous.want),
+            _ => return Err(STRAY),
+        };
+        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
+        let len = payload.len();
+        if len == 0 || len > want - at {
+            return Err(Violation("data does not fit its message"));
+        }
+        match payload {
+            Incoming::Complete(bytes) => {
+                if let Some(buffer) = &mut receive.buffer {
+                    buffer.write_at(at, bytes);
+                }
+                self.data_is_here(peers, out, token, len);
+                Ok(Disposition::Done)
+            }
+            Incoming::Streaming(_) => {
+                let buffer = receive.buffer.take().ok_or(STRAY)?;
+                link.rx.coming = Some(Coming::Data { key: token, len });
+                Ok(Disposition::Into(RecvTarget { buffer, at, take: len }))
+            }
+        }
+    }
+
+    /// A streaming payload is in place.
+    pub(crate) fn handle_recv_done<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        id: LinkId,
+        target: RecvTarget,
+    ) -> Result<(), Violation> {
+        let coming = peers.link(id).ok_or(UNKNOWN_LINK)?.rx.coming.take();
+        match coming {
+            Some(Coming::Receive { key, id: number, info, len }) => {
+                let sender = sender_on(peers, out, id);
+                if let Some(receive) = self.receives.remove(key) {
+                    self.finish(out, receive, Arrival { info, placed: target.take, total: len as u64, sender });
+                    Self::arrived(peers, id, number, info, len);
+                }
+            }
+            Some(Coming::Unexpected { key }) => self.unexpected_is_here(peers, out, id, key, target.buffer),
+            Some(Coming::Data { key, len }) => {
+                if let Some(receive) = self.receives.get_mut(key) {
+                    receive.buffer = Some(target.buffer);
+                    self.data_is_here(peers, out, key, len);
+                }
+            }
+            None => return Err(Violation("completion of a payload that was not expected")),
+        }
+        Ok(())
+    }
+
+    /// A streaming payload will not arrive: the link goes down, or the same data frame arrives again.
+    pub(crate) fn handle_recv_retry(&mut self, peers: &mut Peers, id: LinkId, target: RecvTarget) {
+        let Some(link) = peers.link(id) else { return };
+        if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = link.rx.coming
+            && let Some(receive) = self.receives.get_mut(key)
+        {
+            receive.buffer = Some(target.buffer);
+        }
+    }
+
+    /// A streaming payload cannot be read: its message fails.
+    pub(crate) fn handle_recv_failed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, target): (LinkId, RecvTarget),
+        why: &Down,
+    ) {
+        let Some(coming) = peers.link(id).and_then(|link| link.rx.coming.take()) else { return };
+        let key = match coming {
+            Coming::Receive { key, id: number, .. } => {
+                if let Some(link) = peers.link(id) {
+                    link.rx.fences.drop_failed(number);
+                }
+                key
+            }
+            Coming::Data { key, .. } => key,
+            Coming::Unexpected { .. } => return,
+        };
+        let Some(mut receive) = self.remove(peers, key) else { return };
+        receive.buffer = Some(target.buffer);
+        let seq = match &receive.stage {
+            ReceiveStage::Rendezvous(rendezvous) => Some(rendezvous.seq),
+            ReceiveStage::Posted | ReceiveStage::Matched => None,
+        };
+        self.fail(out, receive, why);
+        // The message has failed: a fence behind it does not wait for it.
+        if let Some(seq) = seq {
+            Self::passed(peers, id, seq, AckMode::Delivery);
+        }
+    }
+
+    fn data_is_here<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, key: u32, len: usize) {
+        if let Some(Receive { stage: ReceiveStage::Rendezvous(rendezvous), .. }) = self.receives.get_mut(key) {
+            rendezvous.at += len;
+            if rendezvous.at == rendezvous.want {
+                self.rendezvous_done(peers, out, key);
+            }
+        }
+    }
+}
+
+/// The sender on a link, with its address if the application wants that.
+#[inline]
+pub(super) fn sender_on<K: LockKind>(peers: &Peers, out: &Reporter<K>, id: LinkId) -> Sender {
+    let src = peers.links.get(id).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
+    let addr = if out.tells_addr(src) { peers.addr_on(id).map(Box::new) } else { None };
+    Sender { src, addr }
+}

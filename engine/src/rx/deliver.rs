@@ -1,0 +1,210 @@
+//! Delivery: unexpected messages into receives, the receiver's side of a rendezvous, and the
+//! acknowledgments that senders want.
+
+use super::arrive::sender_on;
+use super::post::Match;
+use super::receive::{ReceiveStage, RendezvousRecv};
+use super::unexpected::{Body, Kept};
+use super::{Arrival, QueueKind, RxContext};
+use crate::completion::reporter::{Reporter, Sender};
+use crate::peer::Peers;
+use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::table::PeerId;
+use crate::transport::LinkId;
+use crate::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_memory::Buffer;
+use ofi_sync::lock::LockKind;
+
+/// Number of arrivals that are acknowledged at once, although more may come.
+const ARRIVALS: u32 = 64;
+
+impl RxContext {
+    /// Delivers an unexpected message to a receive, or leaves that to the endpoint that received the
+    /// message.
+    pub(crate) fn deliver<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
+        match self.unexpected.get(found.message) {
+            Some(message) if message.member != peers.member => self.members.leave_to(message.member, found),
+            _ => self.deliver_unexpected(peers, out, found),
+        }
+    }
+
+    /// Delivers an unexpected message of this endpoint; it and the receive have left their match queue.
+    pub(super) fn deliver_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
+        let Match { receive, message } = found;
+        let Some(entry) = self.unexpected.get_mut(message) else { return };
+        if let Body::Coming { claimed } = &mut entry.body {
+            *claimed = Some(receive);
+            if let Some(receive) = self.receives.get_mut(receive) {
+                receive.stage = ReceiveStage::Matched;
+            }
+            return;
+        }
+        let sender = sender_of(peers, out, entry.peer);
+        let link = entry.link();
+        let Some(entry) = self.take_unexpected(peers, message) else { return };
+        let (info, id, seq) = (entry.info(), entry.id, entry.seq);
+        match entry.body {
+            Body::Coming { .. } => {}
+            Body::Rts { total } => {
+                let Some(link) = link else { return };
+                let src = sender.src;
+                let rendezvous = RendezvousRecv { link, id, info, at: 0, want: 0, total, src, seq, place: 0 };
+                self.send_cts(peers, out, receive, rendezvous);
+            }
+            Body::Here(bytes) => {
+                if let Some(mut receive) = self.receives.remove(receive) {
+                    let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
+                    self.finish(out, receive, Arrival { info, placed, total: u64::from(entry.len), sender });
+                }
+                peers.return_credits(link, cost_of(entry.len as usize));
+                if let Some(link) = link {
+                    Self::passed(peers, link, seq, AckMode::Match);
+                    if info.ack == AckMode::Match {
+                        Self::reached(peers, link, id, info, AckMode::Match);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All bytes of an unexpected message have arrived.
+    pub(super) fn unexpected_is_here<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        id: LinkId,
+        message: u32,
+        buffer: Buffer,
+    ) {
+        let Buffer::Owned(bytes) = buffer else { return };
+        let Some(entry) = self.unexpected.get_mut(message) else { return };
+        let claimed = if let Body::Coming { claimed } = &entry.body { *claimed } else { None };
+        entry.body = Body::Here(Kept::Long(bytes.into_boxed_slice()));
+        let (number, info, seq) = (entry.id, entry.info(), entry.seq);
+        if info.ack != AckMode::Match {
+            Self::reached(peers, id, number, info, AckMode::Delivery);
+        }
+        Self::passed(peers, id, seq, AckMode::Delivery);
+        if let Some(receive) = claimed {
+            self.deliver_unexpected(peers, out, Match { receive, message });
+        }
+    }
+
+    /// Matches unexpected messages, oldest first, with receives that they may fit
+    /// now; the others keep their place.
+    #[cold]
+    pub(crate) fn rematch<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
+        for kind in QueueKind::ALL {
+            if self.queues[kind].posted_len() == 0 {
+                continue;
+            }
+            let waiting: Vec<(u32, u32)> = self.queues[kind].unexpected().collect();
+            for (message, sender) in waiting {
+                let Some(entry) = self.unexpected.get(message) else { continue };
+                let sought = (entry.info().tag.unwrap_or(0), sender, entry.total());
+                if let Some(receive) = self.match_posted(out, kind, sought) {
+                    self.queues[kind].drop_unexpected(message);
+                    self.deliver(peers, out, Match { receive, message });
+                }
+            }
+        }
+    }
+
+    /// Sends a CTS for as much of a message as the receive has room for.
+    pub(super) fn send_cts<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        receive: u32,
+        mut rendezvous: RendezvousRecv,
+    ) {
+        let Some(entry) = self.receives.get_mut(receive) else { return };
+        let room = entry.buffer.as_ref().map_or(0, Buffer::len);
+        rendezvous.want = usize::try_from(rendezvous.total).unwrap_or(usize::MAX).min(room);
+        let (id, number, want) = (rendezvous.link, rendezvous.id, rendezvous.want);
+        if let Some(link) = peers.link(id) {
+            rendezvous.place = link.rx.rendezvous.add(receive);
+            link.tx.control.push_back(Frame::Cts { id: number, token: receive, len: want as u64 });
+            peers.mark_pending(id);
+        }
+        entry.stage = ReceiveStage::Rendezvous(Box::new(rendezvous));
+        peers.return_credits(Some(id), OVERHEAD);
+        if want == 0 {
+            self.rendezvous_done(peers, out, receive);
+        }
+    }
+
+    /// Completes a rendezvous: all its data is in place.
+    pub(super) fn rendezvous_done<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, receive: u32) {
+        let Some(mut entry) = self.remove(peers, receive) else { return };
+        if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Matched) {
+            let RendezvousRecv { link, id, info, want, total, src, seq, .. } = *rendezvous;
+            Self::passed(peers, link, seq, AckMode::Delivery);
+            Self::passed(peers, link, seq, AckMode::Match);
+            Self::reached(peers, link, id, info, AckMode::Match);
+            let sender = Sender { src, ..sender_on(peers, out, link) };
+            self.finish(out, entry, Arrival { info, placed: want, total, sender });
+        }
+    }
+
+    /// A message has reached a level: fences behind it wait for one less.
+    #[inline]
+    pub(super) fn passed(peers: &mut Peers, id: LinkId, seq: u32, level: AckMode) {
+        if let Some(link) = peers.link(id)
+            && !link.rx.fences.is_empty()
+        {
+            let done = link.rx.fences.pass(seq, level);
+            Self::acknowledge(peers, id, done);
+        }
+    }
+
+    /// A whole message is in its receive: returns credit and acknowledges it.
+    #[inline]
+    pub(super) fn arrived(peers: &mut Peers, id: LinkId, number: u32, info: MessageInfo, len: usize) {
+        peers.return_credits(Some(id), cost_of(len));
+        Self::reached(peers, id, number, info, AckMode::Match);
+    }
+
+    /// A message has reached a level and all lower ones: acknowledges it if the sender wants that. A
+    /// fenced one is acknowledged once those before it have reached its level.
+    #[inline]
+    pub(super) fn reached(peers: &mut Peers, id: LinkId, number: u32, info: MessageInfo, level: AckMode) {
+        match (info.ack, level) {
+            (AckMode::No, _) | (AckMode::Match, AckMode::Arrival | AckMode::Delivery) => {}
+            (AckMode::Arrival, _) => Self::note_arrival(peers, id),
+            (AckMode::Delivery | AckMode::Match, _) if info.fenced => {
+                let done = peers.link(id).map(|link| link.rx.fences.reach(number));
+                Self::acknowledge(peers, id, done.unwrap_or_default());
+            }
+            (AckMode::Delivery | AckMode::Match, _) => Self::acknowledge(peers, id, [number]),
+        }
+    }
+
+    fn acknowledge(peers: &mut Peers, id: LinkId, numbers: impl IntoIterator<Item = u32>) {
+        let Some(link) = peers.link(id) else { return };
+        link.tx.control.extend(numbers.into_iter().map(|id| Frame::Ack { id }));
+        if !link.tx.control.is_empty() {
+            peers.mark_pending(id);
+        }
+    }
+
+    /// Counts an arrival to acknowledge: soon, together with others.
+    fn note_arrival(peers: &mut Peers, id: LinkId) {
+        let Some(link) = peers.link(id) else { return };
+        let arrivals = &mut link.rx.arrivals;
+        arrivals.count += 1;
+        if arrivals.count >= ARRIVALS {
+            peers.mark_pending(id);
+        } else if !core::mem::replace(&mut arrivals.listed, true) {
+            peers.agenda.push_deferred(id);
+        }
+    }
+}
+
+/// The sender of an unexpected message: its current handle, or its address if that is to be
+/// reported.
+fn sender_of<K: LockKind>(peers: &Peers, out: &Reporter<K>, peer: PeerId) -> Sender {
+    let src = peers.handle_of(peer);
+    let addr = if out.tells_addr(src) { peers.addr_of(peer) } else { None };
+    Sender { src, addr: addr.map(Box::new) }
+}

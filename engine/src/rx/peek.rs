@@ -1,0 +1,126 @@
+//! Looking at unexpected messages: FI_PEEK, FI_CLAIM, FI_DISCARD (fi_tagged(3)). Nothing is posted.
+
+use super::match_queue::Pattern;
+use super::post::{Match, Posting};
+use super::receive::{Claim, Role};
+use super::{QueueKind, RxContext};
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::transport::Down;
+use ofi_core::{Cause, Completion, Errno, OpFlags};
+use ofi_memory::{Buffer, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// A peek, and the message that it found.
+#[derive(Debug)]
+pub(crate) enum Peek {
+    Found(u32),
+    /// No message waits.
+    Nothing,
+}
+
+impl RxContext {
+    /// Whether a peek finds a message. `None` if the call claims a message instead.
+    ///
+    /// # Errors
+    /// EINVAL for FI_DISCARD alone.
+    pub(crate) fn begin_look(&mut self, posting: &Posting) -> Result<Option<Peek>, Errno> {
+        let flags = posting.op.flags;
+        if flags.contains(OpFlags::PEEK) {
+            let found = self.queues[posting.queue].find_unexpected(&posting.pattern);
+            return Ok(Some(found.map_or(Peek::Nothing, Peek::Found)));
+        }
+        if flags.contains(OpFlags::CLAIM) { Ok(None) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Completes a peek: reports the message or that there is none; reserves or drops the message if
+    /// asked.
+    pub(crate) fn peek<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        posting: &Posting,
+        found: Peek,
+    ) {
+        let Posting { op, pattern, queue, kind, .. } = posting;
+        // The result of a peek is always reported, even with selective completion.
+        let ticket = Ticket::new(op.context, *kind, false);
+        let message = match found {
+            Peek::Found(message) => message,
+            Peek::Nothing => {
+                let why = Down::new(Cause::NoMessage, Errno::ENOMSG, Cause::NoMessage.text());
+                return report_miss(out, ticket.finish(), *pattern, &why);
+            }
+        };
+        if op.flags.contains(OpFlags::DISCARD) {
+            self.queues[*queue].drop_unexpected(message);
+            self.throw_away(peers, out, ticket, message, (*queue, posting.seq));
+            return;
+        }
+        self.report_peek(peers, out, ticket.finish(), message);
+        if op.flags.contains(OpFlags::CLAIM) {
+            self.queues[*queue].drop_unexpected(message);
+            self.claims.push(Claim { context: op.context, message: Ok(message) });
+        }
+    }
+
+    /// Receives or discards the message that an earlier peek has reserved.
+    ///
+    /// # Errors
+    /// EINVAL if there is none with this context; AGAIN if too many receives are posted.
+    pub(crate) fn claim<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        posting: Posting,
+    ) -> Result<(), Errno> {
+        let discard = posting.op.flags.contains(OpFlags::DISCARD);
+        // Contexts may repeat: take the oldest claim.
+        let at = self.claims.iter().position(|claim| claim.context == posting.op.context).ok_or(Errno::EINVAL)?;
+        if !discard && self.receives.len() >= self.settings.size {
+            return Err(Errno::AGAIN);
+        }
+        let claimed = self.claims.remove(at);
+        let ticket = posting.ticket();
+        let Posting { op, pattern, queue, seq, .. } = posting;
+        match claimed.message {
+            Ok(message) if discard => self.throw_away(peers, out, ticket, message, (queue, seq)),
+            Ok(message) => {
+                let receive = self.add(ticket, Some(op.buffer), Role::Plain, (queue, seq));
+                self.deliver(peers, out, Match { receive, message });
+            }
+            Err(why) => report_miss(out, ticket.finish(), pattern, &why),
+        }
+        Ok(())
+    }
+
+    fn throw_away<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        ticket: Ticket,
+        message: u32,
+        place: (QueueKind, u64),
+    ) {
+        let receive = self.add(ticket, Some(Buffer::empty()), Role::Discard, place);
+        self.deliver(peers, out, Match { receive, message });
+    }
+
+    fn report_peek<K: LockKind>(&self, peers: &Peers, out: &Reporter<K>, mut completion: Completion, message: u32) {
+        let Some(message) = self.unexpected.get(message) else { return };
+        let info = message.info();
+        completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
+        completion.tag = info.tag.unwrap_or(0);
+        completion.src = out.source(peers.handle_of(message.peer));
+        if let Some(data) = info.data {
+            completion.data = data;
+            completion.flags |= OpFlags::REMOTE_CQ_DATA;
+        }
+        out.sinks.report(completion);
+    }
+}
+
+fn report_miss<K: LockKind>(out: &Reporter<K>, mut completion: Completion, pattern: Pattern, why: &Down) {
+    completion.tag = pattern.tag;
+    out.missed(completion, why);
+}

@@ -1,0 +1,384 @@
+//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context). Each has its own
+//! lock, below the endpoints' locks: an endpoint takes it to match an arriving message. A post takes
+//! only this lock; a match with a message of another endpoint is left to that one, which is told.
+//! Lock order: endpoint, then shared receive context, then completion queue.
+
+use super::post::Match;
+use super::unexpected::Body;
+use super::{RxContext, RxSettings};
+use crate::av::AddressVector;
+use crate::completion::reporter::Reporter;
+use crate::hash::HashMap;
+use crate::op::RecvOp;
+use crate::peer::credit::cost_of;
+use crate::peer::link::Coming;
+use crate::peer::table::PeerId;
+use crate::peer::{MemberId, Peers};
+use core::ops::{Deref, DerefMut};
+use ofi_core::error::Result;
+use ofi_core::{Addr, Caps, Errno, Error};
+use ofi_sync::account::Account;
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use slab::Slab;
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+/// An endpoint that is told of matches that others made for it.
+pub(crate) trait Notified: Send + Sync {
+    /// Called without any lock of the context.
+    fn notify(&self);
+}
+
+/// An endpoint of a shared context.
+#[derive(Debug)]
+struct Member {
+    /// Matches of its unexpected messages that others made, oldest first.
+    matches: VecDeque<Match>,
+    /// A blocked peer or a claim may depend on the next receive.
+    watching: bool,
+    news: Arc<News>,
+}
+
+/// Tells an endpoint, and itself on its next poll, that there is something in the context for it.
+pub(crate) struct News {
+    is_any: AtomicBool,
+    endpoint: Weak<dyn Notified>,
+}
+
+impl core::fmt::Debug for News {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("News").field("is_any", &self.is_any).finish_non_exhaustive()
+    }
+}
+
+impl News {
+    /// Takes the news. The endpoint then looks into the context.
+    pub(crate) fn take(&self) -> bool {
+        // Acquire: pairs with the Release in `set`, though the context's lock orders its content.
+        self.is_any.load(Ordering::Acquire) && self.is_any.swap(false, Ordering::Acquire)
+    }
+
+    fn is_set(&self) -> bool {
+        // Acquire: as in `take`.
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    fn set(&self) {
+        // Release: pairs with the Acquire in `take`.
+        self.is_any.store(true, Ordering::Release);
+    }
+}
+
+/// Numbers of senders that last as long as an endpoint knows their addresses. The same address has
+/// the same number for all endpoints.
+#[derive(Debug, Default)]
+struct Numbers {
+    senders: Slab<(Option<Addr>, u32)>,
+    by_addr: HashMap<Addr, u32>,
+    /// Those that a receive has named.
+    named: HashSet<u32>,
+}
+
+impl Numbers {
+    fn number(&mut self, addr: Option<&Addr>) -> u32 {
+        if let Some(&number) = addr.and_then(|addr| self.by_addr.get(addr)) {
+            if let Some((_, users)) = self.senders.get_mut(number as usize) {
+                *users += 1;
+            }
+            return number;
+        }
+        let number = u32::try_from(self.senders.insert((addr.copied(), 1))).expect("tables are far smaller than 2^32");
+        if let Some(addr) = addr {
+            self.by_addr.insert(*addr, number);
+        }
+        number
+    }
+
+    /// The number of a sender that receives name. It stays, because a match queue keeps it: there
+    /// are at most as many as addresses that the application has named.
+    fn of_receives(&mut self, addr: Addr) -> u32 {
+        match self.by_addr.get(&addr) {
+            Some(&number) if !self.named.insert(number) => number,
+            _ => {
+                let number = self.number(Some(&addr));
+                self.named.insert(number);
+                number
+            }
+        }
+    }
+
+    fn release(&mut self, number: u32) {
+        let Some((_, users)) = self.senders.get_mut(number as usize) else { return };
+        *users -= 1;
+        if *users == 0
+            && let (Some(addr), _) = self.senders.remove(number as usize)
+        {
+            self.by_addr.remove(&addr);
+        }
+    }
+}
+
+/// The endpoints that share a context; an endpoint's own context has none.
+#[derive(Debug, Default)]
+pub(super) struct Members(Option<Box<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    members: Slab<Member>,
+    numbers: Numbers,
+    /// Endpoints to tell once the lock is free.
+    to_tell: Vec<Arc<News>>,
+    av: Option<Arc<AddressVector>>,
+    /// Sequence number of the latest receive.
+    seq: u64,
+}
+
+impl Members {
+    pub(super) const fn is_shared(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The number of a sender that is the endpoint's peer `peer`.
+    pub(super) fn number(&mut self, peer: PeerId, addr: Option<&Addr>) -> u32 {
+        self.0.as_mut().map_or(peer, |shared| shared.numbers.number(addr))
+    }
+
+    /// An endpoint does not know the sender any more.
+    pub(super) fn release(&mut self, sender: u32) {
+        if let Some(shared) = &mut self.0 {
+            shared.numbers.release(sender);
+        }
+    }
+
+    /// Leaves a match to the endpoint that has the message.
+    pub(super) fn leave_to(&mut self, member: MemberId, found: Match) {
+        let Some(shared) = &mut self.0 else { return };
+        let Some(entry) = shared.members.get_mut(member.0 as usize) else { return };
+        entry.matches.push_back(found);
+        shared.tell(member);
+    }
+}
+
+impl RxContext {
+    /// Takes what others have left to an endpoint of a shared context. Says whether the next
+    /// receives are of interest to it.
+    pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
+        let member = peers.member.0 as usize;
+        loop {
+            let Some(entry) = self.members.0.as_mut().and_then(|shared| shared.members.get_mut(member)) else { return };
+            entry.watching = peers.watches_receives();
+            let Some(found) = entry.matches.pop_front() else { return };
+            self.deliver(peers, out, found);
+        }
+    }
+
+    /// An endpoint leaves a shared context, for good: its messages and the receives that have one
+    /// of them end without completions.
+    pub(crate) fn leave(&mut self, peers: &mut Peers) {
+        let member = peers.member;
+        let Some(shared) = &mut self.members.0 else { return };
+        if shared.members.contains(member.0 as usize) {
+            let left = shared.members.remove(member.0 as usize);
+            let receives = left.matches.into_iter().filter_map(|found| self.receives.remove(found.receive));
+            receives.for_each(|receive| receive.ticket.discard());
+        }
+        let mine = self.unexpected.iter().filter(|(_, message)| message.member == member);
+        let mine: Vec<u32> = mine.map(|(key, _)| key).collect();
+        for key in mine {
+            let Some(message) = self.unexpected.remove(key) else { continue };
+            self.queues[message.queue()].drop_unexpected(key);
+            if message.link().is_none() {
+                peers.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
+            }
+            if let Body::Coming { claimed: Some(receive) } = message.body
+                && let Some(receive) = self.receives.remove(receive)
+            {
+                receive.ticket.discard();
+            }
+        }
+        for (_, link) in peers.links.iter() {
+            let arriving = match link.rx.coming {
+                Some(Coming::Receive { key, .. }) => Some(key),
+                Some(Coming::Unexpected { .. } | Coming::Data { .. }) | None => None,
+            };
+            for key in link.rx.rendezvous.iter().chain(arriving) {
+                if let Some(receive) = self.receives.remove(key) {
+                    receive.ticket.discard();
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn tell(&mut self, member: MemberId) {
+        let Some(Member { news, .. }) = self.members.get(member.0 as usize) else { return };
+        news.set();
+        if !self.to_tell.iter().any(|other| Arc::ptr_eq(other, news)) {
+            self.to_tell.push(news.clone());
+        }
+    }
+}
+
+/// A receive context that several endpoints share.
+pub struct SharedRx<K: LockKind> {
+    context: K::Cell<RxContext>,
+}
+
+impl<K: LockKind> core::fmt::Debug for SharedRx<K> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SharedRx")
+    }
+}
+
+impl<K: LockKind> SharedRx<K> {
+    /// A context without endpoints. The account is charged for indexes of its unexpected messages.
+    pub fn new(kind: K, settings: RxSettings, account: Arc<Account>) -> Arc<Self> {
+        let mut context = RxContext::new(settings, account);
+        context.members = Members(Some(Box::default()));
+        Arc::new(Self { context: kind.cell(context) })
+    }
+
+    /// Adds an endpoint. Directed receives name senders by the handles of the first endpoint's
+    /// address vector, which all endpoints must have.
+    ///
+    /// # Errors
+    /// EINVAL if the endpoints' address vectors differ.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        av: Option<&Arc<AddressVector>>,
+        endpoint: Weak<dyn Notified>,
+    ) -> Result<Membership<K>> {
+        let mut context = K::lock(&self.context);
+        let Some(shared) = &mut context.members.0 else { return Err(Error::new(Errno::EINVAL, "share a context")) };
+        if let (Some(bound), Some(av)) = (&shared.av, av)
+            && !Arc::ptr_eq(bound, av)
+        {
+            let what = "bind a receive context to endpoints with different address vectors";
+            return Err(Error::new(Errno::EINVAL, what));
+        }
+        shared.av = shared.av.take().or_else(|| av.cloned());
+        let news = Arc::new(News { is_any: AtomicBool::new(false), endpoint });
+        let member = Member { matches: VecDeque::new(), watching: false, news: news.clone() };
+        let number = u32::try_from(shared.members.insert(member)).expect("tables are far smaller than 2^32");
+        Ok(Membership { context: self.clone(), member: MemberId(number), news })
+    }
+
+    /// Posts a receive for a message to any of the endpoints (fi_recv(3) on the context).
+    ///
+    /// # Errors
+    /// AGAIN if too many receives are posted; ENOSYS for a peek, which has no queue to report to.
+    pub fn receive(&self, op: RecvOp) -> core::result::Result<(), Errno> {
+        let mut context = K::lock(&self.context);
+        let Some(shared) = &mut context.members.0 else { return Err(Errno::EOPBADSTATE) };
+        shared.seq += 1;
+        let (seq, av) = (shared.seq, shared.av.clone());
+        // Success is always reported: selective completion belongs to an endpoint's queue.
+        let posting = context.sort(op, (false, seq), |context, handle| {
+            let addr = av?.lookup(handle)?.canonical();
+            Some(context.members.0.as_mut()?.numbers.of_receives(addr))
+        })?;
+        if posting.looks() {
+            return Err(Errno::ENOSYS);
+        }
+        // Posting completes nothing: the endpoints that have the messages do.
+        let mut out = Reporter::<K>::new(Caps::empty(), "");
+        context.post(&mut out, posting, |context, _, found| {
+            if let Some(message) = context.unexpected.get(found.message) {
+                let member = message.member;
+                context.members.leave_to(member, found);
+            }
+        })?;
+        let is_pending = context.is_pending();
+        let Some(shared) = &mut context.members.0 else { return Ok(()) };
+        let watching = shared.members.iter().filter(|(_, member)| member.watching || is_pending);
+        let watching: Vec<MemberId> =
+            watching.filter_map(|(number, _)| u32::try_from(number).ok().map(MemberId)).collect();
+        watching.into_iter().for_each(|member| shared.tell(member));
+        let told = core::mem::take(&mut shared.to_tell);
+        drop(context);
+        told.iter().filter_map(|news| news.endpoint.upgrade()).for_each(|endpoint| endpoint.notify());
+        Ok(())
+    }
+}
+
+/// An endpoint's part in a shared context.
+#[derive(Debug)]
+pub(crate) struct Membership<K: LockKind> {
+    context: Arc<SharedRx<K>>,
+    pub(crate) member: MemberId,
+    pub(crate) news: Arc<News>,
+}
+
+/// Where an endpoint's receives come from.
+#[derive(Debug)]
+pub(crate) enum RxSource<K: LockKind> {
+    /// Its own context, under the endpoint's lock.
+    Own(RxContext),
+    /// A shared one.
+    Shared(Membership<K>),
+}
+
+/// Access to a receive context.
+pub(crate) enum RxGuard<'a, K: LockKind> {
+    Own(&'a mut RxContext),
+    Shared(K::Guard<'a, RxContext>),
+}
+
+impl<K: LockKind> Deref for RxGuard<'_, K> {
+    type Target = RxContext;
+    #[inline(always)]
+    fn deref(&self) -> &RxContext {
+        match self {
+            Self::Own(context) => context,
+            Self::Shared(context) => context,
+        }
+    }
+}
+
+impl<K: LockKind> DerefMut for RxGuard<'_, K> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut RxContext {
+        match self {
+            Self::Own(context) => context,
+            Self::Shared(context) => context,
+        }
+    }
+}
+
+impl<K: LockKind> RxSource<K> {
+    /// The context, locked if it is shared.
+    #[inline(always)]
+    pub(crate) fn lock(&mut self) -> RxGuard<'_, K> {
+        match self {
+            Self::Own(context) => RxGuard::Own(context),
+            Self::Shared(membership) => RxGuard::Shared(K::lock(&membership.context.context)),
+        }
+    }
+
+    /// The endpoint's own context.
+    #[inline(always)]
+    pub(crate) const fn own(&mut self) -> Option<&mut RxContext> {
+        match self {
+            Self::Own(context) => Some(context),
+            Self::Shared(_) => None,
+        }
+    }
+
+    /// Whether it is a shared one.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    /// Whether a shared context has something for the endpoint that it has not taken.
+    pub(crate) fn is_news_waiting(&self) -> bool {
+        matches!(self, Self::Shared(membership) if membership.news.is_set())
+    }
+
+    /// Takes the news that a shared context has something for the endpoint.
+    #[inline(always)]
+    pub(crate) fn has_news(&self) -> bool {
+        matches!(self, Self::Shared(membership) if membership.news.take())
+    }
+}

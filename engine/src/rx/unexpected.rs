@@ -1,0 +1,158 @@
+//! Unexpected messages: those that arrived before a receive that matches them.
+
+use super::match_queue::QueueKind;
+use crate::peer::MemberId;
+use crate::peer::credit::OVERHEAD;
+use crate::peer::table::PeerId;
+use crate::transport::LinkId;
+use crate::wire::frame::{AckMode, MessageInfo};
+use arrayvec::ArrayVec;
+
+/// Payload of an unexpected message; short payloads are stored inline.
+#[derive(Debug)]
+pub(super) enum Kept {
+    Short(ArrayVec<u8, 16>),
+    Long(Box<[u8]>),
+}
+
+impl Kept {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        ArrayVec::try_from(bytes).map_or_else(|_| Self::Long(bytes.into()), Self::Short)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes) => bytes,
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// How much of an unexpected message has arrived.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// All of it.
+    Here(Kept),
+    /// Its payload is arriving; a receive may have claimed it.
+    Coming { claimed: Option<u32> },
+    /// Its RTS: the payload waits at the sender.
+    Rts { total: u64 },
+}
+
+/// What holds an unexpected message's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Credit of the link on which it came. `place` is its place in the link's list.
+    Link { id: LinkId, place: u32 },
+    /// The account: the link is gone.
+    Orphan,
+}
+
+/// An unexpected message. [`OVERHEAD`] covers what it costs besides its payload.
+#[derive(Debug)]
+pub(super) struct Unexpected {
+    pub(super) body: Body,
+    tag: u64,
+    data: u64,
+    /// The sender's number for it.
+    pub(super) id: u32,
+    /// Payload bytes that have arrived or are arriving; 0 for an RTS.
+    pub(super) len: u32,
+    pub(super) peer: PeerId,
+    /// Its sequence number on the link.
+    pub(super) seq: u32,
+    pub(super) origin: Origin,
+    /// The endpoint that received it.
+    pub(super) member: MemberId,
+    ack: AckMode,
+    has: u8,
+}
+
+/// Bytes of a match queue entry, and bytes that the allocator adds to a payload.
+const BESIDE: usize = 24 + 24;
+const _: () = assert!((size_of::<Option<Unexpected>>() + BESIDE) as u64 <= OVERHEAD);
+
+/// Where an unexpected message comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) peer: PeerId,
+    pub(super) sender: u32,
+    pub(super) seq: u32,
+    pub(super) member: MemberId,
+}
+
+impl Unexpected {
+    const HAS_TAG: u8 = 1;
+    const HAS_DATA: u8 = 2;
+    const FENCED: u8 = 4;
+
+    pub(super) fn new(body: Body, info: MessageInfo, id: u32, len: u32, from: Source, origin: Origin) -> Self {
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let has = flag(info.tag.is_some(), Self::HAS_TAG)
+            | flag(info.data.is_some(), Self::HAS_DATA)
+            | flag(info.fenced, Self::FENCED);
+        let (tag, data) = (info.tag.unwrap_or(0), info.data.unwrap_or(0));
+        let Source { peer, seq, member, .. } = from;
+        Self { body, tag, data, id, len, peer, seq, origin, member, ack: info.ack, has }
+    }
+
+    pub(super) fn info(&self) -> MessageInfo {
+        MessageInfo {
+            tag: (self.has & Self::HAS_TAG != 0).then_some(self.tag),
+            data: (self.has & Self::HAS_DATA != 0).then_some(self.data),
+            ack: self.ack,
+            fenced: self.has & Self::FENCED != 0,
+        }
+    }
+
+    /// The match queue that it is in.
+    pub(super) fn queue(&self) -> QueueKind {
+        self.info().queue_kind()
+    }
+
+    /// The link whose credit it holds; `None` if the account is charged instead.
+    pub(super) const fn link(&self) -> Option<LinkId> {
+        match self.origin {
+            Origin::Link { id, .. } => Some(id),
+            Origin::Orphan => None,
+        }
+    }
+
+    /// Length of the message in bytes.
+    pub(super) const fn total(&self) -> u64 {
+        match self.body {
+            Body::Rts { total, .. } => total,
+            Body::Here(_) | Body::Coming { .. } => self.len as u64,
+        }
+    }
+}
+
+impl MessageInfo {
+    /// The match queue that it goes to.
+    pub(super) const fn queue_kind(&self) -> QueueKind {
+        QueueKind::of(self.tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hot_structures_keep_their_size() {
+        assert!(size_of::<Unexpected>() <= 80, "{}", size_of::<Unexpected>());
+    }
+
+    #[test]
+    fn an_unexpected_message_keeps_what_it_was() {
+        for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
+            let info = MessageInfo { tag, data, ack: AckMode::Match, fenced };
+            let from = Source { peer: 5, sender: 5, seq: 6, member: MemberId::default() };
+            let origin = Origin::Link { id: LinkId(4), place: 0 };
+            let message = Unexpected::new(Body::Rts { total: 9 }, info, 3, 0, from, origin);
+            assert_eq!((message.info(), message.link(), message.total()), (info, Some(LinkId(4)), 9));
+        }
+        assert_eq!(Kept::new(&[7; 16]).bytes(), [7; 16]);
+        assert_eq!(Kept::new(&[7; 17]).bytes(), [7; 17]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Completion levels of sends: the acknowledgments that they ask for and get.
+
+use super::{SendStage, Tx};
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::transport::{Down, LinkId, Token};
+use crate::wire::frame::{AckMode, Violation};
+use ofi_core::OpFlags;
+use ofi_memory::Buffer;
+use ofi_sync::lock::LockKind;
+
+/// Completion levels that need an acknowledgment.
+const LEVELS: OpFlags = OpFlags::MATCH_COMPLETE.union(OpFlags::DELIVERY_COMPLETE).union(OpFlags::TRANSMIT_COMPLETE);
+
+/// The acknowledgment for the highest completion level requested. Without one, and for inject
+/// calls, an operation is done when the transport has the bytes.
+#[inline(always)]
+pub(super) fn ack_of(flags: OpFlags, inject: bool, fenced: bool) -> AckMode {
+    if inject || !flags.intersects(LEVELS) { AckMode::No } else { level_of(flags, fenced) }
+}
+
+fn level_of(flags: OpFlags, fenced: bool) -> AckMode {
+    if flags.contains(OpFlags::MATCH_COMPLETE) {
+        AckMode::Match
+    } else if flags.contains(OpFlags::DELIVERY_COMPLETE) {
+        AckMode::Delivery
+    } else if fenced {
+        // A fenced message is acknowledged by its id, not by the count of arrivals.
+        AckMode::Delivery
+    } else {
+        AckMode::Arrival
+    }
+}
+
+impl Tx {
+    /// The transport has sent a payload that it kept.
+    pub(crate) fn handle_send_done<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        link: LinkId,
+        token: Token,
+        buffer: Buffer,
+    ) {
+        let Some(send) = self.sends.get_mut(token.0 as usize) else { return };
+        send.lent.buffer = Some(buffer);
+        match send.stage {
+            SendStage::Sending { acked, .. } => {
+                if send.info.ack == AckMode::No || acked {
+                    self.finish(peers, out, token.0);
+                } else {
+                    send.stage = SendStage::Sent { link };
+                }
+            }
+            SendStage::SendingData { .. } => self.data_has_left(peers, out, link, token.0),
+            SendStage::Waiting | SendStage::RtsSent { .. } | SendStage::Sent { .. } | SendStage::LinkFailed { .. } => {}
+        }
+    }
+
+    /// The transport gives a payload back unsent: the link goes down.
+    pub(crate) fn handle_send_returned(&mut self, token: Token, buffer: Buffer) {
+        if let Some(send) = self.sends.get_mut(token.0 as usize) {
+            send.lent.buffer = Some(buffer);
+        }
+    }
+
+    /// The transport cannot read a payload: its message fails.
+    pub(crate) fn handle_send_failed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        token: Token,
+        buffer: Buffer,
+        why: &Down,
+    ) {
+        if let Some(send) = self.sends.get_mut(token.0 as usize) {
+            send.lent.buffer = Some(buffer);
+            if send.info.ack == AckMode::Arrival
+                && let Some(link) = send.stage.link().and_then(|id| peers.link(id))
+            {
+                // The receiver does not count it.
+                link.tx.unarrived.retain(|number| *number != token.0);
+            }
+            self.fail(peers, out, token.0, why);
+        }
+    }
+
+    pub(crate) fn handle_ack<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        id: LinkId,
+        number: u32,
+    ) -> Result<(), Violation> {
+        const STRAY: Violation = Violation("an unexpected acknowledgment");
+        let send = self.sends.get_mut(number as usize).ok_or(STRAY)?;
+        if !matches!(send.info.ack, AckMode::Delivery | AckMode::Match) {
+            return Err(STRAY);
+        }
+        match &mut send.stage {
+            SendStage::Sent { link } if *link == id => self.finish(peers, out, number),
+            SendStage::Sending { link, acked } if *link == id && !*acked => *acked = true,
+            _ => return Err(STRAY),
+        }
+        Ok(())
+    }
+
+    /// Handles an Arrived frame: `count` more sends have arrived, in order.
+    pub(crate) fn handle_arrived<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        id: LinkId,
+        count: u32,
+    ) -> Result<(), Violation> {
+        for _ in 0..count {
+            let number = peers.link(id).and_then(|link| link.tx.unarrived.pop_front());
+            let number = number.ok_or(Violation("more arrivals than messages"))?;
+            // Its operation may have ended already.
+            let Some(send) = self.sends.get_mut(number as usize) else { continue };
+            match &mut send.stage {
+                SendStage::Sent { link } if *link == id => self.finish(peers, out, number),
+                SendStage::Sending { link, acked } if *link == id => *acked = true,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

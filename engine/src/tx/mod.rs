@@ -1,0 +1,271 @@
+//! Transmitting: sends that did not complete within their call, until they do.
+//! Neighbours: [`Peers`] has the links and their credit, [`Reporter`] takes completions. Knows
+//! nothing of receives.
+//! Invariant: a send under way on a link is listed with the link, any other with its peer.
+
+mod ack;
+mod rendezvous;
+mod send;
+
+use crate::cancel::Cancelable;
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::peer::link::Link;
+use crate::peer::table::{PeerId, PeerState};
+use crate::transport::{Down, LinkId};
+use crate::wire::frame::MessageInfo;
+use ofi_memory::Lent;
+use ofi_sync::lock::LockKind;
+pub(crate) use send::Admitted;
+use slab::Slab;
+
+/// Progress of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendStage {
+    /// Waits for a link or for credit.
+    Waiting,
+    /// The transport holds its payload. `acked`: the acknowledgment has overtaken the report that
+    /// it was sent.
+    Sending { link: LinkId, acked: bool },
+    /// The RTS is sent; waits for the CTS.
+    RtsSent { link: LinkId },
+    /// The CTS has arrived: the bytes from `at` to `end` are still to be sent, `flying` of them are
+    /// with the transport.
+    SendingData { link: LinkId, token: u32, at: usize, end: usize, flying: usize },
+    /// Sent; waits for the acknowledgment.
+    Sent { link: LinkId },
+    /// Submitted to a broken link; fails when the link goes down.
+    LinkFailed { link: LinkId },
+}
+
+impl SendStage {
+    const fn link(self) -> Option<LinkId> {
+        match self {
+            Self::Waiting => None,
+            Self::Sending { link, .. }
+            | Self::RtsSent { link }
+            | Self::SendingData { link, .. }
+            | Self::Sent { link }
+            | Self::LinkFailed { link } => Some(link),
+        }
+    }
+}
+
+/// A send that did not complete within its call.
+#[derive(Debug)]
+struct Outgoing {
+    lent: Lent,
+    peer: PeerId,
+    stage: SendStage,
+    /// Its place in the list of the link that its stage names.
+    place: u32,
+    info: MessageInfo,
+    len: usize,
+    seq: u64,
+    /// FI_INJECT: the buffer is this endpoint's copy.
+    inject: bool,
+    /// FI_FENCE: leaves when everything sent to the peer before it is done.
+    fenced: bool,
+}
+
+/// The sends of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Tx {
+    sends: Slab<Outgoing>,
+    /// Maximum number of outstanding sends.
+    size: usize,
+    /// Number of fenced sends that wait or are under way.
+    fences: usize,
+    cancelable: Cancelable,
+}
+
+impl Tx {
+    pub(crate) fn new(size: usize) -> Self {
+        Self { sends: Slab::new(), size, fences: 0, cancelable: Cancelable::default() }
+    }
+
+    /// Adds a send under way on a link.
+    fn insert(&mut self, peers: &mut Peers, mut send: Outgoing) -> u32 {
+        let number = key(self.sends.vacant_key());
+        if let Some(link) = send.stage.link().and_then(|id| peers.link(id)) {
+            send.place = link.tx.sends.add(number);
+        }
+        self.sends.insert(send);
+        number
+    }
+
+    /// Removes a send from its table and from the list of its link.
+    fn remove(&mut self, peers: &mut Peers, number: u32) -> Option<Outgoing> {
+        let send = self.sends.try_remove(number as usize)?;
+        if let Some(link) = send.stage.link().and_then(|id| peers.link(id))
+            && let Some(moved) = link.tx.sends.remove(number, send.place)
+            && let Some(moved) = self.sends.get_mut(moved as usize)
+        {
+            moved.place = send.place;
+        }
+        Some(send)
+    }
+
+    /// Completes a send successfully.
+    fn finish<K: LockKind>(&mut self, peers: &mut Peers, out: &Reporter<K>, number: u32) {
+        let Some(send) = self.remove(peers, number) else { return };
+        let suppress = send.lent.ticket.is_suppressed();
+        self.after_fence(peers, send.peer, send.fenced);
+        out.sinks.sent(send.lent.finish(), suppress);
+    }
+
+    /// A send has ended: a fenced one that waits for it may leave.
+    #[inline]
+    fn after_fence(&mut self, peers: &mut Peers, peer: PeerId, fenced: bool) {
+        let fences = self.fences;
+        self.fences -= usize::from(fenced);
+        if fences > 0
+            && let PeerState::Open(id) = peers.state_of(peer)
+        {
+            peers.mark_pending(id);
+        }
+    }
+
+    /// Completes a send with an error.
+    #[cold]
+    fn fail<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, number: u32, why: &Down) {
+        let Some(send) = self.remove(peers, number) else { return };
+        let handle = peers.handle_of(send.peer);
+        self.after_fence(peers, send.peer, send.fenced);
+        let mut completion = send.lent.finish();
+        completion.tag = send.info.tag.unwrap_or(0);
+        completion.data = send.info.data.unwrap_or(0);
+        completion.len = send.len;
+        completion.src = out.source(handle);
+        out.send_failed(completion, why);
+    }
+
+    /// Fails the sends that wait for a peer's link or credit.
+    pub(crate) fn fail_waiting<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        peer: PeerId,
+        why: &Down,
+    ) {
+        let Some(entry) = peers.table.get_mut(peer) else { return };
+        for number in core::mem::take(&mut entry.waiting) {
+            self.fail(peers, out, number, why);
+        }
+    }
+
+    /// Fails the sends that are under way on a link, which has been removed.
+    pub(crate) fn end_link<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, link: &Link, why: &Down) {
+        let seq = |number: &u32| self.sends.get(*number as usize).map(|send| send.seq);
+        let mut failed: Vec<(Option<u64>, u32)> = link.tx.sends.iter().map(|number| (seq(&number), number)).collect();
+        failed.sort_unstable();
+        for (_, number) in failed {
+            self.fail(peers, out, number, why);
+        }
+    }
+
+    /// Fails sends that wait for the peer's answer: frames about them are ignored from now on. Those
+    /// that the transport holds end with the link.
+    pub(crate) fn fail_unanswered<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, why: &Down) {
+        let ends = |stage: &SendStage| match stage {
+            SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,
+            SendStage::SendingData { flying, .. } => *flying == 0,
+            SendStage::Waiting | SendStage::Sending { .. } | SendStage::LinkFailed { .. } => false,
+        };
+        let sends: Vec<u32> =
+            self.sends.iter().filter(|(_, send)| ends(&send.stage)).map(|(number, _)| key(number)).collect();
+        sends.into_iter().for_each(|number| self.fail(peers, out, number, why));
+    }
+
+    /// Starts closing: of the sends that wait, only those accepted for inject or within the eager
+    /// limit still leave.
+    pub(crate) fn begin_close(&mut self, peers: &mut Peers) {
+        let Peers { table, links, .. } = peers;
+        for (_, peer) in table.iter_mut() {
+            let state = peer.state;
+            peer.waiting.retain(|number| {
+                let Some(send) = self.sends.get(*number as usize) else { return false };
+                match state {
+                    PeerState::Open(id) => links.get(id).is_some_and(|link| send.len <= link.tx.credit.eager()),
+                    PeerState::Idle | PeerState::Connecting(_) | PeerState::Yielding(_) => send.inject,
+                }
+            });
+        }
+        links.iter_mut().for_each(|(_, link)| link.tx.data_queue.clear());
+    }
+
+    /// Drops all sends without completions. Only for closing.
+    pub(crate) fn discard_all(&mut self, peers: &mut Peers) {
+        for send in self.sends.drain() {
+            send.lent.discard();
+        }
+        self.fences = 0;
+        peers.table.iter_mut().for_each(|(_, peer)| peer.waiting.clear());
+    }
+
+    /// The oldest send with this context that has not left, as sequence number and number.
+    pub(crate) fn oldest_cancelable(&mut self, peers: &Peers, context: usize) -> Option<(u64, u32)> {
+        let up_to = self.cancelable.known_up_to(self.sends.len());
+        let mut fresh = Vec::new();
+        for (_, peer) in peers.table.iter() {
+            // The latest are at the end.
+            let waiting = peer.waiting.iter().rev();
+            let waiting = waiting.filter_map(|number| Some((*number, self.sends.get(*number as usize)?)));
+            let waiting = waiting.take_while(|(_, send)| send.seq > up_to);
+            fresh.extend(waiting.map(|(number, send)| (send.seq, send.lent.ticket.context(), number)));
+        }
+        self.cancelable.add(fresh);
+        let sends = &self.sends;
+        self.cancelable.oldest(context, |seq, number| {
+            sends.get(number as usize).is_some_and(|send| send.seq == seq && send.stage == SendStage::Waiting)
+        })
+    }
+
+    /// Cancels a send that has not left.
+    pub(crate) fn cancel<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, number: u32, why: &Down) {
+        let Some(send) = self.sends.get(number as usize) else { return };
+        let sends = &self.sends;
+        if let Some(peer) = peers.table.get_mut(send.peer) {
+            // The queue is in the order of sequence numbers.
+            let earlier = |other: &u32| sends.get(*other as usize).is_some_and(|other| other.seq < send.seq);
+            let at = peer.waiting.partition_point(earlier);
+            if peer.waiting.get(at) == Some(&number) {
+                peer.waiting.remove(at);
+            }
+            if let PeerState::Open(link) = peer.state {
+                // The credit may suffice for the send behind it.
+                peers.mark_pending(link);
+            }
+        }
+        self.fail(peers, out, number, why);
+    }
+
+    /// For tests: whether the first send that waits for a peer could leave on this link.
+    pub(crate) fn could_leave(&self, number: u32, link: &Link) -> bool {
+        let Some(send) = self.sends.get(number as usize) else { return false };
+        link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
+    }
+
+    /// Describes each send and what it waits for.
+    pub(crate) fn describe(&self) -> String {
+        let line = |(number, send): (usize, &Outgoing)| {
+            format!("send {number} of {} bytes, {:?}: {:?}\n", send.len, send.info, send.stage)
+        };
+        self.sends.iter().map(line).collect()
+    }
+}
+
+/// A number as the wire carries it.
+fn key(index: usize) -> u32 {
+    u32::try_from(index).expect("queue sizes are far below 2^32")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hot_structures_keep_their_size() {
+        assert!(size_of::<Outgoing>() <= 184, "{}", size_of::<Outgoing>());
+    }
+}

@@ -1,0 +1,289 @@
+//! Sends: checked once, then sent at once within credit, or queued in order.
+
+use super::ack::ack_of;
+use super::{Outgoing, SendStage, Tx};
+use crate::completion::reporter::Reporter;
+use crate::limits::Limits;
+use crate::op::SendOp;
+use crate::peer::Peers;
+use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::table::{PeerId, PeerState};
+use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_core::{Errno, OpFlags};
+use ofi_memory::{Lent, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// Flags that no operation supports.
+const UNSUPPORTED: OpFlags =
+    OpFlags::COMMIT_COMPLETE.union(OpFlags::TRIGGER).union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
+
+/// What the checks of a send find out about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    ack: AckMode,
+    /// Success leaves no entry in the queue.
+    suppress: bool,
+    /// The buffer is the application's again when the call returns.
+    inject: bool,
+    fenced: bool,
+}
+
+impl Tx {
+    /// Checks a send, whether it goes at once or not.
+    ///
+    /// # Errors
+    /// ENOCQ, EBADFLAGS, EMSGSIZE, and AGAIN if too many sends are outstanding (fi_msg(3)).
+    #[inline(always)]
+    pub(crate) fn admit<K: LockKind>(
+        &self,
+        out: &Reporter<K>,
+        limits: &Limits,
+        op: &SendOp,
+    ) -> Result<Admitted, Errno> {
+        let selective = out.sinks.tx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        if op.flags.intersects(UNSUPPORTED) {
+            return Err(Errno::EBADFLAGS);
+        }
+        let len = op.buffer.len();
+        let inject = op.inject || op.flags.contains(OpFlags::INJECT);
+        if len > limits.least() && !limits.allow(len, op.tag.is_some(), inject) {
+            return Err(Errno::EMSGSIZE);
+        }
+        if self.sends.len() >= self.size {
+            return Err(Errno::AGAIN);
+        }
+        let suppress = op.inject || selective && !op.flags.contains(OpFlags::COMPLETION);
+        let fenced = op.flags.contains(OpFlags::FENCE);
+        Ok(Admitted { ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced })
+    }
+
+    /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
+    /// remembered. On false nothing has changed, and [`Self::send`] handles the operation.
+    #[inline(always)]
+    pub(crate) fn try_send_fast<T: Transport, K: LockKind>(
+        &self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        transport: &mut T,
+        (peer, op, admitted): (PeerId, &SendOp, Admitted),
+    ) -> bool {
+        let len = op.buffer.len();
+        if len > T::INLINE_MAX || admitted.ack != AckMode::No || admitted.fenced {
+            return false;
+        }
+        let Some(peer) = peers.table.get(peer) else { return false };
+        let PeerState::Open(id) = peer.state else { return false };
+        if !peer.waiting.is_empty() {
+            return false;
+        }
+        let Some(link) = peers.links.get_mut(id) else { return false };
+        if !link.tx.credit.can_send(len) {
+            return false;
+        }
+        // It needs no id, because it is not acknowledged.
+        let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false };
+        if !transport.try_submit_fast(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
+            return false;
+        }
+        link.tx.credit.take_tx(cost_of(len));
+        out.sinks.sent(ticket(op, admitted).finish(), admitted.suppress);
+        true
+    }
+
+    /// Sends a message to a peer, or queues it with the peer. `seq` is the operation's place among
+    /// all operations of the endpoint.
+    ///
+    /// # Errors
+    /// EOPBADSTATE if there is no such peer.
+    pub(crate) fn send<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        (peer, op, admitted): (PeerId, SendOp, Admitted),
+        seq: u64,
+    ) -> Result<(), Errno> {
+        let Admitted { ack, suppress, inject, fenced } = admitted;
+        let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
+        let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
+        let (ticket, len) = (ticket(&op, admitted), op.buffer.len());
+        if let PeerState::Open(id) = entry.state
+            && !fenced
+            && entry.waiting.is_empty()
+            && let Some(link) = peers.links.get_mut(id)
+            && link.tx.credit.can_send(len)
+            && !transport.is_backed_up(id)
+        {
+            link.tx.credit.take_tx(cost_of(len));
+            let number = super::key(self.sends.vacant_key());
+            let header = Frame::Eager { id: number, info }.encode();
+            let mut buffer = Some(op.buffer);
+            let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
+            let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
+            let outcome = transport.submit(id, &header, Some(payload), urgency);
+            if outcome == Submitted::Done && ack == AckMode::No {
+                out.sinks.sent(ticket.finish(), suppress);
+                return Ok(());
+            }
+            let stage = match outcome {
+                Submitted::Done => SendStage::Sent { link: id },
+                Submitted::Kept => SendStage::Sending { link: id, acked: false },
+                Submitted::Broken => SendStage::LinkFailed { link: id },
+            };
+            if ack == AckMode::Arrival {
+                link.tx.unarrived.push_back(number);
+            }
+            let lent = Lent { ticket, buffer };
+            self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
+            return Ok(());
+        }
+        let buffer = if inject { op.buffer.to_owned_copy() } else { op.buffer };
+        let lent = Lent::new(ticket, buffer);
+        self.fences += usize::from(fenced);
+        let stage = SendStage::Waiting;
+        let number = super::key(self.sends.vacant_key());
+        entry.waiting.push_back(number);
+        self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
+        self.move_on(peers, out, transport, peer);
+        Ok(())
+    }
+
+    /// Takes the next step for a peer's waiting sends: connect, or send.
+    fn move_on<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        peer: PeerId,
+    ) {
+        match peers.state_of(peer) {
+            PeerState::Idle => self.begin_connect(peers, out, transport, (peer, 0)),
+            PeerState::Open(id) => self.pump(peers, out, transport, id),
+            PeerState::Connecting(_) | PeerState::Yielding(_) => {}
+        }
+    }
+
+    /// Connects to a peer that has been `asked` that often about claims to its name. Its waiting
+    /// sends fail if the connect cannot start.
+    pub(crate) fn begin_connect<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        (peer, asked): (PeerId, u8),
+    ) {
+        if let Err(why) = peers.begin_connect(transport, peer, asked) {
+            self.fail_waiting(peers, out, peer, &why);
+        }
+    }
+
+    /// Sends what waits on a link: control frames, waiting messages within credit, then data
+    /// frames. Under back-pressure nothing leaves: pending answers stay here, bounded by the credit
+    /// that the peer does not get back.
+    pub(crate) fn pump<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        transport: &mut T,
+        id: LinkId,
+    ) {
+        if transport.is_backed_up(id) {
+            return;
+        }
+        let Some(link) = peers.link(id) else { return };
+        let mut first = [None, None];
+        if link.rx.arrivals.count > 0 {
+            first[0] = Some(Frame::Arrived { count: core::mem::take(&mut link.rx.arrivals.count) });
+        }
+        if link.rx.credit.is_due() {
+            first[1] = Some(Frame::Credit { bytes: link.rx.credit.take_due() });
+        }
+        for frame in first.into_iter().flatten() {
+            if transport.submit(id, &frame.encode(), None, Urgency::Control) == Submitted::Broken {
+                return;
+            }
+        }
+        while let Some(frame) = peers.link(id).and_then(|link| link.tx.control.pop_front()) {
+            let urgency = if matches!(frame, Frame::Cts { .. }) { Urgency::Posted } else { Urgency::Control };
+            if transport.submit(id, &frame.encode(), None, urgency) == Submitted::Broken {
+                return;
+            }
+        }
+        self.pump_waiting(peers, out, transport, id);
+        self.pump_data(peers, out, transport, id);
+    }
+
+    fn pump_waiting<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &Reporter<K>,
+        transport: &mut T,
+        id: LinkId,
+    ) {
+        loop {
+            let Peers { table, links, .. } = peers;
+            let Some(link) = links.get_mut(id) else { return };
+            let Some(peer) = table.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else { return };
+            let Some(&number) = peer.waiting.front() else { return };
+            let Some(send) = self.sends.get_mut(number as usize) else {
+                peer.waiting.pop_front();
+                continue;
+            };
+            if send.fenced && !link.tx.sends.is_empty() {
+                // It leaves when everything sent to the peer before it is done (FI_FENCE).
+                return;
+            }
+            let (len, eager) = (send.len, send.len <= link.tx.credit.eager());
+            let cost = if eager { cost_of(len) } else { OVERHEAD };
+            if !link.tx.credit.can_afford(cost) {
+                // The peer may wait for this message: tell it how much credit is needed.
+                if link.tx.credit.say_blocked() {
+                    let frame = Frame::Blocked { bytes: cost };
+                    let _: Submitted = transport.submit(id, &frame.encode(), None, Urgency::Posted);
+                }
+                return;
+            }
+            if transport.is_backed_up(id) {
+                return;
+            }
+            link.tx.credit.take_tx(cost);
+            peer.waiting.pop_front();
+            send.place = link.tx.sends.add(number);
+            if !eager {
+                if send.info.ack == AckMode::Arrival {
+                    // A rendezvous has arrived when all its data is in place.
+                    send.info.ack = AckMode::Delivery;
+                }
+                let header = Frame::Rts { id: number, len: len as u64, info: send.info }.encode();
+                send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
+                    Submitted::Broken => SendStage::LinkFailed { link: id },
+                    Submitted::Done | Submitted::Kept => SendStage::RtsSent { link: id },
+                };
+                continue;
+            }
+            let header = Frame::Eager { id: number, info: send.info }.encode();
+            if send.info.ack == AckMode::Arrival {
+                link.tx.unarrived.push_back(number);
+            }
+            let token = Token(number);
+            let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len, token, inject: false };
+            let outcome = transport.submit(id, &header, Some(payload), Urgency::Posted);
+            send.stage = match outcome {
+                Submitted::Done => SendStage::Sent { link: id },
+                Submitted::Kept => SendStage::Sending { link: id, acked: false },
+                Submitted::Broken => SendStage::LinkFailed { link: id },
+            };
+            if outcome == Submitted::Done && send.info.ack == AckMode::No {
+                self.finish(peers, out, number);
+            }
+        }
+    }
+}
+
+/// The right to complete a send.
+#[inline(always)]
+fn ticket(op: &SendOp, admitted: Admitted) -> Ticket {
+    let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
+    Ticket::new(op.context, kind.union(OpFlags::SEND), admitted.suppress)
+}
