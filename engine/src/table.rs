@@ -64,17 +64,12 @@ impl<T> Table<T> {
         }
     }
 
-    /// Removes an entry in place if `end` returns a value, and returns that value. The entry is not
-    /// dropped: `end` must leave it owning nothing.
+    /// An entry that may be removed in place.
     #[inline(always)]
-    pub(crate) fn end<R>(&mut self, number: u32, end: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
-        let slot = self.slots.get_mut(number as usize)?;
-        let Slot::Used(value) = slot else { return None };
-        let rest = end(value)?;
-        core::mem::forget(core::mem::replace(slot, Slot::Free(self.free)));
-        self.free = number;
-        self.len -= 1;
-        Some(rest)
+    pub(crate) fn occupied(&mut self, number: u32) -> Option<Occupied<'_, T>> {
+        let Self { slots, free, len } = self;
+        let slot = slots.get_mut(number as usize).filter(|slot| matches!(slot, Slot::Used(_)))?;
+        Some(Occupied { slot, number, free, len })
     }
 
     /// Removes an entry and returns it.
@@ -114,6 +109,33 @@ impl<T> Table<T> {
     }
 }
 
+/// An entry of a [`Table`].
+pub(crate) struct Occupied<'a, T> {
+    slot: &'a mut Slot<T>,
+    number: u32,
+    free: &'a mut u32,
+    len: &'a mut usize,
+}
+
+impl<T> Occupied<'_, T> {
+    /// The entry.
+    #[inline(always)]
+    pub(crate) fn value(&mut self) -> &mut T {
+        match self.slot {
+            Slot::Used(value) => value,
+            Slot::Free(_) => unreachable!("the slot of an entry is in use"),
+        }
+    }
+
+    /// Removes the entry in place. It is not dropped: the caller must leave it owning nothing.
+    #[inline(always)]
+    pub(crate) fn end(self) {
+        core::mem::forget(core::mem::replace(self.slot, Slot::Free(*self.free)));
+        *self.free = self.number;
+        *self.len -= 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,8 +154,14 @@ mod tests {
                         prop_assert!(model.insert(number, at).is_none());
                     }
                     2 => prop_assert_eq!(table.remove(number), model.remove(&number)),
-                    3 => prop_assert_eq!(table.end(number, |value| Some(*value)), model.remove(&number)),
-                    _ => prop_assert_eq!(table.end(number, |_| None::<usize>), None),
+                    3 => match table.occupied(number) {
+                        Some(mut entry) => {
+                            prop_assert_eq!(Some(*entry.value()), model.remove(&number));
+                            entry.end();
+                        }
+                        None => prop_assert!(!model.contains_key(&number)),
+                    },
+                    _ => prop_assert_eq!(table.occupied(number).map(|mut entry| *entry.value()), model.get(&number).copied()),
                 }
                 prop_assert_eq!(table.len(), model.len());
                 prop_assert_eq!(table.get(number), model.get(&number));

@@ -146,7 +146,10 @@ impl<K: LockKind> Core<K> {
         op: SendOp,
         admitted: Admitted,
     ) -> Result<(), Errno> {
-        let peer = self.peer_of(op.dest)?;
+        let peer = match self.known_peer(op.dest) {
+            Some(peer) => peer,
+            None => self.find_peer(op.dest)?,
+        };
         if let Life::Connected(_) = self.life {
             // It has a peer from fi_connect or fi_accept on.
             match self.peers.state_of(peer) {
@@ -169,11 +172,9 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// The peer of a handle, created if needed.
-    fn peer_of(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
-        if let Some(peer) = self.known_peer(handle) {
-            return Ok(peer);
-        }
+    /// The peer of a handle that is not cached, created if needed.
+    #[cold]
+    fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
         self.check_av();
         match self.known_peer(handle) {
             Some(peer) => Ok(peer),
@@ -187,8 +188,10 @@ impl<K: LockKind> Core<K> {
     pub(super) fn try_post_fast(&mut self, op: RecvOp) -> Result<(), RecvOp> {
         let Self { life, peers, rx: RxSource::Own(rx), out, seq, .. } = self else { return Err(op) };
         let (true, Some(target)) = (life.is_open(), &out.sinks.rx) else { return Err(op) };
-        let connected = matches!(life, Life::Connected(_)).then_some(PEER);
-        rx.try_post_fast((peers, connected), target.selective, op, seq)
+        rx.try_post_fast(peers, target.selective, op, seq, |handle| match life {
+            Life::Connected(_) => Some(PEER),
+            Life::Connectionless(_) => peers.known_sender(handle),
+        })
     }
 
     pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {

@@ -22,6 +22,7 @@ enum Answer {
 
 impl<K: LockKind> Core<K> {
     /// Answers a connect request.
+    #[cold]
     pub(super) fn answer_connect_request(
         &mut self,
         id: LinkId,
@@ -88,6 +89,7 @@ impl<K: LockKind> Core<K> {
     }
 
     /// Handles the peer's answer to our hello.
+    #[cold]
     pub(super) fn finish_connect(&mut self, id: LinkId, hello: &[u8]) -> core::result::Result<(), Down> {
         let link = self.peers.links.get(id);
         let (remote, purpose) = link.map_or((None, Purpose::Carry), |link| (link.identity.remote, link.purpose));
@@ -155,6 +157,7 @@ impl<K: LockKind> Core<K> {
     }
 
     /// A link is down.
+    #[cold]
     pub(super) fn lose_link(&mut self, id: LinkId, reason: Down) {
         // The transport may reuse the id from now on.
         self.peers.agenda.forget_aborted(id);

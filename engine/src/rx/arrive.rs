@@ -36,22 +36,20 @@ impl RxContext {
         let Some(link) = peers.links.get_mut(id) else { return false };
         let (src, queue) = (link.src, &mut queues[QueueKind::Tagged]);
         let Some(found) = queue.first(tag, link.sender) else { return false };
-        let ended = receives.end(found, |receive| {
-            // `Table::end` drops nothing: a receive with one span owns only its ticket, which ends
-            // below.
-            let Some(Buffer::One(span)) = &mut receive.buffer else { return None };
-            if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.rx.credit.eager() {
-                return None;
-            }
-            let grants = link.rx.credit.take_consumed(cost)?;
-            link.rx.seq = link.rx.seq.wrapping_add(1);
-            span.write_at(0, bytes);
-            queue.take_first();
-            let suppress = receive.ticket.is_suppressed();
-            let Completion { context, flags, .. } = receive.ticket.finish_here();
-            Some((grants, suppress, context, flags))
-        });
-        let Some((grants, suppress, context, flags)) = ended else { return false };
+        let Some(mut entry) = receives.occupied(found) else { return false };
+        let receive = entry.value();
+        let Some(Buffer::One(span)) = &mut receive.buffer else { return false };
+        if span.len() < bytes.len() || receive.role != Role::Plain || bytes.len() > link.rx.credit.eager() {
+            return false;
+        }
+        let Some(grants) = link.rx.credit.take_consumed(cost) else { return false };
+        link.rx.seq = link.rx.seq.wrapping_add(1);
+        span.write_at(0, bytes);
+        queue.take_first();
+        let suppress = receive.ticket.is_suppressed();
+        let Completion { context, flags, .. } = receive.ticket.finish_here();
+        // A receive with one span owns only its ticket, which has just ended.
+        entry.end();
         let src = out.source(src);
         out.sinks.received(Completion { context, flags, len: bytes.len(), buf: 0, data: 0, tag, src }, suppress);
         if grants {

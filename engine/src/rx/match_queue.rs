@@ -574,11 +574,6 @@ impl MatchQueue {
     pub(crate) const fn posted_len(&self) -> usize {
         self.posted_live
     }
-
-    /// How many unexpected messages there are.
-    pub(crate) const fn unexpected_len(&self) -> usize {
-        self.unexpected_live
-    }
 }
 
 #[cfg(test)]

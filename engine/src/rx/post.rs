@@ -64,14 +64,15 @@ fn sort(op: &RecvOp, caps: Caps) -> (u64, u64, OpFlags, bool) {
 
 impl RxContext {
     /// Fast path: a receive of one message while no unexpected message waits. Otherwise nothing has
-    /// changed, and the operation is returned. `only` is the sender of a connected endpoint.
+    /// changed, and the operation is returned. `sender` finds the number of a directed receive's source.
     #[inline(always)]
     pub(crate) fn try_post_fast(
         &mut self,
-        (peers, only): (&Peers, Option<u32>),
+        peers: &Peers,
         selective: bool,
         op: RecvOp,
         seq: &mut u64,
+        sender: impl FnOnce(FiAddr) -> Option<u32>,
     ) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
         let queue = QueueKind::of(op.tag);
@@ -86,7 +87,7 @@ impl RxContext {
         }
         let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
         let (tag, ignore, kind, directed) = sort(&op, self.settings.caps);
-        let src = match directed.then(|| only.or_else(|| peers.known_sender(op.src))) {
+        let src = match directed.then(|| sender(op.src)) {
             None => Source::ANY,
             Some(Some(sender)) => Source::peer(sender),
             Some(None) => return Err(op),

@@ -313,6 +313,7 @@ pub(crate) struct Membership<K: LockKind> {
 
 /// Where an endpoint's receives come from.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "an endpoint has one, and every message goes through it")]
 pub(crate) enum RxSource<K: LockKind> {
     /// Its own context, under the endpoint's lock.
     Own(RxContext),
