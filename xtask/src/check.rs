@@ -40,6 +40,7 @@ const UNSAFE: &[&str] = &[
     "os/src/",
     "providers/shm/src/region.rs",
     "providers/shm/tests/",
+    "abi/src/",
     "capi/src/",
     "api/src/buf.rs",
     "rdma/ffi/src/",
