@@ -1,34 +1,32 @@
 //! Objects and their function tables, in slot order. No slot is null: the inline functions of old
 //! headers call without a check.
 
-use super::data::{
+use crate::data::{
     fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
     fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
 };
-use super::fabric::{fi_info, fi_provider, fid};
+use crate::fabric::{fi_info, fi_provider, fid};
 use core::ffi::{c_char, c_int, c_void};
 
 /// A slot that only returns an error. Its arguments do not matter: with a caller-cleanup calling
 /// convention it can be called with any. The result register is as wide as `ssize_t`.
-pub(crate) type Absent = unsafe extern "C" fn() -> isize;
+pub type Absent = unsafe extern "C" fn() -> isize;
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident { $($slot:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         #[repr(C)]
-        pub(crate) struct $name {
-            pub(crate) size: usize,
-            $(pub(crate) $slot: $kind,)*
+        pub struct $name {
+            pub size: usize,
+            $(pub $slot: $kind,)*
         }
     )*};
 }
 
-pub(crate) type Buf =
-    unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub(crate) type CBuf =
-    unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub(crate) type Vec_ =
+pub type Buf = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+pub type CBuf = unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+pub type Vec_ =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
 
 tables! {
@@ -177,9 +175,9 @@ macro_rules! objects {
     ($($name:ident { $($field:ident: $kind:ty,)* })*) => {$(
         #[derive(Debug)]
         #[repr(C)]
-        pub(crate) struct $name {
-            pub(crate) fid: fid,
-            $(pub(crate) $field: $kind,)*
+        pub struct $name {
+            pub fid: fid,
+            $(pub $field: $kind,)*
         }
     )*};
 }

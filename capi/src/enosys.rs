@@ -1,8 +1,8 @@
 //! Stubs that return -FI_ENOSYS: whole tables of unsupported operations, and single slots for the
 //! tables of objects.
 
-use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep};
 use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();

@@ -27,8 +27,8 @@ pub(crate) trait DomainControl: Send + Sync {
 pub(crate) struct Opened {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EpControl>,
-    pub(crate) msg: &'static crate::abi::fi_ops_msg,
-    pub(crate) tagged: &'static crate::abi::fi_ops_tagged,
+    pub(crate) msg: &'static ofi_abi::fi_ops_msg,
+    pub(crate) tagged: &'static ofi_abi::fi_ops_tagged,
 }
 
 /// A new completion queue, in the same two forms.
@@ -36,7 +36,7 @@ pub(crate) struct OpenedCq {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn CqControl>,
     /// The function table for an entry format.
-    pub(crate) ops: fn(Format) -> &'static crate::abi::fi_ops_cq,
+    pub(crate) ops: fn(Format) -> &'static ofi_abi::fi_ops_cq,
 }
 
 /// Control calls of an endpoint of any provider and lock kind.

@@ -1,8 +1,6 @@
 //! `libfabric.so.1`: the C interface of libfabric 2.6 over the engine. This crate turns every
 //! pointer from C into a value; the crates below know nothing of C.
 
-#[path = "../../abi/src/lib.rs"]
-mod abi;
 mod convert;
 mod endpoint;
 mod enosys;

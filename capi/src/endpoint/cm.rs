@@ -1,12 +1,12 @@
 //! Addresses and connections (fi_cm(3)).
 
-use crate::abi::{fi_ops_cm, fid, fid_ep};
 use crate::endpoint::object::EpObj;
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
 use core::ffi::{c_int, c_void};
+use ofi_abi::{fi_ops_cm, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::format_covers;
 use ofi_core::{Addr, AddrFormat, Errno};

@@ -1,9 +1,5 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
-use crate::abi::FI_CLASS_EP;
-use crate::abi::{
-    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
-};
 use crate::enosys;
 use crate::erased::EpControl;
 use crate::ffi::handle;
@@ -17,6 +13,10 @@ use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_EP;
+use ofi_abi::{
+    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
+};
 use ofi_core::error::Result;
 use ofi_core::{AddrFormat, BindFlags, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};

@@ -1,7 +1,6 @@
 //! Opens endpoints (fi_endpoint(3)), also for connection requests and from passive endpoints
 //! (fi_cm(3)).
 
-use crate::abi::{fi_info, fi_ops_ep, fid_ep};
 use crate::convert;
 use crate::endpoint::cm;
 use crate::endpoint::object::{EpObj, cancel};
@@ -13,6 +12,7 @@ use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::reserve::Watch;
 use core::ffi::c_void;
+use ofi_abi::{fi_info, fi_ops_ep, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};

@@ -1,13 +1,13 @@
 //! Endpoint options (fi_getopt(3), fi_setopt(3)).
 
-use crate::abi::{
-    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fid,
-};
 use crate::endpoint::object::EpObj;
 use crate::ffi::handle;
 use crate::ffi::ptr::status;
 use core::ffi::{c_int, c_void};
+use ofi_abi::{
+    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fid,
+};
 use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;

@@ -1,7 +1,5 @@
 //! Passive endpoints (fi_passive_ep(3), fi_listen(3)).
 
-use crate::abi::FI_CLASS_PEP;
-use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use crate::endpoint::cm;
 use crate::endpoint::options;
 use crate::enosys;
@@ -14,6 +12,8 @@ use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
 use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_PEP;
+use ofi_abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use ofi_core::AddrFormat;
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, EndpointType, Errno, Info};

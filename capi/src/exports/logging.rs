@@ -1,6 +1,5 @@
 //! Logging calls (fi_provider(3), "LOGGING INTERFACE"), and the object "logging" of fi_open(3).
 
-use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -8,6 +7,7 @@ use crate::ffi::ptr::{formatted, name_of, text};
 use crate::fork;
 use crate::state::log::{self, Callbacks, filter, imported, named, print};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use ofi_core::Errno;
 
 /// The object "logging" of fi_open(3).

@@ -1,7 +1,5 @@
 //! Address vectors (fi_av(3)).
 
-use crate::abi::FI_CLASS_AV;
-use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -10,6 +8,8 @@ use crate::ffi::ptr::{put_text, refuse, socket_addr, text};
 use crate::objects::domain::DomainObj;
 use crate::reserve::Watch;
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::FI_CLASS_AV;
+use ofi_abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, AddrFormat, AvType, Errno, FiAddr};
 use ofi_engine::AddressVector;

@@ -1,7 +1,5 @@
 //! Counters (fi_cntr(3)).
 
-use crate::abi::FI_CLASS_CNTR;
-use crate::abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use crate::enosys;
 use crate::erased::CntrControl;
 use crate::ffi::handle;
@@ -11,6 +9,8 @@ use crate::objects::domain::DomainObj;
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_CNTR;
+use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use ofi_sync::busy::Child;

@@ -1,10 +1,6 @@
 //! Completion queues (fi_cq(3)). Each entry format is a prefix of the longest, so writing an entry
 //! is one copy.
 
-use crate::abi::FI_CLASS_CQ;
-use crate::abi::{
-    FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
-};
 use crate::enosys;
 use crate::erased::CqControl;
 use crate::erased::Format;
@@ -17,6 +13,10 @@ use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
+use ofi_abi::FI_CLASS_CQ;
+use ofi_abi::{
+    FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
 use ofi_engine::{CompletionQueue, Waited, Waiting};

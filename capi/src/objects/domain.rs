@@ -1,7 +1,5 @@
 //! Domains (fi_domain(3)).
 
-use crate::abi::FI_CLASS_DOMAIN;
-use crate::abi::{fi_ops, fid, fid_domain};
 use crate::enosys;
 use crate::erased::DomainControl;
 use crate::ffi::handle;
@@ -10,6 +8,8 @@ use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::state::open_objects::Listed;
 use core::ffi::c_int;
+use ofi_abi::FI_CLASS_DOMAIN;
+use ofi_abi::{fi_ops, fid, fid_domain};
 use ofi_core::AddrFormat;
 use ofi_core::TrafficClass;
 use ofi_core::{Errno, Version};

@@ -1,10 +1,6 @@
 //! Opens domains, and the objects in them: endpoints, completion queues, counters, address vectors
 //! and poll sets (fi_domain(3)).
 
-use crate::abi::{
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
-    fid_ep, fid_poll,
-};
 use crate::endpoint::open;
 use crate::enosys;
 use crate::ffi::handle;
@@ -17,6 +13,10 @@ use crate::reserve::Watch;
 use crate::shims;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
+use ofi_abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
+    fid_ep, fid_poll,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
 use ofi_registry::AutoThread;

@@ -1,11 +1,5 @@
 //! Event queues (fi_eq(3)).
 
-use crate::abi::FI_CLASS_CONNREQ;
-use crate::abi::FI_CLASS_EQ;
-use crate::abi::{
-    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
-    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
-};
 use crate::convert;
 use crate::enosys;
 use crate::erased::Waits;
@@ -17,6 +11,12 @@ use crate::objects::fabric::FabricObj;
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::FI_CLASS_CONNREQ;
+use ofi_abi::FI_CLASS_EQ;
+use ofi_abi::{
+    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
+    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObjectKind};
 use ofi_engine::EventQueue;

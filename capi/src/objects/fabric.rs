@@ -1,12 +1,12 @@
 //! Fabrics (fi_fabric(3)).
 
-use crate::abi::FI_CLASS_FABRIC;
-use crate::abi::{fi_ops, fid, fid_fabric};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::state::open_objects::Listed;
 use core::ffi::c_int;
+use ofi_abi::FI_CLASS_FABRIC;
+use ofi_abi::{fi_ops, fid, fid_fabric};
 use ofi_sync::busy::Children;
 
 /// A fabric.

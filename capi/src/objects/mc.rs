@@ -1,7 +1,5 @@
 //! Multicast groups (fi_cm(3), fi_join).
 
-use crate::abi::FI_CLASS_MC;
-use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
 use crate::endpoint::object::EpObj;
 use crate::enosys;
 use crate::erased::EpControl;
@@ -11,6 +9,8 @@ use crate::ffi::handle::ours;
 use crate::ffi::ptr::{make, socket_addr};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_MC;
+use ofi_abi::{fi_ops, fid, fid_ep, fid_mc};
 use ofi_core::Addr;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::completion::eq::Owner;

@@ -1,7 +1,5 @@
 //! Poll sets (fi_poll(3)): report which members, queues and counters, have something to read.
 
-use crate::abi::FI_CLASS_POLL;
-use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use crate::enosys;
 use crate::erased::{CntrControl, CqControl};
 use crate::ffi::handle;
@@ -11,6 +9,8 @@ use crate::objects::cntr::CntrObj;
 use crate::objects::cq::CqObj;
 use crate::objects::domain::DomainObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_POLL;
+use ofi_abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use ofi_sync::busy::Child;

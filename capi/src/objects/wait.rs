@@ -1,10 +1,6 @@
 //! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): the wait object of a queue, FI_GETWAIT,
 //! and wait sets.
 
-use crate::abi::FI_CLASS_WAIT;
-use crate::abi::{
-    FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
-};
 use crate::enosys;
 use crate::erased::Waits;
 use crate::ffi::handle;
@@ -13,6 +9,10 @@ use crate::ffi::handle::ours;
 use crate::ffi::ptr::put;
 use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_WAIT;
+use ofi_abi::{
+    FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Instant, WaitObjectKind};
