@@ -4,8 +4,10 @@
 use crate::fabric::{fi_info, fid};
 use core::ffi::{c_int, c_void};
 
+/// A handle for a peer's address (`fi_addr_t`, fi_av(3)).
 pub type fi_addr_t = u64;
 
+/// A part of a buffer (`struct iovec`, readv(2)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct iovec {
@@ -13,6 +15,7 @@ pub struct iovec {
     pub iov_len: usize,
 }
 
+/// A message, or a receive, of several parts (`struct fi_msg`, fi_msg(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_msg {
@@ -24,6 +27,7 @@ pub struct fi_msg {
     pub data: u64,
 }
 
+/// A message, or a receive, with a tag (`struct fi_msg_tagged`, fi_tagged(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_msg_tagged {
@@ -37,6 +41,7 @@ pub struct fi_msg_tagged {
     pub data: u64,
 }
 
+/// How to open an address vector (`struct fi_av_attr`, fi_av(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_av_attr {
@@ -49,6 +54,7 @@ pub struct fi_av_attr {
     pub flags: u64,
 }
 
+/// How to open an event queue (`struct fi_eq_attr`, fi_eq(3)). `wait_set` is a `struct fid_wait *`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_eq_attr {
@@ -59,6 +65,8 @@ pub struct fi_eq_attr {
     pub wait_set: *mut c_void,
 }
 
+/// How to open a completion queue (`struct fi_cq_attr`, fi_cq(3)). `wait_set` is a
+/// `struct fid_wait *`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_cq_attr {
@@ -71,6 +79,7 @@ pub struct fi_cq_attr {
     pub wait_set: *mut c_void,
 }
 
+/// How to open a counter (`struct fi_cntr_attr`, fi_cntr(3)). `wait_set` is a `struct fid_wait *`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_cntr_attr {
@@ -80,6 +89,7 @@ pub struct fi_cntr_attr {
     pub flags: u64,
 }
 
+/// Memory to register (`struct fi_mr_attr`, fi_mr(3)). In C `mr_iov` and `device` are unions.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_mr_attr {
@@ -99,6 +109,7 @@ pub struct fi_mr_attr {
     pub sub_mr_cnt: usize,
 }
 
+/// How to open a wait set (`struct fi_wait_attr`, fi_poll(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_wait_attr {
@@ -106,12 +117,14 @@ pub struct fi_wait_attr {
     pub flags: u64,
 }
 
+/// How to open a poll set (`struct fi_poll_attr`, fi_poll(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_poll_attr {
     pub flags: u64,
 }
 
+/// A mutex and its condition variable (`struct fi_mutex_cond`, fi_poll(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_mutex_cond {
@@ -119,7 +132,7 @@ pub struct fi_mutex_cond {
     pub cond: *mut c_void,
 }
 
-/// `fd` points to an array of `struct pollfd`.
+/// Descriptors to wait for (`struct fi_wait_pollfd`, fi_poll(3)). `fd` points to `nfds` entries.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_wait_pollfd {
@@ -128,6 +141,7 @@ pub struct fi_wait_pollfd {
     pub fd: *mut libc::pollfd,
 }
 
+/// The arguments of FI_ALIAS (`struct fi_alias`, fi_endpoint(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_alias {
@@ -135,6 +149,7 @@ pub struct fi_alias {
     pub flags: u64,
 }
 
+/// An event about an object (`struct fi_eq_entry`, fi_eq(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_eq_entry {
@@ -143,6 +158,7 @@ pub struct fi_eq_entry {
     pub data: u64,
 }
 
+/// A failure about an object (`struct fi_eq_err_entry`, fi_eq(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_eq_err_entry {
@@ -155,7 +171,7 @@ pub struct fi_eq_err_entry {
     pub err_data_size: usize,
 }
 
-/// Followed by the connection data.
+/// An event of a connection (`struct fi_eq_cm_entry`, fi_eq(3)), followed by the connection data.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_eq_cm_entry {
@@ -163,6 +179,7 @@ pub struct fi_eq_cm_entry {
     pub info: *mut fi_info,
 }
 
+/// A completion (`struct fi_cq_tagged_entry`, fi_cq(3)). The other entry formats are its beginning.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_cq_tagged_entry {
@@ -174,6 +191,7 @@ pub struct fi_cq_tagged_entry {
     pub tag: u64,
 }
 
+/// A failed operation (`struct fi_cq_err_entry`, fi_cq(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_cq_err_entry {
@@ -191,18 +209,31 @@ pub struct fi_cq_err_entry {
     pub src_addr: fi_addr_t,
 }
 
+/// Event: a peer requests a connection.
 pub const FI_CONNREQ: u32 = 1;
+/// Event: the connection is established.
 pub const FI_CONNECTED: u32 = 2;
+/// Event: the connection has ended.
 pub const FI_SHUTDOWN: u32 = 3;
+/// Event: a multicast group has been joined.
 pub const FI_JOIN_COMPLETE: u32 = 6;
 
+/// The level of all options of fi_setopt(3).
 pub const FI_OPT_ENDPOINT: c_int = 0;
+/// Option: the space below which a multi-receive buffer is released.
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
+/// Option: how much data a connection request can carry.
 pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
+/// Option: the longest message.
 pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
+/// Option: the longest tagged message.
 pub const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+/// Option: the longest injected message.
 pub const FI_OPT_INJECT_MSG_SIZE: c_int = 16;
+/// Option: the longest injected tagged message.
 pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
 
+/// fi_av(3): reports each address that could not be inserted in the context's array.
 pub const FI_SYNC_ERR: u64 = 1 << 58;
+/// fi_av(3), fi_msg(3): more calls follow at once.
 pub const FI_MORE: u64 = 1 << 18;

@@ -2,8 +2,11 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+/// A pointer to the header of any object (`fid_t`).
 pub type fid_t = *mut fid;
 
+/// The header of every object (`struct fid`, fi_fabric(3)): its class, the application's context,
+/// the general operations.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fid {
@@ -12,6 +15,7 @@ pub struct fid {
     pub ops: *const fi_ops,
 }
 
+/// General operations of every object (`struct fi_ops`): fi_close(3), fi_control(3) and the like.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_ops {
@@ -24,6 +28,7 @@ pub struct fi_ops {
     pub ops_set: unsafe extern "C" fn(*mut fid, *const c_char, u64, *mut c_void, *mut c_void) -> c_int,
 }
 
+/// How an endpoint transmits (`struct fi_tx_attr`, fi_endpoint(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_tx_attr {
@@ -39,6 +44,7 @@ pub struct fi_tx_attr {
     pub tclass: u32,
 }
 
+/// How an endpoint receives (`struct fi_rx_attr`, fi_endpoint(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_rx_attr {
@@ -52,6 +58,7 @@ pub struct fi_rx_attr {
     pub iov_limit: usize,
 }
 
+/// An endpoint's type, protocol and limits (`struct fi_ep_attr`, fi_endpoint(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_ep_attr {
@@ -70,6 +77,7 @@ pub struct fi_ep_attr {
     pub auth_key: *mut u8,
 }
 
+/// Threading, progress and limits of a domain (`struct fi_domain_attr`, fi_domain(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_domain_attr {
@@ -106,6 +114,7 @@ pub struct fi_domain_attr {
     pub max_err_cntr_value: u64,
 }
 
+/// The fabric and its provider (`struct fi_fabric_attr`, fi_fabric(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_fabric_attr {
@@ -116,6 +125,7 @@ pub struct fi_fabric_attr {
     pub api_version: u32,
 }
 
+/// An offer of a provider, or hints for one (`struct fi_info`, fi_getinfo(3)); `next` links a list.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_info {
@@ -136,6 +146,7 @@ pub struct fi_info {
     pub nic: *mut fid_nic,
 }
 
+/// Names and versions of a network interface (`struct fi_device_attr`, fi_nic(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_device_attr {
@@ -147,6 +158,7 @@ pub struct fi_device_attr {
     pub firmware: *mut c_char,
 }
 
+/// A device's place on the PCI bus (`struct fi_pci_attr`, fi_nic(3)).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_pci_attr {
@@ -156,6 +168,8 @@ pub struct fi_pci_attr {
     pub function_id: u8,
 }
 
+/// The bus of a network interface (`struct fi_bus_attr`, fi_nic(3)). In C `attr` is a union of one
+/// member.
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_bus_attr {
@@ -163,6 +177,7 @@ pub struct fi_bus_attr {
     pub attr: fi_pci_attr,
 }
 
+/// The link of a network interface (`struct fi_link_attr`, fi_nic(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_link_attr {
@@ -173,6 +188,7 @@ pub struct fi_link_attr {
     pub network_type: *mut c_char,
 }
 
+/// A network interface (`struct fid_nic`, fi_nic(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fid_nic {
@@ -183,6 +199,7 @@ pub struct fid_nic {
     pub prov_attr: *mut c_void,
 }
 
+/// A parameter of the library or a provider (`struct fi_param`, fi_getparams(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_param {
@@ -192,6 +209,7 @@ pub struct fi_param {
     pub value: *const c_char,
 }
 
+/// What a provider registers (`struct fi_provider`, fi_provider(3)).
 #[derive(Debug)]
 #[repr(C)]
 pub struct fi_provider {
@@ -204,33 +222,61 @@ pub struct fi_provider {
     pub cleanup: *const c_void,
 }
 
+/// Class of a fabric.
 pub const FI_CLASS_FABRIC: usize = 1;
+/// Class of a domain.
 pub const FI_CLASS_DOMAIN: usize = 2;
+/// Class of an endpoint.
 pub const FI_CLASS_EP: usize = 3;
+/// Class of a passive endpoint.
 pub const FI_CLASS_PEP: usize = 9;
+/// Class of an address vector.
 pub const FI_CLASS_AV: usize = 11;
+/// Class of an event queue.
 pub const FI_CLASS_EQ: usize = 13;
+/// Class of a completion queue.
 pub const FI_CLASS_CQ: usize = 14;
+/// Class of a counter.
 pub const FI_CLASS_CNTR: usize = 15;
+/// Class of a wait set.
 pub const FI_CLASS_WAIT: usize = 16;
+/// Class of a poll set.
 pub const FI_CLASS_POLL: usize = 17;
+/// Class of a connection request.
 pub const FI_CLASS_CONNREQ: usize = 18;
+/// Class of a joined multicast group.
 pub const FI_CLASS_MC: usize = 19;
+/// Class of a network interface.
 pub const FI_CLASS_NIC: usize = 20;
+/// Class of the log, for fi_import_log(3).
 pub const FI_CLASS_LOG: usize = 26;
 
+/// fi_control(3): reads an endpoint's default flags.
 pub const FI_GETOPSFLAG: c_int = 2;
+/// fi_control(3): sets an endpoint's default flags.
 pub const FI_SETOPSFLAG: c_int = 3;
+/// fi_control(3): makes an alias of an endpoint, with a `struct fi_alias`.
 pub const FI_ALIAS: c_int = 4;
+/// fi_control(3): reads the wait object.
 pub const FI_GETWAIT: c_int = 5;
+/// fi_control(3): enables an endpoint (fi_enable(3)).
 pub const FI_ENABLE: c_int = 6;
+/// fi_control(3): sets how many connection requests may wait.
 pub const FI_BACKLOG: c_int = 7;
+/// fi_control(3): copies a network interface.
 pub const FI_DUP: c_int = 15;
+/// fi_control(3): reads the kind of the wait object.
 pub const FI_GETWAITOBJ: c_int = 16;
 
+/// fi_getinfo(3): node and service name the source address.
 pub const FI_SOURCE: u64 = 1 << 57;
+/// fi_getinfo(3): the node is a numeric address.
 pub const FI_NUMERICHOST: u64 = 1 << 55;
+/// fi_getinfo(3): only names and versions of providers are wanted.
 pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
+/// fi_getinfo(3): looks for devices again.
 pub const FI_RESCAN: u64 = 1 << 35;
+/// fi_cq(3), fi_eq(3): `signaling_vector` names an interrupt vector.
 pub const FI_AFFINITY: u64 = 1 << 29;
+/// fi_eq(3), fi_tagged(3): looks without taking.
 pub const FI_PEEK: u64 = 1 << 19;
