@@ -24,9 +24,9 @@ macro_rules! tables {
     )*};
 }
 
-pub type Buf = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub type CBuf = unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub type Vec_ =
+type ReceiveCall = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+type SendCall = unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+type VectoredCall =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
 
 tables! {
@@ -97,11 +97,11 @@ tables! {
     }
     /// Untagged messages (`struct fi_ops_msg`, fi_msg(3)).
     fi_ops_msg {
-        recv: Buf,
-        recvv: Vec_,
+        recv: ReceiveCall,
+        recvv: VectoredCall,
         recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
-        send: CBuf,
-        sendv: Vec_,
+        send: SendCall,
+        sendv: VectoredCall,
         sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
         inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
         senddata: unsafe extern "C" fn(
