@@ -7,6 +7,7 @@ pub mod av;
 pub mod completion;
 pub mod datagram;
 pub mod endpoint;
+pub mod erased;
 mod hash;
 pub mod limits;
 pub mod match_queue;
