@@ -4,11 +4,9 @@
 mod convert;
 mod endpoint;
 mod enosys;
-mod erased;
 mod exports;
 mod ffi;
 mod fork;
 mod objects;
 mod reserve;
-mod shims;
 mod state;

@@ -2,13 +2,11 @@
 //! is one copy.
 
 use crate::enosys;
-use crate::erased::CqControl;
-use crate::erased::Format;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put_text;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, Format};
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
@@ -19,6 +17,7 @@ use ofi_abi::{
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
+use ofi_engine::erased::QueueControl;
 use ofi_engine::{CompletionQueue, Waited, Waiting};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
@@ -32,7 +31,7 @@ pub(crate) struct CqObj {
     pub(crate) c: fid_cq,
     /// The `CompletionQueue<K>` for which the table was made.
     pub(crate) engine_ptr: *const c_void,
-    pub(crate) control: Arc<dyn CqControl>,
+    pub(crate) control: Arc<dyn QueueControl>,
     pub(crate) wait: Wait,
     /// Error data that the last error entry points to.
     pub(crate) error_data: Mutex<Vec<u8>>,
@@ -123,7 +122,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { handle::close::<CqObj>(fid, |cq| cq.control.in_use()) }
+    unsafe { handle::close::<CqObj>(fid, |cq| cq.control.users().count() > 0) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

@@ -2,7 +2,6 @@
 
 use crate::convert;
 use crate::enosys;
-use crate::erased::Waits;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -90,7 +89,7 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
     let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
     choice.called(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
-    let wait = choice.settle(Arc::new(Waiter(queue.clone())))?;
+    let wait = choice.settle(queue.clone())?;
     let c = fid_eq { fid: handle::header::<EqObj>(context), ops: &OPS };
     let object = EqObj {
         c,
@@ -118,18 +117,6 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     let eq = ours!(EqObj, fid);
     // SAFETY: fi_eq(3) passes null or the type for the command and the kind of wait object.
     unsafe { eq.wait.control(command, arg, Some(eq.eq.descriptor())) }
-}
-
-/// An event queue as a member of a wait set.
-struct Waiter(Arc<EventQueue>);
-
-impl Waits for Waiter {
-    fn descriptor(&self) -> Option<i32> {
-        Some(self.0.descriptor())
-    }
-    fn try_wait(&self) -> core::result::Result<(), Errno> {
-        self.0.try_wait()
-    }
 }
 
 /// The context of the object that an event is about.

@@ -2,7 +2,6 @@
 
 use crate::endpoint::object::EpObj;
 use crate::enosys;
-use crate::erased::EpControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -14,6 +13,7 @@ use ofi_abi::{fi_ops, fid, fid_ep, fid_mc};
 use ofi_core::Addr;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::completion::eq::Owner;
+use ofi_engine::erased::EndpointControl;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[repr(C)]
 pub(crate) struct McObj {
     pub(crate) c: fid_mc,
-    pub(crate) ep: Arc<dyn EpControl>,
+    pub(crate) ep: Arc<dyn EndpointControl>,
     pub(crate) group: Addr,
     /// Whether the endpoint receives from the group.
     pub(crate) receive: bool,

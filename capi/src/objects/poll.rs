@@ -1,7 +1,6 @@
 //! Poll sets (fi_poll(3)): report which members, queues and counters, have something to read.
 
 use crate::enosys;
-use crate::erased::{CntrControl, CqControl};
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -13,6 +12,7 @@ use ofi_abi::FI_CLASS_POLL;
 use ofi_abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
+use ofi_engine::erased::{CounterControl, QueueControl};
 use ofi_sync::busy::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,9 +46,9 @@ pub(crate) struct Polled {
 }
 
 enum What {
-    Queue(Arc<dyn CqControl>),
+    Queue(Arc<dyn QueueControl>),
     /// With its values at the last poll.
-    Counter(Arc<dyn CntrControl>, (u64, u64)),
+    Counter(Arc<dyn CounterControl>, (u64, u64)),
 }
 
 impl Polled {
@@ -110,10 +110,10 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
     // SAFETY: as above.
     let counter = unsafe { handle::borrow::<CntrObj>(fid) };
     let member = match (queue, counter) {
-        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.hold() },
+        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.users().add() },
         (_, Ok(cntr)) => {
             let now = cntr.control.check();
-            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.hold() }
+            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.users().add() }
         }
         // SAFETY: as above.
         _ => return unsafe { handle::unfit(fid) }.negative(),

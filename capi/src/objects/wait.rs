@@ -2,7 +2,6 @@
 //! and wait sets.
 
 use crate::enosys;
-use crate::erased::Waits;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -16,6 +15,7 @@ use ofi_abi::{
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Instant, WaitObjectKind};
+use ofi_engine::erased::Waitable;
 use ofi_engine::{Auto, Waiting};
 use ofi_os::mutex_cond::MutexCond;
 use ofi_os::wait_fd::FdWaitObject;
@@ -111,7 +111,7 @@ impl Choice {
     }
 
     /// The wait object for the new queue, which joins its wait set if it has one.
-    pub(crate) fn settle(self, queue: Arc<dyn Waits>) -> Result<Wait> {
+    pub(crate) fn settle(self, queue: Arc<dyn Waitable>) -> Result<Wait> {
         let Self { kind, cond, set, .. } = self;
         let membership = match set {
             Some(set) => {
@@ -239,12 +239,12 @@ impl WaitObject for CondWaitObject {
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
     port: FdWaitObject,
-    members: Mutex<slab::Slab<Arc<dyn Waits>>>,
+    members: Mutex<slab::Slab<Arc<dyn Waitable>>>,
     children: Children,
 }
 
 impl WaitSet {
-    fn add(&self, member: Arc<dyn Waits>) -> Result<(usize, Child)> {
+    fn add(&self, member: Arc<dyn Waitable>) -> Result<(usize, Child)> {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = members.vacant_entry();
         let key = entry.key();
@@ -264,7 +264,7 @@ impl WaitSet {
 
     /// Whether a caller may sleep now: `AGAIN` if a member has something to read.
     pub(crate) fn try_wait(&self) -> core::result::Result<(), Errno> {
-        let members: Vec<Arc<dyn Waits>> = {
+        let members: Vec<Arc<dyn Waitable>> = {
             let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
             members.iter().map(|(_, member)| member.clone()).collect()
         };
