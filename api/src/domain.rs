@@ -5,13 +5,13 @@ use crate::connection::{EventQueue, Request};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, ProgressModel};
-use ofi_engine::completion::eq::{ConnectionRequest, Owner};
-use ofi_engine::datagram::{self, Datagrams};
+use ofi_engine::completion::eq::Owner;
+use ofi_engine::datagram;
 use ofi_engine::endpoint::{Config, Opener, peer_account};
+use ofi_engine::erased::EndpointControl;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens endpoints of one provider.
-type OpenEndpoint = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+type OpenEndpoint = Arc<dyn Fn(&Info) -> Arc<dyn AnyEndpoint> + Send + Sync>;
 
 /// A domain, which opens endpoints.
 #[derive(Clone)]
@@ -38,94 +38,10 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// An endpoint of any provider.
-pub(crate) trait Erased: Send + Sync {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()>;
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()>;
-    fn enable(&self) -> Result<()>;
-    fn local_addr(&self) -> Result<Addr>;
-    fn connect(&self, to: Addr) -> Result<()>;
-    fn accept(&self, request: ConnectionRequest) -> Result<()>;
-    fn send(&self, op: SendOp) -> Result<(), Errno>;
-    fn receive(&self, op: RecvOp) -> Result<(), Errno>;
-    fn describe(&self) -> String;
-    fn close(&self);
-}
+/// An endpoint of any provider, for control calls and for messages.
+trait AnyEndpoint: EndpointControl + MessageOps {}
 
-struct Held<T: Transport>(Arc<Engine<T, Park>>);
-
-impl<T: Transport> Erased for Held<T> {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
-        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
-        self.0.bind_av(av)
-    }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
-        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()))
-    }
-    fn enable(&self) -> Result<()> {
-        self.0.enable()
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn connect(&self, to: Addr) -> Result<()> {
-        self.0.connect(to, &[])
-    }
-    fn accept(&self, request: ConnectionRequest) -> Result<()> {
-        let asked = request.into_asked::<T::Request>().ok_or(Errno::EINVAL)?;
-        self.0.accept(asked, &[])
-    }
-    fn send(&self, op: SendOp) -> Result<(), Errno> {
-        self.0.send(op)
-    }
-    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        self.0.receive(op)
-    }
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn close(&self) {
-        self.0.close();
-    }
-}
-
-/// A datagram endpoint.
-struct Packets<D: Datagrams>(Arc<DatagramEndpoint<D, Park>>);
-
-impl<D: Datagrams> Erased for Packets<D> {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
-        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
-        self.0.bind_av(av)
-    }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
-        self.0.bind_eq(eq);
-        Ok(())
-    }
-    fn enable(&self) -> Result<()> {
-        self.0.enable()
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn connect(&self, _to: Addr) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    fn accept(&self, _request: ConnectionRequest) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    fn send(&self, op: SendOp) -> Result<(), Errno> {
-        self.0.send(op)
-    }
-    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        self.0.receive(op)
-    }
-    fn describe(&self) -> String {
-        format!("{:?}", self.0)
-    }
-    fn close(&self) {
-        self.0.close();
-    }
-}
+impl<E: EndpointControl + MessageOps> AnyEndpoint for E {}
 
 struct Open(Option<Arc<Auto>>);
 
@@ -152,7 +68,7 @@ impl DomainVisitor for Open {
                 provider: P::NAME,
                 account,
             };
-            Arc::new(Held(Engine::new(Park, config, info.src_addr, opener, auto.clone())))
+            Engine::new(Park, config, info.src_addr, opener, auto.clone())
         })
     }
 
@@ -166,7 +82,7 @@ impl DomainVisitor for Open {
                 rx_size: info.rx.size,
             };
             let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
-            Arc::new(Packets(DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())))
+            DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())
         })
     }
 }
@@ -207,11 +123,13 @@ impl Domain {
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info);
         let av = Arc::new(AddressVector::new(0, false));
-        engine.bind(&cq.queue, &av)?;
+        engine.bind_cq(cq.queue.clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
+        engine.clone().bind_av(&av)?;
         if let Some(events) = events {
-            engine.bind_eq(&events.0)?;
+            let owner = Owner(Arc::as_ptr(&engine).addr());
+            engine.clone().bind_eq(&events.0, owner)?;
         }
-        engine.enable()?;
+        engine.clone().enable()?;
         Ok(Endpoint { engine, av, flights: self.flights.clone() })
     }
 }
@@ -249,7 +167,7 @@ impl CompletionQueue {
 
 /// An endpoint. Dropping it sends accepted messages, then closes it.
 pub struct Endpoint {
-    engine: Arc<dyn Erased>,
+    engine: Arc<dyn AnyEndpoint>,
     av: Arc<AddressVector>,
     flights: Flights,
 }
@@ -290,7 +208,7 @@ impl Endpoint {
     /// # Errors
     /// ENOSYS for a connectionless endpoint, EOPBADSTATE for one that has been connected before.
     pub fn connect(&self, to: Addr) -> Result<()> {
-        self.engine.connect(to)
+        self.engine.clone().connect(to, &[])
     }
 
     /// Accepts a connection; an event reports when it is established.
@@ -298,7 +216,7 @@ impl Endpoint {
     /// # Errors
     /// EINVAL for a request from another provider, EOPBADSTATE as for [`Self::connect`].
     pub fn accept(&self, request: Request) -> Result<()> {
-        self.engine.accept(*request.0)
+        self.engine.clone().accept(&mut Some(*request.0), &[])
     }
 
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
