@@ -473,15 +473,8 @@ fn blank<T>(slot: &mut *mut T) -> Made<()> {
     Ok(())
 }
 
-static NIC_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: nic_close,
-    bind: enosys::bind,
-    control: nic_control,
-    ops_open: enosys::ops_open,
-    tostr: crate::exports::tostr::nic_tostr,
-    ops_set: enosys::ops_set,
-};
+static NIC_OPS: fi_ops =
+    fi_ops { control: nic_control, tostr: crate::exports::tostr::nic_tostr, ..enosys::fid_ops(nic_close) };
 
 /// Builds a network interface for C in `slot`. On failure `slot` is null or a partial nic, which
 /// can be closed.

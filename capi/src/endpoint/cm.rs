@@ -13,45 +13,14 @@ use ofi_core::{Addr, AddrFormat, Errno};
 use ofi_engine::wire::hello::MAX_USER_DATA;
 use std::sync::PoisonError;
 
-pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer,
-    connect,
-    listen: enosys::listen,
-    accept,
-    reject: enosys::reject,
-    shutdown,
-    join: enosys::join,
-};
+pub(super) static CONNECTED: fi_ops_cm =
+    fi_ops_cm { getpeer, connect, accept, shutdown, ..enosys::cm_ops(setname, getname) };
 
-pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen: enosys::listen,
-    accept: enosys::accept,
-    reject: enosys::reject,
-    shutdown: enosys::shutdown,
-    join: enosys::join,
-};
+pub(super) static CONNECTIONLESS: fi_ops_cm = enosys::cm_ops(setname, getname);
 
 /// For datagram endpoints with FI_MULTICAST.
-pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen: enosys::listen,
-    accept: enosys::accept,
-    reject: enosys::reject,
-    shutdown: enosys::shutdown,
-    join: crate::objects::mc::join,
-};
+pub(super) static MULTICAST: fi_ops_cm =
+    fi_ops_cm { join: crate::objects::mc::join, ..enosys::cm_ops(setname, getname) };
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
     let ep = ours!(EpObj, fid);

@@ -57,15 +57,7 @@ pub(crate) struct EpObj {
 
 object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let ep = ours!(EpObj, fid);

@@ -4,7 +4,7 @@
 use crate::convert;
 use crate::endpoint::cm;
 use crate::endpoint::object::{EpObj, cancel};
-use crate::endpoint::options::{getopt, setopt};
+use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
 use crate::ffi::handle;
@@ -20,17 +20,7 @@ use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt,
-    setopt,
-    tx_ctx: enosys::enosys,
-    rx_ctx: enosys::enosys,
-    rx_size_left: enosys::enosys,
-    tx_size_left: enosys::enosys,
-    export_xpu: enosys::enosys,
-};
+static OPS: fi_ops_ep = options::table(cancel);
 
 /// Opens an endpoint.
 ///

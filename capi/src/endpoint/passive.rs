@@ -38,40 +38,11 @@ pub(crate) struct PepObj {
 
 object!(PepObj, FI_CLASS_PEP, FID_OPS, c.fid [ops cm]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt: options::getopt,
-    setopt: options::setopt,
-    tx_ctx: enosys::enosys,
-    rx_ctx: enosys::enosys,
-    rx_size_left: enosys::enosys,
-    tx_size_left: enosys::enosys,
-    export_xpu: enosys::enosys,
-};
+static OPS: fi_ops_ep = options::table(cancel);
 
-static CM: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen,
-    accept: enosys::accept,
-    reject,
-    shutdown: enosys::shutdown,
-    join: enosys::join,
-};
+static CM: fi_ops_cm = fi_ops_cm { listen, reject, ..enosys::cm_ops(setname, getname) };
 
 /// Opens a passive endpoint.
 pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Result<*mut fid_pep> {

@@ -26,15 +26,7 @@ unsafe impl crate::ffi::handle::Object for LogObj {
 }
 
 /// Binding an application's object imports its callbacks (fi_import_fid).
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_logging,
-    bind: import,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind: import, ..enosys::fid_ops(close_logging) };
 
 unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.
@@ -68,15 +60,7 @@ unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_in
 }
 
 /// Operations of an imported object: closing it ends the import.
-static RETURN_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_import,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+static RETURN_OPS: fi_ops = enosys::fid_ops(close_import);
 
 unsafe extern "C" fn close_import(_fid: *mut fid) -> c_int {
     log::end_import();

@@ -112,15 +112,7 @@ impl Operations for fi_ops_cntr {
 }
 
 /// General operations of every inherited object.
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
 unsafe extern "C" fn close(object: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.

@@ -30,15 +30,7 @@ pub(crate) struct AvObj {
 
 object!(AvObj, FI_CLASS_AV, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),

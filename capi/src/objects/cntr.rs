@@ -29,15 +29,7 @@ pub(crate) struct CntrObj {
 
 object!(CntrObj, FI_CLASS_CNTR, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
     size: size_of::<fi_ops_cntr>(),

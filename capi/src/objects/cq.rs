@@ -43,15 +43,7 @@ pub(crate) struct CqObj {
 
 object!(CqObj, FI_CLASS_CQ, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 /// The function table for a lock kind and an entry format.
 pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {

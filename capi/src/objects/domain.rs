@@ -38,15 +38,7 @@ pub(crate) struct DomainObj {
 
 object!(DomainObj, FI_CLASS_DOMAIN, FID_OPS, c.fid [ops mr]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, ..enosys::fid_ops(close) };
 
 /// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {

@@ -48,25 +48,9 @@ pub(crate) struct EqObj {
 
 object!(EqObj, FI_CLASS_EQ, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
-pub(crate) static REQUEST_FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_request,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static REQUEST_FID_OPS: fi_ops = enosys::fid_ops(close_request);
 
 static OPS: fi_ops_eq = fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr, write, sread, strerror };
 

@@ -31,15 +31,7 @@ pub(crate) struct McObj {
 
 object!(McObj, FI_CLASS_MC, FID_OPS, c.fid []);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 /// fi_join; flags with neither FI_SEND nor FI_RECV mean both.
 pub(crate) unsafe extern "C" fn join(

@@ -26,15 +26,7 @@ pub(crate) struct PollObj {
 
 object!(PollObj, FI_CLASS_POLL, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };
 

@@ -34,15 +34,7 @@ pub(crate) struct WaitObj {
 
 object!(WaitObj, FI_CLASS_WAIT, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };
 
