@@ -4,10 +4,9 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, EventKind, Found, Owner};
-use ofi_engine::endpoint::peer_account;
 use ofi_engine::erased::PassiveControl;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
+use ofi_engine::{EventQueue as Queue, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::DomainVisitor;
 use ofi_sync::lock::LockKind;
@@ -101,10 +100,7 @@ struct Open(Info);
 impl DomainVisitor for Open {
     type Output = Result<Arc<dyn PassiveControl>>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let (format, class) = (self.0.addr_format, self.0.tx.tclass.or(self.0.domain.tclass));
-        let account = peer_account();
-        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
-        Ok(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))
+        Ok(ofi_registry::open_passive_endpoint(provider, self.0)?)
     }
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
         Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", P::NAME)))

@@ -4,16 +4,12 @@ use crate::buf::{Done, Failed, Flights};
 use crate::connection::{EventQueue, Request};
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, ProgressModel};
+use ofi_core::{Addr, BindFlags, Errno, FiAddr, Info, OpFlags, ProgressModel};
 use ofi_engine::completion::eq::Owner;
-use ofi_engine::datagram;
-use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::erased::EndpointControl;
-use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
+use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::lock::{LockKind, Park};
@@ -21,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens endpoints of one provider.
-type OpenEndpoint = Arc<dyn Fn(&Info) -> Arc<dyn AnyEndpoint> + Send + Sync>;
+type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<Arc<dyn AnyEndpoint>> + Send + Sync>;
 
 /// A domain, which opens endpoints.
 #[derive(Clone)]
@@ -49,41 +45,12 @@ impl DomainVisitor for Open {
     type Output = OpenEndpoint;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
-        Arc::new(move |info| {
-            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
-            let account = peer_account();
-            let charged = account.clone();
-            let (kind, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
-                (EndpointKind::Msg, Box::new(move |addr| provider.open_msg(addr, class, &charged)))
-            } else {
-                (EndpointKind::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
-            };
-            let config = Config {
-                kind,
-                caps: info.caps,
-                tx_size: info.tx.size,
-                rx_size: info.rx.size,
-                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-                nonce: ofi_os::random(),
-                provider: P::NAME,
-                account,
-            };
-            Engine::new(Park, config, info.src_addr, opener, auto.clone())
-        })
+        Arc::new(move |info| Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone())?))
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
-        Arc::new(move |info| {
-            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
-            let config = datagram::Config {
-                caps: info.caps,
-                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-                rx_size: info.rx.size,
-            };
-            let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
-            DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())
-        })
+        Arc::new(move |info| Ok(ofi_registry::open_datagram_endpoint(provider, Park, info, auto.clone())?))
     }
 }
 
@@ -118,10 +85,11 @@ impl Domain {
     /// connectionless ones are ready at once.
     ///
     /// # Errors
-    /// ENOEQ for a connected endpoint without `events`; the system's error if it cannot have the
-    /// source address of `info`.
+    /// EINVAL if the domain's provider has no endpoints of the type, or not the traffic class; ENOEQ
+    /// for a connected endpoint without `events`; the system's error if it cannot have the source
+    /// address of `info`.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
-        let engine = (self.open)(info);
+        let engine = (self.open)(info)?;
         let av = Arc::new(AddressVector::new(0, false));
         engine.bind_cq(cq.queue.clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
         engine.clone().bind_av(&av)?;
@@ -238,5 +206,23 @@ impl Endpoint {
         let (context, buffer) = self.flights.depart(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };
         self.engine.receive(op).map_err(|errno| (errno, self.flights.arrive(context)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ofi_core::EndpointType;
+
+    #[test]
+    #[cfg(feature = "shm")]
+    fn an_endpoint_of_a_type_that_the_provider_lacks_is_refused() {
+        let mut info = Info::default();
+        info.fabric.prov_name = Some("shm".to_owned());
+        let domain = Domain::open(&info).unwrap();
+        let cq = domain.completion_queue(8).unwrap();
+        info.ep.kind = EndpointType::DGRAM;
+        let refusal = domain.endpoint(&info, &cq, None).unwrap_err();
+        assert_eq!(refusal.errno(), Errno::EINVAL, "{refusal}");
     }
 }

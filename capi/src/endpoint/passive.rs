@@ -16,9 +16,7 @@ use ofi_abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use ofi_core::AddrFormat;
 use ofi_core::error::{Error, Result};
 use ofi_core::{EndpointType, Errno, Info};
-use ofi_engine::PassiveEndpoint;
 use ofi_engine::completion::eq::Owner;
-use ofi_engine::endpoint::peer_account;
 use ofi_engine::erased::PassiveControl;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::wire::hello::MAX_USER_DATA;
@@ -60,11 +58,7 @@ struct Open(Info);
 impl DomainVisitor for Open {
     type Output = Result<Arc<dyn PassiveControl>>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let format = self.0.addr_format;
-        let class = ofi_registry::class_of(&self.0, P::NAME)?;
-        let account = peer_account();
-        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
-        Ok(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))
+        Ok(ofi_registry::open_passive_endpoint(provider, self.0)?)
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {

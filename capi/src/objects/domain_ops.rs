@@ -19,14 +19,11 @@ use ofi_abi::{
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
-use ofi_core::{Caps, EndpointType, Errno, Info, ProgressModel, Version};
-use ofi_engine::datagram;
-use ofi_engine::endpoint::{Config, peer_account};
-use ofi_engine::erased::CounterControl;
-use ofi_engine::limits::Limits;
+use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
+use ofi_engine::erased::{CounterControl, EndpointControl};
+use ofi_engine::op::MessageOps;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{Auto, CompletionQueue, Counter, DatagramEndpoint, Endpoint, Waiting};
+use ofi_engine::{Auto, CompletionQueue, Counter, Waiting};
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -193,55 +190,20 @@ struct Packets<P>(P);
 
 impl<P: LinkProvider> OpenEndpoint for Links<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
-        let provider = self.0;
-        let endpoint_kind = match info.ep.kind {
-            EndpointType::MSG => EndpointKind::Msg,
-            EndpointType::RDM => EndpointKind::Rdm,
-            other => {
-                let what = format!("open an endpoint of type {other} in a domain of provider {}", P::NAME);
-                return Err(Error::new(Errno::EINVAL, what));
-            }
-        };
-        let config = Config {
-            kind: endpoint_kind,
-            caps: info.caps | (info.tx.caps | info.rx.caps),
-            tx_size: info.tx.size.max(1),
-            rx_size: info.rx.size.max(1),
-            limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-            nonce: ofi_os::random(),
-            provider: P::NAME,
-            account: peer_account(),
-        };
-        let class = ofi_registry::class_of(info, P::NAME)?;
-        let (format, charged) = (info.addr_format, config.account.clone());
-        let opener: ofi_engine::endpoint::Opener<P::Transport> = match endpoint_kind {
-            EndpointKind::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
-            EndpointKind::Msg => Box::new(move |addr| provider.open_msg(addr, class, &charged)),
-        };
-        let engine = Endpoint::<P::Transport, K>::new(kind, config, info.src_addr, opener, auto);
-        let (msg, tagged) = tables::<Endpoint<P::Transport, K>>(info.caps);
-        Ok(Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: engine })
+        Ok(opened(ofi_registry::open_endpoint(self.0, kind, info, auto)?, info))
     }
 }
 
 impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
-        let (provider, format) = (self.0, info.addr_format);
-        if info.ep.kind != EndpointType::DGRAM {
-            let what = format!("open an endpoint of type {} in a domain of provider {}", info.ep.kind, P::NAME);
-            return Err(Error::new(Errno::EINVAL, what));
-        }
-        let class = ofi_registry::class_of(info, P::NAME)?;
-        let config = datagram::Config {
-            caps: info.caps | (info.tx.caps | info.rx.caps),
-            limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-            rx_size: info.rx.size.max(1),
-        };
-        let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
-        let engine = DatagramEndpoint::<P::Datagrams, K>::new(kind, config, info.src_addr, opener, auto);
-        let (msg, tagged) = tables::<DatagramEndpoint<P::Datagrams, K>>(info.caps);
-        Ok(Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: engine })
+        Ok(opened(ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?, info))
     }
+}
+
+/// An endpoint with the message tables for its type.
+fn opened<E: EndpointControl + MessageOps>(engine: Arc<E>, info: &Info) -> Opened {
+    let (msg, tagged) = tables::<E>(info.caps);
+    Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: engine }
 }
 
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
