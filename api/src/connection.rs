@@ -4,9 +4,9 @@ use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::{Addr, Errno, Error, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, EventKind, Found, Owner};
-use ofi_engine::endpoint::peer_account;
+use ofi_engine::erased::PassiveControl;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::{EventQueue as Queue, PassiveEndpoint, Waiting};
+use ofi_engine::{EventQueue as Queue, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::DomainVisitor;
 use ofi_sync::lock::LockKind;
@@ -87,7 +87,7 @@ impl EventQueue {
 }
 
 /// A listener. Connection requests are events.
-pub struct Listener(Box<dyn Erased>);
+pub struct Listener(Arc<dyn PassiveControl>);
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,36 +95,12 @@ impl fmt::Debug for Listener {
     }
 }
 
-trait Erased: Send {
-    fn listen(&self, eq: &Arc<Queue>) -> Result<()>;
-    fn local_addr(&self) -> Result<Addr>;
-    fn close(&self);
-}
-
-struct Held<L: ofi_engine::transport::Listener>(Arc<PassiveEndpoint<L>>);
-
-impl<L: ofi_engine::transport::Listener> Erased for Held<L> {
-    fn listen(&self, eq: &Arc<Queue>) -> Result<()> {
-        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()))?;
-        self.0.listen()
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn close(&self) {
-        self.0.close();
-    }
-}
-
 struct Open(Info);
 
 impl DomainVisitor for Open {
-    type Output = Result<Box<dyn Erased>>;
+    type Output = Result<Arc<dyn PassiveControl>>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let (format, class) = (self.0.addr_format, self.0.tx.tclass.or(self.0.domain.tclass));
-        let account = peer_account();
-        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
-        Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
+        Ok(ofi_registry::open_passive_endpoint(provider, self.0)?)
     }
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
         Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", P::NAME)))
@@ -139,7 +115,8 @@ impl Listener {
     /// the address is in use or not one of this host.
     pub fn listen(info: &Info, events: &EventQueue) -> Result<Self> {
         let listener = Self(ofi_registry::open(info, None, Open(info.clone()))??);
-        listener.0.listen(&events.0)?;
+        listener.0.bind_eq(&events.0, Owner(Arc::as_ptr(&listener.0).addr()))?;
+        listener.0.clone().listen()?;
         Ok(listener)
     }
 

@@ -4,16 +4,12 @@ use crate::buf::{Done, Failed, Flights};
 use crate::connection::{EventQueue, Request};
 use core::fmt;
 use ofi_core::error::Result;
-use ofi_core::{Addr, BindFlags, EndpointType, Errno, FiAddr, Info, OpFlags, ProgressModel};
-use ofi_engine::completion::eq::{ConnectionRequest, Owner};
-use ofi_engine::datagram::{self, Datagrams};
-use ofi_engine::endpoint::{Config, Opener, peer_account};
-use ofi_engine::limits::Limits;
+use ofi_core::{Addr, BindFlags, Errno, FiAddr, Info, OpFlags, ProgressModel};
+use ofi_engine::completion::eq::Owner;
+use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::transport::Transport;
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, DatagramEndpoint, Endpoint as Engine, Waiting};
+use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::lock::{LockKind, Park};
@@ -21,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Opens endpoints of one provider.
-type OpenEndpoint = Arc<dyn Fn(&Info) -> Arc<dyn Erased> + Send + Sync>;
+type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<Arc<dyn AnyEndpoint>> + Send + Sync>;
 
 /// A domain, which opens endpoints.
 #[derive(Clone)]
@@ -38,94 +34,10 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// An endpoint of any provider.
-pub(crate) trait Erased: Send + Sync {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()>;
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()>;
-    fn enable(&self) -> Result<()>;
-    fn local_addr(&self) -> Result<Addr>;
-    fn connect(&self, to: Addr) -> Result<()>;
-    fn accept(&self, request: ConnectionRequest) -> Result<()>;
-    fn send(&self, op: SendOp) -> Result<(), Errno>;
-    fn receive(&self, op: RecvOp) -> Result<(), Errno>;
-    fn describe(&self) -> String;
-    fn close(&self);
-}
+/// An endpoint of any provider, for control calls and for messages.
+trait AnyEndpoint: EndpointControl + MessageOps {}
 
-struct Held<T: Transport>(Arc<Engine<T, Park>>);
-
-impl<T: Transport> Erased for Held<T> {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
-        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
-        self.0.bind_av(av)
-    }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
-        self.0.bind_eq(eq, Owner(Arc::as_ptr(&self.0).addr()))
-    }
-    fn enable(&self) -> Result<()> {
-        self.0.enable()
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn connect(&self, to: Addr) -> Result<()> {
-        self.0.connect(to, &[])
-    }
-    fn accept(&self, request: ConnectionRequest) -> Result<()> {
-        let asked = request.into_asked::<T::Request>().ok_or(Errno::EINVAL)?;
-        self.0.accept(asked, &[])
-    }
-    fn send(&self, op: SendOp) -> Result<(), Errno> {
-        self.0.send(op)
-    }
-    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        self.0.receive(op)
-    }
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn close(&self) {
-        self.0.close();
-    }
-}
-
-/// A datagram endpoint.
-struct Packets<D: Datagrams>(Arc<DatagramEndpoint<D, Park>>);
-
-impl<D: Datagrams> Erased for Packets<D> {
-    fn bind(&self, cq: &Arc<Queue<Park>>, av: &Arc<AddressVector>) -> Result<()> {
-        self.0.bind_cq(cq, BindFlags::TRANSMIT | BindFlags::RECV)?;
-        self.0.bind_av(av)
-    }
-    fn bind_eq(&self, eq: &Arc<ofi_engine::EventQueue>) -> Result<()> {
-        self.0.bind_eq(eq);
-        Ok(())
-    }
-    fn enable(&self) -> Result<()> {
-        self.0.enable()
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn connect(&self, _to: Addr) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    fn accept(&self, _request: ConnectionRequest) -> Result<()> {
-        Err(Errno::ENOSYS.into())
-    }
-    fn send(&self, op: SendOp) -> Result<(), Errno> {
-        self.0.send(op)
-    }
-    fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        self.0.receive(op)
-    }
-    fn describe(&self) -> String {
-        format!("{:?}", self.0)
-    }
-    fn close(&self) {
-        self.0.close();
-    }
-}
+impl<E: EndpointControl + MessageOps> AnyEndpoint for E {}
 
 struct Open(Option<Arc<Auto>>);
 
@@ -133,41 +45,12 @@ impl DomainVisitor for Open {
     type Output = OpenEndpoint;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
-        Arc::new(move |info| {
-            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
-            let account = peer_account();
-            let charged = account.clone();
-            let (kind, opener): (_, Opener<P::Transport>) = if info.ep.kind == EndpointType::MSG {
-                (EndpointKind::Msg, Box::new(move |addr| provider.open_msg(addr, class, &charged)))
-            } else {
-                (EndpointKind::Rdm, Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)))
-            };
-            let config = Config {
-                kind,
-                caps: info.caps,
-                tx_size: info.tx.size,
-                rx_size: info.rx.size,
-                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-                nonce: ofi_os::random(),
-                provider: P::NAME,
-                account,
-            };
-            Arc::new(Held(Engine::new(Park, config, info.src_addr, opener, auto.clone())))
-        })
+        Arc::new(move |info| Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone())?))
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
-        Arc::new(move |info| {
-            let (format, class) = (info.addr_format, info.tx.tclass.or(info.domain.tclass));
-            let config = datagram::Config {
-                caps: info.caps,
-                limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-                rx_size: info.rx.size,
-            };
-            let opener: datagram::Opener<P::Datagrams> = Box::new(move |addr| provider.open(addr, format, class));
-            Arc::new(Packets(DatagramEndpoint::new(Park, config, info.src_addr, opener, auto.clone())))
-        })
+        Arc::new(move |info| Ok(ofi_registry::open_datagram_endpoint(provider, Park, info, auto.clone())?))
     }
 }
 
@@ -202,16 +85,19 @@ impl Domain {
     /// connectionless ones are ready at once.
     ///
     /// # Errors
-    /// ENOEQ for a connected endpoint without `events`; the system's error if it cannot have the
-    /// source address of `info`.
+    /// EINVAL if the domain's provider has no endpoints of the type, or not the traffic class; ENOEQ
+    /// for a connected endpoint without `events`; the system's error if it cannot have the source
+    /// address of `info`.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
-        let engine = (self.open)(info);
+        let engine = (self.open)(info)?;
         let av = Arc::new(AddressVector::new(0, false));
-        engine.bind(&cq.queue, &av)?;
+        engine.bind_cq(cq.queue.clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
+        engine.clone().bind_av(&av)?;
         if let Some(events) = events {
-            engine.bind_eq(&events.0)?;
+            let owner = Owner(Arc::as_ptr(&engine).addr());
+            engine.clone().bind_eq(&events.0, owner)?;
         }
-        engine.enable()?;
+        engine.clone().enable()?;
         Ok(Endpoint { engine, av, flights: self.flights.clone() })
     }
 }
@@ -249,7 +135,7 @@ impl CompletionQueue {
 
 /// An endpoint. Dropping it sends accepted messages, then closes it.
 pub struct Endpoint {
-    engine: Arc<dyn Erased>,
+    engine: Arc<dyn AnyEndpoint>,
     av: Arc<AddressVector>,
     flights: Flights,
 }
@@ -290,7 +176,7 @@ impl Endpoint {
     /// # Errors
     /// ENOSYS for a connectionless endpoint, EOPBADSTATE for one that has been connected before.
     pub fn connect(&self, to: Addr) -> Result<()> {
-        self.engine.connect(to)
+        self.engine.clone().connect(to, &[])
     }
 
     /// Accepts a connection; an event reports when it is established.
@@ -298,7 +184,7 @@ impl Endpoint {
     /// # Errors
     /// EINVAL for a request from another provider, EOPBADSTATE as for [`Self::connect`].
     pub fn accept(&self, request: Request) -> Result<()> {
-        self.engine.accept(*request.0)
+        self.engine.clone().accept(&mut Some(*request.0), &[])
     }
 
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
@@ -320,5 +206,23 @@ impl Endpoint {
         let (context, buffer) = self.flights.depart(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };
         self.engine.receive(op).map_err(|errno| (errno, self.flights.arrive(context)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ofi_core::EndpointType;
+
+    #[test]
+    #[cfg(feature = "shm")]
+    fn an_endpoint_of_a_type_that_the_provider_lacks_is_refused() {
+        let mut info = Info::default();
+        info.fabric.prov_name = Some("shm".to_owned());
+        let domain = Domain::open(&info).unwrap();
+        let cq = domain.completion_queue(8).unwrap();
+        info.ep.kind = EndpointType::DGRAM;
+        let refusal = domain.endpoint(&info, &cq, None).unwrap_err();
+        assert_eq!(refusal.errno(), Errno::EINVAL, "{refusal}");
     }
 }

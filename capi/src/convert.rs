@@ -2,10 +2,10 @@
 
 mod infos;
 
-use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid_nic};
 use crate::ffi::ptr::{sized_addr, text};
 use core::ffi::{c_char, c_void};
 pub(crate) use infos::{Infos, duplicate, free_list, list_to_c, to_c};
+use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid_nic};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MrMode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt,

@@ -1,8 +1,10 @@
-//! Stubs that return -FI_ENOSYS: whole tables of unsupported operations, and single slots for the
-//! tables of objects.
+//! Stubs that return -FI_ENOSYS: whole tables of unsupported operations, tables to which an object
+//! adds what it supports, and single slots.
 
-use crate::abi::{Absent, fi_ops_atomic, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{
+    Absent, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep,
+};
 use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();
@@ -61,68 +63,64 @@ pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
 
 pub(crate) static MR: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg: NO, regv: NO, regattr: NO };
 
-pub(crate) unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+/// The general operations of an object that supports none but being closed.
+pub(crate) const fn fid_ops(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {
+    fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open, tostr, ops_set }
+}
+
+/// Connection management of an endpoint that supports none but being named.
+pub(crate) const fn cm_ops(
+    setname: unsafe extern "C" fn(*mut fid, *mut c_void, usize) -> c_int,
+    getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut usize) -> c_int,
+) -> fi_ops_cm {
+    let size = size_of::<fi_ops_cm>();
+    fi_ops_cm { size, setname, getname, getpeer, connect, listen, accept, reject, shutdown, join }
+}
+
+unsafe extern "C" fn bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+unsafe extern "C" fn control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn ops_open(
-    _: *mut fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut *mut c_void,
-    _: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn ops_open(_: *mut fid, _: *const c_char, _: u64, _: *mut *mut c_void, _: *mut c_void) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn ops_set(
-    _: *mut fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut c_void,
-    _: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn ops_set(_: *mut fid, _: *const c_char, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {
+unsafe extern "C" fn tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn listen(_: *mut fid_pep) -> c_int {
+unsafe extern "C" fn listen(_: *mut fid_pep) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn reject(_: *mut fid_pep, _: *mut fid, _: *const c_void, _: usize) -> c_int {
+unsafe extern "C" fn reject(_: *mut fid_pep, _: *mut fid, _: *const c_void, _: usize) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn connect(_: *mut fid_ep, _: *const c_void, _: *const c_void, _: usize) -> c_int {
+unsafe extern "C" fn connect(_: *mut fid_ep, _: *const c_void, _: *const c_void, _: usize) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn accept(_: *mut fid_ep, _: *const c_void, _: usize) -> c_int {
+unsafe extern "C" fn accept(_: *mut fid_ep, _: *const c_void, _: usize) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn getpeer(_: *mut fid_ep, _: *mut c_void, _: *mut usize) -> c_int {
+unsafe extern "C" fn getpeer(_: *mut fid_ep, _: *mut c_void, _: *mut usize) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn shutdown(_: *mut fid_ep, _: u64) -> c_int {
+unsafe extern "C" fn shutdown(_: *mut fid_ep, _: u64) -> c_int {
     ENOSYS
 }
 
-pub(crate) unsafe extern "C" fn join(
-    _: *mut fid_ep,
-    _: *const c_void,
-    _: u64,
-    _: *mut *mut fid_mc,
-    _: *mut c_void,
-) -> c_int {
+unsafe extern "C" fn join(_: *mut fid_ep, _: *const c_void, _: u64, _: *mut *mut fid_mc, _: *mut c_void) -> c_int {
     ENOSYS
 }

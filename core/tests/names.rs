@@ -1,5 +1,5 @@
 //! Every value in our headers has its header name in reasons. The values come from
-//! `capi/abi/values.txt`.
+//! `abi/values.txt`.
 
 use ofi_core::kinds::{
     AddrFormat, AvType, CqFormat, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass,
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// The constants of a header.
 fn constants(header: &str) -> Vec<(&'static str, u64)> {
-    let text = include_str!("../../capi/abi/values.txt");
+    let text = include_str!("../../abi/values.txt");
     let mut current = "";
     let mut out = Vec::new();
     for line in text.lines() {

@@ -8,6 +8,7 @@ mod cancel;
 pub mod completion;
 pub mod datagram;
 pub mod endpoint;
+pub mod erased;
 mod hash;
 mod keys;
 pub mod limits;

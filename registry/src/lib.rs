@@ -5,6 +5,7 @@
 
 mod auto;
 mod discover;
+mod endpoint;
 mod filter;
 pub mod inet;
 pub mod local;
@@ -13,8 +14,9 @@ mod query;
 
 pub use auto::AutoThread;
 pub use discover::{Refusal, Refusals, discover};
+pub use endpoint::{open_datagram_endpoint, open_endpoint, open_passive_endpoint};
 pub use filter::{PROVIDER, selected};
-pub use provider::{DomainVisitor, class_of, has_provider, open, providers};
+pub use provider::{DomainVisitor, has_provider, open, providers};
 pub use query::Query;
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};

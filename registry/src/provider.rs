@@ -103,7 +103,7 @@ fn known(name: &str) -> Option<Known> {
 ///
 /// # Errors
 /// EINVAL for an unknown class, or one that the provider's traffic cannot have.
-pub fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
+pub(crate) fn class_of(info: &Info, core: &str) -> Result<TrafficClass> {
     let class = info.tx.tclass.or(info.domain.tclass);
     let offers = providers();
     let offer = offers.iter().find(|offer| offer.most.fabric.prov_name.as_deref() == Some(core));

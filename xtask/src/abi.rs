@@ -70,7 +70,7 @@ fn c_program(data: &Data) -> String {
 fn rust_asserts(data: &Data) -> Result<String, String> {
     let mut source = String::new();
     for file in ["fabric", "data", "objects"] {
-        source.push_str(&disk::read(root().join("capi/src/abi").join(format!("{file}.rs")))?);
+        source.push_str(&disk::read(root().join("abi/src").join(format!("{file}.rs")))?);
     }
     let by_name: BTreeMap<&str, _> = data.structs.iter().map(|entry| (entry.0.as_str(), entry)).collect();
     let mut out = String::from(
@@ -79,7 +79,7 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
     );
     let declared = source.lines().filter_map(|line| {
         let line = line.trim_start();
-        let name = line.strip_prefix("pub(crate) struct ").or_else(|| {
+        let name = line.strip_prefix("pub struct ").or_else(|| {
             Some(line).filter(|line| (line.starts_with("fi_ops_") || line.starts_with("fid_")) && line.contains(" {"))
         })?;
         name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
@@ -101,8 +101,8 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
 
 /// The generated files with their expected contents.
 fn made() -> Result<[(&'static str, String); 2], String> {
-    let data = parse(&disk::read(root().join("capi/abi/values.txt"))?)?;
-    Ok([("capi/tests/c/layout.c", c_program(&data)), ("capi/src/abi/layout.rs", rust_asserts(&data)?)])
+    let data = parse(&disk::read(root().join("abi/values.txt"))?)?;
+    Ok([("capi/tests/c/layout.c", c_program(&data)), ("abi/src/layout.rs", rust_asserts(&data)?)])
 }
 
 /// Writes the generated files.
@@ -117,7 +117,7 @@ pub(crate) fn write() -> Outcome {
 pub(crate) fn verify() -> Outcome {
     for (path, text) in made()? {
         if disk::read(root().join(path))? != text {
-            return Err(format!("{path} is not what `cargo xtask abi` makes of capi/abi/values.txt"));
+            return Err(format!("{path} is not what `cargo xtask abi` makes of abi/values.txt"));
         }
     }
     Ok(())

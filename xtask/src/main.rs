@@ -36,7 +36,7 @@ enum Command {
     },
     /// Runs the tests that the statement lists name, and compares the lists with their counts
     Statements(statements::Options),
-    /// Generates the C and Rust layout checks from capi/abi/values.txt
+    /// Generates the C and Rust layout checks from abi/values.txt
     Abi,
     /// Model-checks the lock-free code with loom
     Loom,

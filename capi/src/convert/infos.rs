@@ -3,12 +3,12 @@
 //! info is freed when memory runs out.
 
 use super::nic;
-use crate::abi::{
+use crate::enosys;
+use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{
     FI_CLASS_NIC, FI_DUP, fi_bus_attr, fi_device_attr, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info,
     fi_link_attr, fi_ops, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
-use crate::enosys;
-use core::ffi::{c_char, c_int, c_void};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{Addr, Errno};
 
@@ -473,15 +473,8 @@ fn blank<T>(slot: &mut *mut T) -> Made<()> {
     Ok(())
 }
 
-static NIC_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: nic_close,
-    bind: enosys::bind,
-    control: nic_control,
-    ops_open: enosys::ops_open,
-    tostr: crate::exports::tostr::nic_tostr,
-    ops_set: enosys::ops_set,
-};
+static NIC_OPS: fi_ops =
+    fi_ops { control: nic_control, tostr: crate::exports::tostr::nic_tostr, ..enosys::fid_ops(nic_close) };
 
 /// Builds a network interface for C in `slot`. On failure `slot` is null or a partial nic, which
 /// can be closed.

@@ -1,57 +1,26 @@
 //! Addresses and connections (fi_cm(3)).
 
-use crate::abi::{fi_ops_cm, fid, fid_ep};
 use crate::endpoint::object::EpObj;
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{bytes, put_addr, refuse, sized_addr, socket_addr, status};
 use core::ffi::{c_int, c_void};
+use ofi_abi::{fi_ops_cm, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::format_covers;
 use ofi_core::{Addr, AddrFormat, Errno};
 use ofi_engine::wire::hello::MAX_USER_DATA;
 use std::sync::PoisonError;
 
-pub(super) static CONNECTED: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer,
-    connect,
-    listen: enosys::listen,
-    accept,
-    reject: enosys::reject,
-    shutdown,
-    join: enosys::join,
-};
+pub(super) static CONNECTED: fi_ops_cm =
+    fi_ops_cm { getpeer, connect, accept, shutdown, ..enosys::cm_ops(setname, getname) };
 
-pub(super) static CONNECTIONLESS: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen: enosys::listen,
-    accept: enosys::accept,
-    reject: enosys::reject,
-    shutdown: enosys::shutdown,
-    join: enosys::join,
-};
+pub(super) static CONNECTIONLESS: fi_ops_cm = enosys::cm_ops(setname, getname);
 
 /// For datagram endpoints with FI_MULTICAST.
-pub(super) static MULTICAST: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen: enosys::listen,
-    accept: enosys::accept,
-    reject: enosys::reject,
-    shutdown: enosys::shutdown,
-    join: crate::objects::mc::join,
-};
+pub(super) static MULTICAST: fi_ops_cm =
+    fi_ops_cm { join: crate::objects::mc::join, ..enosys::cm_ops(setname, getname) };
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
     let ep = ours!(EpObj, fid);
@@ -131,7 +100,7 @@ unsafe extern "C" fn connect(ep: *mut fid_ep, addr: *const c_void, param: *const
     let Some(to) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_connect(3) passes `len` bytes of data, or null.
     let Ok(data) = (unsafe { user_data(param, len) }) else { return Errno::EINVAL.negative() };
-    status(ep.default_eq().and_then(|()| ep.control.connect(to, &data)))
+    status(ep.default_eq().and_then(|()| ep.control.clone().connect(to, &data)))
 }
 
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -> c_int {
@@ -142,7 +111,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -
     if request.is_none() {
         return Errno::EOPBADSTATE.negative();
     }
-    status(ep.default_eq().and_then(|()| ep.control.accept(&mut request, &data)))
+    status(ep.default_eq().and_then(|()| ep.control.clone().accept(&mut request, &data)))
 }
 
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {

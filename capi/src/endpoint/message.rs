@@ -1,11 +1,11 @@
 //! The send and receive families (fi_msg(3), fi_tagged(3)): maps eighteen calls to two operation
 //! descriptors, compiled once for each type of endpoint.
 
-use crate::abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use crate::endpoint::object::EpObj;
 use crate::ffi::ptr::posted;
 use core::ffi::c_void;
 use core::marker::PhantomData;
+use ofi_abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use ofi_core::{Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_memory::{Buffer, Span};

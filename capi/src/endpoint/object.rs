@@ -1,11 +1,6 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
-use crate::abi::FI_CLASS_EP;
-use crate::abi::{
-    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
-};
 use crate::enosys;
-use crate::erased::EpControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -17,9 +12,14 @@ use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_EP;
+use ofi_abi::{
+    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
+};
 use ofi_core::error::Result;
 use ofi_core::{AddrFormat, BindFlags, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
+use ofi_engine::erased::EndpointControl;
 use ofi_sync::busy::Child;
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct EpObj {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) tx_flags: AtomicU64,
     pub(crate) rx_flags: AtomicU64,
-    pub(crate) control: Arc<dyn EpControl>,
+    pub(crate) control: Arc<dyn EndpointControl>,
     /// Aliases of this endpoint, and multicast groups that it has joined.
     pub(crate) dependents: Children,
     /// For an alias: keeps the original endpoint open.
@@ -57,15 +57,7 @@ pub(crate) struct EpObj {
 
 object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let ep = ours!(EpObj, fid);
@@ -94,19 +86,19 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         if !core::ptr::eq(cq.domain, ep.domain) {
             return Errno::EDOMAIN.negative();
         }
-        return status(ep.control.bind_cq(cq.control.as_any(), BindFlags::from_bits_retain(flags)));
+        return status(ep.control.bind_cq(cq.control.clone(), BindFlags::from_bits_retain(flags)));
     }
     // SAFETY: as above.
     if let Ok(cntr) = unsafe { handle::borrow::<CntrObj>(other) } {
         if !core::ptr::eq(cntr.domain, ep.domain) {
             return Errno::EDOMAIN.negative();
         }
-        return status(ep.control.bind_counter(cntr.control.as_any(), BindFlags::from_bits_retain(flags)));
+        return status(ep.control.clone().bind_counter(cntr.control.clone(), BindFlags::from_bits_retain(flags)));
     }
     // SAFETY: as above.
     if let Ok(av) = unsafe { handle::borrow::<AvObj>(other) } {
         return match flags {
-            0 if core::ptr::eq(av.domain, ep.domain) => status(ep.control.bind_av(&av.av)),
+            0 if core::ptr::eq(av.domain, ep.domain) => status(ep.control.clone().bind_av(&av.av)),
             0 => Errno::EDOMAIN.negative(),
             _ => Errno::EBADFLAGS.negative(),
         };
@@ -116,7 +108,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         if flags != 0 {
             return Errno::EBADFLAGS.negative();
         }
-        return status(ep.control.bind_eq(&eq.eq, ep.owner));
+        return status(ep.control.clone().bind_eq(&eq.eq, ep.owner));
     }
     // SAFETY: as above, or null.
     let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);
@@ -130,7 +122,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let ep = ours!(EpObj, fid);
     match command {
-        FI_ENABLE => status(ep.default_eq().and_then(|()| ep.control.enable())),
+        FI_ENABLE => status(ep.default_eq().and_then(|()| ep.control.clone().enable())),
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
             // SAFETY: fi_control(3) passes a valid u64 for these commands, or null.
             let Some(arg) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
@@ -155,7 +147,7 @@ impl EpObj {
         // SAFETY: the domain stays open while it has endpoints.
         let eq = unsafe { &*self.domain }.eq.lock().unwrap_or_else(PoisonError::into_inner);
         match &*eq {
-            Some((eq, _)) if !self.control.has_eq() => self.control.bind_eq(eq, self.owner),
+            Some((eq, _)) if !self.control.has_eq() => self.control.clone().bind_eq(eq, self.owner),
             _ => Ok(()),
         }
     }

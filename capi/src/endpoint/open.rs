@@ -1,11 +1,10 @@
 //! Opens endpoints (fi_endpoint(3)), also for connection requests and from passive endpoints
 //! (fi_cm(3)).
 
-use crate::abi::{fi_info, fi_ops_ep, fid_ep};
 use crate::convert;
 use crate::endpoint::cm;
 use crate::endpoint::object::{EpObj, cancel};
-use crate::endpoint::options::{getopt, setopt};
+use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
 use crate::ffi::handle;
@@ -13,6 +12,7 @@ use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::reserve::Watch;
 use core::ffi::c_void;
+use ofi_abi::{fi_info, fi_ops_ep, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
@@ -20,17 +20,7 @@ use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt,
-    setopt,
-    tx_ctx: enosys::enosys,
-    rx_ctx: enosys::enosys,
-    rx_size_left: enosys::enosys,
-    tx_size_left: enosys::enosys,
-    export_xpu: enosys::enosys,
-};
+static OPS: fi_ops_ep = options::table(cancel);
 
 /// Opens an endpoint.
 ///

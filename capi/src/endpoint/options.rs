@@ -1,16 +1,32 @@
 //! Endpoint options (fi_getopt(3), fi_setopt(3)).
 
-use crate::abi::{
-    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fid,
-};
 use crate::endpoint::object::EpObj;
+use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::ptr::status;
 use core::ffi::{c_int, c_void};
+use ofi_abi::{
+    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid,
+};
 use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
+
+/// The table of an endpoint or passive endpoint, which differ in what cancels.
+pub(super) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
+    fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel,
+        getopt,
+        setopt,
+        tx_ctx: enosys::enosys,
+        rx_ctx: enosys::enosys,
+        rx_size_left: enosys::enosys,
+        tx_size_left: enosys::enosys,
+        export_xpu: enosys::enosys,
+    }
+}
 
 /// An option whose value is a size_t.
 enum SizeOption {
@@ -37,13 +53,7 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
 }
 
 /// fi_getopt(3), also for passive endpoints.
-pub(super) unsafe extern "C" fn getopt(
-    fid: *mut fid,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut usize,
-) -> c_int {
+unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
     let ep = unsafe { handle::borrow::<EpObj>(fid) }.ok();
     let found = match size_option(ep, level, name) {
@@ -64,13 +74,7 @@ pub(super) unsafe extern "C" fn getopt(
 }
 
 /// fi_setopt(3); passive endpoints have no settable option.
-pub(super) unsafe extern "C" fn setopt(
-    fid: *mut fid,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: usize,
-) -> c_int {
+unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
     let Ok(ep) = (unsafe { handle::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
     let option = match size_option(Some(ep), level, name) {

@@ -1,11 +1,8 @@
 //! Passive endpoints (fi_passive_ep(3), fi_listen(3)).
 
-use crate::abi::FI_CLASS_PEP;
-use crate::abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use crate::endpoint::cm;
 use crate::endpoint::options;
 use crate::enosys;
-use crate::erased::PepControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -14,15 +11,15 @@ use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
 use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_PEP;
+use ofi_abi::{FI_BACKLOG, fi_ops, fi_ops_cm, fi_ops_ep, fid, fid_pep};
 use ofi_core::AddrFormat;
 use ofi_core::error::{Error, Result};
-use ofi_core::{Addr, EndpointType, Errno, Info};
-use ofi_engine::completion::eq::{ConnectionRequest, Owner};
-use ofi_engine::endpoint::peer_account;
+use ofi_core::{EndpointType, Errno, Info};
+use ofi_engine::completion::eq::Owner;
+use ofi_engine::erased::PassiveControl;
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::transport::Listener;
 use ofi_engine::wire::hello::MAX_USER_DATA;
-use ofi_engine::{EventQueue, PassiveEndpoint};
 use ofi_registry::DomainVisitor;
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
@@ -32,47 +29,18 @@ use std::sync::{Arc, PoisonError};
 #[repr(C)]
 pub(crate) struct PepObj {
     pub(crate) c: fid_pep,
-    pub(crate) control: Box<dyn PepControl>,
+    pub(crate) control: Arc<dyn PassiveControl>,
     pub(crate) format: AddrFormat,
     pub(crate) parent: Child,
 }
 
 object!(PepObj, FI_CLASS_PEP, FID_OPS, c.fid [ops cm]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt: options::getopt,
-    setopt: options::setopt,
-    tx_ctx: enosys::enosys,
-    rx_ctx: enosys::enosys,
-    rx_size_left: enosys::enosys,
-    tx_size_left: enosys::enosys,
-    export_xpu: enosys::enosys,
-};
+static OPS: fi_ops_ep = options::table(cancel);
 
-static CM: fi_ops_cm = fi_ops_cm {
-    size: size_of::<fi_ops_cm>(),
-    setname,
-    getname,
-    getpeer: enosys::getpeer,
-    connect: enosys::connect,
-    listen,
-    accept: enosys::accept,
-    reject,
-    shutdown: enosys::shutdown,
-    join: enosys::join,
-};
+static CM: fi_ops_cm = fi_ops_cm { listen, reject, ..enosys::cm_ops(setname, getname) };
 
 /// Opens a passive endpoint.
 pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Result<*mut fid_pep> {
@@ -88,47 +56,14 @@ pub(crate) fn open(fabric: &FabricObj, info: Info, context: *mut c_void) -> Resu
 struct Open(Info);
 
 impl DomainVisitor for Open {
-    type Output = Result<Box<dyn PepControl>>;
+    type Output = Result<Arc<dyn PassiveControl>>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let format = self.0.addr_format;
-        let class = ofi_registry::class_of(&self.0, P::NAME)?;
-        let account = peer_account();
-        let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
-        Ok(Box::new(Held(PassiveEndpoint::<P::Listener>::new(self.0, ofi_os::random(), opener))))
+        Ok(ofi_registry::open_passive_endpoint(provider, self.0)?)
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
         let what = format!("open a passive endpoint: provider {} is connectionless", P::NAME);
         Err(Error::new(Errno::EINVAL, what))
-    }
-}
-
-struct Held<L: Listener>(Arc<PassiveEndpoint<L>>);
-
-impl<L: Listener> PepControl for Held<L> {
-    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
-        self.0.bind_eq(eq, owner)
-    }
-    fn local_addr(&self) -> Result<Addr> {
-        self.0.local_addr()
-    }
-    fn set_local_addr(&self, addr: Addr) -> Result<()> {
-        self.0.set_local_addr(addr)
-    }
-    fn listen(&self) -> Result<()> {
-        self.0.listen()
-    }
-    fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
-        let asked = request
-            .into_asked::<L::Request>()
-            .ok_or_else(|| Error::new(Errno::EINVAL, "reject a connection request from another provider"))?;
-        self.0.refuse(asked, data)
-    }
-    fn set_backlog(&self, requests: usize) {
-        self.0.set_backlog(requests);
-    }
-    fn close(&self) {
-        self.0.close();
     }
 }
 
@@ -184,7 +119,7 @@ unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
 unsafe extern "C" fn listen(pep: *mut fid_pep) -> c_int {
     // SAFETY: C passes the passive endpoint that holds this table.
     match unsafe { handle::borrow::<PepObj>(pep.cast()) } {
-        Ok(pep) => status(pep.control.listen()),
+        Ok(pep) => status(pep.control.clone().listen()),
         Err(errno) => errno.negative(),
     }
 }

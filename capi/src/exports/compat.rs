@@ -2,9 +2,9 @@
 //! copy the hints into current structures, each structure only up to its size in that version.
 //! Results are current structures; such callers see a prefix of each.
 
-use crate::abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
 use crate::exports::getinfo;
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
 use ofi_core::{Errno, Version};
 
 /// Sizes in bytes of the structures in one version of the layout.

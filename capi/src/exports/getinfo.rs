@@ -1,7 +1,6 @@
 //! Discovery, opening, and error texts: fi_getinfo(3), fi_fabric(3), fi_open(3), fi_version(3),
 //! fi_strerror(3).
 
-use crate::abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
 use crate::exports::logging::LogObj;
 use crate::ffi::handle;
 use crate::ffi::ptr::{make, out_of_memory, refuse, text};
@@ -9,6 +8,7 @@ use crate::reserve::Watch;
 use crate::state::{log, open_objects, texts};
 use crate::{convert, fork};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
 use ofi_core::{Errno, Error, Version};
 use ofi_registry::Query;
 use std::ffi::CString;

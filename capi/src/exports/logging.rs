@@ -1,6 +1,5 @@
 //! Logging calls (fi_provider(3), "LOGGING INTERFACE"), and the object "logging" of fi_open(3).
 
-use crate::abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -8,6 +7,7 @@ use crate::ffi::ptr::{formatted, name_of, text};
 use crate::fork;
 use crate::state::log::{self, Callbacks, filter, imported, named, print};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{FI_CLASS_LOG, fi_ops, fi_ops_log, fi_provider, fid, fid_logging};
 use ofi_core::Errno;
 
 /// The object "logging" of fi_open(3).
@@ -26,15 +26,7 @@ unsafe impl crate::ffi::handle::Object for LogObj {
 }
 
 /// Binding an application's object imports its callbacks (fi_import_fid).
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_logging,
-    bind: import,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind: import, ..enosys::fid_ops(close_logging) };
 
 unsafe extern "C" fn close_logging(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.
@@ -68,15 +60,7 @@ unsafe extern "C" fn import(fid: *mut fid, theirs: *mut fid, flags: u64) -> c_in
 }
 
 /// Operations of an imported object: closing it ends the import.
-static RETURN_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_import,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+static RETURN_OPS: fi_ops = enosys::fid_ops(close_import);
 
 unsafe extern "C" fn close_import(_fid: *mut fid) -> c_int {
     log::end_import();

@@ -1,11 +1,11 @@
 //! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
 
-use crate::abi::{fi_param, fi_provider};
 use crate::ffi::ptr::formatted;
 use crate::ffi::ptr::{name_of, text};
 use crate::fork;
 use crate::state::params::{Defined, defined, values};
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::{fi_param, fi_provider};
 use ofi_core::Errno;
 use ofi_core::param::parse_bool;
 use std::ffi::CString;

@@ -1,12 +1,12 @@
 //! fi_tostr(3): values and structures as text, in libfabric's layout because scripts parse it.
 
-use crate::abi::{
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fi_ops, fid,
-};
 use crate::convert;
 use crate::ffi::ptr::{put_text, sized_addr, text};
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
+use ofi_abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_info, fi_mr_attr, fi_ops, fid,
+};
 use ofi_core::caps::completion_flag_names;
 use ofi_core::show::{self, Besides, Text, joined, listed};
 use ofi_core::{

@@ -4,11 +4,11 @@
 //! its table of general operations are: each table is a static with an address of its own, so the
 //! check never accepts another library's object.
 
-use crate::abi::{fi_ops, fid};
 use crate::ffi::inherited;
 use crate::state::objects;
 use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
+use ofi_abi::{fi_ops, fid};
 use ofi_core::Errno;
 
 /// A kind of object.
@@ -135,7 +135,7 @@ macro_rules! object {
         // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.
         unsafe impl $crate::ffi::handle::Object for $kind {
             const CLASS: usize = $class;
-            const OPS: &'static $crate::abi::fi_ops = &$ops;
+            const OPS: &'static ofi_abi::fi_ops = &$ops;
 
             fn bury(&mut self) {
                 self.$header$(.$fid)?.ops = &$crate::ffi::inherited::FID_OPS;

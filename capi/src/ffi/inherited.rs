@@ -2,15 +2,15 @@
 //! parent's and must not be touched, so every call returns -FI_EOPBADSTATE at once; closing
 //! succeeds.
 
-use crate::abi::{
-    Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
-    fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait,
-    fid, fid_av, fid_cntr, fid_cq,
-};
 use crate::enosys;
 use crate::ffi::ptr::put_text;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
+use ofi_abi::{
+    Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
+    fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait,
+    fid, fid_av, fid_cntr, fid_cq,
+};
 use ofi_core::Errno;
 
 const BAD_STATE: c_int = Errno::EOPBADSTATE.negative();
@@ -112,15 +112,7 @@ impl Operations for fi_ops_cntr {
 }
 
 /// General operations of every inherited object.
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
 unsafe extern "C" fn close(object: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time.

@@ -1,8 +1,8 @@
 //! Conversions at the boundary: results to return values, pointers from C to values.
 
-use crate::abi::{fi_provider, fid};
 use crate::reserve::Watch;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use ofi_abi::{fi_provider, fid};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Addr, Errno, Error};
 

@@ -1,7 +1,5 @@
 //! Address vectors (fi_av(3)).
 
-use crate::abi::FI_CLASS_AV;
-use crate::abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -10,6 +8,8 @@ use crate::ffi::ptr::{put_text, refuse, socket_addr, text};
 use crate::objects::domain::DomainObj;
 use crate::reserve::Watch;
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::FI_CLASS_AV;
+use ofi_abi::{FI_MORE, FI_SYNC_ERR, fi_addr_t, fi_av_attr, fi_ops, fi_ops_av, fid, fid_av};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Addr, AddrFormat, AvType, Errno, FiAddr};
 use ofi_engine::AddressVector;
@@ -30,15 +30,7 @@ pub(crate) struct AvObj {
 
 object!(AvObj, FI_CLASS_AV, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 static OPS: fi_ops_av = fi_ops_av {
     size: size_of::<fi_ops_av>(),

@@ -1,9 +1,6 @@
 //! Counters (fi_cntr(3)).
 
-use crate::abi::FI_CLASS_CNTR;
-use crate::abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use crate::enosys;
-use crate::erased::CntrControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -11,8 +8,11 @@ use crate::objects::domain::DomainObj;
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_CNTR;
+use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
+use ofi_engine::erased::CounterControl;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use std::time::Duration;
 #[repr(C)]
 pub(crate) struct CntrObj {
     pub(crate) c: fid_cntr,
-    pub(crate) control: Arc<dyn CntrControl>,
+    pub(crate) control: Arc<dyn CounterControl>,
     pub(crate) wait: Wait,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
@@ -29,15 +29,7 @@ pub(crate) struct CntrObj {
 
 object!(CntrObj, FI_CLASS_CNTR, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 static OPS: fi_ops_cntr = fi_ops_cntr {
     size: size_of::<fi_ops_cntr>(),
@@ -78,7 +70,7 @@ pub(crate) unsafe fn open(
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { handle::close::<CntrObj>(fid, |cntr| cntr.control.in_use()) }
+    unsafe { handle::close::<CntrObj>(fid, |cntr| cntr.control.users().count() > 0) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

@@ -1,24 +1,23 @@
 //! Completion queues (fi_cq(3)). Each entry format is a prefix of the longest, so writing an entry
 //! is one copy.
 
-use crate::abi::FI_CLASS_CQ;
-use crate::abi::{
-    FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
-};
 use crate::enosys;
-use crate::erased::CqControl;
-use crate::erased::Format;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put_text;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, Format};
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
+use ofi_abi::FI_CLASS_CQ;
+use ofi_abi::{
+    FI_AFFINITY, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops, fi_ops_cq, fid, fid_cq,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
+use ofi_engine::erased::QueueControl;
 use ofi_engine::{CompletionQueue, Waited, Waiting};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
@@ -32,7 +31,7 @@ pub(crate) struct CqObj {
     pub(crate) c: fid_cq,
     /// The `CompletionQueue<K>` for which the table was made.
     pub(crate) engine_ptr: *const c_void,
-    pub(crate) control: Arc<dyn CqControl>,
+    pub(crate) control: Arc<dyn QueueControl>,
     pub(crate) wait: Wait,
     /// Error data that the last error entry points to.
     pub(crate) error_data: Mutex<Vec<u8>>,
@@ -44,15 +43,7 @@ pub(crate) struct CqObj {
 
 object!(CqObj, FI_CLASS_CQ, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 /// The function table for a lock kind and an entry format.
 pub(crate) fn table<K: LockKind>(format: Format) -> &'static fi_ops_cq {
@@ -123,7 +114,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { handle::close::<CqObj>(fid, |cq| cq.control.in_use()) }
+    unsafe { handle::close::<CqObj>(fid, |cq| cq.control.users().count() > 0) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

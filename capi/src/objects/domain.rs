@@ -1,19 +1,19 @@
 //! Domains (fi_domain(3)).
 
-use crate::abi::FI_CLASS_DOMAIN;
-use crate::abi::{fi_ops, fid, fid_domain};
 use crate::enosys;
-use crate::erased::DomainControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::state::open_objects::Listed;
-use core::ffi::c_int;
-use ofi_core::AddrFormat;
-use ofi_core::TrafficClass;
-use ofi_core::{Errno, Version};
-use ofi_engine::EventQueue;
+use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_DOMAIN;
+use ofi_abi::{fi_ops, fi_ops_cq, fi_ops_msg, fi_ops_tagged, fid, fid_domain};
+use ofi_core::error::Result;
+use ofi_core::wait::WaitObject;
+use ofi_core::{AddrFormat, Errno, Info, TrafficClass, Version};
+use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
+use ofi_engine::{Auto, EventQueue, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -38,15 +38,42 @@ pub(crate) struct DomainObj {
 
 object!(DomainObj, FI_CLASS_DOMAIN, FID_OPS, c.fid [ops mr]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, ..enosys::fid_ops(close) };
+
+/// A domain of any provider and lock kind.
+pub(crate) trait DomainControl: Send + Sync {
+    fn endpoint(&self, info: &Info) -> Result<Opened>;
+    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
+    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
+    /// The progress thread of a domain with FI_PROGRESS_AUTO.
+    fn auto(&self) -> Option<&Arc<Auto>>;
+}
+
+/// A new endpoint: the engine's endpoint as a raw pointer for the message tables, and as a trait
+/// object.
+pub(crate) struct Opened {
+    pub(crate) engine_ptr: *const c_void,
+    pub(crate) control: Arc<dyn EndpointControl>,
+    pub(crate) msg: &'static fi_ops_msg,
+    pub(crate) tagged: &'static fi_ops_tagged,
+}
+
+/// A new completion queue, in the same two forms.
+pub(crate) struct OpenedCq {
+    pub(crate) engine_ptr: *const c_void,
+    pub(crate) control: Arc<dyn QueueControl>,
+    /// The function table for an entry format.
+    pub(crate) ops: fn(Format) -> &'static fi_ops_cq,
+}
+
+/// Entry format of a completion queue (`enum fi_cq_format`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Format {
+    Context,
+    Msg,
+    Data,
+    Tagged,
+}
 
 /// Binds the event queue of endpoints that have none of their own (fi_domain(3)). Operations on the
 /// domain itself are synchronous and report no events.

@@ -1,28 +1,33 @@
 //! Opens domains, and the objects in them: endpoints, completion queues, counters, address vectors
 //! and poll sets (fi_domain(3)).
 
-use crate::abi::{
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
-    fid_ep, fid_poll,
-};
+use crate::endpoint::message::tables;
 use crate::endpoint::open;
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::make;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq};
 use crate::objects::fabric::FabricObj;
 use crate::objects::{av, cntr, cq, poll};
 use crate::reserve::Watch;
-use crate::shims;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
+use ofi_abi::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
+    fid_ep, fid_poll,
+};
 use ofi_core::error::{Error, Result};
+use ofi_core::wait::WaitObject;
 use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
-use ofi_registry::AutoThread;
+use ofi_engine::erased::{CounterControl, EndpointControl};
+use ofi_engine::op::MessageOps;
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
+use ofi_engine::{Auto, CompletionQueue, Counter, Waiting};
+use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
-use ofi_sync::lock::Unlocked;
-use std::sync::Mutex;
+use ofi_sync::lock::{LockKind, Unlocked};
+use std::sync::{Arc, Mutex};
 
 static OPS: fi_ops_domain = fi_ops_domain {
     size: size_of::<fi_ops_domain>(),
@@ -49,7 +54,7 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     // domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
-    let control = ofi_registry::open(info, Some(unlocked), shims::Open(auto))?;
+    let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;
     let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
     let object = DomainObj {
         c,
@@ -148,4 +153,74 @@ unsafe extern "C" fn poll_open(domain: *mut fid_domain, attr: *mut fi_poll_attr,
     let attr = unsafe { attr.as_ref() };
     // SAFETY: `out` is null or valid by fi_poll_open(3), and the set is new.
     unsafe { make(out, "open a poll set", |_| poll::open(domain, attr)) }
+}
+
+/// Builds the type-erased domain of a provider and lock kind, with its progress thread if it has
+/// one.
+struct Open(Option<AutoThread>);
+
+impl DomainVisitor for Open {
+    type Output = Box<dyn DomainControl>;
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
+        Box::new(TypedDomain { opener: Links(provider), kind, auto: self.0 })
+    }
+
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.0 })
+    }
+}
+
+/// A domain of one provider and lock kind.
+struct TypedDomain<O, K> {
+    opener: O,
+    kind: K,
+    auto: Option<AutoThread>,
+}
+
+/// Opens the endpoints of a domain.
+trait OpenEndpoint: Send + Sync {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
+}
+
+/// Opens endpoints with links: MSG and RDM.
+struct Links<P>(P);
+
+/// Opens datagram endpoints.
+struct Packets<P>(P);
+
+impl<P: LinkProvider> OpenEndpoint for Links<P> {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
+        Ok(opened(ofi_registry::open_endpoint(self.0, kind, info, auto)?, info))
+    }
+}
+
+impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
+    fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
+        Ok(opened(ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?, info))
+    }
+}
+
+/// An endpoint with the message tables for its type.
+fn opened<E: EndpointControl + MessageOps>(engine: Arc<E>, info: &Info) -> Opened {
+    let (msg, tagged) = tables::<E>(info.caps);
+    Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: engine }
+}
+
+impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
+    fn endpoint(&self, info: &Info) -> Result<Opened> {
+        self.opener.open(info, self.kind, self.auto().cloned())
+    }
+
+    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq {
+        let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
+        OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue }
+    }
+
+    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
+        Arc::new(Counter::<K>::new(self.kind, port, how))
+    }
+
+    fn auto(&self) -> Option<&Arc<Auto>> {
+        self.auto.as_ref().map(AutoThread::progress)
+    }
 }

@@ -1,14 +1,7 @@
 //! Event queues (fi_eq(3)).
 
-use crate::abi::FI_CLASS_CONNREQ;
-use crate::abi::FI_CLASS_EQ;
-use crate::abi::{
-    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
-    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
-};
 use crate::convert;
 use crate::enosys;
-use crate::erased::Waits;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -17,6 +10,12 @@ use crate::objects::fabric::FabricObj;
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_char, c_int, c_void};
+use ofi_abi::FI_CLASS_CONNREQ;
+use ofi_abi::FI_CLASS_EQ;
+use ofi_abi::{
+    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
+    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObjectKind};
 use ofi_engine::EventQueue;
@@ -49,25 +48,9 @@ pub(crate) struct EqObj {
 
 object!(EqObj, FI_CLASS_EQ, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
-pub(crate) static REQUEST_FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: close_request,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static REQUEST_FID_OPS: fi_ops = enosys::fid_ops(close_request);
 
 static OPS: fi_ops_eq = fi_ops_eq { size: size_of::<fi_ops_eq>(), read, readerr, write, sread, strerror };
 
@@ -90,7 +73,7 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
     let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
     choice.called(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
-    let wait = choice.settle(Arc::new(Waiter(queue.clone())))?;
+    let wait = choice.settle(queue.clone())?;
     let c = fid_eq { fid: handle::header::<EqObj>(context), ops: &OPS };
     let object = EqObj {
         c,
@@ -118,18 +101,6 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     let eq = ours!(EqObj, fid);
     // SAFETY: fi_eq(3) passes null or the type for the command and the kind of wait object.
     unsafe { eq.wait.control(command, arg, Some(eq.eq.descriptor())) }
-}
-
-/// An event queue as a member of a wait set.
-struct Waiter(Arc<EventQueue>);
-
-impl Waits for Waiter {
-    fn descriptor(&self) -> Option<i32> {
-        Some(self.0.descriptor())
-    }
-    fn try_wait(&self) -> core::result::Result<(), Errno> {
-        self.0.try_wait()
-    }
 }
 
 /// The context of the object that an event is about.

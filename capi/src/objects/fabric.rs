@@ -1,12 +1,12 @@
 //! Fabrics (fi_fabric(3)).
 
-use crate::abi::FI_CLASS_FABRIC;
-use crate::abi::{fi_ops, fid, fid_fabric};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::state::open_objects::Listed;
 use core::ffi::c_int;
+use ofi_abi::FI_CLASS_FABRIC;
+use ofi_abi::{fi_ops, fid, fid_fabric};
 use ofi_sync::busy::Children;
 
 /// A fabric.
@@ -20,15 +20,7 @@ pub(crate) struct FabricObj {
 
 object!(FabricObj, FI_CLASS_FABRIC, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.

@@ -1,9 +1,6 @@
 //! Opens fabrics, and the objects in them: domains, passive endpoints, event queues and wait sets
 //! (fi_fabric(3)); and fi_trywait(3).
 
-use crate::abi::{
-    fi_eq_attr, fi_info, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
-};
 use crate::convert;
 use crate::endpoint::passive;
 use crate::ffi::handle;
@@ -18,6 +15,9 @@ use crate::objects::{domain_ops, eq, wait};
 use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
+use ofi_abi::{
+    fi_eq_attr, fi_info, fi_ops_fabric, fi_wait_attr, fid, fid_domain, fid_eq, fid_fabric, fid_pep, fid_wait,
+};
 use ofi_core::{Errno, Version};
 use ofi_sync::busy::Children;
 

@@ -1,19 +1,19 @@
 //! Multicast groups (fi_cm(3), fi_join).
 
-use crate::abi::FI_CLASS_MC;
-use crate::abi::{fi_ops, fid, fid_ep, fid_mc};
 use crate::endpoint::object::EpObj;
 use crate::enosys;
-use crate::erased::EpControl;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{make, socket_addr};
 use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_MC;
+use ofi_abi::{fi_ops, fid, fid_ep, fid_mc};
 use ofi_core::Addr;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::completion::eq::Owner;
+use ofi_engine::erased::EndpointControl;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[repr(C)]
 pub(crate) struct McObj {
     pub(crate) c: fid_mc,
-    pub(crate) ep: Arc<dyn EpControl>,
+    pub(crate) ep: Arc<dyn EndpointControl>,
     pub(crate) group: Addr,
     /// Whether the endpoint receives from the group.
     pub(crate) receive: bool,
@@ -31,15 +31,7 @@ pub(crate) struct McObj {
 
 object!(McObj, FI_CLASS_MC, FID_OPS, c.fid []);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 /// fi_join; flags with neither FI_SEND nor FI_RECV mean both.
 pub(crate) unsafe extern "C" fn join(

@@ -1,9 +1,6 @@
 //! Poll sets (fi_poll(3)): report which members, queues and counters, have something to read.
 
-use crate::abi::FI_CLASS_POLL;
-use crate::abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use crate::enosys;
-use crate::erased::{CntrControl, CqControl};
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
@@ -11,8 +8,11 @@ use crate::objects::cntr::CntrObj;
 use crate::objects::cq::CqObj;
 use crate::objects::domain::DomainObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_POLL;
+use ofi_abi::{fi_ops, fi_ops_poll, fi_poll_attr, fid, fid_poll};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
+use ofi_engine::erased::{CounterControl, QueueControl};
 use ofi_sync::busy::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,15 +26,7 @@ pub(crate) struct PollObj {
 
 object!(PollObj, FI_CLASS_POLL, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control: enosys::control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
 static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };
 
@@ -46,9 +38,9 @@ pub(crate) struct Polled {
 }
 
 enum What {
-    Queue(Arc<dyn CqControl>),
+    Queue(Arc<dyn QueueControl>),
     /// With its values at the last poll.
-    Counter(Arc<dyn CntrControl>, (u64, u64)),
+    Counter(Arc<dyn CounterControl>, (u64, u64)),
 }
 
 impl Polled {
@@ -110,10 +102,10 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
     // SAFETY: as above.
     let counter = unsafe { handle::borrow::<CntrObj>(fid) };
     let member = match (queue, counter) {
-        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.hold() },
+        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.users().add() },
         (_, Ok(cntr)) => {
             let now = cntr.control.check();
-            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.hold() }
+            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.users().add() }
         }
         // SAFETY: as above.
         _ => return unsafe { handle::unfit(fid) }.negative(),

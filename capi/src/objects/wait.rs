@@ -1,21 +1,21 @@
 //! Waiting (fi_cq(3), fi_eq(3), fi_cntr(3), fi_poll(3)): the wait object of a queue, FI_GETWAIT,
 //! and wait sets.
 
-use crate::abi::FI_CLASS_WAIT;
-use crate::abi::{
-    FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
-};
 use crate::enosys;
-use crate::erased::Waits;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put;
 use crate::objects::fabric::FabricObj;
 use core::ffi::{c_int, c_void};
+use ofi_abi::FI_CLASS_WAIT;
+use ofi_abi::{
+    FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
+};
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Instant, WaitObjectKind};
+use ofi_engine::erased::Waitable;
 use ofi_engine::{Auto, Waiting};
 use ofi_os::mutex_cond::MutexCond;
 use ofi_os::wait_fd::FdWaitObject;
@@ -34,15 +34,7 @@ pub(crate) struct WaitObj {
 
 object!(WaitObj, FI_CLASS_WAIT, FID_OPS, c.fid[ops]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close,
-    bind: enosys::bind,
-    control,
-    ops_open: enosys::ops_open,
-    tostr: enosys::tostr,
-    ops_set: enosys::ops_set,
-};
+pub(crate) static FID_OPS: fi_ops = fi_ops { control, ..enosys::fid_ops(close) };
 
 static OPS: fi_ops_wait = fi_ops_wait { size: size_of::<fi_ops_wait>(), wait };
 
@@ -111,7 +103,7 @@ impl Choice {
     }
 
     /// The wait object for the new queue, which joins its wait set if it has one.
-    pub(crate) fn settle(self, queue: Arc<dyn Waits>) -> Result<Wait> {
+    pub(crate) fn settle(self, queue: Arc<dyn Waitable>) -> Result<Wait> {
         let Self { kind, cond, set, .. } = self;
         let membership = match set {
             Some(set) => {
@@ -239,12 +231,12 @@ impl WaitObject for CondWaitObject {
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
     port: FdWaitObject,
-    members: Mutex<slab::Slab<Arc<dyn Waits>>>,
+    members: Mutex<slab::Slab<Arc<dyn Waitable>>>,
     children: Children,
 }
 
 impl WaitSet {
-    fn add(&self, member: Arc<dyn Waits>) -> Result<(usize, Child)> {
+    fn add(&self, member: Arc<dyn Waitable>) -> Result<(usize, Child)> {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = members.vacant_entry();
         let key = entry.key();
@@ -264,7 +256,7 @@ impl WaitSet {
 
     /// Whether a caller may sleep now: `AGAIN` if a member has something to read.
     pub(crate) fn try_wait(&self) -> core::result::Result<(), Errno> {
-        let members: Vec<Arc<dyn Waits>> = {
+        let members: Vec<Arc<dyn Waitable>> = {
             let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
             members.iter().map(|(_, member)| member.clone()).collect()
         };

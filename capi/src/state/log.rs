@@ -2,8 +2,8 @@
 //! scripts parse it, or to the callbacks of an application (fi_import_log). Without FI_LOG_LEVEL
 //! only errors are logged: one line for each failed operation or object, with its root cause.
 
-use crate::abi::{fi_ops_log, fi_provider};
 use core::ffi::c_int;
+use ofi_abi::{fi_ops_log, fi_provider};
 use ofi_core::Version;
 use ofi_core::log::{self, Level, Sink, Subsystem};
 use ofi_core::log_params::{self, LOG_INTERVAL, LOG_PROV, LOG_SUBSYS};

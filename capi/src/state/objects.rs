@@ -1,7 +1,7 @@
 //! Registry of the objects that C holds, so that a forked child can disable those that it
 //! inherited.
 
-use crate::abi::fid;
+use ofi_abi::fid;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

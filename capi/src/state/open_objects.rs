@@ -1,9 +1,9 @@
 //! Registry of open fabrics and domains: fi_getinfo(3) returns them in infos, and accepts them in
 //! hints as a restriction.
 
-use crate::abi::{fi_info, fid};
 use crate::ffi::ptr::text;
 use core::ffi::c_void;
+use ofi_abi::{fi_info, fid};
 use ofi_core::info::{DomainAttr, FabricAttr, Hints};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -103,3 +103,32 @@ fn a_group_that_was_not_joined_has_no_handle() {
     assert_eq!(av.find(&group), FiAddr::UNSPEC);
     ep.close();
 }
+
+/// A lock kind beside [`Park`].
+#[derive(Clone, Copy)]
+struct Other;
+
+impl LockKind for Other {
+    type Cell<T: Send> = Mutex<T>;
+    type Guard<'a, T: Send + 'a> = std::sync::MutexGuard<'a, T>;
+
+    fn cell<T: Send>(self, value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+    fn lock<T: Send>(cell: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+        cell.lock().unwrap()
+    }
+}
+
+#[test]
+fn what_has_another_lock_kind_is_of_another_domain() {
+    fn refused(result: Result<()>) {
+        assert_eq!(result.unwrap_err().errno(), Errno::EDOMAIN);
+    }
+    let ep: Arc<dyn crate::erased::EndpointControl> = endpoint();
+    let port = Arc::new(Refusing::default());
+    refused(ep.bind_cq(Arc::new(CompletionQueue::new(Other, 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT));
+    refused(ep.clone().bind_counter(Arc::new(Counter::new(Other, port.clone(), Waiting::Never)), BindFlags::TRANSMIT));
+    ep.bind_cq(Arc::new(CompletionQueue::new(Park, 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT).unwrap();
+    ep.bind_counter(Arc::new(Counter::new(Park, port, Waiting::Never)), BindFlags::TRANSMIT).unwrap();
+}

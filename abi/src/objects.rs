@@ -1,37 +1,36 @@
 //! Objects and their function tables, in slot order. No slot is null: the inline functions of old
 //! headers call without a check.
 
-use super::data::{
+use crate::data::{
     fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
     fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
 };
-use super::fabric::{fi_info, fi_provider, fid};
+use crate::fabric::{fi_info, fi_provider, fid};
 use core::ffi::{c_char, c_int, c_void};
 
 /// A slot that only returns an error. Its arguments do not matter: with a caller-cleanup calling
 /// convention it can be called with any. The result register is as wide as `ssize_t`.
-pub(crate) type Absent = unsafe extern "C" fn() -> isize;
+pub type Absent = unsafe extern "C" fn() -> isize;
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident { $($slot:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*
         #[derive(Debug)]
         #[repr(C)]
-        pub(crate) struct $name {
-            pub(crate) size: usize,
-            $(pub(crate) $slot: $kind,)*
+        pub struct $name {
+            pub size: usize,
+            $(pub $slot: $kind,)*
         }
     )*};
 }
 
-pub(crate) type Buf =
-    unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub(crate) type CBuf =
-    unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
-pub(crate) type Vec_ =
+type ReceiveCall = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+type SendCall = unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+type VectoredCall =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
 
 tables! {
+    /// Calls of a fabric (`struct fi_ops_fabric`, fi_fabric(3)).
     fi_ops_fabric {
         domain: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, *mut c_void) -> c_int,
         passive_ep: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_pep, *mut c_void) -> c_int,
@@ -40,6 +39,7 @@ tables! {
         trywait: unsafe extern "C" fn(*mut fid_fabric, *mut *mut fid, c_int) -> c_int,
         domain2: unsafe extern "C" fn(*mut fid_fabric, *mut fi_info, *mut *mut fid_domain, u64, *mut c_void) -> c_int,
     }
+    /// Calls of a domain (`struct fi_ops_domain`, fi_domain(3)).
     fi_ops_domain {
         av_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_av_attr, *mut *mut fid_av, *mut c_void) -> c_int,
         cq_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cq_attr, *mut *mut fid_cq, *mut c_void) -> c_int,
@@ -54,7 +54,9 @@ tables! {
         endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,
         xpu_ctx: Absent,
     }
+    /// Registration of memory (`struct fi_ops_mr`, fi_mr(3)).
     fi_ops_mr { reg: Absent, regv: Absent, regattr: Absent, }
+    /// Calls of an address vector (`struct fi_ops_av`, fi_av(3)).
     fi_ops_av {
         insert: unsafe extern "C" fn(*mut fid_av, *const c_void, usize, *mut fi_addr_t, u64, *mut c_void) -> c_int,
         insertsvc: unsafe extern "C" fn(
@@ -70,6 +72,7 @@ tables! {
         set_user_id: unsafe extern "C" fn(*mut fid_av, fi_addr_t, fi_addr_t, u64) -> c_int,
         lookup2: Absent,
     }
+    /// Calls of an endpoint (`struct fi_ops_ep`, fi_endpoint(3)).
     fi_ops_ep {
         cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
         getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
@@ -80,6 +83,7 @@ tables! {
         tx_size_left: Absent,
         export_xpu: Absent,
     }
+    /// Connection management (`struct fi_ops_cm`, fi_cm(3)).
     fi_ops_cm {
         setname: unsafe extern "C" fn(*mut fid, *mut c_void, usize) -> c_int,
         getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut usize) -> c_int,
@@ -91,18 +95,20 @@ tables! {
         shutdown: unsafe extern "C" fn(*mut fid_ep, u64) -> c_int,
         join: unsafe extern "C" fn(*mut fid_ep, *const c_void, u64, *mut *mut fid_mc, *mut c_void) -> c_int,
     }
+    /// Untagged messages (`struct fi_ops_msg`, fi_msg(3)).
     fi_ops_msg {
-        recv: Buf,
-        recvv: Vec_,
+        recv: ReceiveCall,
+        recvv: VectoredCall,
         recvmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
-        send: CBuf,
-        sendv: Vec_,
+        send: SendCall,
+        sendv: VectoredCall,
         sendmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> isize,
         inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> isize,
         senddata: unsafe extern "C" fn(
             *mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, *mut c_void) -> isize,
         injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> isize,
     }
+    /// Tagged messages (`struct fi_ops_tagged`, fi_tagged(3)).
     fi_ops_tagged {
         recv: unsafe extern "C" fn(
             *mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize,
@@ -119,19 +125,23 @@ tables! {
             *mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, u64, *mut c_void) -> isize,
         injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> isize,
     }
+    /// Remote memory access (`struct fi_ops_rma`, fi_rma(3)).
     fi_ops_rma {
         read: Absent, readv: Absent, readmsg: Absent, write: Absent, writev: Absent, writemsg: Absent,
         inject: Absent, writedata: Absent, injectdata: Absent,
     }
+    /// Atomic operations (`struct fi_ops_atomic`, fi_atomic(3)).
     fi_ops_atomic {
         write: Absent, writev: Absent, writemsg: Absent, inject: Absent, readwrite: Absent, readwritev: Absent,
         readwritemsg: Absent, compwrite: Absent, compwritev: Absent, compwritemsg: Absent, writevalid: Absent,
         readwritevalid: Absent, compwritevalid: Absent,
     }
+    /// Collective operations (`struct fi_ops_collective`, fi_collective(3)).
     fi_ops_collective {
         barrier: Absent, broadcast: Absent, alltoall: Absent, allreduce: Absent, allgather: Absent,
         reduce_scatter: Absent, reduce: Absent, scatter: Absent, gather: Absent, msg: Absent, barrier2: Absent,
     }
+    /// Calls of an event queue (`struct fi_ops_eq`, fi_eq(3)).
     fi_ops_eq {
         read: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, u64) -> isize,
         readerr: unsafe extern "C" fn(*mut fid_eq, *mut fi_eq_err_entry, u64) -> isize,
@@ -139,6 +149,7 @@ tables! {
         sread: unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> isize,
         strerror: unsafe extern "C" fn(*mut fid_eq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
     }
+    /// Calls of a completion queue (`struct fi_ops_cq`, fi_cq(3)).
     fi_ops_cq {
         read: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> isize,
         readfrom: unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> isize,
@@ -150,6 +161,7 @@ tables! {
         strerror: unsafe extern "C" fn(*mut fid_cq, c_int, *const c_void, *mut c_char, usize) -> *const c_char,
         export_xpu: Absent,
     }
+    /// Calls of a counter (`struct fi_ops_cntr`, fi_cntr(3)).
     fi_ops_cntr {
         read: unsafe extern "C" fn(*mut fid_cntr) -> u64,
         readerr: unsafe extern "C" fn(*mut fid_cntr) -> u64,
@@ -160,12 +172,15 @@ tables! {
         seterr: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
         export_xpu: Absent,
     }
+    /// Calls of a log (`struct fi_ops_log`, fi_provider(3)).
     fi_ops_log {
         enabled: unsafe extern "C" fn(*const fi_provider, u32, u32, u64) -> c_int,
         ready: unsafe extern "C" fn(*const fi_provider, u32, u32, u64, *mut u64) -> c_int,
         log: unsafe extern "C" fn(*const fi_provider, u32, u32, *const c_char, c_int, *const c_char),
     }
+    /// Calls of a wait set (`struct fi_ops_wait`, fi_poll(3)).
     fi_ops_wait { wait: unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int, }
+    /// Calls of a poll set (`struct fi_ops_poll`, fi_poll(3)).
     fi_ops_poll {
         poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
         poll_add: unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int,
@@ -174,30 +189,43 @@ tables! {
 }
 
 macro_rules! objects {
-    ($($name:ident { $($field:ident: $kind:ty,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty,)* })*) => {$(
+        $(#[$doc])*
         #[derive(Debug)]
         #[repr(C)]
-        pub(crate) struct $name {
-            pub(crate) fid: fid,
-            $(pub(crate) $field: $kind,)*
+        pub struct $name {
+            pub fid: fid,
+            $(pub $field: $kind,)*
         }
     )*};
 }
 
 objects! {
+    /// A fabric (`struct fid_fabric`).
     fid_fabric { ops: *const fi_ops_fabric, api_version: u32, }
+    /// A domain (`struct fid_domain`).
     fid_domain { ops: *const fi_ops_domain, mr: *const fi_ops_mr, }
+    /// An endpoint (`struct fid_ep`).
     fid_ep {
         ops: *const fi_ops_ep, cm: *const fi_ops_cm, msg: *const fi_ops_msg, rma: *const fi_ops_rma,
         tagged: *const fi_ops_tagged, atomic: *const fi_ops_atomic, collective: *const fi_ops_collective,
     }
+    /// A passive endpoint (`struct fid_pep`).
     fid_pep { ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
+    /// An address vector (`struct fid_av`).
     fid_av { ops: *const fi_ops_av, }
+    /// An event queue (`struct fid_eq`).
     fid_eq { ops: *const fi_ops_eq, }
+    /// A completion queue (`struct fid_cq`).
     fid_cq { ops: *const fi_ops_cq, }
+    /// A log (`struct fid_logging`).
     fid_logging { ops: *const fi_ops_log, }
+    /// A joined multicast group (`struct fid_mc`).
     fid_mc { fi_addr: fi_addr_t, }
+    /// A counter (`struct fid_cntr`).
     fid_cntr { ops: *const fi_ops_cntr, }
+    /// A wait set (`struct fid_wait`).
     fid_wait { ops: *const fi_ops_wait, }
+    /// A poll set (`struct fid_poll`).
     fid_poll { ops: *const fi_ops_poll, }
 }

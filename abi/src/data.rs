@@ -1,0 +1,239 @@
+//! Arguments and results of calls: attributes, messages, completions, events (`rdma/fi_endpoint.h`,
+//! `fi_tagged.h`, `fi_eq.h`, `fi_domain.h`).
+
+use crate::fabric::{fi_info, fid};
+use core::ffi::{c_int, c_void};
+
+/// A handle for a peer's address (`fi_addr_t`, fi_av(3)).
+pub type fi_addr_t = u64;
+
+/// A part of a buffer (`struct iovec`, readv(2)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct iovec {
+    pub iov_base: *mut c_void,
+    pub iov_len: usize,
+}
+
+/// A message, or a receive, of several parts (`struct fi_msg`, fi_msg(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_msg {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// A message, or a receive, with a tag (`struct fi_msg_tagged`, fi_tagged(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_msg_tagged {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub tag: u64,
+    pub ignore: u64,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// How to open an address vector (`struct fi_av_attr`, fi_av(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_av_attr {
+    pub r#type: u32,
+    pub rx_ctx_bits: c_int,
+    pub count: usize,
+    pub ep_per_node: usize,
+    pub name: *const core::ffi::c_char,
+    pub map_addr: *mut c_void,
+    pub flags: u64,
+}
+
+/// How to open an event queue (`struct fi_eq_attr`, fi_eq(3)). `wait_set` is a `struct fid_wait *`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_eq_attr {
+    pub size: usize,
+    pub flags: u64,
+    pub wait_obj: u32,
+    pub signaling_vector: c_int,
+    pub wait_set: *mut c_void,
+}
+
+/// How to open a completion queue (`struct fi_cq_attr`, fi_cq(3)). `wait_set` is a
+/// `struct fid_wait *`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_cq_attr {
+    pub size: usize,
+    pub flags: u64,
+    pub format: u32,
+    pub wait_obj: u32,
+    pub signaling_vector: c_int,
+    pub wait_cond: u32,
+    pub wait_set: *mut c_void,
+}
+
+/// How to open a counter (`struct fi_cntr_attr`, fi_cntr(3)). `wait_set` is a `struct fid_wait *`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_cntr_attr {
+    pub events: u32,
+    pub wait_obj: u32,
+    pub wait_set: *mut c_void,
+    pub flags: u64,
+}
+
+/// Memory to register (`struct fi_mr_attr`, fi_mr(3)). In C `mr_iov` and `device` are unions.
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_mr_attr {
+    pub mr_iov: *const iovec,
+    pub iov_count: usize,
+    pub access: u64,
+    pub offset: u64,
+    pub requested_key: u64,
+    pub context: *mut c_void,
+    pub auth_key_size: usize,
+    pub auth_key: *const u8,
+    pub iface: u32,
+    pub device: u64,
+    pub hmem_data: *mut c_void,
+    pub page_size: usize,
+    pub base_mr: *const c_void,
+    pub sub_mr_cnt: usize,
+}
+
+/// How to open a wait set (`struct fi_wait_attr`, fi_poll(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_wait_attr {
+    pub wait_obj: u32,
+    pub flags: u64,
+}
+
+/// How to open a poll set (`struct fi_poll_attr`, fi_poll(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_poll_attr {
+    pub flags: u64,
+}
+
+/// A mutex and its condition variable (`struct fi_mutex_cond`, fi_poll(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_mutex_cond {
+    pub mutex: *mut c_void,
+    pub cond: *mut c_void,
+}
+
+/// Descriptors to wait for (`struct fi_wait_pollfd`, fi_poll(3)). `fd` points to `nfds` entries.
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_wait_pollfd {
+    pub change_index: u64,
+    pub nfds: usize,
+    pub fd: *mut libc::pollfd,
+}
+
+/// The arguments of FI_ALIAS (`struct fi_alias`, fi_endpoint(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_alias {
+    pub fid: *mut *mut fid,
+    pub flags: u64,
+}
+
+/// An event about an object (`struct fi_eq_entry`, fi_eq(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_eq_entry {
+    pub fid: *mut fid,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// A failure about an object (`struct fi_eq_err_entry`, fi_eq(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_eq_err_entry {
+    pub fid: *mut fid,
+    pub context: *mut c_void,
+    pub data: u64,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: *mut c_void,
+    pub err_data_size: usize,
+}
+
+/// An event of a connection (`struct fi_eq_cm_entry`, fi_eq(3)), followed by the connection data.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_eq_cm_entry {
+    pub fid: *mut fid,
+    pub info: *mut fi_info,
+}
+
+/// A completion (`struct fi_cq_tagged_entry`, fi_cq(3)). The other entry formats are its beginning.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_cq_tagged_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+    pub tag: u64,
+}
+
+/// A failed operation (`struct fi_cq_err_entry`, fi_cq(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_cq_err_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+    pub tag: u64,
+    pub olen: usize,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: *mut c_void,
+    pub err_data_size: usize,
+    pub src_addr: fi_addr_t,
+}
+
+/// Event: a peer requests a connection.
+pub const FI_CONNREQ: u32 = 1;
+/// Event: the connection is established.
+pub const FI_CONNECTED: u32 = 2;
+/// Event: the connection has ended.
+pub const FI_SHUTDOWN: u32 = 3;
+/// Event: a multicast group has been joined.
+pub const FI_JOIN_COMPLETE: u32 = 6;
+
+/// The level of all options of fi_setopt(3).
+pub const FI_OPT_ENDPOINT: c_int = 0;
+/// Option: the space below which a multi-receive buffer is released.
+pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
+/// Option: how much data a connection request can carry.
+pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
+/// Option: the longest message.
+pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
+/// Option: the longest tagged message.
+pub const FI_OPT_MAX_TAGGED_SIZE: c_int = 13;
+/// Option: the longest injected message.
+pub const FI_OPT_INJECT_MSG_SIZE: c_int = 16;
+/// Option: the longest injected tagged message.
+pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
+
+/// fi_av(3): reports each address that could not be inserted in the context's array.
+pub const FI_SYNC_ERR: u64 = 1 << 58;
+/// fi_av(3), fi_msg(3): more calls follow at once.
+pub const FI_MORE: u64 = 1 << 18;

@@ -1,0 +1,233 @@
+//! Endpoints and passive endpoints.
+
+use crate::completion::eq::{ConnectionRequest, Owner};
+use crate::datagram::Datagrams;
+use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
+use crate::limits::SizeLimit;
+use crate::transport::{Listener, Transport};
+use crate::{AddressVector, DatagramEndpoint, Endpoint, EventQueue, PassiveEndpoint};
+use core::fmt::Debug;
+use ofi_core::error::Result;
+use ofi_core::{Addr, BindFlags, Errno, Error, FiAddr};
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+
+/// Control calls of an endpoint. By default it has no connection, no groups and no multi-receive
+/// buffers.
+pub trait EndpointControl: Debug + Send + Sync + 'static {
+    /// Binds a completion queue; EDOMAIN if the queue is of another lock kind.
+    fn bind_cq(&self, cq: Arc<dyn QueueControl>, flags: BindFlags) -> Result<()>;
+    /// Binds a counter; EDOMAIN if the counter is of another lock kind.
+    fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()>;
+    /// Binds an address vector.
+    fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()>;
+    /// Binds an event queue; events of its connection name it by `owner`.
+    fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
+    /// Whether an event queue is bound.
+    fn has_eq(&self) -> bool;
+    /// Enables it (fi_enable(3)).
+    fn enable(self: Arc<Self>) -> Result<()>;
+    /// Cancels the oldest operation with this context that can be canceled (fi_cancel(3)).
+    fn cancel(&self, context: usize);
+    /// The space below which a multi-receive buffer is released, in bytes.
+    fn min_multi_recv(&self) -> usize {
+        0
+    }
+    /// Sets what [`Self::min_multi_recv`] answers.
+    fn set_min_multi_recv(&self, _least: usize) {}
+    /// A size limit, in bytes.
+    fn limit(&self, which: SizeLimit) -> usize;
+    /// Changes a size limit (fi_setopt(3)).
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()>;
+    /// The address at which peers reach it (fi_getname(3)).
+    fn local_addr(&self) -> Result<Addr>;
+    /// Sets the address, before it is in use (fi_setname(3)).
+    fn set_local_addr(&self, addr: Addr) -> Result<()>;
+    /// The peer of a connected endpoint (fi_getpeer(3)).
+    fn peer_addr(&self) -> Result<Addr> {
+        Err(Errno::ENOSYS.into())
+    }
+    /// Starts to connect (fi_connect(3)).
+    fn connect(self: Arc<Self>, _to: Addr, _data: &[u8]) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    /// Accepts the request (fi_accept(3)). Takes it out of `request` once only the connection itself
+    /// can still fail.
+    fn accept(self: Arc<Self>, _request: &mut Option<ConnectionRequest>, _data: &[u8]) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    /// Ends the connection (fi_shutdown(3)).
+    fn shut_down(&self) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// Joins a multicast group (fi_join(3)); `ways` is (send, receive). Calls `joined` with the handle
+    /// to send with before the join event can be read.
+    fn join(&self, _group: Addr, _ways: (bool, bool), _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
+    /// Leaves a multicast group; `receive` is as for [`Self::join`].
+    fn leave(&self, _group: &Addr, _receive: bool, _handle: FiAddr, _owner: Owner) {}
+    /// What it is doing, to find the cause of a hang.
+    fn describe(&self) -> String {
+        format!("{self:?}")
+    }
+    /// Closes it (fi_close(3)): afterwards no buffer is touched.
+    fn close(&self);
+}
+
+/// Control calls of a passive endpoint.
+pub trait PassiveControl: Debug + Send + Sync + 'static {
+    /// Binds the event queue for connection requests, which name it by `owner`.
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
+    /// The address that it listens on (fi_getname(3)).
+    fn local_addr(&self) -> Result<Addr>;
+    /// Sets the address, before it is in use (fi_setname(3)).
+    fn set_local_addr(&self, addr: Addr) -> Result<()>;
+    /// Starts to listen (fi_listen(3)).
+    fn listen(self: Arc<Self>) -> Result<()>;
+    /// Rejects a request (fi_reject(3)); EINVAL if it came to a passive endpoint of another provider.
+    fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
+    /// Sets how many requests may wait for an answer.
+    fn set_backlog(&self, requests: usize);
+    /// Stops to listen.
+    fn close(&self);
+}
+
+impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
+    fn bind_cq(&self, cq: Arc<dyn QueueControl>, flags: BindFlags) -> Result<()> {
+        Self::bind_cq(self, &of_lock_kind(cq, "completion queue")?, flags)
+    }
+    fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()> {
+        Self::bind_counter(&self, &of_lock_kind(counter, "counter")?, flags)
+    }
+    fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
+        Self::bind_av(&self, av)
+    }
+    fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        Self::bind_eq(&self, eq, owner)
+    }
+    fn has_eq(&self) -> bool {
+        self.has_eq()
+    }
+    fn enable(self: Arc<Self>) -> Result<()> {
+        Self::enable(&self)
+    }
+    fn cancel(&self, context: usize) {
+        self.cancel(context);
+    }
+    fn min_multi_recv(&self) -> usize {
+        self.min_multi_recv()
+    }
+    fn set_min_multi_recv(&self, least: usize) {
+        self.set_min_multi_recv(least);
+    }
+    fn limit(&self, which: SizeLimit) -> usize {
+        self.limit(which)
+    }
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        self.set_limit(which, size)
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.local_addr()
+    }
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.set_local_addr(addr)
+    }
+    fn peer_addr(&self) -> Result<Addr> {
+        self.peer_addr()
+    }
+    fn connect(self: Arc<Self>, to: Addr, data: &[u8]) -> Result<()> {
+        Self::connect(&self, to, data)
+    }
+    fn accept(self: Arc<Self>, request: &mut Option<ConnectionRequest>, data: &[u8]) -> Result<()> {
+        self.begin_connection(data)?;
+        let asked = request
+            .take()
+            .ok_or_else(|| Error::new(Errno::EOPBADSTATE, "accept on an endpoint without a connection request"))?
+            .into_asked::<T::Request>()
+            .ok_or_else(|| Error::new(Errno::EINVAL, "accept a connection request from another provider"))?;
+        Self::accept(&self, asked, data)
+    }
+    fn shut_down(&self) -> Result<(), Errno> {
+        self.shut_down()
+    }
+    fn describe(&self) -> String {
+        self.describe()
+    }
+    fn close(&self) {
+        self.close();
+    }
+}
+
+impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
+    fn bind_cq(&self, cq: Arc<dyn QueueControl>, flags: BindFlags) -> Result<()> {
+        Self::bind_cq(self, &of_lock_kind(cq, "completion queue")?, flags)
+    }
+    fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()> {
+        Self::bind_counter(&self, &of_lock_kind(counter, "counter")?, flags)
+    }
+    fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
+        Self::bind_av(&self, av)
+    }
+    fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, _owner: Owner) -> Result<()> {
+        Self::bind_eq(&self, eq);
+        Ok(())
+    }
+    fn has_eq(&self) -> bool {
+        self.has_eq()
+    }
+    fn enable(self: Arc<Self>) -> Result<()> {
+        Self::enable(&self)
+    }
+    fn cancel(&self, context: usize) {
+        self.cancel(context);
+    }
+    fn limit(&self, which: SizeLimit) -> usize {
+        self.limit(which)
+    }
+    fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
+        self.set_limit(which, size)
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.local_addr()
+    }
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.set_local_addr(addr)
+    }
+    fn join(&self, group: Addr, ways: (bool, bool), owner: Owner, joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
+        self.join(group, ways, owner, joined)
+    }
+    fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
+        self.leave(group, receive, handle, owner);
+    }
+    fn close(&self) {
+        self.close();
+    }
+}
+
+impl<L: Listener> PassiveControl for PassiveEndpoint<L> {
+    fn bind_eq(&self, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
+        self.bind_eq(eq, owner)
+    }
+    fn local_addr(&self) -> Result<Addr> {
+        self.local_addr()
+    }
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.set_local_addr(addr)
+    }
+    fn listen(self: Arc<Self>) -> Result<()> {
+        Self::listen(&self)
+    }
+    fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()> {
+        let asked = request
+            .into_asked::<L::Request>()
+            .ok_or_else(|| Error::new(Errno::EINVAL, "reject a connection request from another provider"))?;
+        Self::refuse(self, asked, data)
+    }
+    fn set_backlog(&self, requests: usize) {
+        self.set_backlog(requests);
+    }
+    fn close(&self) {
+        self.close();
+    }
+}
