@@ -3,3 +3,4 @@
 pub mod auto;
 pub mod set;
 pub(crate) mod wait;
+mod watchers;

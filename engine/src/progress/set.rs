@@ -3,6 +3,7 @@
 //! pollables with events on their descriptors, in one system call whatever the number of pollables.
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
+use super::watchers::Watchers;
 use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
@@ -81,8 +82,11 @@ struct State {
     due: Vec<(Instant, usize)>,
     /// Threads that sleep on the wait object, or are about to.
     sleepers: usize,
-    /// The application may sleep on the wait object's descriptor at any time.
-    watched: bool,
+    /// Threads of the application that may sleep on the wait object's descriptor.
+    watchers: Watchers,
+    /// With so many active pollables a pass has nothing to do but poll them. More than there can be
+    /// while there are watchers, or no pollables at all.
+    all_active: usize,
     passes: u16,
     nudges: u16,
     news: Vec<u64>,
@@ -101,10 +105,7 @@ impl<K: LockKind> Drop for Sleeper<'_, K> {
     fn drop(&mut self) {
         let mut state = K::lock(&self.0.state);
         state.sleepers -= 1;
-        if !state.is_slept_on() {
-            state.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().remove_sleeper());
-            state.disarm_active();
-        }
+        state.note_awake();
     }
 }
 
@@ -129,7 +130,8 @@ impl<K: LockKind> ProgressSet<K> {
             active: Vec::new(),
             due: Vec::new(),
             sleepers: 0,
-            watched: false,
+            watchers: Watchers::default(),
+            all_active: usize::MAX,
             passes: 0,
             nudges: 0,
             news: Vec::new(),
@@ -164,6 +166,7 @@ impl<K: LockKind> ProgressSet<K> {
         pollable.ready_flag().attach(&self.ready_list, key);
         entry.insert(Entry { pollable, armed: false });
         state.active.push(active);
+        state.count();
         if state.is_slept_on() {
             state.pollables[key].pollable.ready_flag().add_sleeper();
             state.arm(key);
@@ -187,6 +190,7 @@ impl<K: LockKind> ProgressSet<K> {
             pollable.ready_flag().detach(&self.ready_list);
             state.active.retain(|active| active.key != key);
             state.due.retain(|(_, due)| *due != key);
+            state.count();
         }
     }
 
@@ -200,7 +204,7 @@ impl<K: LockKind> ProgressSet<K> {
     pub fn progress(&self) -> bool {
         let mut state = K::lock(&self.state);
         // With all pollables active the wait object has nothing to report.
-        if self.ready_list.has_news() || state.active.len() != state.pollables.len() || state.active.is_empty() {
+        if self.ready_list.has_news() || state.active.len() != state.all_active {
             return self.progress_all(&mut state);
         }
         state.poll_active()
@@ -217,6 +221,10 @@ impl<K: LockKind> ProgressSet<K> {
 
     #[inline(never)]
     fn progress_all(&self, state: &mut State) -> bool {
+        // A thread that makes progress does not sleep.
+        if state.watchers.remove_this_thread() {
+            state.note_awake();
+        }
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
         let all_hot = state.active.len() == state.pollables.len() && !state.active.is_empty();
@@ -305,15 +313,16 @@ impl<K: LockKind> ProgressSet<K> {
         Sleeper(self)
     }
 
-    /// From now on the application may sleep on the wait object's descriptor at any time.
+    /// From now on the calling thread may sleep on the wait object's descriptor, until it makes
+    /// progress here. The caller holds a [`Sleeper`], and has called [`Self::before_sleep`].
     pub fn watch(&self) {
         let mut state = K::lock(&self.state);
-        state.note_sleeper();
-        state.watched = true;
+        state.watchers.add_this_thread();
+        state.count();
     }
 
-    /// Prepares the active pollables for a sleep of the caller, which holds a [`Sleeper`] or called
-    /// [`Self::watch`]. True if one has events already.
+    /// Prepares the active pollables for a sleep of the caller, which holds a [`Sleeper`]. True if
+    /// one has events already.
     pub fn before_sleep(&self) -> bool {
         let mut state = K::lock(&self.state);
         debug_assert!(state.is_slept_on(), "the caller has said that it sleeps");
@@ -344,7 +353,23 @@ impl<K: LockKind> ProgressSet<K> {
 
 impl State {
     const fn is_slept_on(&self) -> bool {
-        self.sleepers > 0 || self.watched
+        self.sleepers > 0 || !self.watchers.is_empty()
+    }
+
+    /// Updates `all_active`.
+    fn count(&mut self) {
+        let simple = self.watchers.is_empty() && !self.pollables.is_empty();
+        self.all_active = if simple { self.pollables.len() } else { usize::MAX };
+    }
+
+    /// After a sleeper or watcher has left: if it was the last, no thread sleeps.
+    #[cold]
+    fn note_awake(&mut self) {
+        self.count();
+        if !self.is_slept_on() {
+            self.pollables.iter().for_each(|(_, entry)| entry.pollable.ready_flag().remove_sleeper());
+            self.disarm_active();
+        }
     }
 
     /// Before the first sleeper: tells the pollables that a thread sleeps.
@@ -437,3 +462,6 @@ impl State {
         (false, false)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,13 +206,15 @@ impl<K: LockKind> Sleep<'_, K> {
     /// Prepares for the application to sleep on the wait object's descriptor (fi_trywait(3)).
     /// `AGAIN` if there is something to do first.
     pub(crate) fn prepare(&self, ready: impl Fn() -> bool) -> Result<(), Errno> {
-        self.progress.watch();
+        let _sleeper = self.progress.sleeper();
         self.announce(&ready, || self.bell.watch(|| self.progress.wait_object().drain()))?;
         if ready() {
             self.ring();
             return Err(Errno::AGAIN);
         }
         self.progress.wait_object().set_timer(self.progress.next_deadline());
+        // Last: the pass above has shown that this thread is awake.
+        self.progress.watch();
         Ok(())
     }
 }

@@ -200,6 +200,8 @@ pub(crate) struct Conn {
     pub(crate) ended: bool,
     /// The other side's process or endpoint is gone.
     pub(crate) lost: bool,
+    /// Distinguishes the links that have the same slot one after the other.
+    pub(crate) serial: u64,
     /// In the list of links with something to send.
     pub(crate) listed: bool,
     /// Position in the poll schedule.
@@ -256,6 +258,7 @@ impl Conn {
             finishing: false,
             ended: false,
             lost: false,
+            serial: 0,
             listed: false,
             rank: 0,
             idle: false,

@@ -24,7 +24,9 @@ use ofi_os::shm;
 use ofi_sync::account::Account;
 use ofi_sync::lines::{News, order_own};
 use poll_schedule::{FEW, PollSchedule};
+use probes::Probes;
 use slab::Slab;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -32,13 +34,12 @@ use std::time::Duration;
 
 mod messages;
 mod poll_schedule;
+mod probes;
 
 /// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
 /// Interval between reads of the control sockets.
 const MESSAGES_EVERY: Duration = Duration::from_micros(100);
-/// Peer liveness interval. Several probes fit into the 1 s detection bound.
-const PROBE_EVERY: Duration = Duration::from_millis(250);
 /// First and longest interval between attempts to send a control message to a full socket.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 const ASK_AGAIN_LATE: Duration = Duration::from_millis(50);
@@ -84,22 +85,22 @@ pub struct ShmTransport {
     finished: Vec<(LinkId, Token, Buffer)>,
     /// Links that were backed up and have room again.
     rooms: Vec<LinkId>,
-    /// Links that ended outside a poll.
-    lost: Vec<(usize, Down)>,
+    /// Links that ended outside a poll: slot, serial number and reason.
+    lost: Vec<(usize, u64, Down)>,
     /// Polls between reads of the clock, and until the next read.
     clock_every: u32,
     until_clock: u32,
     clock_at: Instant,
     messages_at: Instant,
-    probe_at: Instant,
+    probes: Probes,
     again_at: Instant,
     again_after: Duration,
-    /// Links whose connect request is not sent yet.
-    unasked: usize,
-    /// Links whose other side does not know this process yet.
-    unknown: usize,
+    /// Links whose connect request is not sent yet, and others that had such a slot.
+    unasked: VecDeque<usize>,
+    /// Links whose other side does not know this process yet, and others that had such a slot.
+    unknown: VecDeque<usize>,
     /// Peers' processes by id, shared by their links.
-    lives: Vec<(i32, Weak<Life>)>,
+    lives: HashMap<i32, Weak<Life>>,
     armed: bool,
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
@@ -131,12 +132,12 @@ impl ShmTransport {
             until_clock: 1,
             clock_at: now,
             messages_at: now,
-            probe_at: now,
+            probes: Probes::new(now),
             again_at: now,
             again_after: ASK_AGAIN,
-            unasked: 0,
-            unknown: 0,
-            lives: Vec::new(),
+            unasked: VecDeque::new(),
+            unknown: VecDeque::new(),
+            lives: HashMap::new(),
             armed: false,
             orders: shm::share_ordering(),
             budget: BUDGET,
@@ -159,17 +160,10 @@ impl ShmTransport {
             drop(self.control.wake(&conn.peer));
         }
         self.budget += conn.grown;
-        self.unasked -= usize::from(matches!(conn.state, State::Unasked { .. }));
-        self.unknown -= usize::from(conn.unknown);
         if conn.charged {
             self.settings.account.release(BACKLOG_COST);
         }
         self.rooms.retain(|room| *room != id(slot));
-        // Another link may reuse the slot.
-        self.lost.retain(|(lost, _)| *lost != slot);
-        if conn.listed {
-            self.senders.retain(|sender| *sender != slot);
-        }
         self.forget(&conn);
     }
 
@@ -263,7 +257,7 @@ impl ShmTransport {
             }
             Err(Violation(what)) => {
                 let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {}: {what}", conn.remote));
-                self.lost.push((slot, why));
+                self.lost.push((slot, conn.serial, why));
                 true
             }
         }
@@ -318,8 +312,9 @@ impl ShmTransport {
     }
 
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
-        while let Some((slot, why)) = self.lost.pop() {
-            if self.conns.contains(slot) {
+        while let Some((slot, serial, why)) = self.lost.pop() {
+            // Another link may have the slot by now.
+            if self.conns.get(slot).is_some_and(|conn| conn.serial == serial) {
                 self.lose(slot, why, events);
             }
         }
@@ -361,15 +356,14 @@ impl ShmTransport {
             any = self.read_messages(events);
         }
         if now >= self.again_at {
-            let before = self.unasked + self.unknown;
-            any |= self.ask_again(events);
-            self.tell_process_again();
+            let asked = self.ask_again(events);
+            let moved = self.tell_process_again() | asked;
+            any |= asked;
             self.tell_bitmap();
-            let moved = self.unasked + self.unknown < before;
             self.again_after = if moved { ASK_AGAIN } else { (self.again_after * 2).min(ASK_AGAIN_LATE) };
             self.again_at = now + self.again_after;
         }
-        any | (!self.conns.is_empty() && self.probe(now, events))
+        any | self.probe(now, events)
     }
 
     /// Reads every link that is ready.
@@ -435,13 +429,11 @@ impl Transport for ShmTransport {
             State::Asking(liveness.map(|(liveness, _)| liveness))
         };
         let conn = Conn::new(region, Side::Initiator, state, *to, name.to_owned(), number).map_err(doing)?;
-        if self.conns.is_empty() {
-            self.probe_at = now + PROBE_EVERY;
-        }
         let slot = self.insert(conn);
-        self.unasked += usize::from(blocked);
-        if let (false, Err(error)) = (blocked, &outcome) {
-            self.lost.push((slot, unreachable(to, error)));
+        if blocked {
+            self.unasked.push_back(slot);
+        } else if let Err(error) = &outcome {
+            self.lost.push((slot, self.conns[slot].serial, unreachable(to, error)));
         }
         (self.clock_every, self.until_clock) = (1, 1);
         (self.again_at, self.again_after) = (self.again_at.min(now + ASK_AGAIN), ASK_AGAIN);
@@ -607,13 +599,9 @@ impl Transport for ShmTransport {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        if self.conns.is_empty() {
-            None
-        } else if self.unasked > 0 || self.unknown > 0 {
-            Some(self.again_at.min(self.probe_at))
-        } else {
-            Some(self.probe_at)
-        }
+        let again = (!self.unasked.is_empty() || !self.unknown.is_empty()).then_some(self.again_at);
+        let probe = if self.conns.is_empty() { None } else { self.probes.next() };
+        [again, probe].into_iter().flatten().min()
     }
 
     fn is_busy(&self) -> bool {
@@ -704,7 +692,7 @@ impl ShmTransport {
     fn break_link(&mut self, slot: usize, Violation(what): Violation) -> Submitted {
         let remote = self.conns[slot].remote;
         let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {remote}: {what}"));
-        self.lost.push((slot, why));
+        self.lost.push((slot, self.conns[slot].serial, why));
         Submitted::Broken
     }
 

@@ -1,5 +1,6 @@
 //! One connection: its state, its reader and writer, and the I/O between them and the socket.
 
+use crate::deadlines::Deadlines;
 use crate::net::Net;
 use crate::reader::{Reader, Record};
 use crate::writer::Writer;
@@ -10,7 +11,7 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use std::io;
 use std::time::Duration;
 
-/// How often connections with unacknowledged bytes are checked.
+/// How long after a send its connection is checked for unacknowledged bytes, and between checks.
 pub(crate) const AUDIT: Duration = Duration::from_secs(1);
 /// Copied bytes that may be queued for a peer that does not read, if the account has room for them.
 pub(crate) const BACKLOG: usize = 64 << 10;
@@ -34,25 +35,36 @@ pub(crate) enum State {
     Refused { deadline: Instant },
 }
 
+impl State {
+    /// When the connection ends if it is still in this state.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Connecting { deadline, .. } | Self::Refused { deadline } => Some(*deadline),
+            Self::Asking | Self::Silent { .. } | Self::Open => None,
+        }
+    }
+}
+
 pub(crate) struct Conn<S> {
     pub(crate) socket: S,
     pub(crate) remote: Addr,
     pub(crate) state: State,
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
-    /// Polls without input while active.
-    pub(crate) idle: u16,
-    pub(crate) active: bool,
-    /// In `busy_writers`: the writer has a burst or queued bytes.
-    pub(crate) listed: bool,
+    /// The number of the poll with its latest input, or in which it became active.
+    pub(crate) heard: u32,
+    /// Its place in `active`.
+    pub(crate) active: Option<usize>,
+    /// Its place in `busy_writers`: the writer has a burst or queued bytes.
+    pub(crate) listed: Option<usize>,
     /// The socket takes no more output for now; epoll watches it for room.
     pub(crate) blocked: bool,
     /// [`BACKLOG`] bytes are charged to the account for output that the peer does not read.
     pub(crate) charged: bool,
     /// The engine submits nothing more until `handle_send_room`.
     pub(crate) stalled: bool,
-    /// Bytes were sent since the audit last found all acknowledged.
-    pub(crate) unaudited: bool,
+    /// When it is audited: bytes were sent since the last audit found all acknowledged.
+    pub(crate) audit: Option<Instant>,
     /// The link is shutting down; `true` once the socket's write side is shut down.
     pub(crate) finishing: Option<bool>,
     /// Sending failed; bytes that the peer sent before are still read.
@@ -93,12 +105,12 @@ pub(crate) fn receive_direct<N: Net>(
     (net.recv(socket, &mut chunks[..count]), asked)
 }
 
-pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, net: &N, audit_at: &mut Option<Instant>) {
+pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, slot: usize, net: &N, audits: &mut Deadlines) {
     let now = net.now();
     conn.writer.sent_at(now);
-    conn.unaudited = true;
-    if audit_at.is_none() {
-        *audit_at = Some(now + AUDIT);
+    if conn.audit.is_none() {
+        conn.audit = Some(now + AUDIT);
+        audits.add(now + AUDIT, slot);
     }
 }
 

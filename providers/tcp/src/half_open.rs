@@ -6,7 +6,7 @@
 use ofi_core::Instant;
 use ofi_core::log::{self, Level, Repeated, Subsystem};
 use ofi_sync::account::Account;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ pub(crate) fn no_descriptor(error: &io::Error) -> String {
 /// The half-open connections of a listening socket.
 #[derive(Debug)]
 pub(crate) struct HalfOpen {
-    /// Serial number (ascending), slot and time of arrival of each connection.
-    queue: VecDeque<(u64, usize, Instant)>,
+    /// Slot and time of arrival of each connection by serial number, so oldest first.
+    queue: BTreeMap<u64, (usize, Instant)>,
     serial: u64,
     account: Arc<Account>,
     /// When accepting resumes, if it is paused.
@@ -43,21 +43,20 @@ pub(crate) struct HalfOpen {
 
 impl HalfOpen {
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { queue: VecDeque::new(), serial: 0, account, paused: None, notices: Repeated::default() }
+        Self { queue: BTreeMap::new(), serial: 0, account, paused: None, notices: Repeated::default() }
     }
 
     /// Adds a connection; returns its serial number.
     pub(crate) fn add(&mut self, slot: usize, now: Instant) -> u64 {
         self.serial += 1;
         self.account.charge(COST);
-        self.queue.push_back((self.serial, slot, now));
+        self.queue.insert(self.serial, (slot, now));
         self.serial
     }
 
     /// Removes a connection that sent its hello or ended.
     pub(crate) fn remove(&mut self, serial: u64) {
-        if let Ok(at) = self.queue.binary_search_by_key(&serial, |(serial, ..)| *serial) {
-            self.queue.remove(at);
+        if self.queue.remove(&serial).is_some() {
             self.account.release(COST);
         }
     }
@@ -65,7 +64,7 @@ impl HalfOpen {
     /// The slot of the oldest connection if it must give way at `now`: half-open for [`PATIENCE`]
     /// while memory or descriptors (`pressed`) are short.
     pub(crate) fn victim(&self, now: Instant, pressed: bool) -> Option<usize> {
-        let (_, slot, since) = *self.queue.front()?;
+        let (_, &(slot, since)) = self.queue.first_key_value()?;
         let short = self.account.used() > self.account.limit();
         ((pressed || short) && now.since(since) >= PATIENCE).then_some(slot)
     }

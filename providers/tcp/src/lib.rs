@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod conn;
+mod deadlines;
 mod half_open;
 pub mod listener;
 pub mod net;
 pub mod offer;
 pub mod reader;
+mod slots;
 pub mod transport;
 pub mod writer;
 

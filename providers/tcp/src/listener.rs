@@ -1,6 +1,7 @@
 //! The listener of a passive endpoint: accepts connections, reads their hellos, and refuses those
 //! that the application rejects.
 
+use crate::deadlines::Deadlines;
 use crate::half_open::{FULL, HalfOpen, no_descriptor};
 use crate::net::Net;
 use crate::reader::{Reader, Record};
@@ -41,6 +42,8 @@ pub struct TcpListener<N: Net> {
     local: Addr,
     conns: Slab<Conn<N::Socket>>,
     half_open: HalfOpen,
+    /// Of refused connections.
+    deadlines: Deadlines,
     news: Vec<Event>,
     net: N,
 }
@@ -64,7 +67,8 @@ impl<N: Net> TcpListener<N> {
         }
         net.watch(&socket, Interest::Read, LISTENER).map_err(|error| Error::os(error, doing()))?;
         let half_open = HalfOpen::new(account);
-        Ok(Self { socket, local: Addr::from(bound), conns: Slab::new(), half_open, news: Vec::new(), net })
+        let (conns, deadlines) = (Slab::new(), Deadlines::default());
+        Ok(Self { socket, local: Addr::from(bound), conns, half_open, deadlines, news: Vec::new(), net })
     }
 
     fn accept_all(&mut self, asked: &mut Requests<N::Socket>) {
@@ -110,8 +114,9 @@ impl<N: Net> TcpListener<N> {
     /// Removes a connection from the table. Accepting may resume, since a descriptor may be free.
     fn remove(&mut self, key: usize) -> Conn<N::Socket> {
         let conn = self.conns.remove(key);
-        if let State::Silent(serial) = conn.state {
-            self.half_open.remove(serial);
+        match conn.state {
+            State::Silent(serial) => self.half_open.remove(serial),
+            State::Refused(deadline) => self.deadlines.remove(deadline, key),
         }
         self.half_open.hurry();
         conn
@@ -161,15 +166,12 @@ impl<N: Net> TcpListener<N> {
 
     /// Drops refused connections past their deadline.
     fn end_refused(&mut self) {
-        let refused = |conn: &Conn<N::Socket>| matches!(conn.state, State::Refused(_));
-        if !self.conns.iter().any(|(_, conn)| refused(conn)) {
+        if self.deadlines.is_empty() {
             return;
         }
         let now = self.net.now();
-        let before = self.conns.len();
-        self.conns.retain(|_, conn| !matches!(conn.state, State::Refused(deadline) if now >= deadline));
-        if self.conns.len() < before {
-            self.half_open.hurry();
+        while let Some((_, key)) = self.deadlines.first_due(now) {
+            self.remove(key);
         }
     }
 }
@@ -213,14 +215,11 @@ impl<N: Net> Listener for TcpListener<N> {
         // If this fails, the deadline still ends the connection.
         drop(self.net.watch(&socket, Interest::Read, key as u64));
         self.conns.insert(Conn { socket, remote, reader, state: State::Refused(deadline) });
+        self.deadlines.add(deadline, key);
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let refused = self.conns.iter().filter_map(|(_, conn)| match conn.state {
-            State::Refused(deadline) => Some(deadline),
-            State::Silent(_) => None,
-        });
-        refused.chain(self.half_open.deadline()).min()
+        [self.deadlines.next(), self.half_open.deadline()].into_iter().flatten().min()
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

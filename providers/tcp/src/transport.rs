@@ -7,9 +7,11 @@ mod reading;
 
 pub use crate::conn::Pending;
 use crate::conn::{BACKLOG, Conn, State, note_sent, send_from};
+use crate::deadlines::Deadlines;
 use crate::half_open::HalfOpen;
 use crate::net::Net;
 use crate::reader::Reader;
+use crate::slots;
 use crate::writer::{COPY, Writer};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -31,11 +33,13 @@ const STAGING: usize = 64 << 10;
 /// Most consecutive reads of a connection before others are served.
 const READS: usize = 8;
 /// Polls without input after which an active connection becomes idle.
-const PATIENCE: u16 = 100;
+const PATIENCE: u32 = 100;
 /// With more active connections than this, epoll finds those with input.
 const MOST_ACTIVE: usize = 4;
 /// Polls between epoll_wait calls while all active connections are read.
 const LOOK_EVERY: u32 = 16;
+/// Most connections that a poll audits: each takes system calls.
+const AUDITS: usize = 16;
 /// The epoll key of the listening socket.
 const LISTENER: u64 = u64::MAX;
 
@@ -85,10 +89,11 @@ pub struct TcpTransport<N: Net> {
     half_open: HalfOpen,
     news: Vec<Event>,
     polls: u32,
-    /// The number of connections with a deadline: connecting or refused.
-    timed: usize,
+    /// Of connections that are connecting or refused.
+    deadlines: Deadlines,
+    /// When to check connections with bytes that the peer's host may not have acknowledged.
+    audits: Deadlines,
     blocked: usize,
-    audit_at: Option<Instant>,
     listener: Option<N::Socket>,
     local: Addr,
     bind: Option<std::net::SocketAddr>,
@@ -177,9 +182,9 @@ impl<N: Net> TcpTransport<N> {
             half_open: HalfOpen::new(settings.account.clone()),
             news: Vec::new(),
             polls: 0,
-            timed: 0,
+            deadlines: Deadlines::default(),
+            audits: Deadlines::default(),
             blocked: 0,
-            audit_at: None,
             listener,
             local,
             bind,
@@ -199,20 +204,22 @@ impl<N: Net> TcpTransport<N> {
         let interest = if matches!(state, State::Connecting { .. }) { Interest::ReadWrite } else { Interest::Read };
         self.net.watch(&socket, interest, slot as u64)?;
         let writer = Writer::default();
-        self.timed += usize::from(matches!(state, State::Connecting { .. }));
+        if let Some(deadline) = state.deadline() {
+            self.deadlines.add(deadline, slot);
+        }
         let conn = Conn {
             socket,
             remote,
             state,
             reader,
             writer,
-            idle: 0,
-            active: false,
-            listed: false,
+            heard: self.polls,
+            active: None,
+            listed: None,
             blocked: false,
             charged: false,
             stalled: false,
-            unaudited: false,
+            audit: None,
             finishing: None,
             broken: None,
         };
@@ -221,27 +228,45 @@ impl<N: Net> TcpTransport<N> {
 
     fn activate(&mut self, slot: usize) {
         if let Some(conn) = self.conns.get_mut(slot)
-            && !conn.active
+            && conn.active.is_none()
         {
-            conn.active = true;
-            conn.idle = 0;
+            conn.active = Some(self.active.len());
+            conn.heard = self.polls;
             self.active.push(slot);
         }
     }
 
+    fn deactivate(&mut self, slot: usize) {
+        let Self { conns, active, .. } = self;
+        if let Some(at) = conns.get_mut(slot).and_then(|conn| conn.active.take()) {
+            slots::remove(active, at, conns, |conn| &mut conn.active);
+        }
+    }
+
+    /// Makes an active connection idle if it has been silent for long. Each call checks the next
+    /// one, so that a poll costs the same whatever their number.
+    fn age_one(&mut self) {
+        let at = self.polls as usize % self.active.len().max(1);
+        let Some(&slot) = self.active.get(at) else { return };
+        if self.conns.get(slot).is_some_and(|conn| self.polls.wrapping_sub(conn.heard) >= PATIENCE) {
+            self.deactivate(slot);
+        }
+    }
+
     /// Adds a connection to `busy_writers`.
+    #[inline]
     fn list(&mut self, slot: usize) {
         if let Some(conn) = self.conns.get_mut(slot)
-            && !conn.listed
+            && conn.listed.is_none()
         {
-            conn.listed = true;
+            conn.listed = Some(self.busy_writers.len());
             self.busy_writers.push(slot);
         }
     }
 
     /// Sends a connection's queued bytes until the socket takes no more.
     fn send_waiting(&mut self, slot: usize) {
-        let Self { conns, net, done, audit_at, .. } = self;
+        let Self { conns, net, done, audits, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return };
         if conn.broken.is_some() || matches!(conn.state, State::Connecting { .. }) {
             return;
@@ -251,7 +276,7 @@ impl<N: Net> TcpTransport<N> {
             match conn.writer.with_chunks(|chunks| net.send(&conn.socket, chunks)) {
                 Ok(count) => {
                     conn.writer.advance(count, |token, buffer| done.push(Done::Sent(id(slot), token, buffer)));
-                    note_sent(conn, net, audit_at);
+                    note_sent(conn, slot, net, audits);
                 }
                 Err(error) if blocked(&error) => {
                     waits = true;
@@ -284,18 +309,16 @@ impl<N: Net> TcpTransport<N> {
     fn flush_writers(&mut self, how: Flush) {
         let mut at = 0;
         while let Some(&slot) = self.busy_writers.get(at) {
-            let Self { conns, net, .. } = self;
-            let Some(conn) = conns.get_mut(slot) else {
-                self.busy_writers.swap_remove(at);
-                continue;
-            };
+            let Self { conns, net, busy_writers, .. } = self;
+            let Some(conn) = conns.get_mut(slot) else { return };
             let due = conn.writer.pass(how, || net.now());
-            if conn.writer.is_idle() {
-                conn.listed = false;
-                self.busy_writers.swap_remove(at);
+            // Epoll reports room for a blocked one, and it joins the list again.
+            if conn.writer.is_idle() || conn.blocked {
+                conn.listed = None;
+                slots::remove(busy_writers, at, conns, |conn| &mut conn.listed);
                 continue;
             }
-            if due && !conn.blocked {
+            if due {
                 self.send_waiting(slot);
             }
             at += 1;
@@ -354,7 +377,12 @@ impl<N: Net> TcpTransport<N> {
         if let Some(target) = conn.reader.abort() {
             events.handle_recv_retry(link, target);
         }
-        self.timed -= usize::from(matches!(conn.state, State::Connecting { .. } | State::Refused { .. }));
+        if let Some(deadline) = conn.state.deadline() {
+            self.deadlines.remove(deadline, slot);
+        }
+        if let Some(audit) = conn.audit {
+            self.audits.remove(audit, slot);
+        }
         self.blocked -= usize::from(conn.blocked);
         if conn.charged {
             self.settings.account.release(BACKLOG);
@@ -363,11 +391,11 @@ impl<N: Net> TcpTransport<N> {
             self.half_open.remove(serial);
         }
         self.half_open.hurry();
-        if conn.active {
-            self.active.retain(|active| *active != slot);
+        if let Some(at) = conn.active {
+            slots::remove(&mut self.active, at, &mut self.conns, |conn| &mut conn.active);
         }
-        if conn.listed {
-            self.busy_writers.retain(|listed| *listed != slot);
+        if let Some(at) = conn.listed {
+            slots::remove(&mut self.busy_writers, at, &mut self.conns, |conn| &mut conn.listed);
         }
     }
 
@@ -401,14 +429,14 @@ impl<N: Net> TcpTransport<N> {
     /// Sends the hello if the kernel has connected; drops the link if it failed to.
     fn finish_connect(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(conn) = self.conns.get_mut(slot) else { return };
-        let State::Connecting { hello, .. } = &mut conn.state else { return };
+        let State::Connecting { hello, deadline } = &mut conn.state else { return };
         match self.net.connected(&conn.socket) {
             None => {}
             Some(Ok(())) => {
-                let hello = core::mem::take(hello);
+                let (hello, deadline) = (core::mem::take(hello), *deadline);
                 conn.state = State::Asking;
                 conn.writer.push_hello(&hello);
-                self.timed -= 1;
+                self.deadlines.remove(deadline, slot);
                 drop(self.net.rewatch(&conn.socket, Interest::Read, slot as u64));
                 self.send_waiting(slot);
                 self.activate(slot);
@@ -473,7 +501,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         urgency: Urgency,
     ) -> Submitted {
         let slot = index(link);
-        let Self { conns, net, scratch, audit_at, settings, .. } = self;
+        let Self { conns, net, scratch, audits, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
         if conn.broken.is_some() || conn.finishing.is_some() {
             return Submitted::Broken;
@@ -507,7 +535,7 @@ impl<N: Net> Transport for TcpTransport<N> {
             };
             match outcome {
                 Ok(count) => {
-                    note_sent(conn, net, audit_at);
+                    note_sent(conn, slot, net, audits);
                     sent = count;
                 }
                 Err(error) if blocked(&error) => {}
@@ -519,8 +547,8 @@ impl<N: Net> Transport for TcpTransport<N> {
             }
         }
         let total = head.bytes().len() + len;
-        if !conn.listed {
-            conn.listed = true;
+        if conn.listed.is_none() {
+            conn.listed = Some(self.busy_writers.len());
             self.busy_writers.push(slot);
         }
         if sent == total {
@@ -595,14 +623,7 @@ impl<N: Net> Transport for TcpTransport<N> {
                 }
             }
         } else {
-            self.active.retain(|&slot| match self.conns.get_mut(slot) {
-                Some(conn) => {
-                    conn.idle += 1;
-                    conn.active = conn.idle < PATIENCE;
-                    conn.active
-                }
-                None => false,
-            });
+            self.age_one();
         }
         any |= self.check_deadlines(events);
         if self.attention {
@@ -648,23 +669,14 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let timed = if self.timed == 0 {
-            None
-        } else {
-            self.conns
-                .iter()
-                .filter_map(|(_, conn)| match conn.state {
-                    State::Connecting { deadline, .. } | State::Refused { deadline } => Some(deadline),
-                    State::Asking | State::Silent { .. } | State::Open => None,
-                })
-                .min()
-        };
-        [timed, self.audit_at, self.half_open.deadline()].into_iter().flatten().min()
+        let pause = self.half_open.deadline();
+        [self.deadlines.next(), self.audits.next(), pause].into_iter().flatten().min()
     }
 
     fn is_busy(&self) -> bool {
         let waits = !self.busy_writers.is_empty() || !self.broken.is_empty() || self.half_open.deadline().is_some();
-        self.timed > 0 || self.blocked > 0 || self.audit_at.is_some() || waits
+        let timed = !self.deadlines.is_empty() || !self.audits.is_empty();
+        timed || self.blocked > 0 || waits
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

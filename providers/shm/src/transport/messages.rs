@@ -1,6 +1,6 @@
 //! Handles control messages, and ends the links of peers that are gone.
 
-use super::{PROBE_EVERY, ShmTransport, id, refuse};
+use super::{ShmTransport, id, refuse};
 use crate::conn::{Conn, Out, State, ended, unreachable};
 use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
 use crate::region::{Region, Side};
@@ -10,7 +10,10 @@ use ofi_os::process::Life;
 use ofi_sync::lines::LINES;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// Most messages of a kind that are sent again in one poll.
+const AGAIN: usize = 32;
 
 impl ShmTransport {
     /// Reads and handles control messages. True if there were any.
@@ -62,33 +65,38 @@ impl ShmTransport {
 
     /// The [`Life`] of a process, which several links may share.
     pub(super) fn life_of(&mut self, pid: i32) -> Option<Arc<Life>> {
-        self.lives.retain(|(_, life)| life.strong_count() > 0);
-        let known = self.lives.iter().filter(|(id, _)| *id == pid).find_map(|(_, life)| life.upgrade());
+        let known = self.lives.get(&pid).and_then(Weak::upgrade);
         // Another process may have the id by now.
         if let Some(life) = known.filter(|life| !life.is_over()) {
             return Some(life);
         }
         let life = Arc::new(Life::of(pid)?);
-        self.lives.push((pid, Arc::downgrade(&life)));
+        if self.lives.len() > 2 * self.conns.len() {
+            self.lives.retain(|_, life| life.strong_count() > 0);
+        }
+        self.lives.insert(pid, Arc::downgrade(&life));
         Some(life)
     }
 
-    /// Tells the initiator of a link which process this is.
-    pub(super) fn tell_process(&mut self, slot: usize) {
-        let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return };
+    /// Tells the initiator of a link which process this is. False if its socket is full.
+    fn tell_process(&mut self, slot: usize) -> bool {
+        let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return true };
         if self.control.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
             conn.unknown = false;
-            self.unknown -= 1;
         }
+        !conn.unknown
     }
 
-    /// The same for all initiators whose socket was full.
-    pub(super) fn tell_process_again(&mut self) {
-        if self.unknown == 0 {
-            return;
+    /// The same for some of the initiators whose socket was full. True if it was not for one.
+    pub(super) fn tell_process_again(&mut self) -> bool {
+        let before = self.unknown.len();
+        for _ in 0..before.min(AGAIN) {
+            let Some(slot) = self.unknown.pop_front() else { break };
+            if !self.tell_process(slot) {
+                self.unknown.push_back(slot);
+            }
         }
-        let slots: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.unknown).map(|(slot, _)| slot).collect();
-        slots.into_iter().for_each(|slot| self.tell_process(slot));
+        self.unknown.len() < before
     }
 
     pub(super) fn handle_connect_request(&mut self, request: &ConnectRequest, events: &mut impl LinkEvents) {
@@ -112,78 +120,70 @@ impl ShmTransport {
     pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
         conn.life = self.life_of(pid);
         conn.unknown = true;
-        self.unknown += 1;
         let slot = self.insert(conn);
         self.list(slot);
         self.send_waiting(slot);
-        self.tell_process(slot);
+        if !self.tell_process(slot) {
+            self.unknown.push_back(slot);
+        }
         slot
     }
 
-    /// Probes all peers every [`PROBE_EVERY`], and ends the links of those that are gone.
+    /// Probes the peers that are due, and ends the links of those that are gone.
     pub(super) fn probe(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
-        if now < self.probe_at {
-            return false;
-        }
-        self.probe_at = now + PROBE_EVERY;
-        let slots: Vec<usize> = self.conns.iter().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
+        let mut any = false;
+        for _ in 0..self.probes.due(now, self.armed) {
+            let Some((slot, serial)) = self.probes.take() else { break };
+            let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.serial == serial) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
                 let over = conn.life.as_ref().is_some_and(|life| life.is_over());
                 conn.lost = over || conn.is_gone() || conn.is_lost_request() || !self.control.is_alive(&conn.peer);
             }
-        }
-        self.end_lost(events)
-    }
-
-    /// Ends the links of peers that are gone, after reading everything that they wrote.
-    pub(super) fn end_lost(&mut self, events: &mut impl LinkEvents) -> bool {
-        let lost: Vec<usize> = self.conns.iter().filter(|(_, conn)| conn.lost).map(|(slot, _)| slot).collect();
-        let any = !lost.is_empty();
-        for slot in lost {
-            // A peer that is gone wrote at most a ring; the bound is for one that only claims to
-            // be.
-            for _ in 0..LINES {
-                if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
-                    break;
-                }
-            }
-            if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
-                let why = ended(conn);
-                self.lose(slot, why, events);
+            if conn.lost {
+                self.end_lost(slot, events);
+                any = true;
+            } else {
+                self.probes.put_back(slot, serial, now);
             }
         }
         any
     }
 
-    /// Sends again the connect requests that found a full socket.
-    pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
-        let before = self.conns.len();
-        if self.unasked == 0 {
-            return false;
+    /// Ends the link of a peer that is gone, after reading everything that it wrote.
+    fn end_lost(&mut self, slot: usize, events: &mut impl LinkEvents) {
+        // A peer that is gone wrote at most a ring; the bound is for one that only claims to be.
+        for _ in 0..LINES {
+            if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
+                break;
+            }
         }
-        let slots: Vec<usize> =
-            self.conns.iter().filter(|(_, c)| matches!(c.state, State::Unasked { .. })).map(|(slot, _)| slot).collect();
-        for slot in slots {
+        if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
+            let why = ended(conn);
+            self.lose(slot, why, events);
+        }
+    }
+
+    /// Sends some of the connect requests again that found a full socket. True if that is no longer
+    /// necessary for one.
+    pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
+        let before = self.unasked.len();
+        for _ in 0..before.min(AGAIN) {
+            let Some(slot) = self.unasked.pop_front() else { break };
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             let State::Unasked { memory, hello, liveness } = &mut conn.state else { continue };
             let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
             let result = self.control.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
             match result {
-                Ok(()) => {
-                    conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness));
-                    self.unasked -= 1;
-                }
+                Ok(()) => conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness)),
                 // The peer is alive and busy, however long that takes.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.unasked.push_back(slot),
                 Err(error) => {
                     let why = unreachable(&conn.remote, &error);
                     self.lose(slot, why, events);
                 }
             }
         }
-        self.conns.len() != before
+        self.unasked.len() < before
     }
 }
 

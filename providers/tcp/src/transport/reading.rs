@@ -1,8 +1,7 @@
 //! Reads connections and enforces their deadlines.
 
-use super::{LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
-use crate::conn::AUDIT;
-use crate::conn::{Conn, State, Trouble, parse, receive_direct};
+use super::{AUDITS, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
+use crate::conn::{AUDIT, State, Trouble, parse, receive_direct};
 use crate::net::Net;
 use crate::reader::Record;
 use crate::writer::COPY;
@@ -86,7 +85,9 @@ impl<N: Net> TcpTransport<N> {
                     return true;
                 }
                 Err(Trouble::Refused) => {
-                    self.timed += 1;
+                    if let Some(deadline) = self.conns[slot].state.deadline() {
+                        self.deadlines.add(deadline, slot);
+                    }
                 }
             }
             if !self.conns[slot].writer.is_empty() {
@@ -119,55 +120,58 @@ impl<N: Net> TcpTransport<N> {
     }
 
     pub(super) fn check_deadlines(&mut self, events: &mut impl LinkEvents) -> bool {
-        if self.timed == 0 && self.audit_at.is_none() {
-            return false;
-        }
+        let due = match (self.deadlines.next(), self.audits.next()) {
+            (Some(deadline), Some(audit)) => deadline.min(audit),
+            (one, other) => match one.or(other) {
+                Some(due) => due,
+                None => return false,
+            },
+        };
         let now = self.net.now();
+        now >= due && self.end_late(now, events)
+    }
+
+    /// Ends the connections whose deadline is over, and audits those that are due.
+    #[cold]
+    fn end_late(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
-        if self.timed > 0 {
-            let late = |conn: &Conn<N::Socket>| match conn.state {
-                State::Connecting { deadline, .. } | State::Refused { deadline } => now >= deadline,
-                State::Asking | State::Silent { .. } | State::Open => false,
+        while let Some((deadline, slot)) = self.deadlines.first_due(now) {
+            let Some(conn) = self.conns.get(slot) else {
+                self.deadlines.remove(deadline, slot);
+                continue;
             };
-            while let Some((slot, conn)) = self.conns.iter().find(|(_, conn)| late(conn)) {
-                let text = format!(
-                    "connect to {}: no answer within {:?}",
-                    conn.remote.socket(),
-                    self.settings.connect_deadline
-                );
-                self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), events);
-                any = true;
-            }
+            let (who, limit) = (conn.remote.socket(), self.settings.connect_deadline);
+            let text = format!("connect to {who}: no answer within {limit:?}");
+            self.lose(slot, Down::new(Cause::ConnectDeadline, Errno::ETIMEDOUT, text), events);
+            any = true;
         }
-        if self.audit_at.is_some_and(|at| now >= at) {
-            any |= self.audit(now, events);
+        for _ in 0..AUDITS {
+            let Some((audit, slot)) = self.audits.first_due(now) else { break };
+            self.audits.remove(audit, slot);
+            any |= self.audit(slot, now, events);
         }
         any
     }
 
-    /// Drops links to hosts that no longer acknowledge.
-    fn audit(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
-        let mut silent = Vec::new();
-        let mut left = false;
-        for (slot, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.unaudited) {
-            if self.net.unacknowledged(&conn.socket).unwrap_or(0) == 0 && conn.writer.is_empty() {
-                conn.unaudited = false;
-                continue;
-            }
-            left = true;
-            let health = self.net.health(&conn.socket).unwrap_or_default();
-            // One probe may be in flight. If the peer merely does not read, its host answers each.
-            if health.unanswered >= 2 && health.since_ack >= self.settings.silence_deadline {
-                silent.push((slot, health.since_ack));
-            }
+    /// Drops a link to a host that no longer acknowledges.
+    fn audit(&mut self, slot: usize, now: Instant, events: &mut impl LinkEvents) -> bool {
+        let Self { conns, net, audits, settings, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return false };
+        conn.audit = None;
+        if net.unacknowledged(&conn.socket).unwrap_or(0) == 0 && conn.writer.is_empty() {
+            return false;
         }
-        self.audit_at = left.then_some(now + AUDIT);
-        for &(slot, since) in &silent {
-            let who = self.conns[slot].remote.socket();
+        let health = net.health(&conn.socket).unwrap_or_default();
+        // One probe may be in flight. If the peer merely does not read, its host answers each.
+        if health.unanswered >= 2 && health.since_ack >= settings.silence_deadline {
+            let (who, since) = (conn.remote.socket(), health.since_ack);
             let text = format!("connection to {who}: the peer's host has not acknowledged data for {since:?}");
             self.lose(slot, Down::new(Cause::Silent, Errno::EHOSTUNREACH, text), events);
+            return true;
         }
-        !silent.is_empty()
+        conn.audit = Some(now + AUDIT);
+        audits.add(now + AUDIT, slot);
+        false
     }
 
     /// Rare work, for which `attention` is set: resuming to accept, and broken connections.
@@ -208,6 +212,10 @@ impl<N: Net> TcpTransport<N> {
         }
         if event.writable {
             self.send_waiting(slot);
+            // Its burst may not be over.
+            if self.conns.get(slot).is_some_and(|conn| !conn.writer.is_idle()) {
+                self.list(slot);
+            }
         }
         let mut any = event.writable;
         if event.readable {
@@ -216,7 +224,7 @@ impl<N: Net> TcpTransport<N> {
                 any |= self.read(slot, events);
             }
             if let Some(conn) = self.conns.get_mut(slot) {
-                conn.idle = 0;
+                conn.heard = self.polls;
             }
         }
         any
@@ -231,11 +239,11 @@ impl<N: Net> TcpTransport<N> {
         }
         let got = self.read(slot, events);
         if let Some(conn) = self.conns.get_mut(slot) {
-            conn.idle = if got { 0 } else { conn.idle + 1 };
-            // A broken connection stays active: it is read until its end.
-            if conn.idle >= PATIENCE && conn.broken.is_none() {
-                conn.active = false;
-                self.active.retain(|active| *active != slot);
+            if got {
+                conn.heard = self.polls;
+            } else if self.polls.wrapping_sub(conn.heard) >= PATIENCE && conn.broken.is_none() {
+                // A broken connection stays active: it is read until its end.
+                self.deactivate(slot);
             }
         }
         got

@@ -1,0 +1,153 @@
+//! Threads that may sleep on a queue's descriptor keep its endpoints armed, and no others do.
+
+use super::*;
+use crate::{CompletionQueue, Waiting};
+use ofi_core::Errno;
+use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::sync::Barrier;
+
+/// A pollable without traffic, such as an endpoint whose peers send nothing.
+#[derive(Debug, Default)]
+struct Quiet {
+    armed: AtomicBool,
+    flag: ReadyFlag,
+}
+
+impl Pollable for Quiet {
+    fn poll(&self) -> PollOutcome {
+        PollOutcome { active: false, busy: false }
+    }
+    fn flush(&self, _how: Flush) {}
+    fn is_polled(&self) -> bool {
+        true
+    }
+    fn arm(&self, _first: bool) -> bool {
+        self.armed.store(true, Ordering::SeqCst);
+        false
+    }
+    fn disarm(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+    }
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn descriptor(&self) -> Option<Descriptor> {
+        None
+    }
+    fn ready_flag(&self) -> &ReadyFlag {
+        &self.flag
+    }
+}
+
+/// A wait object on which nothing happens.
+#[derive(Debug)]
+struct Still;
+
+impl WaitObject for Still {
+    fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
+        Ok(())
+    }
+    fn remove(&self, _fd: Descriptor) {}
+    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
+    fn signal(&self) {}
+    fn drain(&self) {}
+    fn set_timer(&self, _when: Option<Instant>) {}
+    fn descriptor(&self) -> Descriptor {
+        -1
+    }
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0)
+    }
+}
+
+fn queue_of(pollable: &Arc<Quiet>) -> CompletionQueue<Park> {
+    let cq = CompletionQueue::new(Park, 64, Arc::new(Still), Waiting::Sleeping);
+    cq.join(pollable.clone()).expect("it has no descriptor");
+    cq
+}
+
+/// Whether the pollable is armed, and whether those who post to it believe that somebody sleeps.
+fn state(pollable: &Quiet) -> (bool, bool) {
+    (pollable.armed.load(Ordering::SeqCst), pollable.flag.is_slept_on())
+}
+
+fn read(cq: &CompletionQueue<Park>) {
+    assert_eq!(cq.read(1, |_| ()), Err(Errno::AGAIN));
+}
+
+#[test]
+fn a_thread_that_reads_after_trywait_is_awake() {
+    let quiet = Arc::new(Quiet::default());
+    let cq = queue_of(&quiet);
+    read(&cq);
+    assert_eq!(state(&quiet), (false, false));
+    for _ in 0..3 {
+        assert_eq!(cq.try_wait(), Ok(()));
+        assert_eq!(state(&quiet), (true, true));
+        read(&cq);
+        assert_eq!(state(&quiet), (false, false));
+    }
+}
+
+#[test]
+fn what_joins_while_a_thread_may_sleep_is_armed_until_it_is_awake() {
+    let (first, second) = (Arc::new(Quiet::default()), Arc::new(Quiet::default()));
+    let cq = queue_of(&first);
+    assert_eq!(cq.try_wait(), Ok(()));
+    let key = cq.join(second.clone()).expect("it has no descriptor");
+    assert_eq!((state(&first), state(&second)), ((true, true), (true, true)));
+    cq.leave(key);
+    assert_eq!(state(&second), (false, false));
+    cq.join(second.clone()).expect("it has no descriptor");
+    read(&cq);
+    assert_eq!((state(&first), state(&second)), ((false, false), (false, false)));
+}
+
+#[test]
+fn a_thread_that_reads_proves_nothing_about_others() {
+    let quiet = Arc::new(Quiet::default());
+    let (cq, turn) = (queue_of(&quiet), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(cq.try_wait(), Ok(()));
+            turn.wait();
+            // Here it would sleep.
+            turn.wait();
+            read(&cq);
+        });
+        turn.wait();
+        read(&cq);
+        assert_eq!(state(&quiet), (true, true), "the other thread may sleep");
+        assert_eq!(cq.try_wait(), Ok(()));
+        read(&cq);
+        assert_eq!(state(&quiet), (true, true), "the other thread may still sleep");
+        turn.wait();
+    });
+    assert_eq!(state(&quiet), (false, false));
+}
+
+#[test]
+fn a_trywait_that_fails_leaves_nothing_armed() {
+    let quiet = Arc::new(Quiet::default());
+    let cq = queue_of(&quiet);
+    cq.signal().expect("its readers may sleep");
+    assert_eq!(cq.try_wait(), Err(Errno::AGAIN));
+    assert_eq!(state(&quiet), (false, false));
+}
+
+#[test]
+fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
+    let quiet = Arc::new(Quiet::default());
+    let set = ProgressSet::new(Park, Arc::new(Still));
+    set.join(quiet.clone()).expect("it has no descriptor");
+    let sleeper = set.sleeper();
+    assert!(!set.before_sleep());
+    set.watch();
+    drop(sleeper);
+    assert_eq!(state(&quiet), (true, true));
+    drop(set.sleeper());
+    assert_eq!(state(&quiet), (true, true));
+    set.progress();
+    assert_eq!(state(&quiet), (false, false));
+}
