@@ -335,11 +335,9 @@ impl<T: Transport> Side<T> {
         let released = completion.flags.contains(OpFlags::MULTI_RECV);
         assert!(!pending.suppressed || released || outcome.is_err(), "a suppressed success is reported: {outcome:?}");
         let (mut at, mut bytes) = (0, None);
-        if kind == Kind::MultiRecv && completion.buf != 0 {
-            if let Some(loan) = &pending.loan {
-                at = completion.buf - loan.address();
-                bytes = Some(loan.copy(at, completion.len));
-            }
+        if let (Kind::MultiRecv, Some(loan), 1..) = (kind, &pending.loan, completion.buf) {
+            at = completion.buf - loan.address();
+            bytes = Some(loan.copy(at, completion.len));
         }
         if kind != Kind::MultiRecv || released {
             let loan = self.pending.remove(&completion.context).and_then(|pending| pending.loan);
