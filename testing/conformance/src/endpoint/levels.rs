@@ -12,6 +12,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     cases![&[];
         an_inject_call_gives_the_buffer_back_and_reports_no_success,
         the_inject_flag_gives_the_buffer_back_and_reports_success,
+        an_injected_message_that_has_to_wait_keeps_its_bytes,
         an_inject_above_the_limit_is_refused,
         a_send_without_a_level_does_not_wait_for_the_peer,
         inject_complete_does_not_wait_for_the_peer,
@@ -72,6 +73,32 @@ fn the_inject_flag_gives_the_buffer_back_and_reports_success<M: EndpointMedium>(
         }
     }
     pair.end();
+}
+
+/// fi_msg(3), fi_inject: the buffer may be used again at once, also if the message cannot leave yet,
+/// because there is no link or because the link is full. Only half of the calls have a completion.
+fn an_injected_message_that_has_to_wait_keeps_its_bytes<M: EndpointMedium>(seed: u64) {
+    for linked in [false, true] {
+        let mut pair = if linked { Pair::<M>::new(seed) } else { Pair::<M>::unlinked(seed, |_| ()) };
+        let ahead = if linked { 20 } else { 0 };
+        for tag in 1000..1000 + ahead {
+            pair.send(tag, tag, MOST_EAGER);
+        }
+        let lens: Vec<usize> = sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT).collect();
+        for (tag, len) in (0..).step_by(2).zip(&lens) {
+            pair.a.post(Message::new(pair.to_b, content(tag, *len)).tagged(tag).injected());
+            send_at(&mut pair, tag + 1, *len, OpFlags::INJECT);
+        }
+        for tag in 1000..1000 + ahead {
+            receive(&mut pair, tag, MOST_EAGER);
+        }
+        for (tag, len) in (0..).step_by(2).zip(lens) {
+            receive(&mut pair, tag, len);
+            receive(&mut pair, tag + 1, len);
+        }
+        assert!(pair.a.inject_errors().is_empty());
+        pair.end();
+    }
 }
 
 /// fi_endpoint(3), `inject_size`.
