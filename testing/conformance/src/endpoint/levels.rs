@@ -28,7 +28,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         selective_completion_reports_sends_that_ask_for_it,
         selective_completion_reports_receives_that_ask_for_it,
         errors_are_reported_with_selective_completion_too,
-        selective_completion_counts_no_level_twice,
+        selective_completion_is_for_every_level,
     ]
 }
 
@@ -329,7 +329,7 @@ fn errors_are_reported_with_selective_completion_too<M: EndpointMedium>(seed: u6
     pair.end();
 }
 
-fn selective_completion_counts_no_level_twice<M: EndpointMedium>(seed: u64) {
+fn selective_completion_is_for_every_level<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::with(seed, |options| options.bind = BindFlags::SELECTIVE_COMPLETION);
     let levels = [OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE];
     for (tag, level) in (0..).zip(levels) {

@@ -26,7 +26,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_truncated_message_is_an_error_of_its_receive_alone,
         an_unexpected_message_is_truncated_too,
         a_cancelled_receive_takes_nothing,
-        a_cancelled_receive_leaves_others_of_its_context,
+        cancelling_what_was_never_posted_does_nothing,
         a_cancelled_send_does_not_arrive,
         cancelling_what_has_completed_does_nothing,
         completion_data_reaches_the_receiver,
@@ -412,8 +412,7 @@ fn a_cancelled_receive_takes_nothing<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_endpoint(3), fi_cancel: it cancels one operation of that context, the oldest.
-fn a_cancelled_receive_leaves_others_of_its_context<M: EndpointMedium>(seed: u64) {
+fn cancelling_what_was_never_posted_does_nothing<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let posted = pair.b.receive(FiAddr::UNSPEC, 5, 8);
     // A context that names nothing.
