@@ -3,7 +3,8 @@
 
 use ofi_engine::transport::Transport;
 use ofi_memory::{Buffer, Span};
-use ofi_sim::pair::{self, Side};
+use ofi_rig::Side;
+use ofi_sim::pair;
 
 fn exchange<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
     let (mut from, mut to) = (*b"8 bytes.", [0u8; 8]);

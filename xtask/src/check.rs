@@ -17,7 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-os", &["ofi-core", "ofi-memory"]),
     ("ofi-engine", &["ofi-core", "ofi-memory", "ofi-sync"]),
     ("ofi-tcp", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
-    ("ofi-shm", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
+    ("ofi-shm", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-rig"]),
     ("ofi-udp", &["ofi-core", "ofi-memory", "ofi-engine", "ofi-os"]),
     ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp"]),
     ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
@@ -29,10 +29,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma", "ofi-harness"]),
     ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-harness", &[]),
-    ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
+    ("ofi-rig", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
+    ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-rig", "ofi-tcp", "ofi-shm"]),
     (
         "ofi-conformance",
-        &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm", "ofi-sim"],
+        &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm", "ofi-rig", "ofi-sim"],
     ),
     ("xtask", &["ofi-tools"]),
 ];
@@ -47,6 +48,7 @@ const UNSAFE: &[&str] = &[
     "capi/src/",
     "api/src/buf.rs",
     "rdma/ffi/src/",
+    "testing/rig/src/loan.rs",
     "testing/sim/tests/",
     "benches/",
 ];

@@ -33,7 +33,6 @@ const WIDE: &[(&str, &str)] = &[
     ("rdma/ffi/src/list.rs: rdma_addrinfo", "the layout of rdma_getaddrinfo(3)"),
     ("rdma/src/path.rs: PathRecord", "the layout of a path record"),
     ("testing/sim/src/lib.rs: State", "the whole of a simulated world"),
-    ("testing/sim/tests/two_engines.rs: Side", "one side of the random scenario and its model"),
     ("tools/src/info.rs: Options", "a field for each option of fi_info(1)"),
     ("tools/src/pingpong.rs: Options", "a field for each option of fi_pingpong(1)"),
     ("xtask/src/bench/case.rs: Case", "a field for each dimension of a measurement"),

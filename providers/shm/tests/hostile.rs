@@ -2,24 +2,18 @@
 //! others nothing. `OFI_SCRIBBLES=n` runs n peers (default 60).
 
 use ofi_core::addr::Name;
-use ofi_core::{Addr, AddrFormat, BindFlags, Caps, FiAddr, OpFlags, TrafficClass};
-use ofi_engine::endpoint::{Config, Endpoint};
-use ofi_engine::limits::Limits;
-use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_core::{Addr, AddrFormat, Caps, Errno, FiAddr, TrafficClass};
 use ofi_engine::provider::LinkProvider;
 use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
-use ofi_memory::{Buffer, Shared};
+use ofi_memory::Shared;
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::descriptor::PrivateFd;
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, create, sealed_len};
 use ofi_os::wait_fd::FdWaitObject;
+use ofi_rig::{Options, Receive};
 use ofi_shm::ShmTransport;
-use ofi_sync::account::Account;
-use ofi_sync::lock::Park;
-use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,69 +23,27 @@ const RING: usize = 128 * 64;
 const RINGS: usize = 4096;
 const POOLS: usize = RINGS + 2 * RING;
 
-struct Side {
-    ep: Arc<Endpoint<ShmTransport, Park>>,
-    cq: Arc<CompletionQueue<Park>>,
-    av: Arc<AddressVector>,
-    /// Contexts of operations that have not completed.
-    pending: BTreeSet<usize>,
-    next: usize,
+type Side = ofi_rig::Side<ShmTransport>;
+
+fn open() -> Side {
+    let options = Options {
+        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV,
+        rx_size: 1024,
+        provider: "shm",
+        ..Options::default()
+    };
+    Side::open(options, Arc::new(FdWaitObject::new(true).unwrap()), |account| {
+        let account = account.clone();
+        Box::new(move |addr| ofi_shm::Provider.open_rdm(addr, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &account))
+    })
 }
 
-impl Side {
-    fn open() -> Self {
-        let caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV;
-        let nonce = ofi_os::random();
-        let (tx_size, rx_size, limits) = (1024, 1024, Limits::new(usize::MAX, 4096));
-        let account = Arc::new(Account::new(256 << 20));
-        let charged = account.clone();
-        let config =
-            Config { kind: EndpointKind::Rdm, caps, tx_size, rx_size, limits, nonce, provider: "shm", account };
-        let ep = Endpoint::new(
-            Park,
-            config,
-            None,
-            Box::new(move |addr| {
-                ofi_shm::Provider.open_rdm(addr, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &charged)
-            }),
-            None,
-        );
-        let port = Arc::new(FdWaitObject::new(true).unwrap());
-        let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Sleeping));
-        let av = Arc::new(AddressVector::new(4, false));
-        ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
-        ep.bind_av(&av).unwrap();
-        ep.enable().unwrap();
-        Self { ep, cq, av, pending: BTreeSet::new(), next: 0 }
-    }
+fn send(side: &mut Side, dest: FiAddr, len: usize) -> usize {
+    side.send(dest, 1, vec![3; len])
+}
 
-    fn context(&mut self) -> usize {
-        self.next += 1;
-        self.pending.insert(self.next);
-        self.next
-    }
-
-    fn send(&mut self, dest: FiAddr, len: usize) {
-        let (buffer, context) = (Buffer::Owned(vec![3; len]), self.context());
-        let op = SendOp { dest, buffer, context, tag: Some(1), data: None, flags: OpFlags::empty(), inject: false };
-        self.ep.send(op).unwrap();
-    }
-
-    fn receive(&mut self, src: FiAddr, len: usize) {
-        let (buffer, context) = (Buffer::Owned(vec![0; len]), self.context());
-        let op = RecvOp { src, buffer, context, tag: Some((0, u64::MAX)), flags: OpFlags::empty() };
-        self.ep.receive(op).unwrap();
-    }
-
-    /// Makes progress, and checks that each pending operation completes once.
-    fn drive(&mut self) {
-        let pending = &mut self.pending;
-        let result = self.cq.read(16, |done| assert!(pending.remove(&done.context), "completed twice"));
-        if result == Err(ofi_core::Errno::EAVAIL) {
-            let failure = self.cq.read_error().unwrap();
-            assert!(self.pending.remove(&failure.completion.context), "completed twice");
-        }
-    }
+fn receive(side: &mut Side, src: FiAddr, len: usize) -> usize {
+    side.post_receive(Receive::new(len).matching(0, u64::MAX).from(src))
 }
 
 /// The peer: a control socket, and the memory of the link once a request has brought it.
@@ -184,8 +136,8 @@ fn sealed(len: usize) -> PrivateFd {
 #[test]
 fn scribbling_costs_the_scribbler_its_link() {
     let count = std::env::var("OFI_SCRIBBLES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
-    let (mut victim, mut friend) = (Side::open(), Side::open());
-    let to_friend = victim.av.insert(friend.ep.local_addr().unwrap());
+    let (mut victim, mut friend) = (open(), open());
+    let to_friend = victim.know(friend.addr());
     for seed in 0..count {
         let identity = u128::from_ne_bytes(ofi_os::random());
         let name = format!("fi_shm://{identity:032x}");
@@ -199,13 +151,13 @@ fn scribbling_costs_the_scribbler_its_link() {
             rng: fastrand::Rng::with_seed(seed),
         };
         let addr = Addr::Name(Name::new(&name).unwrap());
-        let to_peer = victim.av.insert(addr);
+        let to_peer = victim.know(addr);
         for len in [8, 90, 5000, 100_000, 1 << 20] {
-            victim.receive(to_peer, len);
-            victim.send(to_peer, len);
+            receive(&mut victim, to_peer, len);
+            send(&mut victim, to_peer, len);
         }
         for step in 0..400 {
-            victim.drive();
+            victim.reap();
             peer.read_letter();
             // The peer lets some frames through first.
             if step > peer.rng.usize(0..60) {
@@ -216,20 +168,20 @@ fn scribbling_costs_the_scribbler_its_link() {
             }
         }
         // Other peers are served as before.
-        friend.receive(FiAddr::UNSPEC, 70_000);
-        victim.send(to_friend, 70_000);
+        receive(&mut friend, FiAddr::UNSPEC, 70_000);
+        send(&mut victim, to_friend, 70_000);
         let end = clock::now() + Duration::from_secs(10);
-        while !friend.pending.is_empty() {
-            victim.drive();
-            friend.drive();
+        while !friend.pending().is_empty() {
+            victim.reap();
+            friend.reap();
             assert!(clock::now() < end, "seed {seed}: the friend waits\n{}", victim.ep.describe());
         }
         // When the peer is gone, every operation that waits for it completes.
         drop(peer);
-        victim.send(to_peer, 8);
-        while !victim.pending.is_empty() {
-            victim.drive();
-            friend.drive();
+        send(&mut victim, to_peer, 8);
+        while !victim.pending().is_empty() {
+            victim.reap();
+            friend.reap();
             assert!(clock::now() < end, "seed {seed}: something never ends\n{}", victim.ep.describe());
         }
         assert!(victim.av.remove(to_peer));
@@ -289,9 +241,9 @@ fn lender(victim: &mut Side) -> Peer {
     let socket = ControlSocket::bind(&Space::Abstract, &name).unwrap();
     let rng = fastrand::Rng::with_seed(1);
     let mut peer = Peer { socket, identity, memory: None, asked: None, secrets: Vec::new(), rng };
-    let to_peer = victim.av.insert(Addr::Name(Name::new(&name).unwrap()));
-    victim.receive(FiAddr::UNSPEC, LARGE);
-    victim.send(to_peer, 8);
+    let to_peer = victim.know(Addr::Name(Name::new(&name).unwrap()));
+    receive(victim, FiAddr::UNSPEC, LARGE);
+    send(victim, to_peer, 8);
     peer.read_letter();
     peer.answer();
     peer.write_request(1);
@@ -303,8 +255,8 @@ fn lender(victim: &mut Side) -> Peer {
     peer.socket.send(&to, &message, &[]).unwrap();
     let end = clock::now() + Duration::from_secs(10);
     let before = seam::found();
-    while seam::found() == before || victim.pending.len() > 1 {
-        victim.drive();
+    while seam::found() == before || victim.pending().len() > 1 {
+        victim.reap();
         assert!(clock::now() < end, "the offer was not taken\n{}", victim.ep.describe());
     }
     peer
@@ -313,36 +265,36 @@ fn lender(victim: &mut Side) -> Peer {
 /// A peer gives right and wrong addresses of its messages.
 #[test]
 fn memory_that_is_not_there_costs_a_peer_its_message() {
-    let mut victim = Side::open();
+    let mut victim = open();
     let peer = lender(&mut victim);
     let end = clock::now() + Duration::from_secs(10);
     // Nothing is mapped there: the payload may still come through the pool or be read elsewhere.
     peer.write_part(2, DIRECT, 8, 77);
     while peer.outcomes().is_empty() {
-        victim.drive();
+        victim.reap();
         assert!(clock::now() < end, "no word of what could not be read\n{}", victim.ep.describe());
     }
-    assert_eq!((peer.outcomes(), victim.pending.len()), (vec![(77, 1)], 1));
+    assert_eq!((peer.outcomes(), victim.pending().len()), (vec![(77, 1)], 1));
     let bytes = vec![5u8; LARGE];
     peer.write_part(3, DIRECT, bytes.as_ptr().addr() as u64, 78);
-    while !victim.pending.is_empty() {
-        victim.drive();
+    while !victim.pending().is_empty() {
+        victim.reap();
         assert!(clock::now() < end, "what could be read was not\n{}", victim.ep.describe());
     }
     assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
     // The peer reports the next payload as absent. Its message fails, and the link goes on.
-    victim.receive(FiAddr::UNSPEC, LARGE);
+    receive(&mut victim, FiAddr::UNSPEC, LARGE);
     peer.write_request(4);
     peer.write_part(5, ABSENT, 0, 0);
-    while !victim.pending.is_empty() {
-        victim.drive();
+    while !victim.pending().is_empty() {
+        victim.reap();
         assert!(clock::now() < end, "what is gone is waited for\n{}", victim.ep.describe());
     }
     assert!(victim.ep.describe().contains("Open"), "{}", victim.ep.describe());
     // A data frame without a message costs the link.
     peer.write_part(6, DIRECT, bytes.as_ptr().addr() as u64, 79);
     while victim.ep.describe().contains("Open") {
-        victim.drive();
+        victim.reap();
         assert!(clock::now() < end, "{}", victim.ep.describe());
     }
     assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
@@ -353,30 +305,31 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
 /// it is.
 #[test]
 fn a_payload_that_was_taken_back_is_not_delivered() {
-    let mut victim = Side::open();
+    let mut victim = open();
     let peer = lender(&mut victim);
     let end = clock::now() + Duration::from_secs(10);
-    let pulled: BTreeSet<usize> = victim.pending.clone();
-    victim.receive(FiAddr::UNSPEC, 8);
-    let short: BTreeSet<usize> = victim.pending.difference(&pulled).copied().collect();
+    let pulled = victim.pending();
+    let short = receive(&mut victim, FiAddr::UNSPEC, 8);
     let bytes = vec![5u8; LARGE];
     // A short message behind it, and the gone word of the peer, before the victim polls.
     peer.write_line(3, INLINE << 40 | 16 << 32 | 8, &[1 | 1 << 8, 1, 9]);
     let (_, memory) = peer.memory.as_ref().unwrap();
     memory.write(256 + 128, &1u64.to_le_bytes());
     peer.write_part(2, DIRECT, bytes.as_ptr().addr() as u64, 77);
-    let (mut got, mut failed) = (BTreeSet::new(), BTreeSet::new());
+    let (mut got, mut failed) = (Vec::new(), Vec::new());
     while got.len() + failed.len() < 2 {
-        let result = victim.cq.read(1, |done| assert!(got.insert(done.context)));
-        if result == Err(ofi_core::Errno::EAVAIL) {
-            let failure = victim.cq.read_error().unwrap();
-            assert_eq!(failure.errno, ofi_core::Errno::ECONNRESET);
-            failed.insert(failure.completion.context);
+        for one in victim.reap() {
+            match one.outcome {
+                Ok(done) => got.push(done.context),
+                Err(failure) => {
+                    assert_eq!(failure.errno, Errno::ECONNRESET);
+                    failed.push(failure.completion.context);
+                }
+            }
         }
         assert!(clock::now() < end, "{got:?} {failed:?}\n{}", victim.ep.describe());
     }
-    assert_eq!((got, failed), (short, pulled));
+    assert_eq!((got, failed), (vec![short], pulled));
     assert_eq!(peer.outcomes(), []);
-    victim.pending.clear();
     victim.ep.close();
 }

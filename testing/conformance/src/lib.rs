@@ -4,9 +4,12 @@
 //! The suite looks at transports from outside only: `frame.rs` makes frames, `ledger.rs` is the
 //! model of what must arrive, `observer.rs` checks every event against it, `node.rs` and `world.rs`
 //! drive the transports, and `cases` has the scripts.
+//! `endpoint` has a second suite, for what endpoints do over any transport: matching, completion
+//! levels, peeking, multi-receive.
 #![forbid(unsafe_code)]
 
 mod cases;
+mod endpoint;
 mod frame;
 mod ledger;
 mod medium;
@@ -15,5 +18,6 @@ mod observer;
 mod runner;
 mod world;
 
+pub use endpoint::{EndpointMedium, endpoint_trials};
 pub use medium::{Medium, Need, Nowhere};
 pub use runner::{ExpectedFailure, first_failure, trials};

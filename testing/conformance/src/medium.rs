@@ -22,6 +22,8 @@ pub enum Need {
     Nowhere,
     /// There is a [`Listener`], whose requests [`Transport::accept`] takes.
     Listener,
+    /// More than two endpoints can reach each other.
+    Third,
 }
 
 /// A destination at which nothing answers, and how connecting to it fails.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// The names of threads whose failures are expected, and of others.
 const QUIET: &str = "expected to fail";
-const LOUD: &str = "conformance";
+pub(crate) const LOUD: &str = "conformance";
 
 /// A case that a transport is known to fail. It must fail, so that the entry goes when the
 /// transport is corrected.
@@ -26,7 +26,7 @@ pub struct ExpectedFailure {
     pub why: &'static str,
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
@@ -60,7 +60,7 @@ pub fn first_failure<M: Medium>(expected: &[&str]) -> Option<&'static str> {
     let fits = |case: &Case| !lacks(case) && !expected.contains(&case.name);
     let mut cases = cases::all::<M>().into_iter().filter(fits);
     cases
-        .find(|case| first_of_seeds::<M>(case, 0..(M::SCRIPTS / case.share).max(1), QUIET).is_some())
+        .find(|case| first_of_seeds(case.run, M::WORKERS, 0..(M::SCRIPTS / case.share).max(1), QUIET).is_some())
         .map(|case| case.name)
 }
 
@@ -71,22 +71,27 @@ fn run<M: Medium>(case: &Case, fails: bool) -> Result<(), Failed> {
         Some(seed) => seed..seed + 1,
         None => 0..(scripts / case.share).max(1),
     };
-    first_of_seeds::<M>(case, seeds, if fails { QUIET } else { LOUD }).map_or(Ok(()), |(seed, text)| {
-        let title = format!("{}::{}", M::NAME, case.name);
+    let failed = first_of_seeds(case.run, M::WORKERS, seeds, if fails { QUIET } else { LOUD });
+    verdict(failed, &format!("{}::{}", M::NAME, case.name))
+}
+
+/// The result of a row, from the seed that failed.
+pub(crate) fn verdict(failed: Option<(u64, String)>, title: &str) -> Result<(), Failed> {
+    failed.map_or(Ok(()), |(seed, text)| {
         Err(format!("{text}\nrun it alone: OFI_CONFORMANCE_SEED={seed} cargo test -p ofi-conformance -- {title}")
             .into())
     })
 }
 
 /// Runs seeds until one fails: the seed, and what it says.
-fn first_of_seeds<M: Medium>(case: &Case, seeds: Range<u64>, thread: &str) -> Option<(u64, String)> {
+pub(crate) fn first_of_seeds(run: fn(u64), workers: usize, seeds: Range<u64>, thread: &str) -> Option<(u64, String)> {
     hush();
     let (seeds, failed) = (Mutex::new(seeds), Mutex::new(None::<(u64, String)>));
     let work = || {
         while lock(&failed).is_none()
             && let Some(seed) = { lock(&seeds).next() }
         {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (case.run)(seed))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
                 let text = text_of(&*panic);
                 let mut failed = lock(&failed);
                 if failed.as_ref().is_none_or(|(before, _)| seed < *before) {
@@ -96,7 +101,7 @@ fn first_of_seeds<M: Medium>(case: &Case, seeds: Range<u64>, thread: &str) -> Op
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..M::WORKERS {
+        for _ in 0..workers {
             let builder = std::thread::Builder::new().name(thread.to_owned());
             builder.spawn_scoped(scope, work).expect("the system has threads");
         }

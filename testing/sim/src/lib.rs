@@ -4,9 +4,9 @@
 #![forbid(unsafe_code)]
 
 use ofi_core::Instant;
+pub mod node;
 pub mod pair;
 pub mod raw;
-pub mod rig;
 pub mod wire;
 
 use ofi_core::error::Result;

@@ -3,50 +3,34 @@
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
 use ofi_core::wait::WaitObject;
-use ofi_core::{Addr, BindFlags, Caps, FiAddr, OpFlags};
-use ofi_engine::endpoint::{Config, Endpoint, Opener};
+use ofi_core::{Addr, Caps, FiAddr, OpFlags};
+use ofi_engine::Waiting;
+use ofi_engine::endpoint::Opener;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_sync::account::Account;
-use ofi_sync::lock::Park;
+use ofi_rig::{Options, Side};
 use ofi_tcp::net::System;
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// One of the two endpoints.
-#[derive(Debug)]
-pub struct Side<T: Transport> {
-    /// The endpoint.
-    pub ep: Arc<Endpoint<T, Park>>,
-    /// Its completion queue.
-    pub cq: Arc<CompletionQueue<Park>>,
-    av: Arc<AddressVector>,
-}
-
+/// One of the two endpoints, with the capabilities that most programs ask for.
 fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -> Side<T> {
-    let config = Config {
-        kind: EndpointKind::Rdm,
+    let options = Options {
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
         rx_size: 64,
         limits: Limits::new(usize::MAX, MOST),
         nonce: [nonce; 16],
         provider: "pair",
-        account: Arc::new(Account::new(256 << 20)),
+        av_size: 1,
+        waiting: Waiting::Never,
+        ..Options::default()
     };
-    let ep = Endpoint::new(Park, config, None, opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Never));
-    let av = Arc::new(AddressVector::new(1, false));
-    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).expect("the first queue");
-    ep.bind_av(&av).expect("the first address vector");
-    ep.enable().expect("everything is bound");
-    Side { ep, cq, av }
+    Side::open(options, port, |_| opener)
 }
 
 /// Both sides with memory between them, to measure the cost of the engine alone.
@@ -59,8 +43,8 @@ pub fn in_memory() -> (Side<Wire>, Side<Wire>) {
         side(Box::new(move |_| Ok(wire.take().expect("opened once"))), nonce, world.port())
     };
     let (a, b) = (open(left, 1), open(right, 2));
-    a.av.insert(addr(2));
-    b.av.insert(addr(1));
+    a.know(addr(2));
+    b.know(addr(1));
     (a, b)
 }
 
@@ -76,8 +60,8 @@ pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
         side(opener, nonce, Arc::new(FdWaitObject::new(false).expect("descriptors are free")))
     };
     let (a, b) = (open(1), open(2));
-    a.av.insert(b.ep.local_addr().expect("it is open"));
-    b.av.insert(a.ep.local_addr().expect("it is open"));
+    a.know(b.addr());
+    b.know(a.addr());
     (a, b)
 }
 

@@ -1,5 +1,5 @@
-//! A minimal transport: a queue of frames in memory, for small payloads only. The cost of a message
-//! over it is the cost of the engine.
+//! A minimal transport: a queue of frames in memory. The cost of a small message over it is the cost
+//! of the engine.
 
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest payload, in bytes.
+/// The longest payload that needs no allocation, in bytes.
 pub const MOST: usize = 64;
 
 #[derive(Debug)]
@@ -21,6 +21,7 @@ enum Item {
     Ask(Vec<u8>),
     Answer(Vec<u8>),
     Frame(Header, ArrayVec<u8, MOST>),
+    Long(Header, Vec<u8>),
 }
 
 type Queue = Arc<Mutex<VecDeque<Item>>>;
@@ -83,8 +84,11 @@ impl Transport for Wire {
         if let Some(Payload { buffer: Some(buffer), from, len, .. }) = payload {
             buffer.append_to(from, len, &mut self.scratch);
         }
-        let Ok(bytes) = ArrayVec::try_from(&self.scratch[..]) else { return Submitted::Broken };
-        lock(&self.outgoing).push_back(Item::Frame(*header, bytes));
+        let item = match ArrayVec::try_from(&self.scratch[..]) {
+            Ok(bytes) => Item::Frame(*header, bytes),
+            Err(_) => Item::Long(*header, core::mem::take(&mut self.scratch)),
+        };
+        lock(&self.outgoing).push_back(item);
         Submitted::Done
     }
 
@@ -94,11 +98,13 @@ impl Transport for Wire {
         loop {
             let Some(item) = lock(&self.incoming).pop_front() else { return any };
             any = true;
+            let mut take = |header: &Header, payload: &[u8]| {
+                let place = events.handle_frame(LINK, header, Incoming::Complete(payload));
+                assert!(matches!(place, Ok(Disposition::Done)), "a peer in the same process keeps the protocol");
+            };
             match item {
-                Item::Frame(header, payload) => {
-                    let place = events.handle_frame(LINK, &header, Incoming::Complete(&payload));
-                    assert!(matches!(place, Ok(Disposition::Done)), "a peer in the same process keeps the protocol");
-                }
+                Item::Frame(header, payload) => take(&header, &payload),
+                Item::Long(header, payload) => take(&header, &payload),
                 Item::Ask(hello) => match events.handle_connect_request(LINK, &hello, &self.remote, |_| true) {
                     Verdict::Accept(answer) | Verdict::Refuse(answer) => {
                         lock(&self.outgoing).push_back(Item::Answer(answer));

@@ -1,17 +1,14 @@
 //! In steady state a small message allocates nothing, over memory and over the tcp transport on real sockets.
 
-use ofi_core::{Addr, AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, TrafficClass};
-use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_core::{Addr, AddrFormat, Caps, Errno, FiAddr, OpFlags, TrafficClass};
+use ofi_engine::Waiting;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::LinkProvider;
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Span};
 use ofi_os::wait_fd::FdWaitObject;
+use ofi_rig::{Options, Side};
 use ofi_sim::pair;
-use ofi_sync::account::Account;
-use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -51,34 +48,23 @@ fn steady(mut round: impl FnMut()) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-type Tcp = Endpoint<ofi_tcp::Tcp, Park>;
-
-fn open(nonce: u8) -> (Arc<Tcp>, Arc<CompletionQueue<Park>>, Arc<AddressVector>) {
-    let config = Config {
-        kind: EndpointKind::Rdm,
+fn open(nonce: u8) -> Side<ofi_tcp::Tcp> {
+    let options = Options {
+        addr: Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]),
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
         rx_size: 64,
         limits: Limits::new(usize::MAX, 64),
         nonce: [nonce; 16],
         provider: "tcp",
-        account: Arc::new(Account::new(256 << 20)),
+        av_size: 1,
+        waiting: Waiting::Never,
+        ..Options::default()
     };
-    let opener = Box::new(|addr| {
-        ofi_tcp::Provider.open_rdm(
-            addr,
-            AddrFormat::SOCKADDR_IN,
-            TrafficClass::UNSPEC,
-            &Arc::new(Account::new(256 << 20)),
-        )
-    });
-    let ep = Tcp::new(Park, config, Addr::decode(&[2, 0, 0, 0, 127, 0, 0, 1]), opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(false).unwrap()), Waiting::Never));
-    let av = Arc::new(AddressVector::new(1, false));
-    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
-    ep.bind_av(&av).unwrap();
-    ep.enable().unwrap();
-    (ep, cq, av)
+    Side::open(options, Arc::new(FdWaitObject::new(false).unwrap()), |account| {
+        let account = account.clone();
+        Box::new(move |addr| ofi_tcp::Provider.open_rdm(addr, AddrFormat::SOCKADDR_IN, TrafficClass::UNSPEC, &account))
+    })
 }
 
 #[test]
@@ -87,13 +73,12 @@ fn a_small_message_allocates_nothing_in_steady_state() {
     let (a, b) = pair::in_memory();
     assert_eq!(steady(|| pair::message(&a, &b, lend(&mut from), lend(&mut to))), 0);
 
-    let (a, a_cq, a_av) = open(1);
-    let (b, b_cq, _b_av) = open(2);
-    a_av.insert(b.local_addr().unwrap());
+    let (mut a, mut b) = (open(1), open(2));
+    a.know(b.addr());
     let round = || {
         let receive =
             |buffer| RecvOp { src: FiAddr::UNSPEC, buffer, context: 0, tag: Some((1, 0)), flags: OpFlags::empty() };
-        b.receive(receive(lend(&mut to))).unwrap();
+        b.ep.receive(receive(lend(&mut to))).unwrap();
         let send = SendOp {
             dest: FiAddr(0),
             buffer: lend(&mut from),
@@ -103,10 +88,10 @@ fn a_small_message_allocates_nothing_in_steady_state() {
             flags: OpFlags::empty(),
             inject: false,
         };
-        a.send(send).unwrap();
+        a.ep.send(send).unwrap();
         let mut done = 0;
         while done < 2 {
-            for cq in [&a_cq, &b_cq] {
+            for cq in [&a.cq, &b.cq] {
                 match cq.read(1, |_| ()) {
                     Ok(count) => done += count,
                     Err(errno) => assert_eq!(errno, Errno::AGAIN),

@@ -4,8 +4,9 @@
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
+use ofi_rig::{Message, Receive, until};
+use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Heard, Raw, question};
-use ofi_sim::rig::{Node, Options, addr, ip, until};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ fn world() -> World {
 
 /// A node with little memory for its peers, so that credit is scarce.
 fn narrow(world: &World) -> Node {
-    Node::open(world, &Options { limit: 1 << 20, ..Options::at(addr(1, 1000)) })
+    open_node(world, &Options { limit: 1 << 20, ..Options::at(addr(1, 1000)) })
 }
 
 fn peer(world: &World, host: u8) -> Node {
-    Node::open(world, &Options::at(addr(host, 1000)))
+    open_node(world, &Options::at(addr(host, 1000)))
 }
 
 fn steps(world: &World, nodes: &mut [&mut Node]) {
@@ -72,7 +73,7 @@ fn a_receive_whose_sender_becomes_known_gets_what_has_no_credit() {
 fn a_receive_for_a_peer_that_is_to_be_asked_gets_what_has_no_credit() {
     let world = world();
     let hosts = vec![ip(2), ip(3)];
-    let mut a = Node::open(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
+    let mut a = open_node(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
     let mut r = narrow(&world);
     let (to_r, to_a) = (a.know(r.addr()), r.know(a.addr()));
     fill(&world, &mut a, &mut r, to_r);
@@ -107,7 +108,7 @@ fn whoever_looks_for_a_message_finds_it_behind_others() {
     let to_r = a.know(r.addr());
     fill(&world, &mut a, &mut r, to_r);
     let found = (0..100).any(|_| {
-        let look = r.receive_into(FiAddr::UNSPEC, WANTED, ofi_memory::Buffer::empty(), OpFlags::PEEK);
+        let look = r.post_receive(Receive::new(0).tagged(WANTED).flags(OpFlags::PEEK));
         steps(&world, &mut [&mut a, &mut r]);
         r.is_done(look)
     });
@@ -180,7 +181,9 @@ fn arrivals_are_told_however_much_others_say() {
     raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
     raw.send();
     steps(&world, &mut [&mut a, &mut r]);
-    let sent = a.try_send(to_r, UNWANTED, vec![1; 8], OpFlags::TRANSMIT_COMPLETE).expect("few are outstanding");
+    let sent = a
+        .try_post(Message::new(to_r, vec![1; 8]).tagged(UNWANTED).flags(OpFlags::TRANSMIT_COMPLETE))
+        .expect("few are outstanding");
     let mut rounds = 0;
     while !a.is_done(sent) {
         rounds += 1;
@@ -203,8 +206,10 @@ fn a_reader_that_finds_nothing_leaves_nothing_unsaid() {
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
     let to_a = r.know(a.addr());
-    ofi_sim::rig::ping_pong(&world, &mut a, &mut r, to_r, to_a);
-    let sent = a.try_send(to_r, UNWANTED, vec![1; 8], OpFlags::TRANSMIT_COMPLETE).expect("few are outstanding");
+    ofi_rig::ping_pong(&world, &mut a, &mut r, to_r, to_a);
+    let sent = a
+        .try_post(Message::new(to_r, vec![1; 8]).tagged(UNWANTED).flags(OpFlags::TRANSMIT_COMPLETE))
+        .expect("few are outstanding");
     steps(&world, &mut [&mut a]);
     // One read takes the message in but finds no entry; then the reader stops.
     let mut reads = 0;

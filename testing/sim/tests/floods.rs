@@ -5,8 +5,9 @@ use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{GUARANTEED, OVERHEAD};
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
+use ofi_rig::{Message, ping_pong, until};
+use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Heard, Raw, question};
-use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -28,8 +29,8 @@ struct Scene {
 impl Scene {
     fn new(seed: u64, limit: usize) -> Self {
         let world = world(seed);
-        let victim = Node::open(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
-        let friend = Node::open(&world, &Options::at(addr(2, 1000)));
+        let victim = open_node(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
+        let friend = open_node(&world, &Options::at(addr(2, 1000)));
         let (to_friend, to_victim) = (victim.know(friend.addr()), friend.know(victim.addr()));
         let mut scene = Self { world, victim, friend, to_friend, to_victim };
         scene.ping_pong();
@@ -226,7 +227,7 @@ fn output_to_a_peer_that_does_not_read_is_bounded() {
     let to = scene.victim.know(addr(66, 2000));
     // The peer granted a gigabyte of credit; the endpoint must keep injected bytes.
     let mut sent = 0;
-    while scene.victim.try_send(to, 1, vec![1; 4000], OpFlags::INJECT).is_ok() {
+    while scene.victim.try_post(Message::new(to, vec![1; 4000]).tagged(1).flags(OpFlags::INJECT)).is_ok() {
         sent += 1;
         scene.step();
         assert!(sent < 10_000, "{}", scene.victim.ep.describe());
@@ -330,14 +331,14 @@ fn many_that_connect_while_the_endpoint_is_busy_are_all_let_in() {
 #[test]
 fn wanted_messages_arrive_behind_a_million_unwanted_ones() {
     let world = world(0);
-    let mut receiver = Node::open(&world, &Options::at(addr(1, 1000)));
-    let mut sender = Node::open(&world, &Options { tx_size: 4096, ..Options::at(addr(2, 1000)) });
+    let mut receiver = open_node(&world, &Options::at(addr(1, 1000)));
+    let mut sender = open_node(&world, &Options { tx_size: 4096, ..Options::at(addr(2, 1000)) });
     let to = sender.know(receiver.addr());
     let wanted = receiver.receive(FiAddr::UNSPEC, 2, 8);
     let mut sent = 0;
     let send = |sender: &mut Node, receiver: &mut Node, tag| {
         loop {
-            match sender.try_send(to, tag, Vec::new(), OpFlags::empty()) {
+            match sender.try_post(Message::new(to, Vec::new()).tagged(tag)) {
                 Ok(_) => return,
                 Err(errno) => assert_eq!(errno, Errno::AGAIN),
             }
@@ -359,8 +360,8 @@ fn wanted_messages_arrive_behind_a_million_unwanted_ones() {
 fn at_the_limit_the_receive_fails_with_the_reason() {
     for (len, limit) in [(0, 1 << 20), (40 << 10, 8 << 20)] {
         let world = world(3);
-        let mut receiver = Node::open(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
-        let mut sender = Node::open(&world, &Options { tx_size: 1 << 16, ..Options::at(addr(2, 1000)) });
+        let mut receiver = open_node(&world, &Options { limit, ..Options::at(addr(1, 1000)) });
+        let mut sender = open_node(&world, &Options { tx_size: 1 << 16, ..Options::at(addr(2, 1000)) });
         let to = sender.know(receiver.addr());
         let wanted = receiver.receive(FiAddr::UNSPEC, 2, 8);
         let count = limit / (len + 128) + 2000;

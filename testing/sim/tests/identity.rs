@@ -6,8 +6,9 @@ use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Handshake, Hello};
+use ofi_rig::{Message, ping_pong, until};
+use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Door, Heard, Raw, question};
-use ofi_sim::rig::{Node, Options, addr, ip, ping_pong, until};
 use ofi_sim::{Faults, World};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,11 +23,11 @@ fn world() -> World {
 }
 
 fn target(world: &World) -> Node {
-    Node::open(world, &Options::at(addr(TARGET, 1000)))
+    open_node(world, &Options::at(addr(TARGET, 1000)))
 }
 
 fn owner(world: &World) -> Node {
-    Node::open(world, &Options::at(addr(OWNER, 1000)))
+    open_node(world, &Options::at(addr(OWNER, 1000)))
 }
 
 /// An unsolicited message.
@@ -167,7 +168,7 @@ fn a_peer_on_the_owners_host_is_the_owner_by_the_rule() {
 
 /// A host with two addresses: it advertises one and connects from the other.
 fn multi_homed(world: &World, from: u8) -> Node {
-    Node::open(world, &Options { hosts: vec![ip(OWNER), ip(from)], ..Options::at(addr(OWNER, 1000)) })
+    open_node(world, &Options { hosts: vec![ip(OWNER), ip(from)], ..Options::at(addr(OWNER, 1000)) })
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn crossing_connects_of_a_host_with_several_addresses_take_no_second() {
         let world = world();
         let mut target = target(&world);
         let options = Options { hosts: vec![ip(OWNER), ip(host)], nonce, ..Options::at(addr(OWNER, 1000)) };
-        let mut owner = Node::open(&world, &options);
+        let mut owner = open_node(&world, &options);
         let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
         let start = world.now();
         ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
@@ -362,10 +363,12 @@ fn closing_sends_what_waits_behind_a_false_claim() {
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
     let receive = owner.receive(to_target, 5, 8);
     let (_liar, _) = lie(&world, &mut target, |_| ());
-    target.try_send(to_owner, 5, vec![1; 8], OpFlags::INJECT).expect("few are outstanding");
+    target.try_post(Message::new(to_owner, vec![1; 8]).tagged(5).flags(OpFlags::INJECT)).expect("few are outstanding");
     let owner = Arc::new(Mutex::new(owner));
     let other = owner.clone();
-    world.meanwhile(move || other.lock().unwrap().progress());
+    world.meanwhile(move || {
+        other.lock().unwrap().progress();
+    });
     target.ep.close();
     let mut owner = owner.lock().unwrap();
     assert!(until(&world, &mut [&mut owner], |nodes| nodes[0].is_done(receive)));
@@ -386,7 +389,7 @@ fn a_claim_about_a_name_that_nobody_has_keeps_nothing_waiting() {
 #[test]
 fn claims_are_charged_as_any_other_link() {
     let world = world();
-    let mut target = Node::open(&world, &Options { limit: 4 << 20, ..Options::at(addr(TARGET, 1000)) });
+    let mut target = open_node(&world, &Options { limit: 4 << 20, ..Options::at(addr(TARGET, 1000)) });
     for round in 0..200u16 {
         let (mut liar, answer) =
             lie(&world, &mut target, |hello| hello.name = Some(Addr::from(addr(OWNER, 2000 + round))));

@@ -2,13 +2,13 @@
 //! cannot be written fail or stay incomplete.
 
 use ofi_core::{Errno, FiAddr, OpFlags};
-use ofi_memory::{Buffer, Span};
-use ofi_sim::rig::{Node, Options, addr, ping_pong, until};
+use ofi_rig::{Receive, ping_pong, until};
+use ofi_sim::node::{Node, Options, addr, open_node};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
 fn open(world: &World, port: u16) -> Node {
-    Node::open(world, &Options::at(addr(1, port)))
+    open_node(world, &Options::at(addr(1, port)))
 }
 
 #[test]
@@ -43,10 +43,7 @@ fn a_receive_whose_sender_becomes_known_takes_messages_in_order() {
     let (mut a, mut r) = (open(&world, 1), open(&world, 3));
     let to_r = a.know(r.addr());
     r.ep.set_min_multi_recv(8);
-    let mut place = [0u8; 100];
-    // SAFETY: the array outlives the endpoint, and the test does not access it.
-    let span = unsafe { Span::new(place.as_mut_ptr(), place.len()) };
-    let several = r.receive_into(FiAddr(0), 1, Buffer::One(span), OpFlags::MULTI_RECV);
+    let several = r.post_receive(Receive::new(100).tagged(1).from(FiAddr(0)).flags(OpFlags::MULTI_RECV));
     for len in [60, 80, 10] {
         a.send(to_r, 1, vec![1; len]);
     }

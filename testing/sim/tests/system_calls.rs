@@ -1,18 +1,14 @@
 //! A small send makes at most one system call, counted at the transport's interface to sockets.
 
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, BindFlags, Caps, FiAddr, Instant, OpFlags};
-use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_core::{Addr, Caps, FiAddr, Instant};
+use ofi_engine::Waiting;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{MessageOps, SendOp};
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
-use ofi_memory::{Buffer, Chunk, ChunkMut};
+use ofi_memory::{Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_sync::account::Account;
-use ofi_sync::lock::Park;
+use ofi_rig::{Message, Options, Side};
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use ofi_tcp::net::{Net, System};
 use ofi_tcp::transport::{Settings, TcpTransport};
@@ -107,60 +103,48 @@ impl Net for Counted {
     }
 }
 
-type Ep = Endpoint<TcpTransport<Counted>, Park>;
-
-fn open(nonce: u8, calls: &Arc<AtomicU64>) -> (Arc<Ep>, Arc<CompletionQueue<Park>>, Arc<AddressVector>) {
-    let config = Config {
-        kind: EndpointKind::Rdm,
+fn open(nonce: u8, calls: &Arc<AtomicU64>) -> Side<TcpTransport<Counted>> {
+    let options = Options {
         caps: Caps::MSG | Caps::SEND | Caps::RECV,
         tx_size: 4096,
         rx_size: 64,
         limits: Limits::new(usize::MAX, 64),
         nonce: [nonce; 16],
         provider: "tcp",
-        account: Arc::new(Account::new(256 << 20)),
+        av_size: 1,
+        waiting: Waiting::Never,
+        ..Options::default()
     };
     let calls = calls.clone();
     let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
     let opener = Box::new(move |_| {
         TcpTransport::listening(Counted(System::new().unwrap(), calls.clone()), here, Settings::default())
     });
-    let ep = Ep::new(Park, config, None, opener, None);
-    let cq = Arc::new(CompletionQueue::new(Park, 64, Arc::new(FdWaitObject::new(false).unwrap()), Waiting::Never));
-    let av = Arc::new(AddressVector::new(1, false));
-    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
-    ep.bind_av(&av).unwrap();
-    ep.enable().unwrap();
-    (ep, cq, av)
+    Side::open(options, Arc::new(FdWaitObject::new(false).unwrap()), |_| opener)
 }
 
 #[test]
 fn a_small_send_makes_at_most_one_system_call() {
     let (calls, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (a, a_cq, a_av) = open(1, &calls);
-    let (b, b_cq, _b_av) = open(2, &others);
-    a_av.insert(b.local_addr().unwrap());
-    let send = || {
-        let (dest, flags) = (FiAddr(0), OpFlags::empty());
-        let op =
-            SendOp { dest, buffer: Buffer::Owned(vec![1; 8]), context: 0, tag: None, data: None, flags, inject: true };
-        a.send(op)
-    };
-    send().unwrap();
+    let (mut a, mut b) = (open(1, &calls), open(2, &others));
+    a.know(b.addr());
+    let send = |a: &mut Side<_>| a.post(Message::new(FiAddr(0), vec![1; 8]).injected());
+    let poll = |a: &Side<_>, b: &Side<_>| (a.cq.read(1, |_| ()), b.cq.read(1, |_| ()));
+    send(&mut a);
     // Wait until the link is up.
-    while a.describe().contains("Connecting") {
-        let _ = (a_cq.read(1, |_| ()), b_cq.read(1, |_| ()));
+    while a.ep.describe().contains("Connecting") {
+        let _ = poll(&a, &b);
     }
     let (mut worst, mut total) = (0, 0);
     for round in 0..2000 {
         let before = calls.load(Ordering::Relaxed);
-        send().unwrap();
+        send(&mut a);
         let made = calls.load(Ordering::Relaxed) - before;
         worst = worst.max(made);
         total += made;
         // Poll only after every seventh send, so that sends come in bursts.
         if round % 7 == 0 {
-            let _ = (a_cq.read(1, |_| ()), b_cq.read(1, |_| ()));
+            let _ = poll(&a, &b);
         }
     }
     assert!(worst <= 1, "a send made {worst} system calls");

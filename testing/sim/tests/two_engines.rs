@@ -8,22 +8,17 @@
 //! real), `OFI_SIM_SEED=s` only seed s.
 
 use ofi_core::wait::WaitObject;
-use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr, Instant, OpFlags};
-use ofi_engine::endpoint::{Config, Endpoint, Opener};
-use ofi_engine::limits::Limits;
-use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_core::{Addr, Caps, Completion, Errno, FiAddr, Instant, OpFlags};
+use ofi_engine::endpoint::{Endpoint, Opener};
 use ofi_engine::transport::Transport;
-use ofi_engine::wire::hello::EndpointKind;
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
-use ofi_memory::{Buffer, Span};
 use ofi_os::poller::{Interest, Poller};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::FdWaitObject;
+use ofi_rig::{Finished, Kind, Message, Options, Receive};
 use ofi_shm::ShmTransport;
 use ofi_shm::cma::CmaMode;
 use ofi_shm::transport as shm;
 use ofi_sim::{Faults, SimNet, SimWaitObject, World};
-use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::cell::Cell;
@@ -53,7 +48,7 @@ trait Medium: Sized {
     /// Ends all faults.
     fn calm(&self);
     /// Lets time pass while neither side can progress.
-    fn idle(&self, somebody: &CompletionQueue<Park>);
+    fn idle(&self, somebody: &ofi_rig::Side<Self::Carrier>);
     /// Closes an endpoint; close may depend on the other side's progress in `meanwhile`.
     fn close(&self, ep: &Ep<Self>, meanwhile: impl FnMut());
 }
@@ -102,7 +97,7 @@ impl Medium for World {
         self.set_faults(Faults { stall: 0, split: false });
     }
 
-    fn idle(&self, _: &CompletionQueue<Park>) {
+    fn idle(&self, _: &ofi_rig::Side<Self::Carrier>) {
         self.advance(Duration::from_millis(20));
     }
 
@@ -164,8 +159,8 @@ impl Medium for Memory {
         seam::fail_with(None);
     }
 
-    fn idle(&self, somebody: &CompletionQueue<Park>) {
-        somebody.wait(1, Some(Duration::from_millis(1))).unwrap();
+    fn idle(&self, somebody: &ofi_rig::Side<ShmTransport>) {
+        somebody.cq.wait(1, Some(Duration::from_millis(1))).unwrap();
     }
 
     fn close(&self, ep: &Ep<Self>, mut meanwhile: impl FnMut()) {
@@ -211,30 +206,26 @@ fn name_of(data: u64) -> Name {
     }
 }
 
-struct Pending {
-    is_send: bool,
-    memory: Option<*mut [u8]>,
-    /// For receives: the tag with its ignore mask, and the order of posting.
+/// A posted receive.
+#[derive(Clone, Copy)]
+struct Posted {
+    /// The tag with its ignore mask.
     tag: Option<(u64, u64)>,
+    /// The order of posting.
     order: u32,
 }
 
 struct Side<M: Medium> {
     number: u8,
     life: u32,
-    ep: Arc<Ep<M>>,
-    /// Receives complete here, and sends too unless `sent` exists.
-    cq: Arc<CompletionQueue<Park>>,
-    sent: Option<Arc<CompletionQueue<Park>>>,
+    rig: ofi_rig::Side<M::Carrier>,
     port: Arc<M::WaitObject>,
-    /// A thread sleeps on the descriptor of `cq`.
+    /// A thread sleeps on the descriptor of the queue of receives.
     asleep: bool,
-    av: Arc<AddressVector>,
     peer: FiAddr,
-    pending: HashMap<usize, Pending>,
+    posted: HashMap<usize, Posted>,
     /// The longest message.
     most: usize,
-    next_context: usize,
     next_message: u32,
     next_receive: u32,
 }
@@ -259,55 +250,38 @@ type Who = (u8, u32);
 fn open<M: Medium>(medium: &M, (number, life): Who, most: usize, split: bool, rng: &mut fastrand::Rng) -> Side<M> {
     let mut nonce = [0u8; 16];
     rng.fill(&mut nonce);
-    let config = Config {
-        kind: EndpointKind::Rdm,
+    let options = Options {
+        addr: Some(medium.addr(number)),
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV,
         tx_size: 64,
         rx_size: 4096,
-        limits: Limits::new(usize::MAX, 4096),
         nonce,
         provider: "sim",
-        account: Arc::new(Account::new(256 << 20)),
+        cq_size: 16,
+        ..Options::default()
     };
-    let ep = Ep::<M>::new(Park, config, Some(medium.addr(number)), medium.opener(rng), None);
-    let port = medium.port();
-    let cq = Arc::new(CompletionQueue::new(Park, 16, port.clone(), Waiting::Sleeping));
-    let sent = split.then(|| Arc::new(CompletionQueue::new(Park, 16, medium.port(), Waiting::Sleeping)));
-    let av = Arc::new(AddressVector::new(4, false));
-    let handle = av.insert(medium.addr(1 - number));
-    let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
-    ep.bind_cq(&cq, BindFlags::RECV | transmit).unwrap();
-    if let Some(sent) = &sent {
-        ep.bind_cq(sent, BindFlags::TRANSMIT).unwrap();
-    }
-    ep.bind_av(&av).unwrap();
-    ep.enable().unwrap();
+    let (port, opener) = (medium.port(), medium.opener(rng));
+    let rig = if split {
+        ofi_rig::Side::open_split(options, port.clone(), medium.port(), |_| opener)
+    } else {
+        ofi_rig::Side::open(options, port.clone(), |_| opener)
+    };
+    let peer = rig.know(medium.addr(1 - number));
     Side {
         number,
         life,
-        ep,
-        cq,
-        sent,
+        rig,
         port,
         asleep: false,
-        av,
-        peer: handle,
+        peer,
         most,
-        pending: HashMap::new(),
-        next_context: 1,
+        posted: HashMap::new(),
         next_message: 0,
         next_receive: 0,
     }
 }
 
 impl<M: Medium> Side<M> {
-    fn context(&mut self, pending: Pending) -> usize {
-        let context = self.next_context;
-        self.next_context += 1;
-        self.pending.insert(context, pending);
-        context
-    }
-
     fn send(&mut self, rng: &mut fastrand::Rng, ledger: &mut Ledger) {
         let len = match rng.u8(0..20) {
             0..=11 => rng.usize(0..200),
@@ -317,7 +291,6 @@ impl<M: Medium> Side<M> {
         };
         let name = Name { side: self.number, life: self.life, number: self.next_message };
         let tag = rng.bool().then(|| rng.u64(0..TAGS));
-        let mut bytes = content(name, len).into_boxed_slice();
         let quiet = len <= 4096 && rng.u8(0..4) == 0;
         let mut flags = OpFlags::empty();
         match rng.u8(0..8) {
@@ -331,45 +304,16 @@ impl<M: Medium> Side<M> {
         if rng.u8(0..16) == 0 {
             flags |= OpFlags::FENCE;
         }
-        let given_back = quiet || flags.contains(OpFlags::INJECT);
-        let memory = Box::into_raw(std::mem::take(&mut bytes));
-        // SAFETY: the memory is freed when the operation has completed, or, for an inject, after the call.
-        let span = unsafe { Span::new(memory.cast(), len) };
-        let kept = (!given_back).then_some(memory);
-        let context =
-            if quiet { 0 } else { self.context(Pending { is_send: true, memory: kept, tag: None, order: 0 }) };
-        let op = SendOp {
-            dest: self.peer,
-            buffer: Buffer::One(span),
-            context,
-            tag,
-            data: Some(data_of(name)),
-            flags,
-            inject: quiet,
-        };
-        match self.ep.send(op) {
-            Ok(()) => {
+        let mut message = Message::new(self.peer, content(name, len)).data(data_of(name)).flags(flags);
+        if let Some(tag) = tag {
+            message = message.tagged(tag);
+        }
+        match self.rig.try_post(if quiet { message.injected() } else { message }) {
+            Ok(_) => {
                 self.next_message += 1;
                 ledger.sent.insert(name, (len, tag));
             }
-            Err(errno) => {
-                assert_eq!(errno, Errno::AGAIN);
-                self.forget(context);
-            }
-        }
-        if given_back {
-            // An injected buffer is the application's again when the call returns: the peer must
-            // not see later writes.
-            // SAFETY: the memory was allocated above, and the engine may no longer use it.
-            let mut bytes = unsafe { Box::from_raw(memory) };
-            bytes.fill(0xee);
-        }
-    }
-
-    fn forget(&mut self, context: usize) {
-        if let Some(Pending { memory: Some(memory), .. }) = self.pending.remove(&context) {
-            // SAFETY: the operation is over, so the memory is ours alone.
-            drop(unsafe { Box::from_raw(memory) });
+            Err(errno) => assert_eq!(errno, Errno::AGAIN),
         }
     }
 
@@ -383,33 +327,34 @@ impl<M: Medium> Side<M> {
     }
 
     fn post(&mut self, len: usize, tag: Option<(u64, u64)>, src: FiAddr) {
-        let memory = Box::into_raw(vec![0u8; len].into_boxed_slice());
         let order = self.next_receive;
         self.next_receive += 1;
-        let context = self.context(Pending { is_send: false, memory: Some(memory), tag, order });
-        // SAFETY: the memory is freed when the operation has completed, or leaked.
-        let span = unsafe { Span::new(memory.cast(), len) };
-        let op = RecvOp { src, buffer: Buffer::One(span), context, tag, flags: OpFlags::empty() };
-        if let Err(errno) = self.ep.receive(op) {
-            assert_eq!(errno, Errno::AGAIN);
-            self.forget(context);
+        let mut receive = Receive::new(len).from(src);
+        if let Some((tag, ignore)) = tag {
+            receive = receive.matching(tag, ignore);
+        }
+        match self.rig.try_post_receive(receive) {
+            Ok(context) => drop(self.posted.insert(context, Posted { tag, order })),
+            Err(errno) => assert_eq!(errno, Errno::AGAIN),
         }
     }
 
     /// Reads the completion queues until they are empty. True if anything was in them.
     fn progress(&mut self, ledger: &mut Ledger) -> bool {
         self.asleep = false;
-        self.read(&self.cq.clone(), ledger) | self.read_sent(ledger)
+        let finished = self.rig.reap();
+        self.note(finished, ledger)
     }
 
     /// Reads the queue of sends, as a thread other than the sleeper.
     fn read_sent(&mut self, ledger: &mut Ledger) -> bool {
-        self.sent.clone().is_some_and(|sent| self.read(&sent, ledger))
+        let finished = self.rig.reap_sent();
+        self.note(finished, ledger)
     }
 
     /// A thread that has nothing to read sleeps on the descriptor if `try_wait` allows it.
     fn sleep(&mut self) {
-        self.asleep = self.cq.try_wait() == Ok(());
+        self.asleep = self.rig.cq.try_wait() == Ok(());
     }
 
     /// Checks that a sleeper wakes up or has no pending work. Waking takes time: a sleeper may
@@ -420,71 +365,52 @@ impl<M: Medium> Side<M> {
         }
         if medium.is_readable(&self.port) {
             self.asleep = rng.u8(0..4) == 0;
-        } else if let Some(left) = self.ep.unfinished() {
-            panic!("side {} sleeps, and {left}\n{}", self.number, self.ep.describe());
-        } else if let Some(due) = self.ep.next_due().filter(|due| !medium.wakes_by(&self.port, *due)) {
-            panic!("side {} sleeps for longer than until {due:?}\n{}", self.number, self.ep.describe());
+        } else if let Some(left) = self.rig.ep.unfinished() {
+            panic!("side {} sleeps, and {left}\n{}", self.number, self.rig.ep.describe());
+        } else if let Some(due) = self.rig.ep.next_due().filter(|due| !medium.wakes_by(&self.port, *due)) {
+            panic!("side {} sleeps for longer than until {due:?}\n{}", self.number, self.rig.ep.describe());
         }
     }
 
-    /// Reads a completion queue until it is empty.
-    fn read(&mut self, cq: &CompletionQueue<Park>, ledger: &mut Ledger) -> bool {
+    /// Checks completions. True if there are any that are not errors.
+    fn note(&mut self, finished: Vec<Finished>, ledger: &mut Ledger) -> bool {
         let mut any = false;
-        loop {
-            let mut done = Vec::new();
-            match cq.read(8, |completion| done.push(*completion)) {
-                Ok(_) => {}
-                Err(Errno::AGAIN) => return any,
-                Err(errno) => {
-                    assert_eq!(errno, Errno::EAVAIL);
-                    let failure = cq.read_error().expect("EAVAIL means that there is an error");
-                    assert!(!failure.text.is_empty(), "an error has a cause: {failure:?}");
-                    if failure.completion.context == 0 {
-                        assert!(failure.completion.flags.contains(OpFlags::SEND));
-                    } else {
-                        let pending = self.pending.get(&failure.completion.context).expect("completes once");
-                        if failure.errno == Errno::ETRUNC {
-                            let len = failure.completion.len;
-                            assert!(!pending.is_send);
-                            self.check(ledger, &failure.completion, len + failure.olen);
-                        }
-                        self.forget(failure.completion.context);
-                    }
-                }
+        for one in finished {
+            let done = *one.completion();
+            any |= one.outcome.is_ok();
+            if one.kind == Kind::Send {
+                assert!(done.flags.contains(OpFlags::SEND));
+                continue;
             }
-            for completion in done {
-                any = true;
-                let pending = self.pending.get(&completion.context).expect("every operation completes once");
-                if pending.is_send {
-                    assert!(completion.flags.contains(OpFlags::SEND));
-                } else {
-                    self.check(ledger, &completion, completion.len);
+            match &one.outcome {
+                Ok(_) => self.check(ledger, &done, done.len, &one.bytes),
+                Err(failure) if failure.errno == Errno::ETRUNC => {
+                    self.check(ledger, &done, done.len + failure.olen, &one.bytes);
                 }
-                self.forget(completion.context);
+                Err(_) => {}
             }
+            self.posted.remove(&done.context);
         }
+        any
     }
 
-    fn check(&self, ledger: &mut Ledger, completion: &ofi_core::Completion, total: usize) {
-        let pending = &self.pending[&completion.context];
+    fn check(&self, ledger: &mut Ledger, completion: &Completion, total: usize, bytes: &[u8]) {
+        let posted = self.posted[&completion.context];
         assert!(completion.flags.contains(OpFlags::RECV | OpFlags::REMOTE_CQ_DATA), "{completion:?}");
         let name = name_of(completion.data);
         let (len, tag) = *ledger.sent.get(&name).expect("what arrives was sent");
         assert_eq!(len, total, "{name:?}");
         assert_eq!(tag.is_some(), completion.flags.contains(OpFlags::TAGGED));
-        if let (Some(tag), Some((wanted, ignore))) = (tag, pending.tag) {
+        if let (Some(tag), Some((wanted, ignore))) = (tag, posted.tag) {
             assert_eq!((tag ^ wanted) & !ignore, 0);
             assert_eq!(tag, completion.tag);
         }
-        let memory = pending.memory.expect("a receive has memory");
-        // SAFETY: the operation has completed, so the memory is ours again.
-        let bytes = unsafe { &*memory };
         assert!(content(name, len)[..completion.len] == bytes[..completion.len], "{name:?} is not what was sent");
         assert!(ledger.arrived.insert(name, ()).is_none(), "{name:?} arrived twice");
-        let exact = pending.tag.is_none_or(|(_, ignore)| ignore == 0);
+        let exact = posted.tag.is_none_or(|(_, ignore)| ignore == 0);
         if exact {
             let key = (self.number, self.life, name.side, name.life, tag);
-            ledger.order.entry(key).or_default().push((pending.order, name.number));
+            ledger.order.entry(key).or_default().push((posted.order, name.number));
         }
     }
 }
@@ -519,8 +445,8 @@ fn run<M: Medium>(seed: u64) {
                 }
             }
             _ => {
-                let context = rng.usize(1..sides[side].next_context.max(2));
-                sides[side].ep.cancel(context);
+                let context = rng.usize(1..sides[side].rig.next_context().max(2));
+                sides[side].rig.ep.cancel(context);
             }
         }
         sides.iter_mut().for_each(|side| side.check_sleep(&medium, &mut rng));
@@ -552,12 +478,11 @@ fn restart<M: Medium>(
     }
     let [one, two] = sides;
     let (side, other) = if which == 0 { (one, two) } else { (two, one) };
-    medium.close(&side.ep, || {
+    medium.close(&side.rig.ep, || {
         other.progress(ledger);
     });
-    let pending: Vec<usize> = side.pending.keys().copied().collect();
-    pending.into_iter().for_each(|context| side.forget(context));
-    *side = open(medium, (side.number, side.life + 1), side.most, side.sent.is_some(), rng);
+    side.rig.close();
+    *side = open(medium, (side.number, side.life + 1), side.most, side.rig.sent.is_some(), rng);
 }
 
 /// Ends all faults, and checks that every accepted operation completes.
@@ -568,17 +493,16 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
         let mut any = false;
         for side in sides.iter_mut() {
             any |= side.progress(ledger);
-            let posted = side.pending.values().filter(|pending| !pending.is_send).count();
-            if posted < 4 {
+            if side.posted.len() < 4 {
                 side.post(side.most, None, FiAddr::UNSPEC);
                 side.post(side.most, Some((0, u64::MAX)), FiAddr::UNSPEC);
             }
         }
         medium.advance(Duration::from_micros(50));
-        let sends = sides.iter().flat_map(|side| side.pending.values()).filter(|pending| pending.is_send).count();
+        let sends: usize = sides.iter().map(|side| side.rig.unfinished(&[Kind::Send]).len()).sum();
         // The posted receives may have exact tags that match no pending send: post wildcards.
         if !any && sends > 0 {
-            medium.idle(&sides[0].cq);
+            medium.idle(&sides[0].rig);
             for side in sides.iter_mut() {
                 side.receive(rng, true);
             }
@@ -588,34 +512,33 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
             break;
         }
     }
-    if sides.iter().flat_map(|side| side.pending.values()).any(|pending| pending.is_send) {
-        sides.iter().for_each(|side| eprintln!("side {}:\n{}", side.number, side.ep.describe()));
+    if sides.iter().any(|side| !side.rig.unfinished(&[Kind::Send]).is_empty()) {
+        sides.iter().for_each(|side| eprintln!("side {}:\n{}", side.number, side.rig.ep.describe()));
     }
     for side in sides.iter_mut() {
-        let sends: Vec<_> = side.pending.iter().filter(|(_, pending)| pending.is_send).map(|(c, _)| *c).collect();
+        let sends = side.rig.unfinished(&[Kind::Send]);
         assert!(sends.is_empty(), "sends that never completed on side {}: {sends:?}", side.number);
-        let receives: Vec<usize> = side.pending.keys().copied().collect();
-        for context in receives {
-            side.ep.cancel(context);
+        for context in side.rig.pending() {
+            side.rig.ep.cancel(context);
         }
         side.progress(ledger);
     }
     // A receive that was being filled ends once the engine notices that its sender is gone.
     for _ in 0..2000 {
-        if sides.iter().all(|side| side.pending.is_empty()) {
+        if sides.iter().all(|side| side.rig.pending().is_empty()) {
             break;
         }
         for side in sides.iter_mut() {
             side.progress(ledger);
-            medium.idle(&side.cq);
+            medium.idle(&side.rig);
         }
     }
-    assert!(sides.iter().all(|side| side.pending.is_empty()), "receives that could not be cancelled");
+    assert!(sides.iter().all(|side| side.rig.pending().is_empty()), "receives that could not be cancelled");
     let [one, two] = sides;
-    medium.close(&one.ep, || {
+    medium.close(&one.rig.ep, || {
         two.progress(ledger);
     });
-    two.ep.close();
+    two.rig.close();
 }
 
 /// Runs one seed for every `every` seeds requested.
@@ -664,7 +587,7 @@ fn a_host_that_does_not_answer_fails_by_the_deadline() {
     let mut side = open(&world, (0, 0), 300_000, false, &mut rng);
     (0..5).for_each(|_| side.send(&mut rng, &mut ledger));
     let start = world.now();
-    while !side.pending.is_empty() {
+    while !side.rig.pending().is_empty() {
         world.advance(Duration::from_millis(10));
         side.progress(&mut ledger);
     }
@@ -680,76 +603,45 @@ fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
     let [receiver, sender] = &mut sides;
     // An unknown peer sends; then it is inserted, a receive names it, and its link breaks before
     // anything else happens.
-    assert!(receiver.av.remove(receiver.peer));
+    assert!(receiver.rig.av.remove(receiver.peer));
     receiver.post(1000, None, FiAddr::UNSPEC);
-    let op = SendOp {
-        dest: sender.peer,
-        buffer: Buffer::Owned(vec![1; 8]),
-        context: 1,
-        tag: None,
-        data: None,
-        flags: OpFlags::empty(),
-        inject: false,
-    };
-    sender.ep.send(op).unwrap();
-    let read = |side: &Side<World>, other: &Side<World>| {
+    sender.rig.post(Message::new(sender.peer, vec![1; 8]));
+    let read = |side: &mut Side<World>, other: &Side<World>| {
         for _ in 0..1000 {
             world.advance(Duration::from_micros(50));
             // Makes progress without reading entries.
-            let _ = other.cq.read(0, |_| ());
-            let mut got = None;
-            match side.cq.read(1, |completion| got = Some(Ok(*completion))) {
-                Err(Errno::EAVAIL) => return Some(Err(side.cq.read_error().unwrap())),
-                Err(errno) => assert_eq!(errno, Errno::AGAIN),
-                Ok(_) => return got,
+            let _ = other.rig.cq.read(0, |_| ());
+            if let Some(one) = side.rig.reap().pop() {
+                return Some(one.outcome);
             }
         }
         None
     };
     assert!(read(sender, receiver).is_some_and(|sent| sent.is_ok()));
     assert!(read(receiver, sender).is_some_and(|got| got.is_ok()));
-    let named = receiver.av.insert(world.addr(1));
+    let named = receiver.rig.av.insert(world.addr(1));
     receiver.post(1000, None, named);
     world.break_connections();
     let ended = read(receiver, sender).expect("the receive ends").expect_err("with an error");
-    assert_eq!(ended.completion.context, receiver.next_context - 1);
-    for side in &mut sides {
-        let pending: Vec<usize> = side.pending.keys().copied().collect();
-        pending.into_iter().for_each(|context| side.forget(context));
-        side.ep.close();
-    }
+    assert_eq!(ended.completion.context, receiver.rig.next_context() - 1);
+    sides.iter_mut().for_each(|side| side.rig.close());
 }
 
 #[test]
 fn nobody_listening_fails_at_once() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
-    let mut ledger = Ledger::default();
     let mut side = open(&world, (0, 0), 300_000, false, &mut rng);
     side.post(10, None, side.peer);
-    let op = SendOp {
-        dest: side.peer,
-        buffer: Buffer::empty(),
-        context: 77,
-        tag: None,
-        data: None,
-        flags: OpFlags::empty(),
-        inject: false,
-    };
-    side.ep.send(op).unwrap();
-    let mut failure = None;
+    let sent = side.rig.post(Message::new(side.peer, Vec::new()));
     for _ in 0..10 {
-        match side.cq.read(1, |_| ()) {
-            Err(Errno::EAVAIL) => failure = Some(side.cq.read_error().unwrap()),
-            other => assert_eq!(other, Err(Errno::AGAIN)),
-        }
-        if failure.is_some() {
+        side.rig.progress();
+        if side.rig.outcome(sent).is_some() {
             break;
         }
     }
-    let failure = failure.expect("an error");
-    assert_eq!((failure.errno, failure.completion.context), (Errno::ECONNREFUSED, 77));
+    let failure = side.rig.outcome(sent).expect("it ends").as_ref().expect_err("an error");
+    assert_eq!(failure.errno, Errno::ECONNREFUSED);
     assert!(failure.text.contains("connect to 127.0.0.1:1001"), "{}", failure.text);
-    drop(ledger.sent.drain());
-    side.ep.close();
+    side.rig.close();
 }

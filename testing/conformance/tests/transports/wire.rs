@@ -5,7 +5,7 @@ use ofi_conformance::{Medium, Need, Nowhere};
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{ConnectRequest, Listener};
-use ofi_sim::wire::{MOST, Wire};
+use ofi_sim::wire::Wire;
 use std::net::SocketAddr;
 
 /// A wire. Each end is opened once.
@@ -17,7 +17,6 @@ impl Medium for InMemory {
     type Listener = NoListener;
 
     const NAME: &'static str = "wire";
-    const MOST_PAYLOAD: usize = MOST;
     const MOST_LINKS: usize = 1;
     const LACKS: &'static [(Need, &'static str)] = &[
         (Need::Ends, "a wire has one link, which never ends"),

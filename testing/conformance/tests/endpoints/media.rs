@@ -1,0 +1,150 @@
+//! Endpoints over the transports of this workspace.
+
+use fastrand::Rng;
+use ofi_conformance::{EndpointMedium, Need};
+use ofi_core::Addr;
+use ofi_os::wait_fd::FdWaitObject;
+use ofi_rig::{Options, RealTime, Side};
+use ofi_shm::ShmTransport;
+use ofi_shm::cma::CmaMode;
+use ofi_shm::transport as shm;
+use ofi_sim::wire::Wire;
+use ofi_sim::{Faults, SimNet, World};
+use ofi_tcp::net::System;
+use ofi_tcp::transport::{Settings, TcpTransport};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const LOCALHOST: [u8; 4] = [127, 0, 0, 1];
+
+fn at(host: [u8; 4], port: u16) -> Addr {
+    Addr::from(SocketAddr::from((host, port)))
+}
+
+fn wait_object() -> Arc<FdWaitObject> {
+    Arc::new(FdWaitObject::new(true).expect("descriptors are free"))
+}
+
+/// A queue in memory, which has the least of a transport.
+#[derive(Debug)]
+pub(crate) struct InMemory(Vec<Wire>);
+
+impl EndpointMedium for InMemory {
+    type Carrier = Wire;
+    type Watch = RealTime;
+
+    const NAME: &'static str = "wire";
+    // Nothing depends on chance but the scripts of two cases.
+    const SEEDS: u64 = 5;
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Third, "a wire has two ends")];
+
+    fn new(_: &mut Rng) -> Self {
+        let (left, right) = Wire::pair(at(LOCALHOST, 1), at(LOCALHOST, 2));
+        Self(vec![left, right])
+    }
+
+    fn open(&mut self, options: Options, _: &mut Rng) -> Side<Wire> {
+        let mut wire = Some(self.0.pop().expect("a wire has two ends"));
+        Side::open(options, wait_object(), |_| Box::new(move |_| Ok(wire.take().expect("opened once"))))
+    }
+
+    fn watch(&self) -> &RealTime {
+        &RealTime
+    }
+
+    /// A wire has no time, so a close without the other side would not end.
+    fn close(&self, _: Side<Wire>) {}
+}
+
+/// tcp over the simulated network, where reads and writes split and stall.
+#[derive(Debug)]
+pub(crate) struct Simulated(World);
+
+impl EndpointMedium for Simulated {
+    type Carrier = TcpTransport<SimNet>;
+    type Watch = World;
+
+    const NAME: &'static str = "tcp_sim";
+    const SEEDS: u64 = 10;
+
+    fn new(rng: &mut Rng) -> Self {
+        let faults = Faults { stall: rng.choice([0, 10, 40]).unwrap_or(0), split: rng.bool() };
+        Self(World::new(rng.u64(..), faults))
+    }
+
+    fn open(&mut self, options: Options, rng: &mut Rng) -> Side<Self::Carrier> {
+        let (world, hold) = (self.0.clone(), rng.bool());
+        Side::open(options, self.0.port(), |account| {
+            let account = account.clone();
+            Box::new(move |_| {
+                let settings = Settings { hold, account: account.clone(), ..Settings::default() };
+                TcpTransport::listening(world.net(), at(LOCALHOST, 0), settings)
+            })
+        })
+    }
+
+    fn watch(&self) -> &World {
+        &self.0
+    }
+}
+
+/// tcp over the system's sockets, on a loopback address of their own: the ports of one address run
+/// out, since each stays in use for a minute.
+#[derive(Debug)]
+pub(crate) struct Loopback([u8; 4]);
+
+impl EndpointMedium for Loopback {
+    type Carrier = TcpTransport<System>;
+    type Watch = RealTime;
+
+    const NAME: &'static str = "tcp_loopback";
+    const SEEDS: u64 = 2;
+
+    fn new(_: &mut Rng) -> Self {
+        let [a, b, c] = ofi_os::random();
+        Self([127, a, b, c.clamp(2, 254)])
+    }
+
+    fn open(&mut self, options: Options, rng: &mut Rng) -> Side<Self::Carrier> {
+        let (here, hold) = (at(self.0, 0), rng.bool());
+        Side::open(options, wait_object(), |account| {
+            let account = account.clone();
+            Box::new(move |_| {
+                let settings = Settings { hold, account: account.clone(), ..Settings::default() };
+                TcpTransport::listening(System::new().expect("descriptors are free"), here, settings)
+            })
+        })
+    }
+
+    fn watch(&self) -> &RealTime {
+        &RealTime
+    }
+}
+
+/// The shm transport, both sides in one process.
+#[derive(Debug)]
+pub(crate) struct SharedMemory;
+
+impl EndpointMedium for SharedMemory {
+    type Carrier = ShmTransport;
+    type Watch = RealTime;
+
+    const NAME: &'static str = "shm";
+    const SEEDS: u64 = 4;
+
+    fn new(_: &mut Rng) -> Self {
+        Self
+    }
+
+    fn open(&mut self, options: Options, rng: &mut Rng) -> Side<ShmTransport> {
+        let cma = rng.choice([CmaMode::Never, CmaMode::IfFaster, CmaMode::IfAllowed]).unwrap_or_default();
+        Side::open(options, wait_object(), |account| {
+            let settings = shm::Settings { cma, account: account.clone(), ..shm::Settings::default() };
+            Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
+        })
+    }
+
+    fn watch(&self) -> &RealTime {
+        &RealTime
+    }
+}
