@@ -58,6 +58,8 @@ pub struct Settings {
     pub account: Arc<Account>,
     /// It connects to passive endpoints, whose names pass on to active ones.
     pub to_passive: bool,
+    /// Interval between checks that the peers still exist.
+    pub probe_every: Duration,
 }
 
 impl Default for Settings {
@@ -65,7 +67,14 @@ impl Default for Settings {
         // Memory should leave the reader's private cache before it is rewritten: twice its size.
         let pool = 3 * shm::private_cache();
         let account = Arc::new(Account::new(usize::MAX));
-        Self { space: Space::default(), pool, cma: CmaMode::default(), account, to_passive: false }
+        Self {
+            space: Space::default(),
+            pool,
+            cma: CmaMode::default(),
+            account,
+            to_passive: false,
+            probe_every: PROBE_EVERY,
+        }
     }
 }
 
@@ -436,7 +445,7 @@ impl Transport for ShmTransport {
         };
         let conn = Conn::new(region, Side::Initiator, state, *to, name.to_owned(), number).map_err(doing)?;
         if self.conns.is_empty() {
-            self.probe_at = now + PROBE_EVERY;
+            self.probe_at = now + self.settings.probe_every;
         }
         let slot = self.insert(conn);
         self.unasked += usize::from(blocked);

@@ -1,6 +1,6 @@
 //! Handles control messages, and ends the links of peers that are gone.
 
-use super::{PROBE_EVERY, ShmTransport, id, refuse};
+use super::{ShmTransport, id, refuse};
 use crate::conn::{Conn, Out, State, ended, unreachable};
 use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
 use crate::region::{Region, Side};
@@ -120,12 +120,12 @@ impl ShmTransport {
         slot
     }
 
-    /// Probes all peers every [`PROBE_EVERY`], and ends the links of those that are gone.
+    /// Probes all peers when it is time, and ends the links of those that are gone.
     pub(super) fn probe(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         if now < self.probe_at {
             return false;
         }
-        self.probe_at = now + PROBE_EVERY;
+        self.probe_at = now + self.settings.probe_every;
         let slots: Vec<usize> = self.conns.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
