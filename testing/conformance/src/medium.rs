@@ -46,8 +46,8 @@ pub trait Medium: Sized {
     const NAME: &'static str;
     /// Random scripts that `cargo test` runs. The directed cases run a tenth of them each.
     const SCRIPTS: u64 = 1000;
-    /// Scripts that run at the same time. More than one for transports that wait in real time.
-    const WORKERS: usize = 1;
+    /// Scripts that run at the same time, each in a world of its own. More for transports that wait in real time.
+    const WORKERS: usize = 2;
     /// What it cannot do, with the reasons.
     const LACKS: &'static [(Need, &'static str)] = &[];
     /// The longest payload, in bytes.
