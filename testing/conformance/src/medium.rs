@@ -57,6 +57,8 @@ pub trait Medium: Sized {
     /// What one side sends is with the other at once, without the work of another thread or of the
     /// kernel: two sleeping transports will never wake up.
     const SYNCHRONOUS: bool = true;
+    /// A connect request that finds no room is sent again at a deadline: it does not wake the peer before.
+    const RETRIES_REQUESTS: bool = false;
     /// Payload bytes that a transport takes from a sender that respects
     /// [`Transport::is_backed_up`] while the peer does not read, frames of 1 KiB.
     const MOST_UNREAD: usize = 1 << 20;

@@ -25,6 +25,8 @@ impl Medium for SharedMemory {
     const NAME: &'static str = "shm";
     // A script waits for its probes at times; others run meanwhile.
     const WORKERS: usize = 4;
+    // Where the system allows few datagrams in a socket's queue (net.unix.max_dgram_qlen).
+    const RETRIES_REQUESTS: bool = true;
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "shared memory does not break")];
 
     fn new(_: &mut Rng) -> Self {
