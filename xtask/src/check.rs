@@ -25,10 +25,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma", "ofi-harness"]),
     ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-harness", &[]),
+    ("ofi-loopback", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm"]),
     (
         "ofi-conformance",
-        &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm", "ofi-sim"],
+        &[
+            "ofi-core",
+            "ofi-memory",
+            "ofi-sync",
+            "ofi-engine",
+            "ofi-os",
+            "ofi-tcp",
+            "ofi-shm",
+            "ofi-sim",
+            "ofi-loopback",
+        ],
     ),
     ("xtask", &["ofi-tools"]),
 ];
@@ -43,6 +54,7 @@ const UNSAFE: &[&str] = &[
     "capi/src/",
     "api/src/buf.rs",
     "rdma/ffi/src/",
+    "testing/loopback/tests/",
     "testing/sim/tests/",
     "benches/",
 ];
