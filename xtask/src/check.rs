@@ -30,10 +30,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-harness", &[]),
     ("ofi-rig", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
+    ("ofi-loopback", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
     ("ofi-sim", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-rig", "ofi-tcp", "ofi-shm"]),
     (
         "ofi-conformance",
-        &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-tcp", "ofi-shm", "ofi-rig", "ofi-sim"],
+        &[
+            "ofi-core",
+            "ofi-memory",
+            "ofi-sync",
+            "ofi-engine",
+            "ofi-os",
+            "ofi-tcp",
+            "ofi-shm",
+            "ofi-rig",
+            "ofi-sim",
+            "ofi-loopback",
+        ],
     ),
     ("xtask", &["ofi-tools"]),
 ];
@@ -49,6 +61,7 @@ const UNSAFE: &[&str] = &[
     "api/src/buf.rs",
     "rdma/ffi/src/",
     "testing/rig/src/loan.rs",
+    "testing/loopback/tests/",
     "testing/sim/tests/",
     "benches/",
 ];

@@ -59,14 +59,26 @@ pub struct Settings {
     pub account: Arc<Account>,
     /// It connects to passive endpoints, whose names pass on to active ones.
     pub to_passive: bool,
+    /// Interval between checks that the peers still exist.
+    pub probe_every: Duration,
 }
+
+/// How often peers are probed: several probes fit into the 1 s detection bound.
+const PROBE_EVERY: Duration = Duration::from_millis(250);
 
 impl Default for Settings {
     fn default() -> Self {
         // Memory should leave the reader's private cache before it is rewritten: twice its size.
         let pool = 3 * shm::private_cache();
         let account = Arc::new(Account::new(usize::MAX));
-        Self { space: Space::default(), pool, cma: CmaMode::default(), account, to_passive: false }
+        Self {
+            space: Space::default(),
+            pool,
+            cma: CmaMode::default(),
+            account,
+            to_passive: false,
+            probe_every: PROBE_EVERY,
+        }
     }
 }
 
@@ -132,7 +144,7 @@ impl ShmTransport {
             until_clock: 1,
             clock_at: now,
             messages_at: now,
-            probes: Probes::new(now),
+            probes: Probes::new(now, settings.probe_every),
             again_at: now,
             again_after: ASK_AGAIN,
             unasked: VecDeque::new(),

@@ -114,7 +114,7 @@ impl Channel {
     }
 
     /// True if frames are under way on a link that stays up.
-    fn is_undelivered(&self) -> bool {
+    pub(crate) fn is_undelivered(&self) -> bool {
         !self.may_end() && !self.is_settled()
     }
 }
@@ -154,10 +154,6 @@ impl Ledger {
 
     pub(crate) fn is_settled(&self) -> bool {
         self.channels.iter().all(Channel::is_settled)
-    }
-
-    pub(crate) fn is_undelivered(&self) -> bool {
-        self.channels.iter().any(Channel::is_undelivered)
     }
 
     /// The channels on which something is left to happen, in words.

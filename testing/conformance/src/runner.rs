@@ -1,6 +1,6 @@
 //! Runs the cases over a medium as rows of tests, each with many seeds.
-//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts and a tenth of that of each directed case,
-//! `OFI_CONFORMANCE_SEED=s` only seed s.
+//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts and a tenth of that of each directed case, at most
+//! [`MOST_DIRECTED`]; `OFI_CONFORMANCE_SEED=s` only seed s.
 
 use crate::cases::{self, Case};
 use crate::medium::Medium;
@@ -13,6 +13,15 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 /// The names of threads whose failures are expected, and of others.
 const QUIET: &str = "expected to fail";
 pub(crate) const LOUD: &str = "conformance";
+
+/// Scripts of a directed case at most: they differ less than random ones.
+const MOST_DIRECTED: u64 = 1000;
+
+/// The seeds of a case.
+fn seeds(case: &Case, scripts: u64) -> Range<u64> {
+    let count = if case.share == 1 { scripts } else { (scripts / case.share).clamp(1, MOST_DIRECTED) };
+    0..count
+}
 
 /// A case that a transport is known to fail. It must fail, so that the entry goes when the
 /// transport is corrected.
@@ -60,7 +69,7 @@ pub fn first_failure<M: Medium>(expected: &[&str]) -> Option<&'static str> {
     let fits = |case: &Case| !lacks(case) && !expected.contains(&case.name);
     let mut cases = cases::all::<M>().into_iter().filter(fits);
     cases
-        .find(|case| first_of_seeds(case.run, M::WORKERS, 0..(M::SCRIPTS / case.share).max(1), QUIET).is_some())
+        .find(|case| first_of_seeds(case.run, M::WORKERS, seeds(case, M::SCRIPTS), QUIET).is_some())
         .map(|case| case.name)
 }
 
@@ -69,7 +78,7 @@ fn run<M: Medium>(case: &Case, fails: bool) -> Result<(), Failed> {
     let scripts = number("OFI_CONFORMANCE_SCRIPTS").unwrap_or(M::SCRIPTS);
     let seeds = match number("OFI_CONFORMANCE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..(scripts / case.share).max(1),
+        None => seeds(case, scripts),
     };
     let failed = first_of_seeds(case.run, M::WORKERS, seeds, if fails { QUIET } else { LOUD });
     verdict(failed, &format!("{}::{}", M::NAME, case.name))

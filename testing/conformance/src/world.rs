@@ -266,12 +266,13 @@ impl<M: Medium> World<M> {
         }
     }
 
-    /// True if something is left to happen that no deadline helps: only links that end may wait for
-    /// a deadline.
+    /// True if something is left to happen that no deadline helps: only links that end, and requests that
+    /// [`Medium::RETRIES_REQUESTS`], may wait for a deadline.
     fn is_stuck(&self) -> bool {
         let ledger = self.ledger.borrow();
         let stays_up = |link: &Link| !ledger.channels[link.channel].may_end();
-        ledger.is_undelivered()
+        let is_retried = |channel: &Channel| M::RETRIES_REQUESTS && channel.sides == [Side::Connecting, Side::Unaware];
+        ledger.channels.iter().any(|channel| channel.is_undelivered() && !is_retried(channel))
             || self.nodes.iter().any(|node| node.observer.is_waiting(stays_up))
             || self.nodes.iter().all(|node| node.transport.next_deadline().is_none())
     }

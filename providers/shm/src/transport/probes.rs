@@ -1,12 +1,10 @@
-//! Decides when each peer is probed: every link within [`EVERY`], a few in a poll, and spread over
+//! Decides when each peer is probed: every link within the interval, a few in a poll, and spread over
 //! the interval. A side that sleeps wakes for many at once, because it polls all links anyway.
 
 use ofi_core::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The longest time between probes of a link. Several fit into the 1 s detection bound.
-pub(super) const EVERY: Duration = Duration::from_millis(250);
 /// Links probed in a poll: each takes system calls.
 const A_POLL: u32 = 4;
 /// The same in a poll of a side that sleeps.
@@ -29,11 +27,13 @@ pub(super) struct Probes {
     serial: u64,
     /// When a poll last probed some.
     step_at: Instant,
+    /// The longest time between probes of a link.
+    every: Duration,
 }
 
 impl Probes {
-    pub(super) const fn new(now: Instant) -> Self {
-        Self { queue: VecDeque::new(), serial: 0, step_at: now }
+    pub(super) const fn new(now: Instant, every: Duration) -> Self {
+        Self { queue: VecDeque::new(), serial: 0, step_at: now, every }
     }
 
     /// Adds a new link; returns its serial number.
@@ -45,17 +45,17 @@ impl Probes {
 
     /// When the next link must be probed.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.queue.front().map(|first| first.at + EVERY)
+        self.queue.front().map(|first| first.at + self.every)
     }
 
     /// How many links a poll at `now` probes. `sleeps`: this side wakes only for the next deadline.
     pub(super) fn due(&mut self, now: Instant, sleeps: bool) -> usize {
         let Some(late) = self.next() else { return 0 };
         let count = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
-        let pace = EVERY * A_POLL / count;
+        let pace = self.every * A_POLL / count;
         if sleeps && now >= late {
             // Those that would be due soon as well, so that wakeups are few.
-            let old = |entry: &&Entry| now.since(entry.at) >= EVERY / 2;
+            let old = |entry: &&Entry| now.since(entry.at) >= self.every / 2;
             self.step_at = now;
             return self.queue.iter().take(A_WAKEUP).take_while(old).count();
         }
@@ -82,6 +82,7 @@ impl Probes {
 mod tests {
     use super::*;
 
+    const EVERY: Duration = Duration::from_millis(250);
     const MILLISECOND: u64 = 1_000_000;
 
     fn at(nanos: u64) -> Instant {
@@ -91,7 +92,7 @@ mod tests {
     /// Probes links for a while, with a poll every `step`: the longest time between probes of a
     /// link, and most probes in a poll.
     fn run(links: usize, step: Duration, sleeps: bool) -> (Duration, usize) {
-        let mut probes = Probes::new(at(0));
+        let mut probes = Probes::new(at(0), EVERY);
         let mut last = vec![at(0); links];
         (0..links).for_each(|slot| assert_eq!(probes.add(slot, at(0)), slot as u64 + 1));
         let (mut longest, mut most, mut now) = (Duration::ZERO, 0, at(0));
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_side_that_polled_before_it_sleeps_wakes_for_many_at_once() {
-        let mut probes = Probes::new(at(0));
+        let mut probes = Probes::new(at(0), EVERY);
         (0..64).for_each(|slot| assert!(probes.add(slot, at(slot as u64 * 4 * MILLISECOND)) > 0));
         let mut wakeups = 0;
         while let Some(now) = probes.next().filter(|due| *due < at(1250 * MILLISECOND)) {
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_link_that_ended_leaves_the_queue_at_its_turn() {
-        let mut probes = Probes::new(at(0));
+        let mut probes = Probes::new(at(0), EVERY);
         let (first, second) = (probes.add(0, at(0)), probes.add(0, at(1)));
         assert_eq!(probes.next(), Some(at(0) + EVERY));
         assert_eq!(probes.due(at(0) + EVERY, false), 2);

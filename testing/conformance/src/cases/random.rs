@@ -6,7 +6,8 @@ use crate::world::{NodeId, World};
 use ofi_engine::transport::{Flush, Transport};
 use std::time::Duration;
 
-const ROUNDS: usize = 100;
+/// Rounds of a script: many short ones cost as much as a long one, and begin and end more links.
+const ROUNDS: [usize; 6] = [10, 25, 50, 50, 100, 200];
 
 /// One script.
 pub(crate) fn script<M: Medium>(seed: u64) {
@@ -16,11 +17,12 @@ pub(crate) fn script<M: Medium>(seed: u64) {
     if M::has(Need::Ends) && world.rng.u8(0..4) == 0 {
         world.open();
     }
-    world.large = world.rng.choice([0, 2, 2, 5, 5, 5, 5, 100]).unwrap_or(0);
+    world.large = world.rng.choice([0, 0, 0, 2, 2, 5, 5, 100]).unwrap_or(0);
+    let rounds = world.rng.choice(ROUNDS).unwrap_or(ROUNDS[0]);
     // At times more links than a transport polls in each pass.
     let links = if world.rng.u8(0..4) == 0 { world.rng.usize(1..=M::MOST_LINKS) } else { 1 };
     (0..links).for_each(|_| connect(&mut world));
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds {
         let node = world.rng.usize(..world.nodes.len());
         match world.rng.u8(0..100) {
             0..35 => submit(&mut world, node),

@@ -2,6 +2,7 @@
 //! those of one.
 
 mod faulty;
+mod same_process;
 mod shm;
 mod tcp;
 mod wire;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     rows.extend(trials::<tcp::Simulated>(EXPECTED));
     rows.extend(trials::<tcp::Loopback>(EXPECTED));
     rows.extend(trials::<shm::SharedMemory>(EXPECTED));
+    rows.extend(trials::<same_process::SameProcess>(EXPECTED));
     rows.extend(faulty::trials());
     libtest_mimic::run(&Arguments::from_args(), rows).exit_code()
 }

@@ -97,8 +97,6 @@ impl Medium for Loopback {
     type Listener = TcpListener<System>;
 
     const NAME: &'static str = "tcp_loopback";
-    // Each script makes sockets and moves its bytes through the kernel.
-    const SCRIPTS: u64 = 300;
     const WORKERS: usize = 4;
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "the loopback of the system does not break")];
     const SYNCHRONOUS: bool = false;

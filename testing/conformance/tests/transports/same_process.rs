@@ -1,0 +1,49 @@
+//! The example of `docs/add-a-provider.md`.
+
+use crate::tcp::readable;
+use fastrand::Rng;
+use ofi_conformance::{Medium, Need, Nowhere};
+use ofi_core::{AddrFormat, Cause, TrafficClass};
+use ofi_engine::provider::LinkProvider;
+use ofi_loopback::{LoopbackListener, LoopbackTransport, Provider};
+use ofi_sync::account::Account;
+use std::sync::Arc;
+
+/// Endpoints of this process.
+#[derive(Debug)]
+pub(crate) struct SameProcess(Arc<Account>);
+
+impl Medium for SameProcess {
+    type Carrier = LoopbackTransport;
+    type Listener = LoopbackListener;
+
+    const NAME: &'static str = "same_process";
+    const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "there is nothing between two endpoints to break")];
+
+    fn new(_: &mut Rng) -> Self {
+        Self(Arc::new(Account::new(0)))
+    }
+
+    fn open(&mut self, _: &mut Rng) -> LoopbackTransport {
+        let opened = Provider.open_rdm(None, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &self.0);
+        opened.expect("a random name is free")
+    }
+
+    fn listen(&mut self) -> Option<LoopbackListener> {
+        let opened = Provider.open_listener(None, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &self.0);
+        Some(opened.expect("a random name is free"))
+    }
+
+    fn open_connected(&mut self) -> LoopbackTransport {
+        Provider.open_msg(None, TrafficClass::UNSPEC, &self.0).expect("a random name is free")
+    }
+
+    fn is_readable(&self, transport: &LoopbackTransport) -> bool {
+        readable(transport)
+    }
+
+    fn nowhere(&mut self) -> Option<Nowhere> {
+        let addr = "fi_ns://nobody".parse().expect("it is a name");
+        Some(Nowhere { addr, cause: Cause::Connect, by_deadline: false })
+    }
+}
