@@ -1,7 +1,8 @@
 //! The contract between the engine and the transport that carries its frames.
 //! A link delivers frames in order, exactly once, or breaks with a reason. The engine tells the
 //! transport where a payload goes before the transport reads it. Calls go down, events come back
-//! through a [`LinkEvents`]; the engine never calls the transport from inside an event.
+//! through a [`LinkEvents`]. Whoever handles an event cannot call the transport from there: the call
+//! that reports the event borrows the transport as a whole. Answers wait until the call returns.
 
 use crate::wire::frame::{Header, Violation};
 use core::time::Duration;
@@ -38,7 +39,7 @@ pub enum Urgency {
     Control,
 }
 
-/// The result of submitting a frame.
+/// The result of submitting a frame with a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Submitted {
@@ -47,8 +48,34 @@ pub enum Submitted {
     /// The transport keeps the payload until [`LinkEvents::handle_send_done`],
     /// [`LinkEvents::handle_send_returned`] or [`LinkEvents::handle_send_failed`] gives it back.
     Kept,
+    /// Back-pressure: the peer does not read and the link's backlog is full. Nothing was taken;
+    /// [`LinkEvents::handle_send_room`] reports when the link takes frames again.
+    Full,
     /// The link is broken and the payload was not kept; [`LinkEvents::handle_link_down`] follows.
     Broken,
+}
+
+/// The result of submitting a control frame, which is copied and never kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum ControlSubmitted {
+    /// The transport has taken the frame.
+    Taken,
+    /// Back-pressure, as for [`Submitted::Full`].
+    Full,
+    /// The link is broken; [`LinkEvents::handle_link_down`] follows.
+    Broken,
+}
+
+impl From<Submitted> for ControlSubmitted {
+    /// The result of a transport that treats both kinds of frames alike.
+    fn from(submitted: Submitted) -> Self {
+        match submitted {
+            Submitted::Done | Submitted::Kept => Self::Taken,
+            Submitted::Full => Self::Full,
+            Submitted::Broken => Self::Broken,
+        }
+    }
 }
 
 /// A range of a buffer, sent as a payload.
@@ -178,7 +205,8 @@ pub trait LinkEvents {
     fn handle_recv_failed(&mut self, link: LinkId, target: RecvTarget, why: Down);
     /// A kept payload cannot be read: its message fails, the link stays up.
     fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
-    /// Back-pressure is over: a link that [`Transport::is_backed_up`] reported takes frames again.
+    /// Back-pressure is over: a link that refused a frame with [`Submitted::Full`] or
+    /// [`ControlSubmitted::Full`] takes frames again.
     fn handle_send_room(&mut self, link: LinkId);
     /// The link is down; its number may be reused.
     fn handle_link_down(&mut self, link: LinkId, reason: Down);
@@ -209,8 +237,10 @@ pub trait Transport: Send + Sized + 'static {
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
     /// Accepts a connect request and answers with `hello`.
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
-    /// Sends a frame, or keeps it until the link takes it.
-    fn submit(&mut self, link: LinkId, header: &Header, payload: Option<Payload<'_>>, urgency: Urgency) -> Submitted;
+    /// Sends a frame with a payload, or keeps it until the link takes it.
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted;
+    /// Sends a frame without a payload, or copies it until the link takes it.
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted;
     /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try.
     const INLINE_MAX: usize = 0;
     /// Sends a frame with the first `len` bytes of a buffer, if no frame is queued before it and no
@@ -219,20 +249,15 @@ pub trait Transport: Send + Sized + 'static {
     fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false
     }
-    /// Back-pressure: true if the peer does not read and the link's backlog is full, so that the
-    /// engine should queue nothing more except the end. [`LinkEvents::handle_send_room`] reports
-    /// when that is over.
-    fn is_backed_up(&mut self, _link: LinkId) -> bool {
-        false
-    }
     /// Makes progress on all links; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool;
     /// Sends held-back frames.
     fn flush(&mut self, how: Flush, events: &mut impl LinkEvents);
     /// Sleeps until an event or the timeout. Only for closing an endpoint.
     fn wait(&mut self, timeout: Duration);
-    /// Shuts a link down in order: submitted frames leave first, then the end.
-    fn shutdown(&mut self, link: LinkId) -> ShutdownState;
+    /// Shuts a link down in order: submitted frames leave first, then `last`, also under
+    /// back-pressure, then the end. Called again without `last`, it tells how far that is.
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState;
     /// Ends a link now. Kept payloads come back by [`LinkEvents::handle_send_returned`];
     /// [`LinkEvents::handle_link_down`] is not called.
     fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents);

@@ -131,8 +131,7 @@ impl<K: LockKind> Core<K> {
         tx.fail_waiting(peers, out, PEER, &why);
         tx.fail_unanswered(peers, out, &why);
         rx.lock().fail_rendezvous(peers, out, id, &why);
-        peers.say_bye(transport, id);
-        let _ = transport.shutdown(id);
+        let _ = peers.shut_down(transport, id);
         Ok(())
     }
 

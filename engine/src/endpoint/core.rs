@@ -493,6 +493,9 @@ impl<K: LockKind> LinkEvents for Core<K> {
     }
 
     fn handle_send_room(&mut self, link: LinkId) {
+        if let Some(link) = self.peers.link(link) {
+            link.tx.full = false;
+        }
         self.peers.mark_pending(link);
     }
 

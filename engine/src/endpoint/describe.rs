@@ -4,12 +4,11 @@ use super::core::Core;
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::table::{Peer, PeerState};
-use crate::transport::LinkId;
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Core<K> {
     /// For tests: work that nothing would resume if this endpoint were left alone now, if any.
-    pub(super) fn left_undone(&mut self, mut is_backed_up: impl FnMut(LinkId) -> bool) -> Option<String> {
+    pub(super) fn left_undone(&mut self) -> Option<String> {
         let Self { peers, tx, rx, .. } = self;
         if peers.agenda.has(Work::PENDING) || peers.is_pending() {
             return Some(peers.agenda.describe());
@@ -20,9 +19,9 @@ impl<K: LockKind> Core<K> {
         if rx.lock().is_pending() && !peers.is_av_known() {
             return Some("a receive waits for a handle that has been inserted".to_owned());
         }
-        let mut stuck = |peer: &Peer| {
+        let stuck = |peer: &Peer| {
             let PeerState::Open(id) = peer.state else { return None };
-            let could_leave = tx.could_leave(*peer.waiting.front()?, peers.links.get(id)?) && !is_backed_up(id);
+            let could_leave = tx.could_leave(*peer.waiting.front()?, peers.links.get(id)?);
             could_leave.then(|| format!("a send that could leave is still queued on {id:?}"))
         };
         peers.table.iter().find_map(|(_, peer)| stuck(peer))

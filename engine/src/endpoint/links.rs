@@ -262,8 +262,7 @@ impl<K: LockKind> Core<K> {
                 }
                 PeerState::Idle | PeerState::Yielding(_) | PeerState::Connecting(_) | PeerState::Open(_) => {}
             }
-            self.peers.say_bye(transport, id);
-            over &= transport.shutdown(id) == ShutdownState::Done;
+            over &= self.peers.shut_down(transport, id) == ShutdownState::Done;
         }
         let mut peers = self.peers.table.iter();
         over && !peers.any(|(_, peer)| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_)))

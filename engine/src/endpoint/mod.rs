@@ -305,7 +305,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let due = inner.due();
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return None };
-        let left = core.left_undone(|link| transport.is_backed_up(link)).or_else(|| transport.unfinished());
+        let left = core.left_undone().or_else(|| transport.unfinished());
         let is_due = due.is_some_and(|due| due <= transport.now());
         left.or_else(|| is_due.then(|| "something is due".to_owned()))
     }

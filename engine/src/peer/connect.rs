@@ -4,10 +4,10 @@ use super::Peers;
 use super::agenda::Work;
 use super::credit::RxCredits;
 use super::handshake::MOST_QUESTIONS;
-use super::link::{Bye, Link, Purpose};
+use super::link::{Link, Purpose};
 use super::table::{PeerId, PeerState, Senders, Yielding};
 use super::yields::Due;
-use crate::transport::{ConnectRequest, Down, LinkId, Transport};
+use crate::transport::{ConnectRequest, Down, LinkId, ShutdownState, Transport};
 use crate::wire::frame::Frame;
 use crate::wire::hello::{Credits, Handshake, Hello};
 use ofi_core::error::Result;
@@ -161,14 +161,9 @@ impl Peers {
         self.yields.next_due(&self.table)
     }
 
-    /// Tells the peer that nothing follows, as soon as the transport takes that.
-    pub(crate) fn say_bye<T: Transport>(&mut self, transport: &mut T, id: LinkId) {
-        if let Some(link) = self.link(id)
-            && link.tx.bye != Bye::Said
-        {
-            link.tx.bye = Bye::Said;
-            let said = transport.submit(id, &Frame::Bye.encode(), None, crate::transport::Urgency::Control);
-            debug_assert!(said != crate::transport::Submitted::Kept, "a frame without payload is never kept");
-        }
+    /// Ends a link in order: what was submitted leaves, then the word that nothing follows.
+    pub(crate) fn shut_down<T: Transport>(&mut self, transport: &mut T, id: LinkId) -> ShutdownState {
+        let says = self.link(id).is_some_and(|link| !core::mem::replace(&mut link.tx.ended, true));
+        transport.shutdown(id, says.then(|| Frame::Bye.encode()).as_ref())
     }
 }

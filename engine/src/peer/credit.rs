@@ -88,14 +88,14 @@ impl TxCredits {
         self.said_blocked = false;
     }
 
-    /// The peer is to be told that it does not suffice. False if it knows.
-    pub(crate) const fn say_blocked(&mut self) -> bool {
-        !core::mem::replace(&mut self.said_blocked, true)
+    /// Whether the peer knows that it does not suffice.
+    pub(crate) const fn has_said_blocked(&self) -> bool {
+        self.said_blocked
     }
 
-    /// The peer was not told after all.
-    pub(crate) const fn unsay_blocked(&mut self) {
-        self.said_blocked = false;
+    /// The peer has been told that it does not suffice.
+    pub(crate) const fn note_said_blocked(&mut self) {
+        self.said_blocked = true;
     }
 }
 
@@ -234,12 +234,15 @@ impl RxCredits {
         self.due > 0
     }
 
-    /// Takes the credit that is due, to grant it: from now on the peer may use it.
-    pub(crate) const fn take_due(&mut self) -> u64 {
-        let due = self.due;
+    /// The credit to grant, in bytes.
+    pub(crate) const fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// The credit that was due has been granted: from now on the peer may use it.
+    pub(crate) const fn grant_due(&mut self) {
+        self.left += self.due;
         self.due = 0;
-        self.left += due;
-        due
     }
 
     /// The link has ended: releases its part of the account.
@@ -274,7 +277,8 @@ mod tests {
         assert_eq!(credit.take_consumed(1), Some(true));
         assert_eq!(credit.settle(&account), 0);
         assert_eq!((credit.left, credit.promised()), (credit.window - half, credit.window));
-        assert_eq!(credit.take_due(), half);
+        assert_eq!(credit.due(), half);
+        credit.grant_due();
         assert!(!credit.is_due());
         assert_eq!(credit.left, credit.window);
     }
@@ -302,7 +306,7 @@ mod tests {
             if !credit.extend(1000, &account) {
                 break;
             }
-            credit.take_due();
+            credit.grant_due();
         }
         assert!(account.room() < 1000 && sent > (4 << 20) - 2000);
         // The account gets its part of the consumed credit back before the peer gets any.
@@ -334,7 +338,7 @@ mod tests {
                         }
                     }
                     2 => { credit.extend(bytes, &account); }
-                    3 => { credit.take_due(); }
+                    3 => credit.grant_due(),
                     _ => { credit.settle(&account); }
                 }
                 prop_assert_eq!(credit.left + credit.unreturned + credit.due + held, credit.window + credit.extra);

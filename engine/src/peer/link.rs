@@ -46,18 +46,6 @@ pub(crate) struct Identity {
     pub(crate) remote: Option<Addr>,
 }
 
-/// How far this side has said that nothing follows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Bye {
-    /// More may follow.
-    #[default]
-    No,
-    /// It leaves as soon as the transport takes it.
-    Due,
-    /// It has left.
-    Said,
-}
-
 /// What a link sends.
 #[derive(Debug, Default)]
 pub(crate) struct LinkTx {
@@ -70,7 +58,10 @@ pub(crate) struct LinkTx {
     pub(crate) unarrived: VecDeque<u32>,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
-    pub(crate) bye: Bye,
+    /// This side has said that nothing follows.
+    pub(crate) ended: bool,
+    /// The transport has refused a frame, and will say when it takes more.
+    pub(crate) full: bool,
 }
 
 /// A peer that needs credit for its next message.

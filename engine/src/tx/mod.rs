@@ -243,7 +243,7 @@ impl Tx {
     /// For tests: whether the first send that waits for a peer could leave on this link.
     pub(crate) fn could_leave(&self, number: u32, link: &Link) -> bool {
         let Some(send) = self.sends.get(number as usize) else { return false };
-        link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
+        !link.tx.full && link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
     }
 
     /// Describes each send and what it waits for.

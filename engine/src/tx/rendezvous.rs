@@ -75,7 +75,7 @@ impl Tx {
             let len = (end - at).min(MAX_PAYLOAD);
             let header = Frame::Data { token }.encode();
             let payload = Payload { buffer: &mut send.lent.buffer, from: at, len, token: Token(number), inject: false };
-            match transport.submit(id, &header, Some(payload), Urgency::Posted) {
+            match transport.submit(id, &header, payload, Urgency::Posted) {
                 Submitted::Done => {
                     send.stage = SendStage::SendingData { link: id, token, at: at + len, end, flying: 0 };
                     if at + len == end {
@@ -88,6 +88,13 @@ impl Tx {
                     send.stage = SendStage::SendingData { link: id, token, at, end, flying: len };
                     // The transport holds one data frame of a link at a time, so that control
                     // frames can pass between.
+                    return;
+                }
+                Submitted::Full => {
+                    if let Some(link) = peers.link(id) {
+                        link.tx.full = true;
+                        link.tx.data_queue.push_front(number);
+                    }
                     return;
                 }
                 Submitted::Broken => {

@@ -7,8 +7,9 @@ use crate::limits::Limits;
 use crate::op::SendOp;
 use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::link::Link;
 use crate::peer::table::{PeerId, PeerState};
-use crate::transport::{LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_core::{Errno, OpFlags};
 use ofi_memory::{Lent, Ticket};
@@ -108,38 +109,32 @@ impl Tx {
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let (ticket, len) = (ticket(&op, admitted), op.buffer.len());
+        let mut buffer = Some(op.buffer);
         if let PeerState::Open(id) = entry.state
             && !fenced
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
             && link.tx.credit.can_send(len)
-            && !transport.is_backed_up(id)
         {
-            link.tx.credit.take_tx(cost_of(len));
             let number = super::key(self.sends.vacant_key());
             let header = Frame::Eager { id: number, info }.encode();
-            let mut buffer = Some(op.buffer);
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
             let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
-            let outcome = transport.submit(id, &header, Some(payload), urgency);
-            if outcome == Submitted::Done && ack == AckMode::No {
-                out.sinks.sent(ticket.finish(), suppress);
+            let outcome = transport.submit(id, &header, payload, urgency);
+            if let Some(stage) = link.submitted(outcome, id, len, number, ack) {
+                if outcome == Submitted::Done && ack == AckMode::No {
+                    out.sinks.sent(ticket.finish(), suppress);
+                    return Ok(());
+                }
+                let lent = Lent { ticket, buffer };
+                self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
                 return Ok(());
             }
-            let stage = match outcome {
-                Submitted::Done => SendStage::Sent { link: id },
-                Submitted::Kept => SendStage::Sending { link: id, acked: false },
-                Submitted::Broken => SendStage::LinkFailed { link: id },
-            };
-            if ack == AckMode::Arrival {
-                link.tx.unarrived.push_back(number);
-            }
-            let lent = Lent { ticket, buffer };
-            self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
-            return Ok(());
         }
-        let buffer = if inject { op.buffer.to_owned_copy() } else { op.buffer };
-        let lent = Lent::new(ticket, buffer);
+        if inject {
+            buffer = buffer.map(|buffer| buffer.to_owned_copy());
+        }
+        let lent = Lent { ticket, buffer };
         self.fences += usize::from(fenced);
         let stage = SendStage::Waiting;
         let number = super::key(self.sends.vacant_key());
@@ -188,96 +183,144 @@ impl Tx {
         transport: &mut T,
         id: LinkId,
     ) {
-        if transport.is_backed_up(id) {
-            return;
+        if pump_control(peers, transport, id) && self.pump_waiting(peers, out, transport, id) {
+            self.pump_data(peers, out, transport, id);
         }
-        let Some(link) = peers.link(id) else { return };
-        let mut first = [None, None];
-        if link.rx.arrivals.count > 0 {
-            first[0] = Some(Frame::Arrived { count: core::mem::take(&mut link.rx.arrivals.count) });
-        }
-        if link.rx.credit.is_due() {
-            first[1] = Some(Frame::Credit { bytes: link.rx.credit.take_due() });
-        }
-        for frame in first.into_iter().flatten() {
-            if transport.submit(id, &frame.encode(), None, Urgency::Control) == Submitted::Broken {
-                return;
-            }
-        }
-        while let Some(frame) = peers.link(id).and_then(|link| link.tx.control.pop_front()) {
-            let urgency = if matches!(frame, Frame::Cts { .. }) { Urgency::Posted } else { Urgency::Control };
-            if transport.submit(id, &frame.encode(), None, urgency) == Submitted::Broken {
-                return;
-            }
-        }
-        self.pump_waiting(peers, out, transport, id);
-        self.pump_data(peers, out, transport, id);
     }
 
+    /// Sends waiting messages within credit. False if the link takes nothing more.
     fn pump_waiting<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &Reporter<K>,
         transport: &mut T,
         id: LinkId,
-    ) {
+    ) -> bool {
         loop {
             let Peers { table, links, .. } = peers;
-            let Some(link) = links.get_mut(id) else { return };
-            let Some(peer) = table.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else { return };
-            let Some(&number) = peer.waiting.front() else { return };
+            let Some(link) = links.get_mut(id) else { return false };
+            let Some(peer) = table.get_mut(link.peer).filter(|peer| peer.state == PeerState::Open(id)) else {
+                return true;
+            };
+            let Some(&number) = peer.waiting.front() else { return true };
             let Some(send) = self.sends.get_mut(number as usize) else {
                 peer.waiting.pop_front();
                 continue;
             };
             if send.fenced && !link.tx.sends.is_empty() {
                 // It leaves when everything sent to the peer before it is done (FI_FENCE).
-                return;
+                return true;
             }
             let (len, eager) = (send.len, send.len <= link.tx.credit.eager());
             let cost = if eager { cost_of(len) } else { OVERHEAD };
             if !link.tx.credit.can_afford(cost) {
                 // The peer may wait for this message: tell it how much credit is needed.
-                if link.tx.credit.say_blocked() {
-                    let frame = Frame::Blocked { bytes: cost };
-                    let _: Submitted = transport.submit(id, &frame.encode(), None, Urgency::Posted);
-                }
-                return;
+                return link.tx.credit.has_said_blocked()
+                    || link.submit(transport, id, Frame::Blocked { bytes: cost }, |link| {
+                        link.tx.credit.note_said_blocked();
+                    });
             }
-            if transport.is_backed_up(id) {
-                return;
-            }
-            link.tx.credit.take_tx(cost);
-            peer.waiting.pop_front();
-            send.place = link.tx.sends.add(number);
-            if !eager {
+            let stage = if eager {
+                let header = Frame::Eager { id: number, info: send.info }.encode();
+                let token = Token(number);
+                let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len, token, inject: false };
+                let outcome = transport.submit(id, &header, payload, Urgency::Posted);
+                link.submitted(outcome, id, len, number, send.info.ack)
+            } else {
                 if send.info.ack == AckMode::Arrival {
                     // A rendezvous has arrived when all its data is in place.
                     send.info.ack = AckMode::Delivery;
                 }
                 let header = Frame::Rts { id: number, len: len as u64, info: send.info }.encode();
-                send.stage = match transport.submit(id, &header, None, Urgency::Posted) {
-                    Submitted::Broken => SendStage::LinkFailed { link: id },
-                    Submitted::Done | Submitted::Kept => SendStage::RtsSent { link: id },
+                let stage = match transport.submit_control(id, &header, Urgency::Posted) {
+                    ControlSubmitted::Taken => Some(SendStage::RtsSent { link: id }),
+                    ControlSubmitted::Broken => Some(SendStage::LinkFailed { link: id }),
+                    ControlSubmitted::Full => None,
                 };
-                continue;
-            }
-            let header = Frame::Eager { id: number, info: send.info }.encode();
-            if send.info.ack == AckMode::Arrival {
-                link.tx.unarrived.push_back(number);
-            }
-            let token = Token(number);
-            let payload = Payload { buffer: &mut send.lent.buffer, from: 0, len, token, inject: false };
-            let outcome = transport.submit(id, &header, Some(payload), Urgency::Posted);
-            send.stage = match outcome {
-                Submitted::Done => SendStage::Sent { link: id },
-                Submitted::Kept => SendStage::Sending { link: id, acked: false },
-                Submitted::Broken => SendStage::LinkFailed { link: id },
+                link.tx.full = stage.is_none();
+                if stage.is_some() {
+                    link.tx.credit.take_tx(cost);
+                }
+                stage
             };
-            if outcome == Submitted::Done && send.info.ack == AckMode::No {
+            let Some(stage) = stage else { return false };
+            peer.waiting.pop_front();
+            send.place = link.tx.sends.add(number);
+            send.stage = stage;
+            if matches!(stage, SendStage::Sent { .. }) && send.info.ack == AckMode::No {
                 self.finish(peers, out, number);
             }
         }
+    }
+}
+
+/// Sends a link's control frames. False if the link takes nothing more.
+fn pump_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) -> bool {
+    let Some(link) = peers.link(id) else { return false };
+    let (count, bytes) = (link.rx.arrivals.count, link.rx.credit.due());
+    if count > 0 && !link.submit(transport, id, Frame::Arrived { count }, |link| link.rx.arrivals.count = 0) {
+        return false;
+    }
+    if bytes > 0 && !link.submit(transport, id, Frame::Credit { bytes }, |link| link.rx.credit.grant_due()) {
+        return false;
+    }
+    while let Some(&frame) = link.tx.control.front() {
+        let taken = |link: &mut Link| {
+            link.tx.control.pop_front();
+        };
+        if !link.submit(transport, id, frame, taken) {
+            return false;
+        }
+    }
+    true
+}
+
+impl Link {
+    /// Submits a control frame; `taken` notes that the transport has taken it. False if the link takes
+    /// nothing more.
+    fn submit<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        id: LinkId,
+        frame: Frame,
+        taken: impl FnOnce(&mut Self),
+    ) -> bool {
+        let urgency = match frame {
+            Frame::Cts { .. } | Frame::Blocked { .. } => Urgency::Posted,
+            _ => Urgency::Control,
+        };
+        let outcome = transport.submit_control(id, &frame.encode(), urgency);
+        self.tx.full = outcome == ControlSubmitted::Full;
+        if outcome == ControlSubmitted::Taken {
+            taken(self);
+        }
+        outcome == ControlSubmitted::Taken
+    }
+
+    /// An eager message was submitted: takes its credit. Returns its stage; `None` under back-pressure.
+    #[inline(always)]
+    fn submitted(
+        &mut self,
+        outcome: Submitted,
+        id: LinkId,
+        len: usize,
+        number: u32,
+        ack: AckMode,
+    ) -> Option<SendStage> {
+        let stage = match outcome {
+            Submitted::Done => SendStage::Sent { link: id },
+            Submitted::Kept => SendStage::Sending { link: id, acked: false },
+            Submitted::Broken => SendStage::LinkFailed { link: id },
+            Submitted::Full => {
+                self.tx.full = true;
+                return None;
+            }
+        };
+        self.tx.credit.take_tx(cost_of(len));
+        if ack == AckMode::Arrival {
+            self.tx.unarrived.push_back(number);
+        }
+        Some(stage)
     }
 }
 

@@ -14,7 +14,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
-    Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
@@ -332,6 +332,93 @@ impl ShmTransport {
         }
     }
 
+    /// Sends a frame, or queues what the ring does not take.
+    fn send_frame(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>) -> Submitted {
+        let slot = link.index();
+        let Self { conns, control, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
+        if conn.finishing || conn.lost {
+            return Submitted::Broken;
+        }
+        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
+        let waits = conn.has_more();
+        if header.len() + len <= INLINE {
+            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
+            bytes.truncate(header.len() + len);
+            let (front, back) = bytes.split_at_mut(header.len());
+            front.copy_from_slice(header);
+            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
+                buffer.read_at(from, back);
+            }
+            let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
+            return match sent {
+                Ok(true) => {
+                    Self::wake(conn, News::Line, control);
+                    Submitted::Done
+                }
+                Ok(false) => {
+                    // Don't complete yet: a caller that sees the completion may stop polling and
+                    // leave this queued.
+                    let kept = payload.filter(|payload| !payload.inject);
+                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
+                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
+                    conn.out.push_back(Out::Small(bytes, header.len(), kept));
+                    self.list(slot);
+                    outcome
+                }
+                Err(violation) => self.break_link(slot, violation),
+            };
+        }
+        let Some(payload) = &mut payload else { return Submitted::Done };
+        if is_large(len) && self.submit_cma(slot, header, payload) {
+            return Submitted::Kept;
+        }
+        let Self { conns, control, budget, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
+        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
+        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
+        let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };
+        match sent {
+            Ok(true) => {
+                *payload.buffer = Some(large.buffer);
+                Self::wake(conn, News::Line, control);
+                Submitted::Done
+            }
+            Ok(false) => {
+                if large.done > 0 {
+                    Self::wake(conn, News::Line, control);
+                }
+                let mut kept = Submitted::Kept;
+                if payload.inject {
+                    // The application may reuse its buffer when this returns.
+                    let mut copy = Vec::with_capacity(len);
+                    large.buffer.append_to(from, len, &mut copy);
+                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
+                    (large.from, large.token) = (0, None);
+                    kept = Submitted::Done;
+                }
+                conn.out.push_back(Out::Large(large));
+                self.list(slot);
+                kept
+            }
+            Err(violation) => {
+                *payload.buffer = Some(large.buffer);
+                self.break_link(slot, violation)
+            }
+        }
+    }
+
+    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
+    fn is_backed_up(&mut self, link: LinkId) -> bool {
+        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
+        if conn.out.len() >= LEAST_BACKLOG && !conn.charged {
+            conn.charged = self.settings.account.try_charge(BACKLOG_COST);
+        }
+        let stalled = conn.out.len() >= conn.backlog();
+        conn.stalled |= stalled;
+        stalled
+    }
+
     /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
     fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
         let Some(conn) = self.conns.get_mut(slot) else { return false };
@@ -462,79 +549,18 @@ impl Transport for ShmTransport {
         Ok(id(slot))
     }
 
-    fn submit(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
-        let slot = link.index();
-        let Self { conns, control, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        if conn.finishing || conn.lost {
-            return Submitted::Broken;
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        if self.is_backed_up(link) {
+            return Submitted::Full;
         }
-        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
-        let waits = conn.has_more();
-        if header.len() + len <= INLINE {
-            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
-            bytes.truncate(header.len() + len);
-            let (front, back) = bytes.split_at_mut(header.len());
-            front.copy_from_slice(header);
-            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
-                buffer.read_at(from, back);
-            }
-            let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
-            return match sent {
-                Ok(true) => {
-                    Self::wake(conn, News::Line, control);
-                    Submitted::Done
-                }
-                Ok(false) => {
-                    // Don't complete yet: a caller that sees the completion may stop polling and
-                    // leave this queued.
-                    let kept = payload.filter(|payload| !payload.inject);
-                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
-                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
-                    conn.out.push_back(Out::Small(bytes, header.len(), kept));
-                    self.list(slot);
-                    outcome
-                }
-                Err(violation) => self.break_link(slot, violation),
-            };
+        self.send_frame(link, header, Some(payload))
+    }
+
+    fn submit_control(&mut self, link: LinkId, header: &Header, _: Urgency) -> ControlSubmitted {
+        if self.is_backed_up(link) {
+            return ControlSubmitted::Full;
         }
-        let Some(payload) = &mut payload else { return Submitted::Done };
-        if is_large(len) && self.submit_cma(slot, header, payload) {
-            return Submitted::Kept;
-        }
-        let Self { conns, control, budget, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
-        let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };
-        match sent {
-            Ok(true) => {
-                *payload.buffer = Some(large.buffer);
-                Self::wake(conn, News::Line, control);
-                Submitted::Done
-            }
-            Ok(false) => {
-                if large.done > 0 {
-                    Self::wake(conn, News::Line, control);
-                }
-                let mut kept = Submitted::Kept;
-                if payload.inject {
-                    // The application may reuse its buffer when this returns.
-                    let mut copy = Vec::with_capacity(len);
-                    large.buffer.append_to(from, len, &mut copy);
-                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
-                    (large.from, large.token) = (0, None);
-                    kept = Submitted::Done;
-                }
-                conn.out.push_back(Out::Large(large));
-                self.list(slot);
-                kept
-            }
-            Err(violation) => {
-                *payload.buffer = Some(large.buffer);
-                self.break_link(slot, violation)
-            }
-        }
+        self.send_frame(link, header, None).into()
     }
 
     #[inline(always)]
@@ -546,16 +572,6 @@ impl Transport for ShmTransport {
         }
         Self::wake(conn, News::Line, control);
         true
-    }
-
-    fn is_backed_up(&mut self, link: LinkId) -> bool {
-        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
-        if conn.out.len() >= LEAST_BACKLOG && !conn.charged {
-            conn.charged = self.settings.account.try_charge(BACKLOG_COST);
-        }
-        let stalled = conn.out.len() >= conn.backlog();
-        conn.stalled |= stalled;
-        stalled
     }
 
     #[inline(always)]
@@ -591,8 +607,12 @@ impl Transport for ShmTransport {
         }
     }
 
-    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState {
         let slot = link.index();
+        if let Some(last) = last {
+            // A broken link does not send it: its end tells the peer enough.
+            let _ = self.send_frame(link, last, None);
+        }
         let Some(conn) = self.conns.get_mut(slot) else { return ShutdownState::Done };
         if !core::mem::replace(&mut conn.finishing, true) {
             conn.out.push_back(Out::End);

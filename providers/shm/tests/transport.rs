@@ -2,7 +2,8 @@
 
 use ofi_core::Addr;
 use ofi_engine::transport::{
-    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token, Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Down, Incoming, LinkEvents, LinkId, Payload, RecvTarget, Submitted, Token,
+    Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Frame, Header, Violation};
 use ofi_memory::{Buffer, Shared};
@@ -98,7 +99,7 @@ impl Node {
         let mut buffer = Some(Buffer::Owned(vec![1; LEN]));
         let payload = Payload { buffer: &mut buffer, from: 0, len: LEN, token: Token(token), inject: false };
         let header = Frame::Data { token }.encode();
-        let kept = self.transport.submit(link, &header, Some(payload), Urgency::Posted);
+        let kept = self.transport.submit(link, &header, payload, Urgency::Posted);
         assert_eq!(kept, Submitted::Kept);
     }
 }
@@ -155,7 +156,7 @@ fn nothing_overtakes_the_word_that_a_payload_was_read() {
     // The ring is drained, and the payload is acknowledged.
     a.poll();
     assert_eq!(a.heard.position(&Event::Sent(Token(999))), None);
-    assert_eq!(b.transport.submit(to_a, &ack(999), None, Urgency::Control), Submitted::Done);
+    assert_eq!(b.transport.submit_control(to_a, &ack(999), Urgency::Control), ControlSubmitted::Taken);
     until(&mut [&mut a, &mut b], "no acknowledgement", |nodes| nodes[0].heard.position(&Event::Frame(999)).is_some());
     assert!(a.heard.position(&Event::Sent(Token(999))) < a.heard.position(&Event::Frame(999)), "{:?}", a.heard);
     assert!(a.heard.position(&Event::Sent(Token(999))).is_some());
@@ -191,10 +192,10 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
     // The peer claims to have read lines that were never written, and to have left.
     memory.write(READ, &u64::MAX.to_le_bytes());
     memory.write(GONE, &1u64.to_le_bytes());
-    let mut submitted = Submitted::Done;
+    let mut submitted = ControlSubmitted::Taken;
     for id in 0..1000 {
-        submitted = a.transport.submit(lost, &ack(id), None, Urgency::Control);
-        if submitted == Submitted::Broken {
+        submitted = a.transport.submit_control(lost, &ack(id), Urgency::Control);
+        if submitted == ControlSubmitted::Broken {
             break;
         }
     }

@@ -17,7 +17,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
-    Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
@@ -450,50 +450,25 @@ impl<N: Net> TcpTransport<N> {
     }
 }
 
-impl<N: Net> Transport for TcpTransport<N> {
-    type Request = Pending<N::Socket>;
-
-    fn local_addr(&self) -> Addr {
-        self.local
-    }
-
-    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.conns.get(index(link)).map(|conn| conn.remote)
-    }
-
-    fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
-        let doing = || format!("connect to {}", to.socket());
-        let socket = self.socket_to(to.socket()).map_err(|error| Error::os(error, doing()))?;
-        let deadline = self.net.now() + self.settings.connect_deadline;
-        let state = State::Connecting { hello: hello.to_vec(), deadline };
-        let slot = self.insert(socket, *to, state, Reader::default()).map_err(|error| Error::os(error, doing()))?;
-        if self.listener.is_none()
-            && let Ok(local) = self.net.local_addr(&self.conns[slot].socket)
-        {
-            self.local = Addr::from(local);
-        }
-        self.activate(slot);
-        Ok(id(slot))
-    }
-
-    fn accept(&mut self, request: Pending<N::Socket>, hello: &[u8]) -> Result<LinkId> {
-        let Pending { socket, remote, reader } = request;
-        if let Ok(local) = self.net.local_addr(&socket) {
-            self.local = Addr::from(local);
-        }
-        let taken = self.net.take_over(&socket);
-        let slot = taken
-            .and_then(|()| self.insert(socket, remote, State::Open, reader))
-            .map_err(|error| Error::os(error, "accept a connection request"))?;
-        self.conns[slot].writer.push_hello(hello);
-        self.send_waiting(slot);
-        self.list(slot);
-        self.activate(slot);
-        Ok(id(slot))
-    }
-
+impl<N: Net> TcpTransport<N> {
+    /// Sends a frame, or queues what the socket does not take.
     #[inline]
-    fn submit(
+    fn send_frame(
+        &mut self,
+        link: LinkId,
+        header: &Header,
+        payload: Option<Payload<'_>>,
+        urgency: Urgency,
+    ) -> Submitted {
+        if self.is_backed_up(link) {
+            return Submitted::Full;
+        }
+        self.send_frame_anyway(link, header, payload, urgency)
+    }
+
+    /// The same, also under back-pressure.
+    #[inline]
+    fn send_frame_anyway(
         &mut self,
         link: LinkId,
         header: &Header,
@@ -587,7 +562,8 @@ impl<N: Net> Transport for TcpTransport<N> {
         kept
     }
 
-    #[inline(always)]
+    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
+    #[inline]
     fn is_backed_up(&mut self, link: LinkId) -> bool {
         if self.blocked == 0 {
             return false;
@@ -597,7 +573,61 @@ impl<N: Net> Transport for TcpTransport<N> {
         conn.stalled |= stalled;
         stalled
     }
+}
 
+impl<N: Net> Transport for TcpTransport<N> {
+    type Request = Pending<N::Socket>;
+
+    fn local_addr(&self) -> Addr {
+        self.local
+    }
+
+    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
+        self.conns.get(index(link)).map(|conn| conn.remote)
+    }
+
+    fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
+        let doing = || format!("connect to {}", to.socket());
+        let socket = self.socket_to(to.socket()).map_err(|error| Error::os(error, doing()))?;
+        let deadline = self.net.now() + self.settings.connect_deadline;
+        let state = State::Connecting { hello: hello.to_vec(), deadline };
+        let slot = self.insert(socket, *to, state, Reader::default()).map_err(|error| Error::os(error, doing()))?;
+        if self.listener.is_none()
+            && let Ok(local) = self.net.local_addr(&self.conns[slot].socket)
+        {
+            self.local = Addr::from(local);
+        }
+        self.activate(slot);
+        Ok(id(slot))
+    }
+
+    fn accept(&mut self, request: Pending<N::Socket>, hello: &[u8]) -> Result<LinkId> {
+        let Pending { socket, remote, reader } = request;
+        if let Ok(local) = self.net.local_addr(&socket) {
+            self.local = Addr::from(local);
+        }
+        let taken = self.net.take_over(&socket);
+        let slot = taken
+            .and_then(|()| self.insert(socket, remote, State::Open, reader))
+            .map_err(|error| Error::os(error, "accept a connection request"))?;
+        self.conns[slot].writer.push_hello(hello);
+        self.send_waiting(slot);
+        self.list(slot);
+        self.activate(slot);
+        Ok(id(slot))
+    }
+
+    #[inline]
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted {
+        self.send_frame(link, header, Some(payload), urgency)
+    }
+
+    #[inline]
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        self.send_frame(link, header, None, urgency).into()
+    }
+
+    #[inline(always)]
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = !self.done.is_empty();
         self.deliver(events);
@@ -648,8 +678,12 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.net.news(timeout, &mut news);
     }
 
-    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState {
         let slot = index(link);
+        if let Some(last) = last {
+            // A broken link does not send it: its end tells the peer enough.
+            let _ = self.send_frame_anyway(link, last, None, Urgency::Control);
+        }
         let Some(conn) = self.conns.get_mut(slot) else { return ShutdownState::Done };
         if conn.finishing.is_none() {
             conn.finishing = Some(false);

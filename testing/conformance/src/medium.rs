@@ -61,8 +61,8 @@ pub trait Medium: Sized {
     const SYNCHRONOUS: bool = true;
     /// A connect request that finds no room is sent again at a deadline: it does not wake the peer before.
     const RETRIES_REQUESTS: bool = false;
-    /// Payload bytes that a transport takes from a sender that respects
-    /// [`Transport::is_backed_up`] while the peer does not read, frames of 1 KiB.
+    /// Most payload bytes that a transport takes before it refuses frames
+    /// while the peer does not read, in frames of 1 KiB.
     const MOST_UNREAD: usize = 1 << 20;
     /// Real time after which nothing more is expected to happen.
     const WATCHDOG: Duration = Duration::from_secs(20);

@@ -5,7 +5,9 @@ use crate::ledger::{ChannelId, End, INITIATOR, Ledger, Side};
 use crate::observer::{Kept, Link, Observer};
 use fastrand::Rng;
 use ofi_core::Addr;
-use ofi_engine::transport::{Flush, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency};
+use ofi_engine::transport::{
+    ControlSubmitted, Flush, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+};
 use ofi_memory::Buffer;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,23 +56,11 @@ impl<T: Transport> Node<T> {
     pub(crate) fn poll(&mut self) -> bool {
         let before = self.observer.events;
         let any = self.transport.poll(&mut self.observer);
-        self.look_at_rooms();
         any || self.observer.events != before
-    }
-
-    /// The engine sends on a link that has room. Frames submitted since the room was made may have
-    /// filled it: then it is reported once more.
-    fn look_at_rooms(&mut self) {
-        for link in core::mem::take(&mut self.observer.rooms) {
-            if self.observer.links.contains_key(&link) {
-                self.has_room(link);
-            }
-        }
     }
 
     pub(crate) fn flush(&mut self, how: Flush) {
         self.transport.flush(how, &mut self.observer);
-        self.look_at_rooms();
     }
 
     /// Connects to an address by a channel of the ledger.
@@ -90,13 +80,9 @@ impl<T: Transport> Node<T> {
         self.observer.links.iter().filter(|(_, link)| is_open(link)).map(|(id, _)| *id).collect()
     }
 
-    /// True if a link takes a further frame.
-    pub(crate) fn has_room(&mut self, id: LinkId) -> bool {
-        let full = self.transport.is_backed_up(id);
-        if let (true, Some(link)) = (full, self.observer.links.get_mut(&id)) {
-            link.backed_up = true;
-        }
-        !full
+    /// False if a link has refused a frame and reported no room since.
+    pub(crate) fn has_room(&self, id: LinkId) -> bool {
+        !self.observer.links[&id].backed_up
     }
 
     /// The number for the next frame of a link.
@@ -113,14 +99,42 @@ impl<T: Transport> Node<T> {
         !is_kept && ledger.channels[link.channel].flows[link.side].unordered.is_none()
     }
 
-    /// Submits a frame on an open link. False if the link is broken.
-    pub(crate) fn submit(&mut self, id: LinkId, frame: Planned, manner: Manner, rng: &mut Rng) -> bool {
+    /// Submits a frame on an open link.
+    pub(crate) fn submit(&mut self, id: LinkId, frame: Planned, manner: Manner, rng: &mut Rng) -> ControlSubmitted {
         let inject = manner.inject && !frame.is_unordered();
         if manner.fast && self.submit_fast(id, &frame) {
             self.note_sent(id, frame);
-            return true;
+            return ControlSubmitted::Taken;
         }
-        let bytes = frame.payload().unwrap_or_default();
+        let outcome = match frame.payload() {
+            Some(bytes) => self.submit_payload(id, &frame, bytes, (manner.urgency, inject), rng).into(),
+            None => self.transport.submit_control(id, &frame.header, manner.urgency),
+        };
+        match outcome {
+            ControlSubmitted::Taken => self.note_sent(id, frame),
+            ControlSubmitted::Full => {
+                if let Some(link) = self.observer.links.get_mut(&id) {
+                    link.backed_up = true;
+                }
+            }
+            ControlSubmitted::Broken => {
+                let ledger = self.ledger.borrow();
+                let channel = &ledger.channels[self.observer.links[&id].channel];
+                assert!(channel.may_end(), "link {} is broken, though nothing ended it", id.0);
+            }
+        }
+        self.after_call();
+        outcome
+    }
+
+    fn submit_payload(
+        &mut self,
+        id: LinkId,
+        frame: &Planned,
+        bytes: &[u8],
+        (urgency, inject): (Urgency, bool),
+        rng: &mut Rng,
+    ) -> Submitted {
         let (from, tail) = (rng.usize(0..100), rng.usize(0..100));
         let mut whole = vec![JUNK; from];
         whole.extend_from_slice(bytes);
@@ -130,34 +144,24 @@ impl<T: Transport> Node<T> {
         let token = self.next_token;
         self.next_token += 1;
         let payload = Payload { buffer: &mut buffer, from, len: bytes.len(), token: Token(token), inject };
-        let payload = frame.payload().is_some().then_some(payload);
-        let had_payload = payload.is_some();
-        let outcome = self.transport.submit(id, &frame.header, payload, manner.urgency);
+        let outcome = self.transport.submit(id, &frame.header, payload, urgency);
         match outcome {
             Submitted::Kept => {
-                assert!(had_payload && !inject, "link {} keeps a payload that it must not keep", id.0);
+                assert!(!inject, "link {} keeps a payload that it must not keep", id.0);
                 assert!(buffer.is_none(), "link {} keeps a payload and leaves it, too", id.0);
                 let kept = Kept { link: id, address, len: whole, from, frame: frame.clone() };
                 self.observer.kept.insert(token, kept);
             }
-            Submitted::Done | Submitted::Broken => {
+            Submitted::Done | Submitted::Full | Submitted::Broken => {
                 let left = buffer.as_ref().map(|buffer| (buffer.address(), buffer.len()));
                 assert_eq!(left, Some((address, whole)), "link {} takes the buffer of {outcome:?}", id.0);
             }
-        }
-        if outcome == Submitted::Broken {
-            let ledger = self.ledger.borrow();
-            let channel = &ledger.channels[self.observer.links[&id].channel];
-            assert!(channel.may_end(), "link {} is broken, though nothing ended it", id.0);
-        } else {
-            self.note_sent(id, frame);
         }
         if let Some(Buffer::Owned(mut bytes)) = buffer {
             // The buffer is free again: nothing may depend on its content.
             bytes.fill(JUNK);
         }
-        self.after_call();
-        outcome != Submitted::Broken
+        outcome
     }
 
     fn submit_fast(&mut self, id: LinkId, frame: &Planned) -> bool {
@@ -184,8 +188,15 @@ impl<T: Transport> Node<T> {
     /// Shuts a link down, or looks how far that is.
     pub(crate) fn shutdown(&mut self, id: LinkId) -> ShutdownState {
         let (channel, side) = (self.observer.links[&id].channel, self.observer.links[&id].side);
+        // The last frame leaves even under back-pressure.
+        let number = self.next_number(id);
+        let last = (!self.is_shut_down(id)).then(|| Planned::control(number, &mut Rng::with_seed(u64::from(number))));
+        let header = last.as_ref().map(|last| last.header);
+        if let Some(last) = last {
+            self.note_sent(id, last);
+        }
         self.ledger.borrow_mut().channels[channel].end(End::Shutdown(side));
-        let state = self.transport.shutdown(id);
+        let state = self.transport.shutdown(id, header.as_ref());
         if state == ShutdownState::Done {
             self.ledger.borrow_mut().channels[channel].flows[side].finished = true;
         }

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) side: usize,
     /// Where the payload that is arriving goes.
     target: Option<Target>,
-    /// Reported by `is_backed_up`, and no room has been reported since.
+    /// It has refused a frame, and no room has been reported since.
     pub(crate) backed_up: bool,
     /// The reason with which it must go down now.
     condemned: Option<(Cause, &'static str)>,
@@ -60,8 +60,6 @@ pub(crate) struct Observer {
     pub(crate) kept: HashMap<u32, Kept>,
     /// Events so far.
     pub(crate) events: u64,
-    /// The links for which room was reported, for the node to look at.
-    pub(crate) rooms: Vec<LinkId>,
     /// How the last link went down.
     pub(crate) last_down: Option<(ChannelId, Down)>,
     /// Payloads are placed in buffers, never dropped.
@@ -70,16 +68,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) fn new(ledger: Rc<RefCell<Ledger>>, rng: Rng) -> Self {
-        Self {
-            ledger,
-            rng,
-            links: BTreeMap::new(),
-            kept: HashMap::new(),
-            events: 0,
-            rooms: Vec::new(),
-            last_down: None,
-            takes_all: false,
-        }
+        Self { ledger, rng, links: BTreeMap::new(), kept: HashMap::new(), events: 0, last_down: None, takes_all: false }
     }
 
     /// A link that this side connects or accepts by a call.
@@ -313,7 +302,6 @@ impl LinkEvents for Observer {
         let link = self.link(id, "room");
         assert!(link.backed_up, "link {} has room, but was not backed up", id.0);
         link.backed_up = false;
-        self.rooms.push(id);
     }
 
     fn handle_link_down(&mut self, id: LinkId, reason: Down) {

@@ -8,7 +8,7 @@ use crate::node::{Manner, Node};
 use crate::observer::Link;
 use fastrand::Rng;
 use ofi_core::Instant;
-use ofi_engine::transport::{Flush, LinkId, Transport};
+use ofi_engine::transport::{ControlSubmitted, Flush, LinkId, Transport};
 use ofi_os::clock;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -95,8 +95,20 @@ impl<M: Medium> World<M> {
             if frame.is_unordered() && !node.may_send_unordered(id) {
                 continue;
             }
-            if !node.submit(id, frame, Manner::random(rng), rng) {
+            if node.submit(id, frame, Manner::random(rng), rng) != ControlSubmitted::Taken {
                 return;
+            }
+        }
+    }
+
+    /// Submits a frame on a link between nodes that read.
+    pub(crate) fn submit_surely(&mut self, node: NodeId, id: LinkId, frame: &Planned, manner: Manner) {
+        loop {
+            let Self { nodes, rng, .. } = self;
+            match nodes[node].submit(id, frame.clone(), manner, rng) {
+                ControlSubmitted::Taken => return,
+                ControlSubmitted::Full => self.until("room", |world| world.nodes[node].has_room(id)),
+                ControlSubmitted::Broken => panic!("link {} is broken", id.0),
             }
         }
     }

@@ -8,8 +8,8 @@ use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{
-    ConnectRequest, Down, Flush, Incoming, LinkEvents, LinkId, Listener, Payload, ShutdownState, Submitted, Transport,
-    Urgency, Verdict,
+    ConnectRequest, ControlSubmitted, Down, Flush, Incoming, LinkEvents, LinkId, Listener, Payload, ShutdownState,
+    Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_os::wait_fd::FdWaitObject;
@@ -179,20 +179,23 @@ impl Transport for LoopbackTransport {
         Ok(id)
     }
 
-    fn submit(&mut self, link: LinkId, header: &Header, payload: Option<Payload<'_>>, _: Urgency) -> Submitted {
-        let Some(link) = self.links.get(link.index()) else { return Submitted::Broken };
+    fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        let Some(link) = self.links.get_mut(link.index()) else { return Submitted::Broken };
+        link.is_backed_up |= Arc::strong_count(&link.unread) > MOST;
+        if link.is_backed_up {
+            return Submitted::Full;
+        }
         let mut bytes = Vec::new();
-        if let Some(Payload { buffer: Some(buffer), from, len, .. }) = payload {
+        if let Payload { buffer: Some(buffer), from, len, .. } = payload {
             buffer.append_to(from, len, &mut bytes);
         }
         // The buffer stays where it is: it is the engine's again.
         if link.send(Item::Frame(*header, bytes, link.unread.clone())) { Submitted::Done } else { Submitted::Broken }
     }
 
-    fn is_backed_up(&mut self, link: LinkId) -> bool {
-        let Some(link) = self.links.get_mut(link.index()) else { return false };
-        link.is_backed_up |= Arc::strong_count(&link.unread) > MOST;
-        link.is_backed_up
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        let nothing = Payload { buffer: &mut None, from: 0, len: 0, token: Token(0), inject: true };
+        self.submit(link, header, nothing, urgency).into()
     }
 
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
@@ -228,8 +231,11 @@ impl Transport for LoopbackTransport {
         self.bell.0.ready(Some(timeout), &mut Vec::new());
     }
 
-    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState {
         let Some(link) = self.links.get_mut(link.index()) else { return ShutdownState::Done };
+        if let Some(last) = last {
+            link.send(Item::Frame(*last, Vec::new(), link.unread.clone()));
+        }
         drop(link.outgoing.take());
         link.bell.0.signal();
         if Arc::strong_count(&link.unread) == 1 { ShutdownState::Done } else { ShutdownState::Pending }

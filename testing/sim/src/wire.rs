@@ -6,7 +6,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{
-    Disposition, Flush, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Flush, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport,
+    Urgency, Verdict,
 };
 use ofi_engine::wire::frame::Header;
 use std::collections::VecDeque;
@@ -79,9 +80,9 @@ impl Transport for Wire {
     }
 
     #[inline]
-    fn submit(&mut self, _link: LinkId, header: &Header, payload: Option<Payload<'_>>, _urgency: Urgency) -> Submitted {
+    fn submit(&mut self, _link: LinkId, header: &Header, payload: Payload<'_>, _urgency: Urgency) -> Submitted {
         self.scratch.clear();
-        if let Some(Payload { buffer: Some(buffer), from, len, .. }) = payload {
+        if let Payload { buffer: Some(buffer), from, len, .. } = payload {
             buffer.append_to(from, len, &mut self.scratch);
         }
         let item = match ArrayVec::try_from(&self.scratch[..]) {
@@ -90,6 +91,12 @@ impl Transport for Wire {
         };
         lock(&self.outgoing).push_back(item);
         Submitted::Done
+    }
+
+    #[inline]
+    fn submit_control(&mut self, _link: LinkId, header: &Header, _urgency: Urgency) -> ControlSubmitted {
+        lock(&self.outgoing).push_back(Item::Frame(*header, ArrayVec::new()));
+        ControlSubmitted::Taken
     }
 
     #[inline]
@@ -121,7 +128,9 @@ impl Transport for Wire {
 
     fn wait(&mut self, _timeout: Duration) {}
 
-    fn shutdown(&mut self, _link: LinkId) -> ShutdownState {
+    fn shutdown(&mut self, _link: LinkId, last: Option<&Header>) -> ShutdownState {
+        let last = last.map(|last| Item::Frame(*last, ArrayVec::new()));
+        lock(&self.outgoing).extend(last);
         ShutdownState::Done
     }
 

@@ -43,12 +43,11 @@ fn send_when_there_is_room<M: Medium>(
     let id = world.end_of(node, channel);
     let World { nodes, rng, .. } = world;
     let frame = Planned::with_payload(nodes[node].next_number(id), size, rng);
-    if !nodes[node].has_room(id) || frame.is_unordered() && !nodes[node].may_send_unordered(id) {
+    if frame.is_unordered() && !nodes[node].may_send_unordered(id) {
         nodes[node].flush(Flush::All);
         world.settle();
     }
-    let World { nodes, rng, .. } = world;
-    nodes[node].submit(id, frame, manner, rng);
+    world.submit_surely(node, id, &frame, manner);
 }
 
 /// Large data frames, each when the one before is done, among small frames: as the engine sends
@@ -79,13 +78,13 @@ pub(crate) fn many<M: Medium>(seed: u64) {
         let World { nodes, rng, .. } = &mut world;
         let number = nodes[0].next_number(id);
         let frame = if rng.bool() { Planned::control(number, rng) } else { Planned::with_payload(number, 8, rng) };
-        if !nodes[0].has_room(id) || number.is_multiple_of(64) {
+        if number.is_multiple_of(64) {
             nodes[0].flush(Flush::All);
             while world.step(1) {}
             world.step(0);
         }
-        let World { nodes, rng, .. } = &mut world;
-        nodes[0].submit(id, frame, Manner::random(rng), rng);
+        let manner = Manner::random(&mut world.rng);
+        world.submit_surely(0, id, &frame, manner);
     }
     world.settle();
 }
@@ -99,7 +98,7 @@ pub(crate) fn sent_is_activity<M: Medium>(seed: u64) {
     let World { nodes, rng, .. } = &mut world;
     let frame = Planned::with_payload(0, M::MOST_PAYLOAD.min(2000), rng);
     let manner = Manner { urgency: Urgency::MoreFollows, inject: false, fast: false };
-    nodes[0].submit(id, frame, manner, rng);
+    let _ = nodes[0].submit(id, frame, manner, rng);
     world.expect_activity(0);
     world.settle();
 }
@@ -115,7 +114,7 @@ fn submit_little<M: Medium>(world: &mut World<M>) -> ChannelId {
         let number = nodes[0].next_number(id);
         let len = rng.usize(0..=M::MOST_PAYLOAD.min(300));
         let frame = if rng.bool() { Planned::with_payload(number, len, rng) } else { Planned::control(number, rng) };
-        nodes[0].submit(id, frame, Manner::random(rng), rng);
+        let _ = nodes[0].submit(id, frame, Manner::random(rng), rng);
     }
     channel
 }

@@ -5,13 +5,12 @@ use crate::ledger::INITIATOR;
 use crate::medium::Medium;
 use crate::node::Manner;
 use crate::world::World;
-use ofi_engine::transport::{Flush, Urgency};
+use ofi_engine::transport::{ControlSubmitted, Flush, Urgency};
 
 /// Payload bytes of a frame.
 const LEN: usize = 1024;
 
-/// A sender that respects `is_backed_up` gets rid of a bounded number of bytes while the peer does
-/// not poll. When the peer reads again, room is reported, and everything arrives.
+/// A link takes a bounded number of bytes while the peer does not poll, and refuses the rest. When the peer reads again, room is reported, and everything arrives.
 pub(crate) fn back_pressure<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);
@@ -22,7 +21,9 @@ pub(crate) fn back_pressure<M: Medium>(seed: u64) {
     loop {
         let World { nodes, rng, .. } = &mut world;
         let node = &mut nodes[0];
-        if !node.has_room(id) {
+        let frame = Planned::with_payload(node.next_number(id), LEN, rng);
+        let manner = Manner { urgency: Urgency::Posted, inject, fast: false };
+        if node.submit(id, frame, manner, rng) != ControlSubmitted::Taken {
             // Room may come from the output that a poll sends.
             polls -= 1;
             node.poll();
@@ -32,9 +33,6 @@ pub(crate) fn back_pressure<M: Medium>(seed: u64) {
             polls = polls.max(1);
             continue;
         }
-        let frame = Planned::with_payload(node.next_number(id), LEN, rng);
-        let manner = Manner { urgency: Urgency::Posted, inject, fast: false };
-        node.submit(id, frame, manner, rng);
         if rng.u8(0..4) == 0 {
             node.flush(Flush::All);
         }

@@ -8,8 +8,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{
-    Disposition, Down, Flush, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState, Submitted, Token,
-    Transport, Urgency, Verdict,
+    ControlSubmitted, Disposition, Down, Flush, Incoming, LinkEvents, LinkId, Payload, RecvTarget, ShutdownState,
+    Submitted, Token, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
@@ -198,20 +198,16 @@ impl<const F: u8> Transport for Faulty<F> {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId> {
         self.inner.accept(request, hello)
     }
-    fn submit(
-        &mut self,
-        link: LinkId,
-        header: &Header,
-        mut payload: Option<Payload<'_>>,
-        urgency: Urgency,
-    ) -> Submitted {
-        if let (INJECT_KEPT, Some(payload)) = (F, &mut payload) {
-            payload.inject = false;
+    fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, urgency: Urgency) -> Submitted {
+        payload.inject &= F != INJECT_KEPT;
+        match self.inner.submit(link, header, payload, urgency) {
+            // It takes what it will never send.
+            Submitted::Full if F == NO_BACK_PRESSURE => Submitted::Done,
+            submitted => submitted,
         }
-        self.inner.submit(link, header, payload, urgency)
     }
-    fn is_backed_up(&mut self, link: LinkId) -> bool {
-        F != NO_BACK_PRESSURE && self.inner.is_backed_up(link)
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        self.inner.submit_control(link, header, urgency)
     }
     fn poll(&mut self, to: &mut impl LinkEvents) -> bool {
         if let Some(link) = self.aborted.take() {
@@ -229,13 +225,13 @@ impl<const F: u8> Transport for Faulty<F> {
     fn wait(&mut self, timeout: Duration) {
         self.inner.wait(timeout);
     }
-    fn shutdown(&mut self, link: LinkId) -> ShutdownState {
+    fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState {
         if F == SHUTDOWN_CUTS {
             self.inner.abort(link, &mut IgnoreEvents);
             self.aborted = Some(link);
             return ShutdownState::Done;
         }
-        let state = self.inner.shutdown(link);
+        let state = self.inner.shutdown(link, last);
         if F == EARLY_DOWN { ShutdownState::Done } else { state }
     }
     fn abort(&mut self, link: LinkId, to: &mut impl LinkEvents) {
