@@ -14,41 +14,63 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest payload that needs no allocation, in bytes.
+/// The longest payload of a [`Short`] wire, in bytes.
 pub const MOST: usize = 64;
 
-#[derive(Debug)]
-enum Item {
-    Ask(Vec<u8>),
-    Answer(Vec<u8>),
-    Frame(Header, ArrayVec<u8, MOST>),
-    Long(Header, Vec<u8>),
+/// Payloads that need no allocation.
+pub type Short = ArrayVec<u8, MOST>;
+
+/// How a wire stores a payload.
+pub trait Stored: core::fmt::Debug + core::ops::Deref<Target = [u8]> + Send + Sized + 'static {
+    /// Stores these bytes; `None` if they are too many.
+    fn store(bytes: &[u8]) -> Option<Self>;
 }
 
-type Queue = Arc<Mutex<VecDeque<Item>>>;
+impl Stored for Short {
+    #[inline]
+    fn store(bytes: &[u8]) -> Option<Self> {
+        Self::try_from(bytes).ok()
+    }
+}
+
+/// Payloads of any length.
+impl Stored for Vec<u8> {
+    fn store(bytes: &[u8]) -> Option<Self> {
+        Some(bytes.to_vec())
+    }
+}
+
+#[derive(Debug)]
+enum Item<P> {
+    Ask(Vec<u8>),
+    Answer(Vec<u8>),
+    Frame(Header, P),
+}
+
+type Queue<P> = Arc<Mutex<VecDeque<Item<P>>>>;
 
 /// One end of a wire.
 #[derive(Debug)]
-pub struct Wire {
+pub struct Wire<P = Short> {
     local: Addr,
     remote: Addr,
-    outgoing: Queue,
-    incoming: Queue,
+    outgoing: Queue<P>,
+    incoming: Queue<P>,
     scratch: Vec<u8>,
 }
 
 /// The only link of a wire.
 const LINK: LinkId = LinkId(0);
 
-fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Item>> {
+fn lock<P>(queue: &Queue<P>) -> MutexGuard<'_, VecDeque<Item<P>>> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Wire {
+impl<P> Wire<P> {
     /// Both ends of a wire, at these addresses.
     pub fn pair(a: Addr, b: Addr) -> (Self, Self) {
-        let (left, right) = (Queue::default(), Queue::default());
-        let end = |local, remote, outgoing: &Queue, incoming: &Queue| Self {
+        let (left, right) = (Queue::<P>::default(), Queue::<P>::default());
+        let end = |local, remote, outgoing: &Queue<P>, incoming: &Queue<P>| Self {
             local,
             remote,
             outgoing: outgoing.clone(),
@@ -59,7 +81,7 @@ impl Wire {
     }
 }
 
-impl Transport for Wire {
+impl<P: Stored> Transport for Wire<P> {
     type Request = ();
 
     fn local_addr(&self) -> Addr {
@@ -85,11 +107,8 @@ impl Transport for Wire {
         if let Payload { buffer: Some(buffer), from, len, .. } = payload {
             buffer.append_to(from, len, &mut self.scratch);
         }
-        let item = match ArrayVec::try_from(&self.scratch[..]) {
-            Ok(bytes) => Item::Frame(*header, bytes),
-            Err(_) => Item::Long(*header, core::mem::take(&mut self.scratch)),
-        };
-        lock(&self.outgoing).push_back(item);
+        let Some(bytes) = P::store(&self.scratch) else { return Submitted::Broken };
+        lock(&self.outgoing).push_back(Item::Frame(*header, bytes));
         Submitted::Done
     }
 
@@ -105,13 +124,11 @@ impl Transport for Wire {
         loop {
             let Some(item) = lock(&self.incoming).pop_front() else { return any };
             any = true;
-            let mut take = |header: &Header, payload: &[u8]| {
-                let place = events.handle_frame(LINK, header, Incoming::Complete(payload));
-                assert!(matches!(place, Ok(Disposition::Done)), "a peer in the same process keeps the protocol");
-            };
             match item {
-                Item::Frame(header, payload) => take(&header, &payload),
-                Item::Long(header, payload) => take(&header, &payload),
+                Item::Frame(header, payload) => {
+                    let place = events.handle_frame(LINK, &header, Incoming::Complete(&payload));
+                    assert!(matches!(place, Ok(Disposition::Done)), "a peer in the same process keeps the protocol");
+                }
                 Item::Ask(hello) => match events.handle_connect_request(LINK, &hello, &self.remote, |_| true) {
                     Verdict::Accept(answer) | Verdict::Refuse(answer) => {
                         lock(&self.outgoing).push_back(Item::Answer(answer));

@@ -27,10 +27,10 @@ fn wait_object() -> Arc<FdWaitObject> {
 
 /// A queue in memory, which has the least of a transport.
 #[derive(Debug)]
-pub(crate) struct InMemory(Vec<Wire>);
+pub(crate) struct InMemory(Vec<Wire<Vec<u8>>>);
 
 impl EndpointMedium for InMemory {
-    type Carrier = Wire;
+    type Carrier = Wire<Vec<u8>>;
     type Watch = RealTime;
 
     const NAME: &'static str = "wire";
@@ -43,7 +43,7 @@ impl EndpointMedium for InMemory {
         Self(vec![left, right])
     }
 
-    fn open(&mut self, options: Options, _: &mut Rng) -> Side<Wire> {
+    fn open(&mut self, options: Options, _: &mut Rng) -> Side<Self::Carrier> {
         let mut wire = Some(self.0.pop().expect("a wire has two ends"));
         Side::open(options, wait_object(), |_| Box::new(move |_| Ok(wire.take().expect("opened once"))))
     }
@@ -53,7 +53,7 @@ impl EndpointMedium for InMemory {
     }
 
     /// A wire has no time, so a close without the other side would not end.
-    fn close(&self, _: Side<Wire>) {}
+    fn close(&self, _: Side<Self::Carrier>) {}
 }
 
 /// tcp over the simulated network, where reads and writes split and stall.

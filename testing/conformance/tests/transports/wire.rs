@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 
 /// A wire. Each end is opened once.
 #[derive(Debug)]
-pub(crate) struct InMemory(Vec<Wire>);
+pub(crate) struct InMemory(Vec<Wire<Vec<u8>>>);
 
 impl Medium for InMemory {
-    type Carrier = Wire;
+    type Carrier = Wire<Vec<u8>>;
     type Listener = NoListener;
 
     const NAME: &'static str = "wire";
@@ -33,7 +33,7 @@ impl Medium for InMemory {
         Self(vec![left, right])
     }
 
-    fn open(&mut self, _: &mut Rng) -> Wire {
+    fn open(&mut self, _: &mut Rng) -> Self::Carrier {
         self.0.pop().expect("a wire has two ends")
     }
 
@@ -41,11 +41,11 @@ impl Medium for InMemory {
         None
     }
 
-    fn open_connected(&mut self) -> Wire {
+    fn open_connected(&mut self) -> Self::Carrier {
         unreachable!("it has no listener to connect to")
     }
 
-    fn is_readable(&self, _: &Wire) -> bool {
+    fn is_readable(&self, _: &Self::Carrier) -> bool {
         true
     }
 
