@@ -114,7 +114,8 @@ impl<P: Stored> Transport for Wire<P> {
 
     #[inline]
     fn submit_control(&mut self, _link: LinkId, header: &Header, _urgency: Urgency) -> ControlSubmitted {
-        lock(&self.outgoing).push_back(Item::Frame(*header, ArrayVec::new()));
+        let Some(nothing) = P::store(&[]) else { return ControlSubmitted::Broken };
+        lock(&self.outgoing).push_back(Item::Frame(*header, nothing));
         ControlSubmitted::Taken
     }
 
@@ -146,7 +147,7 @@ impl<P: Stored> Transport for Wire<P> {
     fn wait(&mut self, _timeout: Duration) {}
 
     fn shutdown(&mut self, _link: LinkId, last: Option<&Header>) -> ShutdownState {
-        let last = last.map(|last| Item::Frame(*last, ArrayVec::new()));
+        let last = last.and_then(|last| Some(Item::Frame(*last, P::store(&[])?)));
         lock(&self.outgoing).extend(last);
         ShutdownState::Done
     }
