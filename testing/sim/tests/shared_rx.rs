@@ -1,0 +1,238 @@
+//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context): messages of any
+//! of the endpoints take the context's receives, and complete on the endpoint that received them.
+
+use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, FiAddr, OpFlags};
+use ofi_engine::endpoint::{Config, Endpoint};
+use ofi_engine::limits::Limits;
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::wire::hello::EndpointKind;
+use ofi_engine::{AddressVector, CompletionQueue, RxSettings, SharedRx, Waiting};
+use ofi_memory::{Buffer, Span};
+use ofi_os::wait_fd::FdWaitObject;
+use ofi_sim::wire::Wire;
+use ofi_sync::account::Account;
+use ofi_sync::lock::Park;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+type Ep = Endpoint<Wire<Vec<u8>>, Park>;
+
+const CAPS: Caps = Caps::MSG
+    .union(Caps::TAGGED)
+    .union(Caps::SEND)
+    .union(Caps::RECV)
+    .union(Caps::SOURCE)
+    .union(Caps::DIRECTED_RECV)
+    .union(Caps::TAGGED_MULTI_RECV);
+
+/// Everything ends within this time.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn addr(port: u16) -> Addr {
+    Addr::from(SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+struct Side {
+    ep: Arc<Ep>,
+    cq: Arc<CompletionQueue<Park>>,
+}
+
+impl Side {
+    fn read(&self) -> Vec<Completion> {
+        let mut entries = Vec::new();
+        match self.cq.read(8, |entry| entries.push(entry.clone())) {
+            Ok(_) | Err(Errno::AGAIN) => entries,
+            Err(errno) => panic!("the queue reports {errno:?}"),
+        }
+    }
+}
+
+/// An endpoint on a wire, which takes its receives from `shared` if that is given.
+fn open(wire: Wire<Vec<u8>>, av: &Arc<AddressVector>, shared: Option<&Arc<SharedRx<Park>>>) -> Side {
+    let config = Config {
+        kind: EndpointKind::Rdm,
+        caps: CAPS,
+        tx_size: 1 << 20,
+        rx_size: 1 << 20,
+        limits: Limits::new(usize::MAX, 4096),
+        nonce: ofi_os::random(),
+        provider: "wire",
+        account: Arc::new(Account::new(256 << 20)),
+    };
+    let mut wire = Some(wire);
+    let opener = Box::new(move |_| Ok(wire.take().expect("opened once")));
+    let ep = Ep::new(Park, config, None, opener, None);
+    let port = Arc::new(FdWaitObject::new(false).unwrap());
+    let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Never));
+    ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
+    ep.bind_av(av).unwrap();
+    if let Some(shared) = shared {
+        ep.bind_rx(shared).unwrap();
+    }
+    ep.enable().unwrap();
+    Side { ep, cq }
+}
+
+/// Two endpoints that share a context, each with a wire to a sender of its own.
+struct World {
+    shared: Arc<SharedRx<Park>>,
+    av: Arc<AddressVector>,
+    receivers: [Side; 2],
+    senders: [Side; 2],
+}
+
+impl World {
+    fn new() -> Self {
+        let shared = SharedRx::new(Park, RxSettings { size: 1 << 20, caps: CAPS }, Arc::new(Account::new(1 << 20)));
+        let av = Arc::new(AddressVector::new(4, false));
+        let pair = |port| {
+            let (there, here) = Wire::pair(addr(port), addr(port + 1));
+            let to = Arc::new(AddressVector::new(1, false));
+            to.insert(addr(port + 1));
+            (open(there, &to, None), open(here, &av, Some(&shared)))
+        };
+        let ((first, one), (second, two)) = (pair(10), pair(20));
+        Self { shared, av, receivers: [one, two], senders: [first, second] }
+    }
+
+    fn post(&self, tag: u64, context: usize, len: usize) {
+        self.post_from(FiAddr::UNSPEC, tag, context, len);
+    }
+
+    fn post_from(&self, src: FiAddr, tag: u64, context: usize, len: usize) {
+        let buffer = Buffer::Owned(vec![0; len]);
+        self.shared.receive(RecvOp { src, buffer, context, tag: Some((tag, 0)), flags: OpFlags::empty() }).unwrap();
+    }
+
+    fn send(&self, sender: usize, tag: u64, data: u64, len: usize) {
+        let (dest, buffer, flags) = (FiAddr(0), Buffer::Owned(vec![7; len]), OpFlags::empty());
+        let op = SendOp { dest, buffer, context: 1, tag: Some(tag), data: Some(data), flags, inject: false };
+        self.senders[sender].ep.send(op).unwrap();
+    }
+
+    /// Polls everything `rounds` times. Returns what each receiver has completed.
+    fn poll(&self, rounds: usize) -> [Vec<Completion>; 2] {
+        let mut done: [Vec<Completion>; 2] = Default::default();
+        for _ in 0..rounds {
+            self.senders.iter().for_each(|sender| drop(sender.read()));
+            for (receiver, done) in self.receivers.iter().zip(&mut done) {
+                done.extend(receiver.read());
+            }
+        }
+        done
+    }
+}
+
+/// Contexts and completion data.
+fn told(done: &[Completion]) -> Vec<(usize, u64)> {
+    done.iter().map(|entry| (entry.context, entry.data)).collect()
+}
+
+#[test]
+fn messages_of_any_endpoint_take_the_receives_in_their_order() {
+    let world = World::new();
+    (1..=4).for_each(|context| world.post(9, context, 100));
+    for (sender, data) in [(1, 10), (0, 11), (0, 12), (1, 13)] {
+        world.send(sender, 9, data, 8);
+        let done = world.poll(20);
+        assert_eq!(done[1 - sender].len(), 0);
+        assert_eq!(told(&done[sender]), [(data as usize - 9, data)]);
+    }
+}
+
+#[test]
+fn unexpected_messages_complete_on_the_endpoint_that_received_them() {
+    for len in [8, 100_000, 3 << 20] {
+        let world = World::new();
+        for (sender, data) in [(0, 1), (1, 2), (1, 3), (0, 4)] {
+            world.send(sender, 5, data, len);
+            assert_eq!(world.poll(50).concat().len(), 0);
+        }
+        (1..=4).for_each(|context| world.post(5, context, len));
+        let done = world.poll(200);
+        // The oldest first, whichever endpoint has it.
+        assert_eq!(told(&done[0]), [(1, 1), (4, 4)], "{len} bytes");
+        assert_eq!(told(&done[1]), [(2, 2), (3, 3)], "{len} bytes");
+        assert!(done.concat().iter().all(|entry| entry.len == len));
+    }
+}
+
+#[test]
+fn a_multi_receive_buffer_takes_messages_of_both_endpoints() {
+    let world = World::new();
+    (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 1000));
+    assert_eq!(world.poll(50).concat().len(), 0);
+    let mut memory = vec![0u8; 40_000];
+    // SAFETY: the memory outlives the world's last poll, and nothing else uses it until then.
+    let span = unsafe { Span::new(memory.as_mut_ptr(), memory.len()) };
+    let (src, buffer, flags) = (FiAddr::UNSPEC, Buffer::One(span), OpFlags::MULTI_RECV);
+    world.shared.receive(RecvOp { src, buffer, context: 1, tag: Some((5, 0)), flags }).unwrap();
+    let done = world.poll(50);
+    assert_eq!((done[0].len(), done[1].len()), (1, 1));
+    assert_eq!(done[1][0].buf, done[0][0].buf + 1000);
+    // It is released when less than 16 KiB are free.
+    world.send(1, 5, 2, 30_000);
+    let done = world.poll(50);
+    assert!(done[1][0].flags.contains(OpFlags::MULTI_RECV), "{done:?}");
+}
+
+#[test]
+fn directed_receives_match_their_source_on_any_endpoint() {
+    let world = World::new();
+    // Posted before the address is inserted, and before the sender is known.
+    world.post_from(FiAddr(1), 5, 1, 8);
+    (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 8));
+    assert_eq!(world.poll(50).concat().len(), 0);
+    assert_eq!((world.av.insert(addr(10)), world.av.insert(addr(20))), (FiAddr(0), FiAddr(1)));
+    let done = world.poll(50);
+    assert_eq!((told(&done[0]), told(&done[1])), (vec![], vec![(1, 1)]));
+    assert_eq!(done[1][0].src, FiAddr(1));
+    world.post_from(FiAddr(0), 5, 2, 8);
+    let done = world.poll(50);
+    assert_eq!((told(&done[0]), told(&done[1])), (vec![(2, 0)], vec![]));
+}
+
+#[test]
+fn an_endpoint_that_is_closed_leaves_the_context_to_the_others() {
+    let world = World::new();
+    (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 3 << 20));
+    world.poll(50);
+    // Both messages are matched; the first endpoint is closed before it looks.
+    (1..=3).for_each(|context| world.post(5, context, 3 << 20));
+    world.receivers[0].ep.close();
+    world.send(1, 5, 2, 8);
+    let done = world.poll(200);
+    assert_eq!((told(&done[0]), told(&done[1])), (vec![], vec![(3, 2), (2, 1)]));
+}
+
+#[test]
+fn posts_meet_messages_on_other_threads() {
+    const COUNT: usize = 5000;
+    let world = World::new();
+    let (done, end) = (AtomicUsize::new(0), Instant::now() + LIMIT);
+    let seen: Vec<AtomicUsize> = (0..COUNT).map(|_| AtomicUsize::new(0)).collect();
+    std::thread::scope(|scope| {
+        for side in 0..2 {
+            let (world, seen, done) = (&world, &seen, &done);
+            scope.spawn(move || {
+                let mut next = side;
+                while done.load(Ordering::Relaxed) < COUNT && Instant::now() < end {
+                    if next < COUNT {
+                        world.send(side, 5, next as u64, if next.is_multiple_of(97) { 500_000 } else { 8 });
+                        next += 2;
+                    }
+                    drop(world.senders[side].read());
+                    for entry in world.receivers[side].read() {
+                        seen[usize::try_from(entry.data).unwrap()].fetch_add(1, Ordering::Relaxed);
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        (0..COUNT).for_each(|context| world.post(5, context, 500_000));
+    });
+    assert_eq!(done.load(Ordering::Relaxed), COUNT);
+    assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1), "each message arrives once");
+}
