@@ -5,6 +5,7 @@
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs                                      many processes (crowd.c)
  *   solo                                            both ends in one process (solo.c)
+ *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)
  *   version                                         prints the library's path and version
  * Prints the value and the latency of a cache line between the cores before and after the sample (0 if not measured).
  * `cargo xtask bench` runs it.
@@ -30,7 +31,7 @@ int main(int argc, char **argv)
 		print_version();
 		return 0;
 	}
-	if (run_exchange() || run_life() || run_crowd() || run_solo())
+	if (run_exchange() || run_life() || run_crowd() || run_solo() || run_scale())
 		return 0;
 	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
 	return 2;

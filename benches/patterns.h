@@ -15,4 +15,7 @@ int run_crowd(void);
 /* Both ends in one process (solo.c). */
 int run_solo(void);
 
+/* Long queues and many peers (scale.c). */
+int run_scale(void);
+
 #endif

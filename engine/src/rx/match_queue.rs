@@ -152,11 +152,14 @@ impl IndexMut<QueueKind> for MatchQueues {
 /// closed when it reaches the front.
 #[derive(Debug)]
 pub(crate) struct MatchQueue {
-    /// Entries before `front` are gone; the one at `front`, if any, is live.
+    /// Entries before `front` are gone; the first at `front` and the last, if any, are live.
     posted: Vec<Posted>,
     front: usize,
     posted_live: usize,
+    /// Of all entries but the last few: most receives are matched before they would be indexed.
     posted_index: Option<Box<PostedIndex>>,
+    /// The place of the receive that [`Self::first`] found.
+    found: usize,
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
     /// The place of the entry at 0.
@@ -178,6 +181,7 @@ impl MatchQueue {
             front: 0,
             posted_live: 0,
             posted_index: None,
+            found: 0,
             unexpected: VecDeque::new(),
             unexpected_live: 0,
             unexpected_base: 0,
@@ -211,9 +215,6 @@ impl MatchQueue {
         }
         self.posted.push(posted);
         self.posted_live += 1;
-        if self.posted_index.is_some() {
-            self.index_last();
-        }
     }
 
     /// Counts a posted receive that only this sender can fill.
@@ -233,31 +234,26 @@ impl MatchQueue {
         }
     }
 
-    /// Adds the entry that has just been pushed to the index.
-    #[cold]
-    #[inline(never)]
-    fn index_last(&mut self) {
-        let Some((posted, before)) = self.posted.split_last() else { return };
-        match &mut self.posted_index {
-            Some(index) if index.knows(before.len()) && !index.is_stale(self.posted_live) => {
-                index.add(before.len(), &posted.pattern, posted.key);
-            }
-            index => *index = None,
+    /// The index of a queue with more than [`LINEAR`] entries: of all but at most as many.
+    #[inline]
+    fn posted_index(&mut self) -> &mut PostedIndex {
+        if self.posted_index.as_ref().is_none_or(|index| self.posted.len() - index.len() > LINEAR) {
+            self.extend_index();
         }
+        self.posted_index.get_or_insert_default()
     }
 
-    /// The index of posted receives, which is built if there is none that knows the present places.
-    fn posted_index(&mut self) -> (&mut PostedIndex, &[Posted], usize) {
-        let (posted, front) = (&self.posted, self.front);
-        self.posted_index.take_if(|index| !index.knows(posted.len()));
-        let index = self.posted_index.get_or_insert_with(|| {
-            let mut index = Box::<PostedIndex>::default();
-            let live = posted.iter().enumerate().skip(front).filter(|(_, posted)| posted.live);
-            live.for_each(|(place, posted)| index.add(place, &posted.pattern, posted.key));
-            index.extend_to(posted.len());
-            index
-        });
-        (index, posted, front)
+    /// Adds the entries that the index lacks. One that is mostly stale is built anew.
+    #[cold]
+    fn extend_index(&mut self) {
+        self.posted_index.take_if(|index| index.is_stale(self.posted_live));
+        let index = self.posted_index.get_or_insert_default();
+        for (place, posted) in self.posted.iter().enumerate().skip(index.len().max(self.front)) {
+            if posted.live {
+                index.add(place, &posted.pattern, posted.key);
+            }
+        }
+        index.extend_to(self.posted.len());
     }
 
     #[cold]
@@ -276,26 +272,42 @@ impl MatchQueue {
         self.front = 0;
     }
 
-    /// The oldest posted receive, if the message fits it and it is not persistent:
+    /// The oldest posted receive that the message fits, if it is not persistent:
     /// [`Self::take_first`] removes it.
     #[inline(always)]
-    pub(crate) fn first(&self, tag: u64, peer: u32) -> Option<u32> {
-        self.posted
-            .get(self.front)
-            .filter(|first| first.pattern.fits(tag, peer) && !first.persistent)
-            .map(|first| first.key)
+    pub(crate) fn first(&mut self, tag: u64, peer: u32) -> Option<u32> {
+        let first = self.posted.get(self.front)?;
+        self.found = self.front;
+        if first.pattern.fits(tag, peer) && !first.persistent {
+            Some(first.key)
+        } else {
+            self.first_of_others(tag, peer)
+        }
     }
 
-    /// Removes the oldest posted receive.
-    #[inline(always)]
+    /// [`Self::first`] if the oldest receive is not the one.
+    #[cold]
+    #[inline(never)]
+    fn first_of_others(&mut self, tag: u64, peer: u32) -> Option<u32> {
+        let at = self.search_posted(tag, peer)?;
+        self.found = at;
+        let found = self.posted.get(at)?;
+        (!found.persistent).then_some(found.key)
+    }
+
+    /// Removes the receive that [`Self::first`] has just returned.
+    #[inline(never)]
     pub(crate) fn take_first(&mut self) {
+        if self.found != self.front || self.posted_index.is_some() {
+            return self.take_other();
+        }
         if let Some(first) = self.posted.get(self.front) {
             self.uncount(first.pattern.src);
         }
         self.front += 1;
         self.posted_live -= 1;
         if self.posted_live == 0 {
-            // Restart at 0, where the entries are still cached.
+            // Begin again at 0, where the entries are still cached.
             self.posted.clear();
             self.front = 0;
         } else if !self.posted.get(self.front).is_some_and(|next| next.live) {
@@ -303,10 +315,26 @@ impl MatchQueue {
         }
     }
 
-    /// Whether there are unexpected messages.
+    #[cold]
+    #[inline(never)]
+    fn take_other(&mut self) {
+        self.remove_posted_at(self.found);
+    }
+
+    /// True if posting this receive only queues it, as far as a glance tells: none of the unexpected
+    /// messages has its tag.
     #[inline(always)]
-    pub(crate) const fn has_unexpected(&self) -> bool {
-        self.unexpected_live > 0
+    pub(crate) fn only_queues(&self, pattern: &Pattern) -> bool {
+        self.unexpected_live == 0 || pattern.ignore == 0 && self.lacks_unexpected(pattern.tag)
+    }
+
+    #[inline(never)]
+    fn lacks_unexpected(&self, tag: u64) -> bool {
+        match &self.unexpected_index {
+            Some(index) => !index.has_tag(tag),
+            // Only a search makes an index.
+            None => self.unexpected.len() <= LINEAR && self.unexpected.iter().all(|entry| entry.tag != tag),
+        }
     }
 
     /// The oldest posted receive that the message fits, removed unless it is persistent.
@@ -315,24 +343,31 @@ impl MatchQueue {
             self.take_first();
             return Some(first);
         }
-        let at = if self.posted.len() - self.front <= LINEAR {
-            self.position(|posted| posted.pattern.fits(tag, peer))?
-        } else {
-            let (index, posted, front) = self.posted_index();
-            let entry = |place: usize| posted.get(place).filter(|posted| place >= front && posted.live);
-            let fits = |place| entry(place).is_some_and(|posted| posted.pattern.fits(tag, peer));
-            index.find(tag, peer, |place| entry(place).is_some(), fits)?
-        };
-        if self.posted[at].persistent {
-            return Some(self.posted[at].key);
-        }
-        Some(self.remove_posted_at(at))
+        // A persistent one stays.
+        self.search_posted(tag, peer).map(|at| self.posted[at].key)
     }
 
-    /// The index of the oldest posted receive for which `what` is true.
-    fn position(&self, mut what: impl FnMut(&Posted) -> bool) -> Option<usize> {
-        let at = self.posted[self.front..].iter().position(|posted| posted.live && what(posted))?;
-        Some(self.front + at)
+    /// The place of the oldest posted receive that the message fits.
+    fn search_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
+        if self.posted.len() - self.front <= LINEAR {
+            return self.position(self.front, |posted| posted.pattern.fits(tag, peer));
+        }
+        self.posted_index();
+        let Self { posted, front, posted_index: Some(index), .. } = self else { return None };
+        let entry = |place: usize| posted.get(place).filter(|posted| place >= *front && posted.live);
+        let fits = |place| entry(place).is_some_and(|posted| posted.pattern.fits(tag, peer));
+        if let Some(found) = index.find(tag, peer, |place| entry(place).is_some(), fits) {
+            return Some(found);
+        }
+        let rest = index.len();
+        self.position(rest, |posted| posted.pattern.fits(tag, peer))
+    }
+
+    /// The place of the oldest posted receive from `from` on for which `what` is true.
+    fn position(&self, from: usize, mut what: impl FnMut(&Posted) -> bool) -> Option<usize> {
+        let from = from.max(self.front);
+        let at = self.posted[from..].iter().position(|posted| posted.live && what(posted))?;
+        Some(from + at)
     }
 
     fn remove_posted_at(&mut self, at: usize) -> u32 {
@@ -342,17 +377,27 @@ impl MatchQueue {
         self.pending -= usize::from(src.pending().is_some());
         self.uncount(src);
         self.posted_live -= 1;
-        self.close_gaps();
+        let before = at.checked_sub(1).filter(|before| *before >= self.front);
+        if at + 1 == self.posted.len()
+            && before.is_some_and(|before| self.posted[before].live)
+            && self.posted_index.as_ref().is_none_or(|index| index.len() <= at)
+        {
+            self.posted.pop();
+        } else {
+            self.close_gaps();
+        }
         key
     }
 
     /// Closes gaps at both ends at once, others when there are many.
     fn close_gaps(&mut self) {
-        while self.posted.len() > self.front && self.posted.last().is_some_and(|posted| !posted.live) {
-            self.posted.pop();
-        }
-        if let Some(index) = &mut self.posted_index {
-            index.shrink_to(self.posted.len());
+        while self.posted.len() > self.front
+            && let Some(last) = self.posted.pop_if(|last| !last.live)
+        {
+            if let Some(index) = &mut self.posted_index {
+                // A later entry may get its place.
+                index.remove_last(self.posted.len(), &last.pattern, last.key);
+            }
         }
         while self.posted.get(self.front).is_some_and(|posted| !posted.live) {
             self.front += 1;
@@ -360,7 +405,7 @@ impl MatchQueue {
         let held = self.posted.len() - self.front;
         if held == 0 {
             self.posted.clear();
-            self.front = 0;
+            (self.front, self.posted_index) = (0, None);
         } else if held > 32 && held / 4 > self.posted_live {
             self.drop_gone();
             self.posted.retain(|posted| posted.live);
@@ -369,15 +414,12 @@ impl MatchQueue {
 
     /// Removes a posted receive; false if it is not posted.
     pub(crate) fn withdraw(&mut self, key: u32) -> bool {
-        let found = if self.posted.len() - self.front <= LINEAR {
-            self.position(|posted| posted.key == key)
-        } else {
-            let (index, posted, front) = self.posted_index();
-            let is_it =
-                |at: &usize| *at >= front && posted.get(*at).is_some_and(|entry| entry.live && entry.key == key);
-            index.place_of(key).filter(is_it)
-        };
-        match found {
+        let from = if self.posted.len() - self.front <= LINEAR { self.front } else { self.posted_index().len() };
+        let indexed = self.posted_index.as_ref().and_then(|index| index.place_of(key)).filter(|at| {
+            let entry = self.posted.get(*at).filter(|_| *at >= self.front);
+            entry.is_some_and(|entry| entry.live && entry.key == key)
+        });
+        match indexed.or_else(|| self.position(from, |posted| posted.key == key)) {
             Some(at) => {
                 self.remove_posted_at(at);
                 true

@@ -63,7 +63,7 @@ fn sort(op: &RecvOp, caps: Caps) -> (u64, u64, OpFlags, bool) {
 }
 
 impl RxContext {
-    /// Fast path: a receive of one message while no unexpected message waits. Otherwise nothing has
+    /// Fast path: a receive of one message that fits no unexpected one. Otherwise nothing has
     /// changed, and the operation is returned. `sender` finds the number of a directed receive's source.
     #[inline(always)]
     pub(crate) fn try_post_fast(
@@ -78,7 +78,6 @@ impl RxContext {
         let queue = QueueKind::of(op.tag);
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.settings.size
-            || self.queues[queue].has_unexpected()
             || peers.watches_receives()
             // A directed receive fails when its peer's link breaks, so its peer must be known.
             || op.src != FiAddr::UNSPEC && !peers.is_av_known()
@@ -92,8 +91,11 @@ impl RxContext {
             Some(Some(sender)) => Source::peer(sender),
             Some(None) => return Err(op),
         };
-        *seq += 1;
         let pattern = Pattern { tag, ignore, src };
+        if !self.queues[queue].only_queues(&pattern) {
+            return Err(op);
+        }
+        *seq += 1;
         let ticket = Ticket::new(op.context, kind, suppress);
         let key = self.add(ticket, Some(op.buffer), Role::Plain, (queue, *seq));
         self.queues[queue].post(pattern, key);

@@ -105,13 +105,20 @@ pub(crate) fn receive_direct<N: Net>(
     (net.recv(socket, &mut chunks[..count]), asked)
 }
 
+#[inline(always)]
 pub(crate) fn note_sent<N: Net>(conn: &mut Conn<N::Socket>, slot: usize, net: &N, audits: &mut Deadlines) {
     let now = net.now();
     conn.writer.sent_at(now);
     if conn.audit.is_none() {
-        conn.audit = Some(now + AUDIT);
-        audits.add(now + AUDIT, slot);
+        conn.audit = Some(begin_audit(now, slot, audits));
     }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_audit(now: Instant, slot: usize, audits: &mut Deadlines) -> Instant {
+    audits.add(now + AUDIT, slot);
+    now + AUDIT
 }
 
 /// Why reading a connection stops.

@@ -13,12 +13,14 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
+    #[cold]
     pub(crate) fn add(&mut self, when: Instant, slot: usize) {
         self.all.insert((when, slot));
         self.find_next();
     }
 
     /// Removes a deadline; harmless if there is no such one.
+    #[cold]
     pub(crate) fn remove(&mut self, when: Instant, slot: usize) {
         self.all.remove(&(when, slot));
         self.find_next();

@@ -1,5 +1,6 @@
 //! Two endpoints that exchange one message after the other, for programs that count its cost.
 
+use crate::raw::question;
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
 use ofi_core::wait::WaitObject;
@@ -10,10 +11,12 @@ use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_memory::Buffer;
+use ofi_os::socket::Socket;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, Side};
-use ofi_tcp::net::System;
+use ofi_tcp::net::{Net, System};
 use ofi_tcp::transport::{Settings, TcpTransport};
+use ofi_tcp::writer::Writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -22,7 +25,7 @@ fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -
     let options = Options {
         caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
         tx_size: 64,
-        rx_size: 64,
+        rx_size: 1 << 16,
         limits: Limits::new(usize::MAX, MOST),
         nonce: [nonce; 16],
         provider: "pair",
@@ -63,6 +66,58 @@ pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
     a.know(b.addr());
     b.know(a.addr());
     (a, b)
+}
+
+/// Fills the queues of `b` with receives that nothing fits, and with messages from `a` that no
+/// receive fits.
+///
+/// # Panics
+/// If a queue has no room for them.
+pub fn fill_queues<T: Transport>(a: &Side<T>, b: &Side<T>, count: u64) {
+    let flags = OpFlags::empty();
+    for number in 0..count {
+        let (buffer, tag) = (Buffer::Owned(vec![0; 8]), Some((1 << 32 | number, 0)));
+        let receive = RecvOp { src: FiAddr::UNSPEC, buffer, context: 2, tag, flags };
+        b.ep.receive(receive).expect("there is room");
+        let (dest, buffer, tag) = (FiAddr(0), Buffer::Owned(vec![0; 8]), Some(2 << 32 | number));
+        let send = SendOp { dest, buffer, context: 1, tag, data: None, flags, inject: false };
+        a.ep.send(send).expect("there is room");
+        let mut sent = 0;
+        while sent == 0 {
+            sent = a.cq.read(1, |done| assert_eq!(done.context, 1)).unwrap_or(0);
+            assert!(b.cq.read(1, |_| ()).is_err(), "no receive fits");
+        }
+    }
+}
+
+/// Connections from peers that send nothing.
+#[derive(Debug)]
+pub struct IdlePeers {
+    _net: System,
+    _sockets: Vec<Socket>,
+}
+
+/// Connects idle peers to `side`.
+///
+/// # Panics
+/// If the system has no descriptors for them.
+pub fn idle_peers(side: &Side<TcpTransport<System>>, count: u64) -> IdlePeers {
+    let to = side.ep.local_addr().expect("it is open").socket();
+    let (mut net, mut sockets) = (System::new().expect("descriptors are free"), Vec::new());
+    for number in 0..count {
+        let socket = net.connect(to, None).expect("descriptors are free");
+        while net.connected(&socket).is_none() {}
+        let mut nonce = [0xff; 16];
+        nonce[..8].copy_from_slice(&number.to_le_bytes());
+        let mut writer = Writer::default();
+        writer.push_hello(&question(Addr::from(net.local_addr(&socket).expect("it is bound")), nonce).encode());
+        let sent = writer.with_chunks(|chunks| net.send(&socket, chunks)).expect("a fresh connection has room");
+        writer.advance(sent, |_, _| ());
+        assert!(writer.is_empty(), "a fresh connection has room");
+        assert!(side.cq.read(1, |_| ()).is_err(), "nobody sends messages");
+        sockets.push(socket);
+    }
+    IdlePeers { _net: net, _sockets: sockets }
 }
 
 /// Sends, matches, completes and reads one tagged message from `a` to `b`.

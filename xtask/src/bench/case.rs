@@ -39,6 +39,10 @@ words!(
         All = "all",
         Pairs = "pairs",
         Solo = "solo",
+        Cancel = "cancel",
+        Reverse = "reverse",
+        Ends = "ends",
+        Inserts = "inserts",
     }
 );
 words!(Locking { Safe = "safe", Domain = "domain" });
@@ -100,6 +104,7 @@ pub(crate) enum Section {
     PeersAndThreads,
     Processes,
     ConnectionsAndMemory,
+    Scale,
     Counts,
 }
 
@@ -112,6 +117,7 @@ impl Section {
         Self::PeersAndThreads,
         Self::Processes,
         Self::ConnectionsAndMemory,
+        Self::Scale,
         Self::Counts,
     ];
 
@@ -124,6 +130,7 @@ impl Section {
             Self::PeersAndThreads => "Peers and threads",
             Self::Processes => "Many processes on two cores",
             Self::ConnectionsAndMemory => "Connections and memory",
+            Self::Scale => "Long queues and many peers",
             Self::Counts => "System calls and instructions",
         }
     }
@@ -258,6 +265,10 @@ impl Case {
             (_, Pattern::All) => format!("{provider} {size} all to all, {} processes", self.processes),
             (_, Pattern::Pairs) => format!("{provider} {size} pairs, {} processes", self.processes),
             (_, Pattern::Solo) => format!("{provider} {size} processor time of a message"),
+            (_, Pattern::Cancel) => format!("{provider} 100,000 cancels"),
+            (_, Pattern::Reverse) => format!("{provider} 100,000 receives matched in reverse order"),
+            (_, Pattern::Ends) => format!("{provider} end of 2,000 links"),
+            (_, Pattern::Inserts) => format!("{provider} 10,000 address insertions amid traffic"),
         };
         if self.counted != Counted::Value && self.pattern == Pattern::Solo && self.window > 1 {
             name += &format!(", window {}", self.window);
@@ -279,6 +290,7 @@ impl Case {
             (_, Pattern::Rate | Pattern::Unexpected | Pattern::All | Pattern::Pairs) => ("M/s", false),
             (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
             (_, Pattern::Idle) => ("us/s", true),
+            (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => ("s", true),
         };
         Unit { name, less_is_better }
     }
@@ -288,6 +300,7 @@ impl Case {
         match (self.counted, self.pattern) {
             (Counted::SystemCalls | Counted::Instructions, _) => 1,
             (_, Pattern::Idle | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => FEW_ROUNDS,
+            (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => FEW_ROUNDS,
             _ => usize::MAX,
         }
     }
@@ -408,6 +421,7 @@ impl Case {
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],
+            (_, Cancel | Reverse | Ends | Inserts, _) => vec![Value(0.5)],
             (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
             (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
             _ => Vec::new(),
@@ -450,6 +464,8 @@ impl Case {
             (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
             (_, Pattern::Both) => self.threads == 2,
             (_, Pattern::Solo) => false,
+            (_, Pattern::Cancel) => tcp,
+            (_, Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => false,
             (_, Pattern::Unexpected) => self.size == 8,
             _ if crowd => self.processes <= 8,
             (_, Pattern::Latency) if self.wait == Wait::Sread => tcp && self.progress == Progress::Manual,

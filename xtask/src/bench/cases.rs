@@ -17,6 +17,7 @@ pub(crate) fn all() -> Vec<Case> {
     peers_and_threads(&mut cases);
     processes(&mut cases);
     connections_and_memory(&mut cases);
+    scale(&mut cases);
     counts(&mut cases);
     cases
 }
@@ -157,6 +158,14 @@ fn connections_and_memory(cases: &mut Vec<Case>) {
     }
     for provider in [Provider::Tcp, Provider::Shm, Provider::Udp] {
         cases.push(new(provider, Pattern::MemoryOfEndpoint));
+    }
+}
+
+fn scale(cases: &mut Vec<Case>) {
+    for provider in WITHIN_AND_ACROSS {
+        for pattern in [Pattern::Cancel, Pattern::Reverse, Pattern::Ends, Pattern::Inserts] {
+            cases.push(Case::new(Section::Scale, provider, pattern, 8));
+        }
     }
 }
 

@@ -156,7 +156,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let folder = work.join("ours");
     disk::make(&folder)?;
     disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
-    let fabric = ["fabric", "bench", "side", "exchange", "life", "crowd", "solo"];
+    let fabric = ["fabric", "bench", "side", "exchange", "life", "crowd", "solo", "scale"];
     let programs = Programs {
         fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
         bare: build(&work, &["bare", "bench"], None)?,

@@ -31,27 +31,41 @@ fn oldest<K: Eq + Hash>(places: &mut Positions<K>, key: &K, is_live: impl Fn(Pos
     None
 }
 
-/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory. A queue
-/// that moves its entries drops the index; one that has restarted empty is shorter than the index knows.
+/// Removes a place from the end of its list, where it is if it is the largest.
+fn drop_last<K: Eq + Hash>(places: &mut Positions<K>, key: &K, place: Position) {
+    let Some(list) = places.get_mut(key) else { return };
+    if list.back() == Some(&place) {
+        list.pop_back();
+    }
+    if list.is_empty() {
+        places.remove(key);
+    }
+}
+
+/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory, and
+/// ascend in each list; a queue that moves its entries drops the index.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
-    /// Those that accept one tag, by tag and source.
-    exact: Positions<(u64, u64)>,
+    /// Those that accept one tag from any peer, by tag.
+    exact: Positions<u64>,
+    /// Those that accept one tag from one peer, by tag and source.
+    directed: Positions<(u64, u64)>,
     /// The others, by source: which tags they accept is compared one by one.
     masked: Positions<u64>,
     by_key: HashMap<u32, Position>,
     added: usize,
-    /// The length of the queue that the index knows.
+    /// The places before this are indexed.
     len: usize,
 }
 
 impl PostedIndex {
     pub(super) fn add(&mut self, place: usize, pattern: &Pattern, key: u32) {
-        if pattern.ignore == 0 {
-            self.exact.entry((pattern.tag, pattern.src.0)).or_default().push_back(place as Position);
-        } else {
-            self.masked.entry(pattern.src.0).or_default().push_back(place as Position);
-        }
+        let list = match (pattern.ignore, pattern.src) {
+            (0, Source::ANY) => self.exact.entry(pattern.tag).or_default(),
+            (0, src) => self.directed.entry((pattern.tag, src.0)).or_default(),
+            (_, src) => self.masked.entry(src.0).or_default(),
+        };
+        list.push_back(place as Position);
         self.by_key.insert(key, place as Position);
         self.added += 1;
         self.len = place + 1;
@@ -62,14 +76,27 @@ impl PostedIndex {
         self.len = len;
     }
 
-    /// The entries from that length on are gone; their places will be those of others.
-    pub(super) fn shrink_to(&mut self, len: usize) {
-        self.len = self.len.min(len);
+    /// Removes the entry at the last place of the queue, if it is indexed.
+    pub(super) fn remove_last(&mut self, place: usize, pattern: &Pattern, key: u32) {
+        if place >= self.len {
+            return;
+        }
+        self.len = place;
+        let last = place as Position;
+        match (pattern.ignore, pattern.src) {
+            (0, Source::ANY) => drop_last(&mut self.exact, &pattern.tag, last),
+            (0, src) => drop_last(&mut self.directed, &(pattern.tag, src.0), last),
+            (_, src) => drop_last(&mut self.masked, &src.0, last),
+        }
+        if self.by_key.get(&key) == Some(&last) {
+            self.by_key.remove(&key);
+        }
     }
 
-    /// Whether the places are those of a queue of that length.
-    pub(super) const fn knows(&self, len: usize) -> bool {
-        self.len == len
+    /// The places before this are indexed.
+    #[inline(always)]
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether most of the index is stale, with so many entries in the queue.
@@ -87,12 +114,17 @@ impl PostedIndex {
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let (is_live, fits) = (|place| is_live(at(place)), |place| fits(at(place)));
-        let mut found: Option<Position> = None;
-        let mut take = |place: Option<Position>| found = [found, place].into_iter().flatten().min();
-        for src in [Source::peer(peer).0, Source::ANY.0] {
-            take(oldest(&mut self.exact, &(tag, src), fits));
-            if oldest(&mut self.masked, &src, is_live).is_some() {
-                take(self.masked.get(&src).and_then(|list| list.iter().copied().find(|place| fits(*place))));
+        let mut found = oldest(&mut self.exact, &tag, fits);
+        // Few programs have receives of the other kinds.
+        if !self.directed.is_empty() {
+            found = earlier(found, oldest(&mut self.directed, &(tag, Source::peer(peer).0), fits));
+        }
+        if !self.masked.is_empty() {
+            for src in [Source::peer(peer).0, Source::ANY.0] {
+                if oldest(&mut self.masked, &src, is_live).is_some() {
+                    let list = self.masked.get(&src);
+                    found = earlier(found, list.and_then(|list| list.iter().copied().find(|place| fits(*place))));
+                }
             }
         }
         found.map(at)
@@ -102,6 +134,10 @@ impl PostedIndex {
     pub(super) fn place_of(&self, key: u32) -> Option<usize> {
         self.by_key.get(&key).map(|place| at(*place))
     }
+}
+
+fn earlier(one: Option<Position>, other: Option<Position>) -> Option<Position> {
+    [one, other].into_iter().flatten().min()
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "places of posted receives are indexes")]
@@ -188,6 +224,12 @@ impl UnexpectedIndex {
                 self.by_peer.get(&peer)?.iter().copied().find(|place| fits(*place))
             }
         }
+    }
+
+    /// Whether there may be messages with that tag.
+    #[inline]
+    pub(super) fn has_tag(&self, tag: u64) -> bool {
+        self.by_tag.contains_key(&tag)
     }
 
     /// The place of the message with that key, which may have left.
