@@ -218,6 +218,7 @@ impl MatchQueue {
     }
 
     /// Counts a posted receive that only this sender can fill.
+    #[inline(never)]
     fn count_directed(&mut self, sender: u32) {
         let index = sender as usize;
         if self.directed.len() <= index {
@@ -227,7 +228,6 @@ impl MatchQueue {
     }
 
     /// A receive is no longer posted.
-    #[inline(always)]
     fn uncount(&mut self, src: Source) {
         if let Some(count) = src.one().and_then(|sender| self.directed.get_mut(sender as usize)) {
             *count -= 1;
@@ -296,13 +296,13 @@ impl MatchQueue {
     }
 
     /// Removes the receive that [`Self::first`] has just returned.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn take_first(&mut self) {
         if self.found != self.front || self.posted_index.is_some() {
             return self.take_other();
         }
-        if let Some(first) = self.posted.get(self.front) {
-            self.uncount(first.pattern.src);
+        if !self.directed.is_empty() {
+            self.uncount(self.posted[self.front].pattern.src);
         }
         self.front += 1;
         self.posted_live -= 1;

@@ -79,8 +79,6 @@ impl RxContext {
         if op.flags.intersects(UNUSUAL)
             || self.receives.len() >= self.settings.size
             || peers.watches_receives()
-            // A directed receive fails when its peer's link breaks, so its peer must be known.
-            || op.src != FiAddr::UNSPEC && !peers.is_av_known()
         {
             return Err(op);
         }
@@ -89,6 +87,7 @@ impl RxContext {
         let src = match directed.then(|| sender(op.src)) {
             None => Source::ANY,
             Some(Some(sender)) => Source::peer(sender),
+            // A directed receive fails when its peer's link breaks, so its peer must be known.
             Some(None) => return Err(op),
         };
         let pattern = Pattern { tag, ignore, src };
