@@ -76,10 +76,7 @@ impl RxContext {
     ) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
         let queue = QueueKind::of(op.tag);
-        if op.flags.intersects(UNUSUAL)
-            || self.receives.len() >= self.settings.size
-            || peers.watches_receives()
-        {
+        if op.flags.intersects(UNUSUAL) || self.receives.len() >= self.settings.size || peers.watches_receives() {
             return Err(op);
         }
         let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
