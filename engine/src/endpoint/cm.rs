@@ -1,7 +1,7 @@
 //! Connection management of connected endpoints (fi_cm(3)).
 
 use super::Endpoint;
-use super::core::Life;
+use super::life::Life;
 use crate::transport::{ConnectRequest, Transport};
 use crate::wire::hello::MAX_USER_DATA;
 use ofi_core::error::Result;

@@ -4,6 +4,7 @@
 use super::config::Config;
 use super::connected::{Connected, PEER};
 use super::connectionless::Connectionless;
+use super::life::Life;
 use crate::av::AddressVector;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::reporter::Reporter;
@@ -25,50 +26,6 @@ use ofi_sync::lock::LockKind;
 use std::sync::{Arc, Weak};
 
 const UNKNOWN_LINK: Violation = Violation("a frame on a link that is not open");
-
-/// Type of an endpoint, and how far its life has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Life {
-    Connectionless(Connectionless),
-    Connected(Connected),
-}
-
-impl Life {
-    /// Whether operations may be posted.
-    #[inline(always)]
-    const fn is_open(self) -> bool {
-        matches!(self, Self::Connectionless(Connectionless::Enabled) | Self::Connected(Connected::Open))
-    }
-
-    fn accepts(self) -> Result<(), Errno> {
-        match self {
-            Self::Connectionless(life) => life.accepts(),
-            Self::Connected(life) => life.accepts(),
-        }
-    }
-
-    pub(super) const fn is_closing(self) -> bool {
-        matches!(self, Self::Connectionless(Connectionless::Closing) | Self::Connected(Connected::Closing))
-    }
-
-    /// Whether this side has shut down or is closing. Its operations have ended: it ignores frames
-    /// about them.
-    const fn is_ending(self) -> bool {
-        self.is_closing() || matches!(self, Self::Connected(Connected::ShutDown))
-    }
-
-    /// Whether the endpoint is not enabled, or a connected one that is not connected yet.
-    pub(super) const fn is_new(self) -> bool {
-        matches!(self, Self::Connectionless(Connectionless::New) | Self::Connected(Connected::New))
-    }
-
-    const fn closing(self) -> Self {
-        match self {
-            Self::Connectionless(_) => Self::Connectionless(Connectionless::Closing),
-            Self::Connected(_) => Self::Connected(Connected::Closing),
-        }
-    }
-}
 
 /// The parts of an endpoint.
 #[derive(Debug)]
@@ -318,10 +275,10 @@ impl<K: LockKind> Core<K> {
         }
         self.peers.end_deferral();
         // The transport charges the same account and may have released memory.
-        if self.peers.starved_at.is_some_and(|used| self.peers.account.used() < used) {
+        if self.peers.shortage.starved_at.is_some_and(|used| self.peers.account.used() < used) {
             self.peers.note_freed();
         }
-        if self.peers.starved_at.is_none() {
+        if self.peers.shortage.starved_at.is_none() {
             self.peers.agenda.remove(Work::DEFERRED);
         }
     }
@@ -357,7 +314,7 @@ impl<K: LockKind> Core<K> {
 
     /// Carries out pending work: credit for blocked peers, aborts, and sends on pending links.
     pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
-        if self.peers.freed && !self.peers.blocked.is_empty() {
+        if self.peers.shortage.freed && !self.peers.shortage.blocked.is_empty() {
             let Self { peers, rx, out, .. } = self;
             rx.lock().relieve_all(peers, out);
         }

@@ -2,9 +2,10 @@
 //! becomes of peers, sends and receives; this file knows in which order.
 
 use super::connected::Connected;
-use super::core::{Core, Life};
+use super::core::Core;
+use super::life::Life;
 use crate::peer::agenda::Work;
-use crate::peer::handshake::{Asker, Precedence};
+use crate::peer::handshake::{Initiator, Precedence};
 use crate::peer::link::Purpose;
 use crate::peer::table::{PeerState, Yielding};
 use crate::transport::{Down, LinkId, ShutdownState, Transport, Verdict};
@@ -47,7 +48,7 @@ impl<K: LockKind> Core<K> {
         match hello.handshake {
             Handshake::Verify => self.peers.answer_claims(&hello, from),
             Handshake::Connect => match life.admits() {
-                Ok(()) => self.admit_peer(&hello, &Asker::new(id, &hello, from, vouches)),
+                Ok(()) => self.admit_peer(&hello, &Initiator::new(id, &hello, from, vouches)),
                 Err(why) => self.peers.refuse(Handshake::Refuse, why),
             },
             Handshake::Accept
@@ -59,7 +60,7 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    fn admit_peer(&mut self, hello: &Hello, asker: &Asker) -> Verdict {
+    fn admit_peer(&mut self, hello: &Hello, initiator: &Initiator) -> Verdict {
         let Self { peers, tx, rx, out, .. } = self;
         if !peers.admits_more() {
             let why = "unexpected messages of disconnected peers fill the endpoint's memory limit for peers";
@@ -67,14 +68,14 @@ impl<K: LockKind> Core<K> {
         }
         let mut rx = rx.lock();
         if peers.is_own(hello) {
-            if !peers.connects_to_itself(hello, asker) {
+            if !peers.connects_to_itself(hello, initiator) {
                 return peers.refuse(Handshake::Refuse, "the hello carries this endpoint's own nonce");
             }
-        } else if !asker.proven {
-            return peers.accept_unproven(hello, asker, &mut *rx);
+        } else if !initiator.proven {
+            return peers.accept_unproven(hello, initiator, &mut *rx);
         } else {
-            let peer = peers.peer_at(asker.name, &mut *rx);
-            match peers.precedence(peer, hello, asker) {
+            let peer = peers.peer_at(initiator.name, &mut *rx);
+            match peers.precedence(peer, hello, initiator) {
                 Err(refusal) => return refusal,
                 Ok(Precedence::Free | Precedence::Replaces) => {}
                 Ok(Precedence::Ends(old, why)) => {
@@ -85,7 +86,7 @@ impl<K: LockKind> Core<K> {
                 }
             }
         }
-        peers.accept_proven(hello, asker, &mut *rx)
+        peers.accept_proven(hello, initiator, &mut *rx)
     }
 
     /// Handles the peer's answer to our hello.

@@ -1,8 +1,8 @@
 //! Posting sends and receives, and canceling them (fi_msg(3), fi_tagged(3), fi_endpoint(3)).
 
 use super::Endpoint;
-use super::core::Life;
 use super::inner::Inner;
+use super::life::Life;
 use crate::av::Reader;
 use crate::op::{MessageOps, RecvOp, SendOp};
 use crate::rx::shared::Notified;

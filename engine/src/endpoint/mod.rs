@@ -5,15 +5,17 @@
 mod cm;
 mod config;
 mod connected;
+mod connection;
 mod connectionless;
 mod core;
 mod describe;
 mod inner;
+mod life;
 mod links;
 mod messages;
 mod pollable;
 
-use self::core::{Core, Life};
+use self::core::Core;
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
@@ -31,6 +33,7 @@ pub use config::Config;
 use connected::Connected;
 use connectionless::Connectionless;
 use inner::Inner;
+use life::Life;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, Errno, Error, Instant};
 use ofi_sync::busy::Child;

@@ -35,7 +35,7 @@ pub(crate) enum Precedence {
 
 /// Who a connect request comes from, and where the link leads.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Initiator {
     pub(crate) link: LinkId,
     pub(crate) from: Addr,
     /// The canonical address at which it can be reached, as it says.
@@ -44,7 +44,7 @@ pub(crate) struct Asker {
     pub(crate) proven: bool,
 }
 
-impl Asker {
+impl Initiator {
     /// Takes the name from the hello; `vouches` tells whether the connection proves a name.
     pub(crate) fn new(link: LinkId, hello: &Hello, from: &Addr, vouches: impl Fn(&Addr) -> bool) -> Self {
         let name = named(hello.name, from).canonical();
@@ -87,20 +87,25 @@ impl Peers {
 
     /// Whether this endpoint makes the connection to itself that asks for a link. Any peer knows our
     /// nonce, but not the cookie of that connection.
-    pub(crate) fn connects_to_itself(&self, hello: &Hello, asker: &Asker) -> bool {
+    pub(crate) fn connects_to_itself(&self, hello: &Hello, initiator: &Initiator) -> bool {
         let mine = |link: &Link| {
             link.identity.ours
                 && link.identity.cookie == hello.cookie
-                && link.identity.remote.is_some_and(|to| to.canonical() == asker.name)
+                && link.identity.remote.is_some_and(|to| to.canonical() == initiator.name)
         };
-        asker.proven && self.links.iter().any(|(_, link)| mine(link))
+        initiator.proven && self.links.iter().any(|(_, link)| mine(link))
     }
 
     /// Decides between the link that a peer's sends use and the peer's new connection.
     ///
     /// # Errors
     /// The new connection is refused.
-    pub(crate) fn precedence(&mut self, peer: PeerId, hello: &Hello, asker: &Asker) -> Result<Precedence, Verdict> {
+    pub(crate) fn precedence(
+        &mut self,
+        peer: PeerId,
+        hello: &Hello,
+        initiator: &Initiator,
+    ) -> Result<Precedence, Verdict> {
         match self.state_of(peer) {
             PeerState::Connecting(mine) => {
                 let verifies = self.link(mine).is_some_and(|link| matches!(link.purpose, Purpose::Verify(_)));
@@ -123,7 +128,7 @@ impl Peers {
                 } else {
                     (Cause::PeerRestarted, "the peer was restarted")
                 };
-                let text = format!("{}: {what} from {}", asker.name, asker.from);
+                let text = format!("{}: {what} from {}", initiator.name, initiator.from);
                 Ok(Precedence::Ends(old, Down::new(cause, Errno::ECONNRESET, text)))
             }
             PeerState::Idle | PeerState::Yielding(_) => Ok(Precedence::Free),
@@ -131,25 +136,35 @@ impl Peers {
     }
 
     /// Accepts a link of a peer whose connection proves its name.
-    pub(crate) fn accept_proven(&mut self, hello: &Hello, asker: &Asker, senders: &mut impl Senders) -> Verdict {
-        let peer = self.peer_at(asker.name, senders);
-        let answer = self.add_accepted(asker.link, peer, hello, &asker.from, Purpose::Carry);
+    pub(crate) fn accept_proven(
+        &mut self,
+        hello: &Hello,
+        initiator: &Initiator,
+        senders: &mut impl Senders,
+    ) -> Verdict {
+        let peer = self.peer_at(initiator.name, senders);
+        let answer = self.add_accepted(initiator.link, peer, hello, &initiator.from, Purpose::Carry);
         if !self.is_own(hello) {
-            self.set_state(peer, PeerState::Open(asker.link));
-            self.mark_pending(asker.link);
+            self.set_state(peer, PeerState::Open(initiator.link));
+            self.mark_pending(initiator.link);
         }
         Verdict::Accept(answer)
     }
 
     /// Accepts a link whose connection does not prove the claimed name.
-    pub(crate) fn accept_unproven(&mut self, hello: &Hello, asker: &Asker, senders: &mut impl Senders) -> Verdict {
-        let (id, name) = (asker.link, asker.name);
+    pub(crate) fn accept_unproven(
+        &mut self,
+        hello: &Hello,
+        initiator: &Initiator,
+        senders: &mut impl Senders,
+    ) -> Verdict {
+        let (id, name) = (initiator.link, initiator.name);
         let peer = self.add_peer(None, senders);
-        let answer = self.add_accepted(id, peer, hello, &asker.from, Purpose::Unproven(name));
+        let answer = self.add_accepted(id, peer, hello, &initiator.from, Purpose::Unproven(name));
         self.set_state(peer, PeerState::Open(id));
         self.mark_pending(id);
         // One claim per host: a host that makes more replaces its own.
-        let host = asker.from.socket().ip();
+        let host = initiator.from.socket().ip();
         self.drop_claims(name, |_, link| link.identity.remote.is_some_and(|remote| remote.socket().ip() == host));
         self.claims.add(name, id);
         // If this endpoint waits for the peer to connect, or for its messages, ask the peer now.

@@ -27,7 +27,7 @@ use yields::Yields;
 
 /// Number of an endpoint among those that share a receive context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MemberId(pub(crate) u32);
+pub(crate) struct ParticipantId(pub(crate) u32);
 
 /// What a hello says of this endpoint.
 #[derive(Debug)]
@@ -38,24 +38,30 @@ struct Myself {
     attempts: u64,
 }
 
-/// The peers of an endpoint and their links.
-#[derive(Debug)]
-pub(crate) struct Peers {
-    myself: Myself,
-    pub(crate) account: Arc<Account>,
-    pub(crate) member: MemberId,
-    pub(crate) table: PeerTable,
-    pub(crate) links: LinkTable,
-    pub(crate) agenda: Agenda,
-    claims: Claims,
-    yields: Yields,
-    av: Option<BoundAv>,
+/// Credit that peers lack.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage {
     /// Links whose peers lack credit for their next message.
     pub(crate) blocked: Vec<LinkId>,
     /// The account has room again, which blocked links may need.
     pub(crate) freed: bool,
     /// Bytes charged to the account when it last had no room for a blocked link.
     pub(crate) starved_at: Option<usize>,
+}
+
+/// The peers of an endpoint and their links.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    myself: Myself,
+    pub(crate) account: Arc<Account>,
+    pub(crate) member: ParticipantId,
+    pub(crate) table: PeerTable,
+    pub(crate) links: LinkTable,
+    pub(crate) agenda: Agenda,
+    claims: Claims,
+    yields: Yields,
+    av: Option<BoundAv>,
+    pub(crate) shortage: Shortage,
     /// Number of unexpected messages whose link is gone.
     pub(crate) orphans: usize,
 }
@@ -65,16 +71,14 @@ impl Peers {
         Self {
             myself: Myself { kind, nonce, attempts: 0 },
             account,
-            member: MemberId::default(),
+            member: ParticipantId::default(),
             table: PeerTable::new(),
             links: LinkTable::default(),
             agenda: Agenda::default(),
             claims: Claims::default(),
             yields: Yields::default(),
             av: None,
-            blocked: Vec::new(),
-            freed: false,
-            starved_at: None,
+            shortage: Shortage::default(),
             orphans: 0,
         }
     }
@@ -102,7 +106,7 @@ impl Peers {
         link.rx.credit.close(&self.account);
         self.note_freed();
         if link.rx.blocked.need().is_some() {
-            self.blocked.retain(|blocked| *blocked != id);
+            self.shortage.blocked.retain(|blocked| *blocked != id);
         }
         if let Purpose::Unproven(name) = link.purpose {
             self.drop_claims(name, |claim, _| claim == id);
@@ -151,15 +155,15 @@ impl Peers {
 
     /// The account has room again: blocked links may get credit.
     pub(crate) fn note_freed(&mut self) {
-        self.freed = true;
-        if !self.blocked.is_empty() {
+        self.shortage.freed = true;
+        if !self.shortage.blocked.is_empty() {
             self.agenda.add(Work::PENDING);
         }
     }
 
     /// Whether links wait for the transport or for credit that has become free.
     pub(crate) fn is_pending(&self) -> bool {
-        self.agenda.has_links() || self.freed && !self.blocked.is_empty()
+        self.agenda.has_links() || self.shortage.freed && !self.shortage.blocked.is_empty()
     }
 
     /// A message has been consumed: returns its credit to its link, or to the account if the link

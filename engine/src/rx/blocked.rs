@@ -70,7 +70,7 @@ impl RxContext {
         let sender = link.sender;
         if link.rx.blocked.need().is_none() {
             link.rx.credit.set_prompt(true);
-            peers.blocked.push(id);
+            peers.shortage.blocked.push(id);
         }
         if let Some(link) = peers.link(id) {
             link.rx.blocked = Blocked::Needs(need);
@@ -90,10 +90,10 @@ impl RxContext {
     /// credit.
     #[cold]
     pub(crate) fn relieve_all<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
-        peers.freed = false;
-        peers.starved_at = None;
-        for at in 0..peers.blocked.len() {
-            let id = peers.blocked[at];
+        peers.shortage.freed = false;
+        peers.shortage.starved_at = None;
+        for at in 0..peers.shortage.blocked.len() {
+            let id = peers.shortage.blocked[at];
             if let Some(link) = peers.link(id)
                 && let Blocked::Starved(need) = link.rx.blocked
             {
@@ -112,7 +112,7 @@ impl RxContext {
         if let Some(peer) = source.one().and_then(|sender| peers.peer_of_sender(sender)) {
             peers.await_peer(peer);
         }
-        if peers.freed {
+        if peers.shortage.freed {
             self.relieve_all(peers, out);
         }
         self.relieve_where(peers, out, Wanted::From(source));
@@ -122,7 +122,7 @@ impl RxContext {
     fn relieve_where<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, wanted: Wanted) {
         let mut starved = Vec::new();
         let mut at = 0;
-        while let Some(&id) = peers.blocked.get(at) {
+        while let Some(&id) = peers.shortage.blocked.get(at) {
             let Some(sender) = peers.link(id).map(|link| link.sender) else { break };
             let is_wanted = match wanted {
                 Wanted::From(source) => source.covers(sender),
@@ -143,7 +143,7 @@ impl RxContext {
 
     /// The account had no room for these senders: polls check it until it has.
     fn note_starved<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, senders: &[u32]) {
-        peers.starved_at = Some(peers.account.used());
+        peers.shortage.starved_at = Some(peers.account.used());
         peers.agenda.add(Work::DEFERRED);
         self.fail_starved(peers, out, senders);
     }
@@ -167,7 +167,7 @@ impl RxContext {
         }
         link.rx.blocked = Blocked::No;
         link.rx.credit.set_prompt(false);
-        peers.blocked.retain(|blocked| *blocked != id);
+        peers.shortage.blocked.retain(|blocked| *blocked != id);
         peers.mark_pending(id);
         Relief::Granted
     }

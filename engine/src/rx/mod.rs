@@ -34,7 +34,7 @@ use ofi_sync::lock::LockKind;
 pub(crate) use peek::Peek;
 pub(crate) use post::Posting;
 use receive::{Claim, MultiRecv, Receive, ReceiveStage, Role};
-use shared::Members;
+use shared::Participants;
 use slab::Slab;
 use std::sync::Arc;
 use unexpected::{Body, Origin, Unexpected};
@@ -79,7 +79,7 @@ pub(crate) struct RxContext {
     /// Charged for what helps to find unexpected messages.
     account: Arc<Account>,
     /// The endpoints that share it.
-    members: Members,
+    members: Participants,
 }
 
 impl RxContext {
@@ -95,7 +95,7 @@ impl RxContext {
             cancelable: Cancelable::default(),
             settings,
             account,
-            members: Members::default(),
+            members: Participants::default(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::op::RecvOp;
 use crate::peer::credit::cost_of;
 use crate::peer::link::Coming;
 use crate::peer::table::PeerId;
-use crate::peer::{MemberId, Peers};
+use crate::peer::{ParticipantId, Peers};
 use core::ops::{Deref, DerefMut};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Caps, Errno, Error};
@@ -32,7 +32,7 @@ pub(crate) trait Notified: Send + Sync {
 
 /// An endpoint of a shared context.
 #[derive(Debug)]
-struct Member {
+struct Participant {
     /// Matches of its unexpected messages that others made, oldest first.
     matches: VecDeque<Match>,
     /// A blocked peer or a claim may depend on the next receive.
@@ -121,11 +121,11 @@ impl Numbers {
 
 /// The endpoints that share a context; an endpoint's own context has none.
 #[derive(Debug, Default)]
-pub(super) struct Members(Option<Box<Shared>>);
+pub(super) struct Participants(Option<Box<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    members: Slab<Member>,
+    members: Slab<Participant>,
     numbers: Numbers,
     /// Endpoints to tell once the lock is free.
     to_tell: Vec<Arc<News>>,
@@ -134,7 +134,7 @@ struct Shared {
     seq: u64,
 }
 
-impl Members {
+impl Participants {
     pub(super) const fn is_shared(&self) -> bool {
         self.0.is_some()
     }
@@ -152,7 +152,7 @@ impl Members {
     }
 
     /// Leaves a match to the endpoint that has the message.
-    pub(super) fn leave_to(&mut self, member: MemberId, found: Match) {
+    pub(super) fn leave_to(&mut self, member: ParticipantId, found: Match) {
         let Some(shared) = &mut self.0 else { return };
         let Some(entry) = shared.members.get_mut(member.0 as usize) else { return };
         entry.matches.push_back(found);
@@ -212,8 +212,8 @@ impl RxContext {
 }
 
 impl Shared {
-    fn tell(&mut self, member: MemberId) {
-        let Some(Member { news, .. }) = self.members.get(member.0 as usize) else { return };
+    fn tell(&mut self, member: ParticipantId) {
+        let Some(Participant { news, .. }) = self.members.get(member.0 as usize) else { return };
         news.set();
         if !self.to_tell.iter().any(|other| Arc::ptr_eq(other, news)) {
             self.to_tell.push(news.clone());
@@ -236,7 +236,7 @@ impl<K: LockKind> SharedRx<K> {
     /// A context without endpoints. The account is charged for indexes of its unexpected messages.
     pub fn new(kind: K, settings: RxSettings, account: Arc<Account>) -> Arc<Self> {
         let mut context = RxContext::new(settings, account);
-        context.members = Members(Some(Box::default()));
+        context.members = Participants(Some(Box::default()));
         Arc::new(Self { context: kind.cell(context) })
     }
 
@@ -260,9 +260,9 @@ impl<K: LockKind> SharedRx<K> {
         }
         shared.av = shared.av.take().or_else(|| av.cloned());
         let news = Arc::new(News { is_any: AtomicBool::new(false), endpoint });
-        let member = Member { matches: VecDeque::new(), watching: false, news: news.clone() };
+        let member = Participant { matches: VecDeque::new(), watching: false, news: news.clone() };
         let number = u32::try_from(shared.members.insert(member)).expect("tables are far smaller than 2^32");
-        Ok(Membership { context: self.clone(), member: MemberId(number), news })
+        Ok(Membership { context: self.clone(), member: ParticipantId(number), news })
     }
 
     /// Posts a receive for a message to any of the endpoints (fi_recv(3) on the context).
@@ -293,8 +293,8 @@ impl<K: LockKind> SharedRx<K> {
         let is_pending = context.is_pending();
         let Some(shared) = &mut context.members.0 else { return Ok(()) };
         let watching = shared.members.iter().filter(|(_, member)| member.watching || is_pending);
-        let watching: Vec<MemberId> =
-            watching.filter_map(|(number, _)| u32::try_from(number).ok().map(MemberId)).collect();
+        let watching: Vec<ParticipantId> =
+            watching.filter_map(|(number, _)| u32::try_from(number).ok().map(ParticipantId)).collect();
         watching.into_iter().for_each(|member| shared.tell(member));
         let told = core::mem::take(&mut shared.to_tell);
         drop(context);
@@ -307,7 +307,7 @@ impl<K: LockKind> SharedRx<K> {
 #[derive(Debug)]
 pub(crate) struct Membership<K: LockKind> {
     context: Arc<SharedRx<K>>,
-    pub(crate) member: MemberId,
+    pub(crate) member: ParticipantId,
     pub(crate) news: Arc<News>,
 }
 

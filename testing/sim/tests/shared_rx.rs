@@ -13,9 +13,10 @@ use ofi_os::wait_fd::FdWaitObject;
 use ofi_sim::wire::Wire;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicUsize, Ordering};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
 use std::time::Duration;
 
 type Ep = Endpoint<Wire<Vec<u8>>, Park>;

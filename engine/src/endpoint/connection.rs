@@ -1,0 +1,103 @@
+//! The connection of a connected endpoint: made, shut down, ended (fi_cm(3)).
+
+use super::connected::{Connected, PEER};
+use super::core::Core;
+use super::life::Life;
+use crate::completion::eq::EventKind;
+use crate::peer::table::PeerState;
+use crate::transport::{ConnectRequest, Down, LinkId, Transport};
+use crate::wire::hello::Hello;
+use ofi_core::error::Result;
+use ofi_core::{Addr, Cause, Errno};
+use ofi_sync::lock::LockKind;
+
+impl<K: LockKind> Core<K> {
+    /// Starts to connect. An error changes nothing, and the application may try again.
+    pub(super) fn connect<T: Transport>(&mut self, transport: &mut T, to: Addr, data: &[u8]) -> Result<()> {
+        let mut rx = self.rx.lock();
+        let peer = self.peers.add_only_peer(to, &mut *rx);
+        let begun = self.peers.connect(transport, peer, data.to_vec());
+        if begun.is_err() {
+            self.peers.drop_peer(peer, &mut *rx);
+        }
+        begun
+    }
+
+    /// Accepts a connection request of a passive endpoint. An error changes nothing, and another
+    /// request may be accepted.
+    pub(super) fn accept<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        asked: ConnectRequest<T::Request>,
+        data: &[u8],
+    ) -> Result<()> {
+        self.peers.accept(transport, asked, data.to_vec(), &mut *self.rx.lock())?;
+        self.life = Life::Connected(Connected::Open);
+        self.event(EventKind::Connected(Vec::new()));
+        Ok(())
+    }
+
+    /// The peer has accepted the connection.
+    pub(super) fn connection_made(&mut self, hello: Hello) {
+        self.life = Life::Connected(Connected::Open);
+        self.event(EventKind::Connected(hello.data));
+    }
+
+    /// The peer's application has rejected the connection, with data.
+    pub(super) fn connection_rejected(&mut self, why: &Down, data: Vec<u8>) {
+        let Down { cause, errno, text } = why.clone();
+        self.event(EventKind::Failed { errno, cause, text, data });
+        if self.life != Life::Connected(Connected::Closing) {
+            self.life = Life::Connected(Connected::Ended);
+        }
+    }
+
+    /// The link has ended: everything posted on the endpoint ends too.
+    pub(super) fn connection_ended(&mut self, state: Connected, why: &Down) {
+        if state == Connected::Closing {
+            return;
+        }
+        self.life = Life::Connected(Connected::Ended);
+        self.rx.lock().fail_all_posted(&mut self.out, why);
+        if let Some(event) = state.end_event(why) {
+            self.event(event);
+        }
+    }
+
+    /// Shuts a connection down gracefully (fi_shutdown(3)): sends within credit leave, then Bye;
+    /// the rest fails. An event reports the peer's shutdown.
+    pub(super) fn shut_down<T: Transport>(&mut self, transport: &mut T) -> core::result::Result<(), Errno> {
+        let id = match self.life {
+            Life::Connectionless(_) => return Err(Errno::ENOSYS),
+            // The peer shut down first.
+            Life::Connected(Connected::Ended) => return Ok(()),
+            Life::Connected(Connected::ShutDown) => return Err(Errno::ENOTCONN),
+            Life::Connected(_) => self.connection().ok_or(Errno::ENOTCONN)?,
+        };
+        let Self { peers, tx, out, .. } = self;
+        tx.pump(peers, out, transport, id);
+        let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text());
+        self.life = Life::Connected(Connected::ShutDown);
+        let Self { peers, tx, rx, out, .. } = self;
+        rx.lock().fail_all_posted(out, &why);
+        tx.fail_waiting(peers, out, PEER, &why);
+        tx.fail_unanswered(peers, out, &why);
+        rx.lock().fail_rendezvous(peers, out, id, &why);
+        let _ = peers.shut_down(transport, id);
+        Ok(())
+    }
+
+    /// The link, while the endpoint is connected.
+    fn connection(&self) -> Option<LinkId> {
+        match self.peers.state_of(PEER) {
+            PeerState::Open(id) => Some(id),
+            PeerState::Idle | PeerState::Connecting(_) | PeerState::Yielding(_) => None,
+        }
+    }
+
+    /// The peer's address, while the endpoint is connected.
+    pub(super) fn connected_peer(&self) -> Option<Addr> {
+        self.connection()?;
+        self.peers.addr_of(PEER)
+    }
+}
