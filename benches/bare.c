@@ -7,7 +7,8 @@
  *   line        half a round trip of one cache line between the cores, us
  *   copy        memcpy within one process, us
  *   copy-rate   the same in MB/s
- * `--loop busy` polls the socket, `blocking` sleeps in the kernel, `batched` moves a window in as few system calls as possible.
+ * `--loop busy` polls the socket, `blocking` sleeps in the kernel, `batched` moves a window in as
+ * few system calls as possible.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Shared by both benchmark programs: options, ranks (processes) with barriers in shared memory, a clock, verified payloads, and
- * samples of calibrated length, bracketed by the latency of a cache line between the cores.
+ * Shared by both benchmark programs: options, ranks (processes) with barriers in shared memory, a
+ * clock, verified payloads, and samples of calibrated length, bracketed by the latency of a cache
+ * line between the cores.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -27,8 +28,9 @@ enum {
 enum endpoint { RDM, MSG, DGRAM };
 enum locking { SAFE, DOMAIN };
 /*
- * KEPT: one buffer on each side, not written between messages, as in the usual benchmarks. WRITTEN: the sender rewrites the buffer
- * before each send. READ: the receiver also reads and checks every byte. COLD: buffers cycle through 64 MB.
+ * KEPT: one buffer on each side, not written between messages, as in the usual benchmarks. WRITTEN:
+ * the sender rewrites the buffer before each send. READ: the receiver also reads and checks every
+ * byte. COLD: buffers cycle through 64 MB.
  */
 enum buffers { KEPT, WRITTEN, READ, COLD };
 enum completion { SEND, INJECT, SELECTIVE };
@@ -87,7 +89,10 @@ void quit(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)
 
 void parse_options(int argc, char **argv);
 
-/* Forks into `count` ranks, each with `options.threads` threads that take part in barriers; returns the rank. */
+/*
+ * Forks into `count` ranks, each with `options.threads` threads that take part in barriers; returns
+ * the rank.
+ */
 int spawn(int count);
 
 /* Ends a rank; rank 0 first waits until all others have exited successfully. */
@@ -130,7 +135,10 @@ static inline uint64_t first_word(uint64_t seed)
 	return seed * 0x9e3779b97f4a7c15u;
 }
 
-/* The seed of a message's bytes: its number and its sender, or only its sender where buffers are not rewritten. */
+/*
+ * The seed of a message's bytes: its number and its sender, or only its sender where buffers are
+ * not rewritten.
+ */
 static inline uint64_t payload_seed(uint64_t number, int sender)
 {
 	return options.buffers == KEPT || options.buffers == COLD ? (uint64_t) (7 + sender) : 2 * number + (uint64_t) sender;
@@ -144,7 +152,10 @@ static inline void write_payload(char *bytes, uint64_t number, int sender)
 		corrupt(bytes);
 }
 
-/* Checks a received payload inside the timed region: all of it (READ), its first word (WRITTEN), or nothing. */
+/*
+ * Checks a received payload inside the timed region: all of it (READ), its first word (WRITTEN), or
+ * nothing.
+ */
 static inline void check_payload(const char *bytes, uint64_t seed)
 {
 	uint64_t word = first_word(seed);

@@ -2,8 +2,8 @@
 /*
  * Messages between two ranks; each thread of one talks to one thread of the other:
  *   latency      half a round trip, us; with several peers, all but one are connected and idle
- *   rate         windows of messages from rank 1 to rank 0, each window answered, million messages a second
- *   stream       the same in MB/s
+ *   rate         windows of messages from rank 1 to rank 0, each window answered, million messages
+ * a second stream       the same in MB/s
  *   both         a window in each direction at once, MB/s of both directions together
  *   unexpected   windows that arrive before their receives are posted, million messages a second
  */
@@ -37,7 +37,10 @@ static void latency(void *side, long count)
 			await(s, s->sends_expected, s->receives_done + 1);
 		else
 			await(s, s->sends_expected, s->receives_done);
-		/* The payload has been checked. Post the next receive before the answer leaves, so that nothing is unexpected. */
+		/*
+		 * The payload has been checked. Post the next receive before the answer leaves, so that
+		 * nothing is unexpected.
+		 */
 		if (s->rank == 1 && i + 1 < count)
 			post_receive(s, link, s->in + at, options.size, PAYLOAD, 0);
 		write_slot(s, 0, number);

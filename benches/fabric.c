@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Measures one case over the libfabric that the loader finds. bench.c parses the options; `--pattern` is one of
- *   latency, rate, stream, both, unexpected         two processes (exchange.c)
+ * Measures one case over the libfabric that the loader finds. bench.c parses the options;
+ * `--pattern` is one of latency, rate, stream, both, unexpected         two processes (exchange.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs                                      many processes (crowd.c)
  *   solo                                            both ends in one process (solo.c)
  *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)
  *   version                                         prints the library's path and version
- * Prints the value and the latency of a cache line between the cores before and after the sample (0 if not measured).
- * `cargo xtask bench` runs it.
+ * Prints the value and the latency of a cache line between the cores before and after the sample (0
+ * if not measured). `cargo xtask bench` runs it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

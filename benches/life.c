@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * The cost of peers without traffic:
- *   connect           us from the first message to a new peer until its answer, divided by the peers that connect at once;
+ *   connect           us from the first message to a new peer until its answer, divided by the
+ * peers that connect at once;
  *                     median of the rounds
  *   memory-peer       KiB of resident memory per connected, idle peer, in rank 0
- *   memory-endpoint   KiB of resident memory per enabled endpoint with its own domain, queue and address vector
- *   idle              us of processor time per second in a process with idle connected peers
+ *   memory-endpoint   KiB of resident memory per enabled endpoint with its own domain, queue and
+ * address vector idle              us of processor time per second in a process with idle connected
+ * peers
  */
 #include <errno.h>
 #include <time.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The patterns of fabric.c. Each function prints the result, or returns 0 if `--pattern` is not one of its own. */
+/*
+ * The patterns of fabric.c. Each function prints the result, or returns 0 if `--pattern` is not one
+ * of its own.
+ */
 #ifndef PATTERNS_H
 #define PATTERNS_H
 

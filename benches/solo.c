@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Both ends in one single-threaded process, so that strace and callgrind count what a message costs: a window goes from one
- * endpoint to the other, and one comes back. Prints us per message, both ends together.
+ * Both ends in one single-threaded process, so that strace and callgrind count what a message
+ * costs: a window goes from one endpoint to the other, and one comes back. Prints us per message,
+ * both ends together.
  */
 #include "patterns.h"
 #include "side.h"

@@ -1,4 +1,5 @@
-//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not edited by hand.
+//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not
+//! edited by hand.
 
 use super::{data::*, fabric::*, objects::*};
 use core::mem::offset_of;

@@ -1,4 +1,5 @@
-//! Buffers in flight: owned by this table from the call to the completion, so that the engine may work on them.
+//! Buffers in flight: owned by this table from the call to the completion, so that the engine may
+//! work on them.
 #![allow(unsafe_code)]
 
 use ofi_core::{Completion, Failure};

@@ -111,8 +111,8 @@ impl Listener {
     /// Listens at the source address of `info`.
     ///
     /// # Errors
-    /// ENODEV if there is no such provider, EINVAL if it has no connections, and the system's error if
-    /// the address is in use or not one of this host.
+    /// ENODEV if there is no such provider, EINVAL if it has no connections, and the system's error
+    /// if the address is in use or not one of this host.
     pub fn listen(info: &Info, events: &EventQueue) -> Result<Self> {
         let listener = Self(ofi_registry::open(info, None, Open(info.clone()))??);
         listener.0.bind_eq(&events.0, Owner(Arc::as_ptr(&listener.0).addr()))?;

@@ -85,9 +85,9 @@ impl Domain {
     /// connectionless ones are ready at once.
     ///
     /// # Errors
-    /// EINVAL if the domain's provider has no endpoints of the type, or not the traffic class; ENOEQ
-    /// for a connected endpoint without `events`; the system's error if it cannot have the source
-    /// address of `info`.
+    /// EINVAL if the domain's provider has no endpoints of the type, or not the traffic class;
+    /// ENOEQ for a connected endpoint without `events`; the system's error if it cannot have the
+    /// source address of `info`.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info)?;
         let av = Arc::new(AddressVector::new(0, false));

@@ -1,5 +1,6 @@
-//! The fabric library for Rust programs: the engine that `libfabric.so.1` exposes to C, with owned buffers.
-//! A buffer is moved in with an operation and comes back with its completion, so nothing can be freed too early.
+//! The fabric library for Rust programs: the engine that `libfabric.so.1` exposes to C, with owned
+//! buffers. A buffer is moved in with an operation and comes back with its completion, so nothing
+//! can be freed too early.
 //!
 //! The shape of this interface is not final: it is what the project's own tools need.
 //!

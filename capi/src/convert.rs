@@ -122,8 +122,8 @@ pub(crate) unsafe fn ep_from_c(attr: &fi_ep_attr) -> EpAttr {
 }
 
 /// # Safety
-/// `attr.name` is null or ends with NUL; `attr.auth_key` is null or has `attr.auth_key_size` readable bytes, unless that is
-/// FI_AV_AUTH_KEY.
+/// `attr.name` is null or ends with NUL; `attr.auth_key` is null or has `attr.auth_key_size`
+/// readable bytes, unless that is FI_AV_AUTH_KEY.
 pub(crate) unsafe fn domain_from_c(attr: &fi_domain_attr) -> DomainAttr {
     let fi_domain_attr {
         domain: _,

@@ -120,7 +120,8 @@ fn without_memory_calls_say_so_within_a_host() {
 /// Processes that fork while they use the library.
 fn forks(provider: &str, how: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    // AddressSanitizer's allocator does not survive a fork while another thread allocates: its locks stay locked in the child.
+    // AddressSanitizer's allocator does not survive a fork while another thread allocates: its
+    // locks stay locked in the child.
     if is_sanitized() && matches!(how, "manual" | "auto" | "first") {
         return;
     }

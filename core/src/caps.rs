@@ -1,6 +1,7 @@
 //! Bit sets of the interface: capabilities, modes, operation flags, ordering, registration modes.
-//! Several bits mean different things in different sets (fi_getinfo(3)); a type for each set keeps them apart.
-//! Unknown bits are kept, so that the flags of newer and older callers survive a round trip.
+//! Several bits mean different things in different sets (fi_getinfo(3)); a type for each set keeps
+//! them apart. Unknown bits are kept, so that the flags of newer and older callers survive a round
+//! trip.
 
 use bitflags::bitflags;
 

@@ -1,4 +1,5 @@
-//! Values and structures as text, in the layout that programs print and scripts read (fi_tostr(3), fi_info(1)).
+//! Values and structures as text, in the layout that programs print and scripts read (fi_tostr(3),
+//! fi_info(1)).
 
 use crate::caps::{Caps, Mode, MrMode, MsgOrder, OpFlags};
 use crate::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, LinkState, Nic, RxAttr, TxAttr};

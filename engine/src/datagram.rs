@@ -1,6 +1,6 @@
-//! A datagram endpoint (FI_EP_DGRAM, fi_endpoint(3)): each message is one packet, which arrives whole or not at all.
-//! No matching and no acknowledgements; a packet without a posted receive waits in the system's
-//! socket buffer, while that has room.
+//! A datagram endpoint (FI_EP_DGRAM, fi_endpoint(3)): each message is one packet, which arrives
+//! whole or not at all. No matching and no acknowledgements; a packet without a posted receive
+//! waits in the system's socket buffer, while that has room.
 
 use crate::av::AddressVector;
 use crate::completion::counter::Counter;
@@ -309,7 +309,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         Ok(())
     }
 
-    /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
+    /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at
+    /// any time.
     ///
     /// # Errors
     /// EINVAL or EBADFLAGS and, if the endpoint is enabled, those of watching the socket; nothing

@@ -16,7 +16,8 @@ impl Keys {
         u32::try_from(self.0.len() - 1).expect("tables are far smaller than 2^32")
     }
 
-    /// Removes the entry with this key at its place. Returns the entry that has taken the place, if any.
+    /// Removes the entry with this key at its place. Returns the entry that has taken the place, if
+    /// any.
     pub(crate) fn remove(&mut self, key: u32, place: u32) -> Option<u32> {
         let place = place as usize;
         debug_assert_eq!(self.0.get(place), Some(&key), "an entry remembers its place");

@@ -16,7 +16,8 @@ pub trait Provider: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// Its parameters.
     const PARAMS: &'static [Param];
-    /// Guards of its process-wide locks, which are held while the process forks; `()` if it has none.
+    /// Guards of its process-wide locks, which are held while the process forks; `()` if it has
+    /// none.
     type Held;
 
     /// Its offers in order of preference.
@@ -32,9 +33,9 @@ pub trait LinkProvider: Provider {
     /// The listener of its passive endpoints.
     type Listener: Listener;
 
-    /// Opens the transport of a connectionless endpoint at `addr`, or at an address of the format that
-    /// the system chooses. Its traffic has the class; `account` is charged for memory that it holds
-    /// for peers.
+    /// Opens the transport of a connectionless endpoint at `addr`, or at an address of the format
+    /// that the system chooses. Its traffic has the class; `account` is charged for memory that it
+    /// holds for peers.
     ///
     /// # Errors
     /// The system's: the address is in use, or not one of this host.

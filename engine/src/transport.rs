@@ -1,8 +1,9 @@
 //! The contract between the engine and the transport that carries its frames.
 //! A link delivers frames in order, exactly once, or breaks with a reason. The engine tells the
 //! transport where a payload goes before the transport reads it. Calls go down, events come back
-//! through a [`LinkEvents`]. Whoever handles an event cannot call the transport from there: the call
-//! that reports the event borrows the transport as a whole. Answers wait until the call returns.
+//! through a [`LinkEvents`]. Whoever handles an event cannot call the transport from there: the
+//! call that reports the event borrows the transport as a whole. Answers wait until the call
+//! returns.
 
 use crate::wire::frame::{Header, Violation};
 use core::time::Duration;

@@ -14,16 +14,17 @@ pub struct Span {
     len: usize,
 }
 
-// SAFETY: a span is an address and a length; `Span::new` obliges its caller to keep the memory valid whichever
-// thread works on it, and only one buffer owns the span.
+// SAFETY: a span is an address and a length; `Span::new` obliges its caller to keep the memory
+// valid whichever thread works on it, and only one buffer owns the span.
 unsafe impl Send for Span {}
 
 impl Span {
     /// The `len` bytes at `base`. `base` may be anything if `len` is 0.
     ///
     /// # Safety
-    /// Until the buffer made of it is dropped or handed back, the memory must be readable, for a receive writable,
-    /// and the application must not rely on its content (receive) or change it (send).
+    /// Until the buffer made of it is dropped or handed back, the memory must be readable, for a
+    /// receive writable, and the application must not rely on its content (receive) or change it
+    /// (send).
     pub const unsafe fn new(base: *mut u8, len: usize) -> Self {
         Self { base, len }
     }
@@ -137,7 +138,8 @@ impl<'a> Chunk<'a> {
         let at = out.len();
         // SAFETY: `reserve` made room for `len` bytes behind `at`.
         let end = unsafe { out.as_mut_ptr().add(at) };
-        // SAFETY: the chunk's bytes are readable by `Span::new` or by its slice, the room is ours and fresh.
+        // SAFETY: the chunk's bytes are readable by `Span::new` or by its slice, the room is ours
+        // and fresh.
         unsafe { ptr::copy_nonoverlapping(self.base, end, self.len) };
         // SAFETY: those bytes were just written.
         unsafe { out.set_len(at + self.len) };
@@ -168,8 +170,8 @@ impl<'a> ChunkMut<'a> {
     /// Copies `bytes` to the front; returns how many fit.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.len);
-        // SAFETY: the chunk has `len >= count` writable bytes by `Span::new` or by its slice; `copy` allows that a
-        // caller's slice overlaps them.
+        // SAFETY: the chunk has `len >= count` writable bytes by `Span::new` or by its slice;
+        // `copy` allows that a caller's slice overlaps them.
         unsafe { ptr::copy(bytes.as_ptr(), self.base, count) };
         count
     }
@@ -355,7 +357,8 @@ impl Buffer {
         }
         let mut done = 0;
         self.for_each(from, out.len(), |chunk| {
-            // SAFETY: `for_each` hands out `out.len()` bytes at most in all, readable by `Span::new`.
+            // SAFETY: `for_each` hands out `out.len()` bytes at most in all, readable by
+            // `Span::new`.
             unsafe { ptr::copy(chunk.base, out[done..].as_mut_ptr(), chunk.len) };
             done += chunk.len;
         });

@@ -1,5 +1,5 @@
-//! The only code that touches an application's bytes. Above it, buffers are values that can be moved, measured and
-//! filled, but not dereferenced.
+//! The only code that touches an application's bytes. Above it, buffers are values that can be
+//! moved, measured and filled, but not dereferenced.
 #![deny(unsafe_code)]
 
 mod buffer;

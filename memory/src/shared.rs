@@ -54,7 +54,8 @@ impl Shared {
     pub fn fill(&self, at: usize, buffer: &Buffer, from: usize, len: usize) {
         let mut place = self.place(at, len);
         buffer.for_each(from, len, |chunk| {
-            // SAFETY: the chunks are readable by `Span::new` and together at most `len` bytes, for which there is room.
+            // SAFETY: the chunks are readable by `Span::new` and together at most `len` bytes, for
+            // which there is room.
             unsafe { ptr::copy(chunk.base, place, chunk.len) };
             place = place.wrapping_add(chunk.len);
         });
@@ -78,7 +79,8 @@ impl Shared {
     pub fn drain(&self, at: usize, buffer: &mut Buffer, to: usize, len: usize) {
         let mut place = self.place(at, len).cast_const();
         buffer.for_each_mut(to, len, |chunk| {
-            // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes, which are there.
+            // SAFETY: the chunks are writable by `Span::new` and together at most `len` bytes,
+            // which are there.
             unsafe { ptr::copy(place, chunk.base, chunk.len) };
             place = place.wrapping_add(chunk.len);
         });

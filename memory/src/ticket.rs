@@ -1,6 +1,6 @@
 //! The right to complete an operation, once.
-//! A ticket is neither `Clone` nor silently dropped: it is finished, which yields the completion, or discarded,
-//! which exists for fi_close(3) alone.
+//! A ticket is neither `Clone` nor silently dropped: it is finished, which yields the completion,
+//! or discarded, which exists for fi_close(3) alone.
 
 use crate::Buffer;
 use core::mem;

@@ -83,7 +83,8 @@ impl DatagramSocket {
         let (name, len) = to.encode();
         if let Some((base, size)) = packet.as_one() {
             let len = libc::socklen_t::try_from(len).unwrap_or(0);
-            // SAFETY: the buffer is readable as long as it lives (`Span::new`), the name is a local.
+            // SAFETY: the buffer is readable as long as it lives (`Span::new`), the name is a
+            // local.
             let sent = unsafe { libc::sendto(self.0.as_raw_fd(), base.cast(), size, SEND, name.as_ptr().cast(), len) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
@@ -101,7 +102,8 @@ impl DatagramSocket {
         message.msg_namelen = libc::socklen_t::try_from(len).unwrap_or(0);
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
         message.msg_iovlen = count;
-        // SAFETY: the chunks are laid out as iovecs over memory that is readable as long as they live; so is the name.
+        // SAFETY: the chunks are laid out as iovecs over memory that is readable as long as they
+        // live; so is the name.
         let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, SEND) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -113,7 +115,8 @@ impl DatagramSocket {
         if let Some((base, size)) = buffer.as_one() {
             let mut len = libc::socklen_t::try_from(MAX_LEN).unwrap_or(0);
             let fd = self.0.as_raw_fd();
-            // SAFETY: the buffer is writable as long as it lives (`Span::new`), the name is a local.
+            // SAFETY: the buffer is writable as long as it lives (`Span::new`), the name is a
+            // local.
             let got =
                 unsafe { libc::recvfrom(fd, base.cast_mut().cast(), size, FLAGS, name.as_mut_ptr().cast(), &mut len) };
             let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
@@ -122,7 +125,8 @@ impl DatagramSocket {
         }
         let mut pieces: [ChunkMut<'_>; PIECES] = core::array::from_fn(|_| ChunkMut::of(&mut []));
         let mut header = header(buffer, &mut pieces, &mut name);
-        // SAFETY: the chunks are laid out as iovecs over memory that is writable as long as they live; so is the name.
+        // SAFETY: the chunks are laid out as iovecs over memory that is writable as long as they
+        // live; so is the name.
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut header, FLAGS) };
         let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
         let from = Addr::decode(&name).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;

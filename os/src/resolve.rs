@@ -116,7 +116,8 @@ pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Re
     }
     let pointer = |text: &Option<CString>| text.as_ref().map_or(core::ptr::null(), |text| text.as_ptr());
     let mut list = core::ptr::null_mut();
-    // SAFETY: both strings end with NUL or are null, `hints` is valid, `list` is a place for the result.
+    // SAFETY: both strings end with NUL or are null, `hints` is valid, `list` is a place for the
+    // result.
     let code = unsafe { libc::getaddrinfo(pointer(&node), pointer(&service), &hints, &mut list) };
     if code != 0 {
         return Err(Failure::new(code));

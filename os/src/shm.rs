@@ -76,7 +76,8 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: an address and a length; the memory is mapped for every thread until the value is dropped.
+// SAFETY: an address and a length; the memory is mapped for every thread until the value is
+// dropped.
 unsafe impl Send for Mapping {}
 // SAFETY: shared access gives out addresses only.
 unsafe impl Sync for Mapping {}

@@ -143,7 +143,8 @@ impl Socket {
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         message.msg_iov = chunks.as_ptr().cast_mut().cast();
         message.msg_iovlen = chunks.len();
-        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is readable as long as they live.
+        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is readable
+        // as long as they live.
         let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         length(sent)
     }
@@ -162,7 +163,8 @@ impl Socket {
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         message.msg_iov = chunks.as_mut_ptr().cast();
         message.msg_iovlen = chunks.len();
-        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is writable as long as they live.
+        // SAFETY: the chunks are laid out as iovecs (asserted above) over memory that is writable
+        // as long as they live.
         let got = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
         length(got)
     }
@@ -248,7 +250,8 @@ pub(crate) fn mark(socket: &Raw, addr: &SocketAddr, dscp: Option<u8>) -> io::Res
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, field)
 }
 
-/// Whether the peer is on this host: loopback, or the address that the socket would use to reach it.
+/// Whether the peer is on this host: loopback, or the address that the socket would use to reach
+/// it.
 fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
     if peer.ip().is_loopback() {
         return true;

@@ -47,7 +47,8 @@ pub fn spawn<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> Resu
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` is a place for a signal set.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: `all` has been filled, `before` is a place for the old set. The new thread inherits the mask.
+    // SAFETY: `all` has been filled, `before` is a place for the old set. The new thread inherits
+    // the mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     let thread = create(name, life);
     // SAFETY: `before` has been filled by the call above.
@@ -63,7 +64,8 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
     unsafe { libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK) };
     let start = Box::into_raw(Box::new(Start { name, life }));
     let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: `thread` is a place for the result, `attr` has been filled, and `run` takes what `start` points to.
+    // SAFETY: `thread` is a place for the result, `attr` has been filled, and `run` takes what
+    // `start` points to.
     let created = check(unsafe { libc::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), run::<F>, start.cast()) });
     // SAFETY: `attr` has been filled, and is not used again.
     unsafe { libc::pthread_attr_destroy(attr.as_mut_ptr()) };

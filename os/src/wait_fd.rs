@@ -82,7 +82,8 @@ fn own(fd: i32, doing: &str) -> Result<PrivateFd> {
 
 fn drain(fd: &PrivateFd) {
     let mut count = [0u8; 8];
-    // SAFETY: the buffer has the eight bytes that the kernel writes. Nothing to drain is EAGAIN, which is fine.
+    // SAFETY: the buffer has the eight bytes that the kernel writes. Nothing to drain is EAGAIN,
+    // which is fine.
     unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
 }
 

@@ -29,8 +29,8 @@ pub enum Kind {
     NoName,
     /// `EAI_SERVICE`: the service is unknown in the port space.
     Service,
-    /// `EAI_QPTYPE`: the queue pair type or the port space is not supported, or they do not go together. No header
-    /// defines the name; its value is that of `EAI_SOCKTYPE`.
+    /// `EAI_QPTYPE`: the queue pair type or the port space is not supported, or they do not go
+    /// together. No header defines the name; its value is that of `EAI_SOCKTYPE`.
     QpType,
     /// `EAI_SYSTEM`: another system error, with its errno.
     System(Errno),

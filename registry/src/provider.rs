@@ -1,5 +1,5 @@
-//! The list of providers. Concrete types reach an API layer through a visitor, so that no virtual call
-//! separates a posted message from the transport.
+//! The list of providers. Concrete types reach an API layer through a visitor, so that no virtual
+//! call separates a posted message from the transport.
 
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
@@ -8,11 +8,12 @@ use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_sync::lock::{LockKind, Park, Unlocked};
 
-/// The list, the parameters, the locks held across a fork, and the dispatch, all from one line for each
-/// provider: its Cargo feature, its name here, its type, and whether its endpoints have links.
+/// The list, the parameters, the locks held across a fork, and the dispatch, all from one line for
+/// each provider: its Cargo feature, its name here, its type, and whether its endpoints have links.
 macro_rules! providers {
     ($($feature:literal $field:ident $name:ident: $provider:ty as $kind:ident;)*) => {
-        /// The providers. [`open`] matches all, so offering one without opening it does not compile.
+        /// The providers. [`open`] matches all, so offering one without opening it does not
+        /// compile.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         enum Known {
             $(#[cfg(feature = $feature)] $name,)*
@@ -71,9 +72,9 @@ providers! {
     "udp" udp Udp: ofi_udp::Provider as visit_datagrams;
 }
 
-/// All offers in order of preference, each with the provider that makes it: connectionless endpoints,
-/// datagrams, connected endpoints, each in the order of the list. An application that asks for a
-/// connection without naming a provider must not get one that ends at this host.
+/// All offers in order of preference, each with the provider that makes it: connectionless
+/// endpoints, datagrams, connected endpoints, each in the order of the list. An application that
+/// asks for a connection without naming a provider must not get one that ends at this host.
 fn offers() -> Vec<(Known, Offer)> {
     let mut all = all_offers();
     all.sort_by_key(|(_, offer)| match offer.most.ep.kind {
@@ -142,7 +143,8 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     })
 }
 
-/// Whether the application promises that no two of its threads are in calls on objects of the domain at once.
+/// Whether the application promises that no two of its threads are in calls on objects of the
+/// domain at once.
 fn is_promised(info: &Info) -> bool {
     // Up to 1.20, fi_domain(3) says of FI_THREAD_DOMAIN that applications serialize "access to all
     // objects belonging to a domain", control calls included. Since 1.21 the promise excludes

@@ -23,7 +23,8 @@ impl Account {
 
     /// Bytes held. Only [`Self::charge`] exceeds the limit.
     pub fn used(&self) -> usize {
-        // Relaxed, here and below: it counts, and orders nothing. An endpoint's parts change it under the endpoint's lock.
+        // Relaxed, here and below: it counts, and orders nothing. An endpoint's parts change it
+        // under the endpoint's lock.
         self.used.load(Ordering::Relaxed)
     }
 

@@ -18,7 +18,8 @@ impl Children {
 
     /// Adds a child.
     pub fn add(&self) -> Child {
-        // Relaxed: the count orders nothing; a close that races with an open is the application's own race.
+        // Relaxed: the count orders nothing; a close that races with an open is the application's
+        // own race.
         self.0.fetch_add(1, Ordering::Relaxed);
         Child(self.0.clone())
     }

@@ -64,8 +64,9 @@ pub struct UnlockedCell<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `Unlocked::promised` obliges the application never to be in two calls of one domain at once, so the cell is
-// reached by one thread at a time, and `T: Send` lets the value move between those threads.
+// SAFETY: `Unlocked::promised` obliges the application never to be in two calls of one domain at
+// once, so the cell is reached by one thread at a time, and `T: Send` lets the value move between
+// those threads.
 unsafe impl<T: Send> Sync for UnlockedCell<T> {}
 
 impl<T> fmt::Debug for UnlockedCell<T> {
@@ -94,7 +95,8 @@ impl LockKind for Unlocked {
 
     #[inline]
     fn lock<T: Send>(cell: &UnlockedCell<T>) -> UnlockedGuard<'_, T> {
-        // Catches re-entrance by the same thread, and most broken promises, for the price of a predicted branch.
+        // Catches re-entrance by the same thread, and most broken promises, for the price of a
+        // predicted branch.
         assert!(!cell.taken.replace(true), "concurrent calls on objects of a FI_THREAD_DOMAIN domain");
         UnlockedGuard(cell)
     }

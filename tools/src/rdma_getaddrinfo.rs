@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 #[derive(Debug, clap::Parser)]
 #[command(name = "rdma_getaddrinfo", version)]
 pub struct Options {
-    /// Name, IPv4 or IPv6 address; with --gid a GID; "-" for none: loopback, or with --passive any address
+    /// Name, IPv4 or IPv6 address; with --gid a GID; "-" for none: loopback, or with --passive any
+    /// address
     node: Option<String>,
     /// Service name or port number
     service: Option<String>,

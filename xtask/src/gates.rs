@@ -32,10 +32,11 @@ const QUEUES: (&str, &str) = ("queues=10000", "10,000 unexpected messages and 10
 const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections");
 
 /// Limits on the cost of a message beside things that do not concern it, in percent of its cost
-/// without them. The goal is 110; each limit may only decrease. Beside long queues a message still
-/// leaves `try_post_fast`, which wants a queue without unexpected messages.
+/// without them. The goal is 110; each limit may only decrease. Beside long queues the engine alone
+/// takes about 150 instructions more, to see that neither queue has the tag, and to find the receive
+/// behind the indexed ones.
 const MOST_PERCENT: [(&str, (&str, &str), u64); 3] =
-    [("memory", QUEUES, 121), ("tcp", QUEUES, 114), ("tcp", CONNECTIONS, 110)];
+    [("memory", QUEUES, 113), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
 /// Counts instructions of the message path and enforces the limits.
 pub(crate) fn cost() -> Outcome {

@@ -1,5 +1,5 @@
-//! What `xtask check` asks of the structure of the code: no two modules import each other, files and structs stay small
-//! enough to be read, and names that were given up stay away.
+//! What `xtask check` asks of the structure of the code: no two modules import each other, files
+//! and structs stay small enough to be read, and names that were given up stay away.
 
 use crate::disk;
 use crate::run::{files, root};
@@ -34,7 +34,8 @@ const WIDE: &[(&str, &str)] = &[
     ("xtask/src/bench/case.rs: Case", "a field for each dimension of a measurement"),
 ];
 
-/// Names that were given up, and the folder in which they must not come back. The field's term stands beside each.
+/// Names that were given up, and the folder in which they must not come back. The field's term
+/// stands beside each.
 const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("AckWanted", "", "AckMode"),
     ("Arriving", "", "Incoming"),
@@ -113,6 +114,7 @@ pub(crate) fn problems() -> Result<Vec<(&'static str, Vec<String>)>, String> {
         ("module cycles", cycles(&sources)),
         ("struct sizes", wide_structs(&sources)),
         ("given-up names", given_up(&sources)),
+        ("comment widths", wide_comments(&sources)),
         ("the walk", walk(&disk::read(root().join("ARCHITECTURE.md"))?, &sources)),
     ])
 }
@@ -241,8 +243,8 @@ impl Visit<'_> for Imports {
     }
 }
 
-/// Groups of modules that import one another, directly or through others. A crate's root does not count: it names all of
-/// its modules, and they use what it gives names to.
+/// Groups of modules that import one another, directly or through others. A crate's root does not
+/// count: it names all of its modules, and they use what it gives names to.
 fn cycles(sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     for (folder, modules) in modules(sources) {
@@ -338,10 +340,30 @@ fn given_up(sources: &[Source]) -> Vec<String> {
     problems
 }
 
+/// Most columns of a comment; layouts of frames and records, links and examples may be wider.
+const MOST_COLUMNS: usize = 100;
+
+fn wide_comments(sources: &[Source]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for Source { path, text, .. } in sources {
+        let mut is_example = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            is_example ^= comment.contains("```");
+            let is_free = is_example || ["·", "…", "]("].iter().any(|mark| comment.contains(mark));
+            if line.chars().count() > MOST_COLUMNS && !is_free {
+                problems.push(format!("{path}:{number}: a comment has more than {MOST_COLUMNS} columns"));
+            }
+        }
+    }
+    problems
+}
+
 /// Most steps of a walk in ARCHITECTURE.md.
 const MOST_STEPS: usize = 7;
 
-/// The walks of a message in ARCHITECTURE.md, down and up: numbered steps that name a file and a function in it.
+/// The walks of a message in ARCHITECTURE.md, down and up: numbered steps that name a file and a
+/// function in it.
 fn walk(text: &str, sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut walks, mut steps) = (0, 0);
@@ -393,6 +415,15 @@ mod tests {
         assert_eq!(of("engine/src/x.rs", "struct Label;"), ["engine/src/x.rs: Label is called MessageInfo"]);
         assert_eq!(of("tools/src/x.rs", "struct Label;"), [""; 0]);
         assert_eq!(of("engine/src/x.rs", "// Label\nconst A: &str = \"Label\";"), [""; 0]);
+    }
+
+    #[test]
+    fn wide_comments_are_found_outside_of_layouts_and_examples() {
+        let wide = "x".repeat(100);
+        let of = |text: String| wide_comments(&[source("a.rs", &text)]).len();
+        assert_eq!(of(format!("// {wide}\n/// {wide}\nfn f() {{}}")), 2);
+        assert_eq!(of(format!("// {}\nconst A: &str = \"{wide}{wide}\";", &wide[..97])), 0);
+        assert_eq!(of(format!("//! ```\n//! {wide}\n//! ```\n//! a · {wide}")), 0);
     }
 
     #[test]

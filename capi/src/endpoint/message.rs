@@ -71,10 +71,12 @@ impl<E: MessageOps> Tables<E> {
 /// The object, and the engine's endpoint.
 ///
 /// # Safety
-/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for [`NotAsked`].
+/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for
+/// [`NotAsked`].
 #[inline]
 unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
-    // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3) forbids calls after it.
+    // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3)
+    // forbids calls after it.
     let object = unsafe { &*ep.cast::<EpObj>() };
     // SAFETY: `engine_ptr` was made from an `E` together with this table, and lives as long as the
     // object; or `E` has no bytes, for which any non-null pointer is valid.
@@ -88,8 +90,8 @@ unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
 /// As for [`Span::new`].
 #[inline]
 unsafe fn one(base: *const c_void, len: usize) -> Buffer {
-    // SAFETY: the application keeps the buffer valid until the completion (fi_msg(3)), or, for an inject call, until
-    // the call returns, after which the engine has its own copy.
+    // SAFETY: the application keeps the buffer valid until the completion (fi_msg(3)), or, for an
+    // inject call, until the call returns, after which the engine has its own copy.
     Buffer::One(unsafe { Span::new(base.cast_mut().cast(), len) })
 }
 
@@ -117,7 +119,8 @@ unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Errno> {
 impl EpObj {
     #[inline]
     fn tx_defaults(&self) -> OpFlags {
-        // Relaxed: changed by control calls, which the application orders before the calls that they are for.
+        // Relaxed: changed by control calls, which the application orders before the calls that
+        // they are for.
         OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
     }
 

@@ -71,7 +71,8 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     }
     ep.control.close();
     if !ep.handle.is_null() {
-        // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs to the endpoint.
+        // SAFETY: the handle was one of ours when the endpoint was opened, and its request belongs
+        // to the endpoint.
         drop(unsafe { handle::reclaim::<ConnReqObj>(ep.handle) });
     }
     // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.

@@ -47,8 +47,8 @@ pub(crate) unsafe fn open(
             // SAFETY: an info's handle is null or an object, ours or another library's.
             let request = unsafe { handle::borrow::<ConnReqObj>(handle) }
                 .map_err(|errno| Error::new(errno, "open an endpoint: info->handle is not a connection request"))?;
-            // From here on the endpoint owns the request and frees the handle; fi_reject frees it if
-            // opening fails.
+            // From here on the endpoint owns the request and frees the handle; fi_reject frees it
+            // if opening fails.
             let taken = request.request.lock().unwrap_or_else(PoisonError::into_inner).take();
             Some(taken.ok_or_else(|| {
                 Error::new(Errno::EINVAL, "open an endpoint: the connection request was already used")

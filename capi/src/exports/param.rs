@@ -1,4 +1,5 @@
-//! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers define at run time.
+//! Parameters (fi_provider(3), fi_getparams(3)): this library's own, and those that providers
+//! define at run time.
 
 use crate::ffi::ptr::formatted;
 use crate::ffi::ptr::{name_of, text};

@@ -14,8 +14,8 @@ use ofi_core::Errno;
 /// A kind of object.
 ///
 /// # Safety
-/// The type is `repr(C)` and begins with a [`fid`] whose class is [`Self::CLASS`] and whose operations are
-/// [`Self::OPS`], and is made by [`install`] alone.
+/// The type is `repr(C)` and begins with a [`fid`] whose class is [`Self::CLASS`] and whose
+/// operations are [`Self::OPS`], and is made by [`install`] alone.
 pub(crate) unsafe trait Object {
     /// The class in the public part.
     const CLASS: usize;
@@ -47,8 +47,8 @@ pub(crate) fn install<O: Object>(object: O) -> *mut O {
 /// library, `EOPBADSTATE` for one inherited across fork(2).
 ///
 /// # Safety
-/// `object` is null, or points to a `struct fid` of a living object, ours or another library's, that stays alive for
-/// `'a` (fi_close(3) forbids calls on a closed object).
+/// `object` is null, or points to a `struct fid` of a living object, ours or another library's,
+/// that stays alive for `'a` (fi_close(3) forbids calls on a closed object).
 pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Result<&'a O, Errno> {
     // SAFETY: the caller passes null or a living object.
     let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
@@ -92,7 +92,8 @@ pub(crate) unsafe fn unfit(object: *mut fid) -> Errno {
 /// The object that C passes to a thunk. If [`borrow`] fails, the thunk returns the error number.
 macro_rules! ours {
     ($kind:ty, $fid:expr $(, $wide:ty)?) => {
-        // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls after it.
+        // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls
+        // after it.
         match unsafe { $crate::ffi::handle::borrow::<$kind>($fid) } {
             Ok(object) => object,
             Err(errno) => return errno.negative() $(as $wide)?,
@@ -107,7 +108,8 @@ pub(crate) use ours;
 /// As for [`borrow`], and the caller does not use the object again.
 pub(crate) unsafe fn reclaim<O: Object>(object: *mut fid) -> Box<O> {
     objects::leave(object);
-    // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes it.
+    // SAFETY: `install` made the object by `Box::into_raw`, and this is the only place that undoes
+    // it.
     unsafe { Box::from_raw(object.cast::<O>()) }
 }
 
@@ -132,7 +134,8 @@ pub(crate) unsafe fn close<O: Object>(object: *mut fid, busy: impl FnOnce(&O) ->
 /// part, and the further tables in that.
 macro_rules! object {
     ($kind:ty, $class:expr, $ops:path, $header:ident $(.$fid:ident)? [$($table:ident)*]) => {
-        // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with `header::<Self>`.
+        // SAFETY: the struct is `repr(C)`, begins with its fid, and is made only by `install` with
+        // `header::<Self>`.
         unsafe impl $crate::ffi::handle::Object for $kind {
             const CLASS: usize = $class;
             const OPS: &'static ofi_abi::fi_ops = &$ops;

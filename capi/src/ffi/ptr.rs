@@ -134,9 +134,11 @@ pub(crate) unsafe fn sized_addr(data: *const c_void, len: usize) -> Option<Addr>
 /// Reads a socket address, whose length follows from its family, or a string.
 ///
 /// # Safety
-/// `addr` is null or points to a socket address of the length of its family, or to a string that ends with NUL.
+/// `addr` is null or points to a socket address of the length of its family, or to a string that
+/// ends with NUL.
 pub(crate) unsafe fn socket_addr(addr: *const c_void) -> Option<Addr> {
-    // SAFETY: the length of its family, or a string that ends before that, by this function's contract.
+    // SAFETY: the length of its family, or a string that ends before that, by this function's
+    // contract.
     unsafe { sized_addr(addr, ofi_core::addr::MAX_LEN) }
 }
 
@@ -167,7 +169,8 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
     if out.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: not null, so valid by this function's contract; the old bytes are C's and need no drop.
+    // SAFETY: not null, so valid by this function's contract; the old bytes are C's and need no
+    // drop.
     unsafe { out.write(value) };
     Ok(())
 }

@@ -200,21 +200,24 @@ unsafe extern "C" fn insert(
     // them. The high bytes of a pointer are zero; a string has no zero in its first eight bytes.
     let has_zero = || {
         (0..size_of::<*const c_char>()).any(|byte| {
-            // SAFETY: `count` is not 0, so there is a pointer, or a string that ends with its first zero.
+            // SAFETY: `count` is not 0, so there is a pointer, or a string that ends with its first
+            // zero.
             unsafe { at.wrapping_add(byte).read() == 0 }
         })
     };
     let strings = av.format == AddrFormat::ADDR_STR && count > 0 && has_zero();
     for index in 0..count {
         let read = if strings { string_addr } else { first_addr };
-        // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the other.
+        // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the
+        // other.
         let addr = unsafe { read(at) };
         let result = insert_one(av, || addr.ok_or(Errno::EINVAL));
         match result {
             Ok(handle) => {
                 inserted += 1;
                 if flags & USER_ID != 0 {
-                    // SAFETY: with FI_AV_USER_ID the array holds `count` ids to begin with (fi_av(3)).
+                    // SAFETY: with FI_AV_USER_ID the array holds `count` ids to begin with
+                    // (fi_av(3)).
                     let id = FiAddr(unsafe { *handles.wrapping_add(index) });
                     av.av.set_user_id(handle, id);
                 }

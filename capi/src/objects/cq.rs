@@ -129,7 +129,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// `cq` is a living completion queue of ours whose table is `Table<K>`.
 #[inline]
 unsafe fn parts<'a, K: LockKind>(cq: *mut fid_cq) -> (&'a CqObj, &'a CompletionQueue<K>) {
-    // SAFETY: the table that holds this thunk is installed only in a `CqObj`, and fi_close(3) forbids calls after it.
+    // SAFETY: the table that holds this thunk is installed only in a `CqObj`, and fi_close(3)
+    // forbids calls after it.
     let object = unsafe { &*cq.cast::<CqObj>() };
     // SAFETY: `engine_ptr` was made from a `CompletionQueue<K>` together with this table, and lives
     // as long as the object.
@@ -171,7 +172,8 @@ unsafe fn read_into<K: LockKind, const N: usize>(
     let result = queue.read(count, |completion| {
         let words = words(completion);
         let entry: [u64; N] = core::array::from_fn(|at| words[at]);
-        // SAFETY: there is room for `count` entries, and every format is a prefix of the tagged one, in words.
+        // SAFETY: there is room for `count` entries, and every format is a prefix of the tagged
+        // one, in words.
         unsafe { place.write_unaligned(entry) };
         place = place.wrapping_add(1);
         if !from_place.is_null() {
@@ -320,7 +322,8 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
             filled.err_data = unsafe { (*entry).err_data };
         }
     }
-    // SAFETY: a caller of that interface version passes an entry of at least `size` bytes (fi_cq(3)).
+    // SAFETY: a caller of that interface version passes an entry of at least `size` bytes
+    // (fi_cq(3)).
     unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(&filled).cast::<u8>(), entry.cast::<u8>(), size) };
     1
 }

@@ -50,8 +50,8 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     if let Some(name) = info.domain.name.as_deref().filter(|name| !ofi_registry::inet::has_domain(name)) {
         return Err(Error::new(Errno::EINVAL, format!("open domain {name}: no such domain")));
     }
-    // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on objects of the
-    // domain at once (fi_domain(3)); the registry uses this only then.
+    // SAFETY: a caller that asks for FI_THREAD_DOMAIN promises that no two threads are in calls on
+    // objects of the domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
     let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;

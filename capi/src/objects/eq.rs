@@ -157,7 +157,8 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
                 }
             }
         }
-        // SAFETY: closing an object drops its events (fi_close(3)), so the owner of an event that is read is open.
+        // SAFETY: closing an object drops its events (fi_close(3)), so the owner of an event that
+        // is read is open.
         seen = Some(Ok(unsafe { render(event) }));
         peek
     });

@@ -82,7 +82,8 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
     for member in members.iter_mut() {
         // Every member makes progress, even without room to report it.
         if member.has_news(found < room) {
-            // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is there.
+            // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is
+            // there.
             let context = unsafe { (*member.fid).context };
             // SAFETY: fi_poll(3) passes room for `count` contexts.
             unsafe { contexts.wrapping_add(found).write(context) };

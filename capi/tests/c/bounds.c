@@ -54,7 +54,8 @@ static void within(long before, long limit, const char *what)
 
 /*
  * What a busy link between two endpoints of this process may take besides: over shm a pool in each
- * direction, three times a core's private cache, which counts once for each side that has it mapped.
+ * direction, three times a core's private cache, which counts once for each side that has it
+ * mapped.
  */
 static long pools(void)
 {

@@ -126,7 +126,8 @@ impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
 }
 
 impl<K: LockKind> CompletionQueue<K> {
-    /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads wait.
+    /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads
+    /// wait.
     pub fn new(kind: K, size: usize, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
@@ -192,7 +193,8 @@ impl<K: LockKind> CompletionQueue<K> {
                 }
             }
             if active {
-                // The pass may have deferred acknowledgements, and the caller may not read again soon.
+                // The pass may have deferred acknowledgements, and the caller may not read again
+                // soon.
                 self.progress.flush(Flush::All);
             }
             return Err(Errno::AGAIN);
@@ -292,7 +294,8 @@ impl<K: LockKind> CompletionQueue<K> {
         Ok(())
     }
 
-    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is something to read.
+    /// Whether a caller may block on the descriptor now (fi_trywait(3)): `AGAIN` if there is
+    /// something to read.
     pub fn try_wait(&self) -> Result<(), Errno> {
         let ready = || {
             let (signals, heard) = self.signals_and_heard();

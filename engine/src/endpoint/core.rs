@@ -1,5 +1,5 @@
-//! The parts of an endpoint put together: peers and links, sends, receives, completions. Passes each
-//! event to the part that it is about.
+//! The parts of an endpoint put together: peers and links, sends, receives, completions. Passes
+//! each event to the part that it is about.
 
 use super::config::Config;
 use super::connected::{Connected, PEER};
@@ -201,8 +201,8 @@ impl<K: LockKind> Core<K> {
                 let misses = matches!(found, Peek::Nothing);
                 rx.peek(peers, out, &posting, found);
                 if misses {
-                    // A blocked peer may have the message: with credit it sends it, and a later peek
-                    // finds it.
+                    // A blocked peer may have the message: with credit it sends it, and a later
+                    // peek finds it.
                     rx.tell_wanted(peers, out, source);
                 }
                 Ok(())
@@ -226,8 +226,8 @@ impl<K: LockKind> Core<K> {
     fn learn_av(&mut self) {
         let Self { peers, rx, out, .. } = self;
         let mut rx = rx.lock();
-        // Until nothing has changed meanwhile: an insertion calls only endpoints that have said that
-        // they wait for one.
+        // Until nothing has changed meanwhile: an insertion calls only endpoints that have said
+        // that they wait for one.
         while let Some(unnamed) = peers.next_changes() {
             // The application cannot address them any more.
             unnamed.into_iter().for_each(|peer| peers.release_peer(peer, &mut *rx));

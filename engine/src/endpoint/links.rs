@@ -143,8 +143,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// The owner of a name has said which unproven link is its own: that link and its messages become
-    /// the peer's.
+    /// The owner of a name has said which unproven link is its own: that link and its messages
+    /// become the peer's.
     fn handle_verified(&mut self, id: LinkId, cookie: Option<[u8; 16]>) {
         let Self { peers, rx, out, .. } = self;
         let Some(peer) = peers.links.get(id).map(|link| link.peer) else { return };

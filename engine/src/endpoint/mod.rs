@@ -113,7 +113,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at any time.
+    /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at
+    /// any time.
     ///
     /// # Errors
     /// EINVAL or EBADFLAGS; if the endpoint is enabled, also those of watching its descriptor. An
@@ -146,8 +147,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Binds a shared receive context, whose receives take the endpoint's messages from now on. Its own
-    /// context, which must be unused, ends.
+    /// Binds a shared receive context, whose receives take the endpoint's messages from now on. Its
+    /// own context, which must be unused, ends.
     ///
     /// # Errors
     /// EOPBADSTATE after enabling, EINVAL for a second context or one whose endpoints have another

@@ -51,8 +51,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn connect(self: Arc<Self>, _to: Addr, _data: &[u8]) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
-    /// Accepts the request (fi_accept(3)). Takes it out of `request` once only the connection itself
-    /// can still fail.
+    /// Accepts the request (fi_accept(3)). Takes it out of `request` once only the connection
+    /// itself can still fail.
     fn accept(self: Arc<Self>, _request: &mut Option<ConnectionRequest>, _data: &[u8]) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
@@ -60,8 +60,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn shut_down(&self) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Joins a multicast group (fi_join(3)); `ways` is (send, receive). Calls `joined` with the handle
-    /// to send with before the join event can be read.
+    /// Joins a multicast group (fi_join(3)); `ways` is (send, receive). Calls `joined` with the
+    /// handle to send with before the join event can be read.
     fn join(&self, _group: Addr, _ways: (bool, bool), _owner: Owner, _joined: &mut dyn FnMut(FiAddr)) -> Result<()> {
         Err(Errno::ENOSYS.into())
     }
@@ -85,7 +85,8 @@ pub trait PassiveControl: Debug + Send + Sync + 'static {
     fn set_local_addr(&self, addr: Addr) -> Result<()>;
     /// Starts to listen (fi_listen(3)).
     fn listen(self: Arc<Self>) -> Result<()>;
-    /// Rejects a request (fi_reject(3)); EINVAL if it came to a passive endpoint of another provider.
+    /// Rejects a request (fi_reject(3)); EINVAL if it came to a passive endpoint of another
+    /// provider.
     fn refuse(&self, request: ConnectionRequest, data: &[u8]) -> Result<()>;
     /// Sets how many requests may wait for an answer.
     fn set_backlog(&self, requests: usize);

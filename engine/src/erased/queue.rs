@@ -15,8 +15,8 @@ pub trait Waitable: Debug + Send + Sync {
     /// The descriptor that becomes readable when there is something to read; `None` if waiting does
     /// not sleep.
     fn descriptor(&self) -> Option<i32>;
-    /// Whether a caller may sleep on the descriptor now (fi_trywait(3)): `AGAIN` if there is something
-    /// to read.
+    /// Whether a caller may sleep on the descriptor now (fi_trywait(3)): `AGAIN` if there is
+    /// something to read.
     fn try_wait(&self) -> Result<(), Errno>;
     /// The objects that are bound to it, which keep it from being closed.
     fn users(&self) -> &Children;

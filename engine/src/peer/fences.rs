@@ -40,7 +40,8 @@ impl Fences {
         Ok(())
     }
 
-    /// A message has reached a level: fences behind it wait for one less. Returns those to acknowledge.
+    /// A message has reached a level: fences behind it wait for one less. Returns those to
+    /// acknowledge.
     pub(crate) fn pass(&mut self, seq: u32, level: AckMode) -> Vec<u32> {
         for fence in self.0.iter_mut().filter(|fence| fence.level == level) {
             // Sequence numbers wrap: earlier ones are less than half their range below the fence's.

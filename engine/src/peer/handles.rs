@@ -111,8 +111,8 @@ impl Peers {
         }
     }
 
-    /// Applies changes of the address vector to the peers that they are about. Returns the peers that
-    /// the application cannot address any more, and `None` if there was no change.
+    /// Applies changes of the address vector to the peers that they are about. Returns the peers
+    /// that the application cannot address any more, and `None` if there was no change.
     pub(crate) fn next_changes(&mut self) -> Option<Vec<PeerId>> {
         let bound = self.av.as_mut()?;
         if bound.av.epoch() == bound.epoch {

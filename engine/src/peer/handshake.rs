@@ -85,8 +85,8 @@ impl Peers {
         hello.nonce == self.myself.nonce
     }
 
-    /// Whether this endpoint makes the connection to itself that asks for a link. Any peer knows our
-    /// nonce, but not the cookie of that connection.
+    /// Whether this endpoint makes the connection to itself that asks for a link. Any peer knows
+    /// our nonce, but not the cookie of that connection.
     pub(crate) fn connects_to_itself(&self, hello: &Hello, initiator: &Initiator) -> bool {
         let mine = |link: &Link| {
             link.identity.ours

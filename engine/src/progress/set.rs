@@ -270,8 +270,8 @@ impl<K: LockKind> ProgressSet<K> {
         state.poll_active()
     }
 
-    /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables may
-    /// join meanwhile.
+    /// Sleeps until an event on a pollable's descriptor or the timeout, without the lock: pollables
+    /// may join meanwhile.
     pub fn sleep(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
         keys.clear();
         self.wait_object.ready(timeout, keys);

@@ -261,7 +261,8 @@ impl RxContext {
         Ok(())
     }
 
-    /// A streaming payload will not arrive: the link goes down, or the same data frame arrives again.
+    /// A streaming payload will not arrive: the link goes down, or the same data frame arrives
+    /// again.
     pub(crate) fn handle_recv_retry(&mut self, peers: &mut Peers, id: LinkId, target: RecvTarget) {
         let Some(link) = peers.link(id) else { return };
         if let Some(Coming::Receive { key, .. } | Coming::Data { key, .. }) = link.rx.coming

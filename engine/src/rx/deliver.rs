@@ -19,8 +19,8 @@ use ofi_sync::lock::LockKind;
 const ARRIVALS: u32 = 64;
 
 impl RxContext {
-    /// Delivers an unexpected message to a receive, or leaves that to the endpoint that received the
-    /// message.
+    /// Delivers an unexpected message to a receive, or leaves that to the endpoint that received
+    /// the message.
     pub(crate) fn deliver<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         match self.unexpected.get(found.message) {
             Some(message) if message.member != peers.member => self.members.leave_to(message.member, found),
@@ -28,7 +28,8 @@ impl RxContext {
         }
     }
 
-    /// Delivers an unexpected message of this endpoint; it and the receive have left their match queue.
+    /// Delivers an unexpected message of this endpoint; it and the receive have left their match
+    /// queue.
     pub(super) fn deliver_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         let Match { receive, message } = found;
         let Some(entry) = self.unexpected.get_mut(message) else { return };
@@ -165,8 +166,8 @@ impl RxContext {
         Self::reached(peers, id, number, info, AckMode::Match);
     }
 
-    /// A message has reached a level and all lower ones: acknowledges it if the sender wants that. A
-    /// fenced one is acknowledged once those before it have reached its level.
+    /// A message has reached a level and all lower ones: acknowledges it if the sender wants that.
+    /// A fenced one is acknowledged once those before it have reached its level.
     #[inline]
     pub(super) fn reached(peers: &mut Peers, id: LinkId, number: u32, info: MessageInfo, level: AckMode) {
         match (info.ack, level) {

@@ -6,6 +6,7 @@
 //! Entries hold only the compared fields, close together; the operations live in tables of the
 //! endpoint.
 
+mod filter;
 mod index;
 mod pattern;
 
@@ -93,8 +94,8 @@ impl IndexMut<QueueKind> for MatchQueues {
     }
 }
 
-/// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap that is
-/// closed when it reaches the front.
+/// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap
+/// that is closed when it reaches the front.
 #[derive(Debug)]
 pub(crate) struct MatchQueue {
     /// Entries before `front` are gone; the first at `front` and the last, if any, are live.
@@ -266,8 +267,8 @@ impl MatchQueue {
         self.remove_posted_at(self.found);
     }
 
-    /// True if posting this receive only queues it, as far as a glance tells: none of the unexpected
-    /// messages has its tag.
+    /// True if posting this receive only queues it, as far as a glance tells: none of the
+    /// unexpected messages has its tag.
     #[inline(always)]
     pub(crate) fn only_queues(&self, pattern: &Pattern) -> bool {
         self.unexpected_live == 0 || pattern.ignore == 0 && self.lacks_unexpected(pattern.tag)
@@ -293,7 +294,22 @@ impl MatchQueue {
     }
 
     /// The place of the oldest posted receive that the message fits.
+    #[inline(always)]
     fn search_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
+        if let Some(index) = &self.posted_index
+            && index.lacks(tag)
+            && let Some(rest) = self.posted.get(index.len()..)
+            && rest.len() <= LINEAR
+        {
+            let from = index.len();
+            let at = rest.iter().position(|posted| posted.live && posted.pattern.fits(tag, peer))?;
+            return Some(from + at);
+        }
+        self.search_all_posted(tag, peer)
+    }
+
+    #[inline(never)]
+    fn search_all_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
         if self.posted.len() - self.front <= LINEAR {
             return self.position(self.front, |posted| posted.pattern.fits(tag, peer));
         }
@@ -320,7 +336,9 @@ impl MatchQueue {
         entry.live = false;
         let (key, src) = (entry.key, entry.pattern.src);
         self.pending -= usize::from(src.pending().is_some());
-        self.uncount(src);
+        if !self.directed.is_empty() {
+            self.uncount(src);
+        }
         self.posted_live -= 1;
         let before = at.checked_sub(1).filter(|before| *before >= self.front);
         if at + 1 == self.posted.len()
@@ -399,7 +417,8 @@ impl MatchQueue {
         self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))
     }
 
-    /// The index of unexpected messages, which is built if there is none. None if there is no room for it.
+    /// The index of unexpected messages, which is built if there is none. None if there is no room
+    /// for it.
     fn unexpected_index(&mut self) -> Option<(&mut UnexpectedIndex, &VecDeque<Unexpected>, Position)> {
         let (unexpected, base) = (&self.unexpected, self.unexpected_base);
         if self.unexpected_index.is_none() {

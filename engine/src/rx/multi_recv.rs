@@ -81,7 +81,8 @@ impl RxContext {
         self.close_intake(out, parent, multi, Intake::Full);
     }
 
-    /// A multi-receive buffer was canceled, or no peer can fill it any more. It is out of its queue.
+    /// A multi-receive buffer was canceled, or no peer can fill it any more. It is out of its
+    /// queue.
     pub(super) fn fail_multi_recv<K: LockKind>(&mut self, out: &mut Reporter<K>, parent: u32, multi: u32, why: &Down) {
         self.close_intake(out, parent, multi, Intake::Failed(why.clone()));
     }

@@ -33,8 +33,8 @@ impl RxContext {
         if flags.contains(OpFlags::CLAIM) { Ok(None) } else { Err(Errno::EINVAL) }
     }
 
-    /// Completes a peek: reports the message or that there is none; reserves or drops the message if
-    /// asked.
+    /// Completes a peek: reports the message or that there is none; reserves or drops the message
+    /// if asked.
     pub(crate) fn peek<K: LockKind>(
         &mut self,
         peers: &mut Peers,

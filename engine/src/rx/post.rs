@@ -64,7 +64,8 @@ fn sort(op: &RecvOp, caps: Caps) -> (u64, u64, OpFlags, bool) {
 
 impl RxContext {
     /// Fast path: a receive of one message that fits no unexpected one. Otherwise nothing has
-    /// changed, and the operation is returned. `sender` finds the number of a directed receive's source.
+    /// changed, and the operation is returned. `sender` finds the number of a directed receive's
+    /// source.
     #[inline(always)]
     pub(crate) fn try_post_fast(
         &mut self,
@@ -128,8 +129,8 @@ impl RxContext {
     /// which a multi-receive buffer may take several. True if it is posted.
     ///
     /// # Errors
-    /// AGAIN if too many receives are posted, and EINVAL or EBADFLAGS for a multi-receive buffer that
-    /// cannot be one. Nothing has changed then.
+    /// AGAIN if too many receives are posted, and EINVAL or EBADFLAGS for a multi-receive buffer
+    /// that cannot be one. Nothing has changed then.
     pub(crate) fn post<K: LockKind>(
         &mut self,
         out: &mut Reporter<K>,

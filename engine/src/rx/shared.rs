@@ -1,7 +1,7 @@
 //! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context). Each has its own
-//! lock, below the endpoints' locks: an endpoint takes it to match an arriving message. A post takes
-//! only this lock; a match with a message of another endpoint is left to that one, which is told.
-//! Lock order: endpoint, then shared receive context, then completion queue.
+//! lock, below the endpoints' locks: an endpoint takes it to match an arriving message. A post
+//! takes only this lock; a match with a message of another endpoint is left to that one, which is
+//! told. Lock order: endpoint, then shared receive context, then completion queue.
 
 use super::post::Match;
 use super::unexpected::Body;

@@ -164,8 +164,8 @@ impl Tx {
         }
     }
 
-    /// Fails sends that wait for the peer's answer: frames about them are ignored from now on. Those
-    /// that the transport holds end with the link.
+    /// Fails sends that wait for the peer's answer: frames about them are ignored from now on.
+    /// Those that the transport holds end with the link.
     pub(crate) fn fail_unanswered<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, why: &Down) {
         let ends = |stage: &SendStage| match stage {
             SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,

@@ -276,8 +276,8 @@ fn pump_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) 
 }
 
 impl Link {
-    /// Submits a control frame; `taken` notes that the transport has taken it. False if the link takes
-    /// nothing more.
+    /// Submits a control frame; `taken` notes that the transport has taken it. False if the link
+    /// takes nothing more.
     fn submit<T: Transport>(
         &mut self,
         transport: &mut T,
@@ -297,7 +297,8 @@ impl Link {
         outcome == ControlSubmitted::Taken
     }
 
-    /// An eager message was submitted: takes its credit. Returns its stage; `None` under back-pressure.
+    /// An eager message was submitted: takes its credit. Returns its stage; `None` under
+    /// back-pressure.
     #[inline(always)]
     fn submitted(
         &mut self,

@@ -46,7 +46,8 @@ const AHEAD: u64 = 4;
 /// Bytes read from a link before others have their turn.
 const BYTES: usize = 1 << 20;
 
-/// Frames that may wait for a peer that does not read, if the account has room for them, and if not.
+/// Frames that may wait for a peer that does not read, if the account has room for them, and if
+/// not.
 const BACKLOG: usize = 256;
 pub(crate) const LEAST_BACKLOG: usize = 16;
 /// Bytes that [`BACKLOG`] frames take.
@@ -350,7 +351,8 @@ impl Conn {
         self.word(self.side.other()).load(Ordering::Acquire) != 0
     }
 
-    /// Sends a frame with the first `len` bytes of a buffer if it fits into lines and there is room for it now.
+    /// Sends a frame with the first `len` bytes of a buffer if it fits into lines and there is room
+    /// for it now.
     #[inline(always)]
     pub(crate) fn send_line(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
         if header.len() + len > LINE {

@@ -93,13 +93,15 @@ impl Region {
 
     /// The word in which that side announces its sleep state.
     pub(crate) fn asleep(&self, side: Side) -> &AtomicU64 {
-        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
+        // processes.
         unsafe { self.word(side, Word::Asleep).as_ref() }
     }
 
     /// The word that is nonzero once that side has left.
     pub(crate) fn gone(&self, side: Side) -> &AtomicU64 {
-        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both processes.
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by both
+        // processes.
         unsafe { self.word(side, Word::Gone).as_ref() }
     }
 
@@ -143,7 +145,8 @@ pub(crate) struct Ring {
     _region: Arc<Region>,
 }
 
-// SAFETY: the addresses are those of atomics that are mapped while the region exists, which the ring keeps.
+// SAFETY: the addresses are those of atomics that are mapped while the region exists, which the
+// ring keeps.
 unsafe impl Send for Ring {}
 
 impl Memory for Ring {
@@ -152,7 +155,8 @@ impl Memory for Ring {
         assert!(index < RING / LINE, "a line of the ring");
         // SAFETY: within the ring by the line above.
         let line = unsafe { self.lines.add(index) };
-        // SAFETY: mapped while the region exists, aligned, and only accessed as atomics, by both processes.
+        // SAFETY: mapped while the region exists, aligned, and only accessed as atomics, by both
+        // processes.
         unsafe { line.as_ref() }
     }
 
@@ -168,7 +172,8 @@ impl Memory for Ring {
 
     #[inline]
     fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both processes.
+        // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both
+        // processes.
         unsafe { self.consumed.as_ref() }
     }
 }
@@ -202,7 +207,8 @@ impl ReadyBitmap {
         let at = place % Self::BITS / 64 * size_of::<u64>();
         // SAFETY: `at` lies in the page that is mapped.
         let word = unsafe { self.0.base().add(at) }.cast::<AtomicU64>();
-        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by all processes.
+        // SAFETY: mapped as long as `self`, aligned, and only accessed as an atomic, by all
+        // processes.
         unsafe { word.as_ref() }
     }
 

@@ -48,7 +48,8 @@ pub trait Medium: Sized {
     const NAME: &'static str;
     /// Random scripts that `cargo test` runs. The directed cases run a tenth of them each.
     const SCRIPTS: u64 = 1000;
-    /// Scripts that run at the same time, each in a world of its own. More for transports that wait in real time.
+    /// Scripts that run at the same time, each in a world of its own. More for transports that wait
+    /// in real time.
     const WORKERS: usize = 2;
     /// What it cannot do, with the reasons.
     const LACKS: &'static [(Need, &'static str)] = &[];
@@ -59,7 +60,8 @@ pub trait Medium: Sized {
     /// What one side sends is with the other at once, without the work of another thread or of the
     /// kernel: two sleeping transports will never wake up.
     const SYNCHRONOUS: bool = true;
-    /// A connect request that finds no room is sent again at a deadline: it does not wake the peer before.
+    /// A connect request that finds no room is sent again at a deadline: it does not wake the peer
+    /// before.
     const RETRIES_REQUESTS: bool = false;
     /// Most payload bytes that a transport takes before it refuses frames
     /// while the peer does not read, in frames of 1 KiB.

@@ -1,6 +1,6 @@
 //! Runs the cases over a medium as rows of tests, each with many seeds.
-//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts, and of each directed case a fraction of n or of
-//! [`MOST_DIRECTED`], whichever is less; `OFI_CONFORMANCE_SEED=s` only seed s.
+//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts, and of each directed case a fraction of n or
+//! of [`MOST_DIRECTED`], whichever is less; `OFI_CONFORMANCE_SEED=s` only seed s.
 
 use crate::cases::{self, Case};
 use crate::medium::Medium;
@@ -14,7 +14,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 const QUIET: &str = "expected to fail";
 pub(crate) const LOUD: &str = "conformance";
 
-/// From this many random scripts on, directed cases run no more: their scripts differ less, and are longer.
+/// From this many random scripts on, directed cases run no more: their scripts differ less, and are
+/// longer.
 const MOST_DIRECTED: u64 = 3000;
 
 /// The seeds of a case.
@@ -62,8 +63,8 @@ fn trial<M: Medium>(case: Case, expected: &[ExpectedFailure]) -> Trial {
     })
 }
 
-/// The name of the first case that fails over a medium, without those that are `expected` to: checks
-/// that the suite notices a fault.
+/// The name of the first case that fails over a medium, without those that are `expected` to:
+/// checks that the suite notices a fault.
 pub fn first_failure<M: Medium>(expected: &[&str]) -> Option<&'static str> {
     let lacks = |case: &Case| M::LACKS.iter().any(|(lacks, _)| case.needs.contains(lacks));
     let fits = |case: &Case| !lacks(case) && !expected.contains(&case.name);

@@ -278,8 +278,8 @@ impl<M: Medium> World<M> {
         }
     }
 
-    /// True if something is left to happen that no deadline helps: only links that end, and requests that
-    /// [`Medium::RETRIES_REQUESTS`], may wait for a deadline.
+    /// True if something is left to happen that no deadline helps: only links that end, and
+    /// requests that [`Medium::RETRIES_REQUESTS`], may wait for a deadline.
     fn is_stuck(&self) -> bool {
         let ledger = self.ledger.borrow();
         let stays_up = |link: &Link| !ledger.channels[link.channel].may_end();

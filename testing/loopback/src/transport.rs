@@ -78,7 +78,8 @@ impl Link {
         is_sent
     }
 
-    /// Reports what has arrived. False if nothing has. An error is the reason for which the link ends.
+    /// Reports what has arrived. False if nothing has. An error is the reason for which the link
+    /// ends.
     fn read(&mut self, id: LinkId, own: &Bell, events: &mut impl LinkEvents) -> core::result::Result<bool, Down> {
         for count in 0..MOST {
             match self.incoming.try_recv() {
@@ -164,7 +165,8 @@ impl Transport for LoopbackTransport {
         let peer_bell = peer.as_ref().map_or(bell, |(_, bell)| bell.clone());
         self.links.insert(link(there, from_there, *to, false, peer_bell));
         if let Some((requests, _)) = peer {
-            // An endpoint that is gone drops the request: the next poll finds its channels disconnected.
+            // An endpoint that is gone drops the request: the next poll finds its channels
+            // disconnected.
             drop(requests.send(request));
         }
         Ok(id)
@@ -199,7 +201,8 @@ impl Transport for LoopbackTransport {
     }
 
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
-        // Before everything is looked at: what arrives afterwards makes the descriptor readable again.
+        // Before everything is looked at: what arrives afterwards makes the descriptor readable
+        // again.
         self.bell.0.drain();
         let mut any = false;
         while let Ok(Request { hello, link }) = self.requests.try_recv() {

@@ -79,7 +79,8 @@ impl Side {
 
 /// Memory for a message.
 fn lend(bytes: &mut [u8]) -> Buffer {
-    // SAFETY: the tests keep the bytes longer than the endpoints, and read them once the receive is complete.
+    // SAFETY: the tests keep the bytes longer than the endpoints, and read them once the receive is
+    // complete.
     Buffer::One(unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) })
 }
 

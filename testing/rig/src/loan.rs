@@ -19,7 +19,8 @@ impl Loan {
     /// Lends these bytes; returns the loan and the buffer for the endpoint.
     pub(crate) fn new(bytes: Vec<u8>) -> (Self, Buffer) {
         let memory = NonNull::from(Box::leak(bytes.into_boxed_slice()));
-        // SAFETY: the memory is freed by `end` only, whose callers keep the invariant of this module.
+        // SAFETY: the memory is freed by `end` only, whose callers keep the invariant of this
+        // module.
         let span = unsafe { Span::new(memory.as_ptr().cast(), memory.len()) };
         (Self(memory), Buffer::One(span))
     }

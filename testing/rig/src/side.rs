@@ -90,8 +90,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// Where in a multi-receive buffer the message lies.
     pub at: usize,
-    /// The operation's memory; of a multi-receive buffer the part that the message lies in, or all of
-    /// it if there is no message.
+    /// The operation's memory; of a multi-receive buffer the part that the message lies in, or all
+    /// of it if there is no message.
     pub bytes: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! A minimal transport: a queue of frames in memory. The cost of a small message over it is the cost
-//! of the engine.
+//! A minimal transport: a queue of frames in memory. The cost of a small message over it is the
+//! cost of the engine.
 
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;

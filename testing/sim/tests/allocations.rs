@@ -1,4 +1,5 @@
-//! In steady state a small message allocates nothing, over memory and over the tcp transport on real sockets.
+//! In steady state a small message allocates nothing, over memory and over the tcp transport on
+//! real sockets.
 
 use ofi_core::{Addr, AddrFormat, Caps, Errno, FiAddr, OpFlags, TrafficClass};
 use ofi_engine::Waiting;

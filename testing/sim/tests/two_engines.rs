@@ -239,7 +239,8 @@ struct Ledger {
     sent: HashMap<Name, (usize, Option<u64>)>,
     /// Messages that arrived, to detect duplicates.
     arrived: HashMap<Name, ()>,
-    /// By receiver's life, sender's life and exact tag: (order of the receive, number of the message).
+    /// By receiver's life, sender's life and exact tag: (order of the receive, number of the
+    /// message).
     order: HashMap<Lane, Vec<(u32, u32)>>,
 }
 

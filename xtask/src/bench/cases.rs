@@ -1,4 +1,5 @@
-//! The list of cases. Dimensions that interact are crossed; every value of every dimension occurs at least once.
+//! The list of cases. Dimensions that interact are crossed; every value of every dimension occurs
+//! at least once.
 
 use crate::bench::case::{
     Buffers, Case, Completion, Counted, Endpoint, KIB, Locking, MIB, Pattern, Progress, Provider, Section, Wait,

@@ -212,7 +212,8 @@ fn build(work: &Path, sources: &[&str], library: Option<&Path>) -> Result<PathBu
     Ok(program)
 }
 
-/// Measures a case until `rounds` pairs with the rival are comparable, in at most twice as many rounds.
+/// Measures a case until `rounds` pairs with the rival are comparable, in at most twice as many
+/// rounds.
 fn measure(bench: &Bench, case: Case, rounds: usize) -> Entry {
     let mut entry = Entry::new(case);
     let wanted = if bench.uncounted.contains(&case.counted) { 0 } else { rounds.min(case.most_rounds()) };

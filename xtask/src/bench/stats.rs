@@ -12,7 +12,8 @@ const MOST_DRIFT: f64 = 1.35;
 pub(crate) struct Sample {
     pub(crate) round: usize,
     pub(crate) value: f64,
-    /// Half a round trip of a cache line before and after, in microseconds; 0 where the sample has none.
+    /// Half a round trip of a cache line before and after, in microseconds; 0 where the sample has
+    /// none.
     pub(crate) before: f64,
     pub(crate) after: f64,
 }

@@ -450,7 +450,10 @@ CASE(freeinfo_releases_all)
 	size_t before = 0;
 	int n;
 
-	/* The C library counts blocks that it keeps for each size as held: it has them all after some hundred rounds. */
+	/*
+	 * The C library counts blocks that it keeps for each size as held: it has them all after some
+	 * hundred rounds.
+	 */
 	for (n = 0; n < 1400; n++) {
 		/* Every second list has destinations, the others have network cards. */
 		CHECK(ask(API, n % 2 ? "127.0.0.1" : NULL, n % 2 ? "80" : NULL, 0, hints, &list) == 0);

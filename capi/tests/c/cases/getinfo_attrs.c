@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Discovery: the attributes of domain, endpoint and contexts: fi_getinfo(3), fi_domain(3), fi_endpoint(3). */
+/*
+ * Discovery: the attributes of domain, endpoint and contexts: fi_getinfo(3), fi_domain(3),
+ * fi_endpoint(3).
+ */
 #include "getinfo.h"
 
 CASE(getinfo_mr_mode_rules)

@@ -2,6 +2,7 @@
 //! builds one when a linear search would be long, and throws it away when most of it is stale.
 //! An entry that has left stays in the lists until it is met: callers say which are live.
 
+use super::filter::TagFilter;
 use super::{Pattern, Source};
 use crate::hash::HashMap;
 use ofi_sync::account::Account;
@@ -42,12 +43,14 @@ fn drop_last<K: Eq + Hash>(places: &mut Positions<K>, key: &K, place: Position) 
     }
 }
 
-/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory, and
-/// ascend in each list; a queue that moves its entries drops the index.
+/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory,
+/// and ascend in each list; a queue that moves its entries drops the index.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
     /// Those that accept one tag from any peer, by tag.
     exact: Positions<u64>,
+    /// The tags in there.
+    tags: TagFilter,
     /// Those that accept one tag from one peer, by tag and source.
     directed: Positions<(u64, u64)>,
     /// The others, by source: which tags they accept is compared one by one.
@@ -61,7 +64,10 @@ pub(super) struct PostedIndex {
 impl PostedIndex {
     pub(super) fn add(&mut self, place: usize, pattern: &Pattern, key: u32) {
         let list = match (pattern.ignore, pattern.src) {
-            (0, Source::ANY) => self.exact.entry(pattern.tag).or_default(),
+            (0, Source::ANY) => {
+                self.tags.add(pattern.tag, self.exact.keys());
+                self.exact.entry(pattern.tag).or_default()
+            }
             (0, src) => self.directed.entry((pattern.tag, src.0)).or_default(),
             (_, src) => self.masked.entry(src.0).or_default(),
         };
@@ -93,6 +99,12 @@ impl PostedIndex {
         }
     }
 
+    /// True if no receive in the index accepts the tag, as far as a glance tells.
+    #[inline(always)]
+    pub(super) fn lacks(&self, tag: u64) -> bool {
+        !self.tags.may_have(tag) && self.directed.is_empty() && self.masked.is_empty()
+    }
+
     /// The places before this are indexed.
     #[inline(always)]
     pub(super) const fn len(&self) -> usize {
@@ -104,8 +116,9 @@ impl PostedIndex {
         self.added > 2 * live + SLACK
     }
 
-    /// The place of the oldest live receive that the message fits. `fits` compares the entry at a place,
-    /// and is false for one that has left. A list may name the place of a later entry of another pattern.
+    /// The place of the oldest live receive that the message fits. `fits` compares the entry at a
+    /// place, and is false for one that has left. A list may name the place of a later entry of
+    /// another pattern.
     pub(super) fn find(
         &mut self,
         tag: u64,
@@ -114,7 +127,7 @@ impl PostedIndex {
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let (is_live, fits) = (|place| is_live(at(place)), |place| fits(at(place)));
-        let mut found = oldest(&mut self.exact, &tag, fits);
+        let mut found = if self.tags.may_have(tag) { oldest(&mut self.exact, &tag, fits) } else { None };
         // Few programs have receives of the other kinds.
         if !self.directed.is_empty() {
             found = earlier(found, oldest(&mut self.directed, &(tag, Source::peer(peer).0), fits));
@@ -145,9 +158,9 @@ const fn at(place: Position) -> usize {
     place as usize
 }
 
-/// What an unexpected message costs in the index, in bytes, if no other has its tag: an entry in three
-/// tables that are half empty, and two lists.
-const COST: usize = 384;
+/// What an unexpected message costs in the index, in bytes, if no other has its tag: an entry in
+/// three tables that are half empty, and two lists.
+const COST: usize = 400;
 /// Messages that are charged for at a time.
 const CHUNK: usize = 256;
 
@@ -156,12 +169,14 @@ fn is_affordable(account: &Account) -> bool {
     account.room() > account.limit() / 4
 }
 
-/// Where unexpected messages are, by tag and sender. What it takes is charged to the account of what
-/// the endpoint holds for its peers.
+/// Where unexpected messages are, by tag and sender. What it takes is charged to the account of
+/// what the endpoint holds for its peers.
 #[derive(Debug)]
 pub(super) struct UnexpectedIndex {
     exact: Positions<(u64, u32)>,
     by_tag: Positions<u64>,
+    /// The tags in there.
+    tags: TagFilter,
     by_peer: Positions<u32>,
     by_key: HashMap<u32, Position>,
     added: usize,
@@ -183,7 +198,16 @@ impl UnexpectedIndex {
         let (exact, by_tag, by_peer) = (Positions::default(), Positions::default(), Positions::default());
         let (by_key, account) = (HashMap::default(), account.clone());
         let is_charged = is_affordable(&account) && account.try_charge(charged * COST);
-        is_charged.then(|| Self { exact, by_tag, by_peer, by_key, added: 0, charged, account })
+        is_charged.then(|| Self {
+            exact,
+            by_tag,
+            tags: TagFilter::default(),
+            by_peer,
+            by_key,
+            added: 0,
+            charged,
+            account,
+        })
     }
 
     /// False if the account has no room for another message: the index is incomplete then.
@@ -196,6 +220,7 @@ impl UnexpectedIndex {
             self.charged += CHUNK;
         }
         self.exact.entry((tag, peer)).or_default().push_back(place);
+        self.tags.add(tag, self.by_tag.keys());
         self.by_tag.entry(tag).or_default().push_back(place);
         self.by_peer.entry(peer).or_default().push_back(place);
         self.by_key.insert(key, place);
@@ -208,8 +233,8 @@ impl UnexpectedIndex {
         self.added > 2 * live + SLACK
     }
 
-    /// The place of the oldest live message that the search is for. `fits` compares the entry at a place
-    /// with the receive, and is false for one that has left.
+    /// The place of the oldest live message that the search is for. `fits` compares the entry at a
+    /// place with the receive, and is false for one that has left.
     pub(super) fn find(
         &mut self,
         search: Search,
@@ -229,7 +254,7 @@ impl UnexpectedIndex {
     /// Whether there may be messages with that tag.
     #[inline]
     pub(super) fn has_tag(&self, tag: u64) -> bool {
-        self.by_tag.contains_key(&tag)
+        self.tags.may_have(tag) && self.by_tag.contains_key(&tag)
     }
 
     /// The place of the message with that key, which may have left.
@@ -250,7 +275,8 @@ pub(super) enum Search {
 }
 
 impl Search {
-    /// The search for what a receive accepts. None if it ignores bits of the tag and accepts any peer.
+    /// The search for what a receive accepts. None if it ignores bits of the tag and accepts any
+    /// peer.
     pub(super) fn of(pattern: &Pattern) -> Option<Self> {
         match (pattern.ignore, pattern.src.one()) {
             (0, Some(peer)) => Some(Self::Exact(pattern.tag, peer)),

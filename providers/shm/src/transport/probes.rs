@@ -1,5 +1,5 @@
-//! Decides when each peer is probed: every link within the interval, a few in a poll, and spread over
-//! the interval. A side that sleeps wakes for many at once, because it polls all links anyway.
+//! Decides when each peer is probed: every link within the interval, a few in a poll, and spread
+//! over the interval. A side that sleeps wakes for many at once, because it polls all links anyway.
 
 use ofi_core::Instant;
 use std::collections::VecDeque;

@@ -10,7 +10,8 @@ use ofi_engine::transport::{ControlSubmitted, Flush, Urgency};
 /// Payload bytes of a frame.
 const LEN: usize = 1024;
 
-/// A link takes a bounded number of bytes while the peer does not poll, and refuses the rest. When the peer reads again, room is reported, and everything arrives.
+/// A link takes a bounded number of bytes while the peer does not poll, and refuses the rest. When
+/// the peer reads again, room is reported, and everything arrives.
 pub(crate) fn back_pressure<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);

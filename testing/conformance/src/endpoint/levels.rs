@@ -46,8 +46,8 @@ fn receive<M: EndpointMedium>(pair: &mut Pair<M>, tag: u64, len: usize) {
     assert_content(&pair.got(receive), tag, len);
 }
 
-/// fi_msg(3), fi_inject: the buffer may be used again at once, and no completion is written. The rig
-/// overwrites the buffer and fails if a success is reported.
+/// fi_msg(3), fi_inject: the buffer may be used again at once, and no completion is written. The
+/// rig overwrites the buffer and fails if a success is reported.
 fn an_inject_call_gives_the_buffer_back_and_reports_no_success<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (number, len) in (0..).zip(sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT)) {
@@ -75,8 +75,9 @@ fn the_inject_flag_gives_the_buffer_back_and_reports_success<M: EndpointMedium>(
     pair.end();
 }
 
-/// fi_msg(3), fi_inject: the buffer may be used again at once, also if the message cannot leave yet,
-/// because there is no link or because the link is full. Only half of the calls have a completion.
+/// fi_msg(3), fi_inject: the buffer may be used again at once, also if the message cannot leave
+/// yet, because there is no link or because the link is full. Only half of the calls have a
+/// completion.
 fn an_injected_message_that_has_to_wait_keeps_its_bytes<M: EndpointMedium>(seed: u64) {
     for linked in [false, true] {
         let mut pair = if linked { Pair::<M>::new(seed) } else { Pair::<M>::unlinked(seed, |_| ()) };
@@ -151,8 +152,8 @@ fn eager_messages_complete_without_a_receive<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_cq(3), FI_TRANSMIT_COMPLETE: the operation no longer depends on the initiator; here the message
-/// is at the peer's endpoint (a decision of this library).
+/// fi_cq(3), FI_TRANSMIT_COMPLETE: the operation no longer depends on the initiator; here the
+/// message is at the peer's endpoint (a decision of this library).
 fn transmit_complete_waits_for_the_peer_but_not_for_a_receive<M: EndpointMedium>(seed: u64) {
     waits_for_the_peer::<M>(seed, OpFlags::TRANSMIT_COMPLETE);
 }
@@ -248,7 +249,8 @@ fn at_every_level_a_posted_receive_suffices<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_endpoint(3), FI_FENCE: the operation begins when all earlier ones to that peer have completed.
+/// fi_endpoint(3), FI_FENCE: the operation begins when all earlier ones to that peer have
+/// completed.
 fn a_fenced_send_waits_for_those_before_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let first = send_at(&mut pair, 1, MOST_EAGER + 1, OpFlags::DELIVERY_COMPLETE);

@@ -40,8 +40,8 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     all
 }
 
-/// fi_cq(3): `len`, `tag`, `data` and the flags of a received message; fi_cq(3), fi_cq_readfrom: its
-/// source.
+/// fi_cq(3): `len`, `tag`, `data` and the flags of a received message; fi_cq(3), fi_cq_readfrom:
+/// its source.
 fn messages_of_every_size_arrive_at_posted_receives<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (number, len) in (0..).zip(sizes::<M::Carrier>()) {

@@ -11,7 +11,8 @@ use ofi_sync::account::Account;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Peers that are gone are noticed by probes. By default they are so rare that scripts would do nothing but wait.
+/// Peers that are gone are noticed by probes. By default they are so rare that scripts would do
+/// nothing but wait.
 const PROBE_EVERY: Duration = Duration::from_micros(200);
 
 /// Shared memory.
@@ -38,7 +39,8 @@ impl Medium for SharedMemory {
         let cma = rng.choice([CmaMode::Never, CmaMode::IfFaster, allowed, allowed, allowed]).unwrap_or_default();
         let account = Arc::new(Account::new(if rng.bool() { 64 << 20 } else { 0 }));
         let name = rng.bool().then(|| format!("fi_shm://conformance-{:032x}", u128::from_ne_bytes(ofi_os::random())));
-        // The whole pool of 3 caches is what a transport has by default, but its pages take most of a script's time.
+        // The whole pool of 3 caches is what a transport has by default, but its pages take most of
+        // a script's time.
         let whole = Settings::default().pool;
         let pool = rng.choice([64 << 10, 64 << 10, 64 << 10, 100 << 10, 256 << 10, whole]).unwrap_or(whole);
         let settings = Settings { cma, account, pool, probe_every: PROBE_EVERY, ..Settings::default() };

@@ -83,8 +83,8 @@ impl Medium for Simulated {
     }
 }
 
-/// The system's sockets, on a loopback address of their own: the ports of one address run out, since
-/// each stays in use for a minute.
+/// The system's sockets, on a loopback address of their own: the ports of one address run out,
+/// since each stays in use for a minute.
 #[derive(Debug)]
 pub(crate) struct Loopback([u8; 4]);
 
@@ -100,7 +100,8 @@ impl Medium for Loopback {
     const WORKERS: usize = 4;
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "the loopback of the system does not break")];
     const SYNCHRONOUS: bool = false;
-    // The kernel's buffers of both sockets, at most net.ipv4.tcp_wmem and tcp_rmem, and the backlog.
+    // The kernel's buffers of both sockets, at most net.ipv4.tcp_wmem and tcp_rmem, and the
+    // backlog.
     const MOST_UNREAD: usize = 32 << 20;
 
     fn new(_: &mut Rng) -> Self {
