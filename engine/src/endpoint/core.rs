@@ -75,7 +75,7 @@ impl<K: LockKind> Core<K> {
             return Err(Error::new(Errno::EINVAL, "bind a second receive context"));
         }
         let membership = context.join(self.peers.av(), me)?;
-        self.peers.member = membership.member;
+        self.peers.participant = membership.participant;
         self.rx = RxSource::Shared(membership);
         Ok(())
     }
@@ -344,6 +344,7 @@ impl<K: LockKind> Core<K> {
         self.out.silence();
         self.eq = None;
         let Self { peers, tx, rx, .. } = self;
+        rx.leave(peers);
         rx.lock().discard_all(peers);
         tx.begin_close(peers);
         peers.end_deferral();
@@ -352,6 +353,7 @@ impl<K: LockKind> Core<K> {
     /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
         let Self { peers, tx, rx, .. } = self;
+        rx.leave(peers);
         rx.lock().discard_all(peers);
         tx.discard_all(peers);
     }

@@ -72,7 +72,9 @@ impl<K: LockKind> Core<K> {
                 return peers.refuse(Handshake::Refuse, "the hello carries this endpoint's own nonce");
             }
         } else if !initiator.proven {
-            return peers.accept_unproven(hello, initiator, &mut *rx);
+            let verdict = peers.accept_unproven(hello, initiator, &mut *rx);
+            rx.note_watching(peers);
+            return verdict;
         } else {
             let peer = peers.peer_at(initiator.name, &mut *rx);
             match peers.precedence(peer, hello, initiator) {

@@ -25,9 +25,21 @@ pub(crate) enum Purpose {
 /// The operation that a payload arriving on a link belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Coming {
-    Receive { key: u32, id: u32, info: MessageInfo, len: usize },
-    Unexpected { key: u32 },
-    Data { key: u32, len: usize },
+    Receive {
+        key: u32,
+        id: u32,
+        info: MessageInfo,
+        len: usize,
+    },
+    Unexpected {
+        key: u32,
+    },
+    Data {
+        key: u32,
+        len: usize,
+    },
+    /// None any more: the endpoint is closing.
+    Dropped,
 }
 
 /// Who made a link, and which peer is at its other end.

@@ -13,12 +13,13 @@ pub(crate) mod link;
 pub(crate) mod table;
 pub(crate) mod yields;
 
+use crate::keys::Keys;
 use crate::transport::{Down, LinkId};
 use crate::wire::hello::EndpointKind;
 use agenda::{Agenda, Work};
 use claims::Claims;
 use handles::BoundAv;
-use link::{Link, LinkTable, Purpose};
+use link::{Coming, Link, LinkTable, Purpose};
 use ofi_core::{Addr, FiAddr};
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub(crate) struct Shortage {
 pub(crate) struct Peers {
     myself: Myself,
     pub(crate) account: Arc<Account>,
-    pub(crate) member: ParticipantId,
+    pub(crate) participant: ParticipantId,
     pub(crate) table: PeerTable,
     pub(crate) links: LinkTable,
     pub(crate) agenda: Agenda,
@@ -71,7 +72,7 @@ impl Peers {
         Self {
             myself: Myself { kind, nonce, attempts: 0 },
             account,
-            member: ParticipantId::default(),
+            participant: ParticipantId::default(),
             table: PeerTable::new(),
             links: LinkTable::default(),
             agenda: Agenda::default(),
@@ -112,6 +113,14 @@ impl Peers {
             self.drop_claims(name, |claim, _| claim == id);
         }
         Some(link)
+    }
+
+    /// The receives and unexpected messages of the links have ended.
+    pub(crate) fn forget_receives(&mut self) {
+        for (_, link) in self.links.iter_mut() {
+            (link.rx.unexpected, link.rx.rendezvous) = (Keys::default(), Keys::default());
+            link.rx.coming = link.rx.coming.map(|_| Coming::Dropped);
+        }
     }
 
     /// Queues a link that has something to send.

@@ -106,7 +106,7 @@ impl RxContext {
         peers: &mut Peers,
         (id, number, info): (LinkId, u32, MessageInfo),
     ) -> Result<Source, Violation> {
-        let member = peers.member;
+        let participant = peers.participant;
         let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
         let (peer, sender, seq) = (link.peer, link.sender, link.rx.seq);
         link.rx.seq = seq.wrapping_add(1);
@@ -118,7 +118,7 @@ impl RxContext {
             let left = unexpected + link.rx.rendezvous.len();
             link.rx.fences.add(number, info.ack, seq, left)?;
         }
-        Ok(Source { peer, sender, seq, member })
+        Ok(Source { peer, sender, seq, participant })
     }
 
     fn keep_unexpected(
@@ -256,6 +256,7 @@ impl RxContext {
                     self.data_is_here(peers, out, key, len);
                 }
             }
+            Some(Coming::Dropped) => {}
             None => return Err(Violation("completion of a payload that was not expected")),
         }
         Ok(())
@@ -289,7 +290,7 @@ impl RxContext {
                 key
             }
             Coming::Data { key, .. } => key,
-            Coming::Unexpected { .. } => return,
+            Coming::Unexpected { .. } | Coming::Dropped => return,
         };
         let Some(mut receive) = self.remove(peers, key) else { return };
         receive.buffer = Some(target.buffer);

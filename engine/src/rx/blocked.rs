@@ -75,6 +75,7 @@ impl RxContext {
         if let Some(link) = peers.link(id) {
             link.rx.blocked = Blocked::Needs(need);
         }
+        self.note_watching(peers);
         let is_wanted = self.is_wanted(sender);
         if matches!(self.relieve(peers, id, is_wanted), Relief::Starved) {
             self.note_starved(peers, out, &[sender]);
@@ -176,7 +177,7 @@ impl RxContext {
     /// shared context may be filled by the peers of another endpoint.
     #[cold]
     fn fail_starved<K: LockKind>(&mut self, peers: &Peers, out: &mut Reporter<K>, senders: &[u32]) {
-        if self.members.is_shared() {
+        if self.participants.is_shared() {
             return;
         }
         let all = peers.links.iter().all(|(_, link)| matches!(link.rx.blocked, Blocked::Starved(_)));

@@ -23,7 +23,9 @@ impl RxContext {
     /// the message.
     pub(crate) fn deliver<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         match self.unexpected.get(found.message) {
-            Some(message) if message.member != peers.member => self.members.leave_to(message.member, found),
+            Some(message) if message.participant != peers.participant => {
+                self.participants.leave_to(message.participant, found)
+            }
             _ => self.deliver_unexpected(peers, out, found),
         }
     }

@@ -79,7 +79,7 @@ pub(crate) struct RxContext {
     /// Charged for what helps to find unexpected messages.
     account: Arc<Account>,
     /// The endpoints that share it.
-    members: Participants,
+    participants: Participants,
 }
 
 impl RxContext {
@@ -95,7 +95,7 @@ impl RxContext {
             cancelable: Cancelable::default(),
             settings,
             account,
-            members: Participants::default(),
+            participants: Participants::default(),
         }
     }
 
@@ -333,7 +333,7 @@ impl RxContext {
         }
         let arriving = match link.rx.coming {
             Some(Coming::Receive { key, .. }) => Some(key),
-            Some(Coming::Unexpected { .. } | Coming::Data { .. }) | None => None,
+            Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
         };
         for key in link.rx.rendezvous.iter().chain(arriving) {
             if let Some(receive) = self.remove(peers, key) {
@@ -399,12 +399,8 @@ impl RxContext {
         peers.drop_peer(before, self);
     }
 
-    /// Drops receives and unexpected messages without completions, in a shared context those of the
-    /// endpoint alone. Only for closing.
+    /// Drops receives and unexpected messages without completions. Only for closing.
     pub(crate) fn discard_all(&mut self, peers: &mut Peers) {
-        if self.members.is_shared() {
-            return self.leave(peers);
-        }
         self.queues = MatchQueues::new(&self.account);
         for receive in self.receives.take_all() {
             receive.ticket.discard();
@@ -414,6 +410,7 @@ impl RxContext {
         for message in self.unexpected.take_all().filter(|message| message.link().is_none()) {
             peers.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
         }
+        peers.forget_receives();
     }
 
     /// Describes receives and unexpected messages.
@@ -437,7 +434,7 @@ impl RxContext {
 
 impl Senders for RxContext {
     fn number(&mut self, peer: PeerId, addr: Option<&Addr>) -> u32 {
-        self.members.number(peer, addr)
+        self.participants.number(peer, addr)
     }
 
     fn is_awaited(&self, sender: u32) -> bool {
@@ -445,6 +442,6 @@ impl Senders for RxContext {
     }
 
     fn release(&mut self, sender: u32) {
-        self.members.release(sender);
+        self.participants.release(sender);
     }
 }

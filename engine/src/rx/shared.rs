@@ -125,7 +125,7 @@ pub(super) struct Participants(Option<Box<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    members: Slab<Participant>,
+    participants: Slab<Participant>,
     numbers: Numbers,
     /// Endpoints to tell once the lock is free.
     to_tell: Vec<Arc<News>>,
@@ -152,11 +152,11 @@ impl Participants {
     }
 
     /// Leaves a match to the endpoint that has the message.
-    pub(super) fn leave_to(&mut self, member: ParticipantId, found: Match) {
+    pub(super) fn leave_to(&mut self, participant: ParticipantId, found: Match) {
         let Some(shared) = &mut self.0 else { return };
-        let Some(entry) = shared.members.get_mut(member.0 as usize) else { return };
+        let Some(entry) = shared.participants.get_mut(participant.0 as usize) else { return };
         entry.matches.push_back(found);
-        shared.tell(member);
+        shared.tell(participant);
     }
 }
 
@@ -164,9 +164,12 @@ impl RxContext {
     /// Takes what others have left to an endpoint of a shared context. Says whether the next
     /// receives are of interest to it.
     pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
-        let member = peers.member.0 as usize;
+        let participant = peers.participant.0 as usize;
         loop {
-            let Some(entry) = self.members.0.as_mut().and_then(|shared| shared.members.get_mut(member)) else { return };
+            let Some(entry) = self.participants.0.as_mut().and_then(|shared| shared.participants.get_mut(participant))
+            else {
+                return;
+            };
             entry.watching = peers.watches_receives();
             let Some(found) = entry.matches.pop_front() else { return };
             self.deliver(peers, out, found);
@@ -176,14 +179,14 @@ impl RxContext {
     /// An endpoint leaves a shared context, for good: its messages and the receives that have one
     /// of them end without completions.
     pub(crate) fn leave(&mut self, peers: &mut Peers) {
-        let member = peers.member;
-        let Some(shared) = &mut self.members.0 else { return };
-        if shared.members.contains(member.0 as usize) {
-            let left = shared.members.remove(member.0 as usize);
+        let participant = peers.participant;
+        let Some(shared) = &mut self.participants.0 else { return };
+        if shared.participants.contains(participant.0 as usize) {
+            let left = shared.participants.remove(participant.0 as usize);
             let receives = left.matches.into_iter().filter_map(|found| self.receives.remove(found.receive));
             receives.for_each(|receive| receive.ticket.discard());
         }
-        let mine = self.unexpected.iter().filter(|(_, message)| message.member == member);
+        let mine = self.unexpected.iter().filter(|(_, message)| message.participant == participant);
         let mine: Vec<u32> = mine.map(|(key, _)| key).collect();
         for key in mine {
             let Some(message) = self.unexpected.remove(key) else { continue };
@@ -200,7 +203,7 @@ impl RxContext {
         for (_, link) in peers.links.iter() {
             let arriving = match link.rx.coming {
                 Some(Coming::Receive { key, .. }) => Some(key),
-                Some(Coming::Unexpected { .. } | Coming::Data { .. }) | None => None,
+                Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
             };
             for key in link.rx.rendezvous.iter().chain(arriving) {
                 if let Some(receive) = self.receives.remove(key) {
@@ -208,12 +211,22 @@ impl RxContext {
                 }
             }
         }
+        peers.forget_receives();
+    }
+
+    /// Records whether the next receives are of interest to an endpoint of a shared context.
+    pub(crate) fn note_watching(&mut self, peers: &Peers) {
+        let participant = peers.participant.0 as usize;
+        let entry = self.participants.0.as_mut().and_then(|shared| shared.participants.get_mut(participant));
+        if let Some(entry) = entry {
+            entry.watching = peers.watches_receives();
+        }
     }
 }
 
 impl Shared {
-    fn tell(&mut self, member: ParticipantId) {
-        let Some(Participant { news, .. }) = self.members.get(member.0 as usize) else { return };
+    fn tell(&mut self, participant: ParticipantId) {
+        let Some(Participant { news, .. }) = self.participants.get(participant.0 as usize) else { return };
         news.set();
         if !self.to_tell.iter().any(|other| Arc::ptr_eq(other, news)) {
             self.to_tell.push(news.clone());
@@ -236,7 +249,7 @@ impl<K: LockKind> SharedRx<K> {
     /// A context without endpoints. The account is charged for indexes of its unexpected messages.
     pub fn new(kind: K, settings: RxSettings, account: Arc<Account>) -> Arc<Self> {
         let mut context = RxContext::new(settings, account);
-        context.members = Participants(Some(Box::default()));
+        context.participants = Participants(Some(Box::default()));
         Arc::new(Self { context: kind.cell(context) })
     }
 
@@ -251,7 +264,9 @@ impl<K: LockKind> SharedRx<K> {
         endpoint: Weak<dyn Notified>,
     ) -> Result<Membership<K>> {
         let mut context = K::lock(&self.context);
-        let Some(shared) = &mut context.members.0 else { return Err(Error::new(Errno::EINVAL, "share a context")) };
+        let Some(shared) = &mut context.participants.0 else {
+            return Err(Error::new(Errno::EINVAL, "share a context"));
+        };
         if let (Some(bound), Some(av)) = (&shared.av, av)
             && !Arc::ptr_eq(bound, av)
         {
@@ -260,9 +275,9 @@ impl<K: LockKind> SharedRx<K> {
         }
         shared.av = shared.av.take().or_else(|| av.cloned());
         let news = Arc::new(News { is_any: AtomicBool::new(false), endpoint });
-        let member = Participant { matches: VecDeque::new(), watching: false, news: news.clone() };
-        let number = u32::try_from(shared.members.insert(member)).expect("tables are far smaller than 2^32");
-        Ok(Membership { context: self.clone(), member: ParticipantId(number), news })
+        let participant = Participant { matches: VecDeque::new(), watching: false, news: news.clone() };
+        let number = u32::try_from(shared.participants.insert(participant)).expect("tables are far smaller than 2^32");
+        Ok(Membership { context: self.clone(), participant: ParticipantId(number), news })
     }
 
     /// Posts a receive for a message to any of the endpoints (fi_recv(3) on the context).
@@ -271,13 +286,13 @@ impl<K: LockKind> SharedRx<K> {
     /// AGAIN if too many receives are posted; ENOSYS for a peek, which has no queue to report to.
     pub fn receive(&self, op: RecvOp) -> core::result::Result<(), Errno> {
         let mut context = K::lock(&self.context);
-        let Some(shared) = &mut context.members.0 else { return Err(Errno::EOPBADSTATE) };
+        let Some(shared) = &mut context.participants.0 else { return Err(Errno::EOPBADSTATE) };
         shared.seq += 1;
         let (seq, av) = (shared.seq, shared.av.clone());
         // Success is always reported: selective completion belongs to an endpoint's queue.
         let posting = context.sort(op, (false, seq), |context, handle| {
             let addr = av?.lookup(handle)?.canonical();
-            Some(context.members.0.as_mut()?.numbers.of_receives(addr))
+            Some(context.participants.0.as_mut()?.numbers.of_receives(addr))
         })?;
         if posting.looks() {
             return Err(Errno::ENOSYS);
@@ -286,16 +301,16 @@ impl<K: LockKind> SharedRx<K> {
         let mut out = Reporter::<K>::new(Caps::empty(), "");
         context.post(&mut out, posting, |context, _, found| {
             if let Some(message) = context.unexpected.get(found.message) {
-                let member = message.member;
-                context.members.leave_to(member, found);
+                let participant = message.participant;
+                context.participants.leave_to(participant, found);
             }
         })?;
         let is_pending = context.is_pending();
-        let Some(shared) = &mut context.members.0 else { return Ok(()) };
-        let watching = shared.members.iter().filter(|(_, member)| member.watching || is_pending);
+        let Some(shared) = &mut context.participants.0 else { return Ok(()) };
+        let watching = shared.participants.iter().filter(|(_, participant)| participant.watching || is_pending);
         let watching: Vec<ParticipantId> =
             watching.filter_map(|(number, _)| u32::try_from(number).ok().map(ParticipantId)).collect();
-        watching.into_iter().for_each(|member| shared.tell(member));
+        watching.into_iter().for_each(|participant| shared.tell(participant));
         let told = core::mem::take(&mut shared.to_tell);
         drop(context);
         told.iter().filter_map(|news| news.endpoint.upgrade()).for_each(|endpoint| endpoint.notify());
@@ -307,7 +322,7 @@ impl<K: LockKind> SharedRx<K> {
 #[derive(Debug)]
 pub(crate) struct Membership<K: LockKind> {
     context: Arc<SharedRx<K>>,
-    pub(crate) member: ParticipantId,
+    pub(crate) participant: ParticipantId,
     pub(crate) news: Arc<News>,
 }
 
@@ -356,6 +371,17 @@ impl<K: LockKind> RxSource<K> {
             Self::Own(context) => RxGuard::Own(context),
             Self::Shared(membership) => RxGuard::Shared(K::lock(&membership.context.context)),
         }
+    }
+
+    /// Leaves a shared context, for one of the endpoint's own, which nobody posts to.
+    pub(crate) fn leave(&mut self, peers: &mut Peers) {
+        let settings = {
+            let Self::Shared(membership) = self else { return };
+            let mut context = K::lock(&membership.context.context);
+            context.leave(peers);
+            context.settings
+        };
+        *self = Self::Own(RxContext::new(settings, peers.account.clone()));
     }
 
     /// The endpoint's own context.

@@ -63,7 +63,7 @@ pub(super) struct Unexpected {
     pub(super) seq: u32,
     pub(super) origin: Origin,
     /// The endpoint that received it.
-    pub(super) member: ParticipantId,
+    pub(super) participant: ParticipantId,
     ack: AckMode,
     has: u8,
 }
@@ -78,7 +78,7 @@ pub(super) struct Source {
     pub(super) peer: PeerId,
     pub(super) sender: u32,
     pub(super) seq: u32,
-    pub(super) member: ParticipantId,
+    pub(super) participant: ParticipantId,
 }
 
 impl Unexpected {
@@ -92,8 +92,8 @@ impl Unexpected {
             | flag(info.data.is_some(), Self::HAS_DATA)
             | flag(info.fenced, Self::FENCED);
         let (tag, data) = (info.tag.unwrap_or(0), info.data.unwrap_or(0));
-        let Source { peer, seq, member, .. } = from;
-        Self { body, tag, data, id, len, peer, seq, origin, member, ack: info.ack, has }
+        let Source { peer, seq, participant, .. } = from;
+        Self { body, tag, data, id, len, peer, seq, origin, participant, ack: info.ack, has }
     }
 
     pub(super) fn info(&self) -> MessageInfo {
@@ -147,7 +147,7 @@ mod tests {
     fn an_unexpected_message_keeps_what_it_was() {
         for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
             let info = MessageInfo { tag, data, ack: AckMode::Match, fenced };
-            let from = Source { peer: 5, sender: 5, seq: 6, member: ParticipantId::default() };
+            let from = Source { peer: 5, sender: 5, seq: 6, participant: ParticipantId::default() };
             let origin = Origin::Link { id: LinkId(4), place: 0 };
             let message = Unexpected::new(Body::Rts { total: 9 }, info, 3, 0, from, origin);
             assert_eq!((message.info(), message.link(), message.total()), (info, Some(LinkId(4)), 9));

@@ -210,6 +210,45 @@ fn an_endpoint_that_is_closed_leaves_the_context_to_the_others() {
 }
 
 #[test]
+fn a_receive_brings_a_blocked_peer_the_credit_for_its_message() {
+    let world = World::new();
+    // More than any window: the last messages wait at the sender.
+    (0..1000).for_each(|data| world.send(1, 5, data, 8000));
+    world.send(1, 6, 1000, 8);
+    world.poll(200);
+    world.post(6, 1, 8);
+    assert_eq!(told(&world.poll(200)[1]), [(1, 1000)]);
+}
+
+#[test]
+fn a_closed_endpoint_leaves_its_successor_alone() {
+    let world = World::new();
+    world.send(0, 5, 1, 3 << 20);
+    world.poll(50);
+    world.receivers[0].ep.close();
+    let (there, here) = Wire::pair(addr(30), addr(31));
+    let to = Arc::new(AddressVector::new(1, false));
+    to.insert(addr(31));
+    let (sender, receiver) = (open(there, &to, None), open(here, &world.av, Some(&world.shared)));
+    let World { receivers: [first, second], senders, shared, .. } = world;
+    drop(first);
+    let (dest, buffer, flags) = (FiAddr(0), Buffer::Owned(vec![7; 3 << 20]), OpFlags::empty());
+    let op = SendOp { dest, buffer, context: 1, tag: Some(5), data: Some(2), flags, inject: false };
+    sender.ep.send(op).unwrap();
+    let (src, buffer) = (FiAddr::UNSPEC, Buffer::Owned(vec![0; 3 << 20]));
+    let mut done = Vec::new();
+    for round in 0..200 {
+        drop((sender.read(), senders[1].read(), second.read()));
+        done.extend(receiver.read());
+        if round == 100 {
+            let op = RecvOp { src, buffer: buffer.to_owned_copy(), context: 1, tag: Some((5, 0)), flags };
+            shared.receive(op).unwrap();
+        }
+    }
+    assert_eq!(told(&done), [(1, 2)]);
+}
+
+#[test]
 fn posts_meet_messages_on_other_threads() {
     const COUNT: usize = 5000;
     let world = World::new();
