@@ -28,6 +28,11 @@ impl Keys {
         self.0.get(place).copied()
     }
 
+    /// Whether the entry with this key is at this place.
+    pub(crate) fn has(&self, key: u32, place: u32) -> bool {
+        self.0.get(place as usize) == Some(&key)
+    }
+
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
@@ -61,6 +66,7 @@ mod tests {
                     }
                     None => {}
                 }
+                prop_assert!(places.iter().all(|(key, place)| keys.has(*key, *place) && !keys.has(key + 1, *place)));
                 prop_assert_eq!(keys.iter().collect::<BTreeSet<_>>(), places.keys().copied().collect::<BTreeSet<_>>());
                 prop_assert_eq!((keys.len(), keys.is_empty()), (places.len(), places.is_empty()));
             }

@@ -267,6 +267,13 @@ impl ControlSocket {
         Err(if full { io::ErrorKind::WouldBlock.into() } else { error })
     }
 
+    /// Whether a datagram waits to be received.
+    pub fn has_datagram(&self) -> bool {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: the kernel writes nothing into no bytes.
+        unsafe { libc::recv(self.as_raw_fd(), core::ptr::null_mut(), 0, flags) >= 0 }
+    }
+
     /// Receives a message; one that is longer than `bytes` is truncated.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<ControlDatagram> {
         // SAFETY: an all-zero address is a valid one.

@@ -12,7 +12,7 @@ use crate::limits::Limits;
 use crate::op::{RecvOp, SendOp};
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
-use crate::peer::table::{PeerId, PeerState};
+use crate::peer::table::{PeerId, PeerState, Senders};
 use crate::peer::yields::Due;
 use crate::rx::shared::{Notified, RxSource, SharedRx};
 use crate::rx::{Peek, Posting, RxContext, RxSettings};
@@ -61,6 +61,17 @@ impl<K: LockKind> Core<K> {
             eq: None,
             seq: 0,
         }
+    }
+
+    /// Whether the address vector may be bound: it must be that of a shared receive context.
+    ///
+    /// # Errors
+    /// EINVAL for a second one, or another than the context has.
+    pub(super) fn admit_av(&mut self, av: &Arc<AddressVector>) -> Result<(), Error> {
+        if self.peers.has_av() {
+            return Err(Error::new(Errno::EINVAL, "bind a second address vector"));
+        }
+        self.rx.lock().admit_av(Some(av))
     }
 
     /// Binds the address vector, in which the endpoint has the number `reader`.
@@ -164,8 +175,11 @@ impl<K: LockKind> Core<K> {
         // Receives of a shared context are posted to the context.
         let rx = rx.own().ok_or(Errno::ENOSYS)?;
         let posting = rx.sort(op, (selective, *seq), |rx, handle| {
-            let peer = if connected { Some(PEER) } else { peers.known_peer(handle) };
-            let peer = peer.or_else(|| peers.peer_in_av(handle, rx).ok())?;
+            if connected {
+                // Its peer has this number from fi_connect or fi_accept on.
+                return Some(PEER);
+            }
+            let peer = peers.known_peer(handle).or_else(|| peers.peer_in_av(handle, rx).ok())?;
             Some(peers.table.get(peer)?.sender)
         })?;
         if posting.looks() {
@@ -242,6 +256,17 @@ impl<K: LockKind> Core<K> {
             }
             peers.note_awaited(rx.is_pending());
         }
+        drop(rx);
+        self.tell_others();
+    }
+
+    /// Tells the other endpoints of a shared receive context of matches that this one has left to
+    /// them.
+    pub(super) fn tell_others(&mut self) {
+        if self.rx.is_shared() {
+            let told = self.rx.lock().take_to_tell();
+            told.iter().for_each(|news| news.notify());
+        }
     }
 
     /// Cancels the oldest cancelable operation with this context.
@@ -265,7 +290,11 @@ impl<K: LockKind> Core<K> {
         let mut rx = rx.lock();
         rx.take_left(peers, out);
         rx.relieve_all(peers, out);
+        peers.await_claimed(|sender| rx.is_awaited(sender));
         peers.note_awaited(rx.is_pending());
+        drop(rx);
+        // The address may have been inserted meanwhile.
+        self.check_av();
     }
 
     /// Sends deferred arrival acknowledgments, and checks the account for room.
@@ -341,10 +370,11 @@ impl<K: LockKind> Core<K> {
     /// still use the queues.
     pub(super) fn begin_close(&mut self) {
         self.life = self.life.closing();
-        self.out.silence();
+        let Self { peers, tx, rx, out, .. } = self;
+        // What the application posted to a shared context completes here or elsewhere.
+        rx.leave(peers, out);
+        out.silence();
         self.eq = None;
-        let Self { peers, tx, rx, .. } = self;
-        rx.leave(peers);
         rx.lock().discard_all(peers);
         tx.begin_close(peers);
         peers.end_deferral();
@@ -352,8 +382,8 @@ impl<K: LockKind> Core<K> {
 
     /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
-        let Self { peers, tx, rx, .. } = self;
-        rx.leave(peers);
+        let Self { peers, tx, rx, out, .. } = self;
+        rx.leave(peers, out);
         rx.lock().discard_all(peers);
         tx.discard_all(peers);
     }

@@ -65,16 +65,18 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             return PollOutcome { active: false, busy: false };
         };
         let active = transport.poll(core);
-        if core.peers.agenda.is_any() || core.rx.has_news() {
-            return Self::follow_up(transport, core, active);
+        let has_news = core.rx.has_news();
+        if core.peers.agenda.is_any() || has_news {
+            return Self::follow_up(transport, core, (active, has_news));
         }
         PollOutcome { active, busy: transport.is_busy() }
     }
 
     #[inline(never)]
-    fn follow_up(transport: &mut T, core: &mut Core<K>, mut active: bool) -> PollOutcome {
-        if core.rx.is_shared() {
+    fn follow_up(transport: &mut T, core: &mut Core<K>, (mut active, has_news): (bool, bool)) -> PollOutcome {
+        if has_news {
             core.take_left();
+            active = true;
         }
         core.see_to_deferred(!active);
         active |= Self::finish(transport, core);

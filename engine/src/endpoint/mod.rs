@@ -131,9 +131,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Binds an address vector. A second one is refused.
     pub fn bind_av(self: &Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
         let mut inner = K::lock(&self.inner);
-        if inner.core.peers.has_av() {
-            return Err(Error::new(Errno::EINVAL, "bind a second address vector"));
-        }
+        inner.core.admit_av(av)?;
         let epoch = av.epoch();
         let me: Weak<Self> = Arc::downgrade(self);
         let reader = av.add_reader(me);

@@ -65,6 +65,14 @@ impl Peers {
         claims.retain(name, |id| links.get(id).is_some_and(|link| !which(id, link)));
     }
 
+    /// [`Self::await_peer`] for all owners of claimed names from which a receive `is_awaited`.
+    pub(crate) fn await_claimed(&mut self, is_awaited: impl Fn(u32) -> bool) {
+        let owners = self.claims.0.keys().filter_map(|name| self.table.at(name));
+        let owners: Vec<PeerId> =
+            owners.filter(|peer| self.table.get(*peer).is_some_and(|peer| is_awaited(peer.sender))).collect();
+        owners.into_iter().for_each(|peer| self.await_peer(peer));
+    }
+
     /// A receive was posted that only this peer can fill. A link that claims the peer's name may
     /// carry the message, so ask the peer, once about each claim.
     #[cold]

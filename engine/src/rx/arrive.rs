@@ -206,12 +206,17 @@ impl RxContext {
     ) -> Result<Disposition, Violation> {
         const STRAY: Violation = Violation("data for a message without a CTS");
         let receive = self.receives.get_mut(token).ok_or(STRAY)?;
+        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
         let (at, want) = match &receive.stage {
-            // In a shared context, the links of other endpoints may have the same number.
-            ReceiveStage::Rendezvous(rendezvous) if rendezvous.link == id => (rendezvous.at, rendezvous.want),
+            // The link's own list decides: links of other endpoints of a shared context have the
+            // same numbers.
+            ReceiveStage::Rendezvous(rendezvous)
+                if rendezvous.link == id && link.rx.rendezvous.has(token, rendezvous.place) =>
+            {
+                (rendezvous.at, rendezvous.want)
+            }
             _ => return Err(STRAY),
         };
-        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
         let len = payload.len();
         if len == 0 || len > want - at {
             return Err(Violation("data does not fit its message"));

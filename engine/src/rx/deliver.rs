@@ -1,7 +1,6 @@
 //! Delivery: unexpected messages into receives, the receiver's side of a rendezvous, and the
 //! acknowledgments that senders want.
 
-use super::arrive::sender_on;
 use super::post::Match;
 use super::receive::{ReceiveStage, RendezvousRecv};
 use super::unexpected::{Body, Kept};
@@ -145,7 +144,9 @@ impl RxContext {
             Self::passed(peers, link, seq, AckMode::Delivery);
             Self::passed(peers, link, seq, AckMode::Match);
             Self::reached(peers, link, id, info, AckMode::Match);
-            let sender = Sender { src, ..sender_on(peers, out, link) };
+            // As the sender was known when the RTS was matched.
+            let addr = if out.tells_addr(src) { peers.addr_on(link).map(Box::new) } else { None };
+            let sender = Sender { src, addr };
             self.finish(out, entry, Arrival { info, placed: want, total, sender });
         }
     }

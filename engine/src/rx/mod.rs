@@ -211,16 +211,23 @@ impl RxContext {
         }
     }
 
-    /// Fails all posted receives.
+    /// Fails all posted receives. Those of a shared context may be filled by another endpoint.
     pub(crate) fn fail_all_posted<K: LockKind>(&mut self, out: &mut Reporter<K>, why: &Down) {
+        if self.participants.is_shared() {
+            return;
+        }
         for kind in QueueKind::ALL {
             let keys: Vec<u32> = self.queues[kind].posted().collect();
             keys.into_iter().for_each(|key| self.fail_posted(out, key, why));
         }
     }
 
-    /// Fails the receives that only this sender could have filled.
+    /// Fails the receives that only this sender could have filled. The sender may still reach another
+    /// endpoint of a shared context.
     pub(crate) fn fail_directed<K: LockKind>(&mut self, out: &mut Reporter<K>, sender: u32, why: &Down) {
+        if self.participants.is_shared() {
+            return;
+        }
         for kind in QueueKind::ALL {
             let keys: Vec<u32> = self.queues[kind].posted_from(sender).collect();
             keys.into_iter().for_each(|key| self.fail_posted(out, key, why));
@@ -324,7 +331,7 @@ impl RxContext {
             self.make_room(peers, out, kept, why);
         }
         for key in lost {
-            let Some(message) = self.drop_unexpected(peers, key, why) else { continue };
+            let Some(message) = self.drop_unexpected(peers, out, key, why) else { continue };
             if let Body::Coming { claimed: Some(receive), .. } = message.body
                 && let Some(receive) = self.remove(peers, receive)
             {
@@ -353,7 +360,7 @@ impl RxContext {
         while account.used() > account.limit()
             && let Some(key) = orphans.pop()
         {
-            let Some(message) = self.drop_unexpected(peers, key, why) else { continue };
+            let Some(message) = self.drop_unexpected(peers, out, key, why) else { continue };
             peers.return_credits(None, cost_of(message.len as usize));
             dropped += 1;
         }
@@ -371,9 +378,21 @@ impl RxContext {
     }
 
     /// An unexpected message is lost: records the reason in its claim, if it has one.
-    fn drop_unexpected(&mut self, peers: &mut Peers, key: u32, why: &Down) -> Option<Unexpected> {
+    fn drop_unexpected<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        key: u32,
+        why: &Down,
+    ) -> Option<Unexpected> {
         let message = self.take_unexpected(peers, key)?;
         self.queues[message.queue()].drop_unexpected(key);
+        // A receive of a shared context has it, and waits for this endpoint to deliver it.
+        if let Some(found) = self.participants.take_left(message.participant, key)
+            && let Some(receive) = self.receives.remove(found.receive)
+        {
+            self.fail(out, receive, why);
+        }
         for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
             claim.message = Err(why.clone());
         }
@@ -429,6 +448,13 @@ impl RxContext {
             let _ = writeln!(out, "unexpected {key} of {total} bytes, {info:?} from peer {peer}");
         }
         out
+    }
+}
+
+impl Drop for RxContext {
+    fn drop(&mut self) {
+        // A shared context is closed by dropping it: its receives end without completions.
+        self.receives.take_all().for_each(|receive| receive.ticket.discard());
     }
 }
 

@@ -14,12 +14,13 @@ use crate::peer::credit::cost_of;
 use crate::peer::link::Coming;
 use crate::peer::table::PeerId;
 use crate::peer::{ParticipantId, Peers};
+use crate::transport::Down;
 use core::ops::{Deref, DerefMut};
 use ofi_core::error::Result;
-use ofi_core::{Addr, Caps, Errno, Error};
+use ofi_core::{Addr, Caps, Cause, Errno, Error};
 use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::{AtomicBool, Ordering, fence};
 use slab::Slab;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -60,8 +61,19 @@ impl News {
     }
 
     fn is_set(&self) -> bool {
-        // Acquire: as in `take`.
+        // Pairs with the fence in `notify`: the caller has said before that it sleeps, so that either
+        // it sees the news, or the other side sees the sleeper.
+        fence(Ordering::SeqCst);
         self.is_any.load(Ordering::Acquire)
+    }
+
+    /// Tells the endpoint that there is news.
+    pub(crate) fn notify(&self) {
+        // Pairs with the fence in `is_set`.
+        fence(Ordering::SeqCst);
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.notify();
+        }
     }
 
     fn set(&self) {
@@ -160,7 +172,31 @@ impl Participants {
     }
 }
 
+impl Participants {
+    /// Takes back the match of a message that was left to an endpoint.
+    pub(super) fn take_left(&mut self, participant: ParticipantId, message: u32) -> Option<Match> {
+        let entry = self.0.as_mut()?.participants.get_mut(participant.0 as usize)?;
+        let at = entry.matches.iter().position(|found| found.message == message)?;
+        entry.matches.remove(at)
+    }
+}
+
 impl RxContext {
+    /// Notes the address vector of an endpoint, which all endpoints of a shared context must have.
+    pub(crate) fn admit_av(&mut self, av: Option<&Arc<AddressVector>>) -> Result<()> {
+        let (Some(shared), Some(av)) = (&mut self.participants.0, av) else { return Ok(()) };
+        if !Arc::ptr_eq(shared.av.get_or_insert_with(|| av.clone()), av) {
+            let what = "bind a receive context to endpoints with different address vectors";
+            return Err(Error::new(Errno::EINVAL, what));
+        }
+        Ok(())
+    }
+
+    /// The endpoints to tell of matches that were left to them.
+    pub(crate) fn take_to_tell(&mut self) -> Vec<Arc<News>> {
+        self.participants.0.as_mut().map(|shared| core::mem::take(&mut shared.to_tell)).unwrap_or_default()
+    }
+
     /// Takes what others have left to an endpoint of a shared context. Says whether the next
     /// receives are of interest to it.
     pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
@@ -176,16 +212,17 @@ impl RxContext {
         }
     }
 
-    /// An endpoint leaves a shared context, for good: its messages and the receives that have one
-    /// of them end without completions.
-    pub(crate) fn leave(&mut self, peers: &mut Peers) {
+    /// An endpoint leaves a shared context, for good: its messages are dropped, and the receives that
+    /// have one of them fail. Those whose buffer the transport still fills end without completions.
+    pub(crate) fn leave<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let participant = peers.participant;
         let Some(shared) = &mut self.participants.0 else { return };
+        let mut taken = Vec::new();
         if shared.participants.contains(participant.0 as usize) {
             let left = shared.participants.remove(participant.0 as usize);
-            let receives = left.matches.into_iter().filter_map(|found| self.receives.remove(found.receive));
-            receives.for_each(|receive| receive.ticket.discard());
+            taken.extend(left.matches.into_iter().map(|found| found.receive));
         }
+        peers.table.iter().for_each(|(_, peer)| shared.numbers.release(peer.sender));
         let mine = self.unexpected.iter().filter(|(_, message)| message.participant == participant);
         let mine: Vec<u32> = mine.map(|(key, _)| key).collect();
         for key in mine {
@@ -194,10 +231,8 @@ impl RxContext {
             if message.link().is_none() {
                 peers.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
             }
-            if let Body::Coming { claimed: Some(receive) } = message.body
-                && let Some(receive) = self.receives.remove(receive)
-            {
-                receive.ticket.discard();
+            if let Body::Coming { claimed } = message.body {
+                taken.extend(claimed);
             }
         }
         for (_, link) in peers.links.iter() {
@@ -205,13 +240,17 @@ impl RxContext {
                 Some(Coming::Receive { key, .. }) => Some(key),
                 Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
             };
-            for key in link.rx.rendezvous.iter().chain(arriving) {
-                if let Some(receive) = self.receives.remove(key) {
-                    receive.ticket.discard();
-                }
-            }
+            taken.extend(link.rx.rendezvous.iter().chain(arriving));
         }
         peers.forget_receives();
+        let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text());
+        for receive in taken.into_iter().filter_map(|key| self.receives.remove(key)).collect::<Vec<_>>() {
+            if receive.buffer.is_some() {
+                self.fail(out, receive, &why);
+            } else {
+                receive.ticket.discard();
+            }
+        }
     }
 
     /// Records whether the next receives are of interest to an endpoint of a shared context.
@@ -264,16 +303,10 @@ impl<K: LockKind> SharedRx<K> {
         endpoint: Weak<dyn Notified>,
     ) -> Result<Membership<K>> {
         let mut context = K::lock(&self.context);
+        context.admit_av(av)?;
         let Some(shared) = &mut context.participants.0 else {
             return Err(Error::new(Errno::EINVAL, "share a context"));
         };
-        if let (Some(bound), Some(av)) = (&shared.av, av)
-            && !Arc::ptr_eq(bound, av)
-        {
-            let what = "bind a receive context to endpoints with different address vectors";
-            return Err(Error::new(Errno::EINVAL, what));
-        }
-        shared.av = shared.av.take().or_else(|| av.cloned());
         let news = Arc::new(News { is_any: AtomicBool::new(false), endpoint });
         let participant = Participant { matches: VecDeque::new(), watching: false, news: news.clone() };
         let number = u32::try_from(shared.participants.insert(participant)).expect("tables are far smaller than 2^32");
@@ -313,7 +346,7 @@ impl<K: LockKind> SharedRx<K> {
         watching.into_iter().for_each(|participant| shared.tell(participant));
         let told = core::mem::take(&mut shared.to_tell);
         drop(context);
-        told.iter().filter_map(|news| news.endpoint.upgrade()).for_each(|endpoint| endpoint.notify());
+        told.iter().for_each(|news| news.notify());
         Ok(())
     }
 }
@@ -374,11 +407,11 @@ impl<K: LockKind> RxSource<K> {
     }
 
     /// Leaves a shared context, for one of the endpoint's own, which nobody posts to.
-    pub(crate) fn leave(&mut self, peers: &mut Peers) {
+    pub(crate) fn leave(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let settings = {
             let Self::Shared(membership) = self else { return };
             let mut context = K::lock(&membership.context.context);
-            context.leave(peers);
+            context.leave(peers, out);
             context.settings
         };
         *self = Self::Own(RxContext::new(settings, peers.account.clone()));

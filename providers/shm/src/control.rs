@@ -178,6 +178,16 @@ impl ControlChannel {
         self.poller.as_ref().map_or_else(|| self.own.as_raw_fd(), AsRawFd::as_raw_fd)
     }
 
+    /// Whether a control message waits to be read.
+    pub(crate) fn has_messages(&self) -> bool {
+        let mut any = false;
+        match &self.poller {
+            Some(poller) => drop(poller.wait(Some(Duration::ZERO), |_| any = true)),
+            None => any = self.own.has_datagram(),
+        }
+        any
+    }
+
     /// Sleeps until a control message arrives or the timeout is over.
     pub(crate) fn wait(&self, timeout: Duration) {
         let once = || -> io::Result<()> {

@@ -645,12 +645,18 @@ impl Transport for ShmTransport {
     }
 
     fn arm(&mut self) -> bool {
-        self.armed = true;
+        let first = !core::mem::replace(&mut self.armed, true);
         for (_, conn) in &self.conns {
             conn.announce_sleep();
         }
         self.order();
-        self.conns.iter_mut().any(|(_, conn)| conn.has_news())
+        // A waking message that came while this side was awake makes the descriptor readable: the
+        // next poll reads it.
+        let is_stale = first && self.control.has_messages();
+        if is_stale {
+            (self.messages_at, self.until_clock) = (self.clock_at, 1);
+        }
+        is_stale | self.conns.iter_mut().any(|(_, conn)| conn.has_news())
     }
 
     fn disarm(&mut self) {

@@ -51,9 +51,8 @@ impl Side {
     }
 }
 
-/// An endpoint on a wire, which takes its receives from `shared` if that is given.
-fn open(wire: Wire<Vec<u8>>, av: &Arc<AddressVector>, shared: Option<&Arc<SharedRx<Park>>>) -> Side {
-    let config = Config {
+fn config() -> Config {
+    Config {
         kind: EndpointKind::Rdm,
         caps: CAPS,
         tx_size: 1 << 20,
@@ -62,10 +61,14 @@ fn open(wire: Wire<Vec<u8>>, av: &Arc<AddressVector>, shared: Option<&Arc<Shared
         nonce: ofi_os::random(),
         provider: "wire",
         account: Arc::new(Account::new(256 << 20)),
-    };
+    }
+}
+
+/// An endpoint on a wire, which takes its receives from `shared` if that is given.
+fn open(wire: Wire<Vec<u8>>, av: &Arc<AddressVector>, shared: Option<&Arc<SharedRx<Park>>>) -> Side {
     let mut wire = Some(wire);
     let opener = Box::new(move |_| Ok(wire.take().expect("opened once")));
-    let ep = Ep::new(Park, config, None, opener, None);
+    let ep = Ep::new(Park, config(), None, opener, None);
     let port = Arc::new(FdWaitObject::new(false).unwrap());
     let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Never));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
@@ -204,6 +207,8 @@ fn an_endpoint_that_is_closed_leaves_the_context_to_the_others() {
     // Both messages are matched; the first endpoint is closed before it looks.
     (1..=3).for_each(|context| world.post(5, context, 3 << 20));
     world.receivers[0].ep.close();
+    let failure = world.receivers[0].cq.read_error().expect("the receive that had its message fails");
+    assert_eq!((failure.completion.context, failure.errno), (1, Errno::ECANCELED));
     world.send(1, 5, 2, 8);
     let done = world.poll(200);
     assert_eq!((told(&done[0]), told(&done[1])), (vec![], vec![(3, 2), (2, 1)]));
@@ -218,6 +223,35 @@ fn a_receive_brings_a_blocked_peer_the_credit_for_its_message() {
     world.poll(200);
     world.post(6, 1, 8);
     assert_eq!(told(&world.poll(200)[1]), [(1, 1000)]);
+}
+
+#[test]
+fn a_receive_for_a_handle_is_told_of_an_insertion_before_any_poll() {
+    let world = World::new();
+    world.send(1, 5, 7, 8);
+    world.poll(50);
+    world.post_from(FiAddr(0), 5, 1, 8);
+    world.av.insert(addr(20));
+    assert_eq!(told(&world.poll(50)[1]), [(1, 7)]);
+}
+
+#[test]
+fn a_context_that_is_dropped_with_its_receives_ends_them() {
+    let world = World::new();
+    world.post(5, 1, 8);
+    world.receivers.iter().for_each(|receiver| receiver.ep.close());
+}
+
+#[test]
+fn endpoints_of_a_context_have_one_address_vector() {
+    let world = World::new();
+    let (_there, here) = Wire::<Vec<u8>>::pair(addr(30), addr(31));
+    let mut here = Some(here);
+    let ep = Ep::new(Park, config(), None, Box::new(move |_| Ok(here.take().expect("opened once"))), None);
+    ep.bind_rx(&world.shared).unwrap();
+    let other = Arc::new(AddressVector::new(1, false));
+    assert_eq!(ep.bind_av(&other).unwrap_err().errno(), Errno::EINVAL);
+    ep.bind_av(&world.av).unwrap();
 }
 
 #[test]
