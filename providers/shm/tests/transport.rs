@@ -236,3 +236,21 @@ fn a_board_that_was_lost_on_the_way_is_asked_for() {
     // The link is that of a request by the message's receiver.
     assert_eq!((message.len, bytes[32]), (33, 0));
 }
+
+/// After it was armed, a side stays awake and finds a frame by polling. The waking message of that
+/// frame must not wake it when it sleeps the next time.
+#[test]
+fn a_waking_message_that_comes_too_late_is_read_before_the_next_sleep() {
+    let (mut a, mut b) = (Node::open(), Node::open());
+    let (to_b, _) = link(&mut a, &mut b);
+    while b.transport.arm() {
+        b.poll();
+    }
+    assert_eq!(a.transport.submit_control(to_b, &ack(1), Urgency::Control), ControlSubmitted::Taken);
+    b.transport.disarm();
+    until(&mut [&mut b], "no frame", |nodes| nodes[0].heard.position(&Event::Frame(1)).is_some());
+    assert!(b.transport.arm(), "the message waits in the socket");
+    b.poll();
+    b.transport.disarm();
+    assert!(!b.transport.arm(), "it has been read");
+}
