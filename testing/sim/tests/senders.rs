@@ -1,9 +1,10 @@
 //! Messages keep their sender and their order when address vector handles change, and sends that
 //! cannot be written fail or stay incomplete.
 
-use ofi_core::{Errno, FiAddr, OpFlags};
-use ofi_rig::{Receive, ping_pong, until};
+use ofi_core::{Caps, Errno, FiAddr, OpFlags};
+use ofi_rig::{Receive, Side, ping_pong, until};
 use ofi_sim::node::{Node, Options, addr, open_node};
+use ofi_sim::wire::Wire;
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -35,6 +36,39 @@ fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
     assert!(until(&world, &mut [&mut a, &mut c, &mut r], |nodes| nodes[2].is_done(any)));
     let got = r.outcome(any).unwrap().as_ref().unwrap();
     assert_eq!((got.len, got.src), (8, FiAddr::UNSPEC));
+}
+
+/// The RTS is matched while its sender has no handle. The sender gets one before the data arrives,
+/// which changes nothing for this message (FI_SOURCE_ERR, fi_cq(3)).
+#[test]
+fn a_receive_reports_its_sender_as_it_was_when_it_matched() {
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let (there, here) = Wire::<Vec<u8>>::pair(addr(1, 1).into(), addr(1, 2).into());
+    let open = |wire| {
+        let defaults = ofi_rig::Options::default();
+        let options = ofi_rig::Options { caps: defaults.caps | Caps::SOURCE_ERR, ..defaults };
+        let mut wire = Some(wire);
+        Side::open(options, world.port(), |_| Box::new(move |_| Ok(wire.take().expect("opened once"))))
+    };
+    let (mut a, mut r) = (open(there), open(here));
+    let to_r = a.know(addr(1, 2));
+    let got = r.receive(FiAddr::UNSPEC, 1, 3 << 20);
+    a.send(to_r, 1, vec![1; 3 << 20]);
+    // The connect request, the answer, the RTS, the CTS.
+    for _ in 0..2 {
+        a.progress();
+        r.progress();
+    }
+    r.know(addr(1, 1));
+    // A receive call has the endpoint look at the address vector.
+    r.post_receive(Receive::new(8).tagged(9).flags(OpFlags::PEEK));
+    assert!(r.outcome(got).is_none(), "the data is not here yet");
+    for _ in 0..20 {
+        a.progress();
+        r.progress();
+    }
+    let failure = r.outcome(got).unwrap().as_ref().unwrap_err();
+    assert_eq!((failure.errno, failure.sender), (Errno::EADDRNOTAVAIL, Some(addr(1, 1).into())));
 }
 
 #[test]
