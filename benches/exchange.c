@@ -2,8 +2,9 @@
 /*
  * Messages between two ranks; each thread of one talks to one thread of the other:
  *   latency      half a round trip, us; with several peers, all but one are connected and idle
- *   rate         windows of messages from rank 1 to rank 0, each window answered, million messages
- * a second stream       the same in MB/s
+ *   rate         windows of messages from rank 1 to rank 0, each window answered, million
+ *                messages a second
+ *   stream       the same in MB/s
  *   both         a window in each direction at once, MB/s of both directions together
  *   unexpected   windows that arrive before their receives are posted, million messages a second
  */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Measures one case over the libfabric that the loader finds. bench.c parses the options;
- * `--pattern` is one of latency, rate, stream, both, unexpected         two processes (exchange.c)
+ * `--pattern` is one of
+ *   latency, rate, stream, both, unexpected         two processes (exchange.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs                                      many processes (crowd.c)
  *   solo                                            both ends in one process (solo.c)

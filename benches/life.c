@@ -2,12 +2,12 @@
 /*
  * The cost of peers without traffic:
  *   connect           us from the first message to a new peer until its answer, divided by the
- * peers that connect at once;
+ *                     peers that connect at once;
  *                     median of the rounds
  *   memory-peer       KiB of resident memory per connected, idle peer, in rank 0
  *   memory-endpoint   KiB of resident memory per enabled endpoint with its own domain, queue and
- * address vector idle              us of processor time per second in a process with idle connected
- * peers
+ *                     address vector
+ *   idle              us of processor time per second in a process with idle connected peers
  */
 #include <errno.h>
 #include <time.h>

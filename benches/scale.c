@@ -4,8 +4,10 @@
  *   cancel    100,000 posted receives are cancelled, the oldest last
  *   reverse   100,000 receives, matched by messages in reverse order
  *   ends      2,000 peers whose process is killed: from its end until the receive that waits for
- * each of them has failed inserts   10,000 addresses are inserted one by one, with a message
- * between two endpoints after every tenth All but `ends` run both ends in one process.
+ *             each of them has failed
+ *   inserts   10,000 addresses are inserted one by one, with a message between two endpoints after
+ *             every tenth
+ * All but `ends` run both ends in one process.
  */
 #define _GNU_SOURCE
 #include <signal.h>

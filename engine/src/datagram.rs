@@ -88,20 +88,73 @@ struct Inner<D: Datagrams, K: LockKind> {
     config: Config,
     enabled: bool,
     out: CompletionSinks<K>,
-    av: Option<Arc<AddressVector>>,
-    av_epoch: u64,
-    /// Cached addresses, by handle.
-    peers: Vec<Option<Addr>>,
+    av: Option<CachedAv>,
     /// The event queue for joined groups, kept open.
     eq: Option<(Arc<EventQueue>, Child)>,
     /// The groups that it has joined.
     groups: Vec<Owner>,
-    receives: VecDeque<(Ticket, Buffer)>,
+    rx: Receives,
+}
+
+/// Posted receives, and how to fill them.
+struct Receives {
+    posted: VecDeque<(Ticket, Buffer)>,
+    /// Descriptions of the latest packets; empty between calls, for its memory.
     packets: Vec<Packet>,
     /// The descriptor is off: packets that wait for a receive must not wake a sleeper.
     deaf: bool,
     /// How many packets to ask for: doubles after a full batch, otherwise restarts at 1.
     batch: usize,
+}
+
+impl Receives {
+    fn new() -> Self {
+        Self { posted: VecDeque::new(), packets: Vec::with_capacity(BATCH), deaf: false, batch: 1 }
+    }
+
+    /// Drops all receives without completions. Only for closing.
+    fn discard(&mut self) {
+        self.posted.drain(..).for_each(|(ticket, _)| ticket.discard());
+    }
+}
+
+/// An address vector, and the addresses that were looked up since its latest change.
+struct CachedAv {
+    av: Arc<AddressVector>,
+    epoch: u64,
+    /// By handle.
+    addrs: Vec<Option<Addr>>,
+}
+
+impl CachedAv {
+    fn new(av: &Arc<AddressVector>) -> Self {
+        Self { av: av.clone(), epoch: av.epoch(), addrs: Vec::new() }
+    }
+
+    /// The address of a handle.
+    #[inline]
+    fn lookup(&mut self, handle: FiAddr) -> core::result::Result<Addr, Errno> {
+        if self.av.epoch() != self.epoch {
+            self.epoch = self.av.epoch();
+            self.addrs.clear();
+        }
+        match handle.index().and_then(|index| self.addrs.get(index).copied().flatten()) {
+            Some(addr) => Ok(addr),
+            None => self.look_up_anew(handle),
+        }
+    }
+
+    #[cold]
+    fn look_up_anew(&mut self, handle: FiAddr) -> core::result::Result<Addr, Errno> {
+        let addr = self.av.lookup(handle).ok_or(Errno::EINVAL)?;
+        if let Some(index) = handle.index() {
+            if self.addrs.len() <= index {
+                self.addrs.resize(index + 1, None);
+            }
+            self.addrs[index] = Some(addr);
+        }
+        Ok(addr)
+    }
 }
 
 /// A datagram endpoint.
@@ -159,20 +212,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if !self.config.limits.allow(op.buffer.len(), false, inject) {
             return Err(Errno::EMSGSIZE);
         }
-        let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
-        if av.epoch() != self.av_epoch {
-            self.av_epoch = av.epoch();
-            self.peers.clear();
-        }
-        let known = op.dest.index().and_then(|index| self.peers.get(index).copied().flatten());
-        let to = match known {
-            Some(addr) => addr,
-            None => {
-                let addr = av.lookup(op.dest).ok_or(Errno::EINVAL)?;
-                remember(&mut self.peers, op.dest, addr);
-                addr
-            }
-        };
+        let to = self.av.as_mut().ok_or(Errno::ENOAV)?.lookup(op.dest)?;
         let suppress = op.inject || target.selective && !op.flags.contains(OpFlags::COMPLETION);
         let given = socket.send(&op.buffer, &to);
         if matches!(given, Given::Full) {
@@ -199,33 +239,36 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         if op.flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
         }
-        if self.receives.len() >= self.config.rx_size {
+        if self.rx.posted.len() >= self.config.rx_size {
             return Err(Errno::AGAIN);
         }
-        if core::mem::take(&mut self.deaf) {
+        if core::mem::take(&mut self.rx.deaf) {
             socket.listen(true);
         }
         let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
         let ticket = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::RECV), suppress);
-        self.receives.push_back((ticket, op.buffer));
+        self.rx.posted.push_back((ticket, op.buffer));
         Ok(())
     }
 
     /// Receives waiting packets. True if there were any.
     fn poll(&mut self) -> bool {
-        let Some(socket) = self.socket.as_mut().filter(|_| !self.receives.is_empty()) else { return false };
-        let mut packets = core::mem::take(&mut self.packets);
+        let Self { socket: Some(socket), rx, .. } = self else { return false };
+        if rx.posted.is_empty() {
+            return false;
+        }
+        let mut packets = core::mem::take(&mut rx.packets);
         packets.clear();
-        let most = self.batch.min(self.receives.len());
-        socket.receive(&mut self.receives, most, &mut packets);
-        self.batch = if packets.len() == self.batch { (self.batch * 2).min(BATCH) } else { 1 };
+        let most = rx.batch.min(rx.posted.len());
+        socket.receive(&mut rx.posted, most, &mut packets);
+        rx.batch = if packets.len() == rx.batch { (rx.batch * 2).min(BATCH) } else { 1 };
         for packet in &packets {
-            if let Some((ticket, buffer)) = self.receives.pop_front() {
+            if let Some((ticket, buffer)) = self.rx.posted.pop_front() {
                 self.arrived(ticket, &buffer, packet);
             }
         }
-        self.packets = packets;
-        !self.packets.is_empty()
+        self.rx.packets = packets;
+        !self.rx.packets.is_empty()
     }
 
     fn arrived(&mut self, ticket: Ticket, buffer: &Buffer, packet: &Packet) {
@@ -238,7 +281,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let caps = self.config.caps;
         let mut stranger = false;
         if caps.contains(Caps::SOURCE)
-            && let Some(av) = &self.av
+            && let Some(CachedAv { av, .. }) = &self.av
         {
             completion.src = av.find(&packet.from);
             stranger = completion.src == FiAddr::UNSPEC && caps.contains(Caps::SOURCE_ERR);
@@ -260,17 +303,6 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
     }
 }
 
-/// Caches an address until the address vector changes.
-#[cold]
-fn remember(peers: &mut Vec<Option<Addr>>, handle: FiAddr, addr: Addr) {
-    if let Some(index) = handle.index() {
-        if peers.len() <= index {
-            peers.resize(index + 1, None);
-        }
-        peers[index] = Some(addr);
-    }
-}
-
 impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// An endpoint that is not enabled. `source` is the requested address; `auto` is the progress
     /// thread, if the application's calls do not make progress.
@@ -283,14 +315,9 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             enabled: false,
             out: CompletionSinks::default(),
             av: None,
-            av_epoch: 0,
-            peers: Vec::new(),
             eq: None,
             groups: Vec::new(),
-            receives: VecDeque::new(),
-            packets: Vec::with_capacity(BATCH),
-            deaf: false,
-            batch: 1,
+            rx: Receives::new(),
         };
         Arc::new(Self {
             inner: kind.cell(inner),
@@ -331,7 +358,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         if inner.av.is_some() {
             return Err(Error::new(Errno::EINVAL, "bind a second address vector"));
         }
-        inner.av = Some(av.clone());
+        inner.av = Some(CachedAv::new(av));
         drop(inner);
         let user = av.users.add();
         self.bindings.add(move || drop(user));
@@ -421,8 +448,8 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Cancels the oldest receive with that context (fi_cancel(3)).
     pub fn cancel(&self, context: usize) {
         let mut inner = K::lock(&self.inner);
-        if let Some(at) = inner.receives.iter().position(|(ticket, _)| ticket.context() == context)
-            && let Some((ticket, _)) = inner.receives.remove(at)
+        if let Some(at) = inner.rx.posted.iter().position(|(ticket, _)| ticket.context() == context)
+            && let Some((ticket, _)) = inner.rx.posted.remove(at)
         {
             let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
             inner.out.receive_failed(Inner::<D, K>::failure(ticket.finish(), &why, 0));
@@ -442,7 +469,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         let Some(eq) = inner.eq.as_ref().map(|(eq, _)| eq.clone()) else {
             return Err(Error::new(Errno::ENOEQ, "join a group without an event queue"));
         };
-        let Some(av) = inner.av.clone() else {
+        let Some(av) = inner.av.as_ref().map(|bound| bound.av.clone()) else {
             return Err(Error::new(Errno::ENOAV, "join a group without an address vector"));
         };
         inner.open()?.join(&group, send, receive)?;
@@ -481,7 +508,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
             socket.leave(group);
         }
         inner.groups.retain(|other| *other != owner);
-        (inner.av.clone(), inner.eq.as_ref().map(|(eq, _)| eq.clone()))
+        (inner.av.as_ref().map(|bound| bound.av.clone()), inner.eq.as_ref().map(|(eq, _)| eq.clone()))
     }
 
     /// Closes it: posted receives are discarded, no buffer is touched afterwards.
@@ -489,7 +516,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         self.memberships.undo();
         self.bindings.undo();
         let mut inner = K::lock(&self.inner);
-        inner.receives.drain(..).for_each(|(ticket, _)| ticket.discard());
+        inner.rx.discard();
         inner.socket = None;
         inner.eq = None;
         inner.enabled = false;
@@ -506,7 +533,7 @@ impl<D: Datagrams, K: LockKind> MessageOps for DatagramEndpoint<D, K> {
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         inner.receive(op)?;
-        let first = inner.receives.len() == 1;
+        let first = inner.rx.posted.len() == 1;
         drop(inner);
         if first {
             // Packets may have been waiting for it.
@@ -518,7 +545,7 @@ impl<D: Datagrams, K: LockKind> MessageOps for DatagramEndpoint<D, K> {
 
 impl<D: Datagrams, K: LockKind> Drop for Inner<D, K> {
     fn drop(&mut self) {
-        self.receives.drain(..).for_each(|(ticket, _)| ticket.discard());
+        self.rx.discard();
     }
 }
 
@@ -531,9 +558,9 @@ impl<D: Datagrams, K: LockKind> Pollable for DatagramEndpoint<D, K> {
 
     fn before_sleep(&self) -> bool {
         let mut inner = K::lock(&self.inner);
-        let Inner { socket: Some(socket), receives, deaf, .. } = &mut *inner else { return false };
-        if receives.is_empty() && !*deaf {
-            *deaf = true;
+        let Inner { socket: Some(socket), rx, .. } = &mut *inner else { return false };
+        if rx.posted.is_empty() && !rx.deaf {
+            rx.deaf = true;
             socket.listen(false);
         }
         false

@@ -19,7 +19,7 @@ pub struct Counter<K: LockKind> {
     successes: AtomicU64,
     errors: AtomicU64,
     /// Both as last reported to the application.
-    told: [AtomicU64; 2],
+    reported: [AtomicU64; 2],
     progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
@@ -44,7 +44,7 @@ impl<K: LockKind> Counter<K> {
         Self {
             successes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            told: [AtomicU64::new(0), AtomicU64::new(0)],
+            reported: [AtomicU64::new(0), AtomicU64::new(0)],
             progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             how,
@@ -107,7 +107,7 @@ impl<K: LockKind> Counter<K> {
         self.progress.look_in();
         let value = self.value();
         // Relaxed: the waiting thread compares it with values that it read or synchronized with.
-        self.told[0].store(value, Ordering::Relaxed);
+        self.reported[0].store(value, Ordering::Relaxed);
         value
     }
 
@@ -116,7 +116,7 @@ impl<K: LockKind> Counter<K> {
         self.progress.look_in();
         let value = self.error_value();
         // Relaxed: as in `read`.
-        self.told[1].store(value, Ordering::Relaxed);
+        self.reported[1].store(value, Ordering::Relaxed);
         value
     }
 
@@ -153,13 +153,13 @@ impl<K: LockKind> Counter<K> {
     /// changed since it was last read, or since the last `AGAIN`.
     pub fn try_wait(&self) -> Result<(), Errno> {
         // Relaxed: as in `read`.
-        let told = || (self.told[0].load(Ordering::Relaxed), self.told[1].load(Ordering::Relaxed));
+        let reported = || (self.reported[0].load(Ordering::Relaxed), self.reported[1].load(Ordering::Relaxed));
         let ready = || {
             let now = self.peek();
-            let moved = now != told();
+            let moved = now != reported();
             if moved {
-                self.told[0].store(now.0, Ordering::Relaxed);
-                self.told[1].store(now.1, Ordering::Relaxed);
+                self.reported[0].store(now.0, Ordering::Relaxed);
+                self.reported[1].store(now.1, Ordering::Relaxed);
             }
             moved
         };

@@ -111,7 +111,7 @@ pub struct CompletionQueue<K: LockKind> {
     bell: Arc<Doorbell>,
     /// How often it was signaled, and how many of those signals have ended a wait.
     signals: AtomicU64,
-    heard: AtomicU64,
+    seen: AtomicU64,
     how: Waiting,
     spin: Spin,
     last_error: Mutex<Option<(i32, Arc<str>)>>,
@@ -135,7 +135,7 @@ impl<K: LockKind> CompletionQueue<K> {
             progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             signals: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
             how,
             spin: Spin::default(),
             last_error: Mutex::new(None),
@@ -253,8 +253,8 @@ impl<K: LockKind> CompletionQueue<K> {
             return Err(Errno::ENOSYS);
         }
         // A signal wakes all current waiters; with none, it is kept for the next.
-        let (entered, heard) = self.signals_and_heard();
-        let signalled = || entered != heard || self.signals_and_heard().0 != entered;
+        let (entered, seen) = self.signals_and_seen();
+        let signalled = || entered != seen || self.signals_and_seen().0 != entered;
         let ready = || self.has(threshold) || signalled();
         if !(Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how })
             .until(ready, timeout)
@@ -264,7 +264,7 @@ impl<K: LockKind> CompletionQueue<K> {
         if !signalled() {
             return Ok(Waited::Ready);
         }
-        self.hear();
+        self.see_signals();
         Ok(Waited::Signalled)
     }
 
@@ -273,14 +273,14 @@ impl<K: LockKind> CompletionQueue<K> {
         queue.len >= threshold.max(1) || queue.is_failed()
     }
 
-    fn signals_and_heard(&self) -> (u64, u64) {
+    fn signals_and_seen(&self) -> (u64, u64) {
         // Acquire pairs with the Release in `signal`. Relaxed: a stale count repeats a signal.
-        (self.signals.load(Ordering::Acquire), self.heard.load(Ordering::Relaxed))
+        (self.signals.load(Ordering::Acquire), self.seen.load(Ordering::Relaxed))
     }
 
-    fn hear(&self) {
+    fn see_signals(&self) {
         // Relaxed: as above.
-        self.heard.store(self.signals.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.seen.store(self.signals.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Wakes all current waiters; with none, the next one.
@@ -288,7 +288,7 @@ impl<K: LockKind> CompletionQueue<K> {
         if self.how == Waiting::Never {
             return Err(Errno::ENOSYS);
         }
-        // Release pairs with the Acquire in `signals_and_heard`.
+        // Release pairs with the Acquire in `signals_and_seen`.
         self.signals.fetch_add(1, Ordering::Release);
         write(self.bell.ring(), self.progress.wait_object());
         Ok(())
@@ -298,11 +298,11 @@ impl<K: LockKind> CompletionQueue<K> {
     /// something to read.
     pub fn try_wait(&self) -> Result<(), Errno> {
         let ready = || {
-            let (signals, heard) = self.signals_and_heard();
-            if signals != heard {
-                self.hear();
+            let (signals, seen) = self.signals_and_seen();
+            if signals != seen {
+                self.see_signals();
             }
-            self.has(1) || signals != heard
+            self.has(1) || signals != seen
         };
         Sleep { progress: &self.progress, bell: &self.bell, spin: &self.spin, how: self.how }.prepare(ready)
     }

@@ -227,8 +227,8 @@ impl<K: LockKind> ProgressSet<K> {
         }
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
-        let all_hot = state.active.len() == state.pollables.len() && !state.active.is_empty();
-        if !all_hot && (state.active.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
+        let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
+        if !is_all_active && (state.active.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
         }
