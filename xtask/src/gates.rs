@@ -33,8 +33,8 @@ const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections")
 
 /// Limits on the cost of a message beside things that do not concern it, in percent of its cost
 /// without them. The goal is 110; each limit may only decrease. Beside long queues the engine alone
-/// takes about 150 instructions more, to see that neither queue has the tag, and to find the receive
-/// behind the indexed ones.
+/// takes about 150 instructions more, to see that neither queue has the tag, and to find the
+/// receive behind the indexed ones.
 const MOST_PERCENT: [(&str, (&str, &str), u64); 3] =
     [("memory", QUEUES, 116), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 

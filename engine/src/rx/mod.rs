@@ -222,8 +222,8 @@ impl RxContext {
         }
     }
 
-    /// Fails the receives that only this sender could have filled. The sender may still reach another
-    /// endpoint of a shared context.
+    /// Fails the receives that only this sender could have filled. The sender may still reach
+    /// another endpoint of a shared context.
     pub(crate) fn fail_directed<K: LockKind>(&mut self, out: &mut Reporter<K>, sender: u32, why: &Down) {
         if self.participants.is_shared() {
             return;

@@ -61,8 +61,8 @@ impl News {
     }
 
     fn is_set(&self) -> bool {
-        // Pairs with the fence in `notify`: the caller has said before that it sleeps, so that either
-        // it sees the news, or the other side sees the sleeper.
+        // Pairs with the fence in `notify`: the caller has said before that it sleeps, so that
+        // either it sees the news, or the other side sees the sleeper.
         fence(Ordering::SeqCst);
         self.is_any.load(Ordering::Acquire)
     }
@@ -212,8 +212,9 @@ impl RxContext {
         }
     }
 
-    /// An endpoint leaves a shared context, for good: its messages are dropped, and the receives that
-    /// have one of them fail. Those whose buffer the transport still fills end without completions.
+    /// An endpoint leaves a shared context, for good: its messages are dropped, and the receives
+    /// that have one of them fail. Those whose buffer the transport still fills end without
+    /// completions.
     pub(crate) fn leave<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let participant = peers.participant;
         let Some(shared) = &mut self.participants.0 else { return };
