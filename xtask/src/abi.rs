@@ -74,7 +74,8 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
     }
     let by_name: BTreeMap<&str, _> = data.structs.iter().map(|entry| (entry.0.as_str(), entry)).collect();
     let mut out = String::from(
-        "//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not edited by hand.\n\n\
+        "//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not\n\
+         //! edited by hand.\n\n\
          use super::{data::*, fabric::*, objects::*};\nuse core::mem::offset_of;\n\n",
     );
     let declared = source.lines().filter_map(|line| {
