@@ -1,7 +1,12 @@
-//! Operation descriptors: the many send and receive calls of the interface as two structs.
+//! Operation descriptors: the many calls of the interface that transfer data as four structs.
 
+use core::ops::Deref;
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::Buffer;
+
+/// The most ranges of a peer's memory that one operation names (rma_iov_limit, fi_endpoint(3)).
+pub const MOST_REMOTE_RANGES: usize = 8;
 
 /// A message to send.
 #[derive(Debug)]
@@ -35,6 +40,113 @@ pub struct RecvOp {
     pub tag: Option<(u64, u64)>,
     /// Flags of the call, or the endpoint's defaults.
     pub flags: OpFlags,
+}
+
+/// A range of a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRange {
+    /// Its first byte: an offset into the region, or a virtual address (FI_MR_VIRT_ADDR).
+    pub addr: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Key of the region.
+    pub key: u64,
+}
+
+/// The ranges of a peer's memory that an operation names, at most [`MOST_REMOTE_RANGES`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// One range.
+    One([RemoteRange; 1]),
+    /// Several, or none.
+    Many(Box<[RemoteRange]>),
+}
+
+impl Remote {
+    /// One range.
+    #[inline(always)]
+    pub const fn one(addr: u64, len: u64, key: u64) -> Self {
+        Self::One([RemoteRange { addr, len, key }])
+    }
+}
+
+impl Deref for Remote {
+    type Target = [RemoteRange];
+    #[inline(always)]
+    fn deref(&self) -> &[RemoteRange] {
+        match self {
+            Self::One(range) => range,
+            Self::Many(ranges) => ranges,
+        }
+    }
+}
+
+/// Direction of a remote memory access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmaKind {
+    /// From the local buffer to the peer's memory.
+    Write,
+    /// From the peer's memory to the local buffer.
+    Read,
+}
+
+/// A remote memory access (fi_rma(3)).
+#[derive(Debug)]
+pub struct RmaOp {
+    /// Direction.
+    pub kind: RmaKind,
+    /// The peer; ignored on connected endpoints.
+    pub peer: FiAddr,
+    /// The local bytes, as many as the remote ranges have together.
+    pub buffer: Buffer,
+    /// The peer's memory.
+    pub remote: Remote,
+    /// The application's context.
+    pub context: usize,
+    /// Completion data for the peer; only with a write.
+    pub data: Option<u64>,
+    /// Flags of the call, or the endpoint's defaults.
+    pub flags: OpFlags,
+    /// An inject call: its success is never reported.
+    pub inject: bool,
+}
+
+/// An atomic operation on a peer's memory (fi_atomic(3)). Buffers have as many bytes as the remote
+/// ranges have together, or none where the operation takes none.
+#[derive(Debug)]
+pub struct AtomicCall {
+    /// Group of calls.
+    pub kind: AtomicKind,
+    /// What is done with each element.
+    pub op: AtomicOp,
+    /// Type of the elements.
+    pub datatype: Datatype,
+    /// The peer; ignored on connected endpoints.
+    pub peer: FiAddr,
+    /// The operands; unused by [`AtomicOp::Read`].
+    pub operands: Buffer,
+    /// The values to compare with, for [`AtomicKind::Compare`].
+    pub compare: Buffer,
+    /// Takes the previous values, but for [`AtomicKind::Base`].
+    pub result: Buffer,
+    /// The peer's elements.
+    pub remote: Remote,
+    /// The application's context.
+    pub context: usize,
+    /// Completion data for the peer.
+    pub data: Option<u64>,
+    /// Flags of the call, or the endpoint's defaults.
+    pub flags: OpFlags,
+    /// An inject call: its success is never reported.
+    pub inject: bool,
+}
+
+/// Access to a peer's memory, which no receive takes part in.
+pub trait OneSidedOps: Send + Sync + 'static {
+    /// Reads or writes a peer's memory (fi_rma(3)).
+    fn rma(&self, op: RmaOp) -> Result<(), Errno>;
+    /// Carries out an atomic operation on a peer's memory (fi_atomic(3)).
+    fn atomic(&self, call: AtomicCall) -> Result<(), Errno>;
 }
 
 /// Posting of sends and receives, common to all kinds of endpoints.
