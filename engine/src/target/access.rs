@@ -53,25 +53,26 @@ impl Target {
         let len = payload.len();
         let whole = more.checked_add(len as u64).ok_or(Violation("a write is too long"))?;
         // The whole range is checked before its first byte is written.
-        let (region, range) = match self.resolve(place, whole, MrAccess::REMOTE_WRITE) {
-            Ok(found) => found,
+        let found = self.resolve(place, whole, MrAccess::REMOTE_WRITE).and_then(|(region, range)| {
+            let Incoming::Complete(bytes) = payload else { return Ok(Some((region.clone(), range.into_owned()))) };
+            range.write(0, bytes).map_err(refusal)?;
+            if commit {
+                flush(region, place, len)?;
+            }
+            Ok(None)
+        });
+        let (region, range) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.performed(peers, out, change, len);
+                return Ok(Disposition::Done);
+            }
             Err(why) => {
                 self.refuse_change(peers, change, why);
                 return Ok(Disposition::Done);
             }
         };
-        if let Incoming::Complete(bytes) = payload {
-            let done = range.write(0, bytes).map_err(refusal);
-            let done = if commit { done.and_then(|()| flush(region, place, len)) } else { done };
-            drop(range);
-            match done {
-                Ok(()) => self.performed(peers, out, change, len),
-                Err(why) => self.refuse_change(peers, change, why),
-            }
-            return Ok(Disposition::Done);
-        }
-        let (region, range) = (region.clone(), range.into_owned());
-        let (buffer, copy) = match range.into_buffer() {
+        let (buffer, copy) = match Buffer::registered(range) {
             Ok(buffer) => (buffer, None),
             Err(to) => (Buffer::Owned(vec![0; len]), Some(to)),
         };
@@ -82,10 +83,11 @@ impl Target {
 
     /// A payload is arriving.
     pub(super) fn place(&mut self, peers: &mut Peers, placing: Placing) {
-        if let Some(link) = peers.link(placing.change.link) {
+        let id = placing.change.link;
+        if let Some(link) = peers.link(id) {
             link.rx.coming = Some(Coming::Access);
         }
-        self.state(placing.change.link).placing = Some(placing);
+        self.state(id).placing = Some(placing);
     }
 
     /// A streaming payload has arrived.

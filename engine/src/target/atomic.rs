@@ -10,7 +10,8 @@ use crate::transport::{Disposition, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::Violation;
 use crate::wire::one_sided::{Action, Place, Refusal};
 use ofi_core::{BindFlags, OpFlags};
-use ofi_memory::{Buffer, rmw};
+use ofi_memory::Buffer;
+use ofi_memory::rmw::{self, RmwError};
 use ofi_sync::lock::LockKind;
 
 impl Target {
@@ -80,7 +81,13 @@ impl Target {
         }
         let rights = action.op.target_access(action.kind);
         let done = self.resolve(place, len as u64, rights).and_then(|(_, range)| {
-            rmw::apply(&range, (action.op, action.datatype), operands, compare, &mut result).map_err(refusal)
+            let call = rmw::AtomicCall { datatype: action.datatype, op: action.op, operand: operands, compare };
+            let result = action.has_result().then_some(result.as_mut_slice());
+            rmw::apply(&range, &call, result).map_err(|why| match why {
+                RmwError::Region(why) => refusal(why),
+                // The frame was checked for both.
+                RmwError::Unsupported | RmwError::Count => Refusal::Closed,
+            })
         });
         match (done, action.has_result()) {
             (Ok(()), false) => self.performed(peers, out, change, len),

@@ -42,6 +42,15 @@ pub struct MemoryRegion {
     counted: AtomicBool,
 }
 
+impl fmt::Debug for KeyChoice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Application(key) => f.debug_tuple("Application").field(key).finish(),
+            Self::Random(_) => f.debug_tuple("Random").finish_non_exhaustive(),
+        }
+    }
+}
+
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegion").field("key", &self.key).field("access", &self.access).finish_non_exhaustive()

@@ -42,7 +42,7 @@ impl Response {
 
     pub(super) fn of_region(id: u32, range: RegionUse<Region>) -> Self {
         let len = range.len();
-        let source = match range.into_buffer() {
+        let source = match Buffer::registered(range) {
             Ok(buffer) => Source::Direct(Some(buffer)),
             Err(range) => Source::Probed(range),
         };

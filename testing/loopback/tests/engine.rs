@@ -39,7 +39,8 @@ impl Side {
             limits: Limits::new(usize::MAX, 4096),
             nonce: [nonce; 16],
             provider: Provider::NAME,
-            account: account.clone(),
+            regions: Arc::default(),
+        account: account.clone(),
         };
         let format = AddrFormat::ADDR_STR;
         let opener = Box::new(move |addr| Provider.open_rdm(addr, format, TrafficClass::UNSPEC, &account));

@@ -3,11 +3,13 @@
 //! It depends on the engine only, so that tests of every transport can use it.
 #![deny(unsafe_code)]
 
+mod access;
 mod loan;
 mod op;
 mod side;
 mod watch;
 
+pub use access::{Exposed, Target};
 pub use op::{Message, Receive};
 pub use side::{Finished, Kind, Options, Outcome, Side};
 pub use watch::{RealTime, Watch, expect, finish, ping_pong, until};

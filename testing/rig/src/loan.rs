@@ -4,7 +4,8 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
-use ofi_memory::{Buffer, Span};
+use ofi_core::MrAccess;
+use ofi_memory::{Buffer, Reach, Region, Span};
 
 /// Lent memory.
 #[derive(Debug)]
@@ -23,6 +24,20 @@ impl Loan {
         // module.
         let span = unsafe { Span::new(memory.as_ptr().cast(), memory.len()) };
         (Self(memory), Buffer::One(span))
+    }
+
+    /// Lends these bytes as a region whose bytes offsets name.
+    pub(crate) fn exposed(bytes: Vec<u8>, access: MrAccess, reach: Reach) -> (Self, Region) {
+        let memory = NonNull::from(Box::leak(bytes.into_boxed_slice()));
+        let range = (memory.as_ptr().cast::<u8>(), memory.len());
+        // SAFETY: the memory is freed by `end` only, whose callers have closed the region.
+        let region = unsafe { Region::new(&[range], 0, access, reach) };
+        (Self(memory), region.expect("memory of ours has addresses"))
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The address of the first byte.

@@ -6,6 +6,7 @@ use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::limits::Limits;
+use ofi_engine::target::mr::Regions;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::EndpointKind;
@@ -47,10 +48,12 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let several = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
+        let ways = Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
+        let one_sided = Caps::RMA | Caps::ATOMIC | Caps::RMA_EVENT | ways;
         let sources = Caps::DIRECTED_RECV | Caps::SOURCE;
         Self {
             addr: None,
-            caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | sources | several,
+            caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | sources | several | one_sided,
             tx_size: 1024,
             rx_size: 1 << 20,
             limits: Limits::new(usize::MAX, 4096),
@@ -79,6 +82,8 @@ pub enum Kind {
     MultiRecv,
     /// A call that acts on an unexpected message: FI_PEEK, FI_CLAIM, FI_DISCARD.
     Peek,
+    /// A one-sided operation.
+    Access,
 }
 
 /// A completion that was read.
@@ -104,15 +109,15 @@ impl Finished {
 
 /// An accepted operation.
 #[derive(Debug)]
-struct Pending {
-    kind: Kind,
+pub(crate) struct Pending {
+    pub(crate) kind: Kind,
     /// Its success is not reported.
-    suppressed: bool,
-    loan: Option<Loan>,
+    pub(crate) suppressed: bool,
+    pub(crate) loan: Option<Loan>,
 }
 
 /// The context of inject calls, which have none.
-const INJECTED: usize = 0;
+pub(crate) const INJECTED: usize = 0;
 /// Entries to read at once: fewer than there may be, so that reads leave some.
 const READ: usize = 8;
 
@@ -129,9 +134,11 @@ pub struct Side<T: Transport> {
     pub av: Arc<AddressVector>,
     /// The account of memory held for its peers.
     pub account: Arc<Account>,
-    selective: bool,
+    /// Its registered memory.
+    pub regions: Arc<Regions>,
+    pub(crate) selective: bool,
     next: usize,
-    pending: HashMap<usize, Pending>,
+    pub(crate) pending: HashMap<usize, Pending>,
     finished: HashMap<usize, Vec<Finished>>,
 }
 
@@ -165,7 +172,18 @@ impl<T: Transport> Side<T> {
             options;
         let account = Arc::new(Account::new(memory));
         let (kind, charged) = (EndpointKind::Rdm, account.clone());
-        let config = Config { kind, caps, tx_size, rx_size, limits, nonce, provider, account: charged };
+        let regions = Arc::new(Regions::default());
+        let config = Config {
+            kind,
+            caps,
+            tx_size,
+            rx_size,
+            limits,
+            nonce,
+            provider,
+            regions: regions.clone(),
+            account: charged,
+        };
         let ep = Endpoint::new(Park, config, addr, opener(&account), None);
         let queue = |wait_object| Arc::new(CompletionQueue::new(Park, cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
@@ -179,7 +197,7 @@ impl<T: Transport> Side<T> {
         ep.enable().expect("everything is bound");
         let selective = bind.contains(BindFlags::SELECTIVE_COMPLETION);
         let (pending, finished) = (HashMap::new(), HashMap::new());
-        Self { ep, cq, sent, av, account, selective, next: INJECTED + 1, pending, finished }
+        Self { ep, cq, sent, av, account, regions, selective, next: INJECTED + 1, pending, finished }
     }
 
     /// The address of the endpoint.
@@ -197,7 +215,7 @@ impl<T: Transport> Side<T> {
         self.next
     }
 
-    fn context(&mut self) -> usize {
+    pub(crate) fn context(&mut self) -> usize {
         self.next += 1;
         self.next - 1
     }
@@ -325,7 +343,8 @@ impl<T: Transport> Side<T> {
     fn settle(&mut self, outcome: Outcome) -> Finished {
         let completion = *outcome.as_ref().unwrap_or_else(|failure| &failure.completion);
         if completion.context == INJECTED {
-            assert!(outcome.is_err(), "an inject call reports no success: {outcome:?}");
+            let from_peer = completion.flags.contains(OpFlags::REMOTE_WRITE);
+            assert!(outcome.is_err() || from_peer, "an inject call reports no success: {outcome:?}");
             return Finished { kind: Kind::Send, outcome, at: 0, bytes: Vec::new() };
         }
         let Some(pending) = self.pending.get(&completion.context) else {
@@ -384,7 +403,7 @@ impl<T: Transport> Side<T> {
 
     /// The contexts of all operations that have not completed, in order.
     pub fn pending(&self) -> Vec<usize> {
-        self.unfinished(&[Kind::Send, Kind::Receive, Kind::MultiRecv, Kind::Peek])
+        self.unfinished(&[Kind::Send, Kind::Receive, Kind::MultiRecv, Kind::Peek, Kind::Access])
     }
 
     /// Closes the endpoint, unless it is, and forgets the operations that have not completed.
@@ -395,7 +414,7 @@ impl<T: Transport> Side<T> {
     }
 }
 
-fn lend(memory: Memory) -> (Option<Loan>, ofi_memory::Buffer) {
+pub(crate) fn lend(memory: Memory) -> (Option<Loan>, ofi_memory::Buffer) {
     match memory {
         Memory::Ours(bytes) => {
             let (loan, buffer) = Loan::new(bytes);

@@ -60,6 +60,7 @@ fn config() -> Config {
         limits: Limits::new(usize::MAX, 4096),
         nonce: ofi_os::random(),
         provider: "wire",
+        regions: Arc::default(),
         account: Arc::new(Account::new(256 << 20)),
     }
 }

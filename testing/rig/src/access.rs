@@ -1,0 +1,195 @@
+//! One-sided operations of a side, and memory that it exposes to them.
+
+use crate::loan::Loan;
+use crate::op::Memory;
+use crate::side::{INJECTED, Kind, Pending, Side, lend};
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
+use ofi_core::{Errno, FiAddr, MrAccess, OpFlags};
+use ofi_engine::op::{AtomicCall, OneSidedOps, Remote, RemoteRange, RmaKind, RmaOp};
+use ofi_engine::target::mr::{KeyChoice, MemoryRegion, Regions};
+use ofi_engine::transport::Transport;
+use ofi_memory::{Buffer, Reach};
+use std::sync::Arc;
+
+/// Registered memory. Closing it waits for nothing: tests end what is under way first.
+#[derive(Debug)]
+pub struct Exposed {
+    regions: Arc<Regions>,
+    /// The registration.
+    pub region: Arc<MemoryRegion>,
+    loan: Loan,
+}
+
+impl Exposed {
+    /// What the memory holds now.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.loan.copy(0, self.loan.len())
+    }
+
+    /// Ends the registration and returns the memory.
+    ///
+    /// # Panics
+    /// If a peer's access is under way.
+    pub fn close(self) -> Vec<u8> {
+        self.regions.remove(&self.region);
+        assert!(self.region.is_idle(), "an access is under way");
+        self.loan.end()
+    }
+}
+
+/// Memory of a peer.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The peer.
+    pub peer: FiAddr,
+    /// Ranges of its memory.
+    pub ranges: Vec<RemoteRange>,
+}
+
+impl Target {
+    /// One range.
+    pub fn new(peer: FiAddr, key: u64, addr: u64, len: usize) -> Self {
+        Self { peer, ranges: vec![RemoteRange { addr, len: len as u64, key }] }
+    }
+
+    /// Another range, behind the others.
+    #[must_use]
+    pub fn and(mut self, key: u64, addr: u64, len: usize) -> Self {
+        self.ranges.push(RemoteRange { addr, len: len as u64, key });
+        self
+    }
+
+    fn remote(&self) -> Remote {
+        match self.ranges[..] {
+            [one] => Remote::One([one]),
+            _ => Remote::Many(self.ranges.clone().into()),
+        }
+    }
+}
+
+impl<T: Transport> Side<T> {
+    /// Registers memory with a key; offsets name its bytes.
+    ///
+    /// # Errors
+    /// Those of [`Regions::register`].
+    pub fn try_expose(&self, key: u64, bytes: Vec<u8>, access: MrAccess) -> ofi_core::error::Result<Exposed> {
+        let (loan, region) = Loan::exposed(bytes, access, Reach::Mapped);
+        let region = self.regions.register(region, access, KeyChoice::Application(key), true)?;
+        Ok(Exposed { regions: self.regions.clone(), region, loan })
+    }
+
+    /// Registers memory that peers may read and write.
+    pub fn expose(&self, key: u64, bytes: Vec<u8>) -> Exposed {
+        self.try_expose(key, bytes, MrAccess::REMOTE).expect("the key is free")
+    }
+
+    /// Writes to a peer's memory; returns the context.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::rma`].
+    pub fn try_write(
+        &mut self,
+        target: &Target,
+        bytes: Vec<u8>,
+        data: Option<u64>,
+        flags: OpFlags,
+    ) -> Result<usize, Errno> {
+        self.access(bytes, flags, |ep, buffer, context| {
+            let (kind, remote) = (RmaKind::Write, target.remote());
+            let inject = false;
+            ep.rma(RmaOp { kind, peer: target.peer, buffer, remote, context, data, flags, inject })
+        })
+    }
+
+    /// Writes to a peer's memory while few operations are outstanding.
+    pub fn write(&mut self, target: &Target, bytes: Vec<u8>) -> usize {
+        self.try_write(target, bytes, None, OpFlags::empty()).expect("few are outstanding")
+    }
+
+    /// Writes by an inject call.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::rma`].
+    pub fn inject_write(&mut self, target: &Target, mut bytes: Vec<u8>, data: Option<u64>) -> Result<(), Errno> {
+        let (loan, buffer) = Loan::new(core::mem::take(&mut bytes));
+        let (kind, remote, flags) = (RmaKind::Write, target.remote(), OpFlags::INJECT);
+        let op = RmaOp { kind, peer: target.peer, buffer, remote, context: INJECTED, data, flags, inject: true };
+        let result = self.ep.rma(op);
+        // The peer must not see later writes.
+        loan.end().fill(0xee);
+        result
+    }
+
+    /// Reads a peer's memory; returns the context. The completion has the bytes.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::rma`].
+    pub fn try_read(&mut self, target: &Target, flags: OpFlags) -> Result<usize, Errno> {
+        let len: u64 = target.ranges.iter().map(|range| range.len).sum();
+        let room = vec![0xcc; usize::try_from(len).expect("tests read little")];
+        self.access(room, flags, |ep, buffer, context| {
+            let (kind, remote, data) = (RmaKind::Read, target.remote(), None);
+            ep.rma(RmaOp { kind, peer: target.peer, buffer, remote, context, data, flags, inject: false })
+        })
+    }
+
+    /// Reads a peer's memory while few operations are outstanding.
+    pub fn read(&mut self, target: &Target) -> usize {
+        self.try_read(target, OpFlags::empty()).expect("few are outstanding")
+    }
+
+    /// Carries out an atomic operation; returns the context. The completion has the previous
+    /// values, if the operation returns any.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::atomic`].
+    pub fn try_atomic(
+        &mut self,
+        target: &Target,
+        (kind, op, datatype): (AtomicKind, AtomicOp, Datatype),
+        operands: &[u8],
+        compare: &[u8],
+        flags: OpFlags,
+    ) -> Result<usize, Errno> {
+        let returns = kind != AtomicKind::Base;
+        let len: u64 = target.ranges.iter().map(|range| range.len).sum();
+        let room = if returns { vec![0xcc; usize::try_from(len).expect("few elements")] } else { Vec::new() };
+        // Operands live as long as the operation: the endpoint's copy does.
+        let (operands, compare) = (Buffer::Owned(operands.to_vec()), Buffer::Owned(compare.to_vec()));
+        self.access(room, flags, |ep, result, context| {
+            let remote = target.remote();
+            let peer = target.peer;
+            ep.atomic(AtomicCall {
+                kind,
+                op,
+                datatype,
+                peer,
+                operands,
+                compare,
+                result,
+                remote,
+                context,
+                data: None,
+                flags,
+                inject: false,
+            })
+        })
+    }
+
+    fn access(
+        &mut self,
+        bytes: Vec<u8>,
+        flags: OpFlags,
+        post: impl FnOnce(&ofi_engine::Endpoint<T, ofi_sync::lock::Park>, Buffer, usize) -> Result<(), Errno>,
+    ) -> Result<usize, Errno> {
+        let context = self.context();
+        let (loan, buffer) = lend(Memory::Ours(bytes));
+        if let Err(errno) = post(&self.ep, buffer, context) {
+            drop(loan.map(Loan::end));
+            return Err(errno);
+        }
+        let suppressed = self.selective && !flags.contains(OpFlags::COMPLETION);
+        self.pending.insert(context, Pending { kind: Kind::Access, suppressed, loan });
+        Ok(context)
+    }
+}
