@@ -1,6 +1,7 @@
 //! The lines of a link for cross-memory attach (`cma.rs`).
 
-use super::{Conn, DAMAGED, KIND_ABSENT, KIND_DIRECT, Large, Out, Trouble, head};
+use super::line::{DAMAGED, KIND_ABSENT, KIND_DIRECT, head};
+use super::{Conn, Large, Out, Trouble};
 use crate::cma::{self, CmaLoan, Outcome};
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, Payload};
