@@ -3,12 +3,11 @@
 //! each link's memory, and a peer wakes it by a control message.
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
-use crate::cma::{CmaMode, is_large};
-use crate::conn::{Conn, INLINE, Large, Out, Peer, State, Trouble, unreachable};
+use crate::cma::CmaMode;
+use crate::conn::{Conn, INLINE, Out, Peer, State, Trouble, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
 use crate::region::Region;
-use arrayvec::ArrayVec;
 pub(crate) use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -16,13 +15,13 @@ use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_engine::transport::{
     ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use ofi_os::control_socket::{LivenessPipe, Space};
 use ofi_os::process::Life;
 use ofi_os::shm;
 use ofi_sync::account::Account;
-use ofi_sync::lines::{News, order_own};
+use ofi_sync::lines::News;
 use poll_schedule::{FEW, PollSchedule};
 use probes::Probes;
 use slab::Slab;
@@ -35,6 +34,8 @@ use std::time::Duration;
 mod messages;
 mod poll_schedule;
 mod probes;
+mod sending;
+mod sleeping;
 
 /// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
@@ -235,76 +236,6 @@ impl ShmTransport {
         }
     }
 
-    /// Sends what waits on a link.
-    fn send_waiting(&mut self, slot: usize) -> bool {
-        let Self { conns, finished, budget, orders, control, settings, rooms, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return false };
-        if !matches!(conn.state, State::Open) || !conn.sender.has_more() {
-            return false;
-        }
-        let sent = |token, buffer| finished.push((id(slot), token, buffer));
-        match conn.sender.send_waiting(&mut conn.cma, *orders, budget, sent) {
-            Ok(any) => {
-                if any {
-                    Self::wake(conn, News::Line, control);
-                }
-                if conn.sender.relax(&settings.account) {
-                    rooms.push(id(slot));
-                }
-                any
-            }
-            Err(violation) => {
-                self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
-                true
-            }
-        }
-    }
-
-    fn list(&mut self, slot: usize) {
-        if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.enlist()) {
-            self.senders.push(slot);
-            if self.armed {
-                self.announce_waiting(slot);
-            }
-        }
-    }
-
-    /// A send began to wait while this side sleeps: announces that room must wake it as well.
-    #[cold]
-    fn announce_waiting(&mut self, slot: usize) {
-        self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
-        self.order();
-        // Use the room that was made before the announcement.
-        self.send_waiting(slot);
-    }
-
-    /// Orders memory accesses between an announcement of sleep and the last check.
-    fn order(&self) {
-        if self.orders {
-            shm::order_all();
-        } else {
-            order_own();
-        }
-    }
-
-    fn send_all(&mut self) -> bool {
-        let mut any = false;
-        let mut at = 0;
-        while let Some(&slot) = self.senders.get(at) {
-            any |= self.send_waiting(slot);
-            match self.conns.get_mut(slot) {
-                Some(conn) if conn.sender.has_more() => at += 1,
-                other => {
-                    if let Some(conn) = other {
-                        conn.sender.delist();
-                    }
-                    self.senders.swap_remove(at);
-                }
-            }
-        }
-        any
-    }
-
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
         while let Some((slot, serial, why)) = self.lost.pop() {
             // Another link may have the slot by now.
@@ -312,107 +243,6 @@ impl ShmTransport {
                 self.lose(slot, why, events);
             }
         }
-    }
-
-    /// Sends a frame, or queues what the ring does not take.
-    fn send_frame(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>) -> Submitted {
-        let slot = link.index();
-        let Self { conns, control, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        if conn.sender.is_closing() || conn.lost {
-            return Submitted::Broken;
-        }
-        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
-        let waits = conn.sender.has_more();
-        if header.len() + len <= INLINE {
-            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
-            bytes.truncate(header.len() + len);
-            let (front, back) = bytes.split_at_mut(header.len());
-            front.copy_from_slice(header);
-            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
-                buffer.read_at(from, back);
-            }
-            let sent = if waits { Ok(false) } else { conn.sender.send_small(&bytes, header.len()) };
-            return match sent {
-                Ok(true) => {
-                    Self::wake(conn, News::Line, control);
-                    Submitted::Done
-                }
-                Ok(false) => {
-                    // Don't complete yet: a caller that sees the completion may stop polling and
-                    // leave this queued.
-                    let kept = payload.filter(|payload| !payload.inject);
-                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
-                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
-                    conn.sender.queue(Out::Small(bytes, header.len(), kept));
-                    self.list(slot);
-                    outcome
-                }
-                Err(violation) => self.break_link(slot, violation),
-            };
-        }
-        let Some(payload) = &mut payload else { return Submitted::Done };
-        if is_large(len) && self.submit_cma(slot, header, payload) {
-            return Submitted::Kept;
-        }
-        let Self { conns, control, budget, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
-        let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
-        match sent {
-            Ok(true) => {
-                *payload.buffer = Some(large.buffer);
-                Self::wake(conn, News::Line, control);
-                Submitted::Done
-            }
-            Ok(false) => {
-                if large.done > 0 {
-                    Self::wake(conn, News::Line, control);
-                }
-                let mut kept = Submitted::Kept;
-                if payload.inject {
-                    // The application may reuse its buffer when this returns.
-                    let mut copy = Vec::with_capacity(len);
-                    large.buffer.append_to(from, len, &mut copy);
-                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
-                    (large.from, large.token) = (0, None);
-                    kept = Submitted::Done;
-                }
-                conn.sender.queue(Out::Large(large));
-                self.list(slot);
-                kept
-            }
-            Err(violation) => {
-                *payload.buffer = Some(large.buffer);
-                self.break_link(slot, violation)
-            }
-        }
-    }
-
-    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
-    fn is_backed_up(&mut self, link: LinkId) -> bool {
-        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
-        conn.sender.is_backed_up(&self.settings.account)
-    }
-
-    /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
-    fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
-        if payload.inject || conn.sender.has_more() {
-            return false;
-        }
-        if conn.cma.is_time_to_ask() {
-            // If the socket is full, the next payload asks.
-            if self.control.offer(&conn.peer.name, conn.peer.request).is_ok() {
-                conn.cma.asked();
-            }
-        }
-        if !conn.sender.send_cma(&mut conn.cma, header, payload) {
-            return false;
-        }
-        Self::wake(conn, News::Line, &self.control);
-        true
     }
 
     /// Does the periodic work: control messages, retries, probes.
@@ -699,31 +529,6 @@ impl ShmTransport {
         self.until_clock = self.until_clock.saturating_sub(1);
         if self.until_clock == 0 {
             any |= self.look_around(events);
-        }
-        any
-    }
-
-    #[cold]
-    fn break_link(&mut self, slot: usize, violation: Violation) -> Submitted {
-        let conn = &self.conns[slot];
-        self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
-        Submitted::Broken
-    }
-
-    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it.
-    fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
-        let mut any = self.look_around(events);
-        // Drain the wakeups: the descriptor stays readable until then.
-        any |= self.read_messages(events);
-        for _ in 0..4 {
-            any |= self.read_all(events);
-            any |= self.send_all();
-            self.deliver_finished(events);
-            let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
-            if !rung || !self.arm() {
-                break;
-            }
-            any = true;
         }
         any
     }

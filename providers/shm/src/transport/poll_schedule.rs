@@ -134,7 +134,7 @@ impl PollSchedule {
     }
 
     /// Sets the bit of a link that has something to read, for a later pass to find.
-    fn note(&self, slot: usize) {
+    pub(super) fn note(&self, slot: usize) {
         if let Some((bitmap, _)) = &self.bitmap {
             bitmap.set(slot);
         }
@@ -169,18 +169,6 @@ impl ShmTransport {
             self.announce_new(slot);
         }
         slot
-    }
-
-    /// Announces to the peer of a new link that this side sleeps, and checks for what the peer
-    /// wrote before it could know.
-    #[cold]
-    fn announce_new(&mut self, slot: usize) {
-        self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
-        self.order();
-        if self.conns[slot].has_news() {
-            // Wake ourselves. A socket too full for that is readable anyway.
-            drop(self.control.wake(&self.control.identity().name()));
-        }
     }
 
     /// Removes a link from the schedule. It has left the table.
@@ -314,13 +302,6 @@ impl ShmTransport {
     pub(super) fn handle_bitmap_lost(&mut self, about: &About) {
         if let Some(slot) = self.link_of(about.number, about.theirs, &about.from) {
             self.schedule.set_told(slot, false);
-        }
-    }
-
-    /// Sets the bits of idle links that became ready during sleep, for the next poll to find.
-    pub(super) fn note_own(&self) {
-        for (slot, _) in self.conns.iter().filter(|(slot, conn)| self.schedule.is_idle(*slot) && conn.is_ready()) {
-            self.schedule.note(slot);
         }
     }
 }
