@@ -1,7 +1,8 @@
 //! Exchanges 8-byte tagged messages for `cargo xtask cost` to count instructions:
-//! `message_cost memory COUNT` through memory, `message_cost tcp COUNT` through the system's
-//! sockets. A third argument is what the receiver holds meanwhile: `queues=N` is N unexpected
-//! messages and N posted receives of other tags, `connections=N` is N peers that send nothing.
+//! `message_cost memory COUNT` through memory, `message_cost shm COUNT` through the shm provider,
+//! `message_cost tcp COUNT` through the system's sockets. A third argument is what the receiver
+//! holds meanwhile: `queues=N` is N unexpected messages and N posted receives of other tags,
+//! `connections=N` is N peers that send nothing (tcp only).
 
 use ofi_engine::transport::Transport;
 use ofi_memory::{Buffer, Span};
@@ -42,24 +43,23 @@ impl Beside {
     }
 }
 
-fn exchange_over_memory(count: usize, beside: Beside) {
-    let (a, b) = pair::in_memory();
-    if let Beside::Queues(count) = beside {
-        pair::fill_queues(&a, &b, count);
+/// Exchanges messages over a pair that can have no idle connections.
+fn exchange_beside<T: Transport>(pair: &(Side<T>, Side<T>), count: usize, beside: Beside) {
+    match beside {
+        Beside::Nothing => {}
+        Beside::Queues(count) => pair::fill_queues(&pair.0, &pair.1, count),
+        Beside::Connections(_) => panic!("only tcp has connections"),
     }
-    exchange(&(a, b), count);
+    exchange(pair, count);
 }
 
 fn exchange_over_tcp(count: usize, beside: Beside) {
-    let (a, b) = pair::over_tcp();
-    let peers = match beside {
-        Beside::Connections(count) => Some(pair::idle_peers(&b, count)),
-        Beside::Queues(_) | Beside::Nothing => None,
+    let pair = pair::over_tcp();
+    let (beside, peers) = match beside {
+        Beside::Connections(count) => (Beside::Nothing, Some(pair::idle_peers(&pair.1, count))),
+        other => (other, None),
     };
-    if let Beside::Queues(count) = beside {
-        pair::fill_queues(&a, &b, count);
-    }
-    exchange(&(a, b), count);
+    exchange_beside(&pair, count, beside);
     drop(peers);
 }
 
@@ -67,8 +67,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let count = arguments.get(1).and_then(|text| text.parse().ok());
     match (arguments.first().map(String::as_str), count, Beside::parse(arguments.get(2))) {
-        (Some("memory"), Some(count), Some(beside)) => exchange_over_memory(count, beside),
+        (Some("memory"), Some(count), Some(beside)) => exchange_beside(&pair::in_memory(), count, beside),
+        (Some("shm"), Some(count), Some(beside)) => exchange_beside(&pair::over_shm(), count, beside),
         (Some("tcp"), Some(count), Some(beside)) => exchange_over_tcp(count, beside),
-        _ => panic!("usage: message_cost memory|tcp COUNT [queues=N|connections=N]"),
+        _ => panic!("usage: message_cost memory|shm|tcp COUNT [queues=N|connections=N]"),
     }
 }

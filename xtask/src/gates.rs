@@ -24,7 +24,8 @@ pub(crate) fn asan() -> Outcome {
 
 /// Instruction limits for posting, sending, matching, completing and reading an 8-byte tagged
 /// message, both sides together: "memory" is the engine alone, "tcp" excludes the kernel. Each is
-/// the measured count plus a margin for other compilers, and may only decrease.
+/// the measured count plus a margin for other compilers, and may only decrease. There is none for
+/// shm: its polls read the clock, and what else they do depends on the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, u64); 2] = [("memory", 1264), ("tcp", 1850)];
 
 /// What the receiver holds beside the messages, as `message_cost` takes it.
@@ -34,9 +35,9 @@ const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections")
 /// Limits on the cost of a message beside things that do not concern it, in percent of its cost
 /// without them. The goal is 110; each limit may only decrease. Beside long queues the engine alone
 /// takes about 150 instructions more, to see that neither queue has the tag, and to find the
-/// receive behind the indexed ones.
-const MOST_PERCENT: [(&str, (&str, &str), u64); 3] =
-    [("memory", QUEUES, 116), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
+/// receive behind the indexed ones; that is more than a tenth of a message over memory and shm.
+const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
+    [("memory", QUEUES, 116), ("shm", QUEUES, 115), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
 /// Processes that may have an unlucky seed before a message is taken to cost that much.
 const ATTEMPTS: usize = 4;

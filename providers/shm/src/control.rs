@@ -115,12 +115,16 @@ pub(crate) struct ConnectRequest {
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     identity: Identity,
+    /// The name for peers to use.
+    addr: Addr,
     /// Bound to the identity's name.
     own: ControlSocket,
     /// Bound to the name that the application chose.
     named: Option<ControlSocket>,
     poller: Option<Poller>,
     probe: Probe,
+    /// Peers test with it whether they can read our memory.
+    secret: Box<[u8; 16]>,
 }
 
 impl ControlChannel {
@@ -133,7 +137,7 @@ impl ControlChannel {
         let proposed = name.and_then(Identity::of_name).map(|identity| (identity, claim(identity)));
         if let Some((identity, Claim::Granted)) = proposed {
             match bind(&identity.name()) {
-                Ok(own) => return Ok(Self { identity, own, named: None, poller: None, probe: Probe::new(space) }),
+                Ok(own) => return Self::new(space, identity, own, None),
                 // A forked process remembers the same proposals, and may have bound this one.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => {
@@ -147,6 +151,12 @@ impl ControlChannel {
         let name = name.filter(|_| proposed.is_none_or(|(_, claim)| claim == Claim::Unknown));
         let bind = |name| bind(name).map_err(|error| refuse(name, error));
         let named = name.map(bind).transpose()?;
+        Self::new(space, identity, own, named)
+    }
+
+    fn new(space: &Space, identity: Identity, own: ControlSocket, named: Option<ControlSocket>) -> Result<Self> {
+        let name = named.as_ref().unwrap_or(&own).name();
+        let name = Name::new(name).ok_or_else(|| Error::new(Errno::EINVAL, format!("use the name {name}")))?;
         let poller = match &named {
             None => None,
             Some(named) => {
@@ -159,7 +169,8 @@ impl ControlChannel {
                 Some(make().map_err(|error| Error::os(error, "make an epoll descriptor"))?)
             }
         };
-        Ok(Self { identity, own, named, poller, probe: Probe::new(space) })
+        let secret = Box::new(ofi_os::random());
+        Ok(Self { identity, addr: Addr::Name(name), own, named, poller, probe: Probe::new(space), secret })
     }
 
     pub(crate) const fn identity(&self) -> Identity {
@@ -167,10 +178,8 @@ impl ControlChannel {
     }
 
     /// The name for peers to use.
-    pub(crate) fn addr(&self) -> Result<Addr> {
-        let name = self.named.as_ref().unwrap_or(&self.own).name();
-        let name = Name::new(name).ok_or_else(|| Error::new(Errno::EINVAL, format!("use the name {name}")))?;
-        Ok(Addr::Name(name))
+    pub(crate) const fn addr(&self) -> Addr {
+        self.addr
     }
 
     /// The descriptor that becomes readable when a control message arrives.
@@ -240,12 +249,12 @@ impl ControlChannel {
         self.own.send(to, &[&head[..], &[u8::from(ours)], &(place as u64).to_le_bytes()].concat(), &[bitmap])
     }
 
-    /// Asks a peer whether it can read our memory, by reading the secret. The number is that of the
+    /// Asks a peer whether it can read our memory, by reading a secret. The number is that of the
     /// link's connect request, `ours` or the peer's.
-    pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool), secret: &[u8; 16]) -> io::Result<()> {
+    pub(crate) fn offer(&self, to: &str, (number, ours): (u64, bool)) -> io::Result<()> {
         let head = [&MAGIC[..], &[OFFER], &self.identity.0, &number.to_le_bytes(), &[u8::from(ours)]].concat();
-        let at = secret.as_ptr().addr() as u64;
-        self.own.send(to, &[&head[..], &at.to_le_bytes(), secret].concat(), &[])
+        let at = self.secret.as_ptr().addr() as u64;
+        self.own.send(to, &[&head[..], &at.to_le_bytes(), &self.secret[..]].concat(), &[])
     }
 
     /// Tells a peer our process, whose end it then notices; the kernel adds the process id to every
@@ -375,7 +384,7 @@ mod tests {
     use crate::names;
 
     fn name_of(control: &ControlChannel) -> String {
-        control.addr().unwrap().to_string()
+        control.addr().to_string()
     }
 
     #[test]

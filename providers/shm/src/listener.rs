@@ -1,23 +1,19 @@
 //! The listener of a passive endpoint. It maps the memory of a request only to refuse it; otherwise
 //! the control message waits as it came for the application's answer.
 
-use crate::conn::{Conn, State};
 use crate::control::{ControlChannel, ControlMessage};
 use crate::names;
-use crate::region::{Region, Side};
-use crate::transport::{Pending, Settings, refuse};
+use crate::transport::{Pending, Settings, acceptor, refuse};
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
-use std::os::fd::AsFd;
 
 /// A name that receives connect requests.
 #[derive(Debug)]
 pub struct ShmListener {
     control: ControlChannel,
-    local: Addr,
     orders: bool,
 }
 
@@ -25,8 +21,7 @@ impl ShmListener {
     /// Listens under a name, or under a random identity.
     pub fn new(name: Option<&str>, settings: &Settings) -> Result<Self> {
         let control = ControlChannel::open(&settings.space, name)?;
-        let local = control.addr()?;
-        Ok(Self { control, local, orders: shm::share_ordering() })
+        Ok(Self { control, orders: shm::share_ordering() })
     }
 }
 
@@ -40,11 +35,11 @@ impl Listener for ShmListener {
     type Request = Pending;
 
     fn local_addr(&self) -> Addr {
-        self.local
+        self.control.addr()
     }
 
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Pending>>) -> bool {
-        let to = self.local;
+        let to = self.control.addr();
         self.control.read(|said| {
             if let ControlMessage::Ask(request) = said {
                 let (hello, from) = (request.hello.clone(), request.from);
@@ -55,13 +50,9 @@ impl Listener for ShmListener {
 
     fn refuse(&mut self, request: Pending, hello: &[u8]) {
         let Pending(request) = request;
-        let conn = Region::attach(request.memory.as_fd()).and_then(|region| {
-            let peer = request.identity.name();
-            Conn::new(region, Side::Acceptor, State::Open, request.from, peer, request.number)
-        });
-        match conn {
+        match acceptor(&request) {
             Ok(mut conn) => {
-                conn.set_order(self.orders, request.orders);
+                conn.presence.set_order(self.orders, request.orders);
                 refuse(&mut conn, hello.to_vec(), &self.control, self.orders);
             }
             Err(error) => self.control.refuse_memory(&request, &error),

@@ -3,26 +3,25 @@
 //! each link's memory, and a peer wakes it by a control message.
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
-use crate::cma::{CmaMode, is_large};
-use crate::conn::{BACKLOG_COST, Conn, INLINE, LEAST_BACKLOG, Large, Out, State, Trouble, ended, unreachable};
+use crate::cma::CmaMode;
+use crate::conn::{Conn, INLINE, Out, Peer, State, Trouble, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
-use crate::region::{Region, Side};
-use arrayvec::ArrayVec;
-use messages::acceptor;
+use crate::region::Region;
+pub(crate) use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, Cause, Errno, Error, Instant};
+use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_engine::transport::{
     ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
-use ofi_engine::wire::frame::{Header, Violation};
+use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use ofi_os::control_socket::{LivenessPipe, Space};
 use ofi_os::process::Life;
 use ofi_os::shm;
 use ofi_sync::account::Account;
-use ofi_sync::lines::{News, order_own};
+use ofi_sync::lines::News;
 use poll_schedule::{FEW, PollSchedule};
 use probes::Probes;
 use slab::Slab;
@@ -35,6 +34,8 @@ use std::time::Duration;
 mod messages;
 mod poll_schedule;
 mod probes;
+mod sending;
+mod sleeping;
 
 /// Polls between reads of the clock, at most.
 const CLOCK_EVERY: u32 = 64;
@@ -117,9 +118,6 @@ pub struct ShmTransport {
     /// This process takes part in ordering memory accesses across processes.
     orders: bool,
     budget: usize,
-    /// Peers test with it whether they can read our memory.
-    secret: Box<[u8; 16]>,
-    local: Addr,
     control: ControlChannel,
     settings: Settings,
 }
@@ -153,8 +151,6 @@ impl ShmTransport {
             armed: false,
             orders: shm::share_ordering(),
             budget: BUDGET,
-            secret: Box::new(ofi_os::random()),
-            local: control.addr()?,
             control,
             settings,
         })
@@ -165,18 +161,15 @@ impl ShmTransport {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
         self.deliver_finished(events);
         // First: the application may reuse what the other side reads as soon as it is returned.
-        conn.leave();
+        conn.presence.leave();
         conn.abandon(id(slot), events);
-        if conn.must_wake(News::Line) {
+        if conn.presence.must_wake(News::Line) {
             // A peer that cannot be woken is gone.
-            drop(self.control.wake(&conn.peer));
+            drop(self.control.wake(&conn.peer.name));
         }
-        self.budget += conn.grown;
-        if conn.charged {
-            self.settings.account.release(BACKLOG_COST);
-        }
+        conn.sender.release(&self.settings.account, &mut self.budget);
         self.rooms.retain(|room| *room != id(slot));
-        self.forget(&conn);
+        self.forget(slot);
     }
 
     fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
@@ -196,14 +189,14 @@ impl ShmTransport {
     /// Notifies the other side of a link, and wakes it if it sleeps.
     #[inline(always)]
     fn wake(conn: &mut Conn, news: News, control: &ControlChannel) {
-        if conn.must_wake(news) {
+        if conn.presence.must_wake(news) {
             Self::send_wake(conn, control);
         }
     }
 
     #[cold]
     fn send_wake(conn: &mut Conn, control: &ControlChannel) {
-        match control.wake(&conn.peer) {
+        match control.wake(&conn.peer.name) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => conn.lost = true,
             // A full socket wakes the peer as well; the next probe finds any other failure.
             _ => {}
@@ -222,7 +215,7 @@ impl ShmTransport {
                 if any {
                     // The peer may be waiting for the room that the read made.
                     Self::wake(conn, News::Room, &self.control);
-                    if conn.has_more() {
+                    if conn.sender.has_more() {
                         // Send now: the peer may wait for nothing else, and the next poll be far
                         // off.
                         self.list(slot);
@@ -233,94 +226,14 @@ impl ShmTransport {
             }
             Err(trouble) => {
                 let why = match trouble {
-                    Trouble::Violation(Violation(what)) => {
-                        Down::new(Cause::Violation, Errno::EPROTO, format!("link to {}: {what}", conn.remote))
-                    }
+                    Trouble::Violation(violation) => conn.peer.violated(violation),
                     Trouble::Down(why) => why,
-                    Trouble::Ended => ended(conn),
+                    Trouble::Ended => conn.ended(),
                 };
                 self.lose(slot, why, events);
                 true
             }
         }
-    }
-
-    /// Sends what waits on a link.
-    fn send_waiting(&mut self, slot: usize) -> bool {
-        let Self { conns, finished, budget, orders, control, settings, rooms, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return false };
-        if !matches!(conn.state, State::Open) || !conn.has_more() {
-            return false;
-        }
-        let result = conn.send_waiting(*orders, budget, |token, buffer| finished.push((id(slot), token, buffer)));
-        match result {
-            Ok(any) => {
-                if any {
-                    Self::wake(conn, News::Line, control);
-                }
-                if conn.stalled && conn.out.len() < conn.backlog() / 2 {
-                    conn.stalled = false;
-                    rooms.push(id(slot));
-                }
-                if conn.out.is_empty() && core::mem::take(&mut conn.charged) {
-                    settings.account.release(BACKLOG_COST);
-                }
-                any
-            }
-            Err(Violation(what)) => {
-                let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {}: {what}", conn.remote));
-                self.lost.push((slot, conn.serial, why));
-                true
-            }
-        }
-    }
-
-    fn list(&mut self, slot: usize) {
-        if let Some(conn) = self.conns.get_mut(slot)
-            && !conn.listed
-        {
-            conn.listed = true;
-            self.senders.push(slot);
-            if self.armed {
-                self.announce_waiting(slot);
-            }
-        }
-    }
-
-    /// A send began to wait while this side sleeps: announces that room must wake it as well.
-    #[cold]
-    fn announce_waiting(&mut self, slot: usize) {
-        self.conns[slot].announce_sleep();
-        self.order();
-        // Use the room that was made before the announcement.
-        self.send_waiting(slot);
-    }
-
-    /// Orders memory accesses between an announcement of sleep and the last check.
-    fn order(&self) {
-        if self.orders {
-            shm::order_all();
-        } else {
-            order_own();
-        }
-    }
-
-    fn send_all(&mut self) -> bool {
-        let mut any = false;
-        let mut at = 0;
-        while let Some(&slot) = self.senders.get(at) {
-            any |= self.send_waiting(slot);
-            match self.conns.get_mut(slot) {
-                Some(conn) if conn.has_more() => at += 1,
-                other => {
-                    if let Some(conn) = other {
-                        conn.listed = false;
-                    }
-                    self.senders.swap_remove(at);
-                }
-            }
-        }
-        any
     }
 
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
@@ -330,113 +243,6 @@ impl ShmTransport {
                 self.lose(slot, why, events);
             }
         }
-    }
-
-    /// Sends a frame, or queues what the ring does not take.
-    fn send_frame(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>) -> Submitted {
-        let slot = link.index();
-        let Self { conns, control, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        if conn.finishing || conn.lost {
-            return Submitted::Broken;
-        }
-        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
-        let waits = conn.has_more();
-        if header.len() + len <= INLINE {
-            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
-            bytes.truncate(header.len() + len);
-            let (front, back) = bytes.split_at_mut(header.len());
-            front.copy_from_slice(header);
-            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
-                buffer.read_at(from, back);
-            }
-            let sent = if waits { Ok(false) } else { conn.send_small(&bytes, header.len()) };
-            return match sent {
-                Ok(true) => {
-                    Self::wake(conn, News::Line, control);
-                    Submitted::Done
-                }
-                Ok(false) => {
-                    // Don't complete yet: a caller that sees the completion may stop polling and
-                    // leave this queued.
-                    let kept = payload.filter(|payload| !payload.inject);
-                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
-                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
-                    conn.out.push_back(Out::Small(bytes, header.len(), kept));
-                    self.list(slot);
-                    outcome
-                }
-                Err(violation) => self.break_link(slot, violation),
-            };
-        }
-        let Some(payload) = &mut payload else { return Submitted::Done };
-        if is_large(len) && self.submit_cma(slot, header, payload) {
-            return Submitted::Kept;
-        }
-        let Self { conns, control, budget, .. } = self;
-        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
-        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
-        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
-        let sent = if waits { Ok(false) } else { conn.send_large(&mut large, budget) };
-        match sent {
-            Ok(true) => {
-                *payload.buffer = Some(large.buffer);
-                Self::wake(conn, News::Line, control);
-                Submitted::Done
-            }
-            Ok(false) => {
-                if large.done > 0 {
-                    Self::wake(conn, News::Line, control);
-                }
-                let mut kept = Submitted::Kept;
-                if payload.inject {
-                    // The application may reuse its buffer when this returns.
-                    let mut copy = Vec::with_capacity(len);
-                    large.buffer.append_to(from, len, &mut copy);
-                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
-                    (large.from, large.token) = (0, None);
-                    kept = Submitted::Done;
-                }
-                conn.out.push_back(Out::Large(large));
-                self.list(slot);
-                kept
-            }
-            Err(violation) => {
-                *payload.buffer = Some(large.buffer);
-                self.break_link(slot, violation)
-            }
-        }
-    }
-
-    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
-    fn is_backed_up(&mut self, link: LinkId) -> bool {
-        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
-        if conn.out.len() >= LEAST_BACKLOG && !conn.charged {
-            conn.charged = self.settings.account.try_charge(BACKLOG_COST);
-        }
-        let stalled = conn.out.len() >= conn.backlog();
-        conn.stalled |= stalled;
-        stalled
-    }
-
-    /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
-    fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
-        if payload.inject || conn.has_more() {
-            return false;
-        }
-        if conn.cma.is_time_to_ask() {
-            let request = (conn.number, conn.side == Side::Initiator);
-            // If the socket is full, the next payload asks.
-            if self.control.offer(&conn.peer, request, &self.secret).is_ok() {
-                conn.cma.asked();
-            }
-        }
-        if !conn.send_cma(header, payload) {
-            return false;
-        }
-        Self::wake(conn, News::Line, &self.control);
-        true
     }
 
     /// Does the periodic work: control messages, retries, probes.
@@ -480,15 +286,15 @@ impl ShmTransport {
 
 /// Sends a refusal, and leaves the link to the initiator.
 pub(crate) fn refuse(conn: &mut Conn, answer: Vec<u8>, control: &ControlChannel, orders: bool) {
-    conn.out.push_back(Out::Hello(answer, control.identity().0));
-    conn.out.push_back(Out::End);
+    conn.sender.queue(Out::Hello(answer, control.identity().0));
+    conn.sender.close();
     let mut budget = 0;
     // The memory is fresh, so there is room. An initiator that wrote over it still learns of the
     // end.
-    let _ = conn.send_waiting(orders, &mut budget, |_, _| ());
-    conn.leave();
-    if conn.must_wake(News::Line) {
-        drop(control.wake(&conn.peer));
+    let _ = conn.sender.send_waiting(&mut conn.cma, orders, &mut budget, |_, _| ());
+    conn.presence.leave();
+    if conn.presence.must_wake(News::Line) {
+        drop(control.wake(&conn.peer.name));
     }
 }
 
@@ -498,11 +304,11 @@ impl Transport for ShmTransport {
     const INLINE_MAX: usize = INLINE;
 
     fn local_addr(&self) -> Addr {
-        self.local
+        self.control.addr()
     }
 
     fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.conns.get(link.index()).map(|conn| conn.remote)
+        self.conns.get(link.index()).map(|conn| conn.peer.addr)
     }
 
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
@@ -527,7 +333,8 @@ impl Transport for ShmTransport {
         } else {
             State::Asking(liveness.map(|(liveness, _)| liveness))
         };
-        let conn = Conn::new(region, Side::Initiator, state, *to, name.to_owned(), number).map_err(doing)?;
+        let peer = Peer::new(*to, name.to_owned(), (number, true));
+        let conn = Conn::new(region, state, peer).map_err(doing)?;
         let slot = self.insert(conn);
         if blocked {
             self.unasked.push_back(slot);
@@ -543,8 +350,8 @@ impl Transport for ShmTransport {
         let Pending(request) = request;
         let doing = |error| Error::os(error, format!("map the shared memory of the link from {}", request.from));
         let mut conn = acceptor(&request).map_err(doing)?;
-        conn.set_order(self.orders, request.orders);
-        conn.out.push_back(Out::Hello(hello.to_vec(), self.control.identity().0));
+        conn.presence.set_order(self.orders, request.orders);
+        conn.sender.queue(Out::Hello(hello.to_vec(), self.control.identity().0));
         let slot = self.take_in(conn, request.pid);
         Ok(id(slot))
     }
@@ -567,7 +374,8 @@ impl Transport for ShmTransport {
     fn try_submit_fast(&mut self, link: LinkId, header: &Header, buffer: &Buffer, len: usize) -> bool {
         let Self { conns, control, .. } = self;
         let Some(conn) = conns.get_mut(link.index()) else { return false };
-        if conn.finishing || conn.lost || conn.has_more() || !conn.send_line(header, buffer, len) {
+        let sender = &mut conn.sender;
+        if sender.is_closing() || conn.lost || sender.has_more() || !sender.send_line(header, buffer, len) {
             return false;
         }
         Self::wake(conn, News::Line, control);
@@ -614,14 +422,13 @@ impl Transport for ShmTransport {
             let _ = self.send_frame(link, last, None);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return ShutdownState::Done };
-        if !core::mem::replace(&mut conn.finishing, true) {
-            conn.out.push_back(Out::End);
+        if conn.sender.close() {
             self.list(slot);
             self.send_waiting(slot);
         }
         match self.conns.get(slot) {
             // The peer can read what is in the memory even after this process has ended.
-            Some(conn) if !conn.ended && !conn.lost => ShutdownState::Pending,
+            Some(conn) if !conn.sender.has_ended() && !conn.lost => ShutdownState::Pending,
             _ => ShutdownState::Done,
         }
     }
@@ -646,8 +453,8 @@ impl Transport for ShmTransport {
 
     fn arm(&mut self) -> bool {
         let first = !core::mem::replace(&mut self.armed, true);
-        for (_, conn) in &self.conns {
-            conn.announce_sleep();
+        for (slot, conn) in &self.conns {
+            conn.announce_sleep(self.schedule.is_idle(slot));
         }
         self.order();
         // A waking message that came while this side was awake makes the descriptor readable: the
@@ -661,8 +468,8 @@ impl Transport for ShmTransport {
 
     fn disarm(&mut self) {
         self.armed = false;
-        for (_, conn) in &self.conns {
-            conn.announce_waking();
+        for (slot, conn) in &self.conns {
+            conn.announce_waking(self.schedule.is_idle(slot));
         }
         self.note_own();
     }
@@ -725,40 +532,14 @@ impl ShmTransport {
         }
         any
     }
-
-    #[cold]
-    fn break_link(&mut self, slot: usize, Violation(what): Violation) -> Submitted {
-        let remote = self.conns[slot].remote;
-        let why = Down::new(Cause::Violation, Errno::EPROTO, format!("link to {remote}: {what}"));
-        self.lost.push((slot, self.conns[slot].serial, why));
-        Submitted::Broken
-    }
-
-    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it.
-    fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
-        let mut any = self.look_around(events);
-        // Drain the wakeups: the descriptor stays readable until then.
-        any |= self.read_messages(events);
-        for _ in 0..4 {
-            any |= self.read_all(events);
-            any |= self.send_all();
-            self.deliver_finished(events);
-            let rung = self.conns.iter().any(|(_, conn)| conn.was_rung());
-            if !rung || !self.arm() {
-                break;
-            }
-            any = true;
-        }
-        any
-    }
 }
 
 impl Drop for ShmTransport {
     fn drop(&mut self) {
         for (_, conn) in &self.conns {
-            conn.leave();
-            if conn.must_wake(News::Line) {
-                drop(self.control.wake(&conn.peer));
+            conn.presence.leave();
+            if conn.presence.must_wake(News::Line) {
+                drop(self.control.wake(&conn.peer.name));
             }
         }
     }

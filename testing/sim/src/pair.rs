@@ -14,6 +14,8 @@ use ofi_memory::Buffer;
 use ofi_os::socket::Socket;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, Side};
+use ofi_shm::ShmTransport;
+use ofi_shm::transport as shm;
 use ofi_tcp::net::{Net, System};
 use ofi_tcp::transport::{Settings, TcpTransport};
 use ofi_tcp::writer::Writer;
@@ -60,6 +62,21 @@ pub fn over_tcp() -> (Side<TcpTransport<System>>, Side<TcpTransport<System>>) {
         let here = Addr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
         let system = || System::new().expect("descriptors are free");
         let opener = Box::new(move |_| TcpTransport::listening(system(), here, Settings::default()));
+        side(opener, nonce, Arc::new(FdWaitObject::new(false).expect("descriptors are free")))
+    };
+    let (a, b) = (open(1), open(2));
+    a.know(b.addr());
+    b.know(a.addr());
+    (a, b)
+}
+
+/// Both sides with shared memory between them, in one process.
+///
+/// # Panics
+/// If the system provides no shared memory.
+pub fn over_shm() -> (Side<ShmTransport>, Side<ShmTransport>) {
+    let open = |nonce| {
+        let opener = Box::new(|_| ShmTransport::new(None, shm::Settings::default()));
         side(opener, nonce, Arc::new(FdWaitObject::new(false).expect("descriptors are free")))
     };
     let (a, b) = (open(1), open(2));

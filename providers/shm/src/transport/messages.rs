@@ -1,9 +1,9 @@
 //! Handles control messages, and ends the links of peers that are gone.
 
 use super::{ShmTransport, id, refuse};
-use crate::conn::{Conn, Out, State, ended, unreachable};
+use crate::conn::{Conn, Out, Peer, State, unreachable};
 use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
-use crate::region::{Region, Side};
+use crate::region::Region;
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents, Verdict};
 use ofi_os::process::Life;
@@ -35,10 +35,10 @@ impl ShmTransport {
     }
 
     fn handle_refusal(&mut self, number: u64, why: &str, events: &mut impl LinkEvents) {
-        let asked = |conn: &Conn| conn.number == number && matches!(conn.state, State::Asking(_));
+        let asked = |conn: &Conn| conn.peer.request.0 == number && matches!(conn.state, State::Asking(_));
         let slot = self.conns.iter().find(|(_, conn)| asked(conn)).map(|(slot, _)| slot);
         if let Some(slot) = slot {
-            let text = format!("connect to {}: {why}", self.conns[slot].remote);
+            let text = format!("connect to {}: {why}", self.conns[slot].peer.addr);
             self.lose(slot, Down::new(Cause::Rejected, Errno::ECONNREFUSED, text), events);
         }
     }
@@ -50,7 +50,7 @@ impl ShmTransport {
         if let Some(slot) = slot.filter(|slot| matches!(self.conns[*slot].state, State::Open)) {
             let conn = &mut self.conns[slot];
             if let Some(yes) = conn.cma.try_process(*pid, *at, *secret) {
-                conn.queue(Out::Permission(yes));
+                conn.sender.queue(Out::Permission(yes));
             }
             self.list(slot);
         }
@@ -59,7 +59,7 @@ impl ShmTransport {
     /// A peer tells its process.
     fn handle_process(&mut self, about: &About, pid: i32) {
         if let Some(slot) = self.link_of(about.number, about.theirs, &about.from) {
-            self.conns[slot].life = self.life_of(pid);
+            self.conns[slot].peer.life = self.life_of(pid);
         }
     }
 
@@ -80,11 +80,10 @@ impl ShmTransport {
 
     /// Tells the initiator of a link which process this is. False if its socket is full.
     fn tell_process(&mut self, slot: usize) -> bool {
-        let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.unknown) else { return true };
-        if self.control.tell_process(&conn.peer, (conn.number, conn.side == Side::Initiator)).is_ok() {
-            conn.unknown = false;
-        }
-        !conn.unknown
+        let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.peer.is_unaware) else { return true };
+        let is_told = self.control.tell_process(&conn.peer.name, conn.peer.request).is_ok();
+        conn.peer.is_unaware = !is_told;
+        is_told
     }
 
     /// The same for some of the initiators whose socket was full. True if it was not for one.
@@ -104,12 +103,12 @@ impl ShmTransport {
             Ok(conn) => conn,
             Err(error) => return self.control.refuse_memory(request, &error),
         };
-        conn.set_order(self.orders, request.orders);
+        conn.presence.set_order(self.orders, request.orders);
         let link = id(self.conns.vacant_key());
         // The kernel authenticates the sender's name.
         match events.handle_connect_request(link, &request.hello, &request.from, |_| true) {
             Verdict::Accept(answer) => {
-                conn.out.push_back(Out::Hello(answer, self.control.identity().0));
+                conn.sender.queue(Out::Hello(answer, self.control.identity().0));
                 self.take_in(conn, request.pid);
             }
             Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.control, self.orders),
@@ -118,8 +117,8 @@ impl ShmTransport {
 
     /// Adds a link that this side accepted.
     pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
-        conn.life = self.life_of(pid);
-        conn.unknown = true;
+        conn.peer.life = self.life_of(pid);
+        conn.peer.is_unaware = true;
         let slot = self.insert(conn);
         self.list(slot);
         self.send_waiting(slot);
@@ -136,8 +135,9 @@ impl ShmTransport {
             let Some((slot, serial)) = self.probes.take() else { break };
             let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.serial == serial) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
-                let over = conn.life.as_ref().is_some_and(|life| life.is_over());
-                conn.lost = over || conn.is_gone() || conn.is_lost_request() || !self.control.is_alive(&conn.peer);
+                let over = conn.peer.life.as_ref().is_some_and(|life| life.is_over());
+                let gone = over || conn.presence.is_gone() || conn.is_lost_request();
+                conn.lost = gone || !self.control.is_alive(&conn.peer.name);
             }
             if conn.lost {
                 self.end_lost(slot, events);
@@ -158,7 +158,7 @@ impl ShmTransport {
             }
         }
         if let Some(conn) = self.conns.get(slot).filter(|conn| conn.lost) {
-            let why = ended(conn);
+            let why = conn.ended();
             self.lose(slot, why, events);
         }
     }
@@ -172,13 +172,14 @@ impl ShmTransport {
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             let State::Unasked { memory, hello, liveness } = &mut conn.state else { continue };
             let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
-            let result = self.control.ask(&conn.peer, conn.number, self.orders, hello, memory.as_fd(), theirs);
+            let result =
+                self.control.ask(&conn.peer.name, conn.peer.request.0, self.orders, hello, memory.as_fd(), theirs);
             match result {
                 Ok(()) => conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness)),
                 // The peer is alive and busy, however long that takes.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.unasked.push_back(slot),
                 Err(error) => {
-                    let why = unreachable(&conn.remote, &error);
+                    let why = unreachable(&conn.peer.addr, &error);
                     self.lose(slot, why, events);
                 }
             }
@@ -188,8 +189,8 @@ impl ShmTransport {
 }
 
 /// The acceptor's side of the link that a request brings.
-pub(super) fn acceptor(request: &ConnectRequest) -> io::Result<Conn> {
+pub(crate) fn acceptor(request: &ConnectRequest) -> io::Result<Conn> {
     let region = Region::attach(request.memory.as_fd())?;
-    let peer = request.identity.name();
-    Conn::new(region, Side::Acceptor, State::Open, request.from, peer, request.number)
+    let peer = Peer::new(request.from, request.identity.name(), (request.number, false));
+    Conn::new(region, State::Open, peer)
 }

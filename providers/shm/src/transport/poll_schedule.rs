@@ -1,14 +1,14 @@
 //! Poll schedule: each pass polls a few active links, the idle links that peers mark in this
 //! endpoint's ready bitmap, and at times one more idle link, because a peer that wrote while the
 //! link became idle may not have set its bit.
-//! Invariant: `order[conn.rank]` is the link; exactly those from [`PollSchedule::busy`] on are
-//! idle.
+//! Invariant: `order[entries[slot].rank]` is the slot of each link; exactly the links from
+//! [`PollSchedule::busy`] on are idle.
 
 use super::ShmTransport;
 use crate::cma::Cma;
 use crate::conn::{Conn, State};
 use crate::control::{About, BitmapOffer};
-use crate::region::{ReadyBitmap, Side};
+use crate::region::ReadyBitmap;
 use ofi_engine::transport::LinkEvents;
 use ofi_os::descriptor::PrivateFd;
 use std::os::fd::AsFd;
@@ -26,18 +26,31 @@ const UNSET_EVERY: u32 = 8;
 /// Peers offered the bitmap at a time.
 const NOTICES: usize = 32;
 
+/// A link's place in the schedule.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Its position in the order.
+    rank: usize,
+    /// Not polled in every pass.
+    idle: bool,
+    /// Reads that found something since it became idle.
+    calls: u32,
+    /// The other side has been offered our bitmap.
+    told: bool,
+}
+
 /// The order in which links are polled.
 #[derive(Debug, Default)]
 pub(super) struct PollSchedule {
     /// All links: the active ones first, among them those with recent input.
     pub(super) order: Vec<usize>,
+    /// By slot, with entries of slots without a link.
+    entries: Vec<Entry>,
     /// Rank of the idle link that was last polled in turn.
     next: usize,
     bitmap: Option<(ReadyBitmap, PrivateFd)>,
     /// Idle links whose peer has not been offered the bitmap.
     untold: usize,
-    /// All slots are smaller.
-    end: usize,
     ready: Vec<usize>,
     /// The first slot whose peer is next to be offered the bitmap.
     first_told: usize,
@@ -58,7 +71,7 @@ impl PollSchedule {
             return false;
         }
         self.next_poll();
-        let ready = || self.bitmap.as_ref().is_some_and(|(bitmap, _)| bitmap.any_set(self.end));
+        let ready = || self.bitmap.as_ref().is_some_and(|(bitmap, _)| bitmap.any_set(self.entries.len()));
         self.untold > 0 || self.is_unset_turn() || ready()
     }
 
@@ -70,6 +83,70 @@ impl PollSchedule {
     const fn is_unset_turn(&self) -> bool {
         self.polls.is_multiple_of(UNSET_EVERY)
     }
+
+    /// Whether the link is not polled in every pass.
+    pub(super) fn is_idle(&self, slot: usize) -> bool {
+        self.entries[slot].idle
+    }
+
+    /// Adds a link at the end of the order. Returns its rank.
+    fn push(&mut self, slot: usize) -> usize {
+        let rank = self.order.len();
+        self.order.push(slot);
+        if self.entries.len() <= slot {
+            self.entries.resize(slot + 1, Entry::default());
+        }
+        self.entries[slot] = Entry { rank, ..Entry::default() };
+        rank
+    }
+
+    /// Removes a link. Returns the rank that another one has now, if any.
+    fn remove(&mut self, slot: usize) -> Option<usize> {
+        let Entry { rank, idle, told, .. } = self.entries[slot];
+        self.untold -= usize::from(idle && !told);
+        self.order.swap_remove(rank);
+        (rank < self.order.len()).then_some(rank)
+    }
+
+    /// Updates the link that is now at `rank`. Returns its slot if it becomes active or idle by
+    /// that.
+    fn update(&mut self, rank: usize) -> Option<usize> {
+        let idle = rank >= self.busy();
+        let slot = *self.order.get(rank)?;
+        let entry = &mut self.entries[slot];
+        entry.rank = rank;
+        if entry.idle == idle {
+            return None;
+        }
+        (entry.idle, entry.calls) = (idle, 0);
+        if !entry.told {
+            self.untold = if idle { self.untold + 1 } else { self.untold - 1 };
+        }
+        Some(slot)
+    }
+
+    /// Counts a read of an idle link that found something. Returns its rank if it is to become
+    /// active.
+    fn count_call(&mut self, slot: usize) -> Option<usize> {
+        let entry = &mut self.entries[slot];
+        entry.calls += 1;
+        (entry.calls >= CALLS && entry.rank >= BUSY).then_some(entry.rank)
+    }
+
+    /// Sets the bit of a link that has something to read, for a later pass to find.
+    pub(super) fn note(&self, slot: usize) {
+        if let Some((bitmap, _)) = &self.bitmap {
+            bitmap.set(slot);
+        }
+    }
+
+    /// Takes note that the peer of a link has been offered the bitmap, or has not after all.
+    fn set_told(&mut self, slot: usize, told: bool) {
+        let entry = &mut self.entries[slot];
+        if core::mem::replace(&mut entry.told, told) != told && entry.idle {
+            self.untold = if told { self.untold - 1 } else { self.untold + 1 };
+        }
+    }
 }
 
 impl ShmTransport {
@@ -77,9 +154,7 @@ impl ShmTransport {
         conn.cma = Cma::new(self.settings.cma);
         conn.serial = self.probes.add(self.conns.vacant_key(), ofi_os::clock::now());
         let slot = self.conns.insert(conn);
-        let rank = self.schedule.order.len();
-        self.schedule.order.push(slot);
-        self.schedule.end = self.schedule.end.max(slot + 1);
+        let rank = self.schedule.push(slot);
         if rank == FEW {
             // Too many to keep all of them active.
             (BUSY..FEW).for_each(|rank| self.put(rank));
@@ -96,53 +171,26 @@ impl ShmTransport {
         slot
     }
 
-    /// Announces to the peer of a new link that this side sleeps, and checks for what the peer
-    /// wrote before it could know.
-    #[cold]
-    fn announce_new(&mut self, slot: usize) {
-        self.conns[slot].announce_sleep();
-        self.order();
-        if self.conns[slot].has_news() {
-            // Wake ourselves. A socket too full for that is readable anyway.
-            drop(self.control.wake(&self.control.identity().name()));
-        }
-    }
-
     /// Removes a link from the schedule. It has left the table.
-    pub(super) fn forget(&mut self, conn: &Conn) {
-        self.schedule.untold -= usize::from(conn.idle && !conn.told);
-        let last = self.schedule.order.len() - 1;
-        self.schedule.order.swap(conn.rank, last);
-        self.schedule.order.pop();
-        if conn.rank < last {
-            self.put(conn.rank);
+    pub(super) fn forget(&mut self, slot: usize) {
+        if let Some(rank) = self.schedule.remove(slot) {
+            self.put(rank);
         }
-        if last == FEW {
+        if self.schedule.order.len() == FEW {
             // Few enough to make all of them active.
             (BUSY..FEW).for_each(|rank| self.put(rank));
         }
     }
 
-    /// Updates the link that is now at `rank`, and makes it active or idle.
+    /// Makes the link that is now at `rank` active or idle.
     fn put(&mut self, rank: usize) {
         let Self { conns, schedule, armed, .. } = self;
-        let Some(conn) = conns.get_mut(schedule.order[rank]) else { return };
-        conn.rank = rank;
-        let idle = rank >= schedule.busy();
-        if conn.idle == idle {
-            return;
-        }
-        (conn.idle, conn.calls) = (idle, 0);
-        if !conn.told {
-            schedule.untold = if idle { schedule.untold + 1 } else { schedule.untold - 1 };
-        }
-        if *armed {
-            return;
-        }
-        conn.announce_waking();
-        if let (true, Some((bitmap, _))) = (conn.is_ready(), &schedule.bitmap) {
+        let Some(slot) = schedule.update(rank) else { return };
+        let Some(conn) = conns.get(slot).filter(|_| !*armed) else { return };
+        conn.announce_waking(schedule.is_idle(slot));
+        if conn.is_ready() {
             // The peer wrote before it could know that it must set the bit.
-            bitmap.set(schedule.order[rank]);
+            schedule.note(slot);
         }
     }
 
@@ -154,7 +202,7 @@ impl ShmTransport {
 
     /// Moves an active link forward: it had something to read.
     pub(super) fn promote(&mut self, slot: usize) {
-        let rank = self.conns[slot].rank;
+        let rank = self.schedule.entries[slot].rank;
         if rank > 0 {
             self.swap(rank, rank - 1);
         }
@@ -165,15 +213,11 @@ impl ShmTransport {
         if !self.conns.get(slot).is_some_and(Conn::is_ready) || !self.read(slot, events) {
             return false;
         }
-        let Some(conn) = self.conns.get_mut(slot) else { return true };
-        if let Some((bitmap, _)) = &self.schedule.bitmap
-            && conn.is_ready()
-        {
-            bitmap.set(slot);
+        let Some(conn) = self.conns.get(slot) else { return true };
+        if conn.is_ready() {
+            self.schedule.note(slot);
         }
-        conn.calls += 1;
-        let rank = conn.rank;
-        if conn.calls >= CALLS && rank >= BUSY {
+        if let Some(rank) = self.schedule.count_call(slot) {
             self.swap(rank, BUSY - 1);
         }
         true
@@ -183,10 +227,10 @@ impl ShmTransport {
     pub(super) fn read_others(&mut self, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
         if let Some((bitmap, _)) = &self.schedule.bitmap {
-            let mut ready = core::mem::take(&mut self.schedule.ready);
-            bitmap.take(self.schedule.end, |place| ready.push(place));
+            let (mut ready, end) = (core::mem::take(&mut self.schedule.ready), self.schedule.entries.len());
+            bitmap.take(end, |place| ready.push(place));
             for place in ready.drain(..) {
-                for slot in (place..self.schedule.end).step_by(ReadyBitmap::BITS) {
+                for slot in (place..end).step_by(ReadyBitmap::BITS) {
                     any |= self.read_other(slot, events);
                 }
             }
@@ -213,29 +257,30 @@ impl ShmTransport {
             schedule.bitmap = ReadyBitmap::create().ok();
         }
         let Some((_, memory)) = &schedule.bitmap else { return };
-        let untold = |conn: &Conn| conn.idle && !conn.told && matches!(conn.state, State::Open);
+        let end = schedule.entries.len();
         // Begin with other peers each time: a socket may stay full.
-        schedule.first_told = schedule.first_told.wrapping_add(NOTICES) % schedule.end.max(1);
-        let first = schedule.first_told;
-        let slots = (first..schedule.end).chain(0..first).filter(|slot| conns.get(*slot).is_some_and(untold));
-        for slot in slots.take(NOTICES).collect::<Vec<usize>>() {
-            let Some(conn) = conns.get_mut(slot) else { continue };
-            let request = (conn.number, conn.side == Side::Initiator);
+        schedule.first_told = schedule.first_told.wrapping_add(NOTICES) % end.max(1);
+        let untold = |slot: &usize| {
+            let (Entry { idle, told, .. }, conn) = (schedule.entries[*slot], conns.get(*slot));
+            idle && !told && conn.is_some_and(|conn| matches!(conn.state, State::Open))
+        };
+        let slots = (schedule.first_told..end).chain(0..schedule.first_told).filter(untold);
+        let offered = slots.take(NOTICES).filter(|slot| {
+            let peer = &conns[*slot].peer;
             // A full socket is tried again; the next probe finds one that is gone.
-            if control.give_bitmap(&conn.peer, request, slot, memory.as_fd()).is_ok() {
-                conn.told = true;
-                schedule.untold -= 1;
-            }
+            control.give_bitmap(&peer.name, peer.request, *slot, memory.as_fd()).is_ok()
+        });
+        for slot in offered.collect::<Vec<usize>>() {
+            schedule.set_told(slot, true);
         }
     }
 
     /// The link that a control message is about.
     pub(super) fn link_of(&self, number: u64, theirs: bool, from: &str) -> Option<usize> {
-        let side = if theirs { Side::Acceptor } else { Side::Initiator };
         // The message may overtake the answer, which brings the peer's identity: until then the
         // number alone tells the link.
         let asking = |conn: &Conn| !theirs && matches!(conn.state, State::Asking(_));
-        let meant = |conn: &Conn| conn.number == number && conn.side == side && (asking(conn) || conn.peer == from);
+        let meant = |conn: &Conn| conn.peer.request == (number, !theirs) && (asking(conn) || conn.peer.name == from);
         self.conns.iter().find(|(_, conn)| meant(conn)).map(|(slot, _)| slot)
     }
 
@@ -244,28 +289,19 @@ impl ShmTransport {
         let BitmapOffer { from, number, theirs, place, memory } = offer;
         if let Some(slot) = self.link_of(*number, *theirs, from) {
             // Without it the peer polls this link in turn.
-            self.conns[slot].bitmap = ReadyBitmap::attach(memory.as_fd()).ok().map(|bitmap| {
+            let bitmap = ReadyBitmap::attach(memory.as_fd()).ok().map(|bitmap| {
                 // No bit is set for lines written since the peer sent the offer.
                 bitmap.set(*place);
                 (bitmap, *place)
             });
+            self.conns[slot].presence.set_bitmap(bitmap);
         }
     }
 
     /// A peer got the offer without the bitmap: offers it again.
     pub(super) fn handle_bitmap_lost(&mut self, about: &About) {
-        let Some(slot) = self.link_of(about.number, about.theirs, &about.from) else { return };
-        let conn = &mut self.conns[slot];
-        if core::mem::take(&mut conn.told) && conn.idle {
-            self.schedule.untold += 1;
-        }
-    }
-
-    /// Sets the bits of idle links that became ready during sleep, for the next poll to find.
-    pub(super) fn note_own(&self) {
-        let Some((bitmap, _)) = &self.schedule.bitmap else { return };
-        for (slot, _) in self.conns.iter().filter(|(_, conn)| conn.idle && conn.is_ready()) {
-            bitmap.set(slot);
+        if let Some(slot) = self.link_of(about.number, about.theirs, &about.from) {
+            self.schedule.set_told(slot, false);
         }
     }
 }

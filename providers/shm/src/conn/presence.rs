@@ -1,0 +1,73 @@
+//! What the two sides of a link tell each other beside the lines: whether a side polls or sleeps,
+//! that it has gone, and which bit of its ready bitmap stands for the link.
+
+use crate::region::{ReadyBitmap, Region, Side};
+use ofi_sync::lines::{self, News, Order, SleepState, WakeAction, order_own, wake_action};
+use ofi_sync::primitive::Ordering;
+use std::sync::Arc;
+
+/// The words that each side writes for the other.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    region: Arc<Region>,
+    side: Side,
+    order: Order,
+    /// The other side's bitmap, and this link's bit in it.
+    bitmap: Option<(ReadyBitmap, usize)>,
+}
+
+impl Presence {
+    pub(super) const fn new(region: Arc<Region>, side: Side) -> Self {
+        Self { region, side, order: Order::ByBoth, bitmap: None }
+    }
+
+    /// Sets who orders memory accesses: the sleeper alone, if both processes take part.
+    pub(crate) const fn set_order(&mut self, ours: bool, theirs: bool) {
+        self.order = if ours && theirs { Order::ByReader } else { Order::ByBoth };
+    }
+
+    /// Sets the other side's bitmap, if there is one, and this link's bit in it.
+    pub(crate) fn set_bitmap(&mut self, bitmap: Option<(ReadyBitmap, usize)>) {
+        self.bitmap = bitmap;
+    }
+
+    /// Notifies the other side of `news`, unless it polls the link anyway. True if it must be
+    /// woken.
+    #[inline(always)]
+    pub(crate) fn must_wake(&self, news: News) -> bool {
+        match wake_action(self.region.asleep(self.side.other()), news, self.order) {
+            WakeAction::Nothing => false,
+            WakeAction::Wake => true,
+            WakeAction::Note => {
+                if let Some((bitmap, place)) = &self.bitmap {
+                    bitmap.set(*place);
+                }
+                false
+            }
+        }
+    }
+
+    /// Publishes whether this side polls or sleeps.
+    pub(crate) fn announce(&self, state: SleepState) {
+        state.announce(self.region.asleep(self.side));
+    }
+
+    /// Whether the other side has woken this one since it announced its sleep.
+    pub(crate) fn was_woken(&self) -> bool {
+        lines::was_woken(self.region.asleep(self.side))
+    }
+
+    /// Marks this side as gone.
+    pub(crate) fn leave(&self) {
+        // Release pairs with the Acquire in `is_gone`: the other side sees lines written before.
+        self.region.gone(self.side).store(1, Ordering::Release);
+        // Before the application reuses the memory that the other side was reading.
+        order_own();
+    }
+
+    /// Whether the other side has marked itself as gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        // Acquire pairs with the Release in `leave`.
+        self.region.gone(self.side.other()).load(Ordering::Acquire) != 0
+    }
+}

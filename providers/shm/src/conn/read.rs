@@ -1,0 +1,283 @@
+//! The receiving half of a link: reads its lines, and the payloads that come through the pool.
+
+use super::line::{
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
+    KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
+};
+use super::{Conn, State, Trouble};
+use crate::cma::is_large;
+use crate::region::{Pool, Region, Ring, Side};
+use ofi_core::Instant;
+use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
+use ofi_engine::wire::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::hello;
+use ofi_sync::lines::{BODY, Reader};
+use std::sync::Arc;
+
+mod cma;
+
+/// Lines read from a link before others have their turn.
+const READS: usize = 64;
+/// Lines to prefetch ahead when there are several.
+const AHEAD: u64 = 4;
+/// Bytes read from a link before others have their turn.
+const BYTES: usize = 1 << 20;
+
+/// A payload that is arriving through the pool.
+#[derive(Debug)]
+struct Coming {
+    target: Option<RecvTarget>,
+    done: usize,
+    total: usize,
+    /// When it began, if it is large enough to be timed.
+    began: Option<Instant>,
+}
+
+/// What a link reads.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    reader: Reader<Ring>,
+    pool: Pool,
+    coming: Option<Coming>,
+}
+
+impl Receiver {
+    /// Reads what `writer` sends.
+    pub(super) fn new(region: &Arc<Region>, writer: Side) -> Self {
+        Self { reader: Reader::new(region.ring(writer)), pool: region.pool(writer), coming: None }
+    }
+
+    /// Returns the target of the payload that is arriving. The link is at its end.
+    pub(super) fn take_target(&mut self) -> Option<RecvTarget> {
+        self.coming.take()?.target
+    }
+
+    /// Consumes a line.
+    fn advance(&mut self) {
+        self.reader.advance(1);
+    }
+
+    /// Consumes a line, and publishes that at once.
+    fn advance_now(&mut self) {
+        self.reader.advance(1);
+        self.reader.tell();
+    }
+}
+
+impl Conn {
+    /// Whether there is something to read.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.receiver.reader.is_ready()
+    }
+
+    /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
+        let (mut lines, mut bytes) = (0, 0);
+        let mut next = self.receiver.reader.head();
+        while let Some(word) = next
+            && lines < READS
+        {
+            if lines > 0 {
+                // After a second line, more are likely.
+                self.receiver.reader.fetch(AHEAD);
+            }
+            lines += 1;
+            if !self.read_short(link, word, events)? {
+                bytes += self.read_any(link, word, ours, events)?;
+                if bytes >= BYTES {
+                    break;
+                }
+            }
+            next = self.receiver.reader.head();
+        }
+        Ok(lines > 0)
+    }
+
+    /// Reads a frame that fits into one line. False, with nothing done, if the line is anything
+    /// else or not expected now.
+    #[inline(always)]
+    fn read_short(&mut self, link: LinkId, word: u64, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
+        let (_, len) = unplace(word);
+        if word >> 32 == PLAIN_HEAD && len <= 8 && !self.state_is_other() {
+            // The most frequent message stays in registers.
+            let [first, second, third] = self.receiver.reader.front::<3>().map(u64::to_ne_bytes);
+            self.receiver.reader.advance(1);
+            events.handle_frame(link, [first, second].as_flattened(), Incoming::Complete(&third[..len]))?;
+            return Ok(true);
+        }
+        let header = header_of(word);
+        let total = header + len;
+        if word >> 40 != KIND_INLINE || header > MAX_HEADER || total > LINE || self.state_is_other() {
+            return Ok(false);
+        }
+        let bytes = self.receiver.reader.front::<BODY>().map(u64::to_ne_bytes);
+        self.receiver.reader.advance(1);
+        let (header, payload) = bytes.as_flattened()[..total].split_at(header);
+        events.handle_frame(link, header, Incoming::Complete(payload))?;
+        Ok(true)
+    }
+
+    /// True if no frame may begin now.
+    #[inline(always)]
+    const fn state_is_other(&self) -> bool {
+        !matches!(self.state, State::Open) || self.receiver.coming.is_some()
+    }
+
+    #[inline(never)]
+    fn read_any(
+        &mut self,
+        link: LinkId,
+        word: u64,
+        ours: bool,
+        events: &mut impl LinkEvents,
+    ) -> Result<usize, Trouble> {
+        let (header, (_, len)) = (header_of(word), unplace(word));
+        let body = self.receiver.reader.front();
+        let mut bytes = 0;
+        match word >> 40 {
+            KIND_INLINE => self.read_two(link, header, len, body, events)?,
+            kind @ (KIND_POOLED | KIND_PIECE) => {
+                bytes = if kind == KIND_POOLED {
+                    self.read_pooled(link, header, len, &body, events)?
+                } else {
+                    self.read_piece(link, len, body[0], events)?
+                };
+                // Return the piece of the pool to the writer at once.
+                self.receiver.advance_now();
+            }
+            KIND_HELLO => self.read_hello(link, len, &body, ours, events)?,
+            KIND_DIRECT => {
+                bytes = len;
+                self.read_cma(link, header, len, &body, events)?;
+            }
+            KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
+            KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
+            KIND_LEAVE => {
+                self.receiver.reader.advance(1);
+                if !self.cma.answered(body[0] != 0) {
+                    return Err(Violation("an unsolicited cross-memory attach permission").into());
+                }
+            }
+            KIND_END => {
+                self.receiver.advance_now();
+                return Err(Trouble::Ended);
+            }
+            _ => return Err(Violation("a line of unknown kind").into()),
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a frame that takes two lines.
+    fn read_two(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        len: usize,
+        body: [u64; BODY],
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Trouble> {
+        let total = header + len;
+        if header > MAX_HEADER || total <= LINE || total > INLINE || self.state_is_other() {
+            return Err(Violation("a line that does not fit").into());
+        }
+        let second = self.receiver.reader.read_second().map_err(|_| DAMAGED)?;
+        self.receiver.reader.advance(2);
+        let both = [body.map(u64::to_ne_bytes), second.map(u64::to_ne_bytes)];
+        let (header, payload) = both.as_flattened().as_flattened()[..total].split_at(header);
+        events.handle_frame(link, header, Incoming::Complete(payload))?;
+        Ok(())
+    }
+
+    /// Reads the first piece of a payload in the pool.
+    fn read_pooled(
+        &mut self,
+        link: LinkId,
+        header: usize,
+        total: usize,
+        body: &[u64; BODY],
+        events: &mut impl LinkEvents,
+    ) -> Result<usize, Trouble> {
+        let (at, len) = unplace(body[4]);
+        let fits =
+            header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.receiver.pool.bytes.holds(at, len);
+        if !fits || self.state_is_other() {
+            return Err(Violation("a payload with an invalid length, offset or state").into());
+        }
+        let mut bytes = [0u8; MAX_HEADER];
+        for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(body) {
+            *chunk = word.to_ne_bytes();
+        }
+        let target = match events.handle_frame(link, &bytes[..header], Incoming::Streaming(total))? {
+            Disposition::Into(target) => Some(target),
+            Disposition::Done => None,
+        };
+        let began = is_large(total).then(ofi_os::clock::now);
+        self.receiver.coming = Some(Coming { target, done: 0, total, began });
+        self.land(link, at, len, events)?;
+        Ok(len)
+    }
+
+    fn read_piece(
+        &mut self,
+        link: LinkId,
+        len: usize,
+        word: u64,
+        events: &mut impl LinkEvents,
+    ) -> Result<usize, Trouble> {
+        let (at, _) = unplace(word);
+        let room = self.receiver.coming.as_ref().map_or(0, |coming| coming.total - coming.done);
+        if len == 0 || len > room || !self.receiver.pool.bytes.holds(at, len) {
+            return Err(Violation("a piece that does not fit").into());
+        }
+        self.land(link, at, len, events)?;
+        Ok(len)
+    }
+
+    /// Copies `len` bytes at `at` of the pool into the receive target, as the next of the payload
+    /// that is arriving.
+    fn land(&mut self, link: LinkId, at: usize, len: usize, events: &mut impl LinkEvents) -> Result<(), Violation> {
+        let Some(coming) = &mut self.receiver.coming else { return Ok(()) };
+        if let Some(target) = &mut coming.target {
+            let take = target.take.saturating_sub(coming.done).min(len);
+            self.receiver.pool.bytes.drain(at, &mut target.buffer, target.at + coming.done, take);
+        }
+        coming.done += len;
+        if coming.done == coming.total
+            && let Some(Coming { target, total, began, .. }) = self.receiver.coming.take()
+        {
+            if let Some(began) = began {
+                self.cma.note_pooled(crate::cma::since(began), total);
+            }
+            if let Some(target) = target {
+                events.handle_recv_done(link, target)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_hello(
+        &mut self,
+        link: LinkId,
+        len: usize,
+        body: &[u64; BODY],
+        ours: bool,
+        events: &mut impl LinkEvents,
+    ) -> Result<(), Trouble> {
+        let (at, _) = unplace(body[3]);
+        if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.receiver.pool.bytes.holds(at, len) {
+            return Err(Violation("an unexpected or invalid answer to a connect request").into());
+        }
+        let mut hello = vec![0; len];
+        self.receiver.pool.bytes.read(at, &mut hello);
+        self.receiver.advance_now();
+        let mut identity = [0; 16];
+        identity[..8].copy_from_slice(&body[0].to_ne_bytes());
+        identity[8..].copy_from_slice(&body[1].to_ne_bytes());
+        self.peer.name = crate::names::Identity(identity).name();
+        self.presence.set_order(ours, body[2] & ORDERS != 0);
+        self.state = State::Open;
+        events.handle_connected(link, &hello).map_err(Trouble::Down)
+    }
+}

@@ -1,0 +1,438 @@
+//! The sending half of a link: fills its ring and its pool, as far as there is room; the rest waits.
+
+use super::line::{
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
+    KIND_POOLED, LINE, ORDERS, head, place, words,
+};
+use crate::cma::{Cma, Outcome};
+use crate::fifo_allocator::{FifoAllocator, SMALLEST};
+use crate::region::{Pool, Region, Ring, Side};
+use arrayvec::ArrayVec;
+use ofi_engine::transport::{Payload, Token};
+use ofi_engine::wire::frame::{Header, Violation};
+use ofi_memory::Buffer;
+use ofi_sync::account::Account;
+use ofi_sync::lines::{BODY, Writer};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// Frames that may wait for a peer that does not read, if the account has room for them, and if
+/// not.
+const BACKLOG: usize = 256;
+const LEAST_BACKLOG: usize = 16;
+/// Bytes that [`BACKLOG`] frames take.
+const BACKLOG_COST: usize = BACKLOG * size_of::<Out>();
+
+/// Something to send that waits for room.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// Header and payload that fit into lines, the header's length, and the send to report as done.
+    Small(ArrayVec<u8, INLINE>, usize, Option<(Token, Buffer)>),
+    /// A payload that goes through the pool.
+    Large(Large),
+    /// A payload whose memory is gone: its header, and its length.
+    Absent(Header, usize),
+    /// The answer to a connect request.
+    Hello(Vec<u8>, [u8; 16]),
+    /// The number of a payload that the other side lent, and its outcome.
+    Outcome(u64, Outcome),
+    /// Whether this side reads the other side's memory.
+    Permission(bool),
+    /// Nothing follows.
+    End,
+}
+
+impl Out {
+    /// The payload that the link kept for it, with the engine's token.
+    fn into_kept(self) -> Option<(Token, Buffer)> {
+        match self {
+            Self::Large(Large { buffer, token: Some(token), .. }) | Self::Small(.., Some((token, buffer))) => {
+                Some((token, buffer))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A payload that goes through the pool; `done` bytes of it are sent.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub(crate) header: Header,
+    pub(crate) buffer: Buffer,
+    pub(crate) from: usize,
+    pub(crate) len: usize,
+    pub(crate) done: usize,
+    /// The engine's token for it; none for our own copy.
+    pub(crate) token: Option<Token>,
+}
+
+/// How far the orderly end of a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The engine has not asked for it.
+    Open,
+    /// It waits behind everything else.
+    Queued,
+    Sent,
+}
+
+/// What a link sends.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    writer: Writer<Ring>,
+    pool: Pool,
+    allocator: FifoAllocator,
+    out: VecDeque<Out>,
+    end: End,
+    /// In the transport's list of links with something to send.
+    listed: bool,
+    /// The account is charged for a long backlog.
+    charged: bool,
+    /// The engine submits nothing more until the transport reports room.
+    stalled: bool,
+    /// Bytes by which the pool was grown, to return to the budget.
+    grown: usize,
+}
+
+impl Sender {
+    pub(super) fn new(region: &Arc<Region>, side: Side) -> io::Result<Self> {
+        let pool = region.pool(side);
+        let mut allocator = FifoAllocator::new(pool.bytes.len());
+        pool.provide(SMALLEST)?;
+        allocator.grow(SMALLEST);
+        Ok(Self {
+            writer: Writer::new(region.ring(side)),
+            pool,
+            allocator,
+            out: VecDeque::new(),
+            end: End::Open,
+            listed: false,
+            charged: false,
+            stalled: false,
+            grown: 0,
+        })
+    }
+
+    /// Sends a frame with the first `len` bytes of a buffer if it fits into lines and there is room
+    /// for it now.
+    #[inline(always)]
+    pub(crate) fn send_line(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        if header.len() + len > LINE {
+            return self.send_two_lines(header, buffer, len);
+        }
+        let Some(payload) = buffer.words(len) else { return false };
+        if self.writer.has_room(1) != Ok(true) {
+            return false;
+        }
+        let line = self.writer.slot();
+        let [first, second, third, fourth] = header.words();
+        // Words beyond the header are overwritten by the payload, or ignored.
+        line.set(0, first);
+        line.set(1, second);
+        let words = header.len() / 8;
+        if words > 2 {
+            line.set(2, third);
+            line.set(3, fourth);
+        }
+        for (at, word) in payload.enumerate() {
+            line.set(words + at, word);
+        }
+        self.writer.publish(head(KIND_INLINE, header.len(), len));
+        true
+    }
+
+    fn send_two_lines(&mut self, header: &Header, buffer: &Buffer, len: usize) -> bool {
+        let Some(payload) = buffer.words(len) else { return false };
+        if header.len() + len > INLINE || self.writer.has_room(2) != Ok(true) {
+            return false;
+        }
+        let (first, second) = (self.writer.slot(), self.writer.second_slot());
+        let words = header.words().into_iter().take(header.len() / 8).chain(payload);
+        for (at, word) in words.enumerate() {
+            if at < BODY {
+                first.set(at, word);
+            } else {
+                second.set(at - BODY, word);
+            }
+        }
+        self.writer.publish_two(head(KIND_INLINE, header.len(), len));
+        true
+    }
+
+    /// Sends header and payload, at most [`INLINE`] bytes, if there is room for them now.
+    #[inline]
+    pub(crate) fn send_small(&mut self, bytes: &[u8], header: usize) -> Result<bool, Violation> {
+        let len = bytes.len() - header;
+        if bytes.len() <= LINE {
+            if !self.writer.has_room(1).map_err(|_| DAMAGED)? {
+                return Ok(false);
+            }
+            self.writer.write(head(KIND_INLINE, header, len), &words(bytes));
+        } else {
+            if !self.writer.has_room(2).map_err(|_| DAMAGED)? {
+                return Ok(false);
+            }
+            self.writer.write_two(head(KIND_INLINE, header, len), &words(&bytes[..LINE]), &words(&bytes[LINE..]));
+        }
+        Ok(true)
+    }
+
+    /// Allocates `len` bytes of the pool, if they and a line are free now. `budget`: bytes by which
+    /// pools may still grow.
+    fn take(&mut self, len: usize, budget: &mut usize) -> Result<Option<usize>, Violation> {
+        for attempt in 0..2 {
+            if attempt > 0 {
+                self.writer.look().map_err(|_| DAMAGED)?;
+            }
+            let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+            // Before `take` reuses the line's entry.
+            self.allocator.free(self.writer.consumed());
+            if self.allocator.wanted().is_some() {
+                self.grow(budget);
+            }
+            if self.allocator.is_cramped() {
+                // No allocation now: the pool drains, so that it can grow.
+                continue;
+            }
+            if room && let Some(at) = self.allocator.take(self.writer.written(), len) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    #[cold]
+    fn grow(&mut self, budget: &mut usize) {
+        let Some(wanted) = self.allocator.wanted() else { return };
+        let more = wanted - self.allocator.limit();
+        let small = wanted <= 16 << 10;
+        if !small && more > *budget || self.pool.provide(wanted).is_err() {
+            // Keep the current size: slower, but it works.
+            self.allocator.settle();
+            return;
+        }
+        if !small {
+            *budget -= more;
+            self.grown += more;
+        }
+        self.allocator.grow(wanted);
+    }
+
+    /// Sends as much of a payload as there is room for. True once all of it is sent.
+    pub(crate) fn send_large(&mut self, large: &mut Large, budget: &mut usize) -> Result<bool, Violation> {
+        let piece = self.allocator.piece(large.len);
+        while large.done < large.len {
+            let len = piece.min(large.len - large.done);
+            let Some(at) = self.take(len, budget)? else { return Ok(false) };
+            self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
+            if large.done == 0 {
+                let [first, second, third, fourth] = large.header.words();
+                let body = [first, second, third, fourth, place(at, len), 0, 0];
+                self.writer.write(head(KIND_POOLED, large.header.len(), large.len), &body);
+            } else {
+                let mut body = [0; BODY];
+                body[0] = place(at, 0);
+                self.writer.write(head(KIND_PIECE, 0, len), &body);
+            }
+            large.done += len;
+        }
+        Ok(true)
+    }
+
+    /// Sends an answer, if there is room.
+    fn send_hello(&mut self, hello: &[u8], identity: [u8; 16], orders: bool) -> Result<bool, Violation> {
+        let mut none = 0;
+        let Some(at) = self.take(hello.len(), &mut none)? else { return Ok(false) };
+        self.pool.bytes.write(at, hello);
+        let mut body: [u64; BODY] = words(&identity);
+        body[2] = if orders { ORDERS } else { 0 };
+        body[3] = place(at, 0);
+        self.writer.write(head(KIND_HELLO, 0, hello.len()), &body);
+        Ok(true)
+    }
+
+    /// How many sends may wait while the other side does not read.
+    const fn backlog(&self) -> usize {
+        if self.charged { BACKLOG } else { LEAST_BACKLOG }
+    }
+
+    /// Whether the other side does not read and the backlog is full. Room will be reported.
+    pub(crate) fn is_backed_up(&mut self, account: &Account) -> bool {
+        if self.out.len() >= LEAST_BACKLOG && !self.charged {
+            self.charged = account.try_charge(BACKLOG_COST);
+        }
+        let stalled = self.out.len() >= self.backlog();
+        self.stalled |= stalled;
+        stalled
+    }
+
+    /// After something was sent: returns what the backlog cost, if there is none any more. True if
+    /// back-pressure is over.
+    pub(crate) fn relax(&mut self, account: &Account) -> bool {
+        let has_room = self.stalled && self.out.len() < self.backlog() / 2;
+        self.stalled &= !has_room;
+        if self.out.is_empty() {
+            self.discharge(account);
+        }
+        has_room
+    }
+
+    fn discharge(&mut self, account: &Account) {
+        if core::mem::take(&mut self.charged) {
+            account.release(BACKLOG_COST);
+        }
+    }
+
+    /// Ends the link's use of the account and of the budget for pools.
+    pub(crate) fn release(&mut self, account: &Account, budget: &mut usize) {
+        self.discharge(account);
+        *budget += core::mem::take(&mut self.grown);
+    }
+
+    /// Takes note that the transport lists the link as one with something to send. False if it did
+    /// already.
+    pub(crate) const fn enlist(&mut self) -> bool {
+        !core::mem::replace(&mut self.listed, true)
+    }
+
+    /// The transport does not list the link any more.
+    pub(crate) const fn delist(&mut self) {
+        self.listed = false;
+    }
+
+    /// Queues the end of the link. False if it was queued already.
+    pub(crate) fn close(&mut self) -> bool {
+        let is_first = self.end == End::Open;
+        if is_first {
+            self.end = End::Queued;
+            self.out.push_back(Out::End);
+        }
+        is_first
+    }
+
+    /// Whether the end of the link is queued or sent.
+    #[inline(always)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.end != End::Open
+    }
+
+    /// Whether the end of the link has been sent.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end == End::Sent
+    }
+
+    /// Queues something to send, ahead of a queued end.
+    pub(crate) fn queue(&mut self, out: Out) {
+        let ends = self.end == End::Queued;
+        self.out.insert(self.out.len() - usize::from(ends), out);
+    }
+
+    /// Whether sends wait for room; a new send must not overtake them.
+    #[inline(always)]
+    pub(crate) fn has_more(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether the other side has made room for a waiting send since this side last looked.
+    pub(super) fn has_new_room(&mut self) -> bool {
+        let before = self.writer.consumed();
+        self.has_more() && self.writer.look().is_ok_and(|now| now != before)
+    }
+
+    /// Returns the payloads that the link kept. The link is at its end.
+    pub(super) fn take_back(&mut self) -> impl Iterator<Item = (Token, Buffer)> {
+        self.out.drain(..).filter_map(Out::into_kept)
+    }
+
+    /// Sends what waits, as far as there is room. True if anything moved. `sent` takes back
+    /// payloads that are sent.
+    pub(crate) fn send_waiting(
+        &mut self,
+        cma: &mut Cma,
+        orders: bool,
+        budget: &mut usize,
+        mut sent: impl FnMut(Token, Buffer),
+    ) -> Result<bool, Violation> {
+        let mut any = false;
+        while let Some(mut out) = self.out.pop_front() {
+            let done = match &mut out {
+                Out::Small(bytes, header, _) => self.send_small(bytes, *header)?,
+                Out::Large(large) => {
+                    let before = large.done;
+                    let done = self.send_large(large, budget)?;
+                    any |= large.done > before;
+                    done
+                }
+                Out::Absent(header, len) => self.send_absent(header, *len)?,
+                Out::Hello(hello, identity) => self.send_hello(hello, *identity, orders)?,
+                Out::Outcome(number, outcome) => {
+                    let done = self.send_word(KIND_OUTCOME, *number, outcome.code())?;
+                    if done {
+                        cma.replied();
+                    }
+                    done
+                }
+                Out::Permission(yes) => {
+                    let done = self.send_word(KIND_LEAVE, u64::from(*yes), 0)?;
+                    if done {
+                        cma.has_answered();
+                    }
+                    done
+                }
+                // Not before the other side is done with the payloads lent to it.
+                Out::End if cma.has_lent() => false,
+                Out::End => {
+                    let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+                    if room {
+                        self.writer.write(head(KIND_END, 0, 0), &[0; BODY]);
+                        self.end = End::Sent;
+                    }
+                    room
+                }
+            };
+            if !done {
+                self.out.push_front(out);
+                return Ok(any);
+            }
+            any = true;
+            if let Some((token, buffer)) = out.into_kept() {
+                sent(token, buffer);
+            }
+        }
+        Ok(any)
+    }
+
+    /// Sends a line of two words. False if there is no room for it.
+    fn send_word(&mut self, kind: u64, first: u64, second: u64) -> Result<bool, Violation> {
+        let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+        if room {
+            self.writer.write(head(kind, 0, 0), &[first, second, 0, 0, 0, 0, 0]);
+        }
+        Ok(room)
+    }
+
+    /// Reports that a payload's memory is gone. False if there is no room for the line.
+    fn send_absent(&mut self, header: &Header, len: usize) -> Result<bool, Violation> {
+        let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
+        if room {
+            let [first, second, third, fourth] = header.words();
+            self.writer.write(head(KIND_ABSENT, header.len(), len), &[first, second, third, fourth, 0, 0, 0]);
+        }
+        Ok(room)
+    }
+
+    /// Lends a large payload to the other side, if it may read it and there is room for a line now.
+    /// Takes the buffer out of `payload` then.
+    pub(crate) fn send_cma(&mut self, cma: &mut Cma, header: &Header, payload: &mut Payload<'_>) -> bool {
+        let &mut Payload { from, len, token, .. } = payload;
+        let place = payload.buffer.as_ref().and_then(|buffer| cma.place_of(buffer, from));
+        let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
+        let Some(buffer) = payload.buffer.take() else { return false };
+        let number = cma.lend(*header, buffer, from, len, token);
+        let [first, second, third, fourth] = header.words();
+        let body = [first, second, third, fourth, place, u64::from(number), 0];
+        self.writer.write(head(KIND_DIRECT, header.len(), len), &body);
+        true
+    }
+}

@@ -1,0 +1,172 @@
+//! Sends frames on links, and what waited for room on them.
+
+use super::{ShmTransport, id};
+use crate::cma::is_large;
+use crate::conn::{INLINE, Large, Out, State};
+use arrayvec::ArrayVec;
+use ofi_engine::transport::{LinkId, Payload, Submitted};
+use ofi_engine::wire::frame::{Header, Violation};
+use ofi_memory::Buffer;
+use ofi_sync::lines::News;
+
+impl ShmTransport {
+    pub(super) fn list(&mut self, slot: usize) {
+        if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.enlist()) {
+            self.senders.push(slot);
+            if self.armed {
+                self.announce_waiting(slot);
+            }
+        }
+    }
+
+    /// Sends what waits on a link.
+    pub(super) fn send_waiting(&mut self, slot: usize) -> bool {
+        let Self { conns, finished, budget, orders, control, settings, rooms, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return false };
+        if !matches!(conn.state, State::Open) || !conn.sender.has_more() {
+            return false;
+        }
+        let sent = |token, buffer| finished.push((id(slot), token, buffer));
+        match conn.sender.send_waiting(&mut conn.cma, *orders, budget, sent) {
+            Ok(any) => {
+                if any {
+                    Self::wake(conn, News::Line, control);
+                }
+                if conn.sender.relax(&settings.account) {
+                    rooms.push(id(slot));
+                }
+                any
+            }
+            Err(violation) => {
+                self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
+                true
+            }
+        }
+    }
+
+    pub(super) fn send_all(&mut self) -> bool {
+        let mut any = false;
+        let mut at = 0;
+        while let Some(&slot) = self.senders.get(at) {
+            any |= self.send_waiting(slot);
+            match self.conns.get_mut(slot) {
+                Some(conn) if conn.sender.has_more() => at += 1,
+                other => {
+                    if let Some(conn) = other {
+                        conn.sender.delist();
+                    }
+                    self.senders.swap_remove(at);
+                }
+            }
+        }
+        any
+    }
+
+    /// Sends a frame, or queues what the ring does not take.
+    pub(super) fn send_frame(&mut self, link: LinkId, header: &Header, mut payload: Option<Payload<'_>>) -> Submitted {
+        let slot = link.index();
+        let Self { conns, control, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
+        if conn.sender.is_closing() || conn.lost {
+            return Submitted::Broken;
+        }
+        let (from, len) = payload.as_ref().map_or((0, 0), |payload| (payload.from, payload.len));
+        let waits = conn.sender.has_more();
+        if header.len() + len <= INLINE {
+            let mut bytes = ArrayVec::<u8, INLINE>::from([0; INLINE]);
+            bytes.truncate(header.len() + len);
+            let (front, back) = bytes.split_at_mut(header.len());
+            front.copy_from_slice(header);
+            if let Some(Payload { buffer: Some(buffer), .. }) = &payload {
+                buffer.read_at(from, back);
+            }
+            let sent = if waits { Ok(false) } else { conn.sender.send_small(&bytes, header.len()) };
+            return match sent {
+                Ok(true) => {
+                    Self::wake(conn, News::Line, control);
+                    Submitted::Done
+                }
+                Ok(false) => {
+                    // Don't complete yet: a caller that sees the completion may stop polling and
+                    // leave this queued.
+                    let kept = payload.filter(|payload| !payload.inject);
+                    let kept = kept.and_then(|payload| Some((payload.token, payload.buffer.take()?)));
+                    let outcome = if kept.is_some() { Submitted::Kept } else { Submitted::Done };
+                    conn.sender.queue(Out::Small(bytes, header.len(), kept));
+                    self.list(slot);
+                    outcome
+                }
+                Err(violation) => self.break_link(slot, violation),
+            };
+        }
+        let Some(payload) = &mut payload else { return Submitted::Done };
+        if is_large(len) && self.submit_cma(slot, header, payload) {
+            return Submitted::Kept;
+        }
+        let Self { conns, control, budget, .. } = self;
+        let Some(conn) = conns.get_mut(slot) else { return Submitted::Broken };
+        let Some(buffer) = payload.buffer.take() else { return Submitted::Done };
+        let mut large = Large { header: *header, buffer, from, len, done: 0, token: Some(payload.token) };
+        let sent = if waits { Ok(false) } else { conn.sender.send_large(&mut large, budget) };
+        match sent {
+            Ok(true) => {
+                *payload.buffer = Some(large.buffer);
+                Self::wake(conn, News::Line, control);
+                Submitted::Done
+            }
+            Ok(false) => {
+                if large.done > 0 {
+                    Self::wake(conn, News::Line, control);
+                }
+                let mut kept = Submitted::Kept;
+                if payload.inject {
+                    // The application may reuse its buffer when this returns.
+                    let mut copy = Vec::with_capacity(len);
+                    large.buffer.append_to(from, len, &mut copy);
+                    *payload.buffer = Some(core::mem::replace(&mut large.buffer, Buffer::Owned(copy)));
+                    (large.from, large.token) = (0, None);
+                    kept = Submitted::Done;
+                }
+                conn.sender.queue(Out::Large(large));
+                self.list(slot);
+                kept
+            }
+            Err(violation) => {
+                *payload.buffer = Some(large.buffer);
+                self.break_link(slot, violation)
+            }
+        }
+    }
+
+    /// Whether the peer does not read and the link's backlog is full. Room will be reported.
+    pub(super) fn is_backed_up(&mut self, link: LinkId) -> bool {
+        let Some(conn) = self.conns.get_mut(link.index()) else { return false };
+        conn.sender.is_backed_up(&self.settings.account)
+    }
+
+    /// Lends a large payload to the other side, if it may read our memory. Asks it when it is time.
+    pub(super) fn submit_cma(&mut self, slot: usize, header: &Header, payload: &mut Payload<'_>) -> bool {
+        let Some(conn) = self.conns.get_mut(slot) else { return false };
+        if payload.inject || conn.sender.has_more() {
+            return false;
+        }
+        if conn.cma.is_time_to_ask() {
+            // If the socket is full, the next payload asks.
+            if self.control.offer(&conn.peer.name, conn.peer.request).is_ok() {
+                conn.cma.asked();
+            }
+        }
+        if !conn.sender.send_cma(&mut conn.cma, header, payload) {
+            return false;
+        }
+        Self::wake(conn, News::Line, &self.control);
+        true
+    }
+
+    #[cold]
+    pub(super) fn break_link(&mut self, slot: usize, violation: Violation) -> Submitted {
+        let conn = &self.conns[slot];
+        self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
+        Submitted::Broken
+    }
+}

@@ -1,0 +1,64 @@
+//! Announces in the links' memory that this side sleeps, and checks for what peers wrote before
+//! they could know.
+
+use super::ShmTransport;
+use ofi_engine::transport::{LinkEvents, Transport};
+use ofi_os::shm;
+use ofi_sync::lines::order_own;
+
+impl ShmTransport {
+    /// Orders memory accesses between an announcement of sleep and the last check.
+    pub(super) fn order(&self) {
+        if self.orders {
+            shm::order_all();
+        } else {
+            order_own();
+        }
+    }
+
+    /// A send began to wait while this side sleeps: announces that room must wake it as well.
+    #[cold]
+    pub(super) fn announce_waiting(&mut self, slot: usize) {
+        self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
+        self.order();
+        // Use the room that was made before the announcement.
+        self.send_waiting(slot);
+    }
+
+    /// Polls while armed: everything, and announces sleep again if a peer's wakeup ended it.
+    pub(super) fn poll_armed(&mut self, events: &mut impl LinkEvents) -> bool {
+        let mut any = self.look_around(events);
+        // Drain the wakeups: the descriptor stays readable until then.
+        any |= self.read_messages(events);
+        for _ in 0..4 {
+            any |= self.read_all(events);
+            any |= self.send_all();
+            self.deliver_finished(events);
+            let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
+            if !rung || !self.arm() {
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Announces to the peer of a new link that this side sleeps, and checks for what the peer
+    /// wrote before it could know.
+    #[cold]
+    pub(super) fn announce_new(&mut self, slot: usize) {
+        self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
+        self.order();
+        if self.conns[slot].has_news() {
+            // Wake ourselves. A socket too full for that is readable anyway.
+            drop(self.control.wake(&self.control.identity().name()));
+        }
+    }
+
+    /// Sets the bits of idle links that became ready during sleep, for the next poll to find.
+    pub(super) fn note_own(&self) {
+        for (slot, _) in self.conns.iter().filter(|(slot, conn)| self.schedule.is_idle(*slot) && conn.is_ready()) {
+            self.schedule.note(slot);
+        }
+    }
+}
