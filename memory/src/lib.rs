@@ -3,9 +3,11 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod loan;
 mod shared;
 mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Span};
+pub use loan::Loan;
 pub use shared::Shared;
 pub use ticket::{Lent, Ticket};
