@@ -1,9 +1,7 @@
-//! Buffers in flight: owned by this table from the call to the completion, so that the engine may
-//! work on them.
-#![allow(unsafe_code)]
+//! Buffers of operations: lent to the engine from the call to the completion.
 
 use ofi_core::{Completion, Failure};
-use ofi_memory::{Buffer, Span};
+use ofi_memory::{Buffer, Loan};
 use slab::Slab;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,26 +23,35 @@ pub struct Failed {
     pub failure: Failure,
 }
 
-/// The buffers of one domain's operations.
+/// The buffers of one domain's operations, by context. Each endpoint of the domain has a handle.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flights(Arc<Mutex<Slab<Vec<u8>>>>);
+pub(crate) struct Loans(Arc<Mutex<Table>>);
 
-impl Flights {
-    fn lock(&self) -> MutexGuard<'_, Slab<Vec<u8>>> {
+#[derive(Debug, Default)]
+struct Table(Slab<Loan>);
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The last handle is gone, so every endpoint is closed and uses its buffers no more.
+        self.0.drain().for_each(|loan| drop(loan.end()));
+    }
+}
+
+impl Loans {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a buffer until [`Self::arrive`] with the returned context, which is never 0.
-    pub(crate) fn depart(&self, mut buf: Vec<u8>) -> (usize, Buffer) {
-        // SAFETY: the bytes are on the heap and stay where they are until `arrive` takes the vector
-        // out, which happens only with the operation's completion or its refusal; no other code can
-        // reach them meanwhile.
-        let span = unsafe { Span::new(buf.as_mut_ptr(), buf.len()) };
-        (self.lock().insert(buf) + 1, Buffer::One(span))
+    /// Lends a buffer to an operation until [`Self::take_back`] with the returned context, which is
+    /// never 0.
+    pub(crate) fn lend(&self, bytes: Vec<u8>) -> (usize, Buffer) {
+        let (loan, buffer) = Loan::new(bytes);
+        (self.lock().0.insert(loan) + 1, buffer)
     }
 
-    /// Takes the buffer of that context out; empty if there is none.
-    pub(crate) fn arrive(&self, context: usize) -> Vec<u8> {
-        context.checked_sub(1).and_then(|key| self.lock().try_remove(key)).unwrap_or_default()
+    /// Takes the buffer of that context back; empty if there is none.
+    pub(crate) fn take_back(&self, context: usize) -> Vec<u8> {
+        let loan = context.checked_sub(1).and_then(|key| self.lock().0.try_remove(key));
+        loan.map(Loan::end).unwrap_or_default()
     }
 }

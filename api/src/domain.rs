@@ -1,6 +1,6 @@
 //! Domains, endpoints and completion queues.
 
-use crate::buf::{Done, Failed, Flights};
+use crate::buf::{Done, Failed, Loans};
 use crate::connection::{EventQueue, Request};
 use core::fmt;
 use ofi_core::error::Result;
@@ -23,7 +23,7 @@ type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<Arc<dyn AnyEndpoint>> + Send + S
 #[derive(Clone)]
 pub struct Domain {
     open: OpenEndpoint,
-    flights: Flights,
+    loans: Loans,
     /// Makes progress for its endpoints, with FI_PROGRESS_AUTO.
     _thread: Option<Arc<AutoThread>>,
 }
@@ -64,7 +64,7 @@ impl Domain {
         let progress = thread.as_ref().map(|thread| thread.progress().clone());
         Ok(Self {
             open: ofi_registry::open(info, None, Open(progress))?,
-            flights: Flights::default(),
+            loans: Loans::default(),
             _thread: thread.map(Arc::new),
         })
     }
@@ -77,7 +77,7 @@ impl Domain {
         let port = Arc::new(FdWaitObject::new(true)?);
         Ok(CompletionQueue {
             queue: Arc::new(Queue::new(Park, size, port, Waiting::Sleeping)),
-            flights: self.flights.clone(),
+            loans: self.loans.clone(),
         })
     }
 
@@ -98,7 +98,7 @@ impl Domain {
             engine.clone().bind_eq(&events.0, owner)?;
         }
         engine.clone().enable()?;
-        Ok(Endpoint { engine, av, flights: self.flights.clone() })
+        Ok(Endpoint { engine, av, loans: self.loans.clone() })
     }
 }
 
@@ -106,7 +106,7 @@ impl Domain {
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     queue: Arc<Queue<Park>>,
-    flights: Flights,
+    loans: Loans,
 }
 
 impl CompletionQueue {
@@ -114,10 +114,10 @@ impl CompletionQueue {
     pub fn poll(&self) -> Option<Result<Done, Box<Failed>>> {
         let mut found = None;
         match self.queue.read(1, |completion| found = Some(*completion)) {
-            Ok(_) => found.map(|completion| Ok(Done { buf: self.flights.arrive(completion.context), completion })),
+            Ok(_) => found.map(|completion| Ok(Done { buf: self.loans.take_back(completion.context), completion })),
             Err(Errno::EAVAIL) => {
                 let failure = self.queue.read_error().ok()?;
-                let buf = self.flights.arrive(failure.completion.context);
+                let buf = self.loans.take_back(failure.completion.context);
                 Some(Err(Box::new(Failed { buf, failure })))
             }
             Err(_) => None,
@@ -137,7 +137,7 @@ impl CompletionQueue {
 pub struct Endpoint {
     engine: Arc<dyn AnyEndpoint>,
     av: Arc<AddressVector>,
-    flights: Flights,
+    loans: Loans,
 }
 
 impl fmt::Debug for Endpoint {
@@ -193,9 +193,9 @@ impl Endpoint {
     /// EAGAIN if too many sends are under way, EMSGSIZE for one that is too long, ENOTCONN or
     /// EOPBADSTATE without a connection.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
-        let (context, buffer) = self.flights.depart(buf);
+        let (context, buffer) = self.loans.lend(buf);
         let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), inject: false };
-        self.engine.send(op).map_err(|errno| (errno, self.flights.arrive(context)))
+        self.engine.send(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 
     /// Posts a receive buffer, all of its length. It comes back with the completion.
@@ -203,9 +203,9 @@ impl Endpoint {
     /// # Errors
     /// EAGAIN if too many receives are posted, EOPBADSTATE if the connection has ended.
     pub fn receive(&self, tag: Option<(u64, u64)>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
-        let (context, buffer) = self.flights.depart(buf);
+        let (context, buffer) = self.loans.lend(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };
-        self.engine.receive(op).map_err(|errno| (errno, self.flights.arrive(context)))
+        self.engine.receive(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 }
 

@@ -9,7 +9,7 @@
 //! assert!(!infos.is_empty(), "{refusals}");
 //! # Ok::<(), ofi::Error>(())
 //! ```
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
 mod buf;

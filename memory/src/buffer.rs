@@ -52,6 +52,17 @@ impl Span {
         unsafe { copy(bytes.as_ptr(), target, count) };
         count
     }
+
+    /// The address of the first byte.
+    pub(crate) fn address(&self) -> usize {
+        self.base.addr()
+    }
+
+    /// `len` bytes from offset `at` on, as far as there are any.
+    pub(crate) fn chunk(&self, at: usize, len: usize) -> Chunk<'_> {
+        let at = at.min(self.len);
+        Chunk { base: self.base.wrapping_add(at), len: len.min(self.len - at), life: PhantomData }
+    }
 }
 
 /// Bytes to send from, or to receive into.
@@ -293,8 +304,8 @@ impl Buffer {
     /// The address of the first byte, for alignment and for completions.
     pub fn address(&self) -> usize {
         match self {
-            Self::One(span) => span.base.addr(),
-            Self::Many(spans, _) => spans.first().map_or(0, |span| span.base.addr()),
+            Self::One(span) => span.address(),
+            Self::Many(spans, _) => spans.first().map_or(0, Span::address),
             Self::Owned(bytes) => bytes.as_ptr().addr(),
             Self::Registered(range) => range.0.place(0).0.addr(),
         }

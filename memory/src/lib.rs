@@ -3,13 +3,16 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod loan;
 #[cfg(test)]
 mod pages;
 mod region;
+pub mod rmw;
 mod shared;
 mod ticket;
 
 pub use buffer::{Buffer, Chunk, ChunkMut, Registered, Span};
+pub use loan::Loan;
 pub use region::{Reach, Region, RegionError, RegionUse};
 pub use shared::Shared;
 pub use ticket::{Lent, Ticket};

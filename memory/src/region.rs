@@ -87,6 +87,8 @@ struct Inner {
     access: MrAccess,
     reach: Reach,
     uses: Uses,
+    /// The memory, if it is ours.
+    _owned: Option<Vec<u8>>,
 }
 
 /// A registered memory region. Clones are handles of the same region.
@@ -127,7 +129,17 @@ impl Region {
             len = len.checked_add(*size as u64).ok_or(RegionError::OutOfRange)?;
         }
         first.checked_add(len).ok_or(RegionError::OutOfRange)?;
-        Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses: Uses::new() })))
+        let uses = Uses::new();
+        Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses, _owned: None })))
+    }
+
+    /// A region of memory that it owns, of which peers name the first byte by address 0.
+    pub fn owned(mut bytes: Vec<u8>, access: MrAccess) -> Self {
+        let range = Range { base: bytes.as_mut_ptr(), len: bytes.len(), before: 0 };
+        let (len, uses) = (bytes.len() as u64, Uses::new());
+        // The bytes are on the heap, where the vector leaves them, and nothing else reaches them.
+        let _owned = Some(bytes);
+        Self(Arc::new(Inner { ranges: Box::new([range]), first: 0, len, access, reach: Reach::Mapped, uses, _owned }))
     }
 
     /// The address by which peers name the first byte.

@@ -58,10 +58,7 @@ const UNSAFE: &[&str] = &[
     "providers/shm/src/region.rs",
     "providers/shm/tests/",
     "capi/src/",
-    "api/src/buf.rs",
     "rdma/ffi/src/",
-    "testing/rig/src/loan.rs",
-    "testing/loopback/tests/",
     "testing/sim/tests/",
     "benches/",
 ];

@@ -53,7 +53,15 @@ pub(crate) struct CompletionSinks<K: LockKind> {
 impl<K: LockKind> Default for CompletionSinks<K> {
     fn default() -> Self {
         let counted = BindFlags::empty();
-        Self { tx: None, rx: None, counted, sent: None, received: None, accesses: [const { None }; 4], counters: Vec::new() }
+        Self {
+            tx: None,
+            rx: None,
+            counted,
+            sent: None,
+            received: None,
+            accesses: [const { None }; 4],
+            counters: Vec::new(),
+        }
     }
 }
 

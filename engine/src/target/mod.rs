@@ -118,13 +118,7 @@ impl Target {
 
     /// A frame that changes memory has been carried out: counts it if it was the operation's last.
     #[inline]
-    fn performed<K: LockKind>(
-        &mut self,
-        peers: &mut Peers,
-        out: &mut Reporter<K>,
-        change: Change,
-        len: usize,
-    ) {
+    fn performed<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, change: Change, len: usize) {
         let state = self.state(change.link);
         if !change.last {
             state.written += len;

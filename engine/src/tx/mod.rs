@@ -20,8 +20,8 @@ use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
 use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
-use one_sided::OneSided;
 pub(crate) use one_sided::Access;
+use one_sided::OneSided;
 pub(crate) use send::Admitted;
 use slab::Slab;
 
@@ -300,9 +300,7 @@ impl Tx {
         let Some(send) = self.sends.get(number as usize) else { return false };
         if let Body::OneSided(op) = send.body {
             let flies = matches!(send.stage, SendStage::Issuing { flying, .. } if flying > 0);
-            return !flies
-                && !send.fenced
-                && self.one_sided.get(op as usize).is_some_and(|op| op.can_leave(link));
+            return !flies && !send.fenced && self.one_sided.get(op as usize).is_some_and(|op| op.can_leave(link));
         }
         !link.tx.full && link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
     }

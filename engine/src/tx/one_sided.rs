@@ -23,7 +23,9 @@ const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(Op
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// Writes; the bytes are to be durable if `commit`.
-    Write { commit: bool },
+    Write {
+        commit: bool,
+    },
     Read,
     Atomic(Action),
 }
@@ -273,18 +275,8 @@ impl Tx {
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, suppress, inject, fenced, .. } = access;
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
-        let op = OneSided {
-            what,
-            remote,
-            data,
-            result,
-            range: 0,
-            at: 0,
-            sent: 0,
-            awaited: 0,
-            placed: 0,
-            refused: None,
-        };
+        let op =
+            OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, refused: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
         let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
         let number = super::key(self.sends.insert(Outgoing {
@@ -358,13 +350,8 @@ impl Tx {
             let header = frame.encode();
             let carries = matches!(op.what, What::Write { .. }) || len > 0;
             let outcome = if carries {
-                let payload = Payload {
-                    buffer: &mut send.lent.buffer,
-                    from: op.sent,
-                    len,
-                    token: Token(number),
-                    inject,
-                };
+                let payload =
+                    Payload { buffer: &mut send.lent.buffer, from: op.sent, len, token: Token(number), inject };
                 submit(transport, id, &header, payload, urgency)
             } else {
                 match transport.submit_control(id, &header, urgency) {

@@ -547,8 +547,12 @@ mod tests {
                     Frame::Write { id, place, more, last, commit, data: data(value, last) }
                 }
             ),
-            (any::<u32>(), place(), any::<u64>(), any::<bool>())
-                .prop_map(|(id, place, len, last)| Frame::Read { id, place, len, last }),
+            (any::<u32>(), place(), any::<u64>(), any::<bool>()).prop_map(|(id, place, len, last)| Frame::Read {
+                id,
+                place,
+                len,
+                last
+            }),
             (any::<u32>(), place(), action(), any::<u64>(), any::<bool>(), any::<Option<u64>>()).prop_map(
                 move |(id, place, action, len, last, value)| {
                     let len = (action.values() == 0).then_some(len);

@@ -9,7 +9,7 @@ use ofi_engine::wire::frame::MOST_EAGER;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_loopback::{LoopbackTransport, Provider};
-use ofi_memory::{Buffer, Span};
+use ofi_memory::{Buffer, Loan};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
@@ -40,7 +40,7 @@ impl Side {
             nonce: [nonce; 16],
             provider: Provider::NAME,
             regions: Arc::default(),
-        account: account.clone(),
+            account: account.clone(),
         };
         let format = AddrFormat::ADDR_STR;
         let opener = Box::new(move |addr| Provider.open_rdm(addr, format, TrafficClass::UNSPEC, &account));
@@ -67,8 +67,11 @@ impl Side {
         self.ep.send(SendOp { dest: PEER, buffer, context: SENT, tag, data: None, flags, inject: false }).unwrap();
     }
 
-    fn receive(&self, tag: Option<(u64, u64)>, buffer: Buffer, context: usize) {
-        self.ep.receive(RecvOp { src: PEER, buffer, context, tag, flags: OpFlags::empty() }).unwrap();
+    /// Posts a receive of up to `len` bytes; returns its memory.
+    fn receive(&self, tag: Option<(u64, u64)>, len: usize) -> Loan {
+        let (loan, buffer) = Loan::new(vec![0; len]);
+        self.ep.receive(RecvOp { src: PEER, buffer, context: RECEIVED, tag, flags: OpFlags::empty() }).unwrap();
+        loan
     }
 
     fn progress(&mut self) {
@@ -76,13 +79,6 @@ impl Side {
         let result = self.cq.read(16, |completion| done.push((completion.context, completion.len)));
         assert!(matches!(result, Ok(_) | Err(Errno::AGAIN)), "{result:?}: {:?}", self.cq.read_error());
     }
-}
-
-/// Memory for a message.
-fn lend(bytes: &mut [u8]) -> Buffer {
-    // SAFETY: the tests keep the bytes longer than the endpoints, and read them once the receive is
-    // complete.
-    Buffer::One(unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) })
 }
 
 /// Polls both until each has as many completions.
@@ -103,40 +99,31 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[test]
 fn a_message_arrives_in_each_direction() {
-    let (mut there, mut back) = ([0; 8], [0; 8]);
     let (mut a, mut b) = Side::pair();
-    b.receive(None, lend(&mut there), RECEIVED);
-    a.receive(None, lend(&mut back), RECEIVED);
+    let (there, back) = (b.receive(None, 8), a.receive(None, 8));
     a.send(None, b"ping");
     b.send(None, b"pong!");
     until(&mut a, &mut b, [2, 2]);
     assert!(a.done.contains(&(RECEIVED, 5)) && b.done.contains(&(RECEIVED, 4)));
-    drop((a, b));
-    assert_eq!((&there, &back), (b"ping\0\0\0\0", b"pong!\0\0\0"));
+    assert_eq!((there.end(), back.end()), (b"ping\0\0\0\0".to_vec(), b"pong!\0\0\0".to_vec()));
 }
 
 #[test]
 fn tags_select_among_messages_that_wait() {
-    let mut places = [[0; 8]; 3];
-    let [first, second, third] = &mut places;
     let (mut a, mut b) = Side::pair();
     for (tag, text) in [(1, "one"), (2, "two"), (1, "uno")] {
         a.send(Some(tag), text.as_bytes());
     }
     until(&mut a, &mut b, [3, 0]);
-    b.receive(Some((2, 0)), lend(first), RECEIVED);
-    b.receive(Some((1, 0)), lend(second), RECEIVED);
-    b.receive(Some((0, u64::MAX)), lend(third), RECEIVED);
+    let loans = [(2, 0), (1, 0), (0, u64::MAX)].map(|tag| b.receive(Some(tag), 3));
     until(&mut a, &mut b, [3, 3]);
-    drop((a, b));
-    assert_eq!(places.map(|place| place[..3].to_vec()), [b"two".to_vec(), b"one".to_vec(), b"uno".to_vec()]);
+    assert_eq!(loans.map(Loan::end), [b"two", b"one", b"uno"]);
 }
 
 #[test]
 fn a_long_message_travels_by_rendezvous() {
     let bytes = pattern((4 << 20) + 5);
     assert!(bytes.len() > MOST_EAGER, "it is not sent at once");
-    let mut place = vec![0; bytes.len()];
     let (mut a, mut b) = Side::pair();
     a.send(Some(7), &bytes);
     for _ in 0..10 {
@@ -144,11 +131,10 @@ fn a_long_message_travels_by_rendezvous() {
         b.progress();
     }
     assert_eq!((&a.done, &b.done), (&vec![], &vec![]), "it waits at the sender for a receive");
-    b.receive(Some((7, 0)), lend(&mut place), RECEIVED);
+    let loan = b.receive(Some((7, 0)), bytes.len());
     until(&mut a, &mut b, [1, 1]);
     assert_eq!((&a.done[0].0, &b.done[0]), (&SENT, &(RECEIVED, bytes.len())));
-    drop((a, b));
-    assert!(place == bytes, "the bytes arrive unchanged");
+    assert!(loan.end() == bytes, "the bytes arrive unchanged");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! One-sided operations of a side, and memory that it exposes to them.
 
-use crate::loan::Loan;
 use crate::op::Memory;
 use crate::side::{INJECTED, Kind, Pending, Side, lend};
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
@@ -8,32 +7,36 @@ use ofi_core::{Errno, FiAddr, MrAccess, OpFlags};
 use ofi_engine::op::{AtomicCall, OneSidedOps, Remote, RemoteRange, RmaKind, RmaOp};
 use ofi_engine::target::mr::{KeyChoice, MemoryRegion, Regions};
 use ofi_engine::transport::Transport;
-use ofi_memory::{Buffer, Reach};
+use ofi_memory::{Buffer, Loan, Region};
 use std::sync::Arc;
 
-/// Registered memory. Closing it waits for nothing: tests end what is under way first.
+/// Registered memory.
 #[derive(Debug)]
 pub struct Exposed {
     regions: Arc<Regions>,
     /// The registration.
     pub region: Arc<MemoryRegion>,
-    loan: Loan,
 }
 
 impl Exposed {
     /// What the memory holds now.
-    pub fn bytes(&self) -> Vec<u8> {
-        self.loan.copy(0, self.loan.len())
-    }
-
-    /// Ends the registration and returns the memory.
     ///
     /// # Panics
-    /// If a peer's access is under way.
+    /// If it is closed.
+    pub fn bytes(&self) -> Vec<u8> {
+        let region = self.region.region();
+        let len = usize::try_from(region.len()).expect("it is in memory");
+        let mut bytes = vec![0; len];
+        let all = region.resolve(0, len, MrAccess::empty()).expect("it is open");
+        all.read(0, &mut bytes).expect("it is mapped");
+        bytes
+    }
+
+    /// Ends the registration; returns what the memory held.
     pub fn close(self) -> Vec<u8> {
+        let bytes = self.bytes();
         self.regions.remove(&self.region);
-        assert!(self.region.is_idle(), "an access is under way");
-        self.loan.end()
+        bytes
     }
 }
 
@@ -73,9 +76,9 @@ impl<T: Transport> Side<T> {
     /// # Errors
     /// Those of [`Regions::register`].
     pub fn try_expose(&self, key: u64, bytes: Vec<u8>, access: MrAccess) -> ofi_core::error::Result<Exposed> {
-        let (loan, region) = Loan::exposed(bytes, access, Reach::Mapped);
+        let region = Region::owned(bytes, access);
         let region = self.regions.register(region, access, KeyChoice::Application(key), true)?;
-        Ok(Exposed { regions: self.regions.clone(), region, loan })
+        Ok(Exposed { regions: self.regions.clone(), region })
     }
 
     /// Registers memory that peers may read and write.
@@ -110,8 +113,8 @@ impl<T: Transport> Side<T> {
     ///
     /// # Errors
     /// Those of [`OneSidedOps::rma`].
-    pub fn inject_write(&mut self, target: &Target, mut bytes: Vec<u8>, data: Option<u64>) -> Result<(), Errno> {
-        let (loan, buffer) = Loan::new(core::mem::take(&mut bytes));
+    pub fn inject_write(&mut self, target: &Target, bytes: Vec<u8>, data: Option<u64>) -> Result<(), Errno> {
+        let (loan, buffer) = Loan::new(bytes);
         let (kind, remote, flags) = (RmaKind::Write, target.remote(), OpFlags::INJECT);
         let op = RmaOp { kind, peer: target.peer, buffer, remote, context: INJECTED, data, flags, inject: true };
         let result = self.ep.rma(op);

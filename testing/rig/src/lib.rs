@@ -1,10 +1,9 @@
 //! One rig for tests of endpoints: opens them over any transport, posts sends and receives, polls
 //! under a limit, and checks that every accepted operation completes exactly once.
 //! It depends on the engine only, so that tests of every transport can use it.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod access;
-mod loan;
 mod op;
 mod side;
 mod watch;

@@ -1,16 +1,16 @@
 //! An endpoint with its queues and its address vector, and what has become of its operations.
 
-use crate::loan::Loan;
 use crate::op::{Memory, Message, Receive};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::limits::Limits;
-use ofi_engine::target::mr::Regions;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::target::mr::Regions;
 use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
+use ofi_memory::{Buffer, Loan};
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use std::collections::HashMap;
@@ -356,7 +356,9 @@ impl<T: Transport> Side<T> {
         let (mut at, mut bytes) = (0, None);
         if let (Kind::MultiRecv, Some(loan), 1..) = (kind, &pending.loan, completion.buf) {
             at = completion.buf - loan.address();
-            bytes = Some(loan.copy(at, completion.len));
+            let message = loan.copy(at, completion.len);
+            assert_eq!(message.len(), completion.len, "a message lies in its buffer: {outcome:?}");
+            bytes = Some(message);
         }
         if kind != Kind::MultiRecv || released {
             let loan = self.pending.remove(&completion.context).and_then(|pending| pending.loan);
@@ -414,7 +416,7 @@ impl<T: Transport> Side<T> {
     }
 }
 
-pub(crate) fn lend(memory: Memory) -> (Option<Loan>, ofi_memory::Buffer) {
+pub(crate) fn lend(memory: Memory) -> (Option<Loan>, Buffer) {
     match memory {
         Memory::Ours(bytes) => {
             let (loan, buffer) = Loan::new(bytes);

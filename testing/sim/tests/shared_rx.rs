@@ -7,7 +7,7 @@ use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, RxSettings, SharedRx, Waiting};
-use ofi_memory::{Buffer, Span};
+use ofi_memory::{Buffer, Loan};
 use ofi_os::clock;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sim::wire::Wire;
@@ -170,10 +170,8 @@ fn a_multi_receive_buffer_takes_messages_of_both_endpoints() {
     let world = World::new();
     (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 1000));
     assert_eq!(world.poll(50).concat().len(), 0);
-    let mut memory = vec![0u8; 40_000];
-    // SAFETY: the memory outlives the world's last poll, and nothing else uses it until then.
-    let span = unsafe { Span::new(memory.as_mut_ptr(), memory.len()) };
-    let (src, buffer, flags) = (FiAddr::UNSPEC, Buffer::One(span), OpFlags::MULTI_RECV);
+    let (_loan, buffer) = Loan::new(vec![0; 40_000]);
+    let (src, flags) = (FiAddr::UNSPEC, OpFlags::MULTI_RECV);
     world.shared.receive(RecvOp { src, buffer, context: 1, tag: Some((5, 0)), flags }).unwrap();
     let done = world.poll(50);
     assert_eq!((done[0].len(), done[1].len()), (1, 1));

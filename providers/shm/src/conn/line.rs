@@ -3,17 +3,17 @@
 //! ```text
 //! first word of a line   stamp 16 · kind 8 · header length 8 · length 32 (from the highest bits)
 //! Inline   header and payload follow, up to the end of the next line
-//! Pooled   header in 32 bytes · offset in the pool u32 · bytes there u32; length: of the payload
+//! Pooled   header in 40 bytes · offset in the pool u32 · bytes there u32; length: of the payload
 //! Piece    offset u32 · 0 u32; length: bytes there, of the payload that is arriving
 //! Hello    identity [16] · flags u64 · offset u32 · 0 u32; length: bytes there
 //! End      nothing follows
-//! Direct   header in 32 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
+//! Direct   header in 40 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
 //! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · outcome of the payload of that number u64
 //! Leave    1: this side can read the other's memory, 0: it cannot, or does not any more
 //! ```
 
-use ofi_engine::wire::frame::Violation;
+use ofi_engine::wire::frame::{HEADER_WORDS, Header, Violation};
 use ofi_sync::lines::BODY;
 
 /// Bytes of header and payload that may travel in lines.
@@ -51,6 +51,15 @@ pub(super) const fn header_of(word: u64) -> usize {
 
 /// The upper half of a line's first word, for a message with a tag and nothing else.
 pub(super) const PLAIN_HEAD: u64 = head(KIND_INLINE, 16, 0) >> 32;
+
+/// The words of a line that holds a whole header, and what follows it.
+pub(super) fn body_of(header: &Header, rest: [u64; BODY - HEADER_WORDS]) -> [u64; BODY] {
+    let mut body = [0; BODY];
+    let (front, back) = body.split_at_mut(HEADER_WORDS);
+    front.copy_from_slice(&header.words());
+    back.copy_from_slice(&rest);
+    body
+}
 
 /// Packs an offset in the pool and a length.
 pub(super) const fn place(at: usize, len: usize) -> u64 {

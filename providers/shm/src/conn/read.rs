@@ -9,7 +9,7 @@ use crate::cma::is_large;
 use crate::region::{Pool, Region, Ring, Side};
 use ofi_core::Instant;
 use ofi_engine::transport::{Disposition, Incoming, LinkEvents, LinkId, RecvTarget};
-use ofi_engine::wire::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_engine::wire::hello;
 use ofi_sync::lines::{BODY, Reader};
 use std::sync::Arc;
@@ -199,7 +199,7 @@ impl Conn {
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
     ) -> Result<usize, Trouble> {
-        let (at, len) = unplace(body[4]);
+        let (at, len) = unplace(body[HEADER_WORDS]);
         let fits =
             header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.receiver.pool.bytes.holds(at, len);
         if !fits || self.state_is_other() {

@@ -2,7 +2,7 @@
 
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
-    KIND_POOLED, LINE, ORDERS, head, place, words,
+    KIND_POOLED, LINE, ORDERS, body_of, head, place, words,
 };
 use crate::cma::{Cma, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
@@ -126,7 +126,7 @@ impl Sender {
             return false;
         }
         let line = self.writer.slot();
-        let [first, second, third, fourth] = header.words();
+        let [first, second, third, fourth, fifth] = header.words();
         // Words beyond the header are overwritten by the payload, or ignored.
         line.set(0, first);
         line.set(1, second);
@@ -134,6 +134,7 @@ impl Sender {
         if words > 2 {
             line.set(2, third);
             line.set(3, fourth);
+            line.set(4, fifth);
         }
         for (at, word) in payload.enumerate() {
             line.set(words + at, word);
@@ -227,8 +228,7 @@ impl Sender {
             let Some(at) = self.take(len, budget)? else { return Ok(false) };
             self.pool.bytes.fill(at, &large.buffer, large.from + large.done, len);
             if large.done == 0 {
-                let [first, second, third, fourth] = large.header.words();
-                let body = [first, second, third, fourth, place(at, len), 0, 0];
+                let body = body_of(&large.header, [place(at, len), 0]);
                 self.writer.write(head(KIND_POOLED, large.header.len(), large.len), &body);
             } else {
                 let mut body = [0; BODY];
@@ -416,8 +416,7 @@ impl Sender {
     fn send_absent(&mut self, header: &Header, len: usize) -> Result<bool, Violation> {
         let room = self.writer.has_room(1).map_err(|_| DAMAGED)?;
         if room {
-            let [first, second, third, fourth] = header.words();
-            self.writer.write(head(KIND_ABSENT, header.len(), len), &[first, second, third, fourth, 0, 0, 0]);
+            self.writer.write(head(KIND_ABSENT, header.len(), len), &body_of(header, [0; 2]));
         }
         Ok(room)
     }
@@ -430,8 +429,7 @@ impl Sender {
         let (Some(place), true) = (place, self.writer.has_room(1) == Ok(true)) else { return false };
         let Some(buffer) = payload.buffer.take() else { return false };
         let number = cma.lend(*header, buffer, from, len, token);
-        let [first, second, third, fourth] = header.words();
-        let body = [first, second, third, fourth, place, u64::from(number), 0];
+        let body = body_of(header, [place, u64::from(number)]);
         self.writer.write(head(KIND_DIRECT, header.len(), len), &body);
         true
     }

@@ -1,10 +1,12 @@
 //! One suite for the behaviour of endpoints, run over any [`EndpointMedium`]: what the manual pages
-//! say of matching, completion levels, peeking and multi-receive, for messages of all sizes.
+//! say of matching, completion levels, peeking, multi-receive, remote memory access and atomic
+//! operations, for all sizes.
 //! `pair.rs` opens two endpoints by the rig of `testing/rig`; the other files have the cases.
 
 mod levels;
 mod matching;
 mod multi_recv;
+mod one_sided;
 mod pair;
 mod peek;
 
@@ -62,8 +64,9 @@ use cases;
 /// All cases over a medium. A case that needs what the medium lacks is shown as ignored, with the
 /// reason in its name. `OFI_CONFORMANCE_SEED=s` runs only seed s.
 pub fn endpoint_trials<M: EndpointMedium>() -> Vec<Trial> {
-    let all = [matching::cases::<M>(), levels::cases::<M>(), peek::cases::<M>(), multi_recv::cases::<M>()];
-    all.into_iter().flatten().map(trial::<M>).collect()
+    let messages = [matching::cases::<M>(), levels::cases::<M>(), peek::cases::<M>(), multi_recv::cases::<M>()];
+    let all = messages.into_iter().chain([one_sided::cases::<M>()]);
+    all.flatten().map(trial::<M>).collect()
 }
 
 fn trial<M: EndpointMedium>(case: Case) -> Trial {

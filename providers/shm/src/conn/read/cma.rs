@@ -5,7 +5,7 @@ use crate::cma::{self, CmaLoan, Outcome};
 use crate::conn::{Conn, Large, Out, Trouble};
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId};
-use ofi_engine::wire::frame::{MAX_HEADER, MAX_PAYLOAD, Violation};
+use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
 use ofi_os::process;
 use ofi_sync::lines::{BODY, order_own};
 
@@ -23,16 +23,16 @@ impl Conn {
         let Some(process) = self.cma.peer() else {
             return Err(Violation("a cross-memory attach payload without permission").into());
         };
-        let from = usize::try_from(body[4]).map_err(|_| Violation("an invalid address"))?;
+        let from = usize::try_from(body[HEADER_WORDS]).map_err(|_| Violation("an invalid address"))?;
         let start = ofi_os::clock::now();
         let mut target = match self.place(link, header, len, body, events)? {
             Disposition::Into(target) => target,
-            Disposition::Done => return self.reply(body[5], Outcome::Taken),
+            Disposition::Done => return self.reply(body[HEADER_WORDS + 1], Outcome::Taken),
         };
         if !cma::read(process, from, &mut target) {
             // The sender sends it again, through the pool.
             events.handle_recv_retry(link, target);
-            return self.reply(body[5], Outcome::Refused);
+            return self.reply(body[HEADER_WORDS + 1], Outcome::Refused);
         }
         // Before checking the word: bytes read after the sender took its memory back are not the
         // message.
@@ -48,7 +48,7 @@ impl Conn {
             self.sender.queue(Out::Permission(false));
         }
         events.handle_recv_done(link, target)?;
-        self.reply(body[5], Outcome::Taken)
+        self.reply(body[HEADER_WORDS + 1], Outcome::Taken)
     }
 
     /// Fails the message of a payload whose memory is gone.
