@@ -181,6 +181,26 @@ bitflags! {
         const _ = !0;
     }
 
+    /// What operations may do with registered memory (fi_mr(3), "access"): the bits of [`OpFlags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct MrAccess: u64 {
+        /// Collective operations use it.
+        const COLLECTIVE = 1 << 6;
+        /// Reads and fetching atomics put their results here.
+        const READ = 1 << 8;
+        /// Writes and atomics take their data from here.
+        const WRITE = 1 << 9;
+        /// Messages are received here.
+        const RECV = 1 << 10;
+        /// Messages are sent from here.
+        const SEND = 1 << 11;
+        /// Peers read it.
+        const REMOTE_READ = 1 << 12;
+        /// Peers change it.
+        const REMOTE_WRITE = 1 << 13;
+        const _ = !0;
+    }
+
     /// What memory registration requires (fi_mr(3)).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct MrMode: u32 {
@@ -286,6 +306,11 @@ impl Caps {
     pub const TRANSMIT: Self = Self::from_bits_retain(0x0400_8000_0000_0b7e | 0x0002_0000_0030_0000);
     /// Capabilities of a receive context.
     pub const RECEIVE: Self = Self::from_bits_retain(0x0800_8000_0000_345e | 0x0306_0000_0011_0000);
+}
+
+impl MrAccess {
+    /// Access by peers: a region without it has no key.
+    pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);
 }
 
 impl OpFlags {

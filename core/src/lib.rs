@@ -4,6 +4,7 @@
 
 pub mod addr;
 pub mod addr_string;
+pub mod atomic;
 pub mod caps;
 pub mod completion;
 pub mod errno;
@@ -20,7 +21,8 @@ pub mod time;
 pub mod wait;
 
 pub use addr::Addr;
-pub use caps::{BindFlags, Caps, Mode, MrMode, MsgOrder, OpFlags};
+pub use atomic::{AtomicKind, AtomicOp, Datatype};
+pub use caps::{BindFlags, Caps, Mode, MrAccess, MrMode, MsgOrder, OpFlags};
 pub use completion::{Cause, Completion, Failure, FiAddr};
 pub use errno::Errno;
 pub use error::Error;
