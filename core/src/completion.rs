@@ -75,11 +75,23 @@ pub enum Cause {
     Absent = 16,
     /// The endpoint has used up the memory that it may hold for its peers.
     NoMemory = 17,
+    /// No region of the peer has the key.
+    RemoteKey = 18,
+    /// The peer's region was not registered for this access.
+    RemoteRights = 19,
+    /// The range is not within the peer's region.
+    RemoteBounds = 20,
+    /// The peer's memory is not there.
+    RemoteFault = 21,
+    /// The peer's endpoint is not open to this access.
+    RemoteClosed = 22,
+    /// The peer could not make the bytes durable.
+    RemoteFlush = 23,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 23] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -97,6 +109,12 @@ impl Cause {
         Self::UnknownSender,
         Self::Absent,
         Self::NoMemory,
+        Self::RemoteKey,
+        Self::RemoteRights,
+        Self::RemoteBounds,
+        Self::RemoteFault,
+        Self::RemoteClosed,
+        Self::RemoteFlush,
     ];
 
     /// The number for `prov_errno`.
@@ -129,6 +147,12 @@ impl Cause {
             Self::UnknownSender => "the sender is not in the address vector",
             Self::Absent => "the memory of the message was unmapped before it had been sent",
             Self::NoMemory => "the memory that the endpoint may hold for its peers is used up",
+            Self::RemoteKey => "the peer has no memory region with this key",
+            Self::RemoteRights => "the peer's memory region was not registered for this access",
+            Self::RemoteBounds => "the range is not within the peer's memory region",
+            Self::RemoteFault => "the peer's memory is not there",
+            Self::RemoteClosed => "the peer's endpoint does not take part in this kind of access",
+            Self::RemoteFlush => "the peer could not make the bytes durable",
         }
     }
 }

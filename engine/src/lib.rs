@@ -19,6 +19,7 @@ pub mod progress;
 pub mod provider;
 mod rx;
 mod table;
+pub mod target;
 pub mod transport;
 mod tx;
 pub mod wire;

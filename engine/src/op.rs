@@ -42,6 +42,9 @@ pub struct RecvOp {
     pub flags: OpFlags,
 }
 
+/// The most bytes of elements that one atomic operation changes.
+pub const MOST_ATOMIC: usize = 4096;
+
 /// A range of a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteRange {

@@ -4,6 +4,7 @@
 //! fills it, so all access is by raw copies and by system calls.
 #![allow(unsafe_code)]
 
+use crate::region::{Reach, Region, RegionUse};
 use core::marker::PhantomData;
 use core::ptr;
 
@@ -62,7 +63,13 @@ pub enum Buffer {
     Many(Box<[Span]>, usize),
     /// Memory that we own.
     Owned(Vec<u8>),
+    /// A range of registered memory.
+    Registered(Registered),
 }
+
+/// A range of registered memory, all of it mapped, that is in use until this is dropped.
+#[derive(Debug)]
+pub struct Registered(RegionUse<Region>);
 
 /// A piece of readable memory, laid out like a `struct iovec`.
 #[derive(Clone, Copy, Debug)]
@@ -255,12 +262,26 @@ impl Buffer {
         Self::Many(spans.into_boxed_slice(), len)
     }
 
+    /// A range of registered memory, which transports read from and receive into without a copy.
+    /// Refuses one whose memory may be unmapped: its bytes are copied by [`RegionUse::read`] and
+    /// [`RegionUse::write`].
+    ///
+    /// # Errors
+    /// The range itself.
+    pub fn registered(range: RegionUse<Region>) -> Result<Self, RegionUse<Region>> {
+        match range.region().reach() {
+            Reach::Mapped => Ok(Self::Registered(Registered(range))),
+            Reach::Probed => Err(range),
+        }
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::One(span) => span.len,
             Self::Many(_, len) => *len,
             Self::Owned(bytes) => bytes.len(),
+            Self::Registered(range) => range.0.len(),
         }
     }
 
@@ -275,6 +296,7 @@ impl Buffer {
             Self::One(span) => span.base.addr(),
             Self::Many(spans, _) => spans.first().map_or(0, |span| span.base.addr()),
             Self::Owned(bytes) => bytes.as_ptr().addr(),
+            Self::Registered(range) => range.0.place(0).0.addr(),
         }
     }
 
@@ -283,7 +305,7 @@ impl Buffer {
     pub const fn as_one(&self) -> Option<(*const u8, usize)> {
         match self {
             Self::One(span) => Some((span.base.cast_const(), span.len)),
-            Self::Many(..) | Self::Owned(_) => None,
+            Self::Many(..) | Self::Owned(_) | Self::Registered(_) => None,
         }
     }
 
@@ -310,6 +332,7 @@ impl Buffer {
             Self::One(span) => piece(span.base, span.len),
             Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
             Self::Owned(bytes) => piece(bytes.as_ptr(), bytes.len()),
+            Self::Registered(range) => range.0.for_each_part(0, range.0.len(), |base, size| piece(base, size)),
         }
     }
 
@@ -326,6 +349,7 @@ impl Buffer {
             Self::One(span) => piece(span.base, span.len),
             Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
             Self::Owned(bytes) => piece(bytes.as_mut_ptr(), bytes.len()),
+            Self::Registered(range) => range.0.for_each_part(0, range.0.len(), piece),
         }
     }
 
@@ -339,6 +363,11 @@ impl Buffer {
     }
 
     fn write_pieces(&mut self, at: usize, bytes: &[u8]) -> usize {
+        if let Self::Registered(range) = self {
+            // In the order that it promises.
+            let fits = bytes.len().min(range.0.len().saturating_sub(at));
+            return range.0.write(at, &bytes[..fits]).map_or(0, |()| fits);
+        }
         let mut done = 0;
         self.for_each_mut(at, bytes.len(), |mut chunk| done += chunk.write(&bytes[done..]));
         done

@@ -3,9 +3,13 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+#[cfg(test)]
+mod pages;
+mod region;
 mod shared;
 mod ticket;
 
-pub use buffer::{Buffer, Chunk, ChunkMut, Span};
+pub use buffer::{Buffer, Chunk, ChunkMut, Registered, Span};
+pub use region::{Reach, Region, RegionError, RegionUse};
 pub use shared::Shared;
 pub use ticket::{Lent, Ticket};

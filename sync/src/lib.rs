@@ -8,3 +8,4 @@ pub mod lines;
 pub mod lock;
 pub mod primitive;
 pub mod ready_list;
+pub mod uses;

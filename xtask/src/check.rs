@@ -12,8 +12,8 @@ use std::time::Instant;
 const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-abi", &[]),
     ("ofi-core", &[]),
-    ("ofi-memory", &["ofi-core"]),
     ("ofi-sync", &["ofi-core"]),
+    ("ofi-memory", &["ofi-core", "ofi-sync", "ofi-harness"]),
     ("ofi-os", &["ofi-core", "ofi-memory"]),
     ("ofi-engine", &["ofi-core", "ofi-memory", "ofi-sync"]),
     ("ofi-tcp", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),

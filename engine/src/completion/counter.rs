@@ -14,6 +14,18 @@ use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Counts successful operations, whatever the lock kind of the counter.
+pub trait Count: fmt::Debug + Send + Sync {
+    /// Counts `more` operations that have succeeded.
+    fn count(&self, more: u64);
+}
+
+impl<K: LockKind> Count for Counter<K> {
+    fn count(&self, more: u64) {
+        self.add(more);
+    }
+}
+
 /// A counter.
 pub struct Counter<K: LockKind> {
     successes: AtomicU64,

@@ -6,7 +6,7 @@ use crate::completion::sinks::CompletionSinks;
 use crate::transport::Down;
 use ofi_core::error::Result;
 use ofi_core::log::{self, Level, Repeated, Subsystem};
-use ofi_core::{Addr, Caps, Cause, Completion, Errno, Failure, FiAddr, Instant};
+use ofi_core::{Addr, BindFlags, Caps, Cause, Completion, Errno, Failure, FiAddr, Instant, OpFlags};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
@@ -104,6 +104,22 @@ impl<K: LockKind> Reporter<K> {
         log::log(self.provider, level, Subsystem::EpData, || format!("{text}: truncated"));
         let why = Down::new(Cause::Truncated, Errno::ETRUNC, text);
         self.sinks.receive_failed(failure(completion, &why, cut));
+    }
+
+    /// A peer has read or written our memory: counts it if the application asked for that
+    /// (FI_RMA_EVENT).
+    #[inline]
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags) {
+        if self.caps.contains(Caps::RMA_EVENT) {
+            self.sinks.accessed_by_peer(kind);
+        }
+    }
+
+    /// A peer has written `len` bytes of our memory, with completion data.
+    pub(crate) fn notified(&self, class: OpFlags, len: usize, data: u64, src: FiAddr) {
+        let flags = class | OpFlags::REMOTE_WRITE | OpFlags::REMOTE_CQ_DATA;
+        let src = self.source(src);
+        self.sinks.report(Completion { context: 0, flags, len, buf: 0, data, tag: 0, src });
     }
 
     /// A receive has failed.

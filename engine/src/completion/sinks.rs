@@ -4,10 +4,23 @@ use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
 use crate::progress::set::Pollable;
 use ofi_core::error::Result;
-use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure};
+use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure, OpFlags};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The kinds of one-sided operations, by the order of their counters.
+const ACCESSES: [BindFlags; 4] = [BindFlags::READ, BindFlags::WRITE, BindFlags::REMOTE_READ, BindFlags::REMOTE_WRITE];
+
+/// Whether a completion is that of a one-sided operation.
+const fn is_access(flags: OpFlags) -> bool {
+    flags.intersects(OpFlags::RMA.union(OpFlags::ATOMIC))
+}
+
+/// What counts a one-sided operation of ours.
+const fn access_of(flags: OpFlags) -> BindFlags {
+    if flags.contains(OpFlags::READ) { BindFlags::READ } else { BindFlags::WRITE }
+}
 
 /// The queues and counters of an endpoint, each once.
 pub(crate) struct BoundQueues<K: LockKind> {
@@ -31,6 +44,8 @@ pub(crate) struct CompletionSinks<K: LockKind> {
     counted: BindFlags,
     sent: Option<Arc<Counter<K>>>,
     received: Option<Arc<Counter<K>>>,
+    /// Counters of one-sided operations: ours that read and write, and those of peers.
+    accesses: [Option<Arc<Counter<K>>>; 4],
     /// All counters, whatever they count.
     counters: Vec<Arc<Counter<K>>>,
 }
@@ -38,7 +53,7 @@ pub(crate) struct CompletionSinks<K: LockKind> {
 impl<K: LockKind> Default for CompletionSinks<K> {
     fn default() -> Self {
         let counted = BindFlags::empty();
-        Self { tx: None, rx: None, counted, sent: None, received: None, counters: Vec::new() }
+        Self { tx: None, rx: None, counted, sent: None, received: None, accesses: [const { None }; 4], counters: Vec::new() }
     }
 }
 
@@ -85,6 +100,11 @@ impl<K: LockKind> CompletionSinks<K> {
         if flags.contains(BindFlags::RECV) {
             self.received = Some(counter.clone());
         }
+        for (kind, slot) in ACCESSES.into_iter().zip(&mut self.accesses) {
+            if flags.contains(kind) {
+                *slot = Some(counter.clone());
+            }
+        }
         if !self.has_counter(counter) {
             self.counters.push(counter.clone());
         }
@@ -127,15 +147,44 @@ impl<K: LockKind> CompletionSinks<K> {
         }
     }
 
-    /// A send has failed.
+    /// A send or a one-sided operation has failed.
     #[cold]
     pub(crate) fn send_failed(&self, failure: Failure) {
+        let flags = failure.completion.flags;
+        let counter = if is_access(flags) { self.access_counter(access_of(flags)) } else { self.sent.as_ref() };
+        if let Some(counter) = counter {
+            counter.add_errors(1);
+        }
         if let Some(tx) = &self.tx {
             tx.cq.push_failure(failure);
         }
-        if let Some(counter) = &self.sent {
-            counter.add_errors(1);
+    }
+
+    /// A one-sided operation of ours has succeeded: an entry unless it is suppressed, and a count
+    /// always.
+    #[inline]
+    pub(crate) fn accessed(&self, completion: Completion, suppress: bool) {
+        let kind = access_of(completion.flags);
+        if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
+            tx.cq.push(completion);
         }
+        if let Some(counter) = self.access_counter(kind) {
+            counter.add(1);
+        }
+    }
+
+    /// A peer has read or written our memory: counts it.
+    #[inline]
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags) {
+        if let Some(counter) = self.access_counter(kind) {
+            counter.add(1);
+        }
+    }
+
+    #[inline]
+    fn access_counter(&self, kind: BindFlags) -> Option<&Arc<Counter<K>>> {
+        let at = ACCESSES.into_iter().position(|other| other == kind)?;
+        self.accesses[at].as_ref()
     }
 
     /// A receive has succeeded: an entry unless it is suppressed, and a count always.

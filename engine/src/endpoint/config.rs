@@ -1,6 +1,7 @@
 //! Configuration of an endpoint.
 
 use crate::limits::Limits;
+use crate::target::mr::Regions;
 use crate::wire::hello::EndpointKind;
 use ofi_core::Caps;
 use ofi_sync::account::Account;
@@ -23,6 +24,8 @@ pub struct Config {
     pub nonce: [u8; 16],
     /// The provider's name, for logs.
     pub provider: &'static str,
+    /// The domain's registered memory, which peers may access.
+    pub regions: Arc<Regions>,
     /// Charged with the memory that the engine and its transport hold for peers.
     pub account: Arc<Account>,
 }

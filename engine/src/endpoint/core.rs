@@ -9,7 +9,8 @@ use crate::av::AddressVector;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
-use crate::op::{RecvOp, SendOp};
+use crate::op::{AtomicCall, RecvOp, RmaOp, SendOp};
+use crate::peer::link::OneSidedPayload;
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::table::{PeerId, PeerState, Senders};
@@ -17,7 +18,8 @@ use crate::peer::yields::Due;
 use crate::rx::shared::{Notified, RxSource, SharedRx};
 use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
-use crate::tx::{Admitted, Tx};
+use crate::target::{RESPONSE, Target};
+use crate::tx::{Access, Admitted, Tx};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
@@ -36,6 +38,7 @@ pub(super) struct Core<K: LockKind> {
     pub(super) peers: Peers,
     pub(super) tx: Tx,
     pub(super) rx: RxSource<K>,
+    pub(super) target: Target,
     pub(super) out: Reporter<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     /// Sequence number of the latest operation.
@@ -44,7 +47,7 @@ pub(super) struct Core<K: LockKind> {
 
 impl<K: LockKind> Core<K> {
     pub(super) fn new(config: Config) -> Self {
-        let Config { kind, caps, tx_size, rx_size, limits, nonce, provider, account } = config;
+        let Config { kind, caps, tx_size, rx_size, limits, nonce, provider, regions, account } = config;
         let life = match kind {
             EndpointKind::Rdm => Life::Connectionless(Connectionless::New),
             EndpointKind::Msg => Life::Connected(Connected::New),
@@ -57,6 +60,7 @@ impl<K: LockKind> Core<K> {
             peers: Peers::new(kind, nonce, account),
             tx: Tx::new(tx_size),
             rx: RxSource::Own(rx),
+            target: Target::new(regions, caps),
             out: Reporter::new(caps, provider),
             eq: None,
             seq: 0,
@@ -114,9 +118,41 @@ impl<K: LockKind> Core<K> {
         op: SendOp,
         admitted: Admitted,
     ) -> Result<(), Errno> {
-        let peer = match self.known_peer(op.dest) {
+        let peer = self.peer_for(op.dest)?;
+        self.seq += 1;
+        let Self { peers, tx, out, seq, .. } = self;
+        tx.send(peers, out, transport, (peer, op, admitted), *seq)
+    }
+
+    /// Reads or writes a peer's memory.
+    #[inline]
+    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, op: RmaOp) -> Result<(), Errno> {
+        self.life.accepts()?;
+        let access = self.tx.admit_rma(&self.out, &self.limits, op)?;
+        self.start(transport, access)
+    }
+
+    /// Carries out an atomic operation on a peer's memory.
+    #[inline]
+    pub(super) fn atomic<T: Transport>(&mut self, transport: &mut T, call: AtomicCall) -> Result<(), Errno> {
+        self.life.accepts()?;
+        let access = self.tx.admit_atomic(&self.out, call)?;
+        self.start(transport, access)
+    }
+
+    fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
+        let peer = self.peer_for(access.peer)?;
+        self.seq += 1;
+        let Self { peers, tx, out, seq, .. } = self;
+        tx.start(peers, out, transport, (peer, access), *seq)
+    }
+
+    /// The peer that an operation of ours is for.
+    #[inline(always)]
+    fn peer_for(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+        let peer = match self.known_peer(handle) {
             Some(peer) => peer,
-            None => self.find_peer(op.dest)?,
+            None => self.find_peer(handle)?,
         };
         if let Life::Connected(_) = self.life {
             // It has a peer from fi_connect or fi_accept on.
@@ -126,9 +162,7 @@ impl<K: LockKind> Core<K> {
                 PeerState::Connecting(_) | PeerState::Yielding(_) => return Err(Errno::EOPBADSTATE),
             }
         }
-        self.seq += 1;
-        let Self { peers, tx, out, seq, .. } = self;
-        tx.send(peers, out, transport, (peer, op, admitted), *seq)
+        Ok(peer)
     }
 
     /// The peer of a handle, if it is cached and the address vector has not changed.
@@ -353,8 +387,9 @@ impl<K: LockKind> Core<K> {
                 self.end_link(id, &why);
             }
         }
-        let Self { peers, tx, out, .. } = self;
+        let Self { peers, tx, target, out, .. } = self;
         while let Some(id) = peers.next_pending() {
+            target.pump(peers, transport, id);
             tx.pump(peers, out, transport, id);
         }
     }
@@ -382,17 +417,18 @@ impl<K: LockKind> Core<K> {
 
     /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
-        let Self { peers, tx, rx, out, .. } = self;
+        let Self { peers, tx, rx, target, out, .. } = self;
         rx.leave(peers, out);
         rx.lock().discard_all(peers);
         tx.discard_all(peers);
+        target.discard_all(peers);
     }
 
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         let frame = Frame::parse(header)?;
         let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
-        if !matches!(frame, Frame::Eager { .. } | Frame::Data { .. }) && !payload.is_empty() {
+        if !frame.has_payload() && !payload.is_empty() {
             return Err(Violation("a control frame has a payload"));
         }
         if let Frame::Eager { .. } | Frame::Rts { .. } = frame {
@@ -402,12 +438,30 @@ impl<K: LockKind> Core<K> {
             }
             self.check_av();
         }
-        let Self { peers, tx, rx, out, .. } = self;
+        let Self { peers, tx, rx, target, out, .. } = self;
         match frame {
             Frame::Eager { id: number, info } => {
                 return rx.lock().handle_message(peers, out, (id, number, info), payload);
             }
             Frame::Data { .. } | Frame::Cts { .. } | Frame::Ack { .. } | Frame::Arrived { .. } if is_ending => {}
+            Frame::Response { .. } | Frame::Performed { .. } | Frame::Refused { .. } if is_ending => {}
+            Frame::Write { .. } | Frame::Read { .. } | Frame::Atomic { .. } if is_closing => {}
+            Frame::Write { id: number, place, more, last, commit, data } => {
+                let what = (place, more, commit);
+                return target.handle_write(peers, out, (id, number), what, (last, data), payload);
+            }
+            Frame::Atomic { id: number, place, action, len, last, data } => {
+                let what = (place, action, len);
+                return target.handle_atomic(peers, out, (id, number), what, (last, data), payload);
+            }
+            Frame::Read { id: number, place, len, last } => {
+                target.handle_read(peers, out, (id, number), (place, len, last))?;
+            }
+            Frame::Response { id: number, last } => {
+                return tx.handle_response(peers, out, (id, number, last), payload);
+            }
+            Frame::Performed { count } => tx.handle_performed(peers, out, id, count)?,
+            Frame::Refused { id: number, last, why } => tx.handle_refused(peers, out, id, (number, last, why))?,
             Frame::Data { token } => return rx.lock().handle_data(peers, out, (id, token), payload),
             Frame::Rts { id: number, len, info } => rx.lock().handle_rts(peers, out, (id, number, info), len)?,
             Frame::Cts { id: number, token, len } => tx.handle_cts(peers, out, id, (number, token, len))?,
@@ -451,31 +505,60 @@ impl<K: LockKind> LinkEvents for Core<K> {
     }
 
     fn handle_recv_done(&mut self, id: LinkId, target: RecvTarget) -> Result<(), Violation> {
-        let Self { peers, rx, out, .. } = self;
-        rx.lock().handle_recv_done(peers, out, id, target)
+        let Self { peers, tx, rx, target: access, out, .. } = self;
+        match peers.take_one_sided(id) {
+            None => rx.lock().handle_recv_done(peers, out, id, target),
+            Some(OneSidedPayload::Access) => access.handle_access_done(peers, out, id, target),
+            Some(OneSidedPayload::Response { number, last }) => {
+                tx.handle_response_done(peers, out, (id, number, last), target)
+            }
+        }
     }
 
     fn handle_send_done(&mut self, link: LinkId, token: Token, buffer: Buffer) {
-        let Self { peers, tx, out, .. } = self;
-        tx.handle_send_done(peers, out, link, token, buffer);
+        let Self { peers, tx, target, out, .. } = self;
+        if token == RESPONSE {
+            target.handle_send_done(peers, link, buffer, true);
+        } else {
+            tx.handle_send_done(peers, out, link, token, buffer);
+        }
     }
 
     fn handle_send_returned(&mut self, _link: LinkId, token: Token, buffer: Buffer) {
-        self.tx.handle_send_returned(token, buffer);
+        // The end of a link drops its responses.
+        if token != RESPONSE {
+            self.tx.handle_send_returned(token, buffer);
+        }
     }
 
     fn handle_recv_retry(&mut self, id: LinkId, target: RecvTarget) {
-        let Self { peers, rx, .. } = self;
-        rx.lock().handle_recv_retry(peers, id, target);
+        let Self { peers, tx, rx, target: access, .. } = self;
+        match peers.take_one_sided(id) {
+            None => rx.lock().handle_recv_retry(peers, id, target),
+            Some(OneSidedPayload::Access) => access.handle_access_lost(peers, id, false),
+            Some(OneSidedPayload::Response { number, .. }) => tx.give_result_back(id, number, target.buffer),
+        }
     }
 
     fn handle_recv_failed(&mut self, id: LinkId, target: RecvTarget, why: Down) {
-        let Self { peers, rx, out, .. } = self;
-        rx.lock().handle_recv_failed(peers, out, (id, target), &why);
+        let Self { peers, tx, rx, target: access, out, .. } = self;
+        match peers.take_one_sided(id) {
+            None => rx.lock().handle_recv_failed(peers, out, (id, target), &why),
+            Some(OneSidedPayload::Access) => {
+                drop(target);
+                access.handle_access_lost(peers, id, true);
+            }
+            Some(OneSidedPayload::Response { number, last }) => {
+                tx.handle_response_failed(peers, out, (id, number, last), (target, &why));
+            }
+        }
     }
 
     fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down) {
-        let Self { peers, tx, out, .. } = self;
+        let Self { peers, tx, target, out, .. } = self;
+        if token == RESPONSE {
+            return target.handle_send_done(peers, link, buffer, false);
+        }
         tx.handle_send_failed(peers, out, token, buffer, &why);
         // Send the next data frame, of another message.
         peers.mark_pending(link);

@@ -9,7 +9,7 @@ use ofi_sync::lock::LockKind;
 impl<K: LockKind> Core<K> {
     /// For tests: work that nothing would resume if this endpoint were left alone now, if any.
     pub(super) fn left_undone(&mut self) -> Option<String> {
-        let Self { peers, tx, rx, .. } = self;
+        let Self { peers, tx, rx, target, .. } = self;
         if peers.agenda.has(Work::PENDING) || peers.is_pending() {
             return Some(peers.agenda.describe());
         }
@@ -24,13 +24,16 @@ impl<K: LockKind> Core<K> {
             let could_leave = tx.could_leave(*peer.waiting.front()?, peers.links.get(id)?);
             could_leave.then(|| format!("a send that could leave is still queued on {id:?}"))
         };
+        if let Some((id, _)) = peers.links.iter().find(|(id, link)| !link.tx.full && target.could_leave(*id)) {
+            return Some(format!("a response that could leave is still queued on {id:?}"));
+        }
         peers.table.iter().find_map(|(_, peer)| stuck(peer))
     }
 
     /// Describes links and operations, and what they wait for.
     pub(super) fn describe(&mut self) -> String {
-        let Self { peers, tx, rx, .. } = self;
-        describe_peers(peers) + &tx.describe() + &rx.lock().describe()
+        let Self { peers, tx, rx, target, .. } = self;
+        describe_peers(peers) + &tx.describe() + &rx.lock().describe() + &target.describe()
     }
 }
 

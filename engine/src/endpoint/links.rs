@@ -211,8 +211,9 @@ impl<K: LockKind> Core<K> {
 
     /// Ends a link: operations that are under way on it or wait for it fail.
     pub(super) fn end_link(&mut self, id: LinkId, why: &Down) {
-        let Self { peers, tx, rx, out, .. } = self;
+        let Self { peers, tx, rx, target, out, .. } = self;
         let Some(link) = peers.remove_link(id) else { return };
+        target.end_link(peers, id);
         let before = out.failures();
         tx.end_link(peers, out, &link, why);
         let (handle, sender) = (peers.handle_of(link.peer), link.sender);

@@ -4,7 +4,7 @@ use super::Endpoint;
 use super::inner::Inner;
 use super::life::Life;
 use crate::av::Reader;
-use crate::op::{MessageOps, RecvOp, SendOp};
+use crate::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
 use crate::rx::shared::Notified;
 use crate::transport::Transport;
 use crate::tx::Admitted;
@@ -33,6 +33,26 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
             Ok(()) => Ok(()),
             Err(op) => self.receive_any(op),
         }
+    }
+}
+
+impl<T: Transport, K: LockKind> OneSidedOps for Endpoint<T, K> {
+    #[inline]
+    fn rma(&self, op: RmaOp) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.rma(transport, op);
+        self.hand_on(inner);
+        result
+    }
+
+    #[inline]
+    fn atomic(&self, call: AtomicCall) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.atomic(transport, call);
+        self.hand_on(inner);
+        result
     }
 }
 

@@ -1,5 +1,6 @@
 //! Completion queues, counters, and what can be waited on.
 
+use crate::completion::counter::Count;
 use crate::{CompletionQueue, Counter, EventQueue, Waiting};
 use core::any::Any;
 use core::fmt::Debug;
@@ -33,7 +34,7 @@ pub trait QueueControl: Waitable + Any {
 }
 
 /// Calls of a counter.
-pub trait CounterControl: Waitable + Any {
+pub trait CounterControl: Waitable + Any + Count {
     /// Makes progress and returns the number of successes.
     fn read(&self) -> u64;
     /// Makes progress and returns the number of errors.

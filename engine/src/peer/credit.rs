@@ -21,6 +21,8 @@ const MOST_SHARED: u64 = 2 << 20;
 const SHARE: u64 = 32;
 /// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
 const LEAST_EAGER: u64 = 32 << 10;
+/// Number of requests that a peer may have outstanding: each may hold a short response in memory.
+pub(crate) const REQUESTS: u32 = 64;
 /// Bounds of one extension beyond the window.
 const STEP: core::ops::RangeInclusive<u64> = (64 << 10)..=(8 << 20);
 
@@ -44,6 +46,8 @@ pub(crate) struct TxCredits {
     eager: usize,
     /// We have told the peer that it does not suffice.
     said_blocked: bool,
+    /// Number of requests that may still be sent.
+    requests: u32,
 }
 
 impl TxCredits {
@@ -51,7 +55,26 @@ impl TxCredits {
     pub(crate) const fn granted(credits: Credits) -> Self {
         let eager = credits.eager as usize;
         let eager = if eager > MOST_EAGER { MOST_EAGER } else { eager };
-        Self { left: credits.bytes, eager, said_blocked: false }
+        Self { left: credits.bytes, eager, said_blocked: false, requests: credits.requests }
+    }
+
+    /// Takes the right to send a request, if there is one left.
+    #[inline]
+    pub(crate) const fn take_request(&mut self) -> bool {
+        let any = self.requests > 0;
+        self.requests = self.requests.saturating_sub(1);
+        any
+    }
+
+    /// Whether a request may be sent.
+    pub(crate) const fn has_request(&self) -> bool {
+        self.requests > 0
+    }
+
+    /// A request has been answered.
+    #[inline]
+    pub(crate) const fn return_request(&mut self) {
+        self.requests += 1;
     }
 
     /// The longest message that we may send eagerly, in bytes.
@@ -149,7 +172,7 @@ impl RxCredits {
 
     /// The initial grant, for the hello.
     pub(crate) const fn grant(&self) -> Credits {
-        Credits { bytes: self.window, eager: self.eager }
+        Credits { bytes: self.window, eager: self.eager, requests: REQUESTS }
     }
 
     /// The longest message that the peer may send eagerly, in bytes.
@@ -261,7 +284,7 @@ mod tests {
     #[test]
     fn a_peer_that_sends_more_than_granted_is_noticed() {
         let mut credit = RxCredits::open(&Account::new(0));
-        assert_eq!(credit.grant(), Credits { bytes: GUARANTEED, eager: 32 << 10 });
+        assert_eq!(credit.grant(), Credits { bytes: GUARANTEED, eager: 32 << 10, requests: REQUESTS });
         assert!(credit.take_rx(GUARANTEED - 1).is_ok());
         assert!(credit.take_rx(2).is_err());
         assert!(credit.take_rx(1).is_ok());

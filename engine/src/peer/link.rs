@@ -38,8 +38,24 @@ pub(crate) enum Coming {
         key: u32,
         len: usize,
     },
+    /// The result of a read or an atomic operation of ours; `last` for its request.
+    Response {
+        number: u32,
+        last: bool,
+    },
+    /// What the peer writes to our memory, or the operands of its atomic operation.
+    Access,
     /// None any more: the endpoint is closing.
     Dropped,
+}
+
+/// A payload that arrives for a one-sided operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OneSidedPayload {
+    /// The peer's operation.
+    Access,
+    /// Ours, by its number; `last` for its request.
+    Response { number: u32, last: bool },
 }
 
 /// Who made a link, and which peer is at its other end.
@@ -68,6 +84,8 @@ pub(crate) struct LinkTx {
     pub(crate) data_queue: VecDeque<u32>,
     /// Sends that wait for an arrival acknowledgment, in order.
     pub(crate) unarrived: VecDeque<u32>,
+    /// One-sided operations that the peer acknowledges by counts, in order.
+    pub(crate) unperformed: VecDeque<u32>,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
     /// This side has said that nothing follows.
@@ -98,10 +116,13 @@ impl Blocked {
     }
 }
 
-/// Arrivals to acknowledge to the peer by their number.
+/// What to acknowledge to the peer by numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
+    /// Messages that have arrived.
     pub(crate) count: u32,
+    /// One-sided operations that have been carried out.
+    pub(crate) performed: u32,
     /// In the list of links with deferred acknowledgments.
     pub(crate) listed: bool,
 }

@@ -19,7 +19,7 @@ use crate::wire::hello::EndpointKind;
 use agenda::{Agenda, Work};
 use claims::Claims;
 use handles::BoundAv;
-use link::{Coming, Link, LinkTable, Purpose};
+use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
 use ofi_core::{Addr, FiAddr};
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -113,6 +113,19 @@ impl Peers {
             self.drop_claims(name, |claim, _| claim == id);
         }
         Some(link)
+    }
+
+    /// The payload that arrives on a link, if it is that of a one-sided operation; it does not
+    /// arrive any more.
+    pub(crate) fn take_one_sided(&mut self, id: LinkId) -> Option<OneSidedPayload> {
+        let coming = &mut self.links.get_mut(id)?.rx.coming;
+        let payload = match *coming {
+            Some(Coming::Access) => OneSidedPayload::Access,
+            Some(Coming::Response { number, last }) => OneSidedPayload::Response { number, last },
+            _ => return None,
+        };
+        *coming = None;
+        Some(payload)
     }
 
     /// The receives and unexpected messages of the links have ended.

@@ -261,7 +261,7 @@ impl RxContext {
                     self.data_is_here(peers, out, key, len);
                 }
             }
-            Some(Coming::Dropped) => {}
+            Some(Coming::Dropped | Coming::Response { .. } | Coming::Access) => {}
             None => return Err(Violation("completion of a payload that was not expected")),
         }
         Ok(())
@@ -295,7 +295,7 @@ impl RxContext {
                 key
             }
             Coming::Data { key, .. } => key,
-            Coming::Unexpected { .. } | Coming::Dropped => return,
+            Coming::Unexpected { .. } | Coming::Dropped | Coming::Response { .. } | Coming::Access => return,
         };
         let Some(mut receive) = self.remove(peers, key) else { return };
         receive.buffer = Some(target.buffer);

@@ -341,6 +341,7 @@ impl RxContext {
         let arriving = match link.rx.coming {
             Some(Coming::Receive { key, .. }) => Some(key),
             Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
+            Some(Coming::Response { .. } | Coming::Access) => None,
         };
         for key in link.rx.rendezvous.iter().chain(arriving) {
             if let Some(receive) = self.remove(peers, key) {

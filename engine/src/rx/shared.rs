@@ -240,6 +240,7 @@ impl RxContext {
             let arriving = match link.rx.coming {
                 Some(Coming::Receive { key, .. }) => Some(key),
                 Some(Coming::Unexpected { .. } | Coming::Data { .. } | Coming::Dropped) | None => None,
+                Some(Coming::Response { .. } | Coming::Access) => None,
             };
             taken.extend(link.rx.rendezvous.iter().chain(arriving));
         }

@@ -1,4 +1,246 @@
 //! What peers ask for: access to registered memory. Everything in their frames is untrusted.
-//! Knows nothing of sends and receives; answers with frames.
+//! Neighbours: [`Peers`] has the links, [`Reporter`] takes completions. Knows nothing of sends and
+//! receives; answers with frames.
+//! Invariant: a range of memory is in use, which keeps its region from being closed, for as long as
+//! a payload is arriving in it or leaving from it.
 
+mod access;
+mod atomic;
 pub mod mr;
+mod respond;
+
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::peer::credit::REQUESTS;
+use crate::transport::{LinkId, Token};
+use crate::wire::frame::{Frame, Violation};
+use crate::wire::one_sided::{Place, Refusal};
+use access::Placing;
+use mr::{MemoryRegion, Regions};
+use ofi_core::{BindFlags, Caps, MrAccess, OpFlags};
+use ofi_memory::{Region, RegionError, RegionUse};
+use ofi_sync::lock::LockKind;
+use respond::Response;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The number by which the transport knows the response that it keeps, one for each link.
+pub(crate) const RESPONSE: Token = Token(u32::MAX);
+/// Responses up to this length are what the memory held when the request arrived, in order with
+/// writes that come later (max_order_war_size, fi_endpoint(3)).
+pub const ORDERED: usize = 4096;
+/// Number of empty buffers for short responses that are kept for later ones.
+const SPARE: usize = 8;
+
+/// What an endpoint does for its peers.
+#[derive(Debug)]
+pub(crate) struct Target {
+    regions: Arc<Regions>,
+    /// What peers may do.
+    rights: MrAccess,
+    /// By the transport's number; `None` for a link whose peer has asked for nothing.
+    links: Vec<Option<Box<State>>>,
+    /// The region that was accessed last, with the table's epoch at that time.
+    latest: Option<(u64, Arc<MemoryRegion>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// What is under way for the peer of a link.
+#[derive(Debug, Default)]
+struct State {
+    placing: Option<Placing>,
+    /// In the order of the requests.
+    responses: VecDeque<Response>,
+    /// The transport keeps the payload of the first one.
+    flies: bool,
+    /// Bytes of the current operation that have been written.
+    written: usize,
+    /// The current operation was refused.
+    refused: bool,
+}
+
+/// A frame that changes memory, as far as its outcome matters.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    link: LinkId,
+    /// The initiator's number.
+    id: u32,
+    last: bool,
+    data: Option<u64>,
+    class: OpFlags,
+}
+
+impl Target {
+    /// The target of an endpoint with these capabilities; without any that restricts the direction,
+    /// it takes both.
+    pub(crate) fn new(regions: Arc<Regions>, caps: Caps) -> Self {
+        let mut rights = MrAccess::empty();
+        if caps.intersects(Caps::RMA | Caps::ATOMIC) {
+            let any = caps.intersects(Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE);
+            rights.set(MrAccess::REMOTE_READ, !any || caps.contains(Caps::REMOTE_READ));
+            rights.set(MrAccess::REMOTE_WRITE, !any || caps.contains(Caps::REMOTE_WRITE));
+        }
+        Self { regions, rights, links: Vec::new(), latest: None, spare: Vec::new() }
+    }
+
+    fn state(&mut self, id: LinkId) -> &mut State {
+        if self.links.len() <= id.index() {
+            self.links.resize_with(id.index() + 1, || None);
+        }
+        self.links[id.index()].get_or_insert_default()
+    }
+
+    fn known(&mut self, id: LinkId) -> Option<&mut State> {
+        self.links.get_mut(id.index())?.as_deref_mut()
+    }
+
+    /// The region with this key, and the use of a range of it.
+    #[inline]
+    fn resolve(
+        &mut self,
+        place: Place,
+        len: u64,
+        rights: MrAccess,
+    ) -> Result<(&Arc<MemoryRegion>, RegionUse<&Region>), Refusal> {
+        if !self.rights.contains(rights) {
+            return Err(Refusal::Closed);
+        }
+        let epoch = self.regions.epoch();
+        let known = matches!(&self.latest, Some((at, region)) if *at == epoch && region.key() == place.key);
+        if !known {
+            self.latest = self.regions.get(place.key).map(|region| (epoch, region));
+        }
+        let Some((_, region)) = &self.latest else { return Err(Refusal::Key) };
+        let len = usize::try_from(len).map_err(|_| Refusal::Bounds)?;
+        let range = region.region().resolve(place.addr, len, rights).map_err(refusal)?;
+        Ok((region, range))
+    }
+
+    /// A frame that changes memory has been carried out: counts it if it was the operation's last.
+    #[inline]
+    fn performed<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        change: Change,
+        len: usize,
+    ) {
+        let state = self.state(change.link);
+        if !change.last {
+            state.written += len;
+            return;
+        }
+        let (written, refused) = (state.written + len, state.refused);
+        (state.written, state.refused) = (0, false);
+        acknowledge(peers, change.link);
+        if refused {
+            return;
+        }
+        out.accessed_by_peer(BindFlags::REMOTE_WRITE);
+        // The one that has just been written.
+        if let Some((_, region)) = &self.latest {
+            region.count(BindFlags::REMOTE_WRITE);
+        }
+        if let Some(data) = change.data {
+            let src = peers.link(change.link).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
+            out.notified(change.class, written, data, src);
+        }
+    }
+
+    /// Refuses a frame that changes memory.
+    #[cold]
+    fn refuse_change(&mut self, peers: &mut Peers, change: Change, why: Refusal) {
+        let state = self.state(change.link);
+        state.refused = !change.last;
+        if change.last {
+            state.written = 0;
+        }
+        refuse(peers, change.link, (change.id, change.last, why));
+    }
+
+    /// Refuses a request in its place among the responses.
+    #[cold]
+    fn refuse_request(&mut self, peers: &mut Peers, link: LinkId, (id, why): (u32, Refusal)) {
+        self.state(link).responses.push_back(Response::refused(id, why));
+        peers.mark_pending(link);
+    }
+
+    /// Checks that the peer has no more requests outstanding than it was granted.
+    fn admit_request(&mut self, id: LinkId) -> Result<(), Violation> {
+        if self.state(id).responses.len() >= REQUESTS as usize {
+            return Err(Violation("the peer sent more requests than it was granted"));
+        }
+        Ok(())
+    }
+
+    /// An empty buffer for a short response.
+    fn take_spare(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn give_spare(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+
+    /// A link has ended.
+    pub(crate) fn end_link(&mut self, peers: &Peers, id: LinkId) {
+        if let Some(state) = self.links.get_mut(id.index()).and_then(Option::take) {
+            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+        }
+    }
+
+    /// Ends everything. Only for closing.
+    pub(crate) fn discard_all(&mut self, peers: &Peers) {
+        for state in self.links.drain(..).flatten() {
+            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+        }
+        self.latest = None;
+    }
+
+    /// Describes what is under way for peers.
+    pub(crate) fn describe(&self) -> String {
+        let links = self.links.iter().enumerate().filter_map(|(id, state)| Some((id, state.as_ref()?)));
+        let line = |(id, state): (usize, &Box<State>)| {
+            let placing = if state.placing.is_some() { ", a payload is arriving" } else { "" };
+            format!("link {id} has {} responses to send{placing}\n", state.responses.len())
+        };
+        links.filter(|(_, state)| state.placing.is_some() || !state.responses.is_empty()).map(line).collect()
+    }
+}
+
+/// Acknowledges an operation to the peer, soon, together with others.
+fn acknowledge(peers: &mut Peers, id: LinkId) {
+    /// Number of operations that are acknowledged at once, although more may come.
+    const PERFORMED: u32 = 64;
+    let Some(link) = peers.link(id) else { return };
+    let arrivals = &mut link.rx.arrivals;
+    arrivals.performed += 1;
+    if arrivals.performed >= PERFORMED {
+        peers.mark_pending(id);
+    } else if !core::mem::replace(&mut arrivals.listed, true) {
+        peers.agenda.push_deferred(id);
+    }
+}
+
+/// Tells the peer that a frame was not carried out, after what it is told of earlier ones.
+fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)) {
+    let Some(entry) = peers.link(link) else { return };
+    let count = core::mem::take(&mut entry.rx.arrivals.performed);
+    if count > 0 {
+        entry.tx.control.push_back(Frame::Performed { count });
+    }
+    entry.tx.control.push_back(Frame::Refused { id, last, why });
+    peers.mark_pending(link);
+}
+
+const fn refusal(why: RegionError) -> Refusal {
+    match why {
+        RegionError::OutOfRange => Refusal::Bounds,
+        RegionError::NoRight => Refusal::Rights,
+        RegionError::Closed => Refusal::Key,
+        RegionError::Unreachable(_) => Refusal::Fault,
+    }
+}

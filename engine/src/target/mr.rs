@@ -2,7 +2,7 @@
 //! up for their peers.
 //! Lock order: the table's lock is the last one taken; nothing is called under it.
 
-use crate::erased::CounterControl;
+use crate::completion::counter::Count;
 use crate::hash::HashMap;
 use core::fmt;
 use ofi_core::caps::MrAccess;
@@ -38,7 +38,7 @@ pub struct MemoryRegion {
     access: MrAccess,
     enabled: AtomicBool,
     /// Counters of what peers do to it, and of which operations.
-    counters: Mutex<Vec<(Arc<dyn CounterControl>, BindFlags)>>,
+    counters: Mutex<Vec<(Arc<dyn Count>, BindFlags)>>,
     counted: AtomicBool,
 }
 
@@ -102,7 +102,16 @@ impl Regions {
         // region closed.
         self.epoch.fetch_add(1, Ordering::Release);
         drop(by_key);
-        region.region.begin_close();
+        region.region.close();
+    }
+
+    /// Takes a registration back in whose removal has timed out.
+    pub fn restore(&self, region: &Arc<MemoryRegion>) {
+        region.region.reopen();
+        if region.key != NO_KEY {
+            let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+            by_key.entry(region.key).or_insert_with(|| region.clone());
+        }
     }
 
     /// The region with this key that peers may access now.
@@ -155,7 +164,7 @@ impl MemoryRegion {
     ///
     /// # Errors
     /// EBADFLAGS for flags other than FI_REMOTE_READ and FI_REMOTE_WRITE.
-    pub fn bind_counter(&self, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()> {
+    pub fn bind_counter(&self, counter: Arc<dyn Count>, flags: BindFlags) -> Result<()> {
         let known = BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE;
         if flags.is_empty() || !known.contains(flags) {
             return Err(Error::new(Errno::EBADFLAGS, "bind a counter to a memory region with unsupported flags"));
@@ -172,7 +181,7 @@ impl MemoryRegion {
         // Acquire pairs with the Release in `bind_counter`.
         if self.counted.load(Ordering::Acquire) {
             let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.add(1));
+            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.count(1));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Completion levels of sends: the acknowledgments that they ask for and get.
 
-use super::{SendStage, Tx};
+use super::{Body, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::transport::{Down, LinkId, Token};
@@ -37,7 +37,7 @@ impl Tx {
     pub(crate) fn handle_send_done<K: LockKind>(
         &mut self,
         peers: &mut Peers,
-        out: &Reporter<K>,
+        out: &mut Reporter<K>,
         link: LinkId,
         token: Token,
         buffer: Buffer,
@@ -50,6 +50,16 @@ impl Tx {
                     self.finish(peers, out, token.0);
                 } else {
                     send.stage = SendStage::Sent { link };
+                }
+            }
+            SendStage::Issuing { link, .. } => {
+                send.stage = SendStage::Issuing { link, flying: 0 };
+                peers.mark_pending(link);
+            }
+            SendStage::Issued { link, answered, .. } => {
+                send.stage = SendStage::Issued { link, held: false, answered };
+                if answered {
+                    self.end(peers, out, token.0);
                 }
             }
             SendStage::SendingData { .. } => self.data_has_left(peers, out, link, token.0),
@@ -75,11 +85,13 @@ impl Tx {
     ) {
         if let Some(send) = self.sends.get_mut(token.0 as usize) {
             send.lent.buffer = Some(buffer);
-            if send.info.ack == AckMode::Arrival
-                && let Some(link) = send.stage.link().and_then(|id| peers.link(id))
-            {
-                // The receiver does not count it.
-                link.tx.unarrived.retain(|number| *number != token.0);
+            // The receiver does not count it.
+            if let Some(link) = send.stage.link().and_then(|id| peers.link(id)) {
+                match send.body {
+                    Body::Message if send.info.ack != AckMode::Arrival => {}
+                    Body::Message => link.tx.unarrived.retain(|number| *number != token.0),
+                    Body::OneSided(_) => link.tx.unperformed.retain(|number| *number != token.0),
+                }
             }
             self.fail(peers, out, token.0, why);
         }

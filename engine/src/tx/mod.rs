@@ -1,9 +1,13 @@
-//! Transmitting: sends that did not complete within their call, until they do.
+//! Transmitting: sends and one-sided operations that did not complete within their call, until they
+//! do.
 //! Neighbours: [`Peers`] has the links and their credit, [`Reporter`] takes completions. Knows
 //! nothing of receives.
-//! Invariant: a send under way on a link is listed with the link, any other with its peer.
+//! Invariant: a send under way on a link is listed with the link, any other with its peer; a
+//! one-sided operation with frames that have left and frames that have not is listed with both.
 
 mod ack;
+mod answers;
+mod one_sided;
 mod rendezvous;
 mod send;
 
@@ -16,6 +20,8 @@ use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
 use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
+use one_sided::OneSided;
+pub(crate) use one_sided::Access;
 pub(crate) use send::Admitted;
 use slab::Slab;
 
@@ -34,6 +40,11 @@ enum SendStage {
     SendingData { link: LinkId, token: u32, at: usize, end: usize, flying: usize },
     /// Sent; waits for the acknowledgment.
     Sent { link: LinkId },
+    /// One-sided: some of its frames have left; the transport holds `flying` payloads of them.
+    Issuing { link: LinkId, flying: usize },
+    /// One-sided: all of its frames have left. `held`: the transport holds the payload of the last.
+    /// `answered`: the answer has overtaken the report that the payload was sent.
+    Issued { link: LinkId, held: bool, answered: bool },
     /// Submitted to a broken link; fails when the link goes down.
     LinkFailed { link: LinkId },
 }
@@ -46,12 +57,30 @@ impl SendStage {
             | Self::RtsSent { link }
             | Self::SendingData { link, .. }
             | Self::Sent { link }
+            | Self::Issuing { link, .. }
+            | Self::Issued { link, .. }
             | Self::LinkFailed { link } => Some(link),
         }
     }
 }
 
-/// A send that did not complete within its call.
+impl SendStage {
+    /// Whether it is listed with a link.
+    const fn is_listed(self) -> bool {
+        self.link().is_some()
+    }
+}
+
+/// What an operation is besides its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    /// A message.
+    Message,
+    /// A one-sided operation, by its index in the table of these.
+    OneSided(u32),
+}
+
+/// A send or one-sided operation that did not complete within its call.
 #[derive(Debug)]
 struct Outgoing {
     lent: Lent,
@@ -66,12 +95,15 @@ struct Outgoing {
     inject: bool,
     /// FI_FENCE: leaves when everything sent to the peer before it is done.
     fenced: bool,
+    body: Body,
 }
 
 /// The sends of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Tx {
     sends: Slab<Outgoing>,
+    /// What one-sided operations have besides.
+    one_sided: Slab<OneSided>,
     /// Maximum number of outstanding sends.
     size: usize,
     /// Number of fenced sends that wait or are under way.
@@ -81,7 +113,7 @@ pub(crate) struct Tx {
 
 impl Tx {
     pub(crate) fn new(size: usize) -> Self {
-        Self { sends: Slab::new(), size, fences: 0, cancelable: Cancelable::default() }
+        Self { sends: Slab::new(), one_sided: Slab::new(), size, fences: 0, cancelable: Cancelable::default() }
     }
 
     /// Adds a send under way on a link.
@@ -97,6 +129,15 @@ impl Tx {
     /// Removes a send from its table and from the list of its link.
     fn remove(&mut self, peers: &mut Peers, number: u32) -> Option<Outgoing> {
         let send = self.sends.try_remove(number as usize)?;
+        if let Body::OneSided(op) = send.body {
+            self.one_sided.try_remove(op as usize);
+            if let SendStage::Issuing { .. } = send.stage
+                && let Some(peer) = peers.table.get_mut(send.peer)
+                && peer.waiting.front() == Some(&number)
+            {
+                peer.waiting.pop_front();
+            }
+        }
         if let Some(link) = send.stage.link().and_then(|id| peers.link(id))
             && let Some(moved) = link.tx.sends.remove(number, send.place)
             && let Some(moved) = self.sends.get_mut(moved as usize)
@@ -111,7 +152,10 @@ impl Tx {
         let Some(send) = self.remove(peers, number) else { return };
         let suppress = send.lent.ticket.is_suppressed();
         self.after_fence(peers, send.peer, send.fenced);
-        out.sinks.sent(send.lent.finish(), suppress);
+        match send.body {
+            Body::Message => out.sinks.sent(send.lent.finish(), suppress),
+            Body::OneSided(_) => out.sinks.accessed(send.lent.finish(), suppress),
+        }
     }
 
     /// A send has ended: a fenced one that waits for it may leave.
@@ -169,6 +213,8 @@ impl Tx {
     pub(crate) fn fail_unanswered<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, why: &Down) {
         let ends = |stage: &SendStage| match stage {
             SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,
+            SendStage::Issued { held, .. } => !held,
+            SendStage::Issuing { flying, .. } => *flying == 0,
             SendStage::SendingData { flying, .. } => *flying == 0,
             SendStage::Waiting | SendStage::Sending { .. } | SendStage::LinkFailed { .. } => false,
         };
@@ -185,6 +231,14 @@ impl Tx {
             let state = peer.state;
             peer.waiting.retain(|number| {
                 let Some(send) = self.sends.get(*number as usize) else { return false };
+                if let Body::OneSided(op) = send.body
+                    && !self.one_sided.get(op as usize).is_some_and(OneSided::leaves_at_close)
+                {
+                    return false;
+                }
+                if matches!(send.stage, SendStage::Issuing { .. }) {
+                    return true;
+                }
                 match state {
                     PeerState::Open(id) => links.get(id).is_some_and(|link| send.len <= link.tx.credit.eager()),
                     PeerState::Idle | PeerState::Connecting(_) | PeerState::Yielding(_) => send.inject,
@@ -199,6 +253,7 @@ impl Tx {
         for send in self.sends.drain() {
             send.lent.discard();
         }
+        self.one_sided.clear();
         self.fences = 0;
         peers.table.iter_mut().for_each(|(_, peer)| peer.waiting.clear());
     }
@@ -243,6 +298,12 @@ impl Tx {
     /// For tests: whether the first send that waits for a peer could leave on this link.
     pub(crate) fn could_leave(&self, number: u32, link: &Link) -> bool {
         let Some(send) = self.sends.get(number as usize) else { return false };
+        if let Body::OneSided(op) = send.body {
+            let flies = matches!(send.stage, SendStage::Issuing { flying, .. } if flying > 0);
+            return !flies
+                && !send.fenced
+                && self.one_sided.get(op as usize).is_some_and(|op| op.can_leave(link));
+        }
         !link.tx.full && link.tx.credit.can_afford(link.tx.credit.cost_of(send.len)) && !send.fenced
     }
 

@@ -1,13 +1,13 @@
 //! Sends: checked once, then sent at once within credit, or queued in order.
 
 use super::ack::ack_of;
-use super::{Outgoing, SendStage, Tx};
+use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::SendOp;
 use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
-use crate::peer::link::Link;
+use crate::peer::link::{Arrivals, Link};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, MessageInfo};
@@ -127,7 +127,8 @@ impl Tx {
                     return Ok(());
                 }
                 let lent = Lent { ticket, buffer };
-                self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
+                let body = Body::Message;
+                self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body });
                 return Ok(());
             }
         }
@@ -139,13 +140,14 @@ impl Tx {
         let stage = SendStage::Waiting;
         let number = super::key(self.sends.vacant_key());
         entry.waiting.push_back(number);
-        self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced });
+        let body = Body::Message;
+        self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body });
         self.move_on(peers, out, transport, peer);
         Ok(())
     }
 
     /// Takes the next step for a peer's waiting sends: connect, or send.
-    fn move_on<T: Transport, K: LockKind>(
+    pub(super) fn move_on<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
@@ -207,9 +209,16 @@ impl Tx {
                 peer.waiting.pop_front();
                 continue;
             };
-            if send.fenced && !link.tx.sends.is_empty() {
+            if send.fenced && send.stage == SendStage::Waiting && !link.tx.sends.is_empty() {
                 // It leaves when everything sent to the peer before it is done (FI_FENCE).
                 return true;
+            }
+            if let Body::OneSided(_) = send.body {
+                if !self.issue_first(link, transport, id, number) {
+                    return !link.tx.full;
+                }
+                peer.waiting.pop_front();
+                continue;
             }
             let (len, eager) = (send.len, send.len <= link.tx.credit.eager());
             let cost = if eager { cost_of(len) } else { OVERHEAD };
@@ -257,13 +266,6 @@ impl Tx {
 /// Sends a link's control frames. False if the link takes nothing more.
 fn pump_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) -> bool {
     let Some(link) = peers.link(id) else { return false };
-    let (count, bytes) = (link.rx.arrivals.count, link.rx.credit.due());
-    if count > 0 && !link.submit(transport, id, Frame::Arrived { count }, |link| link.rx.arrivals.count = 0) {
-        return false;
-    }
-    if bytes > 0 && !link.submit(transport, id, Frame::Credit { bytes }, |link| link.rx.credit.grant_due()) {
-        return false;
-    }
     while let Some(&frame) = link.tx.control.front() {
         let taken = |link: &mut Link| {
             link.tx.control.pop_front();
@@ -271,6 +273,19 @@ fn pump_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) 
         if !link.submit(transport, id, frame, taken) {
             return false;
         }
+    }
+    let Arrivals { count, performed, .. } = link.rx.arrivals;
+    let bytes = link.rx.credit.due();
+    if performed > 0
+        && !link.submit(transport, id, Frame::Performed { count: performed }, |link| link.rx.arrivals.performed = 0)
+    {
+        return false;
+    }
+    if count > 0 && !link.submit(transport, id, Frame::Arrived { count }, |link| link.rx.arrivals.count = 0) {
+        return false;
+    }
+    if bytes > 0 && !link.submit(transport, id, Frame::Credit { bytes }, |link| link.rx.credit.grant_due()) {
+        return false;
     }
     true
 }

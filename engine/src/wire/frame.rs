@@ -1,27 +1,37 @@
-//! The wire format of an open link, version 2, the same over any transport.
+//! The wire format of an open link, version 3, the same over any transport.
 //! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows
 //! their lengths. [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is
 //! indexed unchecked.
 //!
 //! ```text
-//! all      kind u8 · flags u8 · 0 u16 · id u32
-//! Eager    … [tag u64] [data u64]            payload: the message
-//! Rts      … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts
-//! Cts      … token u32 · 0 u32 · len u64     clear to send; id: sender's, token: receiver's
-//! Data     …                                 id: the receiver's token; payload: the next bytes
-//! Credit   … bytes u64                       the peer may send this many more bytes
-//! Ack      …                                 id: the sender's
-//! Bye      …
-//! Blocked  … bytes u64                       the credit that the next message needs
-//! Arrived  …                                 id: how many more AckMode::Arrival messages arrived
+//! all       kind u8 · flags u8 · code u16 · id u32
+//! Eager     … [tag u64] [data u64]            payload: the message
+//! Rts       … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts
+//! Cts       … token u32 · 0 u32 · len u64     clear to send; id: sender's, token: receiver's
+//! Data      …                                 id: the receiver's token; payload: the next bytes
+//! Credit    … bytes u64                       the peer may send this many more bytes
+//! Ack       …                                 id: the sender's
+//! Bye       …
+//! Blocked   … bytes u64                       the credit that the next message needs
+//! Arrived   …                                 id: how many more AckMode::Arrival messages arrived
+//! Write     … key u64 · addr u64 [more u64] [data u64]    payload: the bytes; more: bytes of the range that follow
+//! Read      … key u64 · addr u64 · len u64    answered by Response
+//! Atomic    … key u64 · addr u64 [len u64] [data u64]     code: operation, datatype; payload: operands, then the
+//!                                             values to compare with; len: bytes, if there are no operands
+//! Response  …                                 id: of the Read or Atomic; payload: the next bytes
+//! Performed …                                 id: how many more operations without a Response were carried out
+//! Refused   …                                 id: of the operation; code: why it was not carried out
 //! ```
+//! One-sided operations are carried out in order. The last frame of one is flagged; Performed and
+//! Refused count operations by their last frames, in order.
 
+use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Place, Refusal, WITH_DATA as ATTACHED};
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The longest header, in bytes.
-pub const MAX_HEADER: usize = 32;
+pub const MAX_HEADER: usize = 40;
 /// The longest payload of a frame, in bytes; longer messages go in several data frames.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 /// The longest eager message, in bytes. A frame with a longer payload is a data frame: the engine
@@ -154,6 +164,68 @@ pub enum Frame {
         /// How many more have arrived.
         count: u32,
     },
+    /// Writes the payload to the receiver's memory.
+    Write {
+        /// The initiator's number for the operation.
+        id: u32,
+        /// Where the payload goes.
+        place: Place,
+        /// How many bytes of the same range follow in other frames.
+        more: u64,
+        /// The operation's last frame.
+        last: bool,
+        /// The bytes are to be durable when the write counts as performed.
+        commit: bool,
+        /// Completion data, in the last frame.
+        data: Option<u64>,
+    },
+    /// Reads the receiver's memory.
+    Read {
+        /// The initiator's number for the operation.
+        id: u32,
+        /// The first byte.
+        place: Place,
+        /// Length in bytes.
+        len: u64,
+        /// The operation's last frame.
+        last: bool,
+    },
+    /// Carries out an atomic operation on the receiver's memory.
+    Atomic {
+        /// The initiator's number for the operation.
+        id: u32,
+        /// The first element.
+        place: Place,
+        /// What is done with each element.
+        action: Action,
+        /// Length of the elements in bytes, where no operands tell it.
+        len: Option<u64>,
+        /// The operation's last frame.
+        last: bool,
+        /// Completion data, in the last frame.
+        data: Option<u64>,
+    },
+    /// The next bytes that a read or an atomic operation returns.
+    Response {
+        /// The initiator's number for the operation.
+        id: u32,
+        /// The last bytes for one request frame.
+        last: bool,
+    },
+    /// Acknowledges writes and atomic operations without a result.
+    Performed {
+        /// How many more have been carried out.
+        count: u32,
+    },
+    /// A frame of a one-sided operation was not carried out.
+    Refused {
+        /// The initiator's number for the operation.
+        id: u32,
+        /// It was the operation's last frame.
+        last: bool,
+        /// Why.
+        why: Refusal,
+    },
 }
 
 const EAGER: u8 = 1;
@@ -165,6 +237,12 @@ const ACK: u8 = 6;
 const BYE: u8 = 7;
 const BLOCKED: u8 = 8;
 const ARRIVED: u8 = 9;
+const WRITE: u8 = 10;
+const READ: u8 = 11;
+const ATOMIC: u8 = 12;
+const RESPONSE: u8 = 13;
+const PERFORMED: u8 = 14;
+const REFUSED: u8 = 15;
 
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
@@ -210,10 +288,24 @@ impl Rest<'_> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    fn info(&mut self, flags: u8) -> Result<MessageInfo, Violation> {
-        if flags & !INFO_FLAGS != 0 {
-            return Err(Violation("a message has unknown flags"));
+    fn place(&mut self) -> Result<Place, Violation> {
+        Ok(Place { key: self.u64()?, addr: self.u64()? })
+    }
+
+    /// A word that is there if the flag is.
+    fn flagged(&mut self, flags: u8, flag: u8) -> Result<Option<u64>, Violation> {
+        if flags & flag != 0 { self.u64().map(Some) } else { Ok(None) }
+    }
+
+    /// The completion data of a one-sided operation, which only its last frame has.
+    fn data(&mut self, flags: u8, last: bool) -> Result<Option<u64>, Violation> {
+        if flags & ATTACHED != 0 && !last {
+            return Err(Violation("completion data before the end of an operation"));
         }
+        self.flagged(flags, ATTACHED)
+    }
+
+    fn info(&mut self, flags: u8) -> Result<MessageInfo, Violation> {
         let ack = match flags & ACKS {
             0 => AckMode::No,
             ACK_ARRIVAL => AckMode::Arrival,
@@ -232,6 +324,14 @@ impl Rest<'_> {
 }
 
 impl Frame {
+    /// Whether frames of this kind may have a payload.
+    pub const fn has_payload(&self) -> bool {
+        matches!(
+            self,
+            Self::Eager { .. } | Self::Data { .. } | Self::Write { .. } | Self::Atomic { .. } | Self::Response { .. }
+        )
+    }
+
     /// Encodes the header.
     #[inline(always)]
     pub fn encode(&self) -> Header {
@@ -267,6 +367,33 @@ impl Frame {
             Self::Bye => Header::new([first(BYE, 0, 0)]),
             Self::Blocked { bytes } => Header::new([first(BLOCKED, 0, 0), bytes]),
             Self::Arrived { count } => Header::new([first(ARRIVED, 0, count)]),
+            Self::Write { id, place, more, last, commit, data } => {
+                let durable = if commit { COMMIT } else { 0 };
+                let flags = last_flag(last) | durable | if more > 0 { MORE } else { 0 } | attached(data);
+                let start = first(WRITE, flags, id);
+                match (more, data) {
+                    (0, None) => Header::new([start, place.key, place.addr]),
+                    (0, Some(word)) | (word, None) => Header::new([start, place.key, place.addr, word]),
+                    (more, Some(data)) => Header::new([start, place.key, place.addr, more, data]),
+                }
+            }
+            Self::Read { id, place, len, last } => {
+                Header::new([first(READ, last_flag(last), id), place.key, place.addr, len])
+            }
+            Self::Atomic { id, place, action, len, last, data } => {
+                let (flags, code) = action.encode();
+                let start = first(ATOMIC, flags | last_flag(last) | attached(data), id) | u64::from(code) << 16;
+                match (len, data) {
+                    (None, None) => Header::new([start, place.key, place.addr]),
+                    (None, Some(word)) | (Some(word), None) => Header::new([start, place.key, place.addr, word]),
+                    (Some(len), Some(data)) => Header::new([start, place.key, place.addr, len, data]),
+                }
+            }
+            Self::Response { id, last } => Header::new([first(RESPONSE, last_flag(last), id)]),
+            Self::Performed { count } => Header::new([first(PERFORMED, 0, count)]),
+            Self::Refused { id, last, why } => {
+                Header::new([first(REFUSED, last_flag(last), id) | u64::from(why.code()) << 16])
+            }
         }
     }
 
@@ -294,14 +421,23 @@ impl Frame {
 
     fn parse_any(header: &[u8]) -> Result<Self, Violation> {
         let mut rest = Rest(header);
-        let [kind, flags, zero_low, zero_high] = rest.take()?;
-        if zero_low | zero_high != 0 {
+        let [kind, flags, code_low, code_high] = rest.take()?;
+        let code = u16::from_le_bytes([code_low, code_high]);
+        if code != 0 && kind != ATOMIC && kind != REFUSED {
             return Err(Violation("a frame's reserved bytes are set"));
         }
         let id = rest.u32()?;
-        if flags != 0 && kind != EAGER && kind != RTS {
-            return Err(Violation("a control frame has flags"));
+        let known = match kind {
+            EAGER | RTS => INFO_FLAGS,
+            WRITE => LAST | MORE | ATTACHED | COMMIT,
+            ATOMIC => LAST | ACTION | ATTACHED,
+            READ | RESPONSE | REFUSED => LAST,
+            _ => 0,
+        };
+        if flags & !known != 0 {
+            return Err(Violation("a frame has unknown flags"));
         }
+        let last = flags & LAST != 0;
         let frame = match kind {
             EAGER => Self::Eager { id, info: rest.info(flags)? },
             RTS => {
@@ -322,10 +458,36 @@ impl Frame {
             BYE => Self::Bye,
             BLOCKED => Self::Blocked { bytes: rest.u64()? },
             ARRIVED => Self::Arrived { count: id },
+            WRITE => {
+                let place = rest.place()?;
+                let more = rest.flagged(flags, MORE)?;
+                if more == Some(0) || last && more.is_some() {
+                    return Err(Violation("a write tells of more bytes that do not follow"));
+                }
+                let (more, commit) = (more.unwrap_or(0), flags & COMMIT != 0);
+                Self::Write { id, place, more, last, commit, data: rest.data(flags, last)? }
+            }
+            READ => Self::Read { id, place: rest.place()?, len: rest.u64()?, last },
+            ATOMIC => {
+                let (action, place) = (Action::decode(flags, code)?, rest.place()?);
+                let len = if action.values() == 0 { Some(rest.u64()?) } else { None };
+                Self::Atomic { id, place, action, len, last, data: rest.data(flags, last)? }
+            }
+            RESPONSE => Self::Response { id, last },
+            PERFORMED => Self::Performed { count: id },
+            REFUSED => Self::Refused { id, last, why: Refusal::decode(code)? },
             _ => return Err(Violation("a frame with an unknown kind")),
         };
         if rest.0.is_empty() { Ok(frame) } else { Err(Violation("a frame's header is too long")) }
     }
+}
+
+const fn last_flag(last: bool) -> u8 {
+    if last { LAST } else { 0 }
+}
+
+const fn attached(data: Option<u64>) -> u8 {
+    if data.is_some() { ATTACHED } else { 0 }
 }
 
 #[inline(always)]
@@ -360,6 +522,46 @@ mod tests {
             Just(Frame::Bye),
             any::<u64>().prop_map(|bytes| Frame::Blocked { bytes }),
             any::<u32>().prop_map(|count| Frame::Arrived { count }),
+            one_sided(),
+        ]
+    }
+
+    fn place() -> impl Strategy<Value = Place> {
+        (any::<u64>(), any::<u64>()).prop_map(|(key, addr)| Place { key, addr })
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
+        let kinds = proptest::sample::select(vec![AtomicKind::Base, AtomicKind::Fetch, AtomicKind::Compare]);
+        let all = (kinds, proptest::sample::select(&AtomicOp::ALL), proptest::sample::select(&Datatype::ALL));
+        all.prop_map(|(kind, op, datatype)| Action { kind, op, datatype })
+            .prop_filter("invalid", |action| action.op.is_valid(action.kind, action.datatype))
+    }
+
+    fn one_sided() -> impl Strategy<Value = Frame> {
+        let data = |data: Option<u64>, last: bool| data.filter(|_| last);
+        prop_oneof![
+            (any::<u32>(), place(), any::<u64>(), any::<bool>(), any::<bool>(), any::<Option<u64>>()).prop_map(
+                move |(id, place, more, last, commit, value)| {
+                    let more = if last { 0 } else { more };
+                    Frame::Write { id, place, more, last, commit, data: data(value, last) }
+                }
+            ),
+            (any::<u32>(), place(), any::<u64>(), any::<bool>())
+                .prop_map(|(id, place, len, last)| Frame::Read { id, place, len, last }),
+            (any::<u32>(), place(), action(), any::<u64>(), any::<bool>(), any::<Option<u64>>()).prop_map(
+                move |(id, place, action, len, last, value)| {
+                    let len = (action.values() == 0).then_some(len);
+                    Frame::Atomic { id, place, action, len, last, data: data(value, last) }
+                }
+            ),
+            (any::<u32>(), any::<bool>()).prop_map(|(id, last)| Frame::Response { id, last }),
+            any::<u32>().prop_map(|count| Frame::Performed { count }),
+            (any::<u32>(), any::<bool>(), 1u16..=6).prop_map(|(id, last, why)| Frame::Refused {
+                id,
+                last,
+                why: Refusal::decode(why).unwrap()
+            }),
         ]
     }
 

@@ -3,7 +3,7 @@
 //! reason.
 //!
 //! ```text
-//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32
+//! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32 · requests u32
 //!         · address length u8 · address · data length u16 · data
 //! ```
 
@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = *b"OFI\n";
 /// The most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
-pub const MAX_LEN: usize = 60 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+pub const MAX_LEN: usize = 64 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,9 @@ pub struct Credits {
     pub bytes: u64,
     /// The longest eager message, in bytes.
     pub eager: u32,
+    /// Number of requests whose responses may be outstanding: reads and atomic operations with a
+    /// result.
+    pub requests: u32,
 }
 
 /// A handshake message.
@@ -121,6 +124,7 @@ impl Hello {
         out.extend(self.cookie);
         out.extend(self.credits.bytes.to_le_bytes());
         out.extend(self.credits.eager.to_le_bytes());
+        out.extend(self.credits.requests.to_le_bytes());
         match &self.name {
             Some(addr) => {
                 let (bytes, len) = addr.encode();
@@ -165,6 +169,7 @@ impl Hello {
         let credits = Credits {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
+            requests: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
         let name_len = usize::from(*take(1)?.first().ok_or(SHORT)?);
         let name = match take(name_len)? {
@@ -196,7 +201,7 @@ mod tests {
             nonce: [7; 16],
             attempt: 5,
             cookie: [9; 16],
-            credits: Credits { bytes: 1, eager: 3 },
+            credits: Credits { bytes: 1, eager: 3, requests: 2 },
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,
         }

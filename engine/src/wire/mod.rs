@@ -2,3 +2,4 @@
 
 pub mod frame;
 pub mod hello;
+pub mod one_sided;

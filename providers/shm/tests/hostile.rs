@@ -78,7 +78,7 @@ impl Peer {
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
-        let grant = Credits { bytes: 1 << 21, eager: 1 << 18 };
+        let grant = Credits { bytes: 1 << 21, eager: 1 << 18, requests: 64 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
         let hello =
             Hello { handshake, kind, nonce, attempt: 1, cookie: [3; 16], credits: grant, name: None, data: Vec::new() };

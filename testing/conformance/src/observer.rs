@@ -177,7 +177,7 @@ const DECLINED: &str = "the script does not take the answer";
 fn bytes_of(buffer: &Buffer) -> &[u8] {
     match buffer {
         Buffer::Owned(bytes) => bytes,
-        Buffer::One(_) | Buffer::Many(..) => panic!("the suite lends memory of its own only"),
+        Buffer::One(_) | Buffer::Many(..) | Buffer::Registered(_) => panic!("the suite lends memory of its own only"),
     }
 }
 

@@ -62,7 +62,7 @@ pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
         nonce,
         attempt: 1,
         cookie: [0x55; 16],
-        credits: Credits { bytes: 1 << 30, eager: 256 << 10 },
+        credits: Credits { bytes: 1 << 30, eager: 256 << 10, requests: 64 },
         name: Some(name),
         data: Vec::new(),
     }

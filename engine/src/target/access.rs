@@ -1,0 +1,169 @@
+//! Reads and writes of peers (fi_rma(3)).
+
+use super::respond::Response;
+use super::{Change, ORDERED, Target, refusal};
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::peer::link::Coming;
+use crate::target::mr::MemoryRegion;
+use crate::transport::{Disposition, Incoming, LinkId, RecvTarget};
+use crate::wire::frame::Violation;
+use crate::wire::one_sided::{Action, Place, Refusal};
+use ofi_core::{BindFlags, MrAccess, OpFlags};
+use ofi_memory::{Buffer, Region, RegionUse};
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+
+/// A frame whose payload is arriving.
+#[derive(Debug)]
+pub(super) struct Placing {
+    pub(super) change: Change,
+    pub(super) kind: Payload,
+}
+
+/// Where an arriving payload goes.
+#[derive(Debug)]
+pub(super) enum Payload {
+    /// Into the region: straight, or, where parts of it may be unmapped, into a buffer of ours, from
+    /// which it is copied. `commit`: the bytes there are to be durable.
+    Bytes { region: Arc<MemoryRegion>, copy: Option<RegionUse<Region>>, commit: Option<Place> },
+    /// Into a buffer of ours: the operands of an atomic operation.
+    Operands { place: Place, action: Action },
+}
+
+/// Makes a range durable that has just been written.
+fn flush(region: &MemoryRegion, place: Place, len: usize) -> Result<(), Refusal> {
+    let range = region.region().resolve(place.addr, len, MrAccess::REMOTE_WRITE).map_err(refusal)?;
+    range.flush().map_err(|_| Refusal::Flush)
+}
+
+impl Target {
+    /// Handles a Write frame.
+    #[inline]
+    pub(crate) fn handle_write<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (link, id): (LinkId, u32),
+        (place, more, commit): (Place, u64, bool),
+        (last, data): (bool, Option<u64>),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        let change = Change { link, id, last, data, class: OpFlags::RMA };
+        let len = payload.len();
+        let whole = more.checked_add(len as u64).ok_or(Violation("a write is too long"))?;
+        // The whole range is checked before its first byte is written.
+        let (region, range) = match self.resolve(place, whole, MrAccess::REMOTE_WRITE) {
+            Ok(found) => found,
+            Err(why) => {
+                self.refuse_change(peers, change, why);
+                return Ok(Disposition::Done);
+            }
+        };
+        if let Incoming::Complete(bytes) = payload {
+            let done = range.write(0, bytes).map_err(refusal);
+            let done = if commit { done.and_then(|()| flush(region, place, len)) } else { done };
+            drop(range);
+            match done {
+                Ok(()) => self.performed(peers, out, change, len),
+                Err(why) => self.refuse_change(peers, change, why),
+            }
+            return Ok(Disposition::Done);
+        }
+        let (region, range) = (region.clone(), range.into_owned());
+        let (buffer, copy) = match range.into_buffer() {
+            Ok(buffer) => (buffer, None),
+            Err(to) => (Buffer::Owned(vec![0; len]), Some(to)),
+        };
+        let kind = Payload::Bytes { region, copy, commit: commit.then_some(place) };
+        self.place(peers, Placing { change, kind });
+        Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: len }))
+    }
+
+    /// A payload is arriving.
+    pub(super) fn place(&mut self, peers: &mut Peers, placing: Placing) {
+        if let Some(link) = peers.link(placing.change.link) {
+            link.rx.coming = Some(Coming::Access);
+        }
+        self.state(placing.change.link).placing = Some(placing);
+    }
+
+    /// A streaming payload has arrived.
+    pub(crate) fn handle_access_done<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        link: LinkId,
+        target: RecvTarget,
+    ) -> Result<(), Violation> {
+        let Some(Placing { change, kind }) = self.known(link).and_then(|state| state.placing.take()) else {
+            return Ok(());
+        };
+        let len = target.take;
+        let Payload::Bytes { region, copy, commit } = kind else {
+            let Payload::Operands { place, action } = kind else { return Ok(()) };
+            let Buffer::Owned(bytes) = target.buffer else { return Ok(()) };
+            return self.carry_out(peers, out, change, (place, action), &bytes);
+        };
+        let mut done = match (copy, &target.buffer) {
+            (Some(to), Buffer::Owned(bytes)) => to.write(0, bytes).map_err(refusal),
+            _ => Ok(()),
+        };
+        if let (Ok(()), Some(place)) = (done, commit) {
+            done = flush(&region, place, len);
+        }
+        // The region is no longer in use when the peer or the application hears of this.
+        drop(target);
+        self.latest = Some((self.regions.epoch(), region));
+        match done {
+            Ok(()) => self.performed(peers, out, change, len),
+            Err(why) => self.refuse_change(peers, change, why),
+        }
+        Ok(())
+    }
+
+    /// A streaming payload will not arrive: its link goes down, or its bytes cannot be read. `tell`:
+    /// the link stays up, and the peer waits for an answer.
+    pub(crate) fn handle_access_lost(&mut self, peers: &mut Peers, link: LinkId, tell: bool) {
+        let Some(placing) = self.known(link).and_then(|state| state.placing.take()) else { return };
+        if tell {
+            self.refuse_change(peers, placing.change, Refusal::Fault);
+        }
+    }
+
+    /// Handles a Read frame.
+    pub(crate) fn handle_read<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (link, id): (LinkId, u32),
+        (place, len, last): (Place, u64, bool),
+    ) -> Result<(), Violation> {
+        self.admit_request(link)?;
+        let mut spare = self.take_spare();
+        let found = self.resolve(place, len, MrAccess::REMOTE_READ).and_then(|(region, range)| {
+            if last {
+                region.count(BindFlags::REMOTE_READ);
+            }
+            if range.len() > ORDERED {
+                return Ok(Response::of_region(id, range.into_owned()));
+            }
+            spare.resize(range.len(), 0);
+            range.read(0, &mut spare).map_err(refusal)?;
+            Ok(Response::copied(id, core::mem::take(&mut spare)))
+        });
+        match found {
+            Ok(response) => {
+                if last {
+                    out.accessed_by_peer(BindFlags::REMOTE_READ);
+                }
+                self.respond(peers, link, response);
+            }
+            Err(why) => self.refuse_request(peers, link, (id, why)),
+        }
+        if spare.capacity() > 0 {
+            self.give_spare(spare);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Atomic operations of peers (fi_atomic(3)).
+
+use super::access::{Payload, Placing};
+use super::respond::Response;
+use super::{Change, Target, refusal};
+use crate::completion::reporter::Reporter;
+use crate::op::MOST_ATOMIC;
+use crate::peer::Peers;
+use crate::transport::{Disposition, Incoming, LinkId, RecvTarget};
+use crate::wire::frame::Violation;
+use crate::wire::one_sided::{Action, Place, Refusal};
+use ofi_core::{BindFlags, OpFlags};
+use ofi_memory::{Buffer, rmw};
+use ofi_sync::lock::LockKind;
+
+impl Target {
+    /// Handles an Atomic frame.
+    #[inline]
+    pub(crate) fn handle_atomic<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (link, id): (LinkId, u32),
+        (place, action, len): (Place, Action, Option<u64>),
+        (last, data): (bool, Option<u64>),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        let change = Change { link, id, last, data, class: OpFlags::ATOMIC };
+        if action.has_result() {
+            self.admit_request(link)?;
+        }
+        let (values, carried) = (action.values(), payload.len());
+        let bytes = match len {
+            Some(len) if carried == 0 => usize::try_from(len).unwrap_or(usize::MAX),
+            None if values > 0 && carried % values == 0 => carried / values,
+            _ => return Err(Violation("an atomic operation whose operands have the wrong length")),
+        };
+        if bytes == 0 || bytes > MOST_ATOMIC || bytes % action.datatype.size() != 0 {
+            return Err(Violation("an atomic operation on an invalid number of elements"));
+        }
+        match payload {
+            Incoming::Complete(operands) => {
+                let operands = if values == 0 { None } else { Some(operands) };
+                self.apply(peers, out, change, (place, action, bytes), operands.unwrap_or_default())?;
+                Ok(Disposition::Done)
+            }
+            Incoming::Streaming(len) => {
+                self.place(peers, Placing { change, kind: Payload::Operands { place, action } });
+                Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }))
+            }
+        }
+    }
+
+    /// The operands of an atomic operation have arrived.
+    pub(super) fn carry_out<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        change: Change,
+        (place, action): (Place, Action),
+        operands: &[u8],
+    ) -> Result<(), Violation> {
+        self.apply(peers, out, change, (place, action, operands.len() / action.values().max(1)), operands)
+    }
+
+    /// Applies an atomic operation to `len` bytes of our memory, with the operands and then the
+    /// values to compare with.
+    fn apply<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        change: Change,
+        (place, action, len): (Place, Action, usize),
+        operands: &[u8],
+    ) -> Result<(), Violation> {
+        let (operands, compare) = operands.split_at(if action.values() == 2 { len } else { operands.len() });
+        let mut result = if action.has_result() { self.take_spare() } else { Vec::new() };
+        if action.has_result() {
+            result.resize(len, 0);
+        }
+        let rights = action.op.target_access(action.kind);
+        let done = self.resolve(place, len as u64, rights).and_then(|(_, range)| {
+            rmw::apply(&range, (action.op, action.datatype), operands, compare, &mut result).map_err(refusal)
+        });
+        match (done, action.has_result()) {
+            (Ok(()), false) => self.performed(peers, out, change, len),
+            (Err(why), false) => self.refuse_change(peers, change, why),
+            (Err(why), true) => self.refuse_request(peers, change.link, (change.id, why)),
+            (Ok(()), true) => {
+                if change.last {
+                    self.fetched(peers, out, change, len);
+                }
+                self.respond(peers, change.link, Response::copied(change.id, result));
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation that returns values has been carried out: counts it.
+    fn fetched<K: LockKind>(&mut self, peers: &Peers, out: &mut Reporter<K>, change: Change, len: usize) {
+        out.accessed_by_peer(BindFlags::REMOTE_READ);
+        if let Some((_, region)) = &self.latest {
+            region.count(BindFlags::REMOTE_READ);
+        }
+        if let Some(data) = change.data {
+            let src = peers.links.get(change.link).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
+            out.notified(change.class, len, data, src);
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! One-sided operations of ours: access to a peer's memory. Each travels as frames of their own for
+//! each of its remote ranges, in order with the sends; `answers.rs` handles what the peer says.
+
+use super::{Body, Outgoing, SendStage, Tx};
+use crate::completion::reporter::Reporter;
+use crate::limits::Limits;
+use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
+use crate::peer::Peers;
+use crate::peer::link::Link;
+use crate::peer::table::{PeerId, PeerState};
+use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
+use crate::wire::one_sided::{Action, Place, Refusal};
+use ofi_core::atomic::AtomicKind;
+use ofi_core::{Errno, FiAddr, OpFlags};
+use ofi_memory::{Buffer, Lent, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// Flags that no one-sided operation supports.
+const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Writes; the bytes are to be durable if `commit`.
+    Write { commit: bool },
+    Read,
+    Atomic(Action),
+}
+
+impl What {
+    /// Whether the peer answers each of its frames with bytes.
+    pub(super) const fn has_response(self) -> bool {
+        match self {
+            Self::Write { .. } => false,
+            Self::Read => true,
+            Self::Atomic(action) => action.has_result(),
+        }
+    }
+}
+
+/// The one-sided part of an operation under way.
+#[derive(Debug)]
+pub(super) struct OneSided {
+    pub(super) what: What,
+    pub(super) remote: Remote,
+    data: Option<u64>,
+    /// Takes what an atomic operation returns; `None` while the transport fills it.
+    pub(super) result: Option<Buffer>,
+    /// Number of ranges whose frames have left.
+    range: usize,
+    /// Bytes of the next range that have left.
+    at: u64,
+    /// Bytes of the local buffer that have left.
+    sent: usize,
+    /// Requests that are not answered yet.
+    pub(super) awaited: u32,
+    /// Bytes that have been returned.
+    pub(super) placed: usize,
+    /// Why the peer refused a frame.
+    pub(super) refused: Option<Refusal>,
+}
+
+/// A checked operation, ready to leave.
+#[derive(Debug)]
+pub(crate) struct Access {
+    what: What,
+    remote: Remote,
+    data: Option<u64>,
+    buffer: Buffer,
+    result: Option<Buffer>,
+    context: usize,
+    /// Flags of the completion.
+    class: OpFlags,
+    pub(crate) peer: FiAddr,
+    len: usize,
+    suppress: bool,
+    inject: bool,
+    fenced: bool,
+    more_follows: bool,
+}
+
+/// How far sending an operation's frames got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Issue {
+    /// All have left, or the link is broken.
+    All,
+    /// The transport or the peer must come first.
+    Some,
+}
+
+impl OneSided {
+    /// The next frame, and the length of its payload.
+    fn next_frame(&self, id: u32) -> Option<(Frame, usize)> {
+        let range = self.remote.get(self.range)?;
+        let ends = self.range + 1 == self.remote.len();
+        let place = Place { key: range.key, addr: range.addr.wrapping_add(self.at) };
+        Some(match self.what {
+            What::Write { commit } => {
+                let left = range.len - self.at;
+                let len = left.min(MOST_EAGER as u64);
+                let (more, last) = (left - len, ends && left == len);
+                let data = self.data.filter(|_| last);
+                (Frame::Write { id, place, more, last, commit, data }, to_usize(len))
+            }
+            What::Read => (Frame::Read { id, place, len: range.len, last: ends }, 0),
+            What::Atomic(action) => {
+                let values = action.values();
+                let len = (values == 0).then_some(range.len);
+                let data = self.data.filter(|_| ends);
+                (Frame::Atomic { id, place, action, len, last: ends, data }, to_usize(range.len) * values)
+            }
+        })
+    }
+
+    /// The next frame, with a payload of `len` bytes, has left.
+    fn advance(&mut self, len: usize) {
+        self.sent += len;
+        self.at += len as u64;
+        let whole = match self.what {
+            What::Write { .. } => self.remote.get(self.range).is_none_or(|range| self.at == range.len),
+            What::Read | What::Atomic(_) => true,
+        };
+        if whole {
+            self.range += 1;
+            self.at = 0;
+        }
+        self.awaited += u32::from(self.what.has_response());
+    }
+
+    fn has_left(&self) -> bool {
+        self.range == self.remote.len()
+    }
+
+    /// Whether the next frame may leave on a link.
+    pub(super) fn can_leave(&self, link: &Link) -> bool {
+        !link.tx.full && (!self.what.has_response() || link.tx.credit.has_request())
+    }
+
+    /// Whether a closing endpoint still sends it: nobody would take what it returns.
+    pub(super) fn leaves_at_close(&self) -> bool {
+        !self.what.has_response()
+    }
+}
+
+/// A length that a local buffer has, or a range that is as long.
+#[allow(clippy::cast_possible_truncation, reason = "no longer than a local buffer")]
+const fn to_usize(len: u64) -> usize {
+    len as usize
+}
+
+/// The sum of the ranges' lengths.
+fn total(remote: &Remote) -> Result<usize, Errno> {
+    if remote.is_empty() || remote.len() > MOST_REMOTE_RANGES {
+        return Err(Errno::EINVAL);
+    }
+    let sum = remote.iter().try_fold(0u64, |sum, range| sum.checked_add(range.len));
+    sum.and_then(|sum| usize::try_from(sum).ok()).ok_or(Errno::EMSGSIZE)
+}
+
+impl Tx {
+    /// Checks a remote memory access.
+    ///
+    /// # Errors
+    /// ENOCQ, EBADFLAGS, EMSGSIZE, EINVAL if local and remote lengths differ, and AGAIN if too many
+    /// operations are outstanding (fi_rma(3)).
+    #[inline]
+    pub(crate) fn admit_rma<K: LockKind>(
+        &self,
+        out: &Reporter<K>,
+        limits: &Limits,
+        op: RmaOp,
+    ) -> Result<Access, Errno> {
+        let len = op.buffer.len();
+        let inject = op.inject || op.flags.contains(OpFlags::INJECT) && op.kind == RmaKind::Write;
+        let common = self.admit_access(out, (op.flags, op.inject))?;
+        if len > limits.least() && !limits.allow(len, false, inject) {
+            return Err(Errno::EMSGSIZE);
+        }
+        if total(&op.remote)? != len {
+            return Err(Errno::EINVAL);
+        }
+        let (what, class) = match op.kind {
+            RmaKind::Write => {
+                (What::Write { commit: op.flags.contains(OpFlags::COMMIT_COMPLETE) }, OpFlags::RMA | OpFlags::WRITE)
+            }
+            RmaKind::Read => (What::Read, OpFlags::RMA | OpFlags::READ),
+        };
+        let data = op.data.filter(|_| op.kind == RmaKind::Write);
+        let RmaOp { buffer, remote, context, peer, .. } = op;
+        Ok(Access { what, remote, data, buffer, result: None, context, class, peer, len, inject, ..common })
+    }
+
+    /// Checks an atomic operation, whose operation goes with its datatype.
+    ///
+    /// # Errors
+    /// As for [`Self::admit_rma`]; EOPNOTSUPP for an operation that the datatype does not have.
+    #[inline]
+    pub(crate) fn admit_atomic<K: LockKind>(&self, out: &Reporter<K>, call: AtomicCall) -> Result<Access, Errno> {
+        let action = Action { kind: call.kind, op: call.op, datatype: call.datatype };
+        if !call.op.is_valid(call.kind, call.datatype) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let common = self.admit_access(out, (call.flags, call.inject))?;
+        let len = total(&call.remote)?;
+        if len > MOST_ATOMIC {
+            return Err(Errno::EMSGSIZE);
+        }
+        let size = call.datatype.size() as u64;
+        let fits = |buffer: &Buffer, wanted: bool| !wanted || buffer.len() == len;
+        let compares = call.kind == AtomicKind::Compare;
+        let whole = call.remote.iter().all(|range| range.len > 0 && range.len % size == 0);
+        if !whole
+            || !fits(&call.operands, call.op.has_operand())
+            || !fits(&call.compare, compares)
+            || !fits(&call.result, action.has_result())
+        {
+            return Err(Errno::EINVAL);
+        }
+        let buffer = match (compares, call.op.has_operand()) {
+            (true, _) => interleave(&call.remote, &call.operands, &call.compare),
+            (false, true) => call.operands,
+            (false, false) => Buffer::empty(),
+        };
+        let class = OpFlags::ATOMIC | if action.has_result() { OpFlags::READ } else { OpFlags::WRITE };
+        let result = action.has_result().then_some(call.result);
+        let inject = call.inject || call.flags.contains(OpFlags::INJECT);
+        let AtomicCall { remote, context, peer, data, .. } = call;
+        let what = What::Atomic(action);
+        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, inject, ..common })
+    }
+
+    /// The checks that all one-sided operations have in common.
+    #[inline(always)]
+    fn admit_access<K: LockKind>(&self, out: &Reporter<K>, (flags, inject): (OpFlags, bool)) -> Result<Access, Errno> {
+        let selective = out.sinks.tx.as_ref().ok_or(Errno::ENOCQ)?.selective;
+        if flags.intersects(UNSUPPORTED) {
+            return Err(Errno::EBADFLAGS);
+        }
+        if self.sends.len() >= self.size {
+            return Err(Errno::AGAIN);
+        }
+        Ok(Access {
+            what: What::Read,
+            remote: Remote::one(0, 0, 0),
+            data: None,
+            buffer: Buffer::empty(),
+            result: None,
+            context: 0,
+            class: OpFlags::empty(),
+            peer: FiAddr::UNSPEC,
+            len: 0,
+            suppress: inject || selective && !flags.contains(OpFlags::COMPLETION),
+            inject: false,
+            fenced: flags.contains(OpFlags::FENCE),
+            more_follows: flags.contains(OpFlags::MORE),
+        })
+    }
+
+    /// Starts an operation: it leaves now, or waits with the peer. `seq` is its place among all
+    /// operations of the endpoint.
+    ///
+    /// # Errors
+    /// EOPBADSTATE if there is no such peer.
+    pub(crate) fn start<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        (peer, access): (PeerId, Access),
+        seq: u64,
+    ) -> Result<(), Errno> {
+        let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
+        let Access { what, remote, data, buffer, result, context, class, len, suppress, inject, fenced, .. } = access;
+        let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
+        let op = OneSided {
+            what,
+            remote,
+            data,
+            result,
+            range: 0,
+            at: 0,
+            sent: 0,
+            awaited: 0,
+            placed: 0,
+            refused: None,
+        };
+        let body = Body::OneSided(super::key(self.one_sided.insert(op)));
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
+        let number = super::key(self.sends.insert(Outgoing {
+            lent,
+            peer,
+            stage: SendStage::Waiting,
+            place: 0,
+            info,
+            len,
+            seq,
+            inject,
+            fenced,
+            body,
+        }));
+        self.fences += usize::from(fenced);
+        if let PeerState::Open(id) = entry.state
+            && entry.waiting.is_empty()
+            && let Some(link) = peers.links.get_mut(id)
+            && !(fenced && !link.tx.sends.is_empty())
+        {
+            let urgency = if access.more_follows { Urgency::MoreFollows } else { Urgency::Posted };
+            if self.issue(link, transport, (id, number), (inject, urgency)) == Issue::All {
+                return Ok(());
+            }
+        }
+        if let Some(send) = self.sends.get_mut(number as usize)
+            && inject
+            && let Some(buffer) = &send.lent.buffer
+        {
+            send.lent.buffer = Some(buffer.to_owned_copy());
+        }
+        entry.waiting.push_back(number);
+        self.move_on(peers, out, transport, peer);
+        Ok(())
+    }
+
+    /// Sends the frames of the operation at the front of its peer's queue. False if it stays there.
+    pub(super) fn issue_first<T: Transport>(
+        &mut self,
+        link: &mut Link,
+        transport: &mut T,
+        id: LinkId,
+        number: u32,
+    ) -> bool {
+        self.issue(link, transport, (id, number), (false, Urgency::Posted)) == Issue::All
+    }
+
+    /// Sends an operation's frames, as far as transport and peer take them now. `inject`: the
+    /// payload must not be kept.
+    #[inline]
+    fn issue<T: Transport>(
+        &mut self,
+        link: &mut Link,
+        transport: &mut T,
+        (id, number): (LinkId, u32),
+        (inject, urgency): (bool, Urgency),
+    ) -> Issue {
+        let Some(send) = self.sends.get_mut(number as usize) else { return Issue::All };
+        let Body::OneSided(op) = send.body else { return Issue::All };
+        let Some(op) = self.one_sided.get_mut(op as usize) else { return Issue::All };
+        if let SendStage::Issuing { flying, .. } = send.stage
+            && flying > 0
+        {
+            return Issue::Some;
+        }
+        loop {
+            let Some((frame, len)) = op.next_frame(number) else { return Issue::All };
+            if !op.can_leave(link) {
+                return Issue::Some;
+            }
+            let header = frame.encode();
+            let carries = matches!(op.what, What::Write { .. }) || len > 0;
+            let outcome = if carries {
+                let payload = Payload {
+                    buffer: &mut send.lent.buffer,
+                    from: op.sent,
+                    len,
+                    token: Token(number),
+                    inject,
+                };
+                submit(transport, id, &header, payload, urgency)
+            } else {
+                match transport.submit_control(id, &header, urgency) {
+                    ControlSubmitted::Taken => Submitted::Done,
+                    ControlSubmitted::Full => Submitted::Full,
+                    ControlSubmitted::Broken => Submitted::Broken,
+                }
+            };
+            if outcome == Submitted::Full {
+                link.tx.full = true;
+                return Issue::Some;
+            }
+            if !send.stage.is_listed() {
+                send.place = link.tx.sends.add(number);
+            }
+            if outcome == Submitted::Broken {
+                send.stage = SendStage::LinkFailed { link: id };
+                return Issue::All;
+            }
+            if op.what.has_response() {
+                link.tx.credit.take_request();
+            }
+            op.advance(len);
+            let held = outcome == Submitted::Kept;
+            if op.has_left() {
+                if !op.what.has_response() {
+                    link.tx.unperformed.push_back(number);
+                }
+                send.stage = SendStage::Issued { link: id, held, answered: false };
+                return Issue::All;
+            }
+            send.stage = SendStage::Issuing { link: id, flying: usize::from(held) };
+            if held {
+                return Issue::Some;
+            }
+        }
+    }
+}
+
+/// Submits a frame with a payload, by the transport's fast path if that takes it.
+#[inline(always)]
+fn submit<T: Transport>(
+    transport: &mut T,
+    id: LinkId,
+    header: &Header,
+    payload: Payload<'_>,
+    urgency: Urgency,
+) -> Submitted {
+    if payload.from == 0
+        && payload.len <= T::INLINE_MAX
+        && let Some(buffer) = &payload.buffer
+        && transport.try_submit_fast(id, header, buffer, payload.len)
+    {
+        return Submitted::Done;
+    }
+    transport.submit(id, header, payload, urgency)
+}
+
+/// The payloads of a comparing operation: for each range, the operands and then the values to
+/// compare with.
+fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
+    let mut bytes = Vec::with_capacity(operands.len() + compare.len());
+    let mut at = 0;
+    for range in remote.iter() {
+        let len = to_usize(range.len);
+        operands.append_to(at, len, &mut bytes);
+        compare.append_to(at, len, &mut bytes);
+        at += len;
+    }
+    Buffer::Owned(bytes)
+}

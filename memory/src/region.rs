@@ -1,0 +1,277 @@
+//! Registered memory (fi_mr(3)): the application's ranges as one space of addresses, with rights.
+//! A [`Region`] resolves what a peer asks for, which is not trusted, to a [`RegionUse`], the only
+//! way to the bytes. After [`Region::close`] no use begins; once [`Region::is_idle`], nothing
+//! touches the memory any more, however late a payload arrives.
+//!
+//! What is written where the application polls: [`RegionUse::write`] makes one store of a write of
+//! up to 8 bytes that lies in one aligned word and is itself aligned; of a longer one, it stores
+//! the last aligned word, or the part of it that is written, after everything else. Payloads that
+//! a system call places ([`Buffer::registered`](crate::Buffer::registered)) are written by the
+//! kernel, which copies upwards.
+#![allow(unsafe_code)]
+
+mod access;
+mod direct;
+mod kernel;
+#[cfg(test)]
+mod tests;
+
+use core::borrow::Borrow;
+use core::fmt;
+use ofi_core::{Errno, MrAccess};
+use ofi_sync::primitive::Arc;
+use ofi_sync::uses::Uses;
+
+/// How the memory of a region may be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it is mapped: it is accessed directly.
+    Mapped,
+    /// Parts may be unmapped or protected, such as in the whole address space. The kernel copies
+    /// for us, and answers EFAULT there. Accesses that must be one load, one store or atomic are
+    /// made directly after the page has been tried; a page that the application unmaps between the
+    /// two is the one case that raises a signal.
+    Probed,
+}
+
+/// Why memory of a region cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionError {
+    /// The region does not have all of the bytes.
+    OutOfRange,
+    /// The region does not have the right.
+    NoRight,
+    /// The region is closed.
+    Closed,
+    /// The bytes could not be reached: EFAULT if some are not mapped, or not writable.
+    Unreachable(Errno),
+}
+
+impl RegionError {
+    /// What the initiator reports. A closed region is one that its key does not name any more.
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::OutOfRange | Self::NoRight => Errno::EACCES,
+            Self::Closed => Errno::EINVAL,
+            Self::Unreachable(errno) => errno,
+        }
+    }
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange => f.write_str("beyond the end of the memory region"),
+            Self::NoRight => f.write_str("the memory region was registered without this access"),
+            Self::Closed => f.write_str("the memory region is closed"),
+            Self::Unreachable(errno) => write!(f, "the registered memory cannot be accessed: {errno}"),
+        }
+    }
+}
+
+/// A contiguous range of a region.
+#[derive(Debug)]
+struct Range {
+    base: *mut u8,
+    len: usize,
+    /// Bytes of the region before it.
+    before: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ranges: Box<[Range]>,
+    /// The address by which peers name the first byte.
+    first: u64,
+    len: u64,
+    access: MrAccess,
+    reach: Reach,
+    uses: Uses,
+}
+
+/// A registered memory region. Clones are handles of the same region.
+#[derive(Clone, Debug)]
+pub struct Region(Arc<Inner>);
+
+// SAFETY: a range is an address and a length; `Region::new` obliges its caller to keep the memory
+// valid whichever thread works on it.
+unsafe impl Send for Inner {}
+// SAFETY: as above; nothing but the atomic `uses` changes.
+unsafe impl Sync for Inner {}
+
+impl Region {
+    /// A region of these ranges, one behind the other, each with its first address and length;
+    /// `first` is the address by which peers name the first byte: 0, or its virtual address with
+    /// FI_MR_VIRT_ADDR.
+    ///
+    /// # Errors
+    /// [`RegionError::OutOfRange`] if a range, or the region's addresses, exceed 64 bits.
+    ///
+    /// # Safety
+    /// Until the region is dropped, or closed and idle: mapped ranges stay readable and, if
+    /// `access` lets the region be written, writable. The application has lent all of the memory
+    /// to those who use the region: they change it at any time, and nobody relies on its content
+    /// meanwhile. If ranges may have holes, `reach` is [`Reach::Probed`], and the application does
+    /// not unmap or protect memory that is just being accessed.
+    pub unsafe fn new(
+        ranges: &[(*mut u8, usize)],
+        first: u64,
+        access: MrAccess,
+        reach: Reach,
+    ) -> Result<Self, RegionError> {
+        let mut len = 0u64;
+        let mut placed = Vec::with_capacity(ranges.len());
+        for (base, size) in ranges {
+            base.addr().checked_add(*size).ok_or(RegionError::OutOfRange)?;
+            placed.push(Range { base: *base, len: *size, before: len });
+            len = len.checked_add(*size as u64).ok_or(RegionError::OutOfRange)?;
+        }
+        first.checked_add(len).ok_or(RegionError::OutOfRange)?;
+        Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses: Uses::new() })))
+    }
+
+    /// The address by which peers name the first byte.
+    pub fn first(&self) -> u64 {
+        self.0.first
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    /// True if the length is 0.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// The rights.
+    pub fn access(&self) -> MrAccess {
+        self.0.access
+    }
+
+    /// How its memory may be reached.
+    pub fn reach(&self) -> Reach {
+        self.0.reach
+    }
+
+    /// Begins a use of the `len` bytes at `address`, as peers name it, which needs all rights of
+    /// `access`. Nothing is trusted. No bytes may be anywhere from the region's start to its end.
+    ///
+    /// # Errors
+    /// All but [`RegionError::Unreachable`].
+    #[inline]
+    pub fn resolve(&self, address: u64, len: usize, access: MrAccess) -> Result<RegionUse<&Self>, RegionError> {
+        let inner = &*self.0;
+        if !inner.access.contains(access) {
+            return Err(RegionError::NoRight);
+        }
+        let from = address.checked_sub(inner.first).filter(|from| *from <= inner.len).ok_or(RegionError::OutOfRange)?;
+        if len as u64 > inner.len - from {
+            return Err(RegionError::OutOfRange);
+        }
+        if !inner.uses.begin() {
+            return Err(RegionError::Closed);
+        }
+        Ok(RegionUse { region: self, from, len })
+    }
+
+    /// Lets no use begin any more. Uses in progress go on: the memory is free when
+    /// [`Self::is_idle`].
+    pub fn close(&self) {
+        self.0.uses.close();
+    }
+
+    /// Lets uses begin again, after a close that did not wait for the last use.
+    pub fn reopen(&self) {
+        self.0.uses.reopen();
+    }
+
+    /// True if no use is in progress.
+    pub fn is_idle(&self) -> bool {
+        self.0.uses.is_idle()
+    }
+}
+
+/// A range of a region that is in use: as long as this exists, the region is not idle. Borrows the
+/// region, or with [`Self::into_owned`] owns a handle of it. What it reads and writes has the
+/// rights that [`Region::resolve`] was asked for, and no others: the caller asks for those.
+pub struct RegionUse<H: Borrow<Region>> {
+    region: H,
+    /// Bytes of the region before the range.
+    from: u64,
+    len: usize,
+}
+
+impl<H: Borrow<Region>> fmt::Debug for RegionUse<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionUse").field("from", &self.from).field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<H: Borrow<Region>> Drop for RegionUse<H> {
+    fn drop(&mut self) {
+        self.inner().uses.end();
+    }
+}
+
+impl RegionUse<&Region> {
+    /// The same use with a handle of its own, to be kept.
+    pub fn into_owned(self) -> RegionUse<Region> {
+        let owned = RegionUse { region: self.region.clone(), from: self.from, len: self.len };
+        core::mem::forget(self);
+        owned
+    }
+}
+
+impl<H: Borrow<Region>> RegionUse<H> {
+    #[inline]
+    fn inner(&self) -> &Inner {
+        &self.region.borrow().0
+    }
+
+    /// Length in bytes.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if the length is 0.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Region {
+        self.region.borrow()
+    }
+
+    /// Calls `take` with address and length of the parts of the `len` bytes from offset `at` on, in
+    /// order, each of which lies in one range of the region. None are empty, and they end with the
+    /// first error.
+    #[inline]
+    fn try_for_each<E>(
+        &self,
+        at: usize,
+        len: usize,
+        mut take: impl FnMut(*mut u8, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let inner = self.inner();
+        let len = len.min(self.len.saturating_sub(at));
+        // Does not overflow: both lie within the region.
+        let (mut from, mut left) = (self.from + at.min(self.len) as u64, len);
+        for range in &inner.ranges {
+            if left == 0 {
+                break;
+            }
+            // Does not overflow: `from` lies in this range or behind it. Offsets in it fit.
+            let Some(skip) = usize::try_from(from - range.before).ok().filter(|skip| *skip < range.len) else {
+                continue;
+            };
+            let count = left.min(range.len - skip);
+            take(range.base.wrapping_add(skip), count)?;
+            from += count as u64;
+            left -= count;
+        }
+        Ok(())
+    }
+}
