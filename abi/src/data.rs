@@ -41,6 +41,70 @@ pub struct fi_msg_tagged {
     pub data: u64,
 }
 
+/// A range of a peer's memory (`struct fi_rma_iov`, fi_rma(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_rma_iov {
+    pub addr: u64,
+    pub len: usize,
+    pub key: u64,
+}
+
+/// A remote read or write of several parts (`struct fi_msg_rma`, fi_rma(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_msg_rma {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_iov,
+    pub rma_iov_count: usize,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// Elements of an atomic operation (`struct fi_ioc`, fi_atomic(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_ioc {
+    pub addr: *mut c_void,
+    pub count: usize,
+}
+
+/// Elements in a peer's memory (`struct fi_rma_ioc`, fi_atomic(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_rma_ioc {
+    pub addr: u64,
+    pub count: usize,
+    pub key: u64,
+}
+
+/// An atomic operation of several parts (`struct fi_msg_atomic`, fi_atomic(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_msg_atomic {
+    pub msg_iov: *const fi_ioc,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub rma_iov: *const fi_rma_ioc,
+    pub rma_iov_count: usize,
+    pub datatype: u32,
+    pub op: u32,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+/// Limits of an atomic operation (`struct fi_atomic_attr`, fi_atomic(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_atomic_attr {
+    pub count: usize,
+    pub size: usize,
+}
+
 /// How to open an address vector (`struct fi_av_attr`, fi_av(3)).
 #[derive(Debug)]
 #[repr(C)]
@@ -107,6 +171,35 @@ pub struct fi_mr_attr {
     pub page_size: usize,
     pub base_mr: *const c_void,
     pub sub_mr_cnt: usize,
+}
+
+/// The arguments of fi_mr_refresh (`struct fi_mr_modify`, fi_mr(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_mr_modify {
+    pub flags: u64,
+    pub attr: fi_mr_attr,
+}
+
+/// The arguments of fi_mr_raw_attr (`struct fi_mr_raw_attr`, fi_mr(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_mr_raw_attr {
+    pub flags: u64,
+    pub base_addr: *mut u64,
+    pub raw_key: *mut u8,
+    pub key_size: *mut usize,
+}
+
+/// The arguments of fi_mr_map_raw (`struct fi_mr_map_raw`, fi_mr(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_mr_map_raw {
+    pub flags: u64,
+    pub base_addr: u64,
+    pub raw_key: *const u8,
+    pub key_size: usize,
+    pub key: *mut u64,
 }
 
 /// How to open a wait set (`struct fi_wait_attr`, fi_poll(3)).
@@ -237,3 +330,17 @@ pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
 /// fi_av(3), fi_msg(3): more calls follow at once.
 pub const FI_MORE: u64 = 1 << 18;
+/// fi_mr(3): the memory is a dmabuf, which the registration names instead of addresses.
+pub const FI_MR_DMABUF: u64 = 1 << 40;
+/// fi_mr(3): the key is void after a peer's first access.
+pub const FI_MR_SINGLE_USE: u64 = 1 << 41;
+/// fi_mr(3): the memory is durable.
+pub const FI_RMA_PMEM: u64 = 1 << 49;
+/// fi_mr(3): peers' accesses to the region are counted.
+pub const FI_RMA_EVENT: u64 = 1 << 56;
+/// fi_mr(3): memory of the host.
+pub const FI_HMEM_SYSTEM: u32 = 0;
+/// fi_query_atomic(3): an operation that returns the previous values.
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+/// fi_query_atomic(3): an operation that compares.
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;

@@ -228,10 +228,16 @@ pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
 /// Class of an endpoint.
 pub const FI_CLASS_EP: usize = 3;
+/// Class of a shared receive context.
+pub const FI_CLASS_SRX_CTX: usize = 6;
+/// Class of a shared transmit context.
+pub const FI_CLASS_STX_CTX: usize = 8;
 /// Class of a passive endpoint.
 pub const FI_CLASS_PEP: usize = 9;
 /// Class of an address vector.
 pub const FI_CLASS_AV: usize = 11;
+/// Class of a memory region.
+pub const FI_CLASS_MR: usize = 12;
 /// Class of an event queue.
 pub const FI_CLASS_EQ: usize = 13;
 /// Class of a completion queue.
@@ -263,6 +269,14 @@ pub const FI_GETWAIT: c_int = 5;
 pub const FI_ENABLE: c_int = 6;
 /// fi_control(3): sets how many connection requests may wait.
 pub const FI_BACKLOG: c_int = 7;
+/// fi_control(3): reads a region's raw key (fi_mr_raw_attr, fi_mr(3)).
+pub const FI_GET_RAW_MR: c_int = 8;
+/// fi_control(3): makes a key of a raw key (fi_mr_map_raw, fi_mr(3)).
+pub const FI_MAP_RAW_MR: c_int = 9;
+/// fi_control(3): releases such a key (fi_mr_unmap_key, fi_mr(3)).
+pub const FI_UNMAP_KEY: c_int = 10;
+/// fi_control(3): a region's pages have changed (fi_mr_refresh, fi_mr(3)).
+pub const FI_REFRESH: c_int = 14;
 /// fi_control(3): copies a network interface.
 pub const FI_DUP: c_int = 15;
 /// fi_control(3): reads the kind of the wait object.

@@ -2,10 +2,10 @@
 //! headers call without a check.
 
 use crate::data::{
-    fi_addr_t, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_msg,
-    fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
+    fi_addr_t, fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry,
+    fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
 };
-use crate::fabric::{fi_info, fi_provider, fid};
+use crate::fabric::{fi_info, fi_provider, fi_rx_attr, fi_tx_attr, fid};
 use core::ffi::{c_char, c_int, c_void};
 
 /// A slot that only returns an error. Its arguments do not matter: with a caller-cleanup calling
@@ -28,6 +28,21 @@ type ReceiveCall = unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_
 type SendCall = unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
 type VectoredCall =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
+type ReadCall =
+    unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
+type WriteCall =
+    unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
+type VectoredRmaCall = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const iovec,
+    *mut *mut c_void,
+    usize,
+    fi_addr_t,
+    u64,
+    u64,
+    *mut c_void,
+) -> isize;
+type AtomicQuery = unsafe extern "C" fn(*mut fid_ep, u32, u32, *mut usize) -> c_int;
 
 tables! {
     /// Calls of a fabric (`struct fi_ops_fabric`, fi_fabric(3)).
@@ -47,15 +62,21 @@ tables! {
         scalable_ep: Absent,
         cntr_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_cntr_attr, *mut *mut fid_cntr, *mut c_void) -> c_int,
         poll_open: unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int,
-        stx_ctx: Absent,
-        srx_ctx: Absent,
-        query_atomic: Absent,
+        stx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_tx_attr, *mut *mut fid_stx, *mut c_void) -> c_int,
+        srx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_rx_attr, *mut *mut fid_ep, *mut c_void) -> c_int,
+        query_atomic: unsafe extern "C" fn(*mut fid_domain, u32, u32, *mut fi_atomic_attr, u64) -> c_int,
         query_collective: Absent,
         endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,
         xpu_ctx: Absent,
     }
     /// Registration of memory (`struct fi_ops_mr`, fi_mr(3)).
-    fi_ops_mr { reg: Absent, regv: Absent, regattr: Absent, }
+    fi_ops_mr {
+        reg: unsafe extern "C" fn(
+            *mut fid, *const c_void, usize, u64, u64, u64, u64, *mut *mut fid_mr, *mut c_void) -> c_int,
+        regv: unsafe extern "C" fn(
+            *mut fid, *const iovec, usize, u64, u64, u64, u64, *mut *mut fid_mr, *mut c_void) -> c_int,
+        regattr: unsafe extern "C" fn(*mut fid, *const fi_mr_attr, u64, *mut *mut fid_mr) -> c_int,
+    }
     /// Calls of an address vector (`struct fi_ops_av`, fi_av(3)).
     fi_ops_av {
         insert: unsafe extern "C" fn(*mut fid_av, *const c_void, usize, *mut fi_addr_t, u64, *mut c_void) -> c_int,
@@ -127,14 +148,45 @@ tables! {
     }
     /// Remote memory access (`struct fi_ops_rma`, fi_rma(3)).
     fi_ops_rma {
-        read: Absent, readv: Absent, readmsg: Absent, write: Absent, writev: Absent, writemsg: Absent,
-        inject: Absent, writedata: Absent, injectdata: Absent,
+        read: ReadCall,
+        readv: VectoredRmaCall,
+        readmsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
+        write: WriteCall,
+        writev: VectoredRmaCall,
+        writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize,
+        inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64) -> isize,
+        writedata: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, u64, fi_addr_t, u64, u64, *mut c_void) -> isize,
+        injectdata: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64, u64) -> isize,
     }
     /// Atomic operations (`struct fi_ops_atomic`, fi_atomic(3)).
     fi_ops_atomic {
-        write: Absent, writev: Absent, writemsg: Absent, inject: Absent, readwrite: Absent, readwritev: Absent,
-        readwritemsg: Absent, compwrite: Absent, compwritev: Absent, compwritemsg: Absent, writevalid: Absent,
-        readwritevalid: Absent, compwritevalid: Absent,
+        write: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, u32, u32, *mut c_void) -> isize,
+        writev: unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, fi_addr_t, u64, u64, u32, u32, *mut c_void) -> isize,
+        writemsg: unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> isize,
+        inject: unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64, u32, u32) -> isize,
+        readwrite: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, u64, u64, u32, u32,
+            *mut c_void) -> isize,
+        readwritev: unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, *mut fi_ioc, *mut *mut c_void, usize, fi_addr_t, u64,
+            u64, u32, u32, *mut c_void) -> isize,
+        readwritemsg: unsafe extern "C" fn(
+            *mut fid_ep, *const fi_msg_atomic, *mut fi_ioc, *mut *mut c_void, usize, u64) -> isize,
+        compwrite: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *const c_void, *mut c_void, *mut c_void, *mut c_void,
+            fi_addr_t, u64, u64, u32, u32, *mut c_void) -> isize,
+        compwritev: unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, *const fi_ioc, *mut *mut c_void, usize, *mut fi_ioc,
+            *mut *mut c_void, usize, fi_addr_t, u64, u64, u32, u32, *mut c_void) -> isize,
+        compwritemsg: unsafe extern "C" fn(
+            *mut fid_ep, *const fi_msg_atomic, *const fi_ioc, *mut *mut c_void, usize, *mut fi_ioc, *mut *mut c_void,
+            usize, u64) -> isize,
+        writevalid: AtomicQuery,
+        readwritevalid: AtomicQuery,
+        compwritevalid: AtomicQuery,
     }
     /// Collective operations (`struct fi_ops_collective`, fi_collective(3)).
     fi_ops_collective {
@@ -210,6 +262,10 @@ objects! {
         ops: *const fi_ops_ep, cm: *const fi_ops_cm, msg: *const fi_ops_msg, rma: *const fi_ops_rma,
         tagged: *const fi_ops_tagged, atomic: *const fi_ops_atomic, collective: *const fi_ops_collective,
     }
+    /// A shared transmit context (`struct fid_stx`).
+    fid_stx { ops: *const fi_ops_ep, }
+    /// A memory region (`struct fid_mr`).
+    fid_mr { mem_desc: *mut c_void, key: u64, }
     /// A passive endpoint (`struct fid_pep`).
     fid_pep { ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
     /// An address vector (`struct fid_av`).

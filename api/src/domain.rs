@@ -9,6 +9,7 @@ use ofi_engine::completion::eq::Owner;
 use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
+use ofi_engine::target::mr::Regions;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, Waiting};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DomainVisitor};
@@ -44,8 +45,10 @@ struct Open(Option<Arc<Auto>>);
 impl DomainVisitor for Open {
     type Output = OpenEndpoint;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
-        let auto = self.0;
-        Arc::new(move |info| Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone())?))
+        let (auto, regions) = (self.0, Arc::new(Regions::default()));
+        Arc::new(move |info| {
+            Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone(), regions.clone())?)
+        })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {

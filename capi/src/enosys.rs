@@ -2,9 +2,7 @@
 //! adds what it supports, and single slots.
 
 use core::ffi::{c_char, c_int, c_void};
-use ofi_abi::{
-    Absent, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_mr, fi_ops_rma, fid, fid_ep, fid_mc, fid_pep,
-};
+use ofi_abi::{Absent, fi_ops, fi_ops_cm, fi_ops_collective, fid, fid_ep, fid_mc, fid_pep};
 use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();
@@ -15,36 +13,6 @@ pub(crate) unsafe extern "C" fn enosys() -> isize {
 }
 
 const NO: Absent = enosys;
-
-pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
-    size: size_of::<fi_ops_rma>(),
-    read: NO,
-    readv: NO,
-    readmsg: NO,
-    write: NO,
-    writev: NO,
-    writemsg: NO,
-    inject: NO,
-    writedata: NO,
-    injectdata: NO,
-};
-
-pub(crate) static ATOMIC: fi_ops_atomic = fi_ops_atomic {
-    size: size_of::<fi_ops_atomic>(),
-    write: NO,
-    writev: NO,
-    writemsg: NO,
-    inject: NO,
-    readwrite: NO,
-    readwritev: NO,
-    readwritemsg: NO,
-    compwrite: NO,
-    compwritev: NO,
-    compwritemsg: NO,
-    writevalid: NO,
-    readwritevalid: NO,
-    compwritevalid: NO,
-};
 
 pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
     size: size_of::<fi_ops_collective>(),
@@ -60,8 +28,6 @@ pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
     msg: NO,
     barrier2: NO,
 };
-
-pub(crate) static MR: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg: NO, regv: NO, regattr: NO };
 
 /// The general operations of an object that supports none but being closed.
 pub(crate) const fn fid_ops(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {

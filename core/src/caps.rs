@@ -308,6 +308,11 @@ impl Caps {
     pub const RECEIVE: Self = Self::from_bits_retain(0x0800_8000_0000_345e | 0x0306_0000_0011_0000);
 }
 
+impl MsgOrder {
+    /// Every pair of operations, as all are carried out in the order in which they are posted.
+    pub const ALL: Self = Self::from_bits_retain(0xff_0000_01ff);
+}
+
 impl MrAccess {
     /// Access by peers: a region without it has no key.
     pub const REMOTE: Self = Self::REMOTE_READ.union(Self::REMOTE_WRITE);

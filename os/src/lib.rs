@@ -7,6 +7,7 @@ pub mod control_socket;
 pub mod datagram;
 pub mod descriptor;
 pub mod limits;
+pub mod mappings;
 pub mod mutex_cond;
 pub mod netif;
 pub mod poller;

@@ -6,13 +6,14 @@ use ofi_core::{EndpointType, Errno, Info};
 use ofi_engine::datagram;
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::limits::Limits;
+use ofi_engine::target::mr::Regions;
 use ofi_engine::provider::{DatagramProvider, LinkProvider, Provider};
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{Auto, DatagramEndpoint, Endpoint, PassiveEndpoint};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
-/// Opens an endpoint with links: MSG or RDM.
+/// Opens an endpoint with links: MSG or RDM. Its peers may access the domain's `regions`.
 ///
 /// # Errors
 /// EINVAL for another type, or for a traffic class that the provider's traffic cannot have.
@@ -21,6 +22,7 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
     kind: K,
     info: &Info,
     auto: Option<Arc<Auto>>,
+    regions: Arc<Regions>,
 ) -> Result<Arc<Endpoint<P::Transport, K>>> {
     let endpoint_kind = match info.ep.kind {
         EndpointType::MSG => EndpointKind::Msg,
@@ -36,6 +38,7 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
         nonce: ofi_os::random(),
         provider: P::NAME,
         account: peer_account(),
+        regions,
     };
     let class = class_of(info, P::NAME)?;
     let (format, charged) = (info.addr_format, config.account.clone());

@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 pub(super) static CONNECTED: fi_ops_cm =
     fi_ops_cm { getpeer, connect, accept, shutdown, ..enosys::cm_ops(setname, getname) };
 
-pub(super) static CONNECTIONLESS: fi_ops_cm = enosys::cm_ops(setname, getname);
+pub(crate) static CONNECTIONLESS: fi_ops_cm = enosys::cm_ops(setname, getname);
 
 /// For datagram endpoints with FI_MULTICAST.
 pub(super) static MULTICAST: fi_ops_cm =

@@ -1,18 +1,18 @@
 //! The send and receive families (fi_msg(3), fi_tagged(3)): maps eighteen calls to two operation
 //! descriptors, compiled once for each type of endpoint.
 
-use crate::endpoint::object::EpObj;
+use crate::endpoint::object::DataPath;
 use crate::ffi::ptr::posted;
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use ofi_abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_ep, iovec};
 use ofi_core::{Caps, Errno, FiAddr, OpFlags};
-use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
 use ofi_memory::{Buffer, Span};
 use ofi_sync::primitive::Ordering;
 
 /// The largest number of elements in a vector.
-const IOV_LIMIT: usize = 8;
+pub(super) const IOV_LIMIT: usize = 8;
 
 /// The message tables for one type of endpoint.
 pub(crate) struct Tables<E>(PhantomData<E>);
@@ -26,6 +26,15 @@ impl MessageOps for NotAsked {
         Err(Errno::ENOSYS)
     }
     fn receive(&self, _: RecvOp) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+impl OneSidedOps for NotAsked {
+    fn rma(&self, _: RmaOp) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn atomic(&self, _: AtomicCall) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
 }
@@ -71,13 +80,13 @@ impl<E: MessageOps> Tables<E> {
 /// The object, and the engine's endpoint.
 ///
 /// # Safety
-/// `ep` is a living endpoint of ours whose message tables are `Tables<E>`, made for it or for
-/// [`NotAsked`].
+/// `ep` is a living object of ours that begins with a [`DataPath`], and the table that holds the
+/// calling thunk was made for it, with its engine's type or with [`NotAsked`].
 #[inline]
-unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
-    // SAFETY: the table that holds this thunk is installed only in an `EpObj`, and fi_close(3)
-    // forbids calls after it.
-    let object = unsafe { &*ep.cast::<EpObj>() };
+pub(super) unsafe fn parts<'a, E>(ep: *mut fid_ep) -> (&'a DataPath, &'a E) {
+    // SAFETY: the table that holds this thunk is installed only in objects that begin with a
+    // `DataPath`, and fi_close(3) forbids calls after it.
+    let object = unsafe { &*ep.cast::<DataPath>() };
     // SAFETY: `engine_ptr` was made from an `E` together with this table, and lives as long as the
     // object; or `E` has no bytes, for which any non-null pointer is valid.
     let engine = unsafe { &*object.engine_ptr.cast::<E>() };
@@ -89,7 +98,7 @@ unsafe fn parts<'a, E: MessageOps>(ep: *mut fid_ep) -> (&'a EpObj, &'a E) {
 /// # Safety
 /// As for [`Span::new`].
 #[inline]
-unsafe fn one(base: *const c_void, len: usize) -> Buffer {
+pub(super) unsafe fn one(base: *const c_void, len: usize) -> Buffer {
     // SAFETY: the application keeps the buffer valid until the completion (fi_msg(3)), or, for an
     // inject call, until the call returns, after which the engine has its own copy.
     Buffer::One(unsafe { Span::new(base.cast_mut().cast(), len) })
@@ -99,7 +108,7 @@ unsafe fn one(base: *const c_void, len: usize) -> Buffer {
 ///
 /// # Safety
 /// `iov` is null or has `count` elements, each as for [`Span::new`].
-unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Errno> {
+pub(super) unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Errno> {
     if count > IOV_LIMIT || count > 0 && iov.is_null() {
         return Err(Errno::EINVAL);
     }
@@ -112,13 +121,16 @@ unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Errno> {
         // SAFETY: the application keeps each piece valid until the completion.
         return Ok(unsafe { one(piece.iov_base, piece.iov_len) });
     }
+    if pieces.iter().try_fold(0usize, |sum, piece| sum.checked_add(piece.iov_len)).is_none() {
+        return Err(Errno::EINVAL);
+    }
     // SAFETY: the application keeps each piece valid until the completion.
     Ok(Buffer::gather(pieces.iter().map(|piece| unsafe { Span::new(piece.iov_base.cast(), piece.iov_len) })))
 }
 
-impl EpObj {
+impl DataPath {
     #[inline]
-    fn tx_defaults(&self) -> OpFlags {
+    pub(super) fn tx_defaults(&self) -> OpFlags {
         // Relaxed: changed by control calls, which the application orders before the calls that
         // they are for.
         OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
@@ -131,7 +143,7 @@ impl EpObj {
 
     /// Flags of a call that passes its own: they replace the defaults, except for the completion
     /// level if they contain none.
-    fn tx_call(&self, flags: u64) -> OpFlags {
+    pub(super) fn tx_call(&self, flags: u64) -> OpFlags {
         const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE
             .union(OpFlags::TRANSMIT_COMPLETE)
             .union(OpFlags::DELIVERY_COMPLETE)

@@ -11,7 +11,9 @@ use crate::objects::cq::CqObj;
 use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
+use crate::objects::srx::{SrxObj, StxObj};
 use core::ffi::{c_int, c_void};
+use core::ops::{Deref, DerefMut};
 use ofi_abi::FI_CLASS_EP;
 use ofi_abi::{
     FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
@@ -26,14 +28,20 @@ use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-/// An endpoint.
+/// What data calls need: the beginning of every object that has their tables.
 #[repr(C)]
-pub(crate) struct EpObj {
+pub(crate) struct DataPath {
     pub(crate) c: fid_ep,
-    /// The engine's endpoint, of the type that the message tables are for.
+    /// The engine's object, of the type that the tables are for.
     pub(crate) engine_ptr: *const c_void,
     pub(crate) tx_flags: AtomicU64,
     pub(crate) rx_flags: AtomicU64,
+}
+
+/// An endpoint.
+#[repr(C)]
+pub(crate) struct EpObj {
+    pub(crate) data: DataPath,
     pub(crate) control: Arc<dyn EndpointControl>,
     /// Aliases of this endpoint, and multicast groups that it has joined.
     pub(crate) dependents: Children,
@@ -52,7 +60,22 @@ pub(crate) struct EpObj {
     /// The endpoint that events report: for an alias, the original.
     pub(crate) owner: Owner,
     pub(crate) domain: *const DomainObj,
+    /// Keep the shared contexts open that are bound to it.
+    pub(crate) contexts: Mutex<Vec<Child>>,
     pub(crate) parent: Child,
+}
+
+impl Deref for EpObj {
+    type Target = DataPath;
+    fn deref(&self) -> &DataPath {
+        &self.data
+    }
+}
+
+impl DerefMut for EpObj {
+    fn deref_mut(&mut self) -> &mut DataPath {
+        &mut self.data
+    }
 }
 
 object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
@@ -111,6 +134,14 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         }
         return status(ep.control.clone().bind_eq(&eq.eq, ep.owner));
     }
+    // SAFETY: as above.
+    if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
+        return status(srx.bind_to(ep, flags));
+    }
+    // SAFETY: as above.
+    if let Ok(stx) = unsafe { handle::borrow::<StxObj>(other) } {
+        return status(stx.bind_to(ep, flags));
+    }
     // SAFETY: as above, or null.
     let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);
     if flags != 0 && class.is_some_and(|class| !matches!(class, FI_CLASS_CQ | FI_CLASS_CNTR)) {
@@ -142,6 +173,11 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl EpObj {
+    /// Keeps a shared context open for as long as the endpoint is.
+    pub(crate) fn keep_open(&self, user: Child) {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner).push(user);
+    }
+
     /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)). Runs
     /// before each call that may lead to events.
     pub(crate) fn default_eq(&self) -> Result<()> {
@@ -174,20 +210,19 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
 
 fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
     let c = &ep.c;
+    let c = fid_ep {
+        fid: handle::header::<EpObj>(c.fid.context),
+        ops: c.ops,
+        cm: c.cm,
+        msg: c.msg,
+        rma: c.rma,
+        tagged: c.tagged,
+        atomic: c.atomic,
+        collective: c.collective,
+    };
+    let (tx_flags, rx_flags) = (AtomicU64::new(tx), AtomicU64::new(rx));
     let object = EpObj {
-        c: fid_ep {
-            fid: handle::header::<EpObj>(c.fid.context),
-            ops: c.ops,
-            cm: c.cm,
-            msg: c.msg,
-            rma: c.rma,
-            tagged: c.tagged,
-            atomic: c.atomic,
-            collective: c.collective,
-        },
-        engine_ptr: ep.engine_ptr,
-        tx_flags: AtomicU64::new(tx),
-        rx_flags: AtomicU64::new(rx),
+        data: DataPath { c, engine_ptr: ep.engine_ptr, tx_flags, rx_flags },
         control: ep.control.clone(),
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),
@@ -199,6 +234,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
         format: ep.format,
         owner: ep.owner,
         domain: ep.domain,
+        contexts: Mutex::default(),
         // SAFETY: the domain stays open while it has endpoints.
         parent: unsafe { &*ep.domain }.children.add(),
     };

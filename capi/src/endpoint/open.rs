@@ -3,7 +3,7 @@
 
 use crate::convert;
 use crate::endpoint::cm;
-use crate::endpoint::object::{EpObj, cancel};
+use crate::endpoint::object::{DataPath, EpObj, cancel};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
@@ -80,6 +80,7 @@ pub(crate) unsafe fn open(
             return Err(error);
         }
     };
+    domain.memory.add_endpoint(&opened.control);
     let c = fid_ep {
         fid: handle::header::<EpObj>(context),
         ops: &OPS,
@@ -89,16 +90,18 @@ pub(crate) unsafe fn open(
             _ => &cm::CONNECTIONLESS,
         },
         msg: opened.msg,
-        rma: &enosys::RMA,
+        rma: opened.rma,
         tagged: opened.tagged,
-        atomic: &enosys::ATOMIC,
+        atomic: opened.atomic,
         collective: &enosys::COLLECTIVE,
     };
     let object = EpObj {
-        c,
-        engine_ptr: opened.engine_ptr,
-        tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
-        rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+        data: DataPath {
+            c,
+            engine_ptr: opened.engine_ptr,
+            tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
+            rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+        },
         control: opened.control,
         dependents: Children::new(),
         alias_of: None,
@@ -110,6 +113,7 @@ pub(crate) unsafe fn open(
         format: if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format },
         owner: Owner(0),
         domain,
+        contexts: Mutex::default(),
         parent: domain.children.add(),
     };
     let ep = handle::install(object);

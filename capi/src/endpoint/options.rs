@@ -14,7 +14,7 @@ use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 
 /// The table of an endpoint or passive endpoint, which differ in what cancels.
-pub(super) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
+pub(crate) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
     fi_ops_ep {
         size: size_of::<fi_ops_ep>(),
         cancel,

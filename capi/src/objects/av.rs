@@ -67,7 +67,7 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
     if attr.flags & !(SYMMETRIC | USER_ID) != 0 {
         return refuse(Errno::EINVAL, &format!("with flags {:#x}", attr.flags));
     }
-    if ids && !domain.user_ids {
+    if ids && !domain.user_ids() {
         return refuse(Errno::EINVAL, "with FI_AV_USER_ID: not enabled for the domain");
     }
     if attr.r#type > AvType::TABLE.0
@@ -117,7 +117,7 @@ impl Results {
 /// Checks the flags. The array for errors with FI_SYNC_ERR, otherwise null.
 fn error_place(av: &AvObj, flags: u64, context: *mut c_void) -> core::result::Result<*mut c_int, Errno> {
     // SAFETY: the domain stays open while it has address vectors.
-    let ids = unsafe { &*av.domain }.user_ids;
+    let ids = unsafe { &*av.domain }.user_ids();
     if flags & !(FI_MORE | FI_SYNC_ERR | USER_ID) != 0 || flags & USER_ID != 0 && !ids {
         return Err(Errno::EBADFLAGS);
     }
@@ -358,7 +358,7 @@ unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: the domain stays open while it has address vectors.
-    if !unsafe { &*av.domain }.user_ids {
+    if !unsafe { &*av.domain }.user_ids() {
         return Errno::EINVAL.negative();
     }
     if av.av.set_user_id(FiAddr(handle), FiAddr(id)) { 0 } else { Errno::EINVAL.negative() }

@@ -5,15 +5,20 @@ use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
+use crate::objects::mr::Memory;
+use crate::objects::srx::OpenedSrx;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
 use ofi_abi::FI_CLASS_DOMAIN;
-use ofi_abi::{fi_ops, fi_ops_cq, fi_ops_msg, fi_ops_tagged, fid, fid_domain};
+use ofi_abi::{
+    FI_MAP_RAW_MR, FI_UNMAP_KEY, fi_mr_map_raw, fi_ops, fi_ops_atomic, fi_ops_cq, fi_ops_msg, fi_ops_rma,
+    fi_ops_tagged, fid, fid_domain,
+};
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
-use ofi_core::{AddrFormat, Errno, Info, TrafficClass, Version};
+use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, EventQueue, Waiting};
+use ofi_engine::{Auto, EventQueue, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,9 +32,11 @@ pub(crate) struct DomainObj {
     pub(crate) av_type: u32,
     /// The traffic class of endpoints that request none.
     pub(crate) class: TrafficClass,
-    /// Entries of address vectors may have user ids (FI_AV_USER_ID).
-    pub(crate) user_ids: bool,
+    /// The capabilities with which it was opened.
+    pub(crate) caps: Caps,
     pub(crate) listed: Option<Listed>,
+    /// Its registered memory.
+    pub(crate) memory: Memory,
     /// The event queue of endpoints that have none of their own; kept open.
     pub(crate) eq: Mutex<Option<(Arc<EventQueue>, Child)>>,
     pub(crate) children: Children,
@@ -38,24 +45,35 @@ pub(crate) struct DomainObj {
 
 object!(DomainObj, FI_CLASS_DOMAIN, FID_OPS, c.fid [ops mr]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops { bind, ..enosys::fid_ops(close) };
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
+
+impl DomainObj {
+    /// Whether entries of address vectors may have user ids (FI_AV_USER_ID).
+    pub(crate) const fn user_ids(&self) -> bool {
+        self.caps.contains(Caps::AV_USER_ID)
+    }
+}
 
 /// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
     fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
     fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
+    /// A shared receive context.
+    fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
 }
 
-/// A new endpoint: the engine's endpoint as a raw pointer for the message tables, and as a trait
-/// object.
+/// A new endpoint: the engine's endpoint as a raw pointer for the tables of data calls, and as a
+/// trait object.
 pub(crate) struct Opened {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EndpointControl>,
     pub(crate) msg: &'static fi_ops_msg,
     pub(crate) tagged: &'static fi_ops_tagged,
+    pub(crate) rma: &'static fi_ops_rma,
+    pub(crate) atomic: &'static fi_ops_atomic,
 }
 
 /// A new completion queue, in the same two forms.
@@ -95,7 +113,25 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     0
 }
 
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let domain = ours!(DomainObj, fid);
+    let result = match command {
+        FI_MAP_RAW_MR => {
+            // SAFETY: null or valid by fi_mr_map_raw, fi_mr(3).
+            let map = unsafe { arg.cast::<fi_mr_map_raw>().as_ref() };
+            // SAFETY: its pointers are valid for their sizes, or null.
+            map.ok_or(Errno::EINVAL).and_then(|map| unsafe { domain.memory.map_raw(map) })
+        }
+        FI_UNMAP_KEY => {
+            // SAFETY: null or a valid key by fi_mr_unmap_key, fi_mr(3).
+            unsafe { arg.cast::<u64>().as_ref() }.ok_or(Errno::EINVAL).and_then(|key| domain.memory.unmap(*key))
+        }
+        _ => Err(Errno::ENOSYS),
+    };
+    result.map_or_else(Errno::negative, |()| 0)
+}
+
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { handle::close::<DomainObj>(fid, |domain| domain.children.count() > 0) }
+    unsafe { handle::close::<DomainObj>(fid, |domain| domain.children.count() > 0 || domain.memory.has_mapped_keys()) }
 }

@@ -1,29 +1,32 @@
 //! Opens domains, and the objects in them: endpoints, completion queues, counters, address vectors
 //! and poll sets (fi_domain(3)).
 
-use crate::endpoint::message::tables;
-use crate::endpoint::open;
+use crate::endpoint::message::{NotAsked, tables};
+use crate::endpoint::{atomic, open, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::make;
 use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq};
 use crate::objects::fabric::FabricObj;
+use crate::objects::mr::{self, Memory};
+use crate::objects::srx::{self, OpenedSrx};
 use crate::objects::{av, cntr, cq, poll};
 use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fid_av, fid_cntr, fid_cq, fid_domain,
-    fid_ep, fid_poll,
+    fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_tx_attr,
+    fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl};
-use ofi_engine::op::MessageOps;
+use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_engine::{Auto, CompletionQueue, Counter, Waiting};
+use ofi_engine::target::mr::Regions;
+use ofi_engine::{Auto, CompletionQueue, Counter, Endpoint, RxSettings, Waiting};
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -37,9 +40,9 @@ static OPS: fi_ops_domain = fi_ops_domain {
     scalable_ep: enosys::enosys,
     cntr_open,
     poll_open,
-    stx_ctx: enosys::enosys,
-    srx_ctx: enosys::enosys,
-    query_atomic: enosys::enosys,
+    stx_ctx,
+    srx_ctx,
+    query_atomic,
     query_collective: enosys::enosys,
     endpoint2: open_endpoint2,
     xpu_ctx: enosys::enosys,
@@ -54,8 +57,9 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     // objects of the domain at once (fi_domain(3)); the registry uses this only then.
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
-    let control = ofi_registry::open(info, Some(unlocked), Open(auto))?;
-    let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &enosys::MR };
+    let regions = Arc::new(Regions::default());
+    let control = ofi_registry::open(info, Some(unlocked), Open { auto, regions: regions.clone() })?;
+    let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &mr::OPS };
     let object = DomainObj {
         c,
         control,
@@ -63,8 +67,9 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
         format: info.addr_format,
         av_type: info.domain.av_type.0,
         class: info.domain.tclass,
-        user_ids: (info.caps | info.domain.caps).contains(Caps::AV_USER_ID),
+        caps: info.caps | info.domain.caps,
         listed: None,
+        memory: Memory::new(info, regions),
         eq: Mutex::default(),
         children: Children::new(),
         parent: fabric.children.add(),
@@ -155,18 +160,63 @@ unsafe extern "C" fn poll_open(domain: *mut fid_domain, attr: *mut fi_poll_attr,
     unsafe { make(out, "open a poll set", |_| poll::open(domain, attr)) }
 }
 
+unsafe extern "C" fn srx_ctx(
+    domain: *mut fid_domain,
+    attr: *mut fi_rx_attr,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_srx_context, fi_endpoint(3).
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: `out` is null or valid by fi_srx_context, and the context is new.
+    unsafe { make(out, "open a shared receive context", |_| srx::open(domain, attr, context)) }
+}
+
+unsafe extern "C" fn stx_ctx(
+    domain: *mut fid_domain,
+    attr: *mut fi_tx_attr,
+    out: *mut *mut fid_stx,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or valid attributes by fi_stx_context, fi_endpoint(3).
+    let attr = unsafe { attr.as_ref() };
+    // SAFETY: `out` is null or valid by fi_stx_context, and the context is new.
+    unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, attr, context)) }
+}
+
+unsafe extern "C" fn query_atomic(
+    domain: *mut fid_domain,
+    datatype: u32,
+    op: u32,
+    attr: *mut fi_atomic_attr,
+    flags: u64,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    if !domain.caps.contains(Caps::ATOMIC) {
+        return Errno::ENOSYS.negative();
+    }
+    // SAFETY: null or valid attributes by fi_query_atomic(3).
+    unsafe { atomic::query(datatype, op, attr, flags) }.map_or_else(Errno::negative, |()| 0)
+}
+
 /// Builds the type-erased domain of a provider and lock kind, with its progress thread if it has
-/// one.
-struct Open(Option<AutoThread>);
+/// one, and its registered memory.
+struct Open {
+    auto: Option<AutoThread>,
+    regions: Arc<Regions>,
+}
 
 impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(TypedDomain { opener: Links(provider), kind, auto: self.0 })
+        let Self { auto, regions } = self;
+        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.0 })
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto })
     }
 }
 
@@ -182,28 +232,35 @@ trait OpenEndpoint: Send + Sync {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
 }
 
-/// Opens endpoints with links: MSG and RDM.
-struct Links<P>(P);
+/// Opens endpoints with links, MSG and RDM, whose peers may access the regions.
+struct Links<P> {
+    provider: P,
+    regions: Arc<Regions>,
+}
 
 /// Opens datagram endpoints.
 struct Packets<P>(P);
 
 impl<P: LinkProvider> OpenEndpoint for Links<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
-        Ok(opened(ofi_registry::open_endpoint(self.0, kind, info, auto)?, info))
+        let engine = ofi_registry::open_endpoint(self.provider, kind, info, auto, self.regions.clone())?;
+        Ok(opened::<_, Endpoint<P::Transport, K>>(engine, info))
     }
 }
 
 impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
-        Ok(opened(ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?, info))
+        let engine = ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?;
+        Ok(opened::<_, NotAsked>(engine, info))
     }
 }
 
-/// An endpoint with the message tables for its type.
-fn opened<E: EndpointControl + MessageOps>(engine: Arc<E>, info: &Info) -> Opened {
+/// An endpoint with the tables for its type; `O` is the same type, or [`NotAsked`] if it has no
+/// one-sided operations.
+fn opened<E: EndpointControl + MessageOps, O: OneSidedOps>(engine: Arc<E>, info: &Info) -> Opened {
     let (msg, tagged) = tables::<E>(info.caps);
-    Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, control: engine }
+    let (rma, atomic) = (rma::table::<O>(info.caps), atomic::table::<O>(info.caps));
+    Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, rma, atomic, control: engine }
 }
 
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
@@ -218,6 +275,10 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
 
     fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
         Arc::new(Counter::<K>::new(self.kind, port, how))
+    }
+
+    fn srx(&self, settings: RxSettings) -> OpenedSrx {
+        srx::open_context(self.kind, settings)
     }
 
     fn auto(&self) -> Option<&Arc<Auto>> {

@@ -4,8 +4,10 @@ use crate::completion::eq::{ConnectionRequest, Owner};
 use crate::datagram::Datagrams;
 use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
 use crate::limits::SizeLimit;
-use crate::transport::{Listener, Transport};
+use crate::progress::set::Pollable;
+use crate::transport::{Flush, Listener, Transport};
 use crate::{AddressVector, DatagramEndpoint, Endpoint, EventQueue, PassiveEndpoint};
+use core::any::Any;
 use core::fmt::Debug;
 use ofi_core::error::Result;
 use ofi_core::{Addr, BindFlags, Errno, Error, FiAddr};
@@ -21,6 +23,10 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()>;
     /// Binds an address vector.
     fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()>;
+    /// Binds a shared receive context; EDOMAIN if it is of another lock kind.
+    fn bind_rx(self: Arc<Self>, _context: Arc<dyn Any + Send + Sync>) -> Result<()> {
+        Err(Errno::ENOSYS.into())
+    }
     /// Binds an event queue; events of its connection name it by `owner`.
     fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()>;
     /// Whether an event queue is bound.
@@ -71,6 +77,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn describe(&self) -> String {
         format!("{self:?}")
     }
+    /// Makes progress, for a caller that waits for one of its peers.
+    fn make_progress(&self);
     /// Closes it (fi_close(3)): afterwards no buffer is touched.
     fn close(&self);
 }
@@ -103,6 +111,9 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
         Self::bind_av(&self, av)
+    }
+    fn bind_rx(self: Arc<Self>, context: Arc<dyn Any + Send + Sync>) -> Result<()> {
+        Self::bind_rx(&self, &of_lock_kind(context, "receive context")?)
     }
     fn bind_eq(self: Arc<Self>, eq: &Arc<EventQueue>, owner: Owner) -> Result<()> {
         Self::bind_eq(&self, eq, owner)
@@ -155,6 +166,10 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     fn describe(&self) -> String {
         self.describe()
     }
+    fn make_progress(&self) {
+        self.poll();
+        self.flush(Flush::All);
+    }
     fn close(&self) {
         self.close();
     }
@@ -200,6 +215,10 @@ impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
     }
     fn leave(&self, group: &Addr, receive: bool, handle: FiAddr, owner: Owner) {
         self.leave(group, receive, handle, owner);
+    }
+    fn make_progress(&self) {
+        self.poll();
+        self.flush(Flush::All);
     }
     fn close(&self) {
         self.close();

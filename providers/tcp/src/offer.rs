@@ -5,6 +5,8 @@ use ofi_core::{
     AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
     TrafficClass, Version,
 };
+use ofi_engine::op::MOST_REMOTE_RANGES;
+use ofi_engine::target::ORDERED;
 
 /// The largest injected message, in bytes.
 pub const INJECT_SIZE: usize = 4096;
@@ -24,8 +26,10 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
     let of_many = Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
     let directed = if connectionless { of_many } else { Caps::empty() };
     let several = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
-    let tx_caps = Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::FENCE;
-    let rx_caps = Caps::MSG | Caps::TAGGED | Caps::RECV | several | directed;
+    let transfers = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
+    let tx_caps = transfers | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
+    let targets = Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT;
+    let rx_caps = transfers | Caps::RECV | targets | several | directed;
     let reach = Caps::LOCAL_COMM | Caps::REMOTE_COMM;
     let domain_caps = if connectionless { reach | Caps::AV_USER_ID | Caps::DIRECTED_RECV } else { reach };
     let levels = OpFlags::COMPLETION
@@ -46,19 +50,19 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             caps: tx_caps,
             mode: Mode::empty(),
             op_flags: levels,
-            msg_order: MsgOrder::SAS,
+            msg_order: MsgOrder::ALL,
             comp_order: 0,
             inject_size: INJECT_SIZE,
             size: MOST,
             iov_limit: IOV_LIMIT,
-            rma_iov_limit: 0,
+            rma_iov_limit: MOST_REMOTE_RANGES,
             tclass: TrafficClass::UNSPEC,
         },
         rx: RxAttr {
             caps: rx_caps,
             mode: Mode::empty(),
             op_flags: OpFlags::COMPLETION | OpFlags::MULTI_RECV,
-            msg_order: MsgOrder::SAS,
+            msg_order: MsgOrder::ALL,
             comp_order: 0,
             total_buffered_recv: 0,
             size: MOST,
@@ -69,6 +73,9 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             protocol,
             protocol_version: PROTOCOL_VERSION,
             max_msg_size: usize::MAX,
+            max_order_raw_size: usize::MAX,
+            max_order_war_size: ORDERED,
+            max_order_waw_size: usize::MAX,
             mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
             tx_ctx_cnt: 1,
             rx_ctx_cnt: 1,
@@ -81,6 +88,8 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             resource_mgmt: ResourceMgmt::ENABLED,
             av_type: AvType::UNSPEC,
             mr_key_size: 8,
+            mr_iov_limit: IOV_LIMIT,
+            mr_cnt: 1 << 20,
             cq_data_size: 8,
             cq_cnt: 1 << 16,
             ep_cnt: 1 << 15,
@@ -88,6 +97,8 @@ fn base(kind: EndpointType, protocol: Protocol, name: &str) -> Offer {
             rx_ctx_cnt: 1 << 15,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
+            max_ep_stx_ctx: 1 << 15,
+            max_ep_srx_ctx: 1 << 15,
             cntr_cnt: 1 << 16,
             caps: domain_caps,
             max_err_data: MAX_ERR_DATA,

@@ -1,0 +1,190 @@
+//! Shared contexts (fi_endpoint(3)): receive contexts, whose receives take messages to any of the
+//! endpoints bound to them, and transmit contexts, which only say that endpoints may share
+//! resources: here they have none of their own.
+
+use crate::endpoint::message::{NotAsked, tables};
+use crate::endpoint::object::{DataPath, EpObj};
+use crate::endpoint::{atomic, cm, options, rma};
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::objects::domain::DomainObj;
+use core::any::Any;
+use core::ffi::{c_int, c_void};
+use core::ops::{Deref, DerefMut};
+use ofi_abi::{FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE};
+use ofi_abi::{fi_ops, fi_ops_ep, fi_ops_msg, fi_ops_tagged, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
+use ofi_core::error::{Error, Result};
+use ofi_core::{BindFlags, Caps, Errno};
+use ofi_engine::endpoint::peer_account;
+use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::{RxSettings, SharedRx};
+use ofi_sync::busy::{Child, Children};
+use ofi_sync::lock::LockKind;
+use ofi_sync::primitive::AtomicU64;
+use std::sync::Arc;
+
+/// Receives that may be posted, unless the attributes ask for more.
+const DEFAULT_SIZE: usize = 1024;
+
+/// A shared receive context.
+#[repr(C)]
+pub(crate) struct SrxObj {
+    data: DataPath,
+    /// The engine's context, for endpoints of the same lock kind.
+    context: Arc<dyn Any + Send + Sync>,
+    domain: *const DomainObj,
+    /// The endpoints bound to it.
+    users: Children,
+    _parent: Child,
+}
+
+impl Deref for SrxObj {
+    type Target = DataPath;
+    fn deref(&self) -> &DataPath {
+        &self.data
+    }
+}
+
+impl DerefMut for SrxObj {
+    fn deref_mut(&mut self) -> &mut DataPath {
+        &mut self.data
+    }
+}
+
+object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
+
+pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
+
+/// No receive can be canceled: its completion would belong to no endpoint's queue.
+static OPS: fi_ops_ep = options::table(cancel);
+
+/// A new receive context of the engine, with the tables for its calls.
+pub(crate) struct OpenedSrx {
+    engine_ptr: *const c_void,
+    context: Arc<dyn Any + Send + Sync>,
+    msg: &'static fi_ops_msg,
+    tagged: &'static fi_ops_tagged,
+}
+
+/// The engine's context as an endpoint that only receives.
+#[repr(transparent)]
+struct Receives<K: LockKind>(SharedRx<K>);
+
+impl<K: LockKind> MessageOps for Receives<K> {
+    fn send(&self, _: SendOp) -> core::result::Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn receive(&self, op: RecvOp) -> core::result::Result<(), Errno> {
+        self.0.receive(op)
+    }
+}
+
+/// Opens the engine's context in a domain of that lock kind.
+pub(crate) fn open_context<K: LockKind>(kind: K, settings: RxSettings) -> OpenedSrx {
+    let context = SharedRx::new(kind, settings, peer_account());
+    let (msg, tagged) = tables::<Receives<K>>(settings.caps);
+    OpenedSrx { engine_ptr: Arc::as_ptr(&context).cast(), context, msg, tagged }
+}
+
+/// Opens a shared receive context (fi_srx_context).
+pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_rx_attr>, context: *mut c_void) -> Result<*mut fid_ep> {
+    let (caps, size, flags) = attr.map_or((0, 0, 0), |attr| (attr.caps, attr.size, attr.op_flags));
+    let asked = Caps::from_bits_retain(caps);
+    let caps = if asked.is_empty() { domain.caps & Caps::RECEIVE } else { asked };
+    let size = if size == 0 { DEFAULT_SIZE } else { size };
+    let opened = domain.control.srx(RxSettings { size, caps });
+    let c = fid_ep {
+        fid: handle::header::<SrxObj>(context),
+        ops: &OPS,
+        cm: &cm::CONNECTIONLESS,
+        msg: opened.msg,
+        rma: rma::table::<NotAsked>(Caps::empty()),
+        tagged: opened.tagged,
+        atomic: atomic::table::<NotAsked>(Caps::empty()),
+        collective: &enosys::COLLECTIVE,
+    };
+    let data =
+        DataPath { c, engine_ptr: opened.engine_ptr, tx_flags: AtomicU64::new(0), rx_flags: AtomicU64::new(flags) };
+    let object =
+        SrxObj { data, context: opened.context, domain, users: Children::new(), _parent: domain.children.add() };
+    Ok(handle::install(object).cast())
+}
+
+impl SrxObj {
+    /// Has an endpoint take its receives from here.
+    pub(crate) fn bind_to(&self, ep: &EpObj, flags: u64) -> Result<()> {
+        check(self.domain, ep, flags)?;
+        ep.control.clone().bind_rx(self.context.clone())?;
+        ep.keep_open(self.users.add());
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, _: *mut c_void) -> c_int {
+    let _ = ours!(SrxObj, fid);
+    // It is enabled from the start.
+    if command == FI_ENABLE { 0 } else { Errno::ENOSYS.negative() }
+}
+
+unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
+    Errno::ENOSYS.negative() as isize
+}
+
+unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { handle::close::<SrxObj>(fid, |srx| srx.users.count() > 0) }
+}
+
+/// A shared transmit context.
+#[repr(C)]
+pub(crate) struct StxObj {
+    c: fid_stx,
+    domain: *const DomainObj,
+    /// The endpoints bound to it.
+    users: Children,
+    _parent: Child,
+}
+
+object!(StxObj, FI_CLASS_STX_CTX, STX_FID_OPS, c.fid[ops]);
+
+pub(crate) static STX_FID_OPS: fi_ops = enosys::fid_ops(close_stx);
+
+/// Opens a shared transmit context (fi_stx_context).
+pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *mut c_void) -> Result<*mut fid_stx> {
+    if let Some(attr) = attr {
+        let unknown = Caps::from_bits_retain(attr.caps) - Caps::TRANSMIT;
+        if !unknown.is_empty() {
+            let what = format!("open a shared transmit context with {}", unknown.text());
+            return Err(Error::new(Errno::EINVAL, what));
+        }
+    }
+    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &OPS };
+    let object = StxObj { c, domain, users: Children::new(), _parent: domain.children.add() };
+    Ok(handle::install(object).cast())
+}
+
+impl StxObj {
+    /// Notes that an endpoint uses it.
+    pub(crate) fn bind_to(&self, ep: &EpObj, flags: u64) -> Result<()> {
+        check(self.domain, ep, flags)?;
+        ep.keep_open(self.users.add());
+        Ok(())
+    }
+}
+
+unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time if it is closed.
+    unsafe { handle::close::<StxObj>(fid, |stx| stx.users.count() > 0) }
+}
+
+fn check(domain: *const DomainObj, ep: &EpObj, flags: u64) -> Result<()> {
+    if !BindFlags::from_bits_retain(flags).is_empty() {
+        return Err(Error::new(Errno::EBADFLAGS, "bind a shared context with flags"));
+    }
+    if !core::ptr::eq(domain, ep.domain) {
+        return Err(Error::new(Errno::EDOMAIN, "bind a shared context of another domain"));
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Which addresses of this process have memory behind them (proc_pid_maps(5)).
+
+/// Whether all of these ranges, each an address and a length, are mapped and readable, and writable
+/// if asked for. If the kernel does not say so, they count as not mapped.
+pub fn are_mapped(ranges: impl IntoIterator<Item = (usize, usize)>, writable: bool) -> bool {
+    // Mappings come and go while the file is read in parts: what is missing then counts as not
+    // mapped.
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    ranges.into_iter().all(|(base, len)| covers(&maps, base, len, writable))
+}
+
+fn covers(maps: &str, base: usize, len: usize, writable: bool) -> bool {
+    let Some(end) = base.checked_add(len) else { return false };
+    let mut next = base;
+    // The mappings are sorted by address.
+    for (first, behind) in maps.lines().filter_map(|line| mapping(line, writable)) {
+        if next >= end || first > next {
+            break;
+        }
+        next = next.max(behind);
+    }
+    next >= end
+}
+
+/// First address, and address behind the last, of a line's mapping if it has the rights.
+fn mapping(line: &str, writable: bool) -> Option<(usize, usize)> {
+    let (addresses, rest) = line.split_once(' ')?;
+    let (first, behind) = addresses.split_once('-')?;
+    let rights = rest.as_bytes().get(..2)?;
+    if rights[0] != b'r' || writable && rights[1] != b'w' {
+        return None;
+    }
+    Some((usize::from_str_radix(first, 16).ok()?, usize::from_str_radix(behind, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "1000-3000 r--p 00000000 08:01 12 /bin/true\n\
+                        3000-4000 rw-p 00000000 00:00 0 \n\
+                        4000-5000 ---p 00000000 00:00 0 \n\
+                        6000-9000 rw-s 00000000 00:00 0 [heap]\n";
+
+    #[test]
+    fn neighbouring_mappings_count_as_one() {
+        assert!(covers(MAPS, 0x1000, 0x3000, false));
+        assert!(covers(MAPS, 0x2fff, 2, false) && covers(MAPS, 0x6000, 0x3000, true));
+    }
+
+    #[test]
+    fn holes_and_missing_rights_are_found() {
+        assert!(!covers(MAPS, 0xfff, 2, false));
+        assert!(!covers(MAPS, 0x3000, 0x1001, false), "a mapping without rights");
+        assert!(!covers(MAPS, 0x3fff, 0x3000, false), "a hole");
+        assert!(!covers(MAPS, 0x2fff, 2, true), "a mapping that is read-only");
+        assert!(!covers(MAPS, 0x8fff, 2, false) && !covers(MAPS, 0, usize::MAX, false));
+        assert!(!covers(MAPS, usize::MAX, 2, false));
+    }
+
+    #[test]
+    fn memory_of_this_process_is_mapped() {
+        let (mut here, text) = ([0u8; 64], "text");
+        let here = (here.as_mut_ptr().addr(), here.len());
+        assert!(are_mapped([here], true) && are_mapped([(text.as_ptr().addr(), text.len())], false));
+        assert!(!are_mapped([here, (16, 1)], false));
+    }
+}
