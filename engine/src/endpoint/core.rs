@@ -118,7 +118,13 @@ impl<K: LockKind> Core<K> {
         op: SendOp,
         admitted: Admitted,
     ) -> Result<(), Errno> {
-        let peer = self.peer_for(op.dest)?;
+        let peer = match self.known_peer(op.dest) {
+            Some(peer) => peer,
+            None => self.find_peer(op.dest)?,
+        };
+        if let Life::Connected(_) = self.life {
+            self.check_connection(peer)?;
+        }
         self.seq += 1;
         let Self { peers, tx, out, seq, .. } = self;
         tx.send(peers, out, transport, (peer, op, admitted), *seq)
@@ -141,28 +147,26 @@ impl<K: LockKind> Core<K> {
     }
 
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
-        let peer = self.peer_for(access.peer)?;
+        let peer = match self.known_peer(access.peer) {
+            Some(peer) => peer,
+            None => self.find_peer(access.peer)?,
+        };
+        if let Life::Connected(_) = self.life {
+            self.check_connection(peer)?;
+        }
         self.seq += 1;
         let Self { peers, tx, out, seq, .. } = self;
         tx.start(peers, out, transport, (peer, access), *seq)
     }
 
-    /// The peer that an operation of ours is for.
-    #[inline(always)]
-    fn peer_for(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
-        let peer = match self.known_peer(handle) {
-            Some(peer) => peer,
-            None => self.find_peer(handle)?,
-        };
-        if let Life::Connected(_) = self.life {
-            // It has a peer from fi_connect or fi_accept on.
-            match self.peers.state_of(peer) {
-                PeerState::Open(_) => {}
-                PeerState::Idle => return Err(Errno::ENOTCONN),
-                PeerState::Connecting(_) | PeerState::Yielding(_) => return Err(Errno::EOPBADSTATE),
-            }
+    /// Checks that a connected endpoint has its connection. It has a peer from fi_connect or
+    /// fi_accept on.
+    fn check_connection(&self, peer: PeerId) -> Result<(), Errno> {
+        match self.peers.state_of(peer) {
+            PeerState::Open(_) => Ok(()),
+            PeerState::Idle => Err(Errno::ENOTCONN),
+            PeerState::Connecting(_) | PeerState::Yielding(_) => Err(Errno::EOPBADSTATE),
         }
-        Ok(peer)
     }
 
     /// The peer of a handle, if it is cached and the address vector has not changed.

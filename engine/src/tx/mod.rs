@@ -117,6 +117,7 @@ impl Tx {
     }
 
     /// Adds a send under way on a link.
+    #[inline(never)]
     fn insert(&mut self, peers: &mut Peers, mut send: Outgoing) -> u32 {
         let number = key(self.sends.vacant_key());
         if let Some(link) = send.stage.link().and_then(|id| peers.link(id)) {

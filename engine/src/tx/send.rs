@@ -132,18 +132,31 @@ impl Tx {
                 return Ok(());
             }
         }
-        if inject {
-            buffer = buffer.map(|buffer| buffer.to_owned_copy());
-        }
-        let lent = Lent { ticket, buffer };
-        self.fences += usize::from(fenced);
-        let stage = SendStage::Waiting;
-        let number = super::key(self.sends.vacant_key());
-        entry.waiting.push_back(number);
-        let body = Body::Message;
-        self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body });
-        self.move_on(peers, out, transport, peer);
+        let (lent, stage, body) = (Lent { ticket, buffer }, SendStage::Waiting, Body::Message);
+        let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body };
+        self.queue(peers, out, transport, send);
         Ok(())
+    }
+
+    /// Queues a send with its peer.
+    #[inline(never)]
+    fn queue<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        mut send: Outgoing,
+    ) {
+        let peer = send.peer;
+        if send.inject {
+            send.lent.buffer = send.lent.buffer.map(|buffer| buffer.to_owned_copy());
+        }
+        self.fences += usize::from(send.fenced);
+        let number = self.insert(peers, send);
+        if let Some(entry) = peers.table.get_mut(peer) {
+            entry.waiting.push_back(number);
+        }
+        self.move_on(peers, out, transport, peer);
     }
 
     /// Takes the next step for a peer's waiting sends: connect, or send.
