@@ -136,10 +136,10 @@ CASE_OURS(getinfo_fields_since_1_5)
 
 CASE_OURS(getinfo_what_is_not_there_is_refused)
 {
-	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_iov_limit = 1, 0);
-	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_cnt = 1, 0);
-	WITH(of("tcp", FI_EP_RDM), h->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT, 0);
-	WITH(of("tcp", FI_EP_RDM), h->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT, 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_iov_limit = 1 << 20, 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_cnt = (size_t) 1 << 40, 0);
+	WITH(of("udp", FI_EP_DGRAM), h->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT, 0);
+	WITH(of("udp", FI_EP_DGRAM), h->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->auth_key = calloc(1, 4); h->domain_attr->auth_key_size = 4, 0);
 	WITH(of("tcp", FI_EP_RDM), h->ep_attr->auth_key = calloc(1, 4); h->ep_attr->auth_key_size = 4, 0);
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
@@ -160,7 +160,8 @@ CASE_OURS(txrx_hints_field_by_field)
 	WITH(of("tcp", FI_EP_RDM), h->mode = 0, 1);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->op_flags = FI_COMPLETION; h->rx_attr->msg_order = FI_ORDER_SAS, 1);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->op_flags = FI_COMMIT_COMPLETE, 0);
-	WITH(of("tcp", FI_EP_RDM), h->rx_attr->msg_order = FI_ORDER_WAR, 0);
+	WITH(of("tcp", FI_EP_RDM), h->rx_attr->msg_order = FI_ORDER_WAR, 1);
+	WITH(of("tcp", FI_EP_RDM), h->rx_attr->msg_order = 1ULL << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->op_flags = FI_COMPLETION, 1);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->op_flags = FI_COMMIT_COMPLETE, 0);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->size = (size_t) 1 << 40, 0);

@@ -355,7 +355,12 @@ CASE(nic_is_copied_and_closed_by_its_own_calls)
 	CHECK(nic_closes == 2);
 }
 
-#define CONNECTED	(FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_FENCE | FI_MULTI_RECV | FI_LOCAL_COMM)
+#define ONE_SIDED	(FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT)
+#define CONNECTED	(FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_FENCE | FI_MULTI_RECV | FI_LOCAL_COMM | ONE_SIDED)
+/* Everything is carried out in the order in which it was posted. */
+#define EVERY_ORDER \
+	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_WAS | FI_ORDER_SAR | \
+	FI_ORDER_SAW | FI_ORDER_SAS)
 #define RELIABLE	(CONNECTED | FI_DIRECTED_RECV | FI_SOURCE | FI_AV_USER_ID)
 #define DATAGRAMS	(FI_MSG | FI_MULTICAST | FI_SEND | FI_RECV | FI_SOURCE | FI_AV_USER_ID | FI_LOCAL_COMM)
 /* FI_TAGGED_DIRECTED_RECV and FI_TAGGED_MULTI_RECV, which older headers lack. */
@@ -397,8 +402,13 @@ CASE_OURS(offers_are_as_documented)
 		}
 		CHECK(i->ep_attr->max_msg_size == SIZE_MAX && i->tx_attr->inject_size == 4096);
 		CHECK(i->ep_attr->mem_tag_format == 0xaaaaaaaaaaaaaaaaULL);
-		CHECK(i->tx_attr->msg_order & FI_ORDER_SAS && !(i->tx_attr->msg_order & (FI_ORDER_SAR | FI_ORDER_WAR)));
-		CHECK(i->rx_attr->msg_order & FI_ORDER_SAS && !(i->rx_attr->msg_order & (FI_ORDER_SAR | FI_ORDER_WAR)));
+		CHECK((i->tx_attr->msg_order & EVERY_ORDER) == EVERY_ORDER);
+		CHECK((i->rx_attr->msg_order & EVERY_ORDER) == EVERY_ORDER);
+		CHECK(i->ep_attr->max_order_raw_size == SIZE_MAX && i->ep_attr->max_order_waw_size == SIZE_MAX);
+		CHECK(i->ep_attr->max_order_war_size == 4096);
+		CHECK(i->tx_attr->iov_limit == 8 && i->tx_attr->rma_iov_limit == 8 && i->domain_attr->mr_iov_limit == 8);
+		CHECK(i->domain_attr->mr_key_size == 8 && i->domain_attr->mr_cnt > 1000);
+		CHECK(i->domain_attr->max_ep_stx_ctx > 1 && i->domain_attr->max_ep_srx_ctx > 1);
 	}
 	CHECK(seen == (1u << ARRAY(offers)) - 1);
 	fi_freeinfo(list);

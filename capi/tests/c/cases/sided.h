@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Two endpoints with one-sided operations, and memory of the second that the first may access. */
+#ifndef SIDED_H
+#define SIDED_H
+
+#include "case.h"
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
+
+#define ONE_SIDED	(FI_RMA | FI_ATOMIC)
+#define EVERY_RIGHT	(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+
+static const struct want SIDED = { .caps = FI_TAGGED | ONE_SIDED };
+static const struct want SIDED_MSG = { .type = FI_EP_MSG, .caps = FI_TAGGED | ONE_SIDED };
+
+/* A registered region, and how peers name its first byte. */
+struct region {
+	struct fid_mr *mr;
+	uint64_t addr, key;
+};
+
+static inline uint64_t next_key(void)
+{
+	static uint64_t key = 100;
+
+	return key++;
+}
+
+/* Whether the domain's regions are addressed virtually. */
+static inline int is_virtual(struct side *s)
+{
+	int mode = s->info->domain_attr->mr_mode;
+
+	return mode == FI_MR_BASIC || mode & FI_MR_VIRT_ADDR;
+}
+
+static inline void expose_as(struct side *s, struct region *r, void *buf, size_t len, uint64_t access)
+{
+	CHECK(fi_mr_reg(s->domain, buf, len, access, 0, next_key(), 0, &r->mr, NULL) == 0);
+	if (s->info->domain_attr->mr_mode & FI_MR_ENDPOINT && s->info->domain_attr->mr_mode != FI_MR_BASIC) {
+		CHECK(fi_mr_bind(r->mr, &s->ep->fid, 0) == 0);
+		CHECK(fi_mr_enable(r->mr) == 0);
+	}
+	r->key = fi_mr_key(r->mr);
+	r->addr = is_virtual(s) ? (uintptr_t) buf : 0;
+}
+
+static inline void expose(struct side *s, struct region *r, void *buf, size_t len)
+{
+	expose_as(s, r, buf, len, EVERY_RIGHT);
+}
+
+static inline void hide(struct region *r)
+{
+	CHECK(fi_close(&r->mr->fid) == 0);
+}
+
+/* A write of 8 bytes that must fail with this number, and leave both endpoints usable. */
+static inline void write_fails(struct pair *p, uint64_t addr, uint64_t key, int number)
+{
+	static char bytes[8] = "refused";
+	struct fi_cq_err_entry err;
+
+	POST(fi_write(p->a.ep, bytes, 8, NULL, p->to_b, addr, key, &contexts[0]));
+	err = failed(&p->a, &p->b, number);
+	CHECK(err.op_context == &contexts[0] && err.flags == (FI_RMA | FI_WRITE));
+}
+
+static inline void write_works(struct pair *p, uint64_t addr, uint64_t key)
+{
+	static char bytes[8] = "written";
+
+	POST(fi_write(p->a.ep, bytes, 8, NULL, p->to_b, addr, key, &contexts[0]));
+	done(&p->a, &p->b, &contexts[0]);
+}
+
+/* A read of 8 bytes that must fail with this number. */
+static inline void read_fails(struct pair *p, uint64_t addr, uint64_t key, int number)
+{
+	static char bytes[8];
+	struct fi_cq_err_entry err;
+
+	POST(fi_read(p->a.ep, bytes, 8, NULL, p->to_b, addr, key, &contexts[0]));
+	err = failed(&p->a, &p->b, number);
+	CHECK(err.op_context == &contexts[0] && err.flags == (FI_RMA | FI_READ));
+}
+
+static inline void read_works(struct pair *p, uint64_t addr, uint64_t key)
+{
+	static char bytes[8];
+
+	POST(fi_read(p->a.ep, bytes, 8, NULL, p->to_b, addr, key, &contexts[0]));
+	done(&p->a, &p->b, &contexts[0]);
+}
+
+/* Until the bytes are there, for ten seconds: a write completes before it is carried out. */
+static inline void arrives(const void *place, const void *bytes, size_t len)
+{
+	double end = seconds() + 10;
+
+	while (memcmp(place, bytes, len) && seconds() < end)
+		drive();
+	CHECK(!memcmp(place, bytes, len));
+}
+
+#endif
