@@ -46,9 +46,7 @@ impl DomainVisitor for Open {
     type Output = OpenEndpoint;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let (auto, regions) = (self.0, Arc::new(Regions::default()));
-        Arc::new(move |info| {
-            Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone(), regions.clone())?)
-        })
+        Arc::new(move |info| Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone(), regions.clone())?))
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {

@@ -95,6 +95,7 @@ fn list(program: &Path, library: &Path) -> Result<Vec<(String, bool)>, String> {
 
 /// Files whose cases do not depend on the provider, so that they run over shm too.
 const OVER_ANY: &[&str] = &[
+    "atomics",
     "attributes",
     "av",
     "binding",
@@ -109,10 +110,13 @@ const OVER_ANY: &[&str] = &[
     "levels",
     "limits",
     "messages",
+    "mr",
     "objects",
     "progress",
     "queues",
+    "rma",
     "sets",
+    "shared",
     "sources",
     "tagged",
     "threads",

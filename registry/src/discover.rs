@@ -446,7 +446,10 @@ mod tests {
         let both = &[("eth0", "10.0.0.1"), ("eth1", "[fd00::1]")];
         assert_eq!(refusal(both, v6, &collective), Reason::lacks("caps", Caps::COLLECTIVE.text()));
         // A format that covers the interfaces' formats leaves only the hints to refuse.
-        assert_eq!(refusal(HOST, Some(AddrFormat::SOCKADDR), &collective), Reason::lacks("caps", Caps::COLLECTIVE.text()));
+        assert_eq!(
+            refusal(HOST, Some(AddrFormat::SOCKADDR), &collective),
+            Reason::lacks("caps", Caps::COLLECTIVE.text())
+        );
     }
 
     #[test]
