@@ -2,7 +2,8 @@
 //!
 //! An object is a `repr(C)` struct that begins with its public part. It is ours if its class and
 //! its table of general operations are: each table is a static with an address of its own, so the
-//! check never accepts another library's object.
+//! check never accepts another library's object. Where another table stands, such as that of a
+//! library in front that counts calls, the list of objects tells.
 
 use crate::ffi::inherited;
 use crate::state::objects;
@@ -39,7 +40,11 @@ fn ops_of<O: Object>() -> *const fi_ops {
 /// Hands an object to C.
 pub(crate) fn install<O: Object>(object: O) -> *mut O {
     let object = Box::into_raw(Box::new(object));
-    objects::enter(object.cast(), objects::Kind { bury: bury::<O>, discard: forget::<O> });
+    objects::enter(object.cast(), objects::Kind {
+        bury: bury::<O>,
+        discard: forget::<O>,
+        ops: ops_of::<O>().addr(),
+    });
     object
 }
 
@@ -53,10 +58,24 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
     // SAFETY: the caller passes null or a living object.
     let header = unsafe { object.as_ref() }.ok_or(Errno::EINVAL)?;
     if header.fclass != O::CLASS || header.ops != ops_of::<O>() {
-        return Err(if is_inherited(header) { Errno::EOPBADSTATE } else { Errno::EINVAL });
+        check_replaced::<O>(object, header)?;
     }
-    // SAFETY: class and table are those of `O`, and only `install` makes objects with that table.
+    // SAFETY: class and table are those of `O`, and only `install` makes objects with that table;
+    // or it has listed the object as one of `O`.
     Ok(unsafe { &*object.cast::<O>() })
+}
+
+/// Checks an object with another table than `O` has: a library in front of this one may have
+/// replaced it.
+#[cold]
+fn check_replaced<O: Object>(object: *mut fid, header: &fid) -> core::result::Result<(), Errno> {
+    if is_inherited(header) {
+        Err(Errno::EOPBADSTATE)
+    } else if objects::was_made_with(object, ops_of::<O>().addr()) {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 /// Whether an object was inherited across fork(2).

@@ -12,6 +12,8 @@ pub(crate) struct Kind {
     pub(crate) bury: unsafe fn(*mut fid),
     /// Frees its memory without dropping its fields.
     pub(crate) discard: unsafe fn(*mut fid),
+    /// Address of the table that it was made with.
+    pub(crate) ops: usize,
 }
 
 pub(crate) type Objects = BTreeMap<usize, Kind>;
@@ -31,6 +33,11 @@ pub(crate) fn enter(object: *mut fid, kind: Kind) {
 /// Removes an object that is taken back from C.
 pub(crate) fn leave(object: *mut fid) {
     objects().remove(&object.addr());
+}
+
+/// Whether an object was handed to C with the table at this address, whatever table it has now.
+pub(crate) fn was_made_with(object: *mut fid, ops: usize) -> bool {
+    objects().get(&object.addr()).is_some_and(|kind| kind.ops == ops)
 }
 
 /// Frees an inherited object's memory without dropping its fields: its resources are the parent's.
