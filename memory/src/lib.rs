@@ -6,6 +6,7 @@ mod buffer;
 #[cfg(test)]
 mod pages;
 mod region;
+pub mod rmw;
 mod shared;
 mod ticket;
 
