@@ -273,7 +273,8 @@ impl Buffer {
         Self::Many(spans.into_boxed_slice(), len)
     }
 
-    /// A range of registered memory, which transports read from and receive into without a copy.
+    /// A range of registered memory, which transports read from and receive into without a copy;
+    /// without any right to change it, nothing is received there.
     /// Refuses one whose memory may be unmapped: its bytes are copied by [`RegionUse::read`] and
     /// [`RegionUse::write`].
     ///
@@ -360,7 +361,11 @@ impl Buffer {
             Self::One(span) => piece(span.base, span.len),
             Self::Many(spans, _) => spans.iter().for_each(|span| piece(span.base, span.len)),
             Self::Owned(bytes) => piece(bytes.as_mut_ptr(), bytes.len()),
-            Self::Registered(range) => range.0.for_each_part(0, range.0.len(), piece),
+            Self::Registered(range) => {
+                if range.0.check_writable().is_ok() {
+                    range.0.for_each_part(0, range.0.len(), piece);
+                }
+            }
         }
     }
 

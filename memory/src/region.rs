@@ -78,6 +78,10 @@ struct Range {
     before: u64,
 }
 
+/// Rights with which the registrant lets its memory be changed.
+const WRITING: MrAccess =
+    MrAccess::RECV.union(MrAccess::READ).union(MrAccess::REMOTE_WRITE).union(MrAccess::COLLECTIVE);
+
 #[derive(Debug)]
 struct Inner {
     ranges: Box<[Range]>,
@@ -110,11 +114,12 @@ impl Region {
     /// [`RegionError::OutOfRange`] if a range, or the region's addresses, exceed 64 bits.
     ///
     /// # Safety
-    /// Until the region is dropped, or closed and idle: mapped ranges stay readable and, if
-    /// `access` lets the region be written, writable. The application has lent all of the memory
-    /// to those who use the region: they change it at any time, and nobody relies on its content
-    /// meanwhile. If ranges may have holes, `reach` is [`Reach::Probed`], and the application does
-    /// not unmap or protect memory that is just being accessed.
+    /// Until the region is dropped, or closed and idle: mapped ranges stay readable and, with a
+    /// right to change the memory (FI_RECV, FI_READ, FI_REMOTE_WRITE, FI_COLLECTIVE), writable. The
+    /// application has lent all of the memory to those who use the region: they change it at any
+    /// time, and nobody relies on its content meanwhile. If ranges may have holes, `reach` is
+    /// [`Reach::Probed`], and the application does not unmap or protect memory that is just being
+    /// accessed.
     pub unsafe fn new(
         ranges: &[(*mut u8, usize)],
         first: u64,
@@ -206,8 +211,9 @@ impl Region {
 }
 
 /// A range of a region that is in use: as long as this exists, the region is not idle. Borrows the
-/// region, or with [`Self::into_owned`] owns a handle of it. What it reads and writes has the
-/// rights that [`Region::resolve`] was asked for, and no others: the caller asks for those.
+/// region, or with [`Self::into_owned`] owns a handle of it. The caller
+/// asks [`Region::resolve`] for the rights that it needs; here, memory without any right to change
+/// it is not written.
 pub struct RegionUse<H: Borrow<Region>> {
     region: H,
     /// Bytes of the region before the range.
@@ -250,6 +256,15 @@ impl<H: Borrow<Region>> RegionUse<H> {
     /// True if the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Whether the region has any right to change its memory.
+    ///
+    /// # Errors
+    /// [`RegionError::NoRight`].
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), RegionError> {
+        if self.inner().access.intersects(WRITING) { Ok(()) } else { Err(RegionError::NoRight) }
     }
 
     /// The region.

@@ -13,10 +13,12 @@ impl<H: Borrow<Region>> RegionUse<H> {
     /// Copies `bytes` to offset `at`. The last word is written last, as the module's head says.
     ///
     /// # Errors
-    /// [`RegionError::OutOfRange`], or [`RegionError::Unreachable`] with some of the bytes written.
+    /// [`RegionError::OutOfRange`]; [`RegionError::NoRight`] if the region has no right to change
+    /// its memory; [`RegionError::Unreachable`] with some of the bytes written.
     #[inline]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), RegionError> {
         self.check(at, bytes.len())?;
+        self.check_writable()?;
         let mut rest = bytes;
         self.try_for_each(at, bytes.len(), |to, len| {
             let (now, later) = rest.split_at(len);

@@ -219,8 +219,10 @@ pub(super) unsafe fn try_pages(at: *mut u8, len: usize, write: bool) -> Result<(
 pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) -> Result<(), RegionError> {
     let (body, tail) = bytes.split_at(direct::before_last_word(to.addr(), bytes.len()));
     let last = to.wrapping_add(body.len());
-    // SAFETY: this function's contract.
-    unsafe { copy_in(to, body) }?;
+    if !body.is_empty() {
+        // SAFETY: this function's contract.
+        unsafe { copy_in(to, body) }?;
+    }
     // SAFETY: this function's contract.
     unsafe { try_write(last) }?;
     // SAFETY: the page of this word is writable.
