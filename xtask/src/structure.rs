@@ -19,7 +19,6 @@ const MOST_FIELDS: usize = 12;
 const WIDE: &[(&str, &str)] = &[
     ("capi/src/endpoint/object.rs: EpObj", "what the calls on an endpoint need, in one allocation behind its fid_ep"),
     ("core/src/info.rs: DomainAttr", "the attributes of fi_domain(3)"),
-    ("providers/shm/src/transport.rs: ShmTransport", "not yet divided: timers and the schedule have their types"),
     ("providers/tcp/src/conn.rs: Conn", "what every poll reads of a connection, side by side"),
     ("providers/tcp/src/transport.rs: TcpTransport", "not yet divided: accepting and reading have their modules"),
     ("rdma/ffi/src/list.rs: rdma_addrinfo", "the layout of rdma_getaddrinfo(3)"),

@@ -8,42 +8,42 @@ use crate::conn::{Conn, INLINE, Out, Peer, State, Trouble, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
 use crate::region::Region;
+use lives::Lives;
 pub(crate) use messages::acceptor;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency,
 };
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
 use ofi_os::control_socket::{LivenessPipe, Space};
-use ofi_os::process::Life;
 use ofi_os::shm;
 use ofi_sync::account::Account;
 use ofi_sync::lines::News;
+use pace::Pace;
 use poll_schedule::{FEW, PollSchedule};
 use probes::Probes;
+use retries::Retries;
 use slab::Slab;
-use std::collections::{HashMap, VecDeque};
+use sleeping::Sleep;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
+use undelivered::Undelivered;
 
+mod lives;
 mod messages;
+mod pace;
 mod poll_schedule;
 mod probes;
+mod retries;
 mod sending;
 mod sleeping;
+mod undelivered;
 
-/// Polls between reads of the clock, at most.
-const CLOCK_EVERY: u32 = 64;
-/// Interval between reads of the control sockets.
-const MESSAGES_EVERY: Duration = Duration::from_micros(100);
-/// First and longest interval between attempts to send a control message to a full socket.
-const ASK_AGAIN: Duration = Duration::from_millis(1);
-const ASK_AGAIN_LATE: Duration = Duration::from_millis(50);
 /// Bytes by which the pools of an endpoint may grow in total.
 const BUDGET: usize = 64 << 20;
 
@@ -95,28 +95,13 @@ pub struct ShmTransport {
     schedule: PollSchedule,
     /// Links with sends that wait.
     senders: Vec<usize>,
-    finished: Vec<(LinkId, Token, Buffer)>,
-    /// Links that were backed up and have room again.
-    rooms: Vec<LinkId>,
-    /// Links that ended outside a poll: slot, serial number and reason.
-    lost: Vec<(usize, u64, Down)>,
-    /// Polls between reads of the clock, and until the next read.
-    clock_every: u32,
-    until_clock: u32,
-    clock_at: Instant,
-    messages_at: Instant,
+    undelivered: Undelivered,
+    pace: Pace,
     probes: Probes,
-    again_at: Instant,
-    again_after: Duration,
-    /// Links whose connect request is not sent yet, and others that had such a slot.
-    unasked: VecDeque<usize>,
-    /// Links whose other side does not know this process yet, and others that had such a slot.
-    unknown: VecDeque<usize>,
-    /// Peers' processes by id, shared by their links.
-    lives: HashMap<i32, Weak<Life>>,
-    armed: bool,
-    /// This process takes part in ordering memory accesses across processes.
-    orders: bool,
+    retries: Retries,
+    lives: Lives,
+    sleep: Sleep,
+    /// Bytes by which pools may still grow.
     budget: usize,
     control: ControlChannel,
     settings: Settings,
@@ -135,21 +120,12 @@ impl ShmTransport {
             conns: Slab::new(),
             schedule: PollSchedule::default(),
             senders: Vec::new(),
-            finished: Vec::new(),
-            rooms: Vec::new(),
-            lost: Vec::new(),
-            clock_every: 1,
-            until_clock: 1,
-            clock_at: now,
-            messages_at: now,
+            undelivered: Undelivered::default(),
+            pace: Pace::new(now),
             probes: Probes::new(now, settings.probe_every),
-            again_at: now,
-            again_after: ASK_AGAIN,
-            unasked: VecDeque::new(),
-            unknown: VecDeque::new(),
-            lives: HashMap::new(),
-            armed: false,
-            orders: shm::share_ordering(),
+            retries: Retries::new(now),
+            lives: Lives::default(),
+            sleep: Sleep::new(),
             budget: BUDGET,
             control,
             settings,
@@ -159,7 +135,7 @@ impl ShmTransport {
     /// Removes a link from the table and returns everything it kept.
     fn drop_link(&mut self, slot: usize, events: &mut impl LinkEvents) {
         let Some(mut conn) = self.conns.try_remove(slot) else { return };
-        self.deliver_finished(events);
+        self.undelivered.deliver(events);
         // First: the application may reuse what the other side reads as soon as it is returned.
         conn.presence.leave();
         conn.abandon(id(slot), events);
@@ -168,22 +144,13 @@ impl ShmTransport {
             drop(self.control.wake(&conn.peer.name));
         }
         conn.sender.release(&self.settings.account, &mut self.budget);
-        self.rooms.retain(|room| *room != id(slot));
+        self.undelivered.forget(slot);
         self.forget(slot);
     }
 
     fn lose(&mut self, slot: usize, why: Down, events: &mut impl LinkEvents) {
         self.drop_link(slot, events);
         events.handle_link_down(id(slot), why);
-    }
-
-    fn deliver_finished(&mut self, events: &mut impl LinkEvents) {
-        while let Some((link, token, buffer)) = self.finished.pop() {
-            events.handle_send_done(link, token, buffer);
-        }
-        while let Some(link) = self.rooms.pop() {
-            events.handle_send_room(link);
-        }
     }
 
     /// Notifies the other side of a link, and wakes it if it sleeps.
@@ -205,12 +172,12 @@ impl ShmTransport {
 
     /// Reads a link. True if anything arrived.
     fn read(&mut self, slot: usize, events: &mut impl LinkEvents) -> bool {
-        if !self.finished.is_empty() {
+        if self.undelivered.has_finished() {
             // Report sends first: the peer may be replying to one.
-            self.deliver_finished(events);
+            self.undelivered.deliver(events);
         }
         let Some(conn) = self.conns.get_mut(slot) else { return false };
-        match conn.read(id(slot), self.orders, events) {
+        match conn.read(id(slot), self.sleep.orders(), events) {
             Ok(any) => {
                 if any {
                     // The peer may be waiting for the room that the read made.
@@ -237,7 +204,7 @@ impl ShmTransport {
     }
 
     fn lose_lost(&mut self, events: &mut impl LinkEvents) {
-        while let Some((slot, serial, why)) = self.lost.pop() {
+        while let Some((slot, serial, why)) = self.undelivered.take_lost() {
             // Another link may have the slot by now.
             if self.conns.get(slot).is_some_and(|conn| conn.serial == serial) {
                 self.lose(slot, why, events);
@@ -249,24 +216,14 @@ impl ShmTransport {
     #[cold]
     fn look_around(&mut self, events: &mut impl LinkEvents) -> bool {
         let now = ofi_os::clock::now();
-        // If polls are rare, read the clock in each.
-        let took = now.since(self.clock_at);
-        self.clock_at = now;
-        let rarely = took > Duration::from_micros(1) * self.clock_every;
-        self.clock_every = if rarely { 1 } else { CLOCK_EVERY };
-        self.until_clock = self.clock_every;
-        let mut any = false;
-        if now >= self.messages_at {
-            self.messages_at = now + MESSAGES_EVERY;
-            any = self.read_messages(events);
-        }
-        if now >= self.again_at {
+        self.pace.note(now);
+        let mut any = self.pace.is_time_for_messages(now) && self.read_messages(events);
+        if self.retries.is_due(now) {
             let asked = self.ask_again(events);
             let moved = self.tell_process_again() | asked;
             any |= asked;
             self.tell_bitmap();
-            self.again_after = if moved { ASK_AGAIN } else { (self.again_after * 2).min(ASK_AGAIN_LATE) };
-            self.again_at = now + self.again_after;
+            self.retries.reschedule(now, moved);
         }
         any | self.probe(now, events)
     }
@@ -326,7 +283,7 @@ impl Transport for ShmTransport {
         // Without one (no descriptors), the link keeps waiting if another endpoint takes the name.
         let liveness = if self.settings.to_passive || is_chosen(name) { LivenessPipe::new().ok() } else { None };
         let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
-        let outcome = self.control.ask(name, number, self.orders, hello, memory.as_fd(), theirs);
+        let outcome = self.control.ask(name, number, self.sleep.orders(), hello, memory.as_fd(), theirs);
         let blocked = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let state = if blocked {
             State::Unasked { memory, hello: hello.to_vec(), liveness }
@@ -337,12 +294,12 @@ impl Transport for ShmTransport {
         let conn = Conn::new(region, state, peer).map_err(doing)?;
         let slot = self.insert(conn);
         if blocked {
-            self.unasked.push_back(slot);
+            self.retries.unasked.push_back(slot);
         } else if let Err(error) = &outcome {
-            self.lost.push((slot, self.conns[slot].serial, unreachable(to, error)));
+            self.undelivered.add_lost(slot, self.conns[slot].serial, unreachable(to, error));
         }
-        (self.clock_every, self.until_clock) = (1, 1);
-        (self.again_at, self.again_after) = (self.again_at.min(now + ASK_AGAIN), ASK_AGAIN);
+        self.pace.hurry();
+        self.retries.hurry(now);
         Ok(id(slot))
     }
 
@@ -350,7 +307,7 @@ impl Transport for ShmTransport {
         let Pending(request) = request;
         let doing = |error| Error::os(error, format!("map the shared memory of the link from {}", request.from));
         let mut conn = acceptor(&request).map_err(doing)?;
-        conn.presence.set_order(self.orders, request.orders);
+        conn.presence.set_order(self.sleep.orders(), request.orders);
         conn.sender.queue(Out::Hello(hello.to_vec(), self.control.identity().0));
         let slot = self.take_in(conn, request.pid);
         Ok(id(slot))
@@ -388,7 +345,7 @@ impl Transport for ShmTransport {
             return self.poll_links(events);
         }
         // Fast path: most polls find nothing.
-        self.until_clock -= 1;
+        self.pace.count_calm();
         for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
             let Some(slot) = self.schedule.order.get(rank).copied() else { break };
             if self.conns.get(slot).is_some_and(Conn::is_ready) {
@@ -401,12 +358,12 @@ impl Transport for ShmTransport {
     fn flush(&mut self, _how: Flush, events: &mut impl LinkEvents) {
         if !self.senders.is_empty() {
             self.send_all();
-            self.deliver_finished(events);
+            self.undelivered.deliver(events);
         }
     }
 
     fn wait(&mut self, timeout: Duration) {
-        let armed = self.armed;
+        let armed = self.sleep.is_armed();
         if !self.arm() {
             self.control.wait(timeout);
         }
@@ -438,13 +395,12 @@ impl Transport for ShmTransport {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let again = (!self.unasked.is_empty() || !self.unknown.is_empty()).then_some(self.again_at);
         let probe = if self.conns.is_empty() { None } else { self.probes.next() };
-        [again, probe].into_iter().flatten().min()
+        [self.retries.deadline(), probe].into_iter().flatten().min()
     }
 
     fn is_busy(&self) -> bool {
-        !self.finished.is_empty() || !self.lost.is_empty() || !self.rooms.is_empty()
+        !self.undelivered.is_empty()
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -452,22 +408,22 @@ impl Transport for ShmTransport {
     }
 
     fn arm(&mut self) -> bool {
-        let first = !core::mem::replace(&mut self.armed, true);
+        let first = self.sleep.arm();
         for (slot, conn) in &self.conns {
             conn.announce_sleep(self.schedule.is_idle(slot));
         }
-        self.order();
+        self.sleep.order();
         // A waking message that came while this side was awake makes the descriptor readable: the
         // next poll reads it.
         let is_stale = first && self.control.has_messages();
         if is_stale {
-            (self.messages_at, self.until_clock) = (self.clock_at, 1);
+            self.pace.hurry_messages();
         }
         is_stale | self.conns.iter_mut().any(|(_, conn)| conn.has_news())
     }
 
     fn disarm(&mut self) {
-        self.armed = false;
+        self.sleep.disarm();
         for (slot, conn) in &self.conns {
             conn.announce_waking(self.schedule.is_idle(slot));
         }
@@ -483,13 +439,8 @@ impl Transport for ShmTransport {
     }
 
     fn unfinished(&self) -> Option<String> {
-        let news = [("payloads to give back", self.finished.len()), ("links that ended", self.lost.len())];
-        let news = news.into_iter().chain([("links with room", self.rooms.len())]);
         let unread = || self.conns.iter().find(|(_, conn)| conn.is_ready());
-        news.into_iter()
-            .find(|(_, count)| *count > 0)
-            .map(|(what, count)| format!("{count} {what}"))
-            .or_else(|| unread().map(|(slot, _)| format!("link {slot} has something to read")))
+        self.undelivered.describe().or_else(|| unread().map(|(slot, _)| format!("link {slot} has something to read")))
     }
 }
 
@@ -497,16 +448,15 @@ impl ShmTransport {
     /// True if the next poll need check nothing but the links.
     #[inline(always)]
     const fn is_calm(&self) -> bool {
-        let waiting = self.finished.len() | self.lost.len() | self.senders.len() | self.rooms.len();
-        waiting == 0 && !self.armed && self.until_clock > 1
+        self.undelivered.is_empty() && self.senders.is_empty() && !self.sleep.is_armed() && self.pace.is_calm()
     }
 
     #[inline(never)]
     fn poll_links(&mut self, events: &mut impl LinkEvents) -> bool {
-        let mut any = !self.finished.is_empty() || !self.lost.is_empty() || !self.rooms.is_empty();
-        self.deliver_finished(events);
+        let mut any = !self.undelivered.is_empty();
+        self.undelivered.deliver(events);
         self.lose_lost(events);
-        if self.armed {
+        if self.sleep.is_armed() {
             return self.poll_armed(events) | any;
         }
         for rank in 0..self.schedule.order.len().min(self.schedule.busy()) {
@@ -524,10 +474,9 @@ impl ShmTransport {
         }
         if !self.senders.is_empty() {
             any |= self.send_all();
-            self.deliver_finished(events);
+            self.undelivered.deliver(events);
         }
-        self.until_clock = self.until_clock.saturating_sub(1);
-        if self.until_clock == 0 {
+        if self.pace.count() {
             any |= self.look_around(events);
         }
         any

@@ -243,14 +243,22 @@ fn a_board_that_was_lost_on_the_way_is_asked_for() {
 fn a_waking_message_that_comes_too_late_is_read_before_the_next_sleep() {
     let (mut a, mut b) = (Node::open(), Node::open());
     let (to_b, _) = link(&mut a, &mut b);
-    while b.transport.arm() {
+    let end = clock::now() + Duration::from_secs(10);
+    for id in 1.. {
+        while b.transport.arm() {
+            b.poll();
+        }
+        assert_eq!(a.transport.submit_control(to_b, &ack(id), Urgency::Control), ControlSubmitted::Taken);
+        b.transport.disarm();
+        until(&mut [&mut b], "no frame", |nodes| nodes[0].heard.position(&Event::Frame(id)).is_some());
+        let waits = b.transport.arm();
         b.poll();
+        b.transport.disarm();
+        assert!(!b.transport.arm(), "it has been read");
+        if waits {
+            break;
+        }
+        // On a busy machine the poll that found the frame also read the message.
+        assert!(clock::now() < end, "a message that waits in the socket is not noticed");
     }
-    assert_eq!(a.transport.submit_control(to_b, &ack(1), Urgency::Control), ControlSubmitted::Taken);
-    b.transport.disarm();
-    until(&mut [&mut b], "no frame", |nodes| nodes[0].heard.position(&Event::Frame(1)).is_some());
-    assert!(b.transport.arm(), "the message waits in the socket");
-    b.poll();
-    b.transport.disarm();
-    assert!(!b.transport.arm(), "it has been read");
 }

@@ -6,11 +6,9 @@ use crate::control::{About, CmaOffer, ConnectRequest, ControlMessage};
 use crate::region::Region;
 use ofi_core::{Cause, Errno, Instant};
 use ofi_engine::transport::{Down, LinkEvents, Verdict};
-use ofi_os::process::Life;
 use ofi_sync::lines::LINES;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Weak};
 
 /// Most messages of a kind that are sent again in one poll.
 const AGAIN: usize = 32;
@@ -59,23 +57,8 @@ impl ShmTransport {
     /// A peer tells its process.
     fn handle_process(&mut self, about: &About, pid: i32) {
         if let Some(slot) = self.link_of(about.number, about.theirs, &about.from) {
-            self.conns[slot].peer.life = self.life_of(pid);
+            self.conns[slot].peer.life = self.lives.find(pid, self.conns.len());
         }
-    }
-
-    /// The [`Life`] of a process, which several links may share.
-    pub(super) fn life_of(&mut self, pid: i32) -> Option<Arc<Life>> {
-        let known = self.lives.get(&pid).and_then(Weak::upgrade);
-        // Another process may have the id by now.
-        if let Some(life) = known.filter(|life| !life.is_over()) {
-            return Some(life);
-        }
-        let life = Arc::new(Life::of(pid)?);
-        if self.lives.len() > 2 * self.conns.len() {
-            self.lives.retain(|_, life| life.strong_count() > 0);
-        }
-        self.lives.insert(pid, Arc::downgrade(&life));
-        Some(life)
     }
 
     /// Tells the initiator of a link which process this is. False if its socket is full.
@@ -88,14 +71,14 @@ impl ShmTransport {
 
     /// The same for some of the initiators whose socket was full. True if it was not for one.
     pub(super) fn tell_process_again(&mut self) -> bool {
-        let before = self.unknown.len();
+        let before = self.retries.unaware.len();
         for _ in 0..before.min(AGAIN) {
-            let Some(slot) = self.unknown.pop_front() else { break };
+            let Some(slot) = self.retries.unaware.pop_front() else { break };
             if !self.tell_process(slot) {
-                self.unknown.push_back(slot);
+                self.retries.unaware.push_back(slot);
             }
         }
-        self.unknown.len() < before
+        self.retries.unaware.len() < before
     }
 
     pub(super) fn handle_connect_request(&mut self, request: &ConnectRequest, events: &mut impl LinkEvents) {
@@ -103,7 +86,7 @@ impl ShmTransport {
             Ok(conn) => conn,
             Err(error) => return self.control.refuse_memory(request, &error),
         };
-        conn.presence.set_order(self.orders, request.orders);
+        conn.presence.set_order(self.sleep.orders(), request.orders);
         let link = id(self.conns.vacant_key());
         // The kernel authenticates the sender's name.
         match events.handle_connect_request(link, &request.hello, &request.from, |_| true) {
@@ -111,19 +94,19 @@ impl ShmTransport {
                 conn.sender.queue(Out::Hello(answer, self.control.identity().0));
                 self.take_in(conn, request.pid);
             }
-            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.control, self.orders),
+            Verdict::Refuse(answer) => refuse(&mut conn, answer, &self.control, self.sleep.orders()),
         }
     }
 
     /// Adds a link that this side accepted.
     pub(super) fn take_in(&mut self, mut conn: Conn, pid: i32) -> usize {
-        conn.peer.life = self.life_of(pid);
+        conn.peer.life = self.lives.find(pid, self.conns.len());
         conn.peer.is_unaware = true;
         let slot = self.insert(conn);
         self.list(slot);
         self.send_waiting(slot);
         if !self.tell_process(slot) {
-            self.unknown.push_back(slot);
+            self.retries.unaware.push_back(slot);
         }
         slot
     }
@@ -131,7 +114,7 @@ impl ShmTransport {
     /// Probes the peers that are due, and ends the links of those that are gone.
     pub(super) fn probe(&mut self, now: Instant, events: &mut impl LinkEvents) -> bool {
         let mut any = false;
-        for _ in 0..self.probes.due(now, self.armed) {
+        for _ in 0..self.probes.due(now, self.sleep.is_armed()) {
             let Some((slot, serial)) = self.probes.take() else { break };
             let Some(conn) = self.conns.get_mut(slot).filter(|conn| conn.serial == serial) else { continue };
             if !conn.lost && !matches!(conn.state, State::Unasked { .. }) {
@@ -166,25 +149,31 @@ impl ShmTransport {
     /// Sends some of the connect requests again that found a full socket. True if that is no longer
     /// necessary for one.
     pub(super) fn ask_again(&mut self, events: &mut impl LinkEvents) -> bool {
-        let before = self.unasked.len();
+        let before = self.retries.unasked.len();
         for _ in 0..before.min(AGAIN) {
-            let Some(slot) = self.unasked.pop_front() else { break };
+            let Some(slot) = self.retries.unasked.pop_front() else { break };
             let Some(conn) = self.conns.get_mut(slot) else { continue };
             let State::Unasked { memory, hello, liveness } = &mut conn.state else { continue };
             let theirs = liveness.as_ref().map(|(_, theirs)| theirs.as_fd());
-            let result =
-                self.control.ask(&conn.peer.name, conn.peer.request.0, self.orders, hello, memory.as_fd(), theirs);
+            let result = self.control.ask(
+                &conn.peer.name,
+                conn.peer.request.0,
+                self.sleep.orders(),
+                hello,
+                memory.as_fd(),
+                theirs,
+            );
             match result {
                 Ok(()) => conn.state = State::Asking(liveness.take().map(|(liveness, _)| liveness)),
                 // The peer is alive and busy, however long that takes.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.unasked.push_back(slot),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.retries.unasked.push_back(slot),
                 Err(error) => {
                     let why = unreachable(&conn.peer.addr, &error);
                     self.lose(slot, why, events);
                 }
             }
         }
-        self.unasked.len() < before
+        self.retries.unasked.len() < before
     }
 }
 

@@ -165,7 +165,7 @@ impl ShmTransport {
         } else {
             self.promote(slot);
         }
-        if self.armed {
+        if self.sleep.is_armed() {
             self.announce_new(slot);
         }
         slot
@@ -184,9 +184,9 @@ impl ShmTransport {
 
     /// Makes the link that is now at `rank` active or idle.
     fn put(&mut self, rank: usize) {
-        let Self { conns, schedule, armed, .. } = self;
+        let Self { conns, schedule, sleep, .. } = self;
         let Some(slot) = schedule.update(rank) else { return };
-        let Some(conn) = conns.get(slot).filter(|_| !*armed) else { return };
+        let Some(conn) = conns.get(slot).filter(|_| !sleep.is_armed()) else { return };
         conn.announce_waking(schedule.is_idle(slot));
         if conn.is_ready() {
             // The peer wrote before it could know that it must set the bit.

@@ -1,6 +1,6 @@
 //! Sends frames on links, and what waited for room on them.
 
-use super::{ShmTransport, id};
+use super::ShmTransport;
 use crate::cma::is_large;
 use crate::conn::{INLINE, Large, Out, State};
 use arrayvec::ArrayVec;
@@ -13,7 +13,7 @@ impl ShmTransport {
     pub(super) fn list(&mut self, slot: usize) {
         if self.conns.get_mut(slot).is_some_and(|conn| conn.sender.enlist()) {
             self.senders.push(slot);
-            if self.armed {
+            if self.sleep.is_armed() {
                 self.announce_waiting(slot);
             }
         }
@@ -21,24 +21,24 @@ impl ShmTransport {
 
     /// Sends what waits on a link.
     pub(super) fn send_waiting(&mut self, slot: usize) -> bool {
-        let Self { conns, finished, budget, orders, control, settings, rooms, .. } = self;
+        let Self { conns, undelivered, budget, sleep, control, settings, .. } = self;
         let Some(conn) = conns.get_mut(slot) else { return false };
         if !matches!(conn.state, State::Open) || !conn.sender.has_more() {
             return false;
         }
-        let sent = |token, buffer| finished.push((id(slot), token, buffer));
-        match conn.sender.send_waiting(&mut conn.cma, *orders, budget, sent) {
+        let sent = |token, buffer| undelivered.add_finished(slot, token, buffer);
+        match conn.sender.send_waiting(&mut conn.cma, sleep.orders(), budget, sent) {
             Ok(any) => {
                 if any {
                     Self::wake(conn, News::Line, control);
                 }
                 if conn.sender.relax(&settings.account) {
-                    rooms.push(id(slot));
+                    undelivered.add_room(slot);
                 }
                 any
             }
             Err(violation) => {
-                self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
+                self.undelivered.add_lost(slot, conn.serial, conn.peer.violated(violation));
                 true
             }
         }
@@ -166,7 +166,7 @@ impl ShmTransport {
     #[cold]
     pub(super) fn break_link(&mut self, slot: usize, violation: Violation) -> Submitted {
         let conn = &self.conns[slot];
-        self.lost.push((slot, conn.serial, conn.peer.violated(violation)));
+        self.undelivered.add_lost(slot, conn.serial, conn.peer.violated(violation));
         Submitted::Broken
     }
 }

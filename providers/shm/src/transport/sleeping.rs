@@ -6,7 +6,40 @@ use ofi_engine::transport::{LinkEvents, Transport};
 use ofi_os::shm;
 use ofi_sync::lines::order_own;
 
-impl ShmTransport {
+/// Whether this side may sleep, and what that takes.
+#[derive(Debug)]
+pub(super) struct Sleep {
+    armed: bool,
+    /// This process takes part in ordering memory accesses across processes.
+    orders: bool,
+}
+
+impl Sleep {
+    pub(super) fn new() -> Self {
+        Self { armed: false, orders: shm::share_ordering() }
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Whether this process takes part in ordering memory accesses across processes.
+    #[inline(always)]
+    pub(super) const fn orders(&self) -> bool {
+        self.orders
+    }
+
+    /// From now on this side may sleep at any time. False if that was so before.
+    pub(super) const fn arm(&mut self) -> bool {
+        !core::mem::replace(&mut self.armed, true)
+    }
+
+    /// This side polls again.
+    pub(super) const fn disarm(&mut self) {
+        self.armed = false;
+    }
+
     /// Orders memory accesses between an announcement of sleep and the last check.
     pub(super) fn order(&self) {
         if self.orders {
@@ -15,12 +48,14 @@ impl ShmTransport {
             order_own();
         }
     }
+}
 
+impl ShmTransport {
     /// A send began to wait while this side sleeps: announces that room must wake it as well.
     #[cold]
     pub(super) fn announce_waiting(&mut self, slot: usize) {
         self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
-        self.order();
+        self.sleep.order();
         // Use the room that was made before the announcement.
         self.send_waiting(slot);
     }
@@ -33,7 +68,7 @@ impl ShmTransport {
         for _ in 0..4 {
             any |= self.read_all(events);
             any |= self.send_all();
-            self.deliver_finished(events);
+            self.undelivered.deliver(events);
             let rung = self.conns.iter().any(|(_, conn)| conn.presence.was_woken());
             if !rung || !self.arm() {
                 break;
@@ -48,7 +83,7 @@ impl ShmTransport {
     #[cold]
     pub(super) fn announce_new(&mut self, slot: usize) {
         self.conns[slot].announce_sleep(self.schedule.is_idle(slot));
-        self.order();
+        self.sleep.order();
         if self.conns[slot].has_news() {
             // Wake ourselves. A socket too full for that is readable anyway.
             drop(self.control.wake(&self.control.identity().name()));

@@ -1,0 +1,73 @@
+//! How often a poll does more than to look at the links: it reads the clock, the control sockets.
+
+use ofi_core::Instant;
+use std::time::Duration;
+
+/// Polls between reads of the clock, at most.
+const CLOCK_EVERY: u32 = 64;
+/// Interval between reads of the control sockets.
+const MESSAGES_EVERY: Duration = Duration::from_micros(100);
+
+/// Counts the polls, and keeps the time of what they do at times.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Polls between reads of the clock, and until the next read.
+    every: u32,
+    until: u32,
+    /// The time that was last read.
+    read_at: Instant,
+    messages_at: Instant,
+}
+
+impl Pace {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { every: 1, until: 1, read_at: now, messages_at: now }
+    }
+
+    /// Whether the next poll need not read the clock.
+    #[inline(always)]
+    pub(super) const fn is_calm(&self) -> bool {
+        self.until > 1
+    }
+
+    /// Counts a poll that need not read the clock.
+    #[inline(always)]
+    pub(super) const fn count_calm(&mut self) {
+        self.until -= 1;
+    }
+
+    /// Counts a poll. True if it must read the clock.
+    pub(super) const fn count(&mut self) -> bool {
+        self.until = self.until.saturating_sub(1);
+        self.until == 0
+    }
+
+    /// Takes the time that was just read.
+    pub(super) fn note(&mut self, now: Instant) {
+        // If polls are rare, read the clock in each.
+        let took = now.since(self.read_at);
+        self.read_at = now;
+        let rarely = took > Duration::from_micros(1) * self.every;
+        self.every = if rarely { 1 } else { CLOCK_EVERY };
+        self.until = self.every;
+    }
+
+    /// The next polls read the clock.
+    pub(super) const fn hurry(&mut self) {
+        (self.every, self.until) = (1, 1);
+    }
+
+    /// Whether the control sockets are read at `now`.
+    pub(super) fn is_time_for_messages(&mut self, now: Instant) -> bool {
+        let is_time = now >= self.messages_at;
+        if is_time {
+            self.messages_at = now + MESSAGES_EVERY;
+        }
+        is_time
+    }
+
+    /// The next poll reads the control sockets.
+    pub(super) const fn hurry_messages(&mut self) {
+        (self.messages_at, self.until) = (self.read_at, 1);
+    }
+}
