@@ -6,9 +6,9 @@ use crate::control::{ControlChannel, ControlMessage};
 use crate::names;
 use crate::region::{Region, Side};
 use crate::transport::{Pending, Settings, refuse};
+use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
 use std::os::fd::AsFd;
@@ -66,10 +66,6 @@ impl Listener for ShmListener {
             }
             Err(error) => self.control.refuse_memory(&request, &error),
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
