@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub trait Provider: Copy + Send + Sync + 'static {
     /// The name of its core, as in `prov_name`.
     const NAME: &'static str;
-    /// Its parameters.
-    const PARAMS: &'static [Param];
+    /// Its parameters. By default none.
+    const PARAMS: &'static [Param] = &[];
     /// Guards of its process-wide locks, which are held while the process forks; `()` if it has
     /// none.
     type Held;
@@ -26,6 +26,26 @@ pub trait Provider: Copy + Send + Sync + 'static {
     fn hold() -> Self::Held;
 }
 
+/// What a transport or a listener is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenArgs<'a> {
+    /// Its address; `None` for one that the system chooses.
+    pub addr: Option<Addr>,
+    /// The format of the address that the system chooses.
+    pub format: AddrFormat,
+    /// The traffic class of its packets.
+    pub class: TrafficClass,
+    /// Charged for the memory that it holds for peers.
+    pub account: &'a Arc<Account>,
+}
+
+impl<'a> OpenArgs<'a> {
+    /// An address, or any of the provider's usual format, without a traffic class.
+    pub const fn new(addr: Option<Addr>, account: &'a Arc<Account>) -> Self {
+        Self { addr, format: AddrFormat::FORMAT_UNSPEC, class: TrafficClass::UNSPEC, account }
+    }
+}
+
 /// A provider whose endpoints have links.
 pub trait LinkProvider: Provider {
     /// The transport of its endpoints.
@@ -33,37 +53,27 @@ pub trait LinkProvider: Provider {
     /// The listener of its passive endpoints.
     type Listener: Listener;
 
-    /// Opens the transport of a connectionless endpoint at `addr`, or at an address of the format
-    /// that the system chooses. Its traffic has the class; `account` is charged for memory that it
-    /// holds for peers.
+    /// Opens the transport of a connectionless endpoint.
     ///
     /// # Errors
     /// The system's: the address is in use, or not one of this host.
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<Self::Transport>;
+    fn open_rdm(self, args: OpenArgs<'_>) -> Result<Self::Transport>;
 
-    /// Opens the transport of a connected endpoint, bound to `addr` if given.
+    /// Opens the transport of a connected endpoint, bound to the address if one is given. By default
+    /// as for a connectionless endpoint, whose connect requests the engine refuses; a provider
+    /// overrides it if connected endpoints need less than that, such as no listening socket.
     ///
     /// # Errors
     /// As for [`Self::open_rdm`].
-    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Self::Transport>;
+    fn open_msg(self, args: OpenArgs<'_>) -> Result<Self::Transport> {
+        self.open_rdm(args)
+    }
 
-    /// Opens a listener at `addr`.
+    /// Opens a listener.
     ///
     /// # Errors
     /// As for [`Self::open_rdm`].
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<Self::Listener>;
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<Self::Listener>;
 }
 
 /// A provider of datagram endpoints.

@@ -1,9 +1,8 @@
 //! The contract between the engine and the transport that carries its frames.
 //! A link delivers frames in order, exactly once, or breaks with a reason. The engine tells the
 //! transport where a payload goes before the transport reads it. Calls go down, events come back
-//! through a [`LinkEvents`]. Whoever handles an event cannot call the transport from there: the
-//! call that reports the event borrows the transport as a whole. Answers wait until the call
-//! returns.
+//! through a [`LinkEvents`]. The engine cannot call the transport from an event: the call that
+//! reports the event borrows the transport as a whole, so answers wait until it returns.
 
 use crate::wire::frame::{Header, Violation};
 use core::time::Duration;
@@ -95,6 +94,16 @@ pub struct Payload<'a> {
     pub inject: bool,
 }
 
+impl Payload<'_> {
+    /// Appends a copy of the bytes to `out`.
+    #[inline]
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        if let Some(buffer) = &*self.buffer {
+            buffer.append_to(self.from, self.len, out);
+        }
+    }
+}
+
 /// How much held-back output a flush sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
@@ -175,6 +184,12 @@ impl Down {
     pub fn new(cause: Cause, errno: Errno, text: impl Into<Arc<str>>) -> Self {
         Self { cause, errno, text: text.into() }
     }
+
+    /// The reason for which a peer's protocol violation ends its link.
+    #[cold]
+    pub fn violation(text: impl Into<Arc<str>>) -> Self {
+        Self::new(Cause::Violation, Errno::EPROTO, text)
+    }
 }
 
 /// Link events: what a transport reports to the engine.
@@ -222,17 +237,19 @@ pub enum ShutdownState {
     Done,
 }
 
-/// Carries frames over links.
+/// Carries frames over links. The functions with a default concern some transports only; each says
+/// which ones must override it.
 pub trait Transport: Send + Sized + 'static {
     /// The handle of a connect request that a [`Listener`] reported.
     type Request: Send + 'static;
-    /// True if the descriptor reports events only while armed.
+    /// True if the descriptor reports events only while armed ([`Transport::arm`]).
     const POLLED: bool = false;
+    /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for a
+    /// transport without it.
+    const INLINE_MAX: usize = 0;
 
     /// The address at which peers reach this endpoint.
     fn local_addr(&self) -> Addr;
-    /// The address at the other end of a link.
-    fn remote_addr(&self, link: LinkId) -> Option<Addr>;
     /// Starts to connect. Returns local errors only; the peer's arrive by
     /// [`LinkEvents::handle_link_down`].
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
@@ -240,47 +257,64 @@ pub trait Transport: Send + Sized + 'static {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// Sends a frame with a payload, or keeps it until the link takes it.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted;
-    /// Sends a frame without a payload, or copies it until the link takes it.
-    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted;
-    /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try.
-    const INLINE_MAX: usize = 0;
+    /// Sends a frame without a payload, or copies it until the link takes it. By default a frame with
+    /// an empty payload; a transport overrides it if it can save work for frames without one.
+    #[inline]
+    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
+        let payload = Payload { buffer: &mut None, from: 0, len: 0, token: Token(u32::MAX), inject: true };
+        self.submit(link, header, payload, urgency).into()
+    }
     /// Sends a frame with the first `len` bytes of a buffer, if no frame is queued before it and no
-    /// part of it has to be kept. False: nothing has happened.
+    /// part of it has to be kept. False: nothing has happened. For transports with an
+    /// [`Transport::INLINE_MAX`].
     #[inline(always)]
     fn try_submit_fast(&mut self, _link: LinkId, _header: &Header, _buffer: &Buffer, _len: usize) -> bool {
         false
     }
     /// Makes progress on all links; nothing is held back afterwards. True if anything happened.
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool;
-    /// Sends held-back frames.
-    fn flush(&mut self, how: Flush, events: &mut impl LinkEvents);
-    /// Sleeps until an event or the timeout. Only for closing an endpoint.
-    fn wait(&mut self, timeout: Duration);
+    /// Sends held-back frames. By default there are none; a transport that does not pass each frame
+    /// on at once overrides it.
+    fn flush(&mut self, _how: Flush, _events: &mut impl LinkEvents) {}
+    /// Sleeps until an event or the timeout. Only for closing an endpoint. By default it does not
+    /// sleep, so that closing polls all the time; a transport with a descriptor overrides it.
+    fn wait(&mut self, _timeout: Duration) {}
     /// Shuts a link down in order: submitted frames leave first, then `last`, also under
     /// back-pressure, then the end. Called again without `last`, it tells how far that is.
     fn shutdown(&mut self, link: LinkId, last: Option<&Header>) -> ShutdownState;
     /// Ends a link now. Kept payloads come back by [`LinkEvents::handle_send_returned`];
     /// [`LinkEvents::handle_link_down`] is not called.
     fn abort(&mut self, link: LinkId, events: &mut impl LinkEvents);
-    /// The next deadline, if any.
-    fn next_deadline(&self) -> Option<Instant>;
-    /// True if it must be polled even without events on its descriptor.
-    fn is_busy(&self) -> bool;
-    /// The descriptor that becomes readable on events.
-    fn descriptor(&self) -> Option<Descriptor>;
+    /// The next deadline, if any. By default none; a transport with work that only the passage of
+    /// time brings on (retries, timeouts, probes) overrides it.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+    /// The descriptor that becomes readable on events. By default none: a thread cannot sleep on such
+    /// a transport and polls it all the time.
+    fn descriptor(&self) -> Option<Descriptor> {
+        None
+    }
+    /// True if it must be polled even without events on its descriptor. By default only a transport
+    /// without a descriptor is; one that delays work to a later poll overrides it.
+    fn is_busy(&self) -> bool {
+        self.descriptor().is_none()
+    }
     /// Makes the descriptor report all events until [`Transport::disarm`]. True if some are pending
-    /// already. May be called again while armed.
+    /// already. May be called again while armed. For transports with [`Transport::POLLED`]; the
+    /// descriptors of others always report all events.
     fn arm(&mut self) -> bool {
         false
     }
-    /// The descriptor need no longer report all events.
+    /// The descriptor need no longer report all events. Overridden together with
+    /// [`Transport::arm`].
     fn disarm(&mut self) {}
     /// The current time.
     fn now(&self) -> Instant;
     /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
     /// Describes pending work that no event on the descriptor and no deadline would resume, if any:
-    /// for checks.
+    /// for checks. A transport with queues of its own overrides it.
     fn unfinished(&self) -> Option<String> {
         None
     }
@@ -310,8 +344,10 @@ pub trait Listener: Send + 'static {
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Self::Request>>) -> bool;
     /// Refuses a request and answers with `hello`.
     fn refuse(&mut self, request: Self::Request, hello: &[u8]);
-    /// The next deadline, if any.
-    fn next_deadline(&self) -> Option<Instant>;
+    /// The next deadline, if any; as for [`Transport::next_deadline`].
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
     /// The descriptor that becomes readable on events.
     fn descriptor(&self) -> Option<Descriptor>;
 }

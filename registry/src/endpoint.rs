@@ -6,7 +6,7 @@ use ofi_core::{EndpointType, Errno, Info};
 use ofi_engine::datagram;
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::limits::Limits;
-use ofi_engine::provider::{DatagramProvider, LinkProvider, Provider};
+use ofi_engine::provider::{DatagramProvider, LinkProvider, OpenArgs, Provider};
 use ofi_engine::target::mr::Regions;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{Auto, DatagramEndpoint, Endpoint, PassiveEndpoint};
@@ -42,10 +42,13 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
     };
     let class = class_of(info, P::NAME)?;
     let (format, charged) = (info.addr_format, config.account.clone());
-    let opener: Opener<P::Transport> = match endpoint_kind {
-        EndpointKind::Rdm => Box::new(move |addr| provider.open_rdm(addr, format, class, &charged)),
-        EndpointKind::Msg => Box::new(move |addr| provider.open_msg(addr, class, &charged)),
-    };
+    let opener: Opener<P::Transport> = Box::new(move |addr| {
+        let args = OpenArgs { addr, format, class, account: &charged };
+        match endpoint_kind {
+            EndpointKind::Rdm => provider.open_rdm(args),
+            EndpointKind::Msg => provider.open_msg(args),
+        }
+    });
     Ok(Endpoint::new(kind, config, info.src_addr, opener, auto))
 }
 
@@ -80,7 +83,7 @@ pub fn open_datagram_endpoint<P: DatagramProvider, K: LockKind>(
 pub fn open_passive_endpoint<P: LinkProvider>(provider: P, info: Info) -> Result<Arc<PassiveEndpoint<P::Listener>>> {
     let class = class_of(&info, P::NAME)?;
     let (format, account) = (info.addr_format, peer_account());
-    let opener = Box::new(move |addr| provider.open_listener(addr, format, class, &account));
+    let opener = Box::new(move |addr| provider.open_listener(OpenArgs { addr, format, class, account: &account }));
     Ok(PassiveEndpoint::new(info, ofi_os::random(), opener))
 }
 

@@ -97,9 +97,8 @@ impl<K: LockKind> Core<K> {
         let link = self.peers.links.get(id);
         let (remote, purpose) = link.map_or((None, Purpose::Carry), |link| (link.identity.remote, link.purpose));
         let to = remote.map_or_else(|| "the peer".to_owned(), |remote| remote.to_string());
-        let hello = Hello::parse(hello).map_err(|violation| {
-            Down::new(Cause::Violation, Errno::EPROTO, format!("connect to {to}: {}", violation.0))
-        })?;
+        let hello =
+            Hello::parse(hello).map_err(|violation| Down::violation(format!("connect to {to}: {}", violation.0)))?;
         let hello = match self.read_answer(id, purpose, &to, hello) {
             Answer::Accepted(hello) => hello,
             Answer::Ends(why) => return Err(why),
@@ -116,8 +115,7 @@ impl<K: LockKind> Core<K> {
     }
 
     fn read_answer(&mut self, id: LinkId, purpose: Purpose, to: &str, hello: Hello) -> Answer {
-        let violation =
-            |what: &str| Answer::Ends(Down::new(Cause::Violation, Errno::EPROTO, format!("connect to {to}: {what}")));
+        let violation = |what: &str| Answer::Ends(Down::violation(format!("connect to {to}: {what}")));
         let verifies = matches!(purpose, Purpose::Verify(_));
         match hello.handshake {
             Handshake::Mine | Handshake::NotMine if verifies => {

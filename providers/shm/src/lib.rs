@@ -15,11 +15,11 @@ pub mod transport;
 use cma::CmaMode;
 pub use listener::ShmListener;
 pub use names::Held;
+use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
-use ofi_core::{Addr, AddrFormat, TrafficClass};
-use ofi_engine::provider::{self, LinkProvider};
+use ofi_engine::provider::{self, LinkProvider, OpenArgs};
 use ofi_os::control_socket::Space;
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -74,30 +74,18 @@ impl LinkProvider for Provider {
     type Transport = ShmTransport;
     type Listener = ShmListener;
 
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ShmTransport> {
-        ShmTransport::new(addr.as_ref().and_then(Addr::name), settings(account))
+    fn open_rdm(self, args: OpenArgs<'_>) -> Result<ShmTransport> {
+        ShmTransport::new(args.addr.as_ref().and_then(Addr::name), settings(args.account))
     }
 
     /// Peers see the name of the endpoint, but the engine refuses connect requests to it.
-    fn open_msg(self, addr: Option<Addr>, _: TrafficClass, account: &Arc<Account>) -> Result<ShmTransport> {
-        let settings = Settings { to_passive: true, ..settings(account) };
-        ShmTransport::new(addr.as_ref().and_then(Addr::name), settings)
+    fn open_msg(self, args: OpenArgs<'_>) -> Result<ShmTransport> {
+        let settings = Settings { to_passive: true, ..settings(args.account) };
+        ShmTransport::new(args.addr.as_ref().and_then(Addr::name), settings)
     }
 
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<ShmListener> {
-        ShmListener::new(addr.as_ref().and_then(Addr::name), &settings(account))
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<ShmListener> {
+        ShmListener::new(args.addr.as_ref().and_then(Addr::name), &settings(args.account))
     }
 }
 

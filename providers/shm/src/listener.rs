@@ -4,9 +4,9 @@
 use crate::control::{ControlChannel, ControlMessage};
 use crate::names;
 use crate::transport::{Pending, Settings, acceptor, refuse};
+use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
-use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{ConnectRequest, Listener};
 use ofi_os::shm;
 
@@ -57,10 +57,6 @@ impl Listener for ShmListener {
             }
             Err(error) => self.control.refuse_memory(&request, &error),
         }
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -264,10 +264,6 @@ impl Transport for ShmTransport {
         self.control.addr()
     }
 
-    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.conns.get(link.index()).map(|conn| conn.peer.addr)
-    }
-
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         let Some(name) = to.name() else {
             return Err(Error::new(Errno::EINVAL, format!("connect to {to}: not an shm address")));

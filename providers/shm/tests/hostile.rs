@@ -2,8 +2,8 @@
 //! others nothing. `OFI_SCRIBBLES=n` runs n peers (default 60).
 
 use ofi_core::addr::Name;
-use ofi_core::{Addr, AddrFormat, Caps, Errno, FiAddr, TrafficClass};
-use ofi_engine::provider::LinkProvider;
+use ofi_core::{Addr, Caps, Errno, FiAddr};
+use ofi_engine::provider::{LinkProvider, OpenArgs};
 use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
 use ofi_memory::Shared;
 use ofi_os::clock;
@@ -34,7 +34,7 @@ fn open() -> Side {
     };
     Side::open(options, Arc::new(FdWaitObject::new(true).unwrap()), |account| {
         let account = account.clone();
-        Box::new(move |addr| ofi_shm::Provider.open_rdm(addr, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &account))
+        Box::new(move |addr| ofi_shm::Provider.open_rdm(OpenArgs::new(addr, &account)))
     })
 }
 

@@ -18,7 +18,7 @@ use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
-use ofi_engine::provider::{self, LinkProvider};
+use ofi_engine::provider::{self, LinkProvider, OpenArgs};
 use ofi_os::netif::{self, Interface};
 use ofi_sync::account::Account;
 use std::net::IpAddr;
@@ -121,29 +121,18 @@ impl LinkProvider for Provider {
     type Transport = Tcp;
     type Listener = TcpListener;
 
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<Tcp> {
-        let addr = bind_address(addr, format);
-        let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(account) };
-        in_port_range(addr, |addr| Tcp::listening(system(class)?, addr, settings.clone()))
+    fn open_rdm(self, args: OpenArgs<'_>) -> Result<Tcp> {
+        let addr = bind_address(args.addr, args.format);
+        let settings = Settings { advertise: reachable(addr.socket().is_ipv4()), ..settings(args.account) };
+        in_port_range(addr, |addr| Tcp::listening(system(args.class)?, addr, settings.clone()))
     }
 
-    fn open_msg(self, addr: Option<Addr>, class: TrafficClass, account: &Arc<Account>) -> Result<Tcp> {
-        Tcp::connected(system(class)?, addr, settings(account))
+    fn open_msg(self, args: OpenArgs<'_>) -> Result<Tcp> {
+        Tcp::connected(system(args.class)?, args.addr, settings(args.account))
     }
 
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        format: AddrFormat,
-        class: TrafficClass,
-        account: &Arc<Account>,
-    ) -> Result<TcpListener> {
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<TcpListener> {
+        let OpenArgs { addr, format, class, account } = args;
         let addr = bind_address(addr, format);
         let open =
             |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());

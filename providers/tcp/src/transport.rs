@@ -582,10 +582,6 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.local
     }
 
-    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.conns.get(index(link)).map(|conn| conn.remote)
-    }
-
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         let doing = || format!("connect to {}", to.socket());
         let socket = self.socket_to(to.socket()).map_err(|error| Error::os(error, doing()))?;

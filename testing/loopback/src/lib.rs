@@ -6,13 +6,11 @@
 mod offer;
 mod transport;
 
+use ofi_core::EndpointType;
 use ofi_core::error::Result;
 use ofi_core::info::Offer;
-use ofi_core::param::Param;
-use ofi_core::{Addr, AddrFormat, EndpointType, TrafficClass};
-use ofi_engine::provider::{self, LinkProvider};
-use ofi_sync::account::Account;
-use std::sync::{Arc, MutexGuard};
+use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use std::sync::MutexGuard;
 use transport::Table;
 pub use transport::{LoopbackListener, LoopbackTransport, Request};
 
@@ -26,7 +24,6 @@ pub struct Provider;
 
 impl provider::Provider for Provider {
     const NAME: &'static str = "loopback";
-    const PARAMS: &'static [Param] = &[];
     type Held = Held;
 
     fn offers() -> Vec<Offer> {
@@ -42,29 +39,12 @@ impl LinkProvider for Provider {
     type Transport = LoopbackTransport;
     type Listener = LoopbackListener;
 
-    fn open_rdm(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        _: &Arc<Account>,
-    ) -> Result<LoopbackTransport> {
-        LoopbackTransport::open(addr)
+    fn open_rdm(self, args: OpenArgs<'_>) -> Result<LoopbackTransport> {
+        LoopbackTransport::open(args.addr)
     }
 
-    /// Peers see its address, but the engine refuses their connect requests.
-    fn open_msg(self, addr: Option<Addr>, _: TrafficClass, _: &Arc<Account>) -> Result<LoopbackTransport> {
-        LoopbackTransport::open(addr)
-    }
-
-    fn open_listener(
-        self,
-        addr: Option<Addr>,
-        _: AddrFormat,
-        _: TrafficClass,
-        _: &Arc<Account>,
-    ) -> Result<LoopbackListener> {
-        LoopbackTransport::open(addr).map(LoopbackListener)
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<LoopbackListener> {
+        LoopbackTransport::open(args.addr).map(LoopbackListener)
     }
 }
 
@@ -75,6 +55,8 @@ mod tests {
     use ofi_core::info::Hints;
     use ofi_core::negotiate::negotiate;
     use ofi_engine::provider::Provider as _;
+    use ofi_sync::account::Account;
+    use std::sync::Arc;
 
     #[test]
     fn hints_that_ask_for_nothing_get_both_offers() {
@@ -90,7 +72,7 @@ mod tests {
     #[test]
     fn an_address_is_taken_until_its_endpoint_is_gone() {
         let account = Arc::new(Account::new(0));
-        let open = |addr| Provider.open_rdm(addr, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &account);
+        let open = |addr| Provider.open_rdm(OpenArgs::new(addr, &account));
         let addr = "fi_ns://taken".parse().ok();
         let first = open(addr).unwrap();
         assert_eq!(open(addr).unwrap_err().errno(), ofi_core::Errno::EADDRINUSE);

@@ -8,8 +8,8 @@ use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Addr, Cause, Errno, Instant};
 use ofi_engine::transport::{
-    ConnectRequest, ControlSubmitted, Down, Flush, Incoming, LinkEvents, LinkId, Listener, Payload, ShutdownState,
-    Submitted, Token, Transport, Urgency, Verdict,
+    ConnectRequest, Down, Incoming, LinkEvents, LinkId, Listener, Payload, ShutdownState, Submitted, Transport,
+    Urgency, Verdict,
 };
 use ofi_engine::wire::frame::{Header, Violation};
 use ofi_os::wait_fd::FdWaitObject;
@@ -89,7 +89,7 @@ impl Link {
                 }
                 Ok(Item::Frame(header, payload, unread)) => {
                     let result = events.handle_frame(id, &header, Incoming::Complete(&payload));
-                    result.map_err(|Violation(what)| Down::new(Cause::Violation, Errno::EPROTO, what))?;
+                    result.map_err(|Violation(what)| Down::violation(what))?;
                     // A sender that is backed up adds nothing, so the count passes the half.
                     if Arc::strong_count(&unread) == MOST / 2 {
                         self.send(Item::Room);
@@ -149,10 +149,6 @@ impl Transport for LoopbackTransport {
         self.addr
     }
 
-    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.links.get(link.index()).map(|link| link.remote)
-    }
-
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         let (id, hello, bell) = (self.next_id(), hello.to_vec(), self.bell.clone());
         let ((there, from_here), (back, from_there)) = (channel(), channel());
@@ -188,16 +184,9 @@ impl Transport for LoopbackTransport {
             return Submitted::Full;
         }
         let mut bytes = Vec::new();
-        if let Payload { buffer: Some(buffer), from, len, .. } = payload {
-            buffer.append_to(from, len, &mut bytes);
-        }
+        payload.append_to(&mut bytes);
         // The buffer stays where it is: it is the engine's again.
         if link.send(Item::Frame(*header, bytes, link.unread.clone())) { Submitted::Done } else { Submitted::Broken }
-    }
-
-    fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
-        let nothing = Payload { buffer: &mut None, from: 0, len: 0, token: Token(0), inject: true };
-        self.submit(link, header, nothing, urgency).into()
     }
 
     fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
@@ -227,9 +216,6 @@ impl Transport for LoopbackTransport {
         any
     }
 
-    /// Nothing is held back.
-    fn flush(&mut self, _: Flush, _: &mut impl LinkEvents) {}
-
     fn wait(&mut self, timeout: Duration) {
         self.bell.0.ready(Some(timeout), &mut Vec::new());
     }
@@ -247,16 +233,6 @@ impl Transport for LoopbackTransport {
     /// Every payload was copied, so there is none to give back.
     fn abort(&mut self, link: LinkId, _: &mut impl LinkEvents) {
         drop(self.links.try_remove(link.index()));
-    }
-
-    /// Nothing waits for time to pass: a peer in the same process answers, or ends the link.
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    /// The descriptor reports everything that a poll would find.
-    fn is_busy(&self) -> bool {
-        false
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -301,10 +277,6 @@ impl Listener for LoopbackListener {
 
     fn refuse(&mut self, request: Request, hello: &[u8]) {
         request.link.send(Item::Answer(hello.to_vec()));
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -1,10 +1,10 @@
 //! Two endpoints of the engine over the example.
 
-use ofi_core::{AddrFormat, BindFlags, Caps, Errno, FiAddr, OpFlags, TrafficClass};
+use ofi_core::{BindFlags, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
-use ofi_engine::provider::{LinkProvider, Provider as _};
+use ofi_engine::provider::{LinkProvider, OpenArgs, Provider as _};
 use ofi_engine::wire::frame::MOST_EAGER;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
@@ -42,8 +42,7 @@ impl Side {
             regions: Arc::default(),
             account: account.clone(),
         };
-        let format = AddrFormat::ADDR_STR;
-        let opener = Box::new(move |addr| Provider.open_rdm(addr, format, TrafficClass::UNSPEC, &account));
+        let opener = Box::new(move |addr| Provider.open_rdm(OpenArgs::new(addr, &account)));
         let ep = Endpoint::new(Park, config, None, opener, None);
         let wait_object = Arc::new(FdWaitObject::new(false).unwrap());
         let cq = Arc::new(CompletionQueue::new(Park, 64, wait_object, Waiting::Never));

@@ -1,18 +1,15 @@
-//! A minimal transport: a queue of frames in memory. The cost of a small message over it is the
-//! cost of the engine.
+//! A minimal transport: a queue of frames in memory, without a descriptor. The cost of a small
+//! message over it is the cost of the engine.
 
 use arrayvec::ArrayVec;
 use ofi_core::error::Result;
-use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Disposition, Flush, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport,
-    Urgency, Verdict,
+    Disposition, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Transport, Urgency, Verdict,
 };
 use ofi_engine::wire::frame::Header;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The longest payload of a [`Short`] wire, in bytes.
 pub const MOST: usize = 64;
@@ -88,10 +85,6 @@ impl<P: Stored> Transport for Wire<P> {
         self.local
     }
 
-    fn remote_addr(&self, _link: LinkId) -> Option<Addr> {
-        Some(self.remote)
-    }
-
     fn connect(&mut self, _to: &Addr, hello: &[u8]) -> Result<LinkId> {
         lock(&self.outgoing).push_back(Item::Ask(hello.to_vec()));
         Ok(LINK)
@@ -104,19 +97,10 @@ impl<P: Stored> Transport for Wire<P> {
     #[inline]
     fn submit(&mut self, _link: LinkId, header: &Header, payload: Payload<'_>, _urgency: Urgency) -> Submitted {
         self.scratch.clear();
-        if let Payload { buffer: Some(buffer), from, len, .. } = payload {
-            buffer.append_to(from, len, &mut self.scratch);
-        }
+        payload.append_to(&mut self.scratch);
         let Some(bytes) = P::store(&self.scratch) else { return Submitted::Broken };
         lock(&self.outgoing).push_back(Item::Frame(*header, bytes));
         Submitted::Done
-    }
-
-    #[inline]
-    fn submit_control(&mut self, _link: LinkId, header: &Header, _urgency: Urgency) -> ControlSubmitted {
-        let Some(nothing) = P::store(&[]) else { return ControlSubmitted::Broken };
-        lock(&self.outgoing).push_back(Item::Frame(*header, nothing));
-        ControlSubmitted::Taken
     }
 
     #[inline]
@@ -142,30 +126,13 @@ impl<P: Stored> Transport for Wire<P> {
         }
     }
 
-    fn flush(&mut self, _how: Flush, _sink: &mut impl LinkEvents) {}
-
-    fn wait(&mut self, _timeout: Duration) {}
-
     fn shutdown(&mut self, _link: LinkId, last: Option<&Header>) -> ShutdownState {
         let last = last.and_then(|last| Some(Item::Frame(*last, P::store(&[])?)));
         lock(&self.outgoing).extend(last);
         ShutdownState::Done
     }
 
-    fn abort(&mut self, _link: LinkId, _sink: &mut impl LinkEvents) {}
-
-    fn next_deadline(&self) -> Option<Instant> {
-        None
-    }
-
-    fn is_busy(&self) -> bool {
-        // No descriptor reports new frames.
-        true
-    }
-
-    fn descriptor(&self) -> Option<Descriptor> {
-        None
-    }
+    fn abort(&mut self, _link: LinkId, _events: &mut impl LinkEvents) {}
 
     fn now(&self) -> Instant {
         Instant::from_nanos(0)

@@ -1,11 +1,11 @@
 //! In steady state a small message allocates nothing, over memory and over the tcp transport on
 //! real sockets.
 
-use ofi_core::{Addr, AddrFormat, Caps, Errno, FiAddr, OpFlags, TrafficClass};
+use ofi_core::{Addr, Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::Waiting;
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
-use ofi_engine::provider::LinkProvider;
+use ofi_engine::provider::{LinkProvider, OpenArgs};
 use ofi_memory::{Buffer, Span};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, Side};
@@ -64,7 +64,7 @@ fn open(nonce: u8) -> Side<ofi_tcp::Tcp> {
     };
     Side::open(options, Arc::new(FdWaitObject::new(false).unwrap()), |account| {
         let account = account.clone();
-        Box::new(move |addr| ofi_tcp::Provider.open_rdm(addr, AddrFormat::SOCKADDR_IN, TrafficClass::UNSPEC, &account))
+        Box::new(move |addr| ofi_tcp::Provider.open_rdm(OpenArgs::new(addr, &account)))
     })
 }
 

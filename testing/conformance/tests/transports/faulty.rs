@@ -56,13 +56,13 @@ impl<const F: u8> Medium for FaultyMedium<F> {
         Self(Simulated::new(rng))
     }
     fn open(&mut self, rng: &mut Rng) -> Faulty<F> {
-        Faulty { inner: self.0.open(rng), count: 0, aborted: None }
+        Faulty { inner: self.0.open(rng), count: 0, aborted: None, sent_on: None }
     }
     fn listen(&mut self) -> Option<Self::Listener> {
         self.0.listen()
     }
     fn open_connected(&mut self) -> Faulty<F> {
-        Faulty { inner: self.0.open_connected(), count: 0, aborted: None }
+        Faulty { inner: self.0.open_connected(), count: 0, aborted: None, sent_on: None }
     }
     fn is_readable(&self, transport: &Faulty<F>) -> bool {
         F != DEAF && self.0.is_readable(&transport.inner)
@@ -88,6 +88,8 @@ struct Faulty<const F: u8> {
     /// Counts what the fault changes every eighth time.
     count: u32,
     aborted: Option<LinkId>,
+    /// A link for which the next poll reports room that it did not lack.
+    sent_on: Option<LinkId>,
 }
 
 /// Changes events on their way up.
@@ -189,9 +191,6 @@ impl<const F: u8> Transport for Faulty<F> {
     fn local_addr(&self) -> Addr {
         self.inner.local_addr()
     }
-    fn remote_addr(&self, link: LinkId) -> Option<Addr> {
-        self.inner.remote_addr(link)
-    }
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId> {
         self.inner.connect(to, hello)
     }
@@ -203,6 +202,10 @@ impl<const F: u8> Transport for Faulty<F> {
         match self.inner.submit(link, header, payload, urgency) {
             // It takes what it will never send.
             Submitted::Full if F == NO_BACK_PRESSURE => Submitted::Done,
+            Submitted::Done if F == ROOM_UNASKED => {
+                self.sent_on = Some(link);
+                Submitted::Done
+            }
             submitted => submitted,
         }
     }
@@ -213,8 +216,8 @@ impl<const F: u8> Transport for Faulty<F> {
         if let Some(link) = self.aborted.take() {
             to.handle_link_down(link, reason());
         }
-        if F == ROOM_UNASKED && self.inner.remote_addr(LinkId(0)).is_some() {
-            to.handle_send_room(LinkId(0));
+        if let Some(link) = self.sent_on.take() {
+            to.handle_send_room(link);
         }
         self.inner.poll(&mut Events::<_, F> { to, count: &mut self.count })
     }
@@ -235,6 +238,7 @@ impl<const F: u8> Transport for Faulty<F> {
         if F == EARLY_DOWN { ShutdownState::Done } else { state }
     }
     fn abort(&mut self, link: LinkId, to: &mut impl LinkEvents) {
+        self.sent_on = None;
         self.inner.abort(link, &mut Events::<_, F> { to, count: &mut self.count });
         self.aborted = (F == DOWN_AFTER_ABORT).then_some(link);
     }

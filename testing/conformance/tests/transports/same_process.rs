@@ -3,8 +3,8 @@
 use crate::tcp::readable;
 use fastrand::Rng;
 use ofi_conformance::{Medium, Need, Nowhere};
-use ofi_core::{AddrFormat, Cause, TrafficClass};
-use ofi_engine::provider::LinkProvider;
+use ofi_core::Cause;
+use ofi_engine::provider::{LinkProvider, OpenArgs};
 use ofi_loopback::{LoopbackListener, LoopbackTransport, Provider};
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -25,17 +25,15 @@ impl Medium for SameProcess {
     }
 
     fn open(&mut self, _: &mut Rng) -> LoopbackTransport {
-        let opened = Provider.open_rdm(None, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &self.0);
-        opened.expect("a random name is free")
+        Provider.open_rdm(OpenArgs::new(None, &self.0)).expect("a random name is free")
     }
 
     fn listen(&mut self) -> Option<LoopbackListener> {
-        let opened = Provider.open_listener(None, AddrFormat::ADDR_STR, TrafficClass::UNSPEC, &self.0);
-        Some(opened.expect("a random name is free"))
+        Some(Provider.open_listener(OpenArgs::new(None, &self.0)).expect("a random name is free"))
     }
 
     fn open_connected(&mut self) -> LoopbackTransport {
-        Provider.open_msg(None, TrafficClass::UNSPEC, &self.0).expect("a random name is free")
+        Provider.open_msg(OpenArgs::new(None, &self.0)).expect("a random name is free")
     }
 
     fn is_readable(&self, transport: &LoopbackTransport) -> bool {
