@@ -32,16 +32,8 @@ type ReadCall =
     unsafe extern "C" fn(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
 type WriteCall =
     unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
-type VectoredRmaCall = unsafe extern "C" fn(
-    *mut fid_ep,
-    *const iovec,
-    *mut *mut c_void,
-    usize,
-    fi_addr_t,
-    u64,
-    u64,
-    *mut c_void,
-) -> isize;
+type VectoredRmaCall =
+    unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> isize;
 type AtomicQuery = unsafe extern "C" fn(*mut fid_ep, u32, u32, *mut usize) -> c_int;
 
 tables! {

@@ -40,11 +40,7 @@ fn ops_of<O: Object>() -> *const fi_ops {
 /// Hands an object to C.
 pub(crate) fn install<O: Object>(object: O) -> *mut O {
     let object = Box::into_raw(Box::new(object));
-    objects::enter(object.cast(), objects::Kind {
-        bury: bury::<O>,
-        discard: forget::<O>,
-        ops: ops_of::<O>().addr(),
-    });
+    objects::enter(object.cast(), objects::Kind { bury: bury::<O>, discard: forget::<O>, ops: ops_of::<O>().addr() });
     object
 }
 

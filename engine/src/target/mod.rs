@@ -196,8 +196,8 @@ impl Target {
 
     /// Describes what is under way for peers.
     pub(crate) fn describe(&self) -> String {
-        let links = self.links.iter().enumerate().filter_map(|(id, state)| Some((id, state.as_ref()?)));
-        let line = |(id, state): (usize, &Box<State>)| {
+        let links = self.links.iter().enumerate().filter_map(|(id, state)| Some((id, state.as_deref()?)));
+        let line = |(id, state): (usize, &State)| {
             let placing = if state.placing.is_some() { ", a payload is arriving" } else { "" };
             format!("link {id} has {} responses to send{placing}\n", state.responses.len())
         };

@@ -295,7 +295,7 @@ impl Tx {
         if let PeerState::Open(id) = entry.state
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
-            && !(fenced && !link.tx.sends.is_empty())
+            && (!fenced || link.tx.sends.is_empty())
         {
             let urgency = if access.more_follows { Urgency::MoreFollows } else { Urgency::Posted };
             if self.issue(link, transport, (id, number), (inject, urgency)) == Issue::All {
