@@ -92,7 +92,7 @@ CASE(getinfo_txrx_attr_hints)
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->iov_limit = 1 << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->iov_limit = 1 << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->inject_size = (size_t) 1 << 40, 0);
-	WITH(of("tcp", FI_EP_RDM), h->tx_attr->msg_order = FI_ORDER_WAR, 0);
+	WITH(of("tcp", FI_EP_RDM), h->tx_attr->msg_order = 1ULL << 60, 0);
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_MULTICAST, 0);
 	WITH(of("udp", FI_EP_DGRAM), h->tx_attr->op_flags = FI_COMMIT_COMPLETE, 0);
 }
