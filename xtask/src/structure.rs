@@ -9,7 +9,6 @@ use syn::visit::Visit;
 /// Maximum file length in lines, and the exceptions with their reasons.
 const MOST_LINES: usize = 600;
 const LONG: &[(&str, &str)] = &[
-    ("providers/tcp/src/transport.rs", "one implementation of the contract, helpers in modules of their own"),
     ("testing/sim/src/lib.rs", "the simulated network and its faults, in one state"),
     ("testing/sim/tests/two_engines.rs", "one random scenario, its model and its checks"),
 ];
