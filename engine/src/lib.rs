@@ -12,6 +12,7 @@ pub mod erased;
 mod hash;
 mod keys;
 pub mod limits;
+pub mod offer;
 pub mod op;
 pub mod passive;
 mod peer;

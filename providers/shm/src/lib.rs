@@ -8,17 +8,17 @@ mod control;
 mod fifo_allocator;
 pub mod listener;
 mod names;
-pub mod offer;
+mod offer;
 mod region;
 pub mod transport;
 
 use cma::CmaMode;
 pub use listener::ShmListener;
 pub use names::Held;
-use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
+use ofi_core::{Addr, EndpointType};
 use ofi_engine::provider::{self, LinkProvider, OpenArgs};
 use ofi_os::control_socket::Space;
 use ofi_sync::account::Account;
@@ -62,7 +62,7 @@ impl provider::Provider for Provider {
     type Held = Held;
 
     fn offers() -> Vec<Offer> {
-        vec![offer::rdm(), offer::msg()]
+        [EndpointType::RDM, EndpointType::MSG].map(offer::of).into()
     }
 
     fn hold() -> Held {

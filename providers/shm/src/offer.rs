@@ -1,138 +1,19 @@
-//! The attributes that the provider offers, stated once.
+//! The attributes that the provider offers: those of every medium with links, within one host.
 
-use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
-use ofi_core::{
-    AddrFormat, AvType, Caps, EndpointType, Mode, MsgOrder, OpFlags, ProgressModel, Protocol, ResourceMgmt, Threading,
-    TrafficClass, Version,
-};
-use ofi_engine::op::MOST_REMOTE_RANGES;
-use ofi_engine::target::ORDERED;
+use ofi_core::info::Offer;
+use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
+use ofi_engine::offer::Medium;
 
-/// The largest message of an inject call, in bytes.
-pub const INJECT_SIZE: usize = 4096;
-/// Outstanding operations, unless the application asks for more.
-const DEFAULT_SIZE: usize = 1024;
-/// Outstanding operations at most.
-const MOST: usize = 1 << 20;
-/// Elements of an I/O vector.
-const IOV_LIMIT: usize = 8;
-/// The largest `err_data`, in bytes: user data of a peer that refuses a connection.
-const MAX_ERR_DATA: usize = ofi_engine::wire::hello::MAX_USER_DATA;
-/// The provider, its fabric and its domain.
-const NAME: &str = "shm";
 /// Version of the layout of the shared memory.
-pub const PROTOCOL_VERSION: u32 = 1;
+const PROTOCOL_VERSION: u32 = 1;
 
-fn base(kind: EndpointType) -> Offer {
-    let connectionless = kind == EndpointType::RDM;
-    let of_many = Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
-    let directed = if connectionless { of_many } else { Caps::empty() };
-    let several = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
-    let transfers = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
-    let tx_caps = transfers | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
-    let targets = Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT;
-    let rx_caps = transfers | Caps::RECV | targets | several | directed;
-    let reach = Caps::LOCAL_COMM;
-    let domain_caps = if connectionless { reach | Caps::AV_USER_ID | Caps::DIRECTED_RECV } else { reach };
-    let levels = OpFlags::COMPLETION
-        | OpFlags::INJECT
-        | OpFlags::INJECT_COMPLETE
-        | OpFlags::TRANSMIT_COMPLETE
-        | OpFlags::DELIVERY_COMPLETE
-        | OpFlags::MATCH_COMPLETE
-        | OpFlags::MORE
-        | OpFlags::FENCE;
-    let most = Info {
-        caps: tx_caps | rx_caps | domain_caps,
-        mode: Mode::empty(),
+/// Endpoints of a type.
+pub(crate) fn of(kind: EndpointType) -> Offer {
+    let medium = Medium {
+        provider: "shm",
+        protocol: (Protocol::SHM, PROTOCOL_VERSION),
         addr_format: AddrFormat::ADDR_STR,
-        src_addr: None,
-        dest_addr: None,
-        tx: TxAttr {
-            caps: tx_caps,
-            mode: Mode::empty(),
-            op_flags: levels,
-            msg_order: MsgOrder::ALL,
-            comp_order: 0,
-            inject_size: INJECT_SIZE,
-            size: MOST,
-            iov_limit: IOV_LIMIT,
-            rma_iov_limit: MOST_REMOTE_RANGES,
-            tclass: TrafficClass::UNSPEC,
-        },
-        rx: RxAttr {
-            caps: rx_caps,
-            mode: Mode::empty(),
-            op_flags: OpFlags::COMPLETION | OpFlags::MULTI_RECV,
-            msg_order: MsgOrder::ALL,
-            comp_order: 0,
-            total_buffered_recv: 0,
-            size: MOST,
-            iov_limit: IOV_LIMIT,
-        },
-        ep: EpAttr {
-            kind,
-            protocol: Protocol::SHM,
-            protocol_version: PROTOCOL_VERSION,
-            max_msg_size: usize::MAX,
-            max_order_raw_size: usize::MAX,
-            max_order_war_size: ORDERED,
-            max_order_waw_size: usize::MAX,
-            mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
-            tx_ctx_cnt: 1,
-            rx_ctx_cnt: 1,
-            ..EpAttr::default()
-        },
-        domain: DomainAttr {
-            threading: Threading::SAFE,
-            control_progress: ProgressModel::MANUAL,
-            progress: ProgressModel::MANUAL,
-            resource_mgmt: ResourceMgmt::ENABLED,
-            av_type: AvType::UNSPEC,
-            mr_key_size: 8,
-            mr_iov_limit: IOV_LIMIT,
-            mr_cnt: 1 << 20,
-            cq_data_size: 8,
-            cq_cnt: 1 << 16,
-            ep_cnt: 1 << 15,
-            tx_ctx_cnt: 1 << 15,
-            rx_ctx_cnt: 1 << 15,
-            max_ep_tx_ctx: 1,
-            max_ep_rx_ctx: 1,
-            max_ep_stx_ctx: 1 << 15,
-            max_ep_srx_ctx: 1 << 15,
-            cntr_cnt: 1 << 16,
-            caps: domain_caps,
-            max_err_data: MAX_ERR_DATA,
-            max_cntr_value: u64::MAX,
-            max_err_cntr_value: u64::MAX,
-            name: Some(NAME.to_owned()),
-            ..DomainAttr::default()
-        },
-        fabric: FabricAttr {
-            name: Some(NAME.to_owned()),
-            prov_name: Some(NAME.to_owned()),
-            prov_version: Version::new(206, 0).0,
-            api_version: Version::API,
-        },
-        nic: None,
+        reach: Caps::LOCAL_COMM,
     };
-    Offer {
-        most,
-        default_size: DEFAULT_SIZE,
-        interfaces: None,
-        packets: false,
-        fresh_name: Some(crate::fresh_name),
-        classes: false,
-    }
-}
-
-/// Connectionless endpoints.
-pub fn rdm() -> Offer {
-    base(EndpointType::RDM)
-}
-
-/// Connected endpoints.
-pub fn msg() -> Offer {
-    base(EndpointType::MSG)
+    Offer { fresh_name: Some(crate::fresh_name), ..medium.offer(kind) }
 }

@@ -7,7 +7,7 @@ mod deadlines;
 mod half_open;
 pub mod listener;
 pub mod net;
-pub mod offer;
+mod offer;
 pub mod reader;
 mod slots;
 pub mod transport;
