@@ -78,9 +78,12 @@ impl Memory {
 
     /// Notes an endpoint of the domain.
     pub(crate) fn add_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
-        let mut endpoints = locked(&self.endpoints);
-        endpoints.retain(|known| known.strong_count() > 0);
-        endpoints.push(Arc::downgrade(endpoint));
+        locked(&self.endpoints).push(Arc::downgrade(endpoint));
+    }
+
+    /// An endpoint of the domain is closed.
+    pub(crate) fn remove_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
+        locked(&self.endpoints).retain(|known| !core::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(endpoint)));
     }
 
     /// Makes a key of a raw key (fi_mr_map_raw).

@@ -217,7 +217,7 @@ impl Peer {
     /// Writes the first data frame of a message for which the victim's receive has sent a CTS, with
     /// the address of its payload.
     fn write_part(&self, line: usize, kind: u64, place: u64, number: u64) {
-        self.write_line(line, kind << 40 | 8 << 32 | LARGE as u64, &[4, 0, 0, 0, place, number]);
+        self.write_line(line, kind << 40 | 8 << 32 | LARGE as u64, &[4, 0, 0, 0, 0, place, number]);
     }
 
     /// The outcomes that the victim sent: number of the payload, and code.

@@ -1,0 +1,204 @@
+//! One-sided operations with hostile peers: what does not fit the state of a link ends that link,
+//! and what a region does not allow is refused; neither harms the memory, the endpoint or others.
+
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
+use ofi_core::{Addr, MrAccess};
+use ofi_engine::wire::frame::Frame;
+use ofi_engine::wire::hello::Handshake;
+use ofi_engine::wire::one_sided::{Action, Place, Refusal};
+use ofi_rig::{Exposed, Target, until};
+use ofi_sim::node::{Node, Options, addr, ip, open_node};
+use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::{Faults, World};
+
+const KEY: u64 = 7;
+const LEN: usize = 256;
+
+/// A node with exposed memory, and a scripted peer with an open link to it.
+struct Scene {
+    world: World,
+    node: Node,
+    memory: Exposed,
+    raw: Raw,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(1, Faults { stall: 0, split: false });
+        let mut node = open_node(&world, &Options::at(addr(1, 1000)));
+        let memory = node.expose(KEY, vec![0x11; LEN]);
+        let mut raw = Raw::connect(&world, ip(2), addr(1, 1000));
+        raw.hello(&question(Addr::from(addr(2, 1000)), [9; 16]));
+        let mut scene = Self {
+            world,
+            node: {
+                node.progress();
+                node
+            },
+            memory,
+            raw,
+        };
+        let heard = scene.say(&[]);
+        assert!(matches!(&heard[..], [Heard::Hello(hello), ..] if hello.handshake == Handshake::Accept), "{heard:?}");
+        scene
+    }
+
+    /// Sends frames, and returns what the node answers.
+    fn say(&mut self, frames: &[(Frame, Vec<u8>)]) -> Vec<Heard> {
+        for (frame, payload) in frames {
+            self.raw.frame(frame, payload);
+        }
+        let mut heard = Vec::new();
+        let Self { world, node, raw, .. } = self;
+        let mut left = 50;
+        until(world, &mut [node], |_| {
+            raw.send();
+            heard.extend(raw.read());
+            left -= 1;
+            left == 0
+        });
+        heard
+    }
+
+    /// The link ends, and the node serves another peer as before.
+    #[track_caller]
+    fn ends_the_link(frames: &[(Frame, Vec<u8>)]) {
+        let mut scene = Self::new();
+        let heard = scene.say(frames);
+        assert_eq!(heard.last(), Some(&Heard::End), "{frames:?} is answered by {heard:?}");
+        assert_eq!(scene.memory.bytes(), [0x11; LEN], "{frames:?}");
+        let Self { world, mut node, memory, .. } = scene;
+        let mut other = open_node(&world, &Options::at(addr(3, 1000)));
+        let to = other.know(node.addr());
+        let write = other.write(&Target::new(to, KEY, 0, 8), vec![1; 8]);
+        assert!(until(&world, &mut [&mut node, &mut other], |nodes| nodes[1].is_done(write)));
+        assert_eq!(memory.close()[..8], [1; 8]);
+    }
+}
+
+fn place(addr: u64) -> Place {
+    Place { key: KEY, addr }
+}
+
+fn write(addr: u64, more: u64, last: bool) -> Frame {
+    Frame::Write { id: 1, place: place(addr), more, last, commit: false, data: None }
+}
+
+fn action(kind: AtomicKind, op: AtomicOp) -> Action {
+    Action { kind, op, datatype: Datatype::Uint64 }
+}
+
+fn atomic(action: Action, len: Option<u64>) -> Frame {
+    Frame::Atomic { id: 1, place: place(0), action, len, last: true, data: None }
+}
+
+#[test]
+fn answers_that_nothing_was_asked_for_end_the_link() {
+    Scene::ends_the_link(&[(Frame::Performed { count: 1 }, vec![])]);
+    Scene::ends_the_link(&[(Frame::Performed { count: u32::MAX }, vec![])]);
+    for last in [false, true] {
+        Scene::ends_the_link(&[(Frame::Response { id: 0, last }, vec![2; 8])]);
+        Scene::ends_the_link(&[(Frame::Response { id: u32::MAX, last }, vec![])]);
+        Scene::ends_the_link(&[(Frame::Refused { id: 0, last, why: Refusal::Key }, vec![])]);
+    }
+}
+
+#[test]
+fn operands_of_the_wrong_length_end_the_link() {
+    let (sum, swap) = (action(AtomicKind::Fetch, AtomicOp::Sum), action(AtomicKind::Compare, AtomicOp::Cswap));
+    let read = action(AtomicKind::Fetch, AtomicOp::Read);
+    for (frame, len) in [
+        (atomic(sum, None), 0),
+        (atomic(sum, None), 7),
+        (atomic(sum, None), 4104),
+        (atomic(swap, None), 8),
+        (atomic(swap, None), 24),
+        (atomic(read, Some(8)), 8),
+        (atomic(read, Some(12)), 0),
+        (atomic(read, Some(0)), 0),
+        (atomic(read, Some(u64::MAX)), 0),
+    ] {
+        Scene::ends_the_link(&[(frame, vec![3; len])]);
+    }
+}
+
+#[test]
+fn a_write_that_has_no_end_ends_the_link() {
+    Scene::ends_the_link(&[(write(0, u64::MAX, false), vec![4; 8])]);
+}
+
+#[test]
+fn what_the_region_does_not_allow_is_refused_in_order() {
+    let mut scene = Scene::new();
+    let far = Frame::Read { id: 5, place: place(250), len: 8, last: true };
+    let near = Frame::Read { id: 6, place: place(0), len: 8, last: true };
+    let other = Place { key: 8, addr: 0 };
+    let unknown = Frame::Write { id: 7, place: other, more: 0, last: true, commit: false, data: None };
+    let heard = scene.say(&[
+        (write(0, 0, true), vec![5; 8]),
+        (unknown, vec![5; 8]),
+        (write(u64::MAX, 0, true), vec![5; 8]),
+        (write(LEN as u64 - 8, 1, false), vec![5; 8]),
+        (far, vec![]),
+        (near, vec![]),
+    ]);
+    let frames: Vec<&Frame> =
+        heard.iter().filter_map(|it| if let Heard::Frame(frame, _) = it { Some(frame) } else { None }).collect();
+    let refused = |id, last, why| Frame::Refused { id, last, why };
+    for expected in [
+        Frame::Performed { count: 1 },
+        refused(7, true, Refusal::Key),
+        refused(1, true, Refusal::Bounds),
+        refused(1, false, Refusal::Bounds),
+        refused(5, true, Refusal::Bounds),
+        Frame::Response { id: 6, last: true },
+    ] {
+        assert!(frames.contains(&&expected), "{expected:?} is not among {frames:?}");
+    }
+    let at = |wanted: &Frame| frames.iter().position(|frame| *frame == wanted);
+    assert!(at(&Frame::Performed { count: 1 }) < at(&refused(7, true, Refusal::Key)), "in the order of the operations");
+    let mut expected = [0x11; LEN];
+    expected[..8].fill(5);
+    assert_eq!(scene.memory.bytes(), expected);
+}
+
+/// A peer that asks for more at once than it was granted, while it reads nothing.
+#[test]
+fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
+    let mut scene = Scene::new();
+    let big = scene.node.expose(9, vec![0; 1 << 20]);
+    let from = Place { key: 9, addr: 0 };
+    let read = Frame::Read { id: 1, place: from, len: 1 << 20, last: true };
+    for _ in 0..70 {
+        scene.raw.frame(&read, &[]);
+    }
+    let Scene { world, node, raw, .. } = &mut scene;
+    let mut left = 60;
+    until(world, &mut [node], |_| {
+        raw.send();
+        left -= 1;
+        left == 0
+    });
+    assert!(scene.node.account.used() < 4 << 20, "{} bytes are held", scene.node.account.used());
+    let heard = scene.say(&[]);
+    assert_eq!(heard.last(), Some(&Heard::End), "the link has ended");
+    big.close();
+}
+
+#[test]
+fn rights_are_checked_for_each_kind_of_access() {
+    let mut scene = Scene::new();
+    let readable = scene.node.try_expose(20, vec![1; 64], MrAccess::REMOTE_READ).expect("the key is free");
+    let place = Place { key: 20, addr: 0 };
+    let sum = Action { kind: AtomicKind::Base, op: AtomicOp::Sum, datatype: Datatype::Uint64 };
+    let heard = scene.say(&[
+        (Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: Some(3) }, vec![9; 8]),
+        (Frame::Atomic { id: 2, place, action: sum, len: None, last: true, data: None }, vec![9; 8]),
+    ]);
+    for id in [1, 2] {
+        let refused = Heard::Frame(Frame::Refused { id, last: true, why: Refusal::Rights }, vec![]);
+        assert!(heard.contains(&refused), "{heard:?}");
+    }
+    assert_eq!(readable.close(), [1; 64]);
+    assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
+}
