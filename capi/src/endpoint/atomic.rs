@@ -1,8 +1,8 @@
 //! Atomic operations (fi_atomic(3)): maps ten calls to one operation descriptor, compiled once for
 //! each type of endpoint, and answers which operations there are.
 
+use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{IOV_LIMIT, one, parts};
-use crate::endpoint::object::DataPath;
 use crate::endpoint::rma::directions;
 use crate::ffi::ptr::{posted, put};
 use core::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! The send and receive families (fi_msg(3), fi_tagged(3)): maps eighteen calls to two operation
 //! descriptors, compiled once for each type of endpoint.
 
-use crate::endpoint::object::DataPath;
+use crate::endpoint::data_path::DataPath;
 use crate::ffi::ptr::posted;
 use core::ffi::c_void;
 use core::marker::PhantomData;

@@ -1,5 +1,6 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
+use crate::endpoint::data_path::DataPath;
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -27,16 +28,6 @@ use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
-
-/// What data calls need: the beginning of every object that has their tables.
-#[repr(C)]
-pub(crate) struct DataPath {
-    pub(crate) c: fid_ep,
-    /// The engine's object, of the type that the tables are for.
-    pub(crate) engine_ptr: *const c_void,
-    pub(crate) tx_flags: AtomicU64,
-    pub(crate) rx_flags: AtomicU64,
-}
 
 /// An endpoint.
 #[repr(C)]
@@ -138,11 +129,11 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
     // SAFETY: as above.
     if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
-        return status(srx.bind_to(ep, flags));
+        return status(srx.bind_to(&ep.control, ep.domain, flags).map(|user| ep.keep_open(user)));
     }
     // SAFETY: as above.
     if let Ok(stx) = unsafe { handle::borrow::<StxObj>(other) } {
-        return status(stx.bind_to(ep, flags));
+        return status(stx.bind_to(ep.domain, flags).map(|user| ep.keep_open(user)));
     }
     // SAFETY: as above, or null.
     let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);

@@ -3,7 +3,8 @@
 
 use crate::convert;
 use crate::endpoint::cm;
-use crate::endpoint::object::{DataPath, EpObj, cancel};
+use crate::endpoint::data_path::DataPath;
+use crate::endpoint::object::{EpObj, cancel};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;

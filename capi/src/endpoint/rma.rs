@@ -1,8 +1,8 @@
 //! Remote memory access (fi_rma(3)): maps nine calls to one operation descriptor, compiled once for
 //! each type of endpoint.
 
+use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{many, one, parts};
-use crate::endpoint::object::DataPath;
 use crate::ffi::ptr::posted;
 use core::ffi::c_void;
 use core::marker::PhantomData;

@@ -5,9 +5,9 @@ use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
-use crate::objects::mr::Memory;
-use crate::objects::srx::OpenedSrx;
+use crate::objects::memory::Memory;
 use crate::state::open_objects::Listed;
+use core::any::Any;
 use core::ffi::{c_int, c_void};
 use ofi_abi::FI_CLASS_DOMAIN;
 use ofi_abi::{
@@ -63,6 +63,14 @@ pub(crate) trait DomainControl: Send + Sync {
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
+}
+
+/// A new receive context of the engine, with the tables for its calls.
+pub(crate) struct OpenedSrx {
+    pub(crate) engine_ptr: *const c_void,
+    pub(crate) context: Arc<dyn Any + Send + Sync>,
+    pub(crate) msg: &'static fi_ops_msg,
+    pub(crate) tagged: &'static fi_ops_tagged,
 }
 
 /// A new endpoint: the engine's endpoint as a raw pointer for the tables of data calls, and as a

@@ -10,6 +10,7 @@ pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fabric_ops;
 pub(crate) mod mc;
+pub(crate) mod memory;
 pub(crate) mod mr;
 pub(crate) mod poll;
 pub(crate) mod srx;

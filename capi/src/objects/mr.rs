@@ -9,133 +9,30 @@ use crate::ffi::handle::ours;
 use crate::ffi::ptr::{make, put, status};
 use crate::objects::cntr::CntrObj;
 use crate::objects::domain::DomainObj;
+use crate::objects::memory::{RAW_KEY_SIZE, locked};
 use core::ffi::{c_int, c_void};
 use ofi_abi::FI_CLASS_MR;
 use ofi_abi::{
-    FI_ENABLE, FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_REFRESH, FI_RMA_EVENT, FI_RMA_PMEM, fi_mr_attr, fi_mr_map_raw,
-    fi_mr_modify, fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr, iovec,
+    FI_ENABLE, FI_GET_RAW_MR, FI_HMEM_SYSTEM, FI_REFRESH, FI_RMA_EVENT, FI_RMA_PMEM, fi_mr_attr, fi_mr_modify,
+    fi_mr_raw_attr, fi_ops, fi_ops_mr, fid, fid_mr, iovec,
 };
 use ofi_core::caps::MrAccess;
 use ofi_core::error::{Error, Result};
 use ofi_core::log::{self, Level, Subsystem};
-use ofi_core::{BindFlags, Caps, Errno, Info, MrMode, Version};
+use ofi_core::{BindFlags, Errno, Version};
 use ofi_engine::endpoint::CLOSE_DEADLINE;
 use ofi_engine::erased::EndpointControl;
-use ofi_engine::target::mr::{KeyChoice, MemoryRegion, NO_KEY, Regions};
+use ofi_engine::target::mr::{KeyChoice, MemoryRegion, NO_KEY};
 use ofi_memory::{Reach, Region};
 use ofi_sync::busy::{Child, Children};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The most buffers of a region (`mr_iov_limit`).
 const IOV_LIMIT: usize = 8;
-/// The number of bytes in a raw key.
-const RAW_KEY_SIZE: usize = size_of::<u64>();
 /// The last interface of device memory that the headers define (FI_HMEM_SYNAPSEAI).
 const LAST_DEVICE: u32 = 5;
 
 pub(crate) static OPS: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg, regv, regattr };
-
-/// A domain's part in the registration of memory.
-pub(crate) struct Memory {
-    pub(crate) regions: Arc<Regions>,
-    /// Peers name bytes by virtual addresses.
-    virtual_addresses: bool,
-    /// The provider chooses keys.
-    provider_keys: bool,
-    /// Regions with FI_RMA_EVENT wait for their counters.
-    waits_for_counters: bool,
-    /// Regions wait for their endpoint.
-    waits_for_endpoint: bool,
-    /// Accesses are counted: FI_RMA_EVENT is enabled.
-    events: bool,
-    /// Keys made of raw keys, with the number of times that each was made.
-    mapped: Mutex<HashMap<u64, usize>>,
-    /// The domain's endpoints, through which peers use regions.
-    endpoints: Mutex<Vec<Weak<dyn EndpointControl>>>,
-}
-
-fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Memory {
-    /// For a domain that is opened with this info.
-    pub(crate) fn new(info: &Info, regions: Arc<Regions>) -> Self {
-        let mode = info.domain.mr_mode;
-        let basic = mode == MrMode::BASIC;
-        Self {
-            regions,
-            virtual_addresses: basic || mode.contains(MrMode::VIRT_ADDR),
-            provider_keys: basic || mode.contains(MrMode::PROV_KEY),
-            waits_for_counters: mode.contains(MrMode::RMA_EVENT),
-            waits_for_endpoint: mode.contains(MrMode::ENDPOINT),
-            events: (info.caps | info.domain.caps).contains(Caps::RMA_EVENT),
-            mapped: Mutex::default(),
-            endpoints: Mutex::default(),
-        }
-    }
-
-    /// Notes an endpoint of the domain.
-    pub(crate) fn add_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
-        locked(&self.endpoints).push(Arc::downgrade(endpoint));
-    }
-
-    /// An endpoint of the domain is closed.
-    pub(crate) fn remove_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
-        locked(&self.endpoints).retain(|known| !core::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(endpoint)));
-    }
-
-    /// Makes a key of a raw key (fi_mr_map_raw).
-    ///
-    /// # Safety
-    /// The raw key has its size, and the place for the key is null or valid.
-    pub(crate) unsafe fn map_raw(&self, map: &fi_mr_map_raw) -> core::result::Result<(), Errno> {
-        if map.flags != 0 {
-            return Err(Errno::EBADFLAGS);
-        }
-        if map.raw_key.is_null() || map.key_size != RAW_KEY_SIZE {
-            return Err(Errno::EINVAL);
-        }
-        // SAFETY: not null, so it has that size by this function's contract.
-        let key = u64::from_le_bytes(unsafe { map.raw_key.cast::<[u8; RAW_KEY_SIZE]>().read() });
-        // SAFETY: this function's contract.
-        unsafe { put(map.key, key) }?;
-        *locked(&self.mapped).entry(key).or_insert(0) += 1;
-        Ok(())
-    }
-
-    /// Releases a key that [`Self::map_raw`] has made.
-    pub(crate) fn unmap(&self, key: u64) -> core::result::Result<(), Errno> {
-        let mut mapped = locked(&self.mapped);
-        let times = mapped.get_mut(&key).ok_or(Errno::EINVAL)?;
-        *times -= 1;
-        if *times == 0 {
-            mapped.remove(&key);
-        }
-        Ok(())
-    }
-
-    /// Whether there are keys that have not been released.
-    pub(crate) fn has_mapped_keys(&self) -> bool {
-        !locked(&self.mapped).is_empty()
-    }
-
-    /// Waits until no peer uses the region any more, making progress; false after
-    /// [`CLOSE_DEADLINE`].
-    fn wait_until_idle(&self, region: &MemoryRegion) -> bool {
-        let end = ofi_os::clock::now() + CLOSE_DEADLINE;
-        while !region.is_idle() {
-            let endpoints: Vec<_> = locked(&self.endpoints).iter().filter_map(Weak::upgrade).collect();
-            endpoints.iter().for_each(|endpoint| endpoint.make_progress());
-            if ofi_os::clock::now() >= end {
-                return region.is_idle();
-            }
-            std::thread::yield_now();
-        }
-        true
-    }
-}
 
 /// A memory region.
 #[repr(C)]

@@ -2,22 +2,23 @@
 //! endpoints bound to them, and transmit contexts, which only say that endpoints may share
 //! resources: here they have none of their own.
 
+use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{NotAsked, tables};
-use crate::endpoint::object::{DataPath, EpObj};
-use crate::endpoint::{atomic, cm, options, rma};
+use crate::endpoint::{atomic, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, OpenedSrx};
 use core::any::Any;
 use core::ffi::{c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use ofi_abi::{FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE};
-use ofi_abi::{fi_ops, fi_ops_ep, fi_ops_msg, fi_ops_tagged, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
+use ofi_abi::{fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
 use ofi_core::error::{Error, Result};
 use ofi_core::{BindFlags, Caps, Errno};
 use ofi_engine::endpoint::peer_account;
+use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{RxSettings, SharedRx};
 use ofi_sync::busy::{Child, Children};
@@ -57,15 +58,10 @@ object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atom
 
 pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 
-/// No receive can be canceled: its completion would belong to no endpoint's queue.
-static OPS: fi_ops_ep = options::table(cancel);
-
-/// A new receive context of the engine, with the tables for its calls.
-pub(crate) struct OpenedSrx {
-    engine_ptr: *const c_void,
-    context: Arc<dyn Any + Send + Sync>,
-    msg: &'static fi_ops_msg,
-    tagged: &'static fi_ops_tagged,
+/// The tables of shared contexts that are those of endpoints too.
+pub(crate) struct EndpointTables {
+    pub(crate) ops: &'static fi_ops_ep,
+    pub(crate) cm: &'static fi_ops_cm,
 }
 
 /// The engine's context as an endpoint that only receives.
@@ -89,7 +85,12 @@ pub(crate) fn open_context<K: LockKind>(kind: K, settings: RxSettings) -> Opened
 }
 
 /// Opens a shared receive context (fi_srx_context).
-pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_rx_attr>, context: *mut c_void) -> Result<*mut fid_ep> {
+pub(crate) fn open(
+    domain: &DomainObj,
+    tables: &EndpointTables,
+    attr: Option<&fi_rx_attr>,
+    context: *mut c_void,
+) -> Result<*mut fid_ep> {
     let (caps, size, flags) = attr.map_or((0, 0, 0), |attr| (attr.caps, attr.size, attr.op_flags));
     let asked = Caps::from_bits_retain(caps);
     let caps = if asked.is_empty() { domain.caps & Caps::RECEIVE } else { asked };
@@ -97,8 +98,8 @@ pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_rx_attr>, context: *mut 
     let opened = domain.control.srx(RxSettings { size, caps });
     let c = fid_ep {
         fid: handle::header::<SrxObj>(context),
-        ops: &OPS,
-        cm: &cm::CONNECTIONLESS,
+        ops: tables.ops,
+        cm: tables.cm,
         msg: opened.msg,
         rma: rma::table::<NotAsked>(Caps::empty()),
         tagged: opened.tagged,
@@ -113,12 +114,16 @@ pub(crate) fn open(domain: &DomainObj, attr: Option<&fi_rx_attr>, context: *mut 
 }
 
 impl SrxObj {
-    /// Has an endpoint take its receives from here.
-    pub(crate) fn bind_to(&self, ep: &EpObj, flags: u64) -> Result<()> {
-        check(self.domain, ep, flags)?;
-        ep.control.clone().bind_rx(self.context.clone())?;
-        ep.keep_open(self.users.add());
-        Ok(())
+    /// Has an endpoint of that domain take its receives from here; returns what keeps this open.
+    pub(crate) fn bind_to(
+        &self,
+        endpoint: &Arc<dyn EndpointControl>,
+        domain: *const DomainObj,
+        flags: u64,
+    ) -> Result<Child> {
+        check(self.domain, domain, flags)?;
+        endpoint.clone().bind_rx(self.context.clone())?;
+        Ok(self.users.add())
     }
 }
 
@@ -128,7 +133,8 @@ unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, _: *mut c_void) 
     if command == FI_ENABLE { 0 } else { Errno::ENOSYS.negative() }
 }
 
-unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
+/// No receive can be canceled: its completion would belong to no endpoint's queue.
+pub(crate) unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
     Errno::ENOSYS.negative() as isize
 }
 
@@ -152,7 +158,12 @@ object!(StxObj, FI_CLASS_STX_CTX, STX_FID_OPS, c.fid[ops]);
 pub(crate) static STX_FID_OPS: fi_ops = enosys::fid_ops(close_stx);
 
 /// Opens a shared transmit context (fi_stx_context).
-pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *mut c_void) -> Result<*mut fid_stx> {
+pub(crate) fn open_stx(
+    domain: &DomainObj,
+    tables: &EndpointTables,
+    attr: Option<&fi_tx_attr>,
+    context: *mut c_void,
+) -> Result<*mut fid_stx> {
     if let Some(attr) = attr {
         let unknown = Caps::from_bits_retain(attr.caps) - Caps::TRANSMIT;
         if !unknown.is_empty() {
@@ -160,17 +171,16 @@ pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *
             return Err(Error::new(Errno::EINVAL, what));
         }
     }
-    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &OPS };
+    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: tables.ops };
     let object = StxObj { c, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())
 }
 
 impl StxObj {
-    /// Notes that an endpoint uses it.
-    pub(crate) fn bind_to(&self, ep: &EpObj, flags: u64) -> Result<()> {
-        check(self.domain, ep, flags)?;
-        ep.keep_open(self.users.add());
-        Ok(())
+    /// An endpoint of that domain uses it; returns what keeps this open.
+    pub(crate) fn bind_to(&self, domain: *const DomainObj, flags: u64) -> Result<Child> {
+        check(self.domain, domain, flags)?;
+        Ok(self.users.add())
     }
 }
 
@@ -179,11 +189,11 @@ unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
     unsafe { handle::close::<StxObj>(fid, |stx| stx.users.count() > 0) }
 }
 
-fn check(domain: *const DomainObj, ep: &EpObj, flags: u64) -> Result<()> {
+fn check(domain: *const DomainObj, of_endpoint: *const DomainObj, flags: u64) -> Result<()> {
     if !BindFlags::from_bits_retain(flags).is_empty() {
         return Err(Error::new(Errno::EBADFLAGS, "bind a shared context with flags"));
     }
-    if !core::ptr::eq(domain, ep.domain) {
+    if !core::ptr::eq(domain, of_endpoint) {
         return Err(Error::new(Errno::EDOMAIN, "bind a shared context of another domain"));
     }
     Ok(())

@@ -26,6 +26,7 @@
 //! Refused count operations by their last frames, in order.
 
 use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Place, Refusal, WITH_DATA as ATTACHED};
+pub use super::violation::Violation;
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
@@ -78,10 +79,6 @@ impl Deref for Header {
         &self.bytes[..self.len]
     }
 }
-
-/// A peer's protocol violation. It costs that peer its link and affects no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Violation(pub &'static str);
 
 /// When the receiver acknowledges a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,3 +3,4 @@
 pub mod frame;
 pub mod hello;
 pub mod one_sided;
+mod violation;

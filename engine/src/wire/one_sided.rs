@@ -1,6 +1,6 @@
 //! Frames of one-sided operations: their parts, and how these lie in a header.
 
-use super::frame::Violation;
+use super::violation::Violation;
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Cause, Errno};
 

@@ -1,0 +1,5 @@
+//! What a peer's frame or hello is that breaks the protocol.
+
+/// A peer's protocol violation. It costs that peer its link and affects no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation(pub &'static str);
