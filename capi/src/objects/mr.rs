@@ -21,7 +21,6 @@ use ofi_core::error::{Error, Result};
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{BindFlags, Errno, Version};
 use ofi_engine::endpoint::CLOSE_DEADLINE;
-use ofi_engine::erased::EndpointControl;
 use ofi_engine::target::mr::{KeyChoice, MemoryRegion, NO_KEY};
 use ofi_memory::{Reach, Region};
 use ofi_sync::busy::{Child, Children};

@@ -8,7 +8,7 @@ use crate::peer::link::Coming;
 use crate::target::mr::MemoryRegion;
 use crate::transport::{Disposition, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::Violation;
-use crate::wire::one_sided::{Action, Place, Refusal};
+use crate::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_core::{BindFlags, MrAccess, OpFlags};
 use ofi_memory::{Buffer, Region, RegionUse};
 use ofi_sync::lock::LockKind;
@@ -26,13 +26,13 @@ pub(super) struct Placing {
 pub(super) enum Payload {
     /// Into the region: straight, or, where parts of it may be unmapped, into a buffer of ours, from
     /// which it is copied. `commit`: the bytes there are to be durable.
-    Bytes { region: Arc<MemoryRegion>, copy: Option<RegionUse<Region>>, commit: Option<Place> },
+    Bytes { region: Arc<MemoryRegion>, copy: Option<RegionUse<Region>>, commit: Option<RemoteAddr> },
     /// Into a buffer of ours: the operands of an atomic operation.
-    Operands { place: Place, action: Action },
+    Operands { place: RemoteAddr, action: Action },
 }
 
 /// Makes a range durable that has just been written.
-fn flush(region: &MemoryRegion, place: Place, len: usize) -> Result<(), Refusal> {
+fn flush(region: &MemoryRegion, place: RemoteAddr, len: usize) -> Result<(), Refusal> {
     let range = region.region().resolve(place.addr, len, MrAccess::REMOTE_WRITE).map_err(refusal)?;
     range.flush().map_err(|_| Refusal::Flush)
 }
@@ -45,7 +45,7 @@ impl Target {
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (link, id): (LinkId, u32),
-        (place, more, commit): (Place, u64, bool),
+        (place, more, commit): (RemoteAddr, u64, bool),
         (last, data): (bool, Option<u64>),
         payload: Incoming<'_>,
     ) -> Result<Disposition, Violation> {
@@ -139,7 +139,7 @@ impl Target {
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (link, id): (LinkId, u32),
-        (place, len, last): (Place, u64, bool),
+        (place, len, last): (RemoteAddr, u64, bool),
     ) -> Result<(), Violation> {
         self.admit_request(link)?;
         let mut spare = self.take_spare();

@@ -8,7 +8,7 @@ use crate::op::MOST_ATOMIC;
 use crate::peer::Peers;
 use crate::transport::{Disposition, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::Violation;
-use crate::wire::one_sided::{Action, Place, Refusal};
+use crate::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_core::{BindFlags, OpFlags};
 use ofi_memory::Buffer;
 use ofi_memory::rmw::{self, RmwError};
@@ -22,7 +22,7 @@ impl Target {
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (link, id): (LinkId, u32),
-        (place, action, len): (Place, Action, Option<u64>),
+        (place, action, len): (RemoteAddr, Action, Option<u64>),
         (last, data): (bool, Option<u64>),
         payload: Incoming<'_>,
     ) -> Result<Disposition, Violation> {
@@ -58,7 +58,7 @@ impl Target {
         peers: &mut Peers,
         out: &mut Reporter<K>,
         change: Change,
-        (place, action): (Place, Action),
+        (place, action): (RemoteAddr, Action),
         operands: &[u8],
     ) -> Result<(), Violation> {
         self.apply(peers, out, change, (place, action, operands.len() / action.values().max(1)), operands)
@@ -71,7 +71,7 @@ impl Target {
         peers: &mut Peers,
         out: &mut Reporter<K>,
         change: Change,
-        (place, action, len): (Place, Action, usize),
+        (place, action, len): (RemoteAddr, Action, usize),
         operands: &[u8],
     ) -> Result<(), Violation> {
         let (operands, compare) = operands.split_at(if action.values() == 2 { len } else { operands.len() });

@@ -14,7 +14,7 @@ use crate::peer::Peers;
 use crate::peer::credit::REQUESTS;
 use crate::transport::{LinkId, Token};
 use crate::wire::frame::{Frame, Violation};
-use crate::wire::one_sided::{Place, Refusal};
+use crate::wire::one_sided::{Refusal, RemoteAddr};
 use access::Placing;
 use mr::{MemoryRegion, Regions};
 use ofi_core::{BindFlags, Caps, MrAccess, OpFlags};
@@ -98,7 +98,7 @@ impl Target {
     #[inline]
     fn resolve(
         &mut self,
-        place: Place,
+        place: RemoteAddr,
         len: u64,
         rights: MrAccess,
     ) -> Result<(&Arc<MemoryRegion>, RegionUse<&Region>), Refusal> {

@@ -10,7 +10,7 @@ use crate::peer::link::Link;
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
-use crate::wire::one_sided::{Action, Place, Refusal};
+use crate::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_core::atomic::AtomicKind;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Lent, Ticket};
@@ -76,6 +76,12 @@ pub(crate) struct Access {
     class: OpFlags,
     pub(crate) peer: FiAddr,
     len: usize,
+    how: How,
+}
+
+/// How an operation leaves and completes.
+#[derive(Clone, Copy, Debug)]
+struct How {
     suppress: bool,
     inject: bool,
     fenced: bool,
@@ -96,7 +102,7 @@ impl OneSided {
     fn next_frame(&self, id: u32) -> Option<(Frame, usize)> {
         let range = self.remote.get(self.range)?;
         let ends = self.range + 1 == self.remote.len();
-        let place = Place { key: range.key, addr: range.addr.wrapping_add(self.at) };
+        let place = RemoteAddr { key: range.key, addr: range.addr.wrapping_add(self.at) };
         Some(match self.what {
             What::Write { commit } => {
                 let left = range.len - self.at;
@@ -175,7 +181,7 @@ impl Tx {
     ) -> Result<Access, Errno> {
         let len = op.buffer.len();
         let inject = op.inject || op.flags.contains(OpFlags::INJECT) && op.kind == RmaKind::Write;
-        let common = self.admit_access(out, (op.flags, op.inject))?;
+        let how = self.admit_access(out, (op.flags, op.inject))?;
         if len > limits.least() && !limits.allow(len, false, inject) {
             return Err(Errno::EMSGSIZE);
         }
@@ -190,7 +196,7 @@ impl Tx {
         };
         let data = op.data.filter(|_| op.kind == RmaKind::Write);
         let RmaOp { buffer, remote, context, peer, .. } = op;
-        Ok(Access { what, remote, data, buffer, result: None, context, class, peer, len, inject, ..common })
+        Ok(Access { what, remote, data, buffer, result: None, context, class, peer, len, how: How { inject, ..how } })
     }
 
     /// Checks an atomic operation, whose operation goes with its datatype.
@@ -203,7 +209,7 @@ impl Tx {
         if !call.op.is_valid(call.kind, call.datatype) {
             return Err(Errno::EOPNOTSUPP);
         }
-        let common = self.admit_access(out, (call.flags, call.inject))?;
+        let how = self.admit_access(out, (call.flags, call.inject))?;
         let len = total(&call.remote)?;
         if len > MOST_ATOMIC {
             return Err(Errno::EMSGSIZE);
@@ -229,12 +235,12 @@ impl Tx {
         let inject = call.inject || call.flags.contains(OpFlags::INJECT);
         let AtomicCall { remote, context, peer, data, .. } = call;
         let what = What::Atomic(action);
-        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, inject, ..common })
+        Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how: How { inject, ..how } })
     }
 
     /// The checks that all one-sided operations have in common.
     #[inline(always)]
-    fn admit_access<K: LockKind>(&self, out: &Reporter<K>, (flags, inject): (OpFlags, bool)) -> Result<Access, Errno> {
+    fn admit_access<K: LockKind>(&self, out: &Reporter<K>, (flags, inject): (OpFlags, bool)) -> Result<How, Errno> {
         let selective = out.sinks.tx.as_ref().ok_or(Errno::ENOCQ)?.selective;
         if flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
@@ -242,16 +248,7 @@ impl Tx {
         if self.sends.len() >= self.size {
             return Err(Errno::AGAIN);
         }
-        Ok(Access {
-            what: What::Read,
-            remote: Remote::one(0, 0, 0),
-            data: None,
-            buffer: Buffer::empty(),
-            result: None,
-            context: 0,
-            class: OpFlags::empty(),
-            peer: FiAddr::UNSPEC,
-            len: 0,
+        Ok(How {
             suppress: inject || selective && !flags.contains(OpFlags::COMPLETION),
             inject: false,
             fenced: flags.contains(OpFlags::FENCE),
@@ -273,7 +270,8 @@ impl Tx {
         seq: u64,
     ) -> Result<(), Errno> {
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
-        let Access { what, remote, data, buffer, result, context, class, len, suppress, inject, fenced, .. } = access;
+        let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
+        let How { suppress, inject, fenced, more_follows } = how;
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, refused: None };
@@ -297,7 +295,7 @@ impl Tx {
             && let Some(link) = peers.links.get_mut(id)
             && (!fenced || link.tx.sends.is_empty())
         {
-            let urgency = if access.more_follows { Urgency::MoreFollows } else { Urgency::Posted };
+            let urgency = if more_follows { Urgency::MoreFollows } else { Urgency::Posted };
             if self.issue(link, transport, (id, number), (inject, urgency)) == Issue::All {
                 return Ok(());
             }

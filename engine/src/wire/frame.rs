@@ -25,7 +25,7 @@
 //! One-sided operations are carried out in order. The last frame of one is flagged; Performed and
 //! Refused count operations by their last frames, in order.
 
-use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Place, Refusal, WITH_DATA as ATTACHED};
+use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Refusal, RemoteAddr, WITH_DATA as ATTACHED};
 pub use super::violation::Violation;
 use core::ops::Deref;
 
@@ -166,7 +166,7 @@ pub enum Frame {
         /// The initiator's number for the operation.
         id: u32,
         /// Where the payload goes.
-        place: Place,
+        place: RemoteAddr,
         /// How many bytes of the same range follow in other frames.
         more: u64,
         /// The operation's last frame.
@@ -181,7 +181,7 @@ pub enum Frame {
         /// The initiator's number for the operation.
         id: u32,
         /// The first byte.
-        place: Place,
+        place: RemoteAddr,
         /// Length in bytes.
         len: u64,
         /// The operation's last frame.
@@ -192,7 +192,7 @@ pub enum Frame {
         /// The initiator's number for the operation.
         id: u32,
         /// The first element.
-        place: Place,
+        place: RemoteAddr,
         /// What is done with each element.
         action: Action,
         /// Length of the elements in bytes, where no operands tell it.
@@ -285,8 +285,8 @@ impl Rest<'_> {
         Ok(u64::from_le_bytes(self.take()?))
     }
 
-    fn place(&mut self) -> Result<Place, Violation> {
-        Ok(Place { key: self.u64()?, addr: self.u64()? })
+    fn place(&mut self) -> Result<RemoteAddr, Violation> {
+        Ok(RemoteAddr { key: self.u64()?, addr: self.u64()? })
     }
 
     /// A word that is there if the flag is.

@@ -6,7 +6,7 @@ use ofi_core::{Cause, Errno};
 
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteAddr {
     /// Key of the region.
     pub key: u64,
     /// Offset in the region, or virtual address.

@@ -5,7 +5,7 @@ use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Addr, MrAccess};
 use ofi_engine::wire::frame::Frame;
 use ofi_engine::wire::hello::Handshake;
-use ofi_engine::wire::one_sided::{Action, Place, Refusal};
+use ofi_engine::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_rig::{Exposed, Target, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Heard, Raw, question};
@@ -76,8 +76,8 @@ impl Scene {
     }
 }
 
-fn place(addr: u64) -> Place {
-    Place { key: KEY, addr }
+fn place(addr: u64) -> RemoteAddr {
+    RemoteAddr { key: KEY, addr }
 }
 
 fn write(addr: u64, more: u64, last: bool) -> Frame {
@@ -132,7 +132,7 @@ fn what_the_region_does_not_allow_is_refused_in_order() {
     let mut scene = Scene::new();
     let far = Frame::Read { id: 5, place: place(250), len: 8, last: true };
     let near = Frame::Read { id: 6, place: place(0), len: 8, last: true };
-    let other = Place { key: 8, addr: 0 };
+    let other = RemoteAddr { key: 8, addr: 0 };
     let unknown = Frame::Write { id: 7, place: other, more: 0, last: true, commit: false, data: None };
     let heard = scene.say(&[
         (write(0, 0, true), vec![5; 8]),
@@ -167,7 +167,7 @@ fn what_the_region_does_not_allow_is_refused_in_order() {
 fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
     let mut scene = Scene::new();
     let big = scene.node.expose(9, vec![0; 1 << 20]);
-    let from = Place { key: 9, addr: 0 };
+    let from = RemoteAddr { key: 9, addr: 0 };
     let read = Frame::Read { id: 1, place: from, len: 1 << 20, last: true };
     for _ in 0..70 {
         scene.raw.frame(&read, &[]);
@@ -189,7 +189,7 @@ fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
 fn rights_are_checked_for_each_kind_of_access() {
     let mut scene = Scene::new();
     let readable = scene.node.try_expose(20, vec![1; 64], MrAccess::REMOTE_READ).expect("the key is free");
-    let place = Place { key: 20, addr: 0 };
+    let place = RemoteAddr { key: 20, addr: 0 };
     let sum = Action { kind: AtomicKind::Base, op: AtomicOp::Sum, datatype: Datatype::Uint64 };
     let heard = scene.say(&[
         (Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: Some(3) }, vec![9; 8]),

@@ -29,8 +29,8 @@ fn frame() -> impl Strategy<Value = Frame> {
     ]
 }
 
-fn place() -> impl Strategy<Value = Place> {
-    (any::<u64>(), any::<u64>()).prop_map(|(key, addr)| Place { key, addr })
+fn place() -> impl Strategy<Value = RemoteAddr> {
+    (any::<u64>(), any::<u64>()).prop_map(|(key, addr)| RemoteAddr { key, addr })
 }
 
 fn action() -> impl Strategy<Value = Action> {
