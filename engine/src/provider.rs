@@ -59,9 +59,10 @@ pub trait LinkProvider: Provider {
     /// The system's: the address is in use, or not one of this host.
     fn open_rdm(self, args: OpenArgs<'_>) -> Result<Self::Transport>;
 
-    /// Opens the transport of a connected endpoint, bound to the address if one is given. By default
-    /// as for a connectionless endpoint, whose connect requests the engine refuses; a provider
-    /// overrides it if connected endpoints need less than that, such as no listening socket.
+    /// Opens the transport of a connected endpoint, bound to the address if one is given. By
+    /// default as for a connectionless endpoint, whose connect requests the engine refuses; a
+    /// provider overrides it if connected endpoints need less than that, such as no listening
+    /// socket.
     ///
     /// # Errors
     /// As for [`Self::open_rdm`].

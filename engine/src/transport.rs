@@ -244,8 +244,8 @@ pub trait Transport: Send + Sized + 'static {
     type Request: Send + 'static;
     /// True if the descriptor reports events only while armed ([`Transport::arm`]).
     const POLLED: bool = false;
-    /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for a
-    /// transport without it.
+    /// Size of header and payload up to which [`Transport::try_submit_fast`] is worth a try; 0 for
+    /// a transport without it.
     const INLINE_MAX: usize = 0;
 
     /// The address at which peers reach this endpoint.
@@ -257,8 +257,8 @@ pub trait Transport: Send + Sized + 'static {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
     /// Sends a frame with a payload, or keeps it until the link takes it.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted;
-    /// Sends a frame without a payload, or copies it until the link takes it. By default a frame with
-    /// an empty payload; a transport overrides it if it can save work for frames without one.
+    /// Sends a frame without a payload, or copies it until the link takes it. By default a frame
+    /// with an empty payload; a transport overrides it if it can save work for frames without one.
     #[inline]
     fn submit_control(&mut self, link: LinkId, header: &Header, urgency: Urgency) -> ControlSubmitted {
         let payload = Payload { buffer: &mut None, from: 0, len: 0, token: Token(u32::MAX), inject: true };
@@ -290,8 +290,8 @@ pub trait Transport: Send + Sized + 'static {
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
-    /// The descriptor that becomes readable on events. By default none: a thread cannot sleep on such
-    /// a transport and polls it all the time.
+    /// The descriptor that becomes readable on events. By default none: a thread cannot sleep on
+    /// such a transport and polls it all the time.
     fn descriptor(&self) -> Option<Descriptor> {
         None
     }

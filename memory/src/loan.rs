@@ -1,7 +1,7 @@
 //! Owned memory that is lent to an operation as a buffer, and taken back when the operation has
 //! ended: completed, refused by its call, or closed with its endpoint.
-//! Invariant: only [`Loan::end`] gives the memory up, and its callers call it only then. A loan that
-//! is dropped leaks its memory, because the operation may still use it.
+//! Invariant: only [`Loan::end`] gives the memory up, and its callers call it only then. A loan
+//! that is dropped leaks its memory, because the operation may still use it.
 #![allow(unsafe_code)]
 
 use crate::{Buffer, Span};

@@ -24,8 +24,8 @@ pub(crate) fn asan() -> Outcome {
 
 /// Instruction limits for posting, sending, matching, completing and reading an 8-byte tagged
 /// message, both sides together: "memory" is the engine alone, "tcp" excludes the kernel. Each is
-/// the measured count plus a margin for other compilers, and may only decrease. (One-sided operations
-/// raised it by 4 %: longer headers, and buffers of one more kind.) There is none for
+/// the measured count plus a margin for other compilers, and may only decrease. (One-sided
+/// operations raised it by 4 %: longer headers, and buffers of one more kind.) There is none for
 /// shm: its polls read the clock, and what else they do depends on the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, u64); 2] = [("memory", 1330), ("tcp", 1900)];
 

@@ -226,8 +226,8 @@ fn register(domain: &DomainObj, request: &Request<'_>, context: *mut c_void) -> 
     // Without FI_MR_ALLOCATED, which no provider requires, memory may be mapped later.
     let mapped = ofi_os::mappings::are_mapped(buffers.iter().copied(), access.contains(MrAccess::REMOTE_WRITE));
     let reach = if mapped { Reach::Mapped } else { Reach::Probed };
-    // SAFETY: fi_mr(3) has the application keep the memory until fi_close returns, which waits until
-    // the region is idle; memory that is not mapped now is probed.
+    // SAFETY: fi_mr(3) has the application keep the memory until fi_close returns, which waits
+    // until the region is idle; memory that is not mapped now is probed.
     let region =
         unsafe { Region::new(&ranges, first, access, reach) }.map_err(|error| refused(Errno::EINVAL, error))?;
     let mut random = || u64::from_ne_bytes(ofi_os::random());

@@ -24,8 +24,8 @@ pub(super) struct Placing {
 /// Where an arriving payload goes.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// Into the region: straight, or, where parts of it may be unmapped, into a buffer of ours, from
-    /// which it is copied. `commit`: the bytes there are to be durable.
+    /// Into the region: straight, or, where parts of it may be unmapped, into a buffer of ours,
+    /// from which it is copied. `commit`: the bytes there are to be durable.
     Bytes { region: Arc<MemoryRegion>, copy: Option<RegionUse<Region>>, commit: Option<RemoteAddr> },
     /// Into a buffer of ours: the operands of an atomic operation.
     Operands { place: RemoteAddr, action: Action },
@@ -124,8 +124,8 @@ impl Target {
         Ok(())
     }
 
-    /// A streaming payload will not arrive: its link goes down, or its bytes cannot be read. `tell`:
-    /// the link stays up, and the peer waits for an answer.
+    /// A streaming payload will not arrive: its link goes down, or its bytes cannot be read.
+    /// `tell`: the link stays up, and the peer waits for an answer.
     pub(crate) fn handle_access_lost(&mut self, peers: &mut Peers, link: LinkId, tell: bool) {
         let Some(placing) = self.known(link).and_then(|state| state.placing.take()) else { return };
         if tell {

@@ -1,4 +1,5 @@
-//! The attributes that the provider offers: those of every medium with links, for each of its names.
+//! The attributes that the provider offers: those of every medium with links, for each of its
+//! names.
 
 use ofi_core::info::Offer;
 use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};

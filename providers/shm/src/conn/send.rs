@@ -1,4 +1,5 @@
-//! The sending half of a link: fills its ring and its pool, as far as there is room; the rest waits.
+//! The sending half of a link: fills its ring and its pool, as far as there is room; the rest
+//! waits.
 
 use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
