@@ -9,12 +9,13 @@
 mod filter;
 mod index;
 mod pattern;
+mod queues;
 
-use core::ops::{Index, IndexMut};
 use index::{Position, PostedIndex, Search, UnexpectedIndex};
 use ofi_core::FiAddr;
 use ofi_sync::account::Account;
 pub(crate) use pattern::{Pattern, Source};
+pub(crate) use queues::{MatchQueues, QueueKind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -36,62 +37,6 @@ struct Unexpected {
     peer: u32,
     key: u32,
     live: bool,
-}
-
-/// Which of a receive context's two match queues: a tagged message never meets an untagged receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueKind {
-    /// Messages without a tag.
-    Untagged,
-    /// Tagged messages.
-    Tagged,
-}
-
-impl QueueKind {
-    /// Both.
-    pub(crate) const ALL: [Self; 2] = [Self::Untagged, Self::Tagged];
-
-    /// The queue for an operation with this tag.
-    #[inline(always)]
-    pub(crate) const fn of<T: Copy>(tag: Option<T>) -> Self {
-        if tag.is_some() { Self::Tagged } else { Self::Untagged }
-    }
-}
-
-/// The untagged and the tagged match queue.
-#[derive(Debug)]
-pub(crate) struct MatchQueues([MatchQueue; 2]);
-
-impl MatchQueues {
-    /// Empty queues. What helps them find unexpected messages is charged to the account.
-    pub(crate) fn new(account: &Arc<Account>) -> Self {
-        Self([MatchQueue::new(account), MatchQueue::new(account)])
-    }
-
-    /// Both queues.
-    pub(crate) fn iter(&self) -> core::slice::Iter<'_, MatchQueue> {
-        self.0.iter()
-    }
-
-    /// Both queues, mutably.
-    pub(crate) fn iter_mut(&mut self) -> core::slice::IterMut<'_, MatchQueue> {
-        self.0.iter_mut()
-    }
-}
-
-impl Index<QueueKind> for MatchQueues {
-    type Output = MatchQueue;
-    #[inline(always)]
-    fn index(&self, kind: QueueKind) -> &MatchQueue {
-        &self.0[kind as usize]
-    }
-}
-
-impl IndexMut<QueueKind> for MatchQueues {
-    #[inline(always)]
-    fn index_mut(&mut self, kind: QueueKind) -> &mut MatchQueue {
-        &mut self.0[kind as usize]
-    }
 }
 
 /// A queue of posted receives and one of unexpected messages. Removing from the middle leaves a gap
