@@ -51,6 +51,7 @@ pub(crate) struct MatchQueue {
     posted_index: Option<Box<PostedIndex>>,
     /// The place of the receive that [`Self::first`] found.
     found: usize,
+    /// The first, if any, is live.
     unexpected: VecDeque<Unexpected>,
     unexpected_live: usize,
     /// The place of the entry at 0.
@@ -216,7 +217,8 @@ impl MatchQueue {
     /// unexpected messages has its tag.
     #[inline(always)]
     pub(crate) fn only_queues(&self, pattern: &Pattern) -> bool {
-        self.unexpected_live == 0 || pattern.ignore == 0 && self.lacks_unexpected(pattern.tag)
+        let Some(oldest) = self.unexpected.front() else { return true };
+        pattern.ignore == 0 && oldest.tag != pattern.tag && self.lacks_unexpected(pattern.tag)
     }
 
     #[inline(never)]
@@ -229,7 +231,11 @@ impl MatchQueue {
     }
 
     /// The oldest posted receive that the message fits, removed unless it is persistent.
+    #[inline]
     pub(crate) fn take_posted(&mut self, tag: u64, peer: u32) -> Option<u32> {
+        if self.posted_live == 0 {
+            return None;
+        }
         if let Some(first) = self.first(tag, peer) {
             self.take_first();
             return Some(first);
@@ -347,8 +353,12 @@ impl MatchQueue {
         if pattern.src.pending().is_some() {
             return None;
         }
-        if self.unexpected.len() > LINEAR
-            && let Some(search) = Search::of(pattern)
+        let fits = |entry: &Unexpected| entry.live && pattern.fits(entry.tag, entry.peer);
+        let (found, searched) = self.search_oldest(fits);
+        if found.is_some() || searched == self.unexpected.len() {
+            return found;
+        }
+        if let Some(search) = Search::of(pattern)
             && let Some((index, unexpected, base)) = self.unexpected_index()
         {
             let entry = |place: Position| {
@@ -359,7 +369,14 @@ impl MatchQueue {
             let found = index.find(search, |place| entry(place).is_some(), fits)?;
             return usize::try_from(found - base).ok();
         }
-        self.unexpected.iter().position(|entry| entry.live && pattern.fits(entry.tag, entry.peer))
+        self.unexpected.iter().skip(searched).position(fits).map(|at| searched + at)
+    }
+
+    /// Without an index, searches the oldest unexpected messages, and tells how many: most receives
+    /// fit one of them, and only a search beyond them makes an index.
+    fn search_oldest(&self, what: impl Fn(&Unexpected) -> bool) -> (Option<usize>, usize) {
+        let most = if self.unexpected_index.is_some() { 0 } else { self.unexpected.len().min(LINEAR) };
+        (self.unexpected.iter().take(most).position(what), most)
     }
 
     /// The index of unexpected messages, which is built if there is none. None if there is no room
@@ -407,6 +424,7 @@ impl MatchQueue {
     }
 
     /// Queues a message that no posted receive fits.
+    #[inline]
     pub(crate) fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
         if let Some(index) = &mut self.unexpected_index {
             let place = self.unexpected_base + self.unexpected.len() as Position;
@@ -421,10 +439,8 @@ impl MatchQueue {
     /// The oldest unexpected message that fits the receive, removed.
     #[inline]
     pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<u32> {
-        if self.unexpected_live == 0 {
-            return None;
-        }
-        let at = self.position_unexpected(pattern)?;
+        let oldest = self.unexpected.front()?;
+        let at = if pattern.fits(oldest.tag, oldest.peer) { 0 } else { self.position_unexpected(pattern)? };
         Some(self.remove_unexpected_at(at))
     }
 
@@ -452,14 +468,16 @@ impl MatchQueue {
     /// Removes an unexpected message that was matched, claimed, discarded or lost.
     pub(crate) fn drop_unexpected(&mut self, key: u32) {
         let is_it = |entry: &Unexpected| entry.live && entry.key == key;
-        let index = if self.unexpected.len() > LINEAR { self.unexpected_index() } else { None };
-        let found = match index {
-            Some((index, unexpected, base)) => {
-                let at = index.place_of(key).and_then(|place| usize::try_from(place.checked_sub(base)?).ok());
-                at.filter(|at| unexpected.get(*at).is_some_and(is_it))
-            }
-            None => self.unexpected.iter().position(is_it),
-        };
+        let (mut found, searched) = self.search_oldest(is_it);
+        if found.is_none() && searched < self.unexpected.len() {
+            found = match self.unexpected_index() {
+                Some((index, unexpected, base)) => {
+                    let at = index.place_of(key).and_then(|place| usize::try_from(place.checked_sub(base)?).ok());
+                    at.filter(|at| unexpected.get(*at).is_some_and(is_it))
+                }
+                None => self.unexpected.iter().position(is_it),
+            };
+        }
         if let Some(at) = found {
             self.remove_unexpected_at(at);
         }

@@ -220,6 +220,25 @@ fn the_index_of_unexpected_messages_is_charged_and_given_back() {
 }
 
 #[test]
+fn only_a_search_beyond_the_oldest_messages_makes_an_index() {
+    let account = Arc::new(Account::new(1 << 30));
+    let mut queue = MatchQueue::new(&account);
+    let exact = |tag: u32| Pattern { tag: tag.into(), ignore: 0, src: Source::ANY };
+    (0..1000).for_each(|tag| queue.push_unexpected(tag.into(), 1, tag));
+    for tag in 0..100 {
+        assert_eq!(queue.find_unexpected(&exact(2 * tag + 1)), Some(2 * tag + 1));
+        queue.drop_unexpected(2 * tag + 1);
+        assert_eq!(queue.take_unexpected(&exact(2 * tag)), Some(2 * tag));
+    }
+    assert_eq!(account.used(), 0, "no search went further");
+    let next = 200 + u32::try_from(LINEAR).expect("it is small");
+    assert_eq!(queue.take_unexpected(&exact(next)), Some(next));
+    assert!(account.used() > 0, "this one did");
+    assert_eq!(queue.take_unexpected(&exact(200)), Some(200));
+    assert_eq!(queue.take_unexpected(&exact(202)), Some(202));
+}
+
+#[test]
 fn receives_that_take_the_places_of_cancelled_ones_are_matched_in_order() {
     let exact = |tag: u64| Pattern { tag, ignore: 0, src: Source::ANY };
     let mut queue = queue_of(usize::MAX >> 1);
