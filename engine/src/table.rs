@@ -27,6 +27,12 @@ impl<T> Table<T> {
         self.len
     }
 
+    /// The number that the next entry will get.
+    #[inline(always)]
+    pub(crate) const fn next_number(&self) -> u32 {
+        self.free
+    }
+
     /// Adds an entry and returns its number.
     ///
     /// # Panics
@@ -82,6 +88,16 @@ impl<T> Table<T> {
         self.free = number;
         self.len -= 1;
         Some(value)
+    }
+
+    /// Drops an entry in place.
+    #[inline]
+    pub(crate) fn drop_entry(&mut self, number: u32) {
+        if let Some(slot @ Slot::Used(_)) = self.slots.get_mut(number as usize) {
+            *slot = Slot::Free(self.free);
+            self.free = number;
+            self.len -= 1;
+        }
     }
 
     /// The entries with their numbers.
@@ -144,17 +160,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_keep_their_numbers(steps in proptest::collection::vec((0u8..5, 0u32..12), 0..300)) {
+        fn entries_keep_their_numbers(steps in proptest::collection::vec((0u8..6, 0u32..12), 0..300)) {
             let mut table = Table::new();
             let mut model = HashMap::new();
             for (at, (what, number)) in steps.into_iter().enumerate() {
                 match what {
                     0 | 1 => {
+                        let next = table.next_number();
                         let number = table.insert(at);
+                        prop_assert_eq!(number, next);
                         prop_assert!(model.insert(number, at).is_none());
                     }
                     2 => prop_assert_eq!(table.remove(number), model.remove(&number)),
-                    3 => match table.occupied(number) {
+                    3 => {
+                        table.drop_entry(number);
+                        model.remove(&number);
+                    }
+                    4 => match table.occupied(number) {
                         Some(mut entry) => {
                             prop_assert_eq!(Some(*entry.value()), model.remove(&number));
                             entry.end();

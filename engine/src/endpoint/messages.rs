@@ -28,10 +28,10 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
 
     #[inline(always)]
     fn receive(&self, op: RecvOp) -> Result<(), Errno> {
-        let posted = K::lock(&self.inner).core.try_post_fast(op);
-        match posted {
+        let mut inner = K::lock(&self.inner);
+        match inner.core.try_post_fast(op) {
             Ok(()) => Ok(()),
-            Err(op) => self.receive_any(op),
+            Err(op) => self.receive_any(inner, op),
         }
     }
 }
@@ -86,8 +86,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     }
 
     #[inline(never)]
-    fn receive_any(&self, op: RecvOp) -> Result<(), Errno> {
-        let mut guard = K::lock(&self.inner);
+    fn receive_any(&self, mut guard: K::Guard<'_, Inner<T, K>>, op: RecvOp) -> Result<(), Errno> {
         let inner = &mut *guard;
         if inner.transport.is_none() && matches!(inner.core.life, Life::Connected(_)) {
             // Receives may be posted before connecting, when the transport is not open yet.

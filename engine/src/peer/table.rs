@@ -71,8 +71,8 @@ pub(crate) struct Peer {
     pub(crate) waiting: VecDeque<u32>,
     /// Number of links to it; sends use at most one.
     pub(crate) links: u32,
-    /// Number of its unexpected messages.
-    pub(crate) unexpected: u32,
+    /// Number of its unexpected messages whose link is gone.
+    pub(crate) orphans: u32,
     /// The account is charged [`PEER_COST`]: a link of the peer ended and left unexpected messages.
     pub(crate) charged: bool,
     /// The only peer of a connected endpoint.
@@ -82,11 +82,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// Whether it may be forgotten: it has no link, no waiting send and no unexpected message.
     pub(crate) fn is_unused(&self) -> bool {
-        !self.kept
-            && self.state == PeerState::Idle
-            && self.waiting.is_empty()
-            && self.links == 0
-            && self.unexpected == 0
+        !self.kept && self.state == PeerState::Idle && self.waiting.is_empty() && self.links == 0 && self.orphans == 0
     }
 }
 
@@ -129,8 +125,7 @@ impl PeerTable {
     /// Adds a peer, found by its canonical address if it has one.
     pub(crate) fn add(&mut self, addr: Option<Addr>, handle: FiAddr) -> PeerId {
         let (state, waiting) = (PeerState::Idle, VecDeque::new());
-        let peer =
-            Peer { addr, handle, state, sender: 0, waiting, links: 0, unexpected: 0, charged: false, kept: false };
+        let peer = Peer { addr, handle, state, sender: 0, waiting, links: 0, orphans: 0, charged: false, kept: false };
         let id = self.peers.insert(peer);
         if let Some(addr) = addr {
             self.by_addr.insert(addr, id);

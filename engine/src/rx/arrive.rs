@@ -9,7 +9,7 @@ use super::{Arrival, QueueKind, RxContext};
 use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
-use crate::peer::link::Coming;
+use crate::peer::link::{Coming, Link};
 use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::{AckMode, MessageInfo, Violation};
 use ofi_core::Completion;
@@ -79,10 +79,10 @@ impl RxContext {
         };
         match payload {
             Incoming::Complete(bytes) => {
-                if let Some(mut receive) = self.receives.remove(found) {
+                if let Some(receive) = self.receives.get_mut(found) {
                     let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes));
                     let sender = sender_on(peers, out, id);
-                    self.finish(out, receive, Arrival { info, placed, total: len as u64, sender });
+                    self.finish(out, found, Arrival { info, placed, total: len as u64, sender });
                 }
                 Self::arrived(peers, id, number, info, len);
                 Ok(Disposition::Done)
@@ -101,6 +101,7 @@ impl RxContext {
     }
 
     /// Begins a message of a link, and its fence if it has one.
+    #[inline]
     fn begin_message(
         &self,
         peers: &mut Peers,
@@ -111,14 +112,16 @@ impl RxContext {
         let (peer, sender, seq) = (link.peer, link.sender, link.rx.seq);
         link.rx.seq = seq.wrapping_add(1);
         if info.fenced {
-            let here =
-                |key: &u32| self.unexpected.get(*key).is_some_and(|message| matches!(message.body, Body::Here(_)));
-            let unexpected = link.rx.unexpected.iter();
-            let unexpected = unexpected.filter(|key| info.ack == AckMode::Match || !here(key)).count();
-            let left = unexpected + link.rx.rendezvous.len();
-            link.rx.fences.add(number, info.ack, seq, left)?;
+            self.begin_fence(link, (number, info.ack, seq))?;
         }
         Ok(Source { peer, sender, seq, participant })
+    }
+
+    #[cold]
+    fn begin_fence(&self, link: &mut Link, (number, ack, seq): (u32, AckMode, u32)) -> Result<(), Violation> {
+        let here = |key: &u32| self.unexpected.get(*key).is_some_and(|message| matches!(message.body, Body::Here(_)));
+        let unexpected = link.rx.unexpected.iter().filter(|key| ack == AckMode::Match || !here(key)).count();
+        link.rx.fences.add(number, ack, seq, unexpected + link.rx.rendezvous.len())
     }
 
     fn keep_unexpected(
@@ -147,6 +150,7 @@ impl RxContext {
         }
     }
 
+    #[inline(always)]
     fn queue(
         &mut self,
         peers: &mut Peers,
@@ -155,19 +159,12 @@ impl RxContext {
         len: usize,
         from: Source,
     ) -> u32 {
-        if let Some(peer) = peers.table.get_mut(from.peer) {
-            peer.unexpected += 1;
-        }
         // At most the eager limit.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let origin = Origin::Link { id, place: 0 };
-        let key = self.unexpected.insert(Unexpected::new(body, info, number, len, from, origin));
-        if let Some(link) = peers.link(id) {
-            let place = link.rx.unexpected.add(key);
-            if let Some(message) = self.unexpected.get_mut(key) {
-                message.origin = Origin::Link { id, place };
-            }
-        }
+        let key = self.unexpected.next_number();
+        let place = peers.link(id).map_or(0, |link| link.rx.unexpected.add(key));
+        let origin = Origin::Link { id, place };
+        self.unexpected.insert(Unexpected::new(body, info, number, len, from, origin));
         self.queues[info.queue_kind()].push_unexpected(info.tag.unwrap_or(0), from.sender, key);
         key
     }
@@ -249,8 +246,8 @@ impl RxContext {
         match coming {
             Some(Coming::Receive { key, id: number, info, len }) => {
                 let sender = sender_on(peers, out, id);
-                if let Some(receive) = self.receives.remove(key) {
-                    self.finish(out, receive, Arrival { info, placed: target.take, total: len as u64, sender });
+                if self.receives.get(key).is_some() {
+                    self.finish(out, key, Arrival { info, placed: target.take, total: len as u64, sender });
                     Self::arrived(peers, id, number, info, len);
                 }
             }

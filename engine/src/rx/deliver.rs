@@ -33,32 +33,31 @@ impl RxContext {
     /// queue.
     pub(super) fn deliver_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         let Match { receive, message } = found;
-        let Some(entry) = self.unexpected.get_mut(message) else { return };
-        if let Body::Coming { claimed } = &mut entry.body {
-            *claimed = Some(receive);
-            if let Some(receive) = self.receives.get_mut(receive) {
-                receive.stage = ReceiveStage::Matched;
+        let Self { unexpected, receives, .. } = self;
+        let Some(entry) = unexpected.get_mut(message) else { return };
+        let (link, info, id, seq) = (entry.link(), entry.info(), entry.id, entry.seq);
+        match &mut entry.body {
+            Body::Coming { claimed } => {
+                *claimed = Some(receive);
+                if let Some(receive) = receives.get_mut(receive) {
+                    receive.stage = ReceiveStage::Matched;
+                }
             }
-            return;
-        }
-        let sender = sender_of(peers, out, entry.peer);
-        let link = entry.link();
-        let Some(entry) = self.take_unexpected(peers, message) else { return };
-        let (info, id, seq) = (entry.info(), entry.id, entry.seq);
-        match entry.body {
-            Body::Coming { .. } => {}
             Body::Rts { total } => {
+                let (total, src) = (*total, peers.handle_of(entry.peer));
+                self.remove_unexpected(peers, message);
                 let Some(link) = link else { return };
-                let src = sender.src;
                 let rendezvous = RendezvousRecv { link, id, info, at: 0, want: 0, total, src, seq, place: 0 };
                 self.send_cts(peers, out, receive, rendezvous);
             }
             Body::Here(bytes) => {
-                if let Some(mut receive) = self.receives.remove(receive) {
-                    let placed = receive.buffer.as_mut().map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
-                    self.finish(out, receive, Arrival { info, placed, total: u64::from(entry.len), sender });
-                }
-                peers.return_credits(link, cost_of(entry.len as usize));
+                let buffer = receives.get_mut(receive).and_then(|receive| receive.buffer.as_mut());
+                let placed = buffer.map_or(0, |buffer| buffer.write_at(0, bytes.bytes()));
+                let len = entry.len;
+                let sender = sender_of(peers, out, entry.peer);
+                self.remove_unexpected(peers, message);
+                self.finish(out, receive, Arrival { info, placed, total: len.into(), sender });
+                peers.return_credits(link, cost_of(len as usize));
                 if let Some(link) = link {
                     Self::passed(peers, link, seq, AckMode::Match);
                     if info.ack == AckMode::Match {
@@ -138,8 +137,9 @@ impl RxContext {
 
     /// Completes a rendezvous: all its data is in place.
     pub(super) fn rendezvous_done<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, receive: u32) {
-        let Some(mut entry) = self.remove(peers, receive) else { return };
+        let Some(entry) = self.receives.get_mut(receive) else { return };
         if let ReceiveStage::Rendezvous(rendezvous) = core::mem::replace(&mut entry.stage, ReceiveStage::Matched) {
+            self.unlist_rendezvous(peers, receive, &rendezvous);
             let RendezvousRecv { link, id, info, want, total, src, seq, .. } = *rendezvous;
             Self::passed(peers, link, seq, AckMode::Delivery);
             Self::passed(peers, link, seq, AckMode::Match);
@@ -147,7 +147,7 @@ impl RxContext {
             // As the sender was known when the RTS was matched.
             let addr = if out.tells_addr(src) { peers.addr_on(link).map(Box::new) } else { None };
             let sender = Sender { src, addr };
-            self.finish(out, entry, Arrival { info, placed: want, total, sender });
+            self.finish(out, receive, Arrival { info, placed: want, total, sender });
         }
     }
 

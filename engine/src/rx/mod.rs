@@ -33,7 +33,7 @@ use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
 pub(crate) use peek::Peek;
 pub(crate) use post::Posting;
-use receive::{Claim, MultiRecv, Receive, ReceiveStage, Role};
+use receive::{Claim, MultiRecv, Receive, ReceiveStage, RendezvousRecv, Role};
 use shared::Participants;
 use slab::Slab;
 use std::sync::Arc;
@@ -117,19 +117,38 @@ impl RxContext {
     /// Removes a receive from its table and, if it is in a rendezvous, from the list of its link.
     fn remove(&mut self, peers: &mut Peers, key: u32) -> Option<Receive> {
         let receive = self.receives.remove(key)?;
-        if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage
-            && let Some(link) = peers.link(rendezvous.link)
+        if let ReceiveStage::Rendezvous(rendezvous) = &receive.stage {
+            self.unlist_rendezvous(peers, key, rendezvous);
+        }
+        Some(receive)
+    }
+
+    /// Removes a receive in a rendezvous from the list of its link.
+    fn unlist_rendezvous(&mut self, peers: &mut Peers, key: u32, rendezvous: &RendezvousRecv) {
+        if let Some(link) = peers.link(rendezvous.link)
             && let Some(moved) = link.rx.rendezvous.remove(key, rendezvous.place)
             && let Some(Receive { stage: ReceiveStage::Rendezvous(moved), .. }) = self.receives.get_mut(moved)
         {
             moved.place = rendezvous.place;
         }
-        Some(receive)
     }
 
     /// Removes an unexpected message from its table, and its peer if nothing else is left of it.
     fn take_unexpected(&mut self, peers: &mut Peers, key: u32) -> Option<Unexpected> {
-        let message = self.unexpected.remove(key)?;
+        self.unlist_unexpected(peers, key);
+        self.unexpected.remove(key)
+    }
+
+    /// The same in place.
+    fn remove_unexpected(&mut self, peers: &mut Peers, key: u32) {
+        self.unlist_unexpected(peers, key);
+        self.unexpected.drop_entry(key);
+    }
+
+    /// An unexpected message leaves its table: removes it from the list of its link, or its peer if
+    /// nothing else is left of it.
+    fn unlist_unexpected(&mut self, peers: &mut Peers, key: u32) {
+        let Some(message) = self.unexpected.get(key) else { return };
         match message.origin {
             Origin::Link { id, place } => {
                 if let Some(link) = peers.link(id)
@@ -139,27 +158,34 @@ impl RxContext {
                     moved.origin = Origin::Link { id, place };
                 }
             }
-            Origin::Orphan => peers.orphans -= 1,
+            Origin::Orphan => self.remove_orphan(peers, message.peer),
         }
-        if let Some(peer) = peers.table.get_mut(message.peer) {
-            peer.unexpected -= 1;
-            if peer.unexpected == 0 && peer.links == 0 {
-                peers.release_peer(message.peer, self);
+    }
+
+    /// An orphan has left its table: removes its peer if nothing else is left of it.
+    #[cold]
+    fn remove_orphan(&mut self, peers: &mut Peers, id: PeerId) {
+        peers.orphans -= 1;
+        if let Some(peer) = peers.table.get_mut(id) {
+            peer.orphans -= 1;
+            if peer.orphans == 0 && peer.links == 0 {
+                peers.release_peer(id, self);
             }
         }
-        Some(message)
     }
 
     /// Completes a receive with a message.
     #[inline]
-    fn finish<K: LockKind>(&mut self, out: &mut Reporter<K>, receive: Receive, arrival: Arrival) {
+    fn finish<K: LockKind>(&mut self, out: &mut Reporter<K>, key: u32, arrival: Arrival) {
         let Arrival { info, placed, total, sender } = arrival;
-        let suppress = receive.ticket.is_suppressed();
-        let mut completion = receive.ticket.finish();
+        let Some(receive) = self.receives.get_mut(key) else { return };
+        let (role, suppress) = (receive.role, receive.ticket.is_suppressed());
+        let mut completion = receive.ticket.finish_here();
+        self.receives.drop_entry(key);
         completion.len = placed;
         completion.src = out.source(sender.src);
         let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
-        match receive.role {
+        match role {
             Role::Plain | Role::MultiRecv(_) => {}
             Role::Part { parent, base } => {
                 completion.buf = base;
@@ -316,6 +342,9 @@ impl RxContext {
             let Some(message) = self.unexpected.get_mut(key) else { continue };
             message.origin = Origin::Orphan;
             peers.orphans += 1;
+            if let Some(peer) = peers.table.get_mut(message.peer) {
+                peer.orphans += 1;
+            }
             match message.body {
                 Body::Here(_) => {
                     peers.account.charge(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
@@ -403,15 +432,10 @@ impl RxContext {
     /// An unproven link turned out to be another peer's: its messages become that peer's.
     pub(crate) fn merge(&mut self, peers: &mut Peers, id: LinkId, (before, after): (PeerId, PeerId)) {
         let Some(link) = peers.links.get(id) else { return };
-        let mut moved = 0;
         for key in link.rx.unexpected.iter() {
             if let Some(message) = self.unexpected.get_mut(key) {
                 message.peer = after;
-                moved += 1;
             }
-        }
-        if let Some(peer) = peers.table.get_mut(after) {
-            peer.unexpected += moved;
         }
         let sender = |peer| peers.table.get(peer).map_or(0, |peer: &Peer| peer.sender);
         let (from, to) = (sender(before), sender(after));
