@@ -1,9 +1,11 @@
 //! Exchanges 8-byte tagged messages for `cargo xtask cost` to count instructions:
 //! `message_cost memory COUNT` through memory, `message_cost shm COUNT` through the shm provider,
-//! `message_cost tcp COUNT` through the system's sockets. A third argument is what the receiver
-//! holds meanwhile: `queues=N` is N unexpected messages and N posted receives of other tags,
-//! `connections=N` is N peers that send nothing (tcp only).
+//! `message_cost tcp COUNT` through the system's sockets. A third argument says how the receiver
+//! is: with `queues=N` it holds N unexpected messages and N posted receives of other tags, with
+//! `connections=N` it has N peers that send nothing (tcp only), with `late=N` it posts receives for
+//! N messages at a time, after they have arrived.
 
+use core::iter::repeat_with;
 use ofi_engine::transport::Transport;
 use ofi_memory::{Buffer, Span};
 use ofi_rig::Side;
@@ -22,54 +24,77 @@ fn exchange<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
     }
 }
 
-/// What the receiver holds beside the messages.
-#[derive(Clone, Copy)]
-enum Beside {
-    Nothing,
-    Queues(u64),
-    Connections(u64),
+/// The same with receives that are posted after their messages, `window` at a time.
+fn exchange_late<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize, window: usize) {
+    let (mut from, mut to) = (*b"8 bytes.", [0u8; 8]);
+    for _ in 0..count / window {
+        to.fill(0);
+        let (source, target) = (from.as_mut_ptr(), to.as_mut_ptr());
+        let sources = repeat_with(|| {
+            // SAFETY: the array outlives the messages, which are complete when
+            // `unexpected_messages` returns.
+            Buffer::One(unsafe { Span::new(source, 8) })
+        });
+        let targets = repeat_with(|| {
+            // SAFETY: as above.
+            Buffer::One(unsafe { Span::new(target, 8) })
+        });
+        pair::unexpected_messages(a, b, sources.take(window), targets.take(window));
+        assert_eq!(from, to);
+    }
 }
 
-impl Beside {
+/// How the receiver is.
+#[derive(Clone, Copy)]
+enum Receiver {
+    Ready,
+    Queues(u64),
+    Connections(u64),
+    Late(usize),
+}
+
+impl Receiver {
     fn parse(text: Option<&String>) -> Option<Self> {
-        let Some(text) = text else { return Some(Self::Nothing) };
+        let Some(text) = text else { return Some(Self::Ready) };
         let (what, count) = text.split_once('=')?;
         let count = count.parse().ok()?;
         match what {
             "queues" => Some(Self::Queues(count)),
             "connections" => Some(Self::Connections(count)),
+            "late" => usize::try_from(count).ok().map(Self::Late),
             _ => None,
         }
     }
 }
 
 /// Exchanges messages over a pair that can have no idle connections.
-fn exchange_beside<T: Transport>(pair: &(Side<T>, Side<T>), count: usize, beside: Beside) {
-    match beside {
-        Beside::Nothing => {}
-        Beside::Queues(count) => pair::fill_queues(&pair.0, &pair.1, count),
-        Beside::Connections(_) => panic!("only tcp has connections"),
+fn exchange_with<T: Transport>(pair: &(Side<T>, Side<T>), count: usize, receiver: Receiver) {
+    match receiver {
+        Receiver::Ready => {}
+        Receiver::Queues(count) => pair::fill_queues(&pair.0, &pair.1, count),
+        Receiver::Connections(_) => panic!("only tcp has connections"),
+        Receiver::Late(window) => return exchange_late(pair, count, window),
     }
     exchange(pair, count);
 }
 
-fn exchange_over_tcp(count: usize, beside: Beside) {
+fn exchange_over_tcp(count: usize, receiver: Receiver) {
     let pair = pair::over_tcp();
-    let (beside, peers) = match beside {
-        Beside::Connections(count) => (Beside::Nothing, Some(pair::idle_peers(&pair.1, count))),
+    let (receiver, peers) = match receiver {
+        Receiver::Connections(count) => (Receiver::Ready, Some(pair::idle_peers(&pair.1, count))),
         other => (other, None),
     };
-    exchange_beside(&pair, count, beside);
+    exchange_with(&pair, count, receiver);
     drop(peers);
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let count = arguments.get(1).and_then(|text| text.parse().ok());
-    match (arguments.first().map(String::as_str), count, Beside::parse(arguments.get(2))) {
-        (Some("memory"), Some(count), Some(beside)) => exchange_beside(&pair::in_memory(), count, beside),
-        (Some("shm"), Some(count), Some(beside)) => exchange_beside(&pair::over_shm(), count, beside),
-        (Some("tcp"), Some(count), Some(beside)) => exchange_over_tcp(count, beside),
-        _ => panic!("usage: message_cost memory|shm|tcp COUNT [queues=N|connections=N]"),
+    match (arguments.first().map(String::as_str), count, Receiver::parse(arguments.get(2))) {
+        (Some("memory"), Some(count), Some(receiver)) => exchange_with(&pair::in_memory(), count, receiver),
+        (Some("shm"), Some(count), Some(receiver)) => exchange_with(&pair::over_shm(), count, receiver),
+        (Some("tcp"), Some(count), Some(receiver)) => exchange_over_tcp(count, receiver),
+        _ => panic!("usage: message_cost memory|shm|tcp COUNT [queues=N|connections=N|late=N]"),
     }
 }

@@ -154,3 +154,36 @@ pub fn message<T: Transport>(a: &Side<T>, b: &Side<T>, from: Buffer, to: Buffer)
         got += b.cq.read(1, |done| assert_eq!((done.context, done.len), (2, 8))).unwrap_or(0);
     }
 }
+
+/// Sends, matches, completes and reads tagged messages from `a` to `b`, all of which arrive before
+/// the first receive is posted.
+///
+/// # Panics
+/// If a queue is full.
+pub fn unexpected_messages<T: Transport>(
+    a: &Side<T>,
+    b: &Side<T>,
+    from: impl Iterator<Item = Buffer>,
+    to: impl Iterator<Item = Buffer>,
+) {
+    let (dest, flags) = (FiAddr(0), OpFlags::empty());
+    let mut count = 0;
+    for buffer in from {
+        let send = SendOp { dest, buffer, context: 1, tag: Some(7), data: None, flags, inject: false };
+        a.ep.send(send).expect("there is room");
+        count += 1;
+    }
+    let mut sent = 0;
+    while sent < count {
+        sent += a.cq.read(count, |done| assert_eq!(done.context, 1)).unwrap_or(0);
+        assert!(b.cq.read(1, |_| ()).is_err(), "no receive is posted");
+    }
+    for buffer in to {
+        let receive = RecvOp { src: FiAddr::UNSPEC, buffer, context: 2, tag: Some((7, 0)), flags };
+        b.ep.receive(receive).expect("there is room");
+    }
+    let mut got = 0;
+    while got < count {
+        got += b.cq.read(count, |done| assert_eq!((done.context, done.len), (2, 8))).unwrap_or(0);
+    }
+}
