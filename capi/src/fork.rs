@@ -13,6 +13,7 @@ use crate::state::{self, objects, open_objects, params, texts};
 use core::ffi::c_int;
 use ofi_core::log::{self, Level, Subsystem};
 use ofi_core::{Errno, Error};
+use ofi_memory::rmw;
 use ofi_os::{descriptor, shortage};
 use ofi_sync::primitive::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::MutexGuard;
@@ -66,6 +67,7 @@ struct Held {
     _params: params::Held,
     _log: state::log::Held,
     _shortage: shortage::Held,
+    _atomics: rmw::Held,
     _reserve: reserve::Held,
 }
 
@@ -101,6 +103,7 @@ extern "C" fn prepare() {
         _params: params::hold(),
         _log: state::log::hold(),
         _shortage: shortage::hold(),
+        _atomics: rmw::hold(),
         _reserve: reserve::hold(),
     };
     // SAFETY: this thread holds the first lock, so no other is here; the slot is empty.

@@ -22,8 +22,8 @@ pub(crate) fn asan() -> Outcome {
         .env("OFI_TEST_ASAN", "1"))
 }
 
-/// The receiver posts windows of receives after their messages, as `message_cost` takes it. A window
-/// is longer than the part of a match queue that is searched without an index.
+/// The receiver posts windows of receives after their messages, as `message_cost` takes it. A
+/// window is longer than the part of a match queue that is searched without an index.
 const UNEXPECTED: &str = "late=64";
 
 /// Instruction limits for posting, sending, matching, completing and reading an 8-byte tagged

@@ -55,6 +55,9 @@ CASE_OURS(srx_serves_several_endpoints)
 	done(&b, &a, &contexts[1]);
 	CHECK(!strcmp(tagged, "tagged!") && !strcmp(in[2], "message"));
 	CHECK(fi_send(srx, "x", 1, NULL, 0, NULL) == -FI_ENOSYS);
+	/* Receives go to the shared context alone. */
+	CHECK(fi_recv(eps[0], in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[8]) < 0);
+	CHECK(fi_trecv(eps[0], in[0], 8, NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[8]) < 0);
 	CHECK(fi_enable(srx) == 0);
 	CHECK(fi_close(&srx->fid) == -FI_EBUSY);
 	for (i = 0; i < 3; i++)
@@ -68,7 +71,7 @@ CASE_OURS(srx_opens_with_what_the_domain_has)
 {
 	struct fid_ep *srx, *other;
 	struct side s, t;
-	char name[64], in[8];
+	char in[8];
 
 	open_domain(&s, &RDM);
 	open_domain(&t, &RDM);
@@ -80,7 +83,6 @@ CASE_OURS(srx_opens_with_what_the_domain_has)
 	CHECK(fi_endpoint(s.domain, s.info, &s.ep, &s) == 0);
 	CHECK(fi_ep_bind(s.ep, &other->fid, 0) == -FI_EDOMAIN);
 	CHECK(fi_close(&other->fid) == 0);
-	(void) name;
 	close_side(&s);
 	close_side(&t);
 }
