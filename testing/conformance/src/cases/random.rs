@@ -6,8 +6,9 @@ use crate::world::{NodeId, World};
 use ofi_engine::transport::{Flush, Transport};
 use std::time::Duration;
 
-/// Rounds of a script: many short ones cost as much as a long one, and begin and end more links.
-const ROUNDS: [usize; 6] = [10, 25, 50, 50, 100, 200];
+/// Rounds of a script. Most are short: many short scripts cost as much as a long one, and begin and
+/// end more links.
+const ROUNDS: [usize; 12] = [10, 10, 10, 25, 25, 25, 25, 50, 50, 50, 100, 200];
 
 /// One script.
 pub(crate) fn script<M: Medium>(seed: u64) {
