@@ -1,5 +1,5 @@
-//! Life of links: connect requests, answers to our own, broken links, closing. The parts know what
-//! becomes of peers, sends and receives; this file knows in which order.
+//! Life of links: connect requests, answers to our own, broken links, closing. The parts handle
+//! their peers, sends and receives; this file calls them in order.
 
 use super::connected::Connected;
 use super::core::Core;

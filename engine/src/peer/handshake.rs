@@ -33,12 +33,12 @@ pub(crate) enum Precedence {
     Ends(LinkId, Down),
 }
 
-/// Who a connect request comes from, and where the link leads.
+/// The sender of a connect request, and the link that it asks for.
 #[derive(Debug)]
 pub(crate) struct Initiator {
     pub(crate) link: LinkId,
     pub(crate) from: Addr,
-    /// The canonical address at which it can be reached, as it says.
+    /// The canonical address at which peers can reach it, according to its hello.
     pub(crate) name: Addr,
     /// The connection proves the name.
     pub(crate) proven: bool,
