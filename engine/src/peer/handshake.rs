@@ -22,7 +22,7 @@ pub(super) const COOKIE: usize = 16;
 /// How often to ask a peer about claims before connecting to it in spite of further claims.
 pub(super) const MOST_QUESTIONS: u8 = 3;
 
-/// What the peer's new connection does to the link that its sends use.
+/// The effect of the peer's new connection on the link that the peer's sends use.
 #[derive(Debug)]
 pub(crate) enum Precedence {
     /// There is none.

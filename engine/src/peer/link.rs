@@ -10,7 +10,7 @@ use crate::wire::hello::Hello;
 use ofi_core::{Addr, FiAddr};
 use std::collections::VecDeque;
 
-/// What a link is for.
+/// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Carries frames in both directions.
@@ -74,7 +74,7 @@ pub(crate) struct Identity {
     pub(crate) remote: Option<Addr>,
 }
 
-/// What a link sends.
+/// The sending side of a link.
 #[derive(Debug, Default)]
 pub(crate) struct LinkTx {
     pub(crate) credit: TxCredits,
@@ -88,7 +88,7 @@ pub(crate) struct LinkTx {
     pub(crate) unperformed: VecDeque<u32>,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
-    /// This side has said that nothing follows.
+    /// This side has sent its last frame.
     pub(crate) ended: bool,
     /// The transport has refused a frame, and will report when it takes more.
     pub(crate) full: bool,
@@ -127,7 +127,7 @@ pub(crate) struct Arrivals {
     pub(crate) listed: bool,
 }
 
-/// What a link receives.
+/// The receiving side of a link.
 #[derive(Debug)]
 pub(crate) struct LinkRx {
     /// Credit of the peer.
@@ -142,7 +142,7 @@ pub(crate) struct LinkRx {
     pub(crate) unexpected: Keys,
     /// Receives that get their message by rendezvous.
     pub(crate) rendezvous: Keys,
-    /// The peer has said that nothing follows.
+    /// The peer has sent its last frame.
     pub(crate) ended: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct RemoteAddr {
     pub addr: u64,
 }
 
-/// What an atomic operation does with each element.
+/// The change that an atomic operation makes to each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     /// Group of calls.
