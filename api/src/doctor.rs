@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_low_limit_of_descriptors_is_said_with_what_to_set() {
+    fn a_low_limit_of_descriptors_is_reported_with_the_value_to_set() {
         let low = descriptors(1024, 524_288);
         assert_eq!(low.grade, Grade::Notice);
         assert!(low.text.contains("1024 (may be raised to 524288)"), "{}", low.text);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn blocks_that_do_not_fit_are_refused() {
         let _turn = turn();
         let layout = |size, align| Layout::from_size_align(size, align).unwrap();
         assert!(reserved(layout(LARGEST + 1, 1)).is_null());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_string_and_what_is_a_bad_one() {
+    fn plain_nodes_and_bad_address_strings_are_told_apart() {
         for plain in ["localhost", "10.0.0.1", "::1", "fi_shm", "a:b", ""] {
             assert_eq!(AddrString::parse(plain), None, "{plain}");
         }

@@ -50,7 +50,7 @@ pub enum Datatype {
     Float8E5M2 = 19,
 }
 
-/// What operations on a datatype have in common.
+/// The class of a datatype: the operations that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TypeClass {
     /// Integers: every operation.

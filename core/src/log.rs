@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_repeats_itself_is_summed_up() {
+    fn repeated_events_are_summed_up() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let mut repeated = Repeated::default();
         assert_eq!(repeated.take(at(1)), None);

@@ -1,5 +1,5 @@
-//! What endpoints with links offer over any transport, because the engine does it. A provider says
-//! what its medium is, and changes the offer where the medium decides.
+//! The offer of endpoints with links over any transport: the engine implements it. A provider
+//! describes its medium, and changes the offer where the medium sets limits.
 
 use crate::op::MOST_REMOTE_RANGES;
 use crate::target::ORDERED;
@@ -23,7 +23,7 @@ const IOV_LIMIT: usize = 8;
 pub struct Medium {
     /// The provider, as in `prov_name`.
     pub provider: &'static str,
-    /// What the bytes on the medium mean, and the version of that.
+    /// The wire protocol on the medium, and its version.
     pub protocol: (Protocol, u32),
     /// The format of its addresses.
     pub addr_format: AddrFormat,

@@ -144,7 +144,7 @@ pub struct AtomicCall {
     pub inject: bool,
 }
 
-/// Access to a peer's memory, which no receive takes part in.
+/// Access to a peer's memory, without a receive on its side.
 pub trait OneSidedOps: Send + Sync + 'static {
     /// Reads or writes a peer's memory (fi_rma(3)).
     fn rma(&self, op: RmaOp) -> Result<(), Errno>;

@@ -26,7 +26,7 @@ pub trait Provider: Copy + Send + Sync + 'static {
     fn hold() -> Self::Held;
 }
 
-/// What a transport or a listener is opened with.
+/// Arguments for opening a transport or a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenArgs<'a> {
     /// Its address; `None` for one that the system chooses.

@@ -16,7 +16,7 @@ pub struct Span {
 }
 
 // SAFETY: a span is an address and a length; `Span::new` obliges its caller to keep the memory
-// valid whichever thread works on it, and only one buffer owns the span.
+// valid for every thread, and only one buffer owns the span.
 unsafe impl Send for Span {}
 
 impl Span {

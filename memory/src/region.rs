@@ -3,11 +3,11 @@
 //! way to the bytes. After [`Region::close`] no use begins; once [`Region::is_idle`], nothing
 //! touches the memory any more, however late a payload arrives.
 //!
-//! What is written where the application polls: [`RegionUse::write`] makes one store of a write of
-//! up to 8 bytes that lies in one aligned word and is itself aligned; of a longer one, it stores
-//! the last aligned word, or the part of it that is written, after everything else. Payloads that
-//! a system call places ([`Buffer::registered`](crate::Buffer::registered)) are written by the
-//! kernel, which copies upwards.
+//! For applications that poll memory, [`RegionUse::write`] makes one store of a write of up to 8
+//! bytes that lies in one aligned word and is itself aligned; of a longer one, it stores the last
+//! aligned word, or the part of it that is written, after everything else. The kernel writes
+//! payloads that a system call places ([`Buffer::registered`](crate::Buffer::registered)), and
+//! copies upwards.
 #![allow(unsafe_code)]
 
 mod access;
@@ -48,7 +48,7 @@ pub enum RegionError {
 }
 
 impl RegionError {
-    /// What the initiator reports. A closed region is one that its key does not name any more.
+    /// The error that the initiator reports. The key of a closed region names no region any more.
     pub const fn errno(self) -> Errno {
         match self {
             Self::OutOfRange | Self::NoRight => Errno::EACCES,
@@ -100,7 +100,7 @@ struct Inner {
 pub struct Region(Arc<Inner>);
 
 // SAFETY: a range is an address and a length; `Region::new` obliges its caller to keep the memory
-// valid whichever thread works on it.
+// valid for every thread.
 unsafe impl Send for Inner {}
 // SAFETY: as above; nothing but the atomic `uses` changes.
 unsafe impl Sync for Inner {}
@@ -116,10 +116,10 @@ impl Region {
     /// # Safety
     /// Until the region is dropped, or closed and idle: mapped ranges stay readable and, with a
     /// right to change the memory (FI_RECV, FI_READ, FI_REMOTE_WRITE, FI_COLLECTIVE), writable. The
-    /// application has lent all of the memory to those who use the region: they change it at any
-    /// time, and nobody relies on its content meanwhile. If ranges may have holes, `reach` is
-    /// [`Reach::Probed`], and the application does not unmap or protect memory that is just being
-    /// accessed.
+    /// application has lent all of the memory to the users of the region: they change it at any
+    /// time, and no other code relies on its content meanwhile. If ranges may have holes, `reach`
+    /// is [`Reach::Probed`], and the application does not unmap or protect memory that is just
+    /// being accessed.
     pub unsafe fn new(
         ranges: &[(*mut u8, usize)],
         first: u64,
@@ -138,7 +138,7 @@ impl Region {
         Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses, _owned: None })))
     }
 
-    /// A region of memory that it owns, of which peers name the first byte by address 0.
+    /// A region that owns its memory; peers name the first byte by address 0.
     pub fn owned(mut bytes: Vec<u8>, access: MrAccess) -> Self {
         let range = Range { base: bytes.as_mut_ptr(), len: bytes.len(), before: 0 };
         let (len, uses) = (bytes.len() as u64, Uses::new());

@@ -1,5 +1,5 @@
-//! Atomic operations on registered memory (fi_atomic(3)): read, modify, write. What each operation
-//! computes stands in `rmw/element.rs`.
+//! Atomic operations on registered memory (fi_atomic(3)): read, modify, write. `rmw/element.rs` has
+//! what each operation computes.
 //!
 //! Each element is updated atomically, and only that. Elements of up to 8 bytes that are aligned
 //! to their size are updated by the CPU's own atomics, and so also atomically with those of the
@@ -51,7 +51,7 @@ pub enum RmwError {
 }
 
 impl RmwError {
-    /// What the initiator reports.
+    /// The error that the initiator reports.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Unsupported => Errno::EOPNOTSUPP,
@@ -77,8 +77,8 @@ impl fmt::Display for RmwError {
     }
 }
 
-/// Carries out an operation on all elements of the target, and copies what they were to `result`,
-/// if there is one. Nothing is trusted but the rights, which the caller has asked for
+/// Carries out an operation on all elements of the target, and copies their previous values to
+/// `result`, if there is one. Trusts nothing but the rights, which the caller has requested
 /// ([`AtomicOp::target_access`]).
 ///
 /// # Errors

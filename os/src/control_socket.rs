@@ -362,7 +362,7 @@ mod tests {
         format!("fi_shm://test-{:016x}", u64::from_ne_bytes(crate::random()))
     }
 
-    fn letters(space: &Space) {
+    fn pass_messages(space: &Space) {
         let (a, b) = (ControlSocket::bind(space, &name()).unwrap(), ControlSocket::bind(space, &name()).unwrap());
         assert_eq!(ControlSocket::bind(space, a.name()).unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
         let file = std::fs::File::open("/proc/self/exe").unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_void_once_nobody_has_the_letter() {
+    fn a_liveness_pipe_closes_once_no_process_holds_the_message() {
         let _pause = crate::spawning::pause();
         let space = Space::default();
         let name = |what| format!("fi_shm://liveness-{what}-{}", std::process::id());
@@ -405,13 +405,13 @@ mod tests {
     }
 
     #[test]
-    fn letters_and_descriptors_pass() {
+    fn messages_and_descriptors_pass() {
         let _pause = crate::spawning::pause();
-        letters(&Space::Abstract);
+        pass_messages(&Space::Abstract);
         let folder = std::env::temp_dir().join(format!("ofi-{:016x}", u64::from_ne_bytes(crate::random())));
         std::fs::create_dir(&folder).unwrap();
         let space = Space::Folder(folder.clone());
-        letters(&space);
+        pass_messages(&space);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "files stay behind");
         // A name whose owner ended without removing it.
         let left = ControlSocket::bind(&space, &name()).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_listed_and_what_is_dropped_is_closed() {
+    fn open_descriptors_are_listed_and_dropped_ones_are_closed() {
         let (reader, writer) = std::io::pipe().unwrap();
         let (reader, writer) = (Private::new(reader), Private::new(far_from_others(writer)));
         let fd = writer.as_raw_fd();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_another_generation_is_left_alone() {
+    fn a_descriptor_of_another_generation_is_left_alone() {
         let (_, writer) = std::io::pipe().unwrap();
         let fd = writer.as_raw_fd();
         let mut writer = Private::new(writer);

@@ -179,7 +179,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn memory_is_read_from_whoever_has_the_secret() {
+    fn memory_is_read_from_the_process_that_has_the_secret() {
         let id = i32::try_from(std::process::id()).unwrap();
         let secret: Box<[u8; 16]> = Box::new(crate::random());
         let at = secret.as_ptr().addr();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_nobody_has_touched_are_not_present() {
+    fn untouched_pages_are_not_present() {
         let fd = shm::create(600 * PAGE, 0).unwrap();
         let mapping = Mapping::new(fd.as_fd(), 600 * PAGE).unwrap();
         let base = mapping.base().as_ptr().addr();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unmapped_is_known() {
+    fn unmapped_memory_is_known() {
         let fd = shm::create(3 * PAGE, 0).unwrap();
         let mapping = Mapping::new(fd.as_fd(), 3 * PAGE).unwrap();
         let base = mapping.base().as_ptr().addr();

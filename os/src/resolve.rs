@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_memory_is_told_from_a_name_that_is_not_known() {
+    fn a_lack_of_memory_is_told_from_an_unknown_name() {
         let system = |errno| Failure { code: libc::EAI_SYSTEM, text: String::new(), errno: Some(errno) };
         assert_eq!(Failure::new(libc::EAI_MEMORY).errno(), Errno::ENOMEM);
         assert_eq!(system(Errno::ENOMEM).errno(), Errno::ENOMEM);

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peers_host_acknowledged_is_readable_after_a_reset() {
+    fn acknowledged_bytes_are_readable_after_a_reset() {
         let (client, server) = pair();
         server.send_slice(b"never read").unwrap();
         client.send_slice(b"accepted").unwrap();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bell_makes_it_readable_until_quiet() {
+    fn a_signal_makes_it_readable_until_drained() {
         let object = FdWaitObject::new(true).unwrap();
         assert!(!readable(object.descriptor(), 0));
         object.signal();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alarm_makes_it_readable_in_time() {
+    fn the_timer_makes_it_readable_in_time() {
         let object = FdWaitObject::new(true).unwrap();
         object.set_timer(Some(clock::now() + Duration::from_millis(5)));
         assert!(readable(object.descriptor(), 5_000));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_separate_wait_object_has_the_same_descriptors_and_a_bell_of_its_own() {
+    fn a_separate_wait_object_has_the_same_descriptors_and_a_signal_of_its_own() {
         let object = FdWaitObject::new(true).unwrap();
         let (early, late) = (FdWaitObject::new(true).unwrap(), FdWaitObject::new(true).unwrap());
         object.add(early.descriptor(), 1).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_infiniband_address_is_not_read() {
+    fn other_addresses_are_not_read_as_infiniband() {
         let good = IbAddr::new([1; 16], 0x106, 1).encode();
         assert!(IbAddr::decode(&good).is_some());
         assert!(IbAddr::decode(&good[..47]).is_none());

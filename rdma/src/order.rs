@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn unique_local_addresses_come_behind_ipv4_and_what_is_unreachable_last() {
+    fn unique_local_addresses_come_behind_ipv4_and_unreachable_ones_last() {
         let all = ["2001:db8::1", "fd09::1 fd09::1", "10.9.0.1 10.9.0.1", "127.0.0.1 127.0.0.1", "::1 ::1"];
         assert_eq!(sorted(&all), ["::1", "127.0.0.1", "10.9.0.1", "fd09::1", "2001:db8::1"]);
     }
 
     #[test]
-    fn what_is_in_the_sources_network_comes_first_and_the_rest_stays() {
+    fn addresses_in_the_sources_network_come_first_and_the_rest_stay() {
         let own: Vec<(IpAddr, u32)> = [("10.9.0.1", 24), ("2001:db8::1", 64), ("2001:db8:0:5::1", 128)]
             .map(|(ip, bits)| (ip.parse().unwrap(), bits))
             .into();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reached_is_in_order_too() {
+    fn unreachable_addresses_are_in_order_too() {
         assert_eq!(
             sorted(&["fd09::1", "10.9.0.1", "2001:db8::1", "203.0.113.1 10.9.0.1"]),
             ["203.0.113.1", "2001:db8::1", "10.9.0.1", "fd09::1"]
@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_what_cannot_be_reached_is_last(
+        fn nothing_is_lost_and_unreachable_addresses_are_last(
             ips: Vec<(IpAddr, Option<IpAddr>)>, prefixes in prop::collection::vec((any::<IpAddr>(), 0..129_u32), 0..3),
         ) {
             let before: Vec<Pair> = ips.iter().map(|(to, from)| (at(*to), from.map(at))).collect();

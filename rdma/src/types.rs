@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         let v6 = Address::Inet("[fd09::1]:1".parse().unwrap()).encode();
         let v4 = Address::Inet("10.9.0.1:1".parse().unwrap()).encode();
         for short in [&v6[..27], &v4[..15], &v6[..1], &[]] {

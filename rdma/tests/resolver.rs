@@ -276,7 +276,7 @@ mod any_input {
 }
 
 #[test]
-fn who_asks_for_nothing_gets_nothing() {
+fn invalid_questions_are_refused_with_their_codes() {
     let error = resolve(None, None, &Hints::default()).unwrap_err();
     assert_eq!((error.kind(), error.kind().code(), error.kind().name()), (Kind::NoName, -2, "EAI_NONAME"));
     let administrator = Hints { flags: Flags::SA, ..Hints::default() };

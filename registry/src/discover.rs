@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_gives_itself() {
+    fn an_info_as_hints_gives_itself() {
         let (infos, _) = ask(|_| ());
         for info in infos {
             let (again, why) = ask(|query| query.hints = Some(Hints::from(info.clone())));
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_format_that_no_interface_has_comes_with_what_they_have() {
+    fn a_format_that_no_interface_has_is_refused_with_the_one_offered() {
         let names = Hints { addr_format: AddrFormat::ADDR_STR, ..Hints::default() };
         let offered = AddrFormat::SOCKADDR_IN;
         assert_eq!(refusal(HOST, None, &names), Reason::differs("addr_format", names.addr_format, offered));

@@ -1,9 +1,9 @@
-//! What an application asks fi_getinfo(3) for.
+//! The query of fi_getinfo(3), as an application makes it.
 
 use ofi_core::Version;
 use ofi_core::info::Hints;
 
-/// What an application asks for.
+/// The query of an application.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     /// The interface version that the application was written for; 0 counts as 1.0.

@@ -58,7 +58,7 @@ fn implied(asked: Caps) -> Caps {
 }
 
 #[test]
-fn what_comes_was_asked_for_or_is_secondary() {
+fn granted_capabilities_were_requested_or_are_secondary() {
     let secondary: Caps = SECONDARY.into_iter().collect();
     let mut found = 0;
     for version in [Version::API, Version::new(1, 8)] {
@@ -140,7 +140,7 @@ fn multicast_needs_another_way_to_transfer_data() {
 }
 
 #[test]
-fn what_was_a_capability_once_still_may_be_asked_for() {
+fn former_capabilities_may_still_be_requested() {
     let once = Caps::INJECT | Caps::REMOTE_CQ_DATA;
     let hints = |caps| Some(Hints { caps, ..Hints::default() });
     let names = |infos: Vec<Info>| {

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_held_already_exceeds_the_limit() {
+    fn only_charges_for_held_memory_exceed_the_limit() {
         let account = Account::new(100);
         assert!(account.try_charge(60));
         assert!(!account.try_charge(41));

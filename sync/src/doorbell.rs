@@ -148,11 +148,11 @@ impl Doorbell {
     #[inline]
     pub fn ring_after_lock(&self) -> Due {
         // Relaxed: see `ring`; the lock orders it otherwise.
-        if self.state.load(Ordering::Relaxed) < WATCHED { Due::NONE } else { self.ring_somebody() }
+        if self.state.load(Ordering::Relaxed) < WATCHED { Due::NONE } else { self.ring_now() }
     }
 
     #[cold]
-    fn ring_somebody(&self) -> Due {
+    fn ring_now(&self) -> Due {
         const fn due(state: u32) -> u32 {
             let shared = if state & (WATCHED | SLEEPERS) != 0 { RUNG } else { 0 };
             let apart = if state & APARTS != 0 { RUNG_APART } else { 0 };
@@ -184,7 +184,7 @@ mod tests {
     const BOTH: Due = Due(RUNG | RUNG_APART);
 
     #[test]
-    fn rings_once_for_all_who_sleep() {
+    fn one_ring_wakes_all_sleepers() {
         for bed in [Shared, Apart] {
             let bell = Doorbell::new();
             assert!(!bell.ring().is_any());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_gives_up_leaves_the_others_to_be_woken() {
+    fn a_sleeper_that_gives_up_leaves_the_others_to_be_woken() {
         let bell = Doorbell::new();
         assert!(bell.arm(Shared, || ()) && bell.arm(Shared, || ()));
         bell.disarm(Shared);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_is_rung_for_ever_after() {
+    fn a_watcher_is_rung_for_ever_after() {
         let bell = Doorbell::new();
         bell.watch(|| ());
         assert_eq!(bell.ring(), SHARED);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn where_somebody_watches_sleepers_sleep_apart() {
+    fn beside_a_watcher_sleepers_use_the_separate_descriptor() {
         let bell = Doorbell::new();
         assert!(!bell.is_watched() && bell.arm(Shared, || ()));
         bell.watch(|| panic!("drained too early"));

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_announcement_is_heard_once() {
+    fn a_ready_pollable_is_queued_once() {
         let (flag, list) = (ReadyFlag::default(), Arc::new(ReadyList::default()));
         flag.attach(&list, 7);
         flag.mark_ready();

@@ -1,5 +1,5 @@
-//! Counts the uses of something that can be closed: once closed, no use begins, and whoever closed
-//! it learns when the last one has ended.
+//! Counts the uses of something that can be closed: once it is closed, no use begins, and the
+//! closing thread learns when the last one has ended.
 
 use crate::primitive::{AtomicUsize, Ordering};
 
@@ -27,8 +27,8 @@ impl Uses {
     #[must_use]
     pub fn begin(&self) -> bool {
         // Acquire pairs with the Release in `reopen`. As for `close`: this and the other changes
-        // are read-modify-writes of one word, so either this one sees the closed bit, or whoever
-        // set it sees the use.
+        // are read-modify-writes of one word, so either this one sees the closed bit, or the thread
+        // that set it sees the use.
         if self.0.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
             return true;
         }
@@ -93,9 +93,9 @@ mod models {
     use super::*;
     use crate::primitive::{Arc, AtomicBool};
 
-    /// Whoever finds it idle after closing it may free what the uses touch.
+    /// A thread that finds it idle after closing it may free what the uses touch.
     #[test]
-    fn what_is_closed_and_idle_is_not_touched() {
+    fn nothing_is_touched_once_closed_and_idle() {
         loom::model(|| {
             let uses = Arc::new(Uses::new());
             let freed = Arc::new(AtomicBool::new(false));

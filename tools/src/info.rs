@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn invalid_options_are_named() {
         assert_eq!(query(&["-c", "FI_XYZ"]).unwrap_err(), "Unrecognized capability: FI_XYZ");
         assert_eq!(query(&["-t", "RDM"]).unwrap_err(), "Unrecognized endpoint type: RDM");
     }

@@ -16,7 +16,7 @@ fn hard_limit() -> u64 {
 }
 
 #[test]
-fn a_low_limit_of_descriptors_is_said_with_what_to_set() {
+fn a_low_limit_of_descriptors_is_reported_with_the_value_to_set() {
     let out = doctor("ulimit -Sn 256");
     assert!(out.contains("open descriptors: 256 (may be raised to "), "{out}");
     if hard_limit() >= 4096 {

@@ -251,7 +251,7 @@ fn cycles(sources: &[Source]) -> Vec<String> {
         }
         for name in arrows.keys() {
             let reached = reachable(name, &arrows);
-            // Each group is told once, by its first module.
+            // Each group is reported once, by its first module.
             let group: Vec<&str> =
                 reached.iter().copied().filter(|other| reachable(other, &arrows).contains(name)).collect();
             if group.contains(name) && group.first() == Some(name) {

@@ -49,7 +49,7 @@ pub(crate) struct MrObj {
     _parent: Child,
 }
 
-/// What is bound to a region.
+/// The objects bound to a region.
 #[derive(Default)]
 struct Bound {
     /// Keep the counters and the endpoint open.
@@ -63,7 +63,7 @@ object!(MrObj, FI_CLASS_MR, FID_OPS, c.fid []);
 
 pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
 
-/// What is to be registered, and how.
+/// A request to register memory.
 struct Request<'a> {
     buffers: &'a [iovec],
     access: u64,

@@ -1,5 +1,5 @@
-//! Writes the completions of an endpoint's operations, with what its capabilities add to them, and
-//! counts and logs what failed.
+//! Writes the completions of an endpoint's operations, with the fields that its capabilities add,
+//! and counts and logs failures.
 
 use crate::av::AddressVector;
 use crate::completion::sinks::CompletionSinks;

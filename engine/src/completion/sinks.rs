@@ -17,7 +17,7 @@ const fn is_access(flags: OpFlags) -> bool {
     flags.intersects(OpFlags::RMA.union(OpFlags::ATOMIC))
 }
 
-/// What counts a one-sided operation of ours.
+/// The kind of operation that a counter of our own one-sided operations is bound for.
 const fn access_of(flags: OpFlags) -> BindFlags {
     if flags.contains(OpFlags::READ) { BindFlags::READ } else { BindFlags::WRITE }
 }
@@ -46,7 +46,7 @@ pub(crate) struct CompletionSinks<K: LockKind> {
     received: Option<Arc<Counter<K>>>,
     /// Counters of one-sided operations: ours that read and write, and those of peers.
     accesses: [Option<Arc<Counter<K>>>; 4],
-    /// All counters, whatever they count.
+    /// All counters, of every kind.
     counters: Vec<Arc<Counter<K>>>,
 }
 

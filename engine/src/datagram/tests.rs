@@ -62,7 +62,7 @@ fn endpoint() -> Arc<DatagramEndpoint<Silent, Park>> {
 }
 
 #[test]
-fn what_failed_may_be_tried_again() {
+fn a_failed_call_may_be_repeated() {
     let ports: [Arc<Refusing>; 4] = Default::default();
     let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
     let queue = |at: usize| Arc::new(CompletionQueue::new(Park, 1, ports[at].clone(), Waiting::Never));
@@ -121,7 +121,7 @@ impl LockKind for Other {
 }
 
 #[test]
-fn what_has_another_lock_kind_is_of_another_domain() {
+fn an_object_of_another_lock_kind_is_of_another_domain() {
     fn refused(result: Result<()>) {
         assert_eq!(result.unwrap_err().errno(), Errno::EDOMAIN);
     }

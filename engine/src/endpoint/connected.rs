@@ -1,5 +1,5 @@
-//! What is particular to connected endpoints (FI_EP_MSG): one peer, and events that tell what
-//! becomes of the connection (fi_cm(3)).
+//! State of connected endpoints (FI_EP_MSG): one peer, and events that report the end of the
+//! connection (fi_cm(3)).
 
 use crate::completion::eq::EventKind;
 use crate::peer::table::PeerId;

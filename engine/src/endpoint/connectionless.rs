@@ -1,5 +1,4 @@
-//! What is particular to connectionless endpoints (FI_EP_RDM): any number of peers, named by the
-//! address vector.
+//! State of connectionless endpoints (FI_EP_RDM): any number of peers, named by the address vector.
 
 use ofi_core::Errno;
 

@@ -298,8 +298,8 @@ impl<K: LockKind> Core<K> {
         self.tell_others();
     }
 
-    /// Tells the other endpoints of a shared receive context of matches that this one has left to
-    /// them.
+    /// Notifies the other endpoints of a shared receive context for which this one has left
+    /// matches.
     pub(super) fn tell_others(&mut self) {
         if self.rx.is_shared() {
             let told = self.rx.lock().take_to_tell();
@@ -321,7 +321,7 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// Takes what others have left in a shared receive context.
+    /// Delivers the matches that others have left for this endpoint in a shared receive context.
     #[cold]
     pub(super) fn take_left(&mut self) {
         let Self { peers, rx, out, .. } = self;
@@ -336,7 +336,7 @@ impl<K: LockKind> Core<K> {
     }
 
     /// Sends deferred arrival acknowledgments, and checks the account for room.
-    pub(super) fn see_to_deferred(&mut self, idle: bool) {
+    pub(super) fn run_deferred(&mut self, idle: bool) {
         if !self.peers.agenda.is_deferral_over(idle) {
             return;
         }
@@ -350,8 +350,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// Does what is due at `now`, a time that is asked for only if anything may be: logs losses,
-    /// connects to peers and asks them about claims. Resets the agenda's work.
+    /// Does the work that is due at `now`, a time that is read only if there may be some: logs
+    /// losses, connects to peers and asks them about claims. Resets the agenda's work.
     pub(super) fn tick<T: Transport>(&mut self, transport: &mut T, now: impl FnOnce(&T) -> Instant) {
         if !self.peers.agenda.begin_tick() {
             return;
@@ -410,7 +410,7 @@ impl<K: LockKind> Core<K> {
     pub(super) fn begin_close(&mut self) {
         self.life = self.life.closing();
         let Self { peers, tx, rx, out, .. } = self;
-        // What the application posted to a shared context completes here or elsewhere.
+        // A receive posted to a shared context completes here or on another endpoint.
         rx.leave(peers, out);
         out.silence();
         self.eq = None;

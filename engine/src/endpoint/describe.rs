@@ -1,4 +1,4 @@
-//! What an endpoint is doing, for people and for checks.
+//! Describes the state of an endpoint, for people and for checks.
 
 use super::core::Core;
 use crate::peer::Peers;

@@ -78,7 +78,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             core.take_left();
             active = true;
         }
-        core.see_to_deferred(!active);
+        core.run_deferred(!active);
         active |= Self::finish(transport, core);
         PollOutcome { active, busy: transport.is_busy() || core.next_due().is_some() }
     }

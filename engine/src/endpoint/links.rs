@@ -1,5 +1,5 @@
-//! Life of links: connect requests, answers to our own, broken links, closing. The parts know what
-//! becomes of peers, sends and receives; this file knows in which order.
+//! Life of links: connect requests, answers to our own, broken links, closing. The parts handle
+//! their peers, sends and receives; this file calls them in order.
 
 use super::connected::Connected;
 use super::core::Core;
@@ -13,7 +13,7 @@ use crate::wire::hello::{EndpointKind, Handshake, Hello};
 use ofi_core::{Addr, Cause, Errno, FiAddr};
 use ofi_sync::lock::LockKind;
 
-/// What the answer to our hello means.
+/// The meaning of the answer to our hello.
 enum Answer {
     /// The peer accepts the link.
     Accepted(Hello),
@@ -143,8 +143,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// The owner of a name has said which unproven link is its own: that link and its messages
-    /// become the peer's.
+    /// Handles the answer of a name's owner: the unproven link that it names, with its messages,
+    /// becomes the peer's.
     fn handle_verified(&mut self, id: LinkId, cookie: Option<[u8; 16]>) {
         let Self { peers, rx, out, .. } = self;
         let Some(peer) = peers.links.get(id).map(|link| link.peer) else { return };

@@ -1,4 +1,4 @@
-//! Completion queues, counters, and what can be waited on.
+//! Completion queues, counters, and other objects that a thread can wait on.
 
 use crate::completion::counter::Count;
 use crate::{CompletionQueue, Counter, EventQueue, Waiting};

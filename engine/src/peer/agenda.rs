@@ -1,5 +1,5 @@
-//! What an endpoint has to do besides handling events: links with something to send or to abort,
-//! and acknowledgments that are put off.
+//! Pending work of an endpoint besides events: links with something to send or to abort, and
+//! deferred acknowledgments.
 
 use crate::transport::{Down, LinkId};
 
@@ -15,7 +15,7 @@ impl Work {
     pub(crate) const PENDING: Self = Self(1);
     /// The next tick has work, now or at a deadline.
     pub(crate) const STIRRED: Self = Self(2);
-    /// There is work that is put off until an idle poll or for [`MOST_DEFERRALS`] polls.
+    /// There is work that is deferred until an idle poll or for [`MOST_DEFERRALS`] polls.
     pub(crate) const DEFERRED: Self = Self(4);
 }
 
@@ -111,8 +111,8 @@ impl Agenda {
         true
     }
 
-    /// Begins a tick: what is stirred is done now, and [`Self::add`] tells what the tick leaves.
-    /// True if it was stirred.
+    /// Begins a tick, which does all stirred work; [`Self::add`] records the work that it leaves.
+    /// True if there was any.
     pub(crate) const fn begin_tick(&mut self) -> bool {
         let stirred = self.has(Work::STIRRED);
         self.work.0 &= Work::DEFERRED.0;

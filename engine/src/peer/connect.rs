@@ -161,7 +161,7 @@ impl Peers {
         self.yields.next_due(&self.table)
     }
 
-    /// Ends a link in order: what was submitted leaves, then the word that nothing follows.
+    /// Ends a link in order: submitted frames leave first, then Bye.
     pub(crate) fn shut_down<T: Transport>(&mut self, transport: &mut T, id: LinkId) -> ShutdownState {
         let says = self.link(id).is_some_and(|link| !core::mem::replace(&mut link.tx.ended, true));
         transport.shutdown(id, says.then(|| Frame::Bye.encode()).as_ref())

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_consumed_is_returned_by_halves() {
+    fn consumed_credit_is_returned_by_half_windows() {
         let account = Account::new(LIMIT);
         let mut credit = RxCredits::open(&account);
         let half = credit.grant().bytes / 2;
@@ -312,7 +312,7 @@ mod tests {
         let links: Vec<RxCredits> = (0..2000).map(|_| RxCredits::open(&account)).collect();
         assert!(links.iter().take(32).all(|link| link.window == GUARANTEED + MOST_SHARED && link.eager == 256 << 10));
         assert!(links.iter().all(|link| link.window >= GUARANTEED && u64::from(link.eager) * 2 <= link.window));
-        assert!(account.used() <= LIMIT / 2, "half is left for who needs more");
+        assert!(account.used() <= LIMIT / 2, "half is left for links that need more");
         links.iter().for_each(|link| link.close(&account));
         assert_eq!(account.used(), 0);
     }

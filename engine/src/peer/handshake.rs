@@ -22,7 +22,7 @@ pub(super) const COOKIE: usize = 16;
 /// How often to ask a peer about claims before connecting to it in spite of further claims.
 pub(super) const MOST_QUESTIONS: u8 = 3;
 
-/// What the peer's new connection does to the link that its sends use.
+/// The effect of the peer's new connection on the link that the peer's sends use.
 #[derive(Debug)]
 pub(crate) enum Precedence {
     /// There is none.
@@ -33,12 +33,12 @@ pub(crate) enum Precedence {
     Ends(LinkId, Down),
 }
 
-/// Who a connect request comes from, and where the link leads.
+/// The sender of a connect request, and the link that it asks for.
 #[derive(Debug)]
 pub(crate) struct Initiator {
     pub(crate) link: LinkId,
     pub(crate) from: Addr,
-    /// The canonical address at which it can be reached, as it says.
+    /// The canonical address at which peers can reach it, according to its hello.
     pub(crate) name: Addr,
     /// The connection proves the name.
     pub(crate) proven: bool,

@@ -10,7 +10,7 @@ use crate::wire::hello::Hello;
 use ofi_core::{Addr, FiAddr};
 use std::collections::VecDeque;
 
-/// What a link is for.
+/// The purpose of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Carries frames in both directions.
@@ -43,7 +43,7 @@ pub(crate) enum Coming {
         number: u32,
         last: bool,
     },
-    /// What the peer writes to our memory, or the operands of its atomic operation.
+    /// Bytes that the peer writes to our memory, or the operands of its atomic operation.
     Access,
     /// None any more: the endpoint is closing.
     Dropped,
@@ -58,7 +58,7 @@ pub(crate) enum OneSidedPayload {
     Response { number: u32, last: bool },
 }
 
-/// Who made a link, and which peer is at its other end.
+/// The initiator of a link, and the peer at its other end.
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// The peer's random number; zero until its hello arrives.
@@ -74,7 +74,7 @@ pub(crate) struct Identity {
     pub(crate) remote: Option<Addr>,
 }
 
-/// What a link sends.
+/// The sending side of a link.
 #[derive(Debug, Default)]
 pub(crate) struct LinkTx {
     pub(crate) credit: TxCredits,
@@ -88,9 +88,9 @@ pub(crate) struct LinkTx {
     pub(crate) unperformed: VecDeque<u32>,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
-    /// This side has said that nothing follows.
+    /// This side has sent its last frame.
     pub(crate) ended: bool,
-    /// The transport has refused a frame, and will say when it takes more.
+    /// The transport has refused a frame, and will report when it takes more.
     pub(crate) full: bool,
 }
 
@@ -116,7 +116,7 @@ impl Blocked {
     }
 }
 
-/// What to acknowledge to the peer by numbers.
+/// Counts that are to be acknowledged to the peer.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     /// Messages that have arrived.
@@ -127,7 +127,7 @@ pub(crate) struct Arrivals {
     pub(crate) listed: bool,
 }
 
-/// What a link receives.
+/// The receiving side of a link.
 #[derive(Debug)]
 pub(crate) struct LinkRx {
     /// Credit of the peer.
@@ -142,7 +142,7 @@ pub(crate) struct LinkRx {
     pub(crate) unexpected: Keys,
     /// Receives that get their message by rendezvous.
     pub(crate) rendezvous: Keys,
-    /// The peer has said that nothing follows.
+    /// The peer has sent its last frame.
     pub(crate) ended: bool,
 }
 
@@ -181,7 +181,7 @@ impl Link {
         Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
     }
 
-    /// Takes what the peer's hello says: who it is, and the credit that it grants.
+    /// Records the peer's identity and the credit that its hello grants.
     pub(crate) fn take_hello(&mut self, hello: &Hello) {
         self.identity.nonce = hello.nonce;
         self.identity.attempt = hello.attempt;

@@ -1,4 +1,4 @@
-//! Peers of an endpoint: who they are, their links, credit, and what is to be done for them.
+//! Peers of an endpoint: their identities, links, credit and pending work.
 //! Neighbours: `tx` and `rx` carry messages over the links; the endpoint's core passes events on.
 //! Knows no operation: sends and receives appear as keys only.
 
@@ -30,7 +30,7 @@ use yields::Yields;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParticipantId(pub(crate) u32);
 
-/// What a hello says of this endpoint.
+/// This endpoint's identity, as its hellos state it.
 #[derive(Debug)]
 struct Myself {
     kind: EndpointKind,
@@ -115,8 +115,8 @@ impl Peers {
         Some(link)
     }
 
-    /// The payload that arrives on a link, if it is that of a one-sided operation; it does not
-    /// arrive any more.
+    /// Takes the payload that is arriving on a link, if it is that of a one-sided operation: the
+    /// rest of it will not arrive.
     pub(crate) fn take_one_sided(&mut self, id: LinkId) -> Option<OneSidedPayload> {
         let coming = &mut self.links.get_mut(id)?.rx.coming;
         let payload = match *coming {

@@ -84,8 +84,8 @@ impl Auto {
     }
 
     /// Queues a callback that the thread runs before it sleeps.
-    pub fn send(&self, errand: Arc<dyn Fn() + Send + Sync>) {
-        self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
+    pub fn send(&self, callback: Arc<dyn Fn() + Send + Sync>) {
+        self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(callback);
         self.ring();
     }
 
@@ -95,8 +95,8 @@ impl Auto {
 
     fn run_deferred_callbacks(&self) {
         let callbacks = core::mem::take(&mut *self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner));
-        for errand in callbacks {
-            errand();
+        for callback in callbacks {
+            callback();
         }
     }
 

@@ -84,8 +84,8 @@ struct State {
     sleepers: usize,
     /// Threads of the application that may sleep on the wait object's descriptor.
     watchers: Watchers,
-    /// With so many active pollables a pass has nothing to do but poll them. More than there can be
-    /// while there are watchers, or no pollables at all.
+    /// The number of active pollables at which a pass has nothing to do but poll them. A number
+    /// that is never reached while there are watchers, or no pollables at all.
     all_active: usize,
     passes: u16,
     nudges: u16,

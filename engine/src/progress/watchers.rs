@@ -1,5 +1,6 @@
-//! Threads that fi_trywait(3) has allowed to sleep on a descriptor. They do not say when they wake,
-//! but one that makes progress is awake. Nothing is known of a thread that another one told.
+//! Threads that fi_trywait(3) has allowed to sleep on a descriptor. They do not report when they
+//! wake, but one that makes progress is awake. The set does not know of threads that sleep because
+//! another thread called fi_trywait.
 
 use std::thread::{self, ThreadId};
 

@@ -46,7 +46,7 @@ enum Relief {
     Waits,
 }
 
-/// Whose messages are wanted.
+/// The senders whose messages are wanted.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     /// Those of the senders that this source covers.

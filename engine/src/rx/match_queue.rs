@@ -66,7 +66,7 @@ pub(crate) struct MatchQueue {
 }
 
 impl MatchQueue {
-    /// An empty queue. What helps it find unexpected messages is charged to the account.
+    /// An empty queue. Its index of unexpected messages is charged to the account.
     pub(crate) fn new(account: &Arc<Account>) -> Self {
         Self {
             posted: Vec::new(),
@@ -459,7 +459,7 @@ impl MatchQueue {
             self.unexpected_index = None;
         }
         if self.unexpected.len() <= LINEAR {
-            // What it is charged for is free again.
+            // Dropping it releases the memory that it is charged for.
             self.unexpected_index = None;
         }
         key

@@ -76,7 +76,7 @@ pub(crate) struct RxContext {
     claims: Vec<Claim>,
     cancelable: Cancelable,
     settings: RxSettings,
-    /// Charged for what helps to find unexpected messages.
+    /// Charged for the indexes of unexpected messages.
     account: Arc<Account>,
     /// The endpoints that share it.
     participants: Participants,
@@ -402,7 +402,7 @@ impl RxContext {
         }
     }
 
-    /// Drops what only saves time: its memory is needed for messages.
+    /// Drops the indexes, which only save time: messages need the memory.
     fn drop_indexes(&mut self) {
         self.queues.iter_mut().for_each(MatchQueue::drop_index);
     }

@@ -125,8 +125,8 @@ impl RxContext {
         Ok(Posting { op, pattern, queue, kind, suppress, seq })
     }
 
-    /// Posts a receive, or calls `matched` with the unexpected messages that it takes at once, of
-    /// which a multi-receive buffer may take several. True if it is posted.
+    /// Posts a receive, or calls `matched` with the unexpected messages that it takes at once: one,
+    /// or several for a multi-receive buffer. True if it is posted.
     ///
     /// # Errors
     /// AGAIN if too many receives are posted, and EINVAL or EBADFLAGS for a multi-receive buffer

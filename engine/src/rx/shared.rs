@@ -1,7 +1,8 @@
 //! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context). Each has its own
 //! lock, below the endpoints' locks: an endpoint takes it to match an arriving message. A post
-//! takes only this lock; a match with a message of another endpoint is left to that one, which is
-//! told. Lock order: endpoint, then shared receive context, then completion queue.
+//! takes only this lock; if it matches another endpoint's message, it leaves the match to that
+//! endpoint and notifies it. Lock order: endpoint, then shared receive context, then completion
+//! queue.
 
 use super::post::Match;
 use super::unexpected::Body;
@@ -25,7 +26,7 @@ use slab::Slab;
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
-/// An endpoint that is told of matches that others made for it.
+/// An endpoint that is notified of matches that others have left for it.
 pub(crate) trait Notified: Send + Sync {
     /// Called without any lock of the context.
     fn notify(&self);
@@ -41,7 +42,8 @@ struct Participant {
     news: Arc<News>,
 }
 
-/// Tells an endpoint, and itself on its next poll, that there is something in the context for it.
+/// Notifies an endpoint that others have left something for it in the context; a flag lets its next
+/// poll see that too.
 pub(crate) struct News {
     is_any: AtomicBool,
     endpoint: Weak<dyn Notified>,
@@ -61,13 +63,13 @@ impl News {
     }
 
     fn is_set(&self) -> bool {
-        // Pairs with the fence in `notify`: the caller has said before that it sleeps, so that
-        // either it sees the news, or the other side sees the sleeper.
+        // Pairs with the fence in `notify`: the caller has announced its sleep before, so either it
+        // sees the news, or the other side sees the sleeper.
         fence(Ordering::SeqCst);
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Tells the endpoint that there is news.
+    /// Notifies the endpoint of the news.
     pub(crate) fn notify(&self) {
         // Pairs with the fence in `is_set`.
         fence(Ordering::SeqCst);
@@ -192,13 +194,13 @@ impl RxContext {
         Ok(())
     }
 
-    /// The endpoints to tell of matches that were left to them.
+    /// The endpoints to notify of matches that were left to them.
     pub(crate) fn take_to_tell(&mut self) -> Vec<Arc<News>> {
         self.participants.0.as_mut().map(|shared| core::mem::take(&mut shared.to_tell)).unwrap_or_default()
     }
 
-    /// Takes what others have left to an endpoint of a shared context. Says whether the next
-    /// receives are of interest to it.
+    /// Delivers the matches that others have left to an endpoint of a shared context. Records
+    /// whether a blocked peer or a claim of the endpoint may depend on the next receives.
     pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let participant = peers.participant.0 as usize;
         loop {
@@ -255,7 +257,8 @@ impl RxContext {
         }
     }
 
-    /// Records whether the next receives are of interest to an endpoint of a shared context.
+    /// Records whether a blocked peer or a claim of an endpoint of a shared context may depend on
+    /// the next receives.
     pub(crate) fn note_watching(&mut self, peers: &Peers) {
         let participant = peers.participant.0 as usize;
         let entry = self.participants.0.as_mut().and_then(|shared| shared.participants.get_mut(participant));
@@ -408,7 +411,7 @@ impl<K: LockKind> RxSource<K> {
         }
     }
 
-    /// Leaves a shared context, for one of the endpoint's own, which nobody posts to.
+    /// Leaves a shared context: the endpoint gets a context of its own, which stays empty.
     pub(crate) fn leave(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let settings = {
             let Self::Shared(membership) = self else { return };

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unexpected_message_keeps_what_it_was() {
+    fn an_unexpected_message_keeps_its_fields() {
         for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
             let info = MessageInfo { tag, data, ack: AckMode::Match, fenced };
             let from = Source { peer: 5, sender: 5, seq: 6, participant: ParticipantId::default() };

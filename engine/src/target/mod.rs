@@ -219,7 +219,7 @@ fn acknowledge(peers: &mut Peers, id: LinkId) {
     }
 }
 
-/// Tells the peer that a frame was not carried out, after what it is told of earlier ones.
+/// Refuses a frame of the peer, after the acknowledgments of earlier ones.
 fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)) {
     let Some(entry) = peers.link(link) else { return };
     let count = core::mem::take(&mut entry.rx.arrivals.performed);

@@ -27,7 +27,7 @@ pub enum KeyChoice<'a> {
 #[derive(Debug, Default)]
 pub struct Regions {
     by_key: RwLock<HashMap<u64, Arc<MemoryRegion>>>,
-    /// Changes whenever a region goes: what an endpoint has looked up before may be stale.
+    /// Changes whenever a region is removed: an endpoint's earlier lookup may be stale.
     epoch: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ pub struct MemoryRegion {
     key: u64,
     access: MrAccess,
     enabled: AtomicBool,
-    /// Counters of what peers do to it, and of which operations.
+    /// Counters of peers' operations on it, each with the kinds that it counts.
     counters: Mutex<Vec<(Arc<dyn Count>, BindFlags)>>,
     counted: AtomicBool,
 }
@@ -107,14 +107,14 @@ impl Regions {
         if by_key.get(&region.key).is_some_and(|other| Arc::ptr_eq(other, region)) {
             by_key.remove(&region.key);
         }
-        // Release pairs with the Acquire in `epoch`: who sees the old epoch after this finds the
-        // region closed.
+        // Release pairs with the Acquire in `epoch`: a thread that sees the old epoch after this
+        // finds the region closed.
         self.epoch.fetch_add(1, Ordering::Release);
         drop(by_key);
         region.region.close();
     }
 
-    /// Takes a registration back in whose removal has timed out.
+    /// Restores a registration whose removal has timed out.
     pub fn restore(&self, region: &Arc<MemoryRegion>) {
         region.region.reopen();
         if region.key != NO_KEY {
@@ -154,7 +154,7 @@ impl MemoryRegion {
 
     /// Peers may access it from now on (fi_mr_enable, fi_mr(3)).
     pub fn enable(&self) {
-        // Release pairs with the Acquire in `is_enabled`: whoever sees it enabled sees its
+        // Release pairs with the Acquire in `is_enabled`: a thread that sees it enabled sees its
         // counters.
         self.enabled.store(true, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Responses: what reads and atomic operations of peers return, sent in the order of the requests.
+//! Responses to reads and atomic operations of peers, sent in the order of the requests.
 
 use super::{RESPONSE, Target};
 use crate::peer::Peers;
@@ -20,7 +20,7 @@ enum Source {
     Refused(Refusal),
 }
 
-/// The response to a request, of which `at` of `len` bytes have left.
+/// The response to a request: `at` of its `len` bytes have left.
 #[derive(Debug)]
 pub(super) struct Response {
     /// The initiator's number.

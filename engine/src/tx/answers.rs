@@ -1,5 +1,4 @@
-//! What peers say about one-sided operations of ours: performed, refused, or the bytes that they
-//! return.
+//! Peers' answers to our one-sided operations: performed, refused, or returned bytes.
 
 use super::one_sided::{OneSided, What};
 use super::{Body, SendStage, Tx};

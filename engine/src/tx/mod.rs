@@ -71,7 +71,7 @@ impl SendStage {
     }
 }
 
-/// What an operation is besides its buffer.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     /// A message.
@@ -102,7 +102,7 @@ struct Outgoing {
 #[derive(Debug)]
 pub(crate) struct Tx {
     sends: Slab<Outgoing>,
-    /// What one-sided operations have besides.
+    /// The additional state of one-sided operations.
     one_sided: Slab<OneSided>,
     /// Maximum number of outstanding sends.
     size: usize,

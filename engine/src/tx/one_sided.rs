@@ -1,5 +1,5 @@
-//! One-sided operations of ours: access to a peer's memory. Each travels as frames of their own for
-//! each of its remote ranges, in order with the sends; `answers.rs` handles what the peer says.
+//! One-sided operations of ours: access to a peer's memory. Each remote range travels in frames of
+//! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
 use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
@@ -145,7 +145,8 @@ impl OneSided {
         !link.tx.full && (!self.what.has_response() || link.tx.credit.has_request())
     }
 
-    /// Whether a closing endpoint still sends it: nobody would take what it returns.
+    /// Whether a closing endpoint still sends it: not if the peer would answer with bytes, which no
+    /// completion would report.
     pub(super) fn leaves_at_close(&self) -> bool {
         !self.what.has_response()
     }
@@ -199,7 +200,7 @@ impl Tx {
         Ok(Access { what, remote, data, buffer, result: None, context, class, peer, len, how: How { inject, ..how } })
     }
 
-    /// Checks an atomic operation, whose operation goes with its datatype.
+    /// Checks an atomic operation.
     ///
     /// # Errors
     /// As for [`Self::admit_rma`]; EOPNOTSUPP for an operation that the datatype does not have.

@@ -19,7 +19,7 @@ use ofi_sync::lock::LockKind;
 const UNSUPPORTED: OpFlags =
     OpFlags::COMMIT_COMPLETE.union(OpFlags::TRIGGER).union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
-/// What the checks of a send find out about it.
+/// The result of checking a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
     ack: AckMode,

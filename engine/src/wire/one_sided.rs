@@ -13,7 +13,7 @@ pub struct RemoteAddr {
     pub addr: u64,
 }
 
-/// What an atomic operation does with each element.
+/// The change that an atomic operation makes to each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     /// Group of calls.
@@ -35,7 +35,7 @@ impl Action {
         (flags, self.op as u16 | (self.datatype as u16) << 8)
     }
 
-    /// The action of a header, which goes together.
+    /// The action in a header; a violation if operation and datatype do not go together.
     pub(super) fn decode(flags: u8, code: u16) -> Result<Self, Violation> {
         const UNKNOWN: Violation = Violation("an unknown or invalid atomic operation");
         let kind = match flags & (FETCH | COMPARE) {
@@ -112,7 +112,7 @@ impl Refusal {
         Self::ALL.into_iter().find(|refusal| refusal.code() == code).ok_or(Violation("a refusal for no known reason"))
     }
 
-    /// What the initiator's operation fails with.
+    /// The error of the initiator's operation.
     pub const fn outcome(self) -> (Cause, Errno) {
         match self {
             Self::Key => (Cause::RemoteKey, Errno::EINVAL),

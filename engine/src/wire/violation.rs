@@ -1,4 +1,4 @@
-//! What a peer's frame or hello is that breaks the protocol.
+//! Why a peer's frame or hello breaks the protocol.
 
 /// A peer's protocol violation. It costs that peer its link and affects no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

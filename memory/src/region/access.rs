@@ -1,4 +1,4 @@
-//! What a use of a region does with the memory.
+//! Accesses to the memory of a region through a use of it.
 
 use super::{Reach, Region, RegionError, RegionUse, direct, kernel};
 use core::borrow::Borrow;

@@ -20,7 +20,7 @@ pub(super) fn before_last_word(address: usize, len: usize) -> usize {
 }
 
 /// The length of the longest access at `address` that is naturally aligned and has at most `len`
-/// bytes, of which there are some.
+/// bytes; `len` is not 0.
 fn step(address: usize, len: usize) -> usize {
     let aligned = 1 << address.trailing_zeros().min(WORD.trailing_zeros());
     let mut size = WORD;
@@ -30,7 +30,7 @@ fn step(address: usize, len: usize) -> usize {
     size
 }
 
-/// The first `N` of the bytes, of which there are as many.
+/// The first `N` bytes; the caller passes at least as many.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     core::array::from_fn(|at| bytes[at])
 }
@@ -40,7 +40,7 @@ fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
 /// # Safety
 /// The memory is writable.
 unsafe fn store(mut to: *mut u8, mut bytes: &[u8]) {
-    // Release: whoever sees a store sees those before it.
+    // Release: a thread that sees a store sees those before it.
     while !bytes.is_empty() {
         let size = step(to.addr(), bytes.len());
         match size {
@@ -85,7 +85,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
     unsafe { store(to.wrapping_add(count), &bytes[count..]) };
 }
 
-/// Reads into `out`: what lies in one aligned word and is itself aligned by one load.
+/// Reads into `out`: bytes that lie in one aligned word and are themselves aligned, by one load.
 ///
 /// # Safety
 /// The memory is readable.

@@ -156,7 +156,7 @@ unsafe fn try_read(at: *const u8) -> Result<(), RegionError> {
 /// The application has lent the memory; it may be unmapped.
 unsafe fn try_write(at: *mut u8) -> Result<(), RegionError> {
     let word = at.map_addr(|address| address & !(size_of::<u32>() - 1));
-    // The first word is ours: nobody waits there.
+    // The first word is ours: no thread waits on it.
     let (ours, wake) = (AtomicU32::new(0), libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG);
     // SAFETY: the first word is a local; the kernel checks the second, which the application has
     // lent.
@@ -189,8 +189,8 @@ pub(super) unsafe fn populate(at: *mut u8) -> Result<(), Errno> {
     }
 }
 
-/// Tries all pages of the `len` bytes at `at`, of which there are some: whether they are readable
-/// or, if `write`, writable.
+/// Tries all pages of the `len` bytes at `at`, where `len` is not 0: whether they are readable or,
+/// if `write`, writable.
 ///
 /// # Safety
 /// The application has lent the memory; it may be unmapped.
@@ -230,7 +230,7 @@ pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) -> Result<(), RegionError>
     Ok(())
 }
 
-/// Reads into `out`: what lies in one aligned word by loads as in [`direct::read`].
+/// Reads into `out`: bytes that lie in one aligned word, by loads as in [`direct::read`].
 ///
 /// # Safety
 /// The application has lent the memory; it may be unmapped.

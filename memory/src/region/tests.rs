@@ -26,7 +26,7 @@ fn scattered(memory: &mut [u8], sizes: &[usize], first: u64) -> Region {
 
 proptest! {
     #[test]
-    fn exactly_what_lies_within_the_region_is_resolved(
+    fn exactly_the_ranges_within_the_region_are_resolved(
         sizes in proptest::collection::vec(0usize..40, 0..5),
         first in prop_oneof![Just(0u64), any::<u64>(), Just(u64::MAX - 100)],
         skip in prop_oneof![-3i64..200, any::<i64>()],
@@ -101,7 +101,7 @@ fn rights_are_needed_and_come_before_bounds() {
 }
 
 #[test]
-fn memory_that_nobody_may_change_is_not_written() {
+fn memory_without_a_right_to_change_it_is_not_written() {
     let pages = Pages::new(1);
     pages.protect(0, libc::PROT_READ);
     let access = MrAccess::REMOTE_READ | MrAccess::SEND | MrAccess::WRITE;
@@ -181,7 +181,7 @@ fn touch_holes() {
     let range = |offset, len| region.resolve(pages.at(offset).addr() as u64, len, ANY).unwrap();
     for len in [1, 2, 7, 8, 9, 63, 64, 1000, PAGE] {
         let (written, mut got) = (bytes(len), vec![0; len]);
-        // What is there.
+        // Mapped bytes.
         range(PAGE - len, len).write(0, &written).unwrap();
         range(PAGE - len, len).read(0, &mut got).unwrap();
         assert_eq!((&pages.copy(PAGE - len, len), &got), (&written, &written));
@@ -190,7 +190,7 @@ fn touch_holes() {
             assert_eq!(range(offset, len).write(0, &written), Err(FAULT), "{len} at {offset}");
             assert_eq!(range(offset, len).read(0, &mut got), Err(FAULT), "{len} at {offset}");
         }
-        // What may only be read.
+        // Bytes that may only be read.
         range(3 * PAGE, len).read(0, &mut got).unwrap();
         assert!(got.iter().all(|byte| *byte == 0));
         assert_eq!(range(3 * PAGE + 3, len).write(0, &written[..len.min(PAGE - 3)]), Err(FAULT));
@@ -250,7 +250,7 @@ fn populating_a_page_tells_whether_it_is_writable() {
 }
 
 #[test]
-fn trying_a_page_does_not_change_it_nor_lose_what_others_add() {
+fn trying_a_page_changes_nothing_and_loses_no_addition_of_others() {
     let (pages, region) = (Pages::new(1), everything());
     // SAFETY: the word lives as long as the pages, and is only accessed atomically.
     let word = unsafe { AtomicU64::from_ptr(pages.at(64).cast()) };
@@ -322,7 +322,7 @@ fn the_last_word_is_written_last() {
 }
 
 #[test]
-fn a_flush_reports_what_is_not_mapped() {
+fn a_flush_reports_pages_that_are_not_mapped() {
     let pages = Pages::new(1);
     pages.region().resolve(100, 5000, ANY).unwrap().flush().unwrap();
     let hole = everything();

@@ -1,4 +1,4 @@
-//! What the operations compute: one function of target, operand and compare value, over the
+//! The computations of the operations: one function of target, operand and compare value, over the
 //! arithmetic of each datatype.
 //!
 //! Integers wrap. Real and complex numbers follow C: a comparison with a NaN is false, so that MIN,
@@ -36,8 +36,8 @@ pub(super) trait Element: Copy {
     fn less(self, other: Self) -> bool;
 }
 
-/// The target's new value, or `None` if it stays as it is. The caller has found that the operation
-/// goes with the datatype.
+/// The target's new value, or `None` if it stays as it is. The caller has checked that the
+/// operation goes with the datatype.
 #[inline]
 pub(super) fn step<T: Element>(op: AtomicOp, target: T, operand: T, compare: T) -> Option<T> {
     let bits = |combine: fn(T::Bits, T::Bits) -> T::Bits| T::from_bits(combine(target.to_bits(), operand.to_bits()));
@@ -195,8 +195,8 @@ float!(f32: u32, f64: u64);
 pub(super) struct Complex<R>(R, R);
 
 impl<R: Real> Complex<R> {
-    /// What is left of a product of which both parts are NaN: infinite if a factor is, or if a
-    /// part of the product overflowed (C11, annex G.5.1).
+    /// The value of a product whose parts are both NaN: infinite if a factor is, or if a part of
+    /// the product overflowed (C11, annex G.5.1).
     fn recovered(self, other: Self, overflowed: bool) -> Option<Self> {
         let (zero, one) = (R::truth(false), R::truth(true));
         // A corner of the square that stands for all infinite numbers, and a factor without NaN.

@@ -1,5 +1,5 @@
-//! Locks for what the CPU cannot update at once. Elements at the same address have the same lock,
-//! so that updates of them are atomic with each other in the whole process.
+//! Locks for elements that the CPU cannot update atomically. Elements at the same address have the
+//! same lock, so that updates of them are atomic with each other in the whole process.
 
 use core::fmt;
 use ofi_sync::primitive::Mutex;

@@ -11,7 +11,7 @@ use super::word::Word;
 use core::cmp::Ordering;
 use core::marker::PhantomData;
 
-/// How a format uses the bits of its largest exponent, and what becomes of results that are too
+/// How a format uses the bits of its largest exponent, and how it represents results that are too
 /// large.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Top {

@@ -162,7 +162,7 @@ fn operations_are_atomic_with_those_of_the_application() {
 }
 
 #[test]
-fn what_the_cpu_cannot_update_at_once_is_atomic_too() {
+fn elements_that_the_cpu_cannot_update_are_atomic_too() {
     const ROUNDS: usize = 40_000;
     let sum = 2.0 * ROUNDS as f64;
     let element = |datatype, offset| {
@@ -241,7 +241,7 @@ fn holes_answer_efault() {
 }
 
 #[test]
-fn only_what_the_cpu_cannot_update_waits_for_a_lock() {
+fn only_elements_that_the_cpu_cannot_update_wait_for_a_lock() {
     let pages = Pages::new(1);
     let region = pages.region();
     let wide = cfg!(target_arch = "x86_64") && std::arch::is_x86_feature_detected!("avx");

@@ -1,4 +1,4 @@
-/* What C makes of atomic operations: reads cases, writes what becomes of each target. */
+/* Atomic operations as C computes them: reads cases, writes the new value of each target. */
 #include <complex.h>
 #include <stdint.h>
 #include <stdio.h>

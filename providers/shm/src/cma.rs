@@ -112,7 +112,7 @@ impl Best {
 #[derive(Debug)]
 pub(crate) struct Cma {
     how: CmaMode,
-    leave: CmaPermission,
+    permission: CmaPermission,
     lent: Vec<CmaLoan>,
     next: u32,
     /// The process whose memory may be read.
@@ -129,7 +129,7 @@ impl Default for Cma {
     fn default() -> Self {
         Self {
             how: CmaMode::Never,
-            leave: CmaPermission::No { more: ASK_AFTER },
+            permission: CmaPermission::No { more: ASK_AFTER },
             lent: Vec::new(),
             next: 0,
             peer: None,
@@ -144,12 +144,12 @@ impl Default for Cma {
 impl Cma {
     pub(crate) fn new(how: CmaMode) -> Self {
         let more = if how == CmaMode::IfAllowed { 1 } else { ASK_AFTER };
-        Self { how, leave: CmaPermission::No { more }, ..Self::default() }
+        Self { how, permission: CmaPermission::No { more }, ..Self::default() }
     }
 
     /// Counts a large payload that is about to be sent. True if it is time to ask for permission.
     pub(crate) const fn is_time_to_ask(&mut self) -> bool {
-        match &mut self.leave {
+        match &mut self.permission {
             CmaPermission::No { more } if !matches!(self.how, CmaMode::Never) => {
                 *more = more.saturating_sub(1);
                 *more == 0
@@ -160,17 +160,17 @@ impl Cma {
 
     /// Permission has been asked for.
     pub(crate) const fn asked(&mut self) {
-        self.leave = CmaPermission::Requested;
+        self.permission = CmaPermission::Requested;
     }
 
     /// Takes the other side's answer. False if it grants without having been asked; a refusal is
     /// valid at any time, even twice.
     pub(crate) fn answered(&mut self, yes: bool) -> bool {
-        match (self.leave, yes) {
-            (CmaPermission::Requested, true) => self.leave = CmaPermission::Yes,
+        match (self.permission, yes) {
+            (CmaPermission::Requested, true) => self.permission = CmaPermission::Yes,
             (_, true) => return false,
             (CmaPermission::No { .. }, false) => {}
-            (_, false) => self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER },
+            (_, false) => self.permission = CmaPermission::No { more: ASK_AGAIN_AFTER },
         }
         true
     }
@@ -178,7 +178,7 @@ impl Cma {
     /// The address of a part of a contiguous buffer, if the other side may read it.
     pub(crate) fn place_of(&self, buffer: &Buffer, from: usize) -> Option<u64> {
         let whole = matches!(buffer, Buffer::One(_) | Buffer::Owned(_));
-        (self.leave == CmaPermission::Yes && whole).then(|| (buffer.address() + from) as u64)
+        (self.permission == CmaPermission::Yes && whole).then(|| (buffer.address() + from) as u64)
     }
 
     /// Lends a payload to the other side. Returns the number under which it reports the outcome.
@@ -222,7 +222,7 @@ impl Cma {
 
     /// The peer could not read our memory; use the pool and ask again later.
     pub(crate) const fn refused(&mut self) {
-        self.leave = CmaPermission::No { more: ASK_AGAIN_AFTER };
+        self.permission = CmaPermission::No { more: ASK_AGAIN_AFTER };
     }
 
     /// Tests whether this side can read the memory of a process: its secret must be at `at`.
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_asked_after_some_payloads_and_after_many_once_more() {
+    fn permission_is_requested_after_some_payloads_and_again_after_many() {
         let mut direct = Cma::new(CmaMode::IfFaster);
         assert!((1..ASK_AFTER).all(|_| !direct.is_time_to_ask()));
         assert!(direct.is_time_to_ask());
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_heard_is_not_asked_again() {
+    fn a_side_that_reads_no_answers_gets_no_more_of_them() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let secret: Box<[u8; 16]> = Box::new(ofi_os::random());
         let at = secret.as_ptr().addr();

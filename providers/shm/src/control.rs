@@ -108,7 +108,7 @@ pub(crate) struct ConnectRequest {
     pub(crate) hello: Vec<u8>,
     pub(crate) memory: PrivateFd,
     /// The initiator's liveness pipe: closed once the request is answered or dropped.
-    _receipt: Option<PrivateFd>,
+    _liveness: Option<PrivateFd>,
 }
 
 /// The control sockets of an endpoint.
@@ -366,7 +366,7 @@ impl ControlChannel {
             orders: *flag != 0,
             hello: rest.to_vec(),
             memory,
-            _receipt: descriptors.next(),
+            _liveness: descriptors.next(),
         }))
     }
 

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_with_what_moves_and_only_while_empty() {
+    fn it_grows_with_the_bytes_moved_and_only_while_empty() {
         let mut allocator = FifoAllocator::new(1 << 20);
         assert_eq!(allocator.wanted(), Some(4 << 10));
         allocator.grow(4 << 10);

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_taken_once() {
+    fn a_set_bit_is_taken_once() {
         let (mine, fd) = ReadyBitmap::create().unwrap();
         let theirs = ReadyBitmap::attach(fd.as_fd()).unwrap();
         for place in [0, 63, 64, 200, ReadyBitmap::BITS + 5] {

@@ -95,7 +95,7 @@ impl Peer {
     }
 
     /// Sends a control message, often invalid: offers a false bitmap, or memory at any address.
-    fn send_letter(&mut self) {
+    fn send_control_message(&mut self) {
         let Some((to, number)) = &self.asked else { return };
         let rng = &mut self.rng;
         let kind = rng.u8(2..7);
@@ -163,7 +163,7 @@ fn scribbling_costs_the_scribbler_its_link() {
             if step > peer.rng.usize(0..60) {
                 peer.scribble();
                 if peer.rng.u8(0..16) == 0 {
-                    peer.send_letter();
+                    peer.send_control_message();
                 }
             }
         }
@@ -272,14 +272,14 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
     peer.write_part(2, DIRECT, 8, 77);
     while peer.outcomes().is_empty() {
         victim.reap();
-        assert!(clock::now() < end, "no word of what could not be read\n{}", victim.ep.describe());
+        assert!(clock::now() < end, "the payload that could not be read is not reported\n{}", victim.ep.describe());
     }
     assert_eq!((peer.outcomes(), victim.pending().len()), (vec![(77, 1)], 1));
     let bytes = vec![5u8; LARGE];
     peer.write_part(3, DIRECT, bytes.as_ptr().addr() as u64, 78);
     while !victim.pending().is_empty() {
         victim.reap();
-        assert!(clock::now() < end, "what could be read was not\n{}", victim.ep.describe());
+        assert!(clock::now() < end, "the payload that could be read was not\n{}", victim.ep.describe());
     }
     assert_eq!(peer.outcomes(), [(77, 1), (78, 0)]);
     // The peer reports the next payload as absent. Its message fails, and the link goes on.
@@ -288,7 +288,7 @@ fn memory_that_is_not_there_costs_a_peer_its_message() {
     peer.write_part(5, ABSENT, 0, 0);
     while !victim.pending().is_empty() {
         victim.reap();
-        assert!(clock::now() < end, "what is gone is waited for\n{}", victim.ep.describe());
+        assert!(clock::now() < end, "the message whose payload is gone does not fail\n{}", victim.ep.describe());
     }
     assert!(victim.ep.describe().contains("Open"), "{}", victim.ep.describe());
     // A data frame without a message costs the link.

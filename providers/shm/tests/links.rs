@@ -125,7 +125,7 @@ fn an_endpoint_that_is_opened_again_is_another() {
 }
 
 #[test]
-fn a_question_that_nobody_read_is_not_waited_for() {
+fn a_connect_request_that_was_never_read_fails() {
     let name = format!("fi_shm://unread-{:016x}", u64::from_ne_bytes(ofi_os::random()));
     let mut a = open();
     let to_b = a.know(name.parse::<Addr>().unwrap());
@@ -164,7 +164,7 @@ fn hub(count: usize) -> (Side, Vec<(Side, FiAddr)>) {
 }
 
 #[test]
-fn whoever_has_many_links_finds_what_came_at_once() {
+fn an_endpoint_with_many_links_finds_input_at_once() {
     let (mut hub, mut peers) = hub(20);
     let end = clock::now() + Duration::from_secs(10);
     // Until all peers have the ready bitmap, and some rounds more: the links become active in turn.
@@ -188,7 +188,7 @@ fn whoever_has_many_links_finds_what_came_at_once() {
 }
 
 #[test]
-fn whoever_has_many_links_is_woken_by_each() {
+fn an_endpoint_with_many_links_is_woken_by_each() {
     let (mut hub, mut peers) = hub(12);
     let eps: Vec<Arc<Ep>> = peers.iter().map(|(peer, _)| peer.ep.clone()).collect();
     std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn warm(a: &mut Side, b: &mut Side, to_b: FiAddr) {
 }
 
 #[test]
-fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
+fn large_messages_are_read_out_of_the_senders_memory_if_wanted() {
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let (to_b, to_a) = (a.know(b.addr()), b.know(a.addr()));
     warm(&mut a, &mut b, to_b);
@@ -257,7 +257,7 @@ fn large_messages_are_read_out_of_the_senders_memory_where_that_is_wanted() {
 }
 
 #[test]
-fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
+fn nothing_is_read_out_of_the_senders_memory_if_not_wanted() {
     for (mine, theirs) in [
         (CmaMode::Never, CmaMode::IfAllowed),
         (CmaMode::IfAllowed, CmaMode::Never),
@@ -275,7 +275,7 @@ fn nothing_is_read_out_of_the_senders_memory_where_that_is_not_wanted() {
 }
 
 #[test]
-fn what_is_faster_is_found_out_without_losing_anything() {
+fn measuring_the_faster_way_loses_nothing() {
     let (mut a, mut b) = (open_direct(CmaMode::IfFaster), open_direct(CmaMode::IfFaster));
     let to_b = a.know(b.addr());
     let before = process::seam::bytes_read();
@@ -307,7 +307,7 @@ fn deny_reading() {
 }
 
 #[test]
-fn where_reading_is_denied_large_messages_go_through_the_pool() {
+fn large_messages_go_through_the_pool_if_reading_is_denied() {
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.know(b.addr());
     warm(&mut a, &mut b, to_b);
@@ -469,7 +469,7 @@ fn patterns_follow_each_other() {
 /// A message that a sender wrote behind a payload arrives, even if the sender ends and the payload
 /// cannot be read any more.
 #[test]
-fn what_was_said_before_the_end_is_heard() {
+fn a_message_sent_before_the_end_arrives() {
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.know(b.addr());
     warm(&mut a, &mut b, to_b);

@@ -47,7 +47,7 @@ impl LinkEvents for Recorder {
             (_, Incoming::Streaming(take)) => {
                 return Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; take]), at: 0, take }));
             }
-            (frame, _) => panic!("nobody sends {frame:?}"),
+            (frame, _) => panic!("the tests send no {frame:?}"),
         }
         Ok(Disposition::Done)
     }
@@ -131,7 +131,7 @@ fn link(a: &mut Node, b: &mut Node) -> (LinkId, LinkId) {
 /// The outcome of a payload read by cross-memory attach arrives before a later frame, even if the
 /// ring was full for the outcome and has room for the frame.
 #[test]
-fn nothing_overtakes_the_word_that_a_payload_was_read() {
+fn nothing_overtakes_the_outcome_of_a_payload() {
     let (mut a, mut b) = (Node::open(), Node::open());
     let (to_b, to_a) = link(&mut a, &mut b);
     // Until payloads are read by cross-memory attach.
@@ -217,7 +217,7 @@ fn a_link_that_was_lost_takes_no_later_one_along() {
 
 /// An endpoint that gets a bitmap offer without its descriptor reports the bitmap as lost.
 #[test]
-fn a_board_that_was_lost_on_the_way_is_asked_for() {
+fn a_bitmap_that_was_lost_on_the_way_is_asked_for() {
     const BOARD: u8 = 4;
     const BOARD_LOST: u8 = 6;
     let name = name();

@@ -68,7 +68,7 @@ fn lists_of_others_are_left_to_them() {
 
 /// Failures are logged, and a log line that cannot be written does no harm.
 #[test]
-fn explanations_are_given_to_those_who_listen() {
+fn failures_are_explained_if_the_log_level_asks_for_it() {
     let explain = |to: &str| {
         let line = format!("FI_LOG_LEVEL=warn exec {} {to}", lists().display());
         inside(Path::new("/bin/sh"), &["-c", &line])

@@ -134,7 +134,7 @@ fn no_line_is_slept_through() {
 /// A line wakes a sleeper that meanwhile announces that it also waits for room, and does not
 /// check for lines again.
 #[test]
-fn no_line_is_slept_through_by_whoever_says_so_anew() {
+fn no_line_is_slept_through_by_a_side_that_announces_its_sleep_anew() {
     loom::model(|| {
         let memory = ring();
         let word = Arc::new(AtomicU64::new(0));
@@ -151,7 +151,7 @@ fn no_line_is_slept_through_by_whoever_says_so_anew() {
 }
 
 #[test]
-fn a_line_that_is_set_is_seen_by_whoever_takes_the_bit() {
+fn a_line_is_seen_by_the_reader_that_takes_its_bit() {
     loom::model(|| {
         let memory = ring();
         let (word, bitmap) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -169,7 +169,7 @@ fn a_line_that_is_set_is_seen_by_whoever_takes_the_bit() {
         let early = take_ready(&bitmap);
         assert!(early == 0 || reader.is_ready());
         other.join().unwrap();
-        assert_eq!(early | take_ready(&bitmap), 2, "the note is lost");
+        assert_eq!(early | take_ready(&bitmap), 2, "the bit is lost");
         assert!(reader.is_ready());
     });
 }

@@ -77,7 +77,7 @@ fn a_reader_that_claims_too_much_or_goes_back_is_noticed() {
 }
 
 #[test]
-fn what_is_owed_depends_on_the_posture() {
+fn the_wake_action_depends_on_the_sleep_state() {
     let word = AtomicU64::new(0);
     for (state, line, room) in [
         (SleepState::awake(false), WakeAction::Nothing, WakeAction::Nothing),

@@ -90,7 +90,7 @@ impl Observer {
         }
     }
 
-    /// A link that is to live on: its transport was not told otherwise.
+    /// A link that must live on: nothing has ended it.
     fn open_link(&mut self, id: LinkId, what: &str) -> &mut Link {
         let link = self.link(id, what);
         assert!(link.condemned.is_none(), "{what} on link {}, which must go down: {:?}", id.0, link.condemned);

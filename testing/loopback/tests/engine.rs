@@ -137,7 +137,7 @@ fn a_long_message_travels_by_rendezvous() {
 }
 
 #[test]
-fn a_closed_peer_fails_what_waits_for_it() {
+fn a_closed_peer_fails_operations_that_wait_for_it() {
     let (mut a, b) = Side::pair();
     a.send(Some(7), &pattern(MOST_EAGER + 1));
     a.progress();

@@ -71,7 +71,7 @@ impl Default for Options {
 /// How an operation ended.
 pub type Outcome = Result<Completion, Box<Failure>>;
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A send.

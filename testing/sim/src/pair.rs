@@ -131,7 +131,7 @@ pub fn idle_peers(side: &Side<TcpTransport<System>>, count: u64) -> IdlePeers {
         let sent = writer.with_chunks(|chunks| net.send(&socket, chunks)).expect("a fresh connection has room");
         writer.advance(sent, |_, _| ());
         assert!(writer.is_empty(), "a fresh connection has room");
-        assert!(side.cq.read(1, |_| ()).is_err(), "nobody sends messages");
+        assert!(side.cq.read(1, |_| ()).is_err(), "idle peers send no messages");
         sockets.push(socket);
     }
     IdlePeers { _net: net, _sockets: sockets }

@@ -42,7 +42,7 @@ impl Door {
     /// Listens at an address.
     pub fn open(world: &World, at: SocketAddr) -> Self {
         let mut net = world.net_of(at.ip());
-        let listener = net.listen(at).expect("nobody else listens there");
+        let listener = net.listen(at).expect("the address is free");
         Self { net, listener }
     }
 

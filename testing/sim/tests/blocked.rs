@@ -58,7 +58,7 @@ fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize 
 }
 
 #[test]
-fn a_receive_whose_sender_becomes_known_gets_what_has_no_credit() {
+fn a_receive_whose_sender_becomes_known_gets_a_message_without_credit() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -70,7 +70,7 @@ fn a_receive_whose_sender_becomes_known_gets_what_has_no_credit() {
 }
 
 #[test]
-fn a_receive_for_a_peer_that_is_to_be_asked_gets_what_has_no_credit() {
+fn a_receive_for_a_peer_that_is_to_be_asked_gets_a_message_without_credit() {
     let world = world();
     let hosts = vec![ip(2), ip(3)];
     let mut a = open_node(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
@@ -82,7 +82,7 @@ fn a_receive_for_a_peer_that_is_to_be_asked_gets_what_has_no_credit() {
 }
 
 #[test]
-fn what_is_behind_a_cancelled_send_leaves() {
+fn a_send_behind_a_cancelled_one_leaves() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -102,7 +102,7 @@ fn what_is_behind_a_cancelled_send_leaves() {
 }
 
 #[test]
-fn whoever_looks_for_a_message_finds_it_behind_others() {
+fn a_peek_finds_a_message_behind_others() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -116,7 +116,7 @@ fn whoever_looks_for_a_message_finds_it_behind_others() {
 }
 
 #[test]
-fn what_is_taken_from_a_peer_is_credit_for_what_it_wants_to_send() {
+fn received_messages_give_their_peer_credit_for_its_next_one() {
     let world = world();
     let (mut a, mut flooder, idle) = (peer(&world, 2), peer(&world, 3), peer(&world, 4));
     let mut r = narrow(&world);
@@ -146,7 +146,7 @@ fn what_is_taken_from_a_peer_is_credit_for_what_it_wants_to_send() {
 }
 
 #[test]
-fn fences_that_nobody_waits_for_cost_the_link() {
+fn fences_that_no_sender_waits_for_cost_the_link() {
     let world = world();
     let mut r = narrow(&world);
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
@@ -173,7 +173,7 @@ fn fences_that_nobody_waits_for_cost_the_link() {
 }
 
 #[test]
-fn arrivals_are_told_however_much_others_say() {
+fn arrivals_are_acknowledged_however_busy_other_peers_are() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -201,7 +201,7 @@ fn arrivals_are_told_however_much_others_say() {
 }
 
 #[test]
-fn a_reader_that_finds_nothing_leaves_nothing_unsaid() {
+fn a_read_that_finds_nothing_acknowledges_arrivals() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());

@@ -115,7 +115,7 @@ fn reconnecting_renews_no_credit() {
 }
 
 #[test]
-fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room() {
+fn messages_of_closed_peers_are_kept_and_newcomers_are_refused_with_the_reason() {
     let mut scene = Scene::new(0, LIMIT);
     let (mut kept, mut refused) = (0, false);
     for round in 0..1000u16 {
@@ -146,7 +146,7 @@ fn what_peers_leave_in_order_is_kept_and_newcomers_are_told_why_there_is_no_room
 }
 
 #[test]
-fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_nobody() {
+fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_no_peer() {
     let mut scene = Scene::new(1, LIMIT);
     // Receives whose tags the flooder does not send.
     scene.victim.receive(FiAddr::UNSPEC, 1, 8);

@@ -65,12 +65,12 @@ fn heard_messages(raw: &mut Raw) -> usize {
 }
 
 #[test]
-fn messages_go_to_the_owner_of_a_name_and_not_to_who_claims_it() {
+fn messages_go_to_the_owner_of_a_name_and_not_to_a_claimant() {
     let world = world();
     let (mut target, mut owner) = (target(&world), owner(&world));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
     let (mut liar, answer) = lie(&world, &mut target, |_| ());
-    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is heard, as nobody");
+    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is accepted, without a source");
     let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
@@ -81,7 +81,7 @@ fn messages_go_to_the_owner_of_a_name_and_not_to_who_claims_it() {
 }
 
 #[test]
-fn what_a_liar_sends_has_no_source() {
+fn messages_of_a_liar_have_no_source() {
     let world = world();
     let (mut target, owner) = (target(&world), owner(&world));
     let to_owner = target.know(owner.addr());
@@ -237,7 +237,10 @@ fn crossing_connects_of_a_host_with_several_addresses_take_no_second() {
         let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
         let start = world.now();
         ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
-        assert!(world.now().since(start) < Duration::from_millis(500), "whoever waits for the other asks at once");
+        assert!(
+            world.now().since(start) < Duration::from_millis(500),
+            "the side that waits for the other asks at once"
+        );
     }
 }
 
@@ -288,7 +291,7 @@ fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
     let (mut liar, answer) = lie(&world, &mut target, |hello| {
         (hello.nonce, hello.cookie) = (asked.nonce, asked.cookie);
     });
-    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is heard, as nobody");
+    assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is accepted, without a source");
     let named = target.receive(to_owner, 5, 8);
     liar.frame(&message(5), &[6; 8]);
     liar.send();
@@ -330,7 +333,7 @@ fn a_false_claim_beside_a_true_one_breaks_nothing() {
 }
 
 #[test]
-fn claims_that_keep_coming_keep_nobody_waiting() {
+fn claims_that_keep_coming_keep_no_send_waiting() {
     let world = world();
     let (mut target, mut owner) = (target(&world), owner(&world));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
@@ -357,7 +360,7 @@ fn claims_that_keep_coming_keep_nobody_waiting() {
 }
 
 #[test]
-fn closing_sends_what_waits_behind_a_false_claim() {
+fn closing_sends_a_message_that_waits_behind_a_false_claim() {
     let world = world();
     let (mut target, mut owner) = (target(&world), owner(&world));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
@@ -375,14 +378,14 @@ fn closing_sends_what_waits_behind_a_false_claim() {
 }
 
 #[test]
-fn a_claim_about_a_name_that_nobody_has_keeps_nothing_waiting() {
+fn a_claim_to_a_name_without_an_owner_keeps_nothing_waiting() {
     let world = world();
     let mut target = target(&world);
     let to_owner = target.know(addr(OWNER, 1000));
     let (_liar, _) = lie(&world, &mut target, |_| ());
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target], |nodes| nodes[0].outcome(sent).is_some()));
-    assert!(target.outcome(sent).is_some_and(Result::is_err), "nobody is there");
+    assert!(target.outcome(sent).is_some_and(Result::is_err), "no endpoint has the name");
 }
 
 /// Messages of an unproven link are charged like others, and freed with the link.

@@ -93,7 +93,7 @@ fn atomic(action: Action, len: Option<u64>) -> Frame {
 }
 
 #[test]
-fn answers_that_nothing_was_asked_for_end_the_link() {
+fn unsolicited_answers_end_the_link() {
     Scene::ends_the_link(&[(Frame::Performed { count: 1 }, vec![])]);
     Scene::ends_the_link(&[(Frame::Performed { count: u32::MAX }, vec![])]);
     for last in [false, true] {
@@ -128,7 +128,7 @@ fn a_write_that_has_no_end_ends_the_link() {
 }
 
 #[test]
-fn what_the_region_does_not_allow_is_refused_in_order() {
+fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
     let mut scene = Scene::new();
     let far = Frame::Read { id: 5, place: place(250), len: 8, last: true };
     let near = Frame::Read { id: 6, place: place(0), len: 8, last: true };

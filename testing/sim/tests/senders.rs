@@ -95,7 +95,7 @@ fn a_receive_whose_sender_becomes_known_takes_messages_in_order() {
 }
 
 #[test]
-fn what_cannot_be_written_fails_however_many_connections_there_are() {
+fn sends_that_cannot_be_written_fail_however_many_connections_there_are() {
     let world = World::new(1, Faults { stall: 0, split: false });
     let mut hub = open(&world, 1);
     // More peers than one poll checks.

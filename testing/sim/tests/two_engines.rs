@@ -629,7 +629,7 @@ fn a_receive_from_a_peer_that_was_named_late_ends_with_it() {
 }
 
 #[test]
-fn nobody_listening_fails_at_once() {
+fn a_connection_without_a_listener_fails_at_once() {
     let mut rng = fastrand::Rng::with_seed(1);
     let world = World::new(1, Faults { stall: 0, split: false });
     let mut side = open(&world, (0, 0), 300_000, false, &mut rng);

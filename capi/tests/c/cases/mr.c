@@ -259,7 +259,7 @@ CASE_OURS(mr_closed_is_out_of_reach)
 	part(&p);
 }
 
-/* The whole address space: holes are errors of the initiator, and nobody crashes. */
+/* The whole address space: holes are errors of the initiator, and neither process crashes. */
 CASE_OURS(mr_of_everything_has_holes)
 {
 	const struct { void *base; size_t len; } all[] = { { NULL, SIZE_MAX }, { (void *) 0, UINT64_MAX } };

@@ -67,7 +67,7 @@ fn queue_of(pollable: &Arc<Quiet>) -> CompletionQueue<Park> {
     cq
 }
 
-/// Whether the pollable is armed, and whether those who post to it believe that somebody sleeps.
+/// Whether the pollable is armed, and whether calls that post to it see a sleeper.
 fn state(pollable: &Quiet) -> (bool, bool) {
     (pollable.armed.load(Ordering::SeqCst), pollable.flag.is_slept_on())
 }
@@ -91,7 +91,7 @@ fn a_thread_that_reads_after_trywait_is_awake() {
 }
 
 #[test]
-fn what_joins_while_a_thread_may_sleep_is_armed_until_it_is_awake() {
+fn a_pollable_that_joins_while_a_thread_may_sleep_is_armed_until_the_thread_is_awake() {
     let (first, second) = (Arc::new(Quiet::default()), Arc::new(Quiet::default()));
     let cq = queue_of(&first);
     assert_eq!(cq.try_wait(), Ok(()));

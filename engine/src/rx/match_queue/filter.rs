@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_added_is_found(tags in proptest::collection::vec(any::<u64>(), 0..500)) {
+        fn an_added_tag_is_found(tags in proptest::collection::vec(any::<u64>(), 0..500)) {
             let (mut filter, mut table) = (TagFilter::default(), HashSet::new());
             for tag in tags {
                 filter.add(tag, table.iter());

@@ -43,8 +43,8 @@ fn drop_last<K: Eq + Hash>(places: &mut Positions<K>, key: &K, place: Position) 
     }
 }
 
-/// Where posted receives are, by what they accept. Positions are indexes into the queue's memory,
-/// and ascend in each list; a queue that moves its entries drops the index.
+/// Places of posted receives, by the tags and senders that they accept. Positions are indexes into
+/// the queue's memory, and ascend in each list; a queue that moves its entries drops the index.
 #[derive(Debug, Default)]
 pub(super) struct PostedIndex {
     /// Those that accept one tag from any peer, by tag.
@@ -53,7 +53,7 @@ pub(super) struct PostedIndex {
     tags: TagFilter,
     /// Those that accept one tag from one peer, by tag and source.
     directed: Positions<(u64, u64)>,
-    /// The others, by source: which tags they accept is compared one by one.
+    /// The others, by source; a search compares their tags one by one.
     masked: Positions<u64>,
     by_key: HashMap<u32, Position>,
     added: usize,
@@ -164,13 +164,14 @@ const COST: usize = 400;
 /// Messages that are charged for at a time.
 const CHUNK: usize = 256;
 
-/// Whether the account has room for what only saves time: a quarter of it is for messages alone.
+/// Whether the account has room for an index, which only saves time: a quarter of it is for
+/// messages alone.
 fn is_affordable(account: &Account) -> bool {
     account.room() > account.limit() / 4
 }
 
-/// Where unexpected messages are, by tag and sender. What it takes is charged to the account of
-/// what the endpoint holds for its peers.
+/// Places of unexpected messages, by tag and sender. Its memory is charged to the account of the
+/// memory that the endpoint holds for its peers.
 #[derive(Debug)]
 pub(super) struct UnexpectedIndex {
     exact: Positions<(u64, u32)>,

@@ -1,4 +1,4 @@
-//! What a receive accepts: a tag, of which bits may be ignored, and a sender.
+//! The pattern of a receive: its tag, the bits of the tag to ignore, and the sender.
 
 use ofi_core::FiAddr;
 
@@ -40,7 +40,7 @@ impl Source {
     }
 }
 
-/// What a receive accepts.
+/// The tags and senders that a receive accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// The tag.

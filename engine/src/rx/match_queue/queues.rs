@@ -30,7 +30,7 @@ impl QueueKind {
 pub(crate) struct MatchQueues([MatchQueue; 2]);
 
 impl MatchQueues {
-    /// Empty queues. What helps them find unexpected messages is charged to the account.
+    /// Empty queues. Their indexes of unexpected messages are charged to the account.
     pub(crate) fn new(account: &Arc<Account>) -> Self {
         Self([MatchQueue::new(account), MatchQueue::new(account)])
     }

@@ -178,7 +178,7 @@ fn long_queues_are_not_searched_from_the_front() {
 }
 
 #[test]
-fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known() {
+fn a_receive_for_a_handle_takes_messages_from_before_the_handle_was_known() {
     let mut matcher = queue_of(usize::MAX >> 1);
     matcher.push_unexpected(1, 7, 10);
     let pattern = Pattern { tag: 1, ignore: 0, src: Source::handle(FiAddr(5)) };
@@ -188,7 +188,7 @@ fn a_receive_for_a_handle_takes_what_its_peer_sent_before_the_handle_was_known()
     assert!(matcher.resolve(|handle| (handle == FiAddr(5)).then_some(7)));
     assert_eq!(matcher.take_posted(1, 6), None);
     assert_eq!(matcher.take_posted(1, 7), Some(20));
-    assert!(!matcher.resolve(|_| Some(7)), "nobody is left");
+    assert!(!matcher.resolve(|_| Some(7)), "no receive is pending");
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! Direct   header in 40 bytes · address u64 · number u64; length: of the payload (`cma.rs`)
 //! Absent   header; length: of the payload, whose memory is gone
 //! Outcome  number u64 · outcome of the payload of that number u64
-//! Leave    1: this side can read the other's memory, 0: it cannot, or does not any more
+//! Permission  1: this side can read the other's memory, 0: it cannot, or does not any more
 //! ```
 
 use ofi_engine::wire::frame::{HEADER_WORDS, Header, Violation};
@@ -21,7 +21,7 @@ pub(crate) const INLINE: usize = 2 * BODY * 8;
 /// Bytes of header and payload that fit into one line.
 pub(super) const LINE: usize = BODY * 8;
 
-/// What a side that keeps the rules never writes.
+/// The violation of a side that writes what no correct side writes.
 pub(super) const DAMAGED: Violation = Violation("the link's shared memory is corrupt");
 
 pub(super) const KIND_INLINE: u64 = 1;
@@ -31,7 +31,7 @@ pub(super) const KIND_HELLO: u64 = 4;
 pub(super) const KIND_END: u64 = 5;
 pub(super) const KIND_DIRECT: u64 = 6;
 pub(super) const KIND_OUTCOME: u64 = 7;
-pub(super) const KIND_LEAVE: u64 = 8;
+pub(super) const KIND_PERMISSION: u64 = 8;
 pub(super) const KIND_ABSENT: u64 = 9;
 
 /// Flag of a hello: the sender takes part in ordering memory accesses across processes.

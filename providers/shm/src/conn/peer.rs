@@ -8,7 +8,7 @@ use ofi_os::process::Life;
 use std::io;
 use std::sync::Arc;
 
-/// Who is at the other end of a link.
+/// The peer at the other end of a link.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) addr: Addr,

@@ -1,5 +1,5 @@
-//! What the two sides of a link tell each other beside the lines: whether a side polls or sleeps,
-//! that it has gone, and which bit of its ready bitmap stands for the link.
+//! Words that the two sides of a link write for each other beside the lines: whether a side polls
+//! or sleeps, that it has gone, and which bit of its ready bitmap stands for the link.
 
 use crate::region::{ReadyBitmap, Region, Side};
 use ofi_sync::lines::{self, News, Order, SleepState, WakeAction, order_own, wake_action};

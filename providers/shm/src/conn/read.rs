@@ -1,8 +1,8 @@
 //! The receiving half of a link: reads its lines, and the payloads that come through the pool.
 
 use super::line::{
-    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
-    KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
+    KIND_PIECE, KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
 };
 use super::{Conn, State, Trouble};
 use crate::cma::is_large;
@@ -33,7 +33,7 @@ struct Coming {
     began: Option<Instant>,
 }
 
-/// What a link reads.
+/// The state of the receiving half of a link.
 #[derive(Debug)]
 pub(super) struct Receiver {
     reader: Reader<Ring>,
@@ -154,7 +154,7 @@ impl Conn {
             }
             KIND_ABSENT => self.read_absent(link, header, len, &body, events)?,
             KIND_OUTCOME => self.read_outcome(link, body[0], body[1], events)?,
-            KIND_LEAVE => {
+            KIND_PERMISSION => {
                 self.receiver.reader.advance(1);
                 if !self.cma.answered(body[0] != 0) {
                     return Err(Violation("an unsolicited cross-memory attach permission").into());

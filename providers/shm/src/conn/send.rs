@@ -2,8 +2,8 @@
 //! waits.
 
 use super::line::{
-    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_LEAVE, KIND_OUTCOME, KIND_PIECE,
-    KIND_POOLED, LINE, ORDERS, body_of, head, place, words,
+    DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
+    KIND_PIECE, KIND_POOLED, LINE, ORDERS, body_of, head, place, words,
 };
 use crate::cma::{Cma, Outcome};
 use crate::fifo_allocator::{FifoAllocator, SMALLEST};
@@ -78,7 +78,7 @@ enum End {
     Sent,
 }
 
-/// What a link sends.
+/// The state of the sending half of a link.
 #[derive(Debug)]
 pub(crate) struct Sender {
     writer: Writer<Ring>,
@@ -375,7 +375,7 @@ impl Sender {
                     done
                 }
                 Out::Permission(yes) => {
-                    let done = self.send_word(KIND_LEAVE, u64::from(*yes), 0)?;
+                    let done = self.send_word(KIND_PERMISSION, u64::from(*yes), 0)?;
                     if done {
                         cma.has_answered();
                     }

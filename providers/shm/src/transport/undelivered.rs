@@ -1,5 +1,5 @@
-//! Events for the engine that a call has found which has no [`LinkEvents`] to report to. They wait
-//! for the next poll or flush.
+//! Events that a call without [`LinkEvents`] has found for the engine. They wait for the next poll
+//! or flush.
 
 use super::id;
 use ofi_engine::transport::{Down, LinkEvents, LinkId, Token};

@@ -6,7 +6,7 @@ use crate::world::World;
 use ofi_engine::transport::Flush;
 use ofi_os::clock;
 
-/// Puts a node to sleep, whatever its peers still have to tell it.
+/// Puts a node to sleep, although its peers may have more to send it.
 fn sleep<M: Medium>(world: &mut World<M>, node: usize) {
     let end = clock::now() + M::WATCHDOG;
     while !world.fall_asleep(node) {

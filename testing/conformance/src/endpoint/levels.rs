@@ -1,5 +1,6 @@
 //! When a send completes, and which completions are reported (fi_cq(3), fi_endpoint(3), fi_msg(3)).
-//! A side that nobody polls makes no progress, so what needs it cannot complete meanwhile.
+//! A side that is not polled makes no progress, so an operation that needs it cannot complete
+//! meanwhile.
 
 use super::pair::{INJECT, LONG, Pair, assert_content, content, sizes};
 use super::{Case, EndpointMedium, cases};
@@ -24,7 +25,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_discarded_message_counts_as_matched,
         at_every_level_a_posted_receive_suffices,
         a_fenced_send_waits_for_those_before_it,
-        the_level_of_a_fence_covers_what_was_sent_before,
+        the_level_of_a_fence_covers_earlier_sends,
         selective_completion_reports_sends_that_ask_for_it,
         selective_completion_reports_receives_that_ask_for_it,
         errors_are_reported_with_selective_completion_too,
@@ -269,7 +270,7 @@ fn a_fenced_send_waits_for_those_before_it<M: EndpointMedium>(seed: u64) {
 
 /// A fence with a level completes when everything before it has reached that level (a decision of
 /// this library).
-fn the_level_of_a_fence_covers_what_was_sent_before<M: EndpointMedium>(seed: u64) {
+fn the_level_of_a_fence_covers_earlier_sends<M: EndpointMedium>(seed: u64) {
     let earlier = [OpFlags::empty(), OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE];
     for len in [0, 8, 5000, MOST_EAGER] {
         let mut pair = Pair::<M>::new(seed);

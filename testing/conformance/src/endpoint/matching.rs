@@ -26,9 +26,9 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_truncated_message_is_an_error_of_its_receive_alone,
         an_unexpected_message_is_truncated_too,
         a_cancelled_receive_takes_nothing,
-        cancelling_what_was_never_posted_does_nothing,
+        cancelling_an_unknown_context_does_nothing,
         a_cancelled_send_does_not_arrive,
-        cancelling_what_has_completed_does_nothing,
+        cancelling_a_completed_operation_does_nothing,
         completion_data_reaches_the_receiver,
         messages_of_no_bytes_keep_their_tags,
     ];
@@ -412,7 +412,7 @@ fn a_cancelled_receive_takes_nothing<M: EndpointMedium>(seed: u64) {
     }
 }
 
-fn cancelling_what_was_never_posted_does_nothing<M: EndpointMedium>(seed: u64) {
+fn cancelling_an_unknown_context_does_nothing<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let posted = pair.b.receive(FiAddr::UNSPEC, 5, 8);
     // A context that names nothing.
@@ -446,7 +446,7 @@ fn a_cancelled_send_does_not_arrive<M: EndpointMedium>(seed: u64) {
     }
 }
 
-fn cancelling_what_has_completed_does_nothing<M: EndpointMedium>(seed: u64) {
+fn cancelling_a_completed_operation_does_nothing<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let receive = pair.b.receive(FiAddr::UNSPEC, 5, 8);
     let sent = pair.send(5, 1, 8);

@@ -21,10 +21,10 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_message_behind_a_write_comes_after_it,
         completion_data_is_reported_without_a_receive,
         injected_writes_leave_no_success,
-        what_is_refused_fails_for_its_initiator_alone,
+        a_refused_operation_fails_for_its_initiator_alone,
         a_refused_range_among_others_fails_the_operation,
         many_reads_wait_for_their_turn,
-        atomics_return_what_was_there,
+        atomics_return_the_previous_values,
         concurrent_additions_all_count,
         comparing_operations_swap_if_they_should,
         atomic_limits_are_checked,
@@ -224,7 +224,7 @@ fn injected_writes_leave_no_success<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-fn what_is_refused_fails_for_its_initiator_alone<M: EndpointMedium>(seed: u64) {
+fn a_refused_operation_fails_for_its_initiator_alone<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let memory = pair.b.expose(KEY, vec![1; 100]);
     let readable = pair.b.try_expose(2, vec![2; 100], MrAccess::REMOTE_READ).unwrap();
@@ -299,7 +299,7 @@ fn many_reads_wait_for_their_turn<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-fn atomics_return_what_was_there<M: EndpointMedium>(seed: u64) {
+fn atomics_return_the_previous_values<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let memory = pair.b.expose(KEY, vec![0; 4096]);
     let adds: Vec<usize> = (0..200).map(|_| pair.fetch_add(16, 3)).collect();

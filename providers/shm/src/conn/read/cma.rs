@@ -1,5 +1,5 @@
-//! The lines of cross-memory attach (`cma.rs`): payloads in the sender's memory, and what became of
-//! those that this side lent.
+//! The lines of cross-memory attach (`cma.rs`): payloads in the sender's memory, and the outcomes
+//! of those that this side lent.
 
 use crate::cma::{self, CmaLoan, Outcome};
 use crate::conn::{Conn, Large, Out, Trouble};
