@@ -32,7 +32,7 @@ const UNEXPECTED: &str = "late=64";
 /// operations raised it by 4 %: longer headers, and buffers of one more kind.) There is none for
 /// shm: its polls read the clock, and what else they do depends on the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 3] =
-    [("tagged", "memory", None, 1330), ("tagged", "tcp", None, 1900), ("unexpected", "memory", Some(UNEXPECTED), 1900)];
+    [("tagged", "memory", None, 1325), ("tagged", "tcp", None, 1875), ("unexpected", "memory", Some(UNEXPECTED), 1900)];
 
 /// What the receiver holds beside the messages, as `message_cost` takes it.
 const QUEUES: (&str, &str) = ("queues=10000", "10,000 unexpected messages and 10,000 receives of other tags");

@@ -22,6 +22,8 @@ const UNSUPPORTED: OpFlags =
 /// The result of checking a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admitted {
+    /// The length of its payload.
+    len: usize,
     ack: AckMode,
     /// Success leaves no entry in the queue.
     suppress: bool,
@@ -56,7 +58,7 @@ impl Tx {
         }
         let suppress = op.inject || selective && !op.flags.contains(OpFlags::COMPLETION);
         let fenced = op.flags.contains(OpFlags::FENCE);
-        Ok(Admitted { ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced })
+        Ok(Admitted { len, ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced })
     }
 
     /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
@@ -69,7 +71,7 @@ impl Tx {
         transport: &mut T,
         (peer, op, admitted): (PeerId, &SendOp, Admitted),
     ) -> bool {
-        let len = op.buffer.len();
+        let len = admitted.len;
         if len > T::INLINE_MAX || admitted.ack != AckMode::No || admitted.fenced {
             return false;
         }
@@ -105,11 +107,11 @@ impl Tx {
         (peer, op, admitted): (PeerId, SendOp, Admitted),
         seq: u64,
     ) -> Result<(), Errno> {
-        let Admitted { ack, suppress, inject, fenced } = admitted;
+        let Admitted { len, ack, suppress, inject, fenced } = admitted;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
-        let (ticket, len) = (ticket(&op, admitted), op.buffer.len());
-        let mut buffer = Some(op.buffer);
+        let ticket = ticket(&op, admitted);
+        let (mut buffer, mut stage) = (Some(op.buffer), SendStage::Waiting);
         if let PeerState::Open(id) = entry.state
             && !fenced
             && entry.waiting.is_empty()
@@ -121,20 +123,20 @@ impl Tx {
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
             let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
             let outcome = transport.submit(id, &header, payload, urgency);
-            if let Some(stage) = link.submitted(outcome, id, len, number, ack) {
+            if let Some(submitted) = link.submitted(outcome, id, len, number, ack) {
                 if outcome == Submitted::Done && ack == AckMode::No {
                     out.sinks.sent(ticket.finish(), suppress);
                     return Ok(());
                 }
-                let lent = Lent { ticket, buffer };
-                let body = Body::Message;
-                self.insert(peers, Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body });
-                return Ok(());
+                stage = submitted;
             }
         }
-        let (lent, stage, body) = (Lent { ticket, buffer }, SendStage::Waiting, Body::Message);
+        let (lent, body) = (Lent { ticket, buffer }, Body::Message);
         let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject, fenced, body };
-        self.queue(peers, out, transport, send);
+        match stage {
+            SendStage::Waiting => self.queue(peers, out, transport, send),
+            _ => drop(self.insert(peers, send)),
+        }
         Ok(())
     }
 
