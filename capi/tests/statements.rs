@@ -109,6 +109,7 @@ const OVER_ANY: &[&str] = &[
     "groups",
     "levels",
     "limits",
+    "matrix",
     "messages",
     "mr",
     "objects",
