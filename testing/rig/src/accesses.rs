@@ -56,11 +56,11 @@ impl Accesses {
         self.places.push((key, len));
     }
 
-    /// The target closes one of its regions, whether or not it is in use.
+    /// The target closes one of its regions, whether or not it is in use, unless it is the last.
     pub fn close_one(&mut self, rng: &mut Rng) {
         let mut keys: Vec<u64> = self.open.keys().copied().collect();
         keys.sort_unstable();
-        let Some(key) = rng.choice(keys) else { return };
+        let Some(key) = rng.choice(keys).filter(|_| self.open.len() > 1) else { return };
         if let Some(exposed) = self.open.remove(&key) {
             exposed.retire();
             self.closed.insert(key, (exposed, None));
@@ -263,15 +263,18 @@ impl Accesses {
         // Of most datatypes the elements are aligned, as fi_atomic(3) has it.
         let unit = action.map_or(1, |(.., datatype)| datatype.size());
         let mut ranges = Vec::new();
+        let open: Vec<(u64, usize)> =
+            self.places.iter().filter(|(key, _)| self.open.contains_key(key)).copied().collect();
         for _ in 0..count {
-            let (key, size) = *rng.choice(&self.places)?;
+            let places = if open.is_empty() || rng.u8(0..32) == 0 { &self.places } else { &open };
+            let (key, size) = *rng.choice(places)?;
             let elements = rng.usize(usize::from(atomic)..=(most / count / unit).max(1));
             let len = (elements * unit).min(size / unit * unit);
             if atomic && len == 0 {
                 return None;
             }
             let addr = rng.usize(0..=size - len) / unit * unit;
-            let beyond = if rng.u8(0..100) == 0 { size } else { 0 };
+            let beyond = if rng.u8(0..64) == 0 { size } else { 0 };
             ranges.push(RemoteRange { addr: (addr + beyond) as u64, len: len as u64, key });
         }
         let len = ranges.iter().map(|range| usize::try_from(range.len).expect("short")).sum();

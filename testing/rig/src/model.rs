@@ -166,8 +166,8 @@ impl Model {
     /// # Panics
     /// If they can not have it from these operations.
     pub(crate) fn check(self, ends: &HashMap<u64, Vec<u8>>) {
-        let mut memory = Memory::default();
-        memory.regions = self.regions.iter().map(|(key, bytes)| (*key, exactly(bytes))).collect();
+        let regions = self.regions.iter().map(|(key, bytes)| (*key, exactly(bytes))).collect();
+        let mut memory = Memory { regions, reads: Vec::new() };
         for (number, step) in self.steps.iter().enumerate() {
             memory.reads.extract_if(.., |read| read.until <= number).for_each(|read| read.check(&self));
             memory.take(number, step, &self);
@@ -212,7 +212,7 @@ impl LongRead {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Memory {
     regions: HashMap<u64, Vec<Byte>>,
     reads: Vec<LongRead>,

@@ -436,6 +436,9 @@ impl<M: Medium> Side<M> {
         for one in finished {
             let done = *one.completion();
             any |= one.outcome.is_ok();
+            if let Err(failure) = &one.outcome {
+                assert_ne!(failure.errno, Errno::EPROTO, "both sides keep the protocol: {failure:?}");
+            }
             match one.kind {
                 Kind::Send if done.flags.contains(OpFlags::SEND) => continue,
                 Kind::Send => {
