@@ -32,6 +32,24 @@ impl Exposed {
         bytes
     }
 
+    /// Ends the registration, whether or not accesses are under way.
+    pub fn retire(&self) {
+        self.regions.remove(&self.region);
+    }
+
+    /// What the memory holds after the registration has ended.
+    ///
+    /// # Panics
+    /// If an access is still under way.
+    pub fn rest(&self) -> Vec<u8> {
+        assert!(self.region.is_idle(), "an access is under way");
+        // No key names it any more: nobody else begins an access meanwhile.
+        self.region.region().reopen();
+        let bytes = self.bytes();
+        self.region.region().close();
+        bytes
+    }
+
     /// Ends the registration; returns what the memory held.
     pub fn close(self) -> Vec<u8> {
         let bytes = self.bytes();
@@ -114,8 +132,22 @@ impl<T: Transport> Side<T> {
     /// # Errors
     /// Those of [`OneSidedOps::rma`].
     pub fn inject_write(&mut self, target: &Target, bytes: Vec<u8>, data: Option<u64>) -> Result<(), Errno> {
+        self.try_inject_write(target, bytes, data, OpFlags::INJECT)
+    }
+
+    /// The same with flags.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::rma`].
+    pub fn try_inject_write(
+        &mut self,
+        target: &Target,
+        bytes: Vec<u8>,
+        data: Option<u64>,
+        flags: OpFlags,
+    ) -> Result<(), Errno> {
         let (loan, buffer) = Loan::new(bytes);
-        let (kind, remote, flags) = (RmaKind::Write, target.remote(), OpFlags::INJECT);
+        let (kind, remote) = (RmaKind::Write, target.remote());
         let op = RmaOp { kind, peer: target.peer, buffer, remote, context: INJECTED, data, flags, inject: true };
         let result = self.ep.rma(op);
         // The peer must not see later writes.
@@ -179,6 +211,38 @@ impl<T: Transport> Side<T> {
         })
     }
 
+    /// Carries out an atomic operation without a result by an inject call.
+    ///
+    /// # Errors
+    /// Those of [`OneSidedOps::atomic`].
+    pub fn inject_atomic(
+        &mut self,
+        target: &Target,
+        (kind, op, datatype): (AtomicKind, AtomicOp, Datatype),
+        operands: &[u8],
+        compare: &[u8],
+        flags: OpFlags,
+    ) -> Result<(), Errno> {
+        let (loan, operands) = Loan::new(operands.to_vec());
+        let posted = self.ep.atomic(AtomicCall {
+            kind,
+            op,
+            datatype,
+            peer: target.peer,
+            operands,
+            compare: Buffer::Owned(compare.to_vec()),
+            result: Buffer::empty(),
+            remote: target.remote(),
+            context: INJECTED,
+            data: None,
+            flags,
+            inject: true,
+        });
+        // The peer must not see later writes.
+        loan.end().fill(0xee);
+        posted
+    }
+
     fn access(
         &mut self,
         bytes: Vec<u8>,
@@ -191,6 +255,13 @@ impl<T: Transport> Side<T> {
             drop(loan.map(Loan::end));
             return Err(errno);
         }
+        let loan = if flags.contains(OpFlags::INJECT) {
+            // The peer must not see later writes.
+            loan.map(Loan::end).iter_mut().for_each(|bytes| bytes.fill(0xee));
+            None
+        } else {
+            loan
+        };
         let suppressed = self.selective && !flags.contains(OpFlags::COMPLETION);
         self.pending.insert(context, Pending { kind: Kind::Access, suppressed, loan });
         Ok(context)

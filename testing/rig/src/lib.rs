@@ -4,11 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod accesses;
+mod model;
 mod op;
 mod side;
 mod watch;
 
 pub use access::{Exposed, Target};
+pub use accesses::Accesses;
 pub use op::{Message, Receive};
 pub use side::{Finished, Kind, Options, Outcome, Side};
 pub use watch::{RealTime, Watch, expect, finish, ping_pong, until};

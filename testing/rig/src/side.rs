@@ -84,6 +84,8 @@ pub enum Kind {
     Peek,
     /// A one-sided operation.
     Access,
+    /// A peer's one-sided operation, of which the application is told.
+    Notice,
 }
 
 /// A completion that was read.
@@ -345,7 +347,8 @@ impl<T: Transport> Side<T> {
         if completion.context == INJECTED {
             let from_peer = completion.flags.contains(OpFlags::REMOTE_WRITE);
             assert!(outcome.is_err() || from_peer, "an inject call reports no success: {outcome:?}");
-            return Finished { kind: Kind::Send, outcome, at: 0, bytes: Vec::new() };
+            let kind = if from_peer { Kind::Notice } else { Kind::Send };
+            return Finished { kind, outcome, at: 0, bytes: Vec::new() };
         }
         let Some(pending) = self.pending.get(&completion.context) else {
             panic!("every operation completes once: {outcome:?}");

@@ -1,6 +1,7 @@
-//! Two endpoints exchange random messages over a network that splits, stalls and breaks, or through
-//! shared memory that runs out at times, and across restarts. Every accepted operation must
-//! complete exactly once, and every message must arrive once, unchanged and in order. At times a
+//! Two endpoints exchange random messages and access each other's memory over a network that splits,
+//! stalls and breaks, or through shared memory that runs out at times, and across restarts. Every
+//! accepted operation must complete exactly once, every message must arrive once, unchanged and in
+//! order, and memory must be what the operations on it make of it in their order. At times a
 //! thread sleeps on one endpoint's queue descriptor while others post, cancel and read another
 //! queue: while the descriptor is not readable, no work may be pending.
 //!
@@ -14,7 +15,7 @@ use ofi_engine::transport::Transport;
 use ofi_os::poller::{Interest, Poller};
 use ofi_os::shm::seam;
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Finished, Kind, Message, Options, Receive};
+use ofi_rig::{Accesses, Finished, Kind, Message, Options, Receive};
 use ofi_shm::ShmTransport;
 use ofi_shm::cma::CmaMode;
 use ofi_shm::transport as shm;
@@ -177,6 +178,8 @@ type Ep<M> = Endpoint<<M as Medium>::Carrier, Park>;
 
 const TAGS: u64 = 3;
 const ROUNDS: usize = 120;
+/// Operations that the other side ends.
+const OURS: [Kind; 2] = [Kind::Send, Kind::Access];
 
 /// A message's identity, sent as its data: the receiver derives the expected content from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -242,6 +245,46 @@ struct Ledger {
     /// By receiver's life, sender's life and exact tag: (order of the receive, number of the
     /// message).
     order: HashMap<Lane, Vec<(u32, u32)>>,
+    /// What each side does to the other's memory, by the initiator's side.
+    accesses: [Accesses; 2],
+    /// The same of earlier lives.
+    past: [Vec<Accesses>; 2],
+    /// Keys and completion data that have been given out.
+    given: u64,
+}
+
+impl Ledger {
+    /// What a side does to the other's memory, now and in earlier lives.
+    fn accesses_of(&mut self, initiator: u8) -> impl Iterator<Item = &mut Accesses> {
+        let which = usize::from(initiator);
+        self.accesses[which..=which].iter_mut().chain(&mut self.past[which])
+    }
+
+    fn give(&mut self) -> u64 {
+        self.given += 1;
+        1 << 62 | self.given
+    }
+
+    /// A side exposes memory to the other.
+    fn expose<M: Medium>(&mut self, side: &Side<M>, rng: &mut fastrand::Rng) {
+        let len = match rng.u8(0..8) {
+            0 => rng.usize(0..40),
+            1..=4 => rng.usize(0..3000),
+            5..=6 => rng.usize(0..40_000),
+            _ => rng.usize(0..side.most),
+        };
+        let key = self.give();
+        self.accesses[usize::from(1 - side.number)].expose(&side.rig, key, len, rng);
+    }
+
+    /// A side has died: nobody uses its memory from now on, and it no other's.
+    fn died(&mut self, side: u8) {
+        self.accesses_of(side).for_each(Accesses::initiator_died);
+        self.accesses_of(1 - side).for_each(Accesses::target_died);
+        for (past, accesses) in self.past.iter_mut().zip(std::mem::take(&mut self.accesses)) {
+            past.push(accesses);
+        }
+    }
 }
 
 /// An endpoint's side and life (incarnation).
@@ -253,7 +296,7 @@ fn open<M: Medium>(medium: &M, (number, life): Who, most: usize, split: bool, rn
     rng.fill(&mut nonce);
     let options = Options {
         addr: Some(medium.addr(number)),
-        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::DIRECTED_RECV,
+        caps: Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::RMA_EVENT | Caps::DIRECTED_RECV,
         tx_size: 64,
         rx_size: 4096,
         nonce,
@@ -318,6 +361,14 @@ impl<M: Medium> Side<M> {
         }
     }
 
+    fn access(&mut self, rng: &mut fastrand::Rng, ledger: &mut Ledger) {
+        let data = ledger.give();
+        let accesses = &mut ledger.accesses[usize::from(self.number)];
+        if let Err(errno) = accesses.post(&mut self.rig, self.peer, (self.most, data), rng) {
+            assert_eq!(errno, Errno::AGAIN);
+        }
+    }
+
     fn receive(&mut self, rng: &mut fastrand::Rng, any: bool) {
         let len = if any || rng.u8(0..8) == 0 { self.most } else { rng.usize(0..70_000) };
         let tag = rng.bool().then(|| {
@@ -325,6 +376,12 @@ impl<M: Medium> Side<M> {
             (rng.u64(0..TAGS), ignore)
         });
         self.post(len, tag, if rng.bool() { self.peer } else { FiAddr::UNSPEC });
+    }
+
+    /// Posts receives for any message.
+    fn post_any(&mut self) {
+        self.post(self.most, None, FiAddr::UNSPEC);
+        self.post(self.most, Some((0, u64::MAX)), FiAddr::UNSPEC);
     }
 
     fn post(&mut self, len: usize, tag: Option<(u64, u64)>, src: FiAddr) {
@@ -379,9 +436,27 @@ impl<M: Medium> Side<M> {
         for one in finished {
             let done = *one.completion();
             any |= one.outcome.is_ok();
-            if one.kind == Kind::Send {
-                assert!(done.flags.contains(OpFlags::SEND));
-                continue;
+            if let Err(failure) = &one.outcome {
+                assert_ne!(failure.errno, Errno::EPROTO, "both sides keep the protocol: {failure:?}");
+            }
+            match one.kind {
+                Kind::Send if done.flags.contains(OpFlags::SEND) => continue,
+                Kind::Send => {
+                    assert!(done.flags.intersects(OpFlags::RMA | OpFlags::ATOMIC), "{done:?}");
+                    ledger.accesses_of(self.number).for_each(Accesses::inject_failed);
+                    continue;
+                }
+                Kind::Access => {
+                    let mut all = ledger.accesses_of(self.number);
+                    all.find(|it| it.awaits(done.context)).expect("it was posted").completed(&one);
+                    continue;
+                }
+                Kind::Notice => {
+                    let mut all = ledger.accesses_of(1 - self.number);
+                    all.find(|it| it.knows(done.data)).expect("it was sent").noticed(&one);
+                    continue;
+                }
+                Kind::Receive | Kind::MultiRecv | Kind::Peek => {}
             }
             match &one.outcome {
                 Ok(_) => self.check(ledger, &done, done.len, &one.bytes),
@@ -431,9 +506,14 @@ fn run<M: Medium>(seed: u64) {
     let breaks = rng.u8(0..4) == 0;
     let restarts = rng.u8(0..4) == 0;
     let sleeps = rng.bool();
+    // The others only exchange messages.
+    let accesses = rng.u8(0..4) > 0;
+    if accesses {
+        sides.iter().for_each(|side| (0..rng.usize(1..4)).for_each(|_| ledger.expose(side, &mut rng)));
+    }
     for _ in 0..ROUNDS {
         let side = rng.usize(0..2);
-        match rng.u8(0..10) {
+        match rng.u8(0..if accesses { 13 } else { 10 }) {
             0..=3 => (0..rng.usize(1..8)).for_each(|_| sides[side].send(&mut rng, &mut ledger)),
             4..=6 => (0..rng.usize(1..8)).for_each(|_| sides[side].receive(&mut rng, false)),
             7..=8 if sides[side].asleep => {
@@ -445,10 +525,14 @@ fn run<M: Medium>(seed: u64) {
                     sides[side].sleep();
                 }
             }
-            _ => {
+            9 => {
                 let context = rng.usize(1..sides[side].rig.next_context().max(2));
                 sides[side].rig.ep.cancel(context);
             }
+            10..=11 => (0..rng.usize(1..8)).for_each(|_| sides[side].access(&mut rng, &mut ledger)),
+            _ if rng.u8(0..4) == 0 => ledger.accesses[side].close_one(&mut rng),
+            _ if rng.u8(0..4) == 0 => ledger.expose(&sides[side], &mut rng),
+            _ => ledger.accesses[side].look_at_closed(),
         }
         sides.iter_mut().for_each(|side| side.check_sleep(&medium, &mut rng));
         medium.advance(Duration::from_micros(rng.u64(0..20)));
@@ -483,7 +567,10 @@ fn restart<M: Medium>(
         other.progress(ledger);
     });
     side.rig.close();
+    ledger.died(side.number);
     *side = open(medium, (side.number, side.life + 1), side.most, side.rig.sent.is_some(), rng);
+    ledger.expose(side, rng);
+    ledger.expose(other, rng);
 }
 
 /// Ends all faults, and checks that every accepted operation completes.
@@ -495,12 +582,11 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
         for side in sides.iter_mut() {
             any |= side.progress(ledger);
             if side.posted.len() < 4 {
-                side.post(side.most, None, FiAddr::UNSPEC);
-                side.post(side.most, Some((0, u64::MAX)), FiAddr::UNSPEC);
+                side.post_any();
             }
         }
         medium.advance(Duration::from_micros(50));
-        let sends: usize = sides.iter().map(|side| side.rig.unfinished(&[Kind::Send]).len()).sum();
+        let sends: usize = sides.iter().map(|side| side.rig.unfinished(&OURS).len()).sum();
         // The posted receives may have exact tags that match no pending send: post wildcards.
         if !any && sends > 0 {
             medium.idle(&sides[0].rig);
@@ -513,11 +599,11 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
             break;
         }
     }
-    if sides.iter().any(|side| !side.rig.unfinished(&[Kind::Send]).is_empty()) {
+    if sides.iter().any(|side| !side.rig.unfinished(&OURS).is_empty()) {
         sides.iter().for_each(|side| eprintln!("side {}:\n{}", side.number, side.rig.ep.describe()));
     }
     for side in sides.iter_mut() {
-        let sends = side.rig.unfinished(&[Kind::Send]);
+        let sends = side.rig.unfinished(&OURS);
         assert!(sends.is_empty(), "sends that never completed on side {}: {sends:?}", side.number);
         for context in side.rig.pending() {
             side.rig.ep.cancel(context);
@@ -539,7 +625,20 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
     medium.close(&one.rig.ep, || {
         two.progress(ledger);
     });
+    // The end of the last link leaves nothing but messages, which can still be received.
+    for _ in 0..2000 {
+        if two.rig.account.used() == 0 {
+            break;
+        }
+        two.post_any();
+        two.progress(ledger);
+        medium.idle(&two.rig);
+    }
+    assert_eq!(two.rig.account.used(), 0, "memory is held for nobody:\n{}", two.rig.ep.describe());
     two.rig.close();
+    let accesses =
+        std::mem::take(&mut ledger.accesses).into_iter().chain(ledger.past.iter_mut().flat_map(std::mem::take));
+    accesses.for_each(Accesses::check);
 }
 
 /// Runs one seed for every `every` seeds requested.
