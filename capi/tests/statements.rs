@@ -102,6 +102,7 @@ const OVER_ANY: &[&str] = &[
     "capabilities",
     "completions",
     "connections",
+    "counted",
     "counters",
     "edges",
     "errors",

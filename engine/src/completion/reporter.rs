@@ -106,12 +106,12 @@ impl<K: LockKind> Reporter<K> {
         self.sinks.receive_failed(failure(completion, &why, cut));
     }
 
-    /// A peer has read or written our memory: counts it if the application asked for that
-    /// (FI_RMA_EVENT).
+    /// A peer has read or written `len` bytes of our memory: counts that if the application asked
+    /// for it (FI_RMA_EVENT).
     #[inline]
-    pub(crate) fn accessed_by_peer(&self, kind: BindFlags) {
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) {
         if self.caps.contains(Caps::RMA_EVENT) {
-            self.sinks.accessed_by_peer(kind);
+            self.sinks.accessed_by_peer(kind, len);
         }
     }
 

@@ -143,10 +143,7 @@ impl Target {
     ) -> Result<(), Violation> {
         self.admit_request(link)?;
         let mut spare = self.take_spare();
-        let found = self.resolve(place, len, MrAccess::REMOTE_READ).and_then(|(region, range)| {
-            if last {
-                region.count(BindFlags::REMOTE_READ);
-            }
+        let found = self.resolve(place, len, MrAccess::REMOTE_READ).and_then(|(_, range)| {
             if range.len() > ORDERED {
                 return Ok(Response::of_region(id, range.into_owned()));
             }
@@ -156,12 +153,11 @@ impl Target {
         });
         match found {
             Ok(response) => {
-                if last {
-                    out.accessed_by_peer(BindFlags::REMOTE_READ);
-                }
+                let change = Change { link, id, last, data: None, class: OpFlags::RMA };
+                self.end_frame(peers, out, change, response.len(), BindFlags::REMOTE_READ);
                 self.respond(peers, link, response);
             }
-            Err(why) => self.refuse_request(peers, link, (id, why)),
+            Err(why) => self.refuse_request(peers, (link, id, last), why),
         }
         if spare.capacity() > 0 {
             self.give_spare(spare);

@@ -184,13 +184,13 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Counts an operation of a peer.
+    /// Counts an operation of a peer on `len` bytes.
     #[inline]
-    pub(crate) fn count(&self, kind: BindFlags) {
+    pub(crate) fn count(&self, kind: BindFlags, len: usize) {
         // Acquire pairs with the Release in `bind_counter`.
         if self.counted.load(Ordering::Acquire) {
             let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.count(1));
+            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.count(len));
         }
     }
 }
