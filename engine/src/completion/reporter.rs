@@ -107,12 +107,14 @@ impl<K: LockKind> Reporter<K> {
     }
 
     /// A peer has read or written `len` bytes of our memory: counts that if the application asked
-    /// for it (FI_RMA_EVENT).
+    /// for it (FI_RMA_EVENT). Says whether it did.
     #[inline]
-    pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) {
-        if self.caps.contains(Caps::RMA_EVENT) {
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) -> bool {
+        let counts = self.caps.contains(Caps::RMA_EVENT);
+        if counts {
             self.sinks.accessed_by_peer(kind, len);
         }
+        counts
     }
 
     /// A peer has written `len` bytes of our memory, with completion data.

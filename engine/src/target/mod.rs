@@ -146,9 +146,10 @@ impl Target {
         if refused {
             return;
         }
-        out.accessed_by_peer(kind, moved);
-        // The one that has just been accessed.
-        if let Some((_, region)) = &self.latest {
+        // The latest region is the one that has just been accessed.
+        if out.accessed_by_peer(kind, moved)
+            && let Some((_, region)) = &self.latest
+        {
             region.count(kind, moved);
         }
         if let Some(data) = change.data {

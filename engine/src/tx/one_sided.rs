@@ -204,14 +204,20 @@ impl Tx {
     /// # Errors
     /// As for [`Self::admit_rma`]; EOPNOTSUPP for an operation that the datatype does not have.
     #[inline]
-    pub(crate) fn admit_atomic<K: LockKind>(&self, out: &Reporter<K>, call: AtomicCall) -> Result<Access, Errno> {
+    pub(crate) fn admit_atomic<K: LockKind>(
+        &self,
+        out: &Reporter<K>,
+        limits: &Limits,
+        call: AtomicCall,
+    ) -> Result<Access, Errno> {
         let action = Action { kind: call.kind, op: call.op, datatype: call.datatype };
         if !call.op.is_valid(call.kind, call.datatype) {
             return Err(Errno::EOPNOTSUPP);
         }
         let how = self.admit_access(out, (call.flags, call.inject))?;
         let len = total(&call.remote)?;
-        if len > MOST_ATOMIC {
+        let inject = call.inject || call.flags.contains(OpFlags::INJECT);
+        if len > MOST_ATOMIC || len > limits.least() && !limits.allow(len, false, inject) {
             return Err(Errno::EMSGSIZE);
         }
         let size = call.datatype.size() as u64;
@@ -232,7 +238,6 @@ impl Tx {
         };
         let class = OpFlags::ATOMIC | if action.has_result() { OpFlags::READ } else { OpFlags::WRITE };
         let result = action.has_result().then_some(call.result);
-        let inject = call.inject || call.flags.contains(OpFlags::INJECT);
         let AtomicCall { remote, context, peer, data, .. } = call;
         let what = What::Atomic(action);
         Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how: How { inject, ..how } })
