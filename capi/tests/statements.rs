@@ -115,6 +115,7 @@ const OVER_ANY: &[&str] = &[
     "mr",
     "objects",
     "order",
+    "persistent",
     "progress",
     "queues",
     "rma",

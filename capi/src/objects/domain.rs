@@ -65,10 +65,17 @@ pub(crate) trait DomainControl: Send + Sync {
     fn auto(&self) -> Option<&Arc<Auto>>;
 }
 
+/// Control calls of a shared receive context of any lock kind.
+pub(crate) trait SrxControl: Any + Send + Sync {
+    fn cancel(&self, context: usize) -> core::result::Result<(), Errno>;
+    fn min_multi_recv(&self) -> usize;
+    fn set_min_multi_recv(&self, least: usize);
+}
+
 /// A new receive context of the engine, with the tables for its calls.
 pub(crate) struct OpenedSrx {
     pub(crate) engine_ptr: *const c_void,
-    pub(crate) context: Arc<dyn Any + Send + Sync>,
+    pub(crate) context: Arc<dyn SrxControl>,
     pub(crate) msg: &'static fi_ops_msg,
     pub(crate) tagged: &'static fi_ops_tagged,
 }

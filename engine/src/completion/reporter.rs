@@ -69,6 +69,11 @@ impl<K: LockKind> Reporter<K> {
         self.user_ids.as_ref().map_or(src, |av| av.user_id(src))
     }
 
+    /// Whether operations may ask for durable results (FI_RMA_PMEM).
+    pub(crate) const fn commits(&self) -> bool {
+        self.caps.contains(Caps::RMA_PMEM)
+    }
+
     /// Whether to report a sender's address: it has no handle and the application wants it
     /// (FI_SOURCE_ERR).
     #[inline]

@@ -54,6 +54,9 @@ impl Target {
         let whole = more.checked_add(len as u64).ok_or(Violation("a write is too long"))?;
         // The whole range is checked before its first byte is written.
         let found = self.resolve(place, whole, MrAccess::REMOTE_WRITE).and_then(|(region, range)| {
+            if commit && !region.is_persistent() {
+                return Err(Refusal::Rights);
+            }
             let Incoming::Complete(bytes) = payload else { return Ok(Some((region.clone(), range.into_owned()))) };
             range.write(0, bytes).map_err(refusal)?;
             if commit {

@@ -36,6 +36,8 @@ pub struct MemoryRegion {
     region: Region,
     key: u64,
     access: MrAccess,
+    /// The application has registered it as persistent memory (FI_RMA_PMEM).
+    persistent: bool,
     enabled: AtomicBool,
     /// Counters of what peers do to it, and of which operations.
     counters: Mutex<Vec<(Arc<dyn Count>, BindFlags)>>,
@@ -69,11 +71,36 @@ impl Regions {
         key: KeyChoice<'_>,
         enabled: bool,
     ) -> Result<Arc<MemoryRegion>> {
+        self.register_as(region, access, key, (enabled, false))
+    }
+
+    /// Registers persistent memory, whose bytes peers may have made durable.
+    ///
+    /// # Errors
+    /// As for [`Self::register`].
+    pub fn register_persistent(
+        &self,
+        region: Region,
+        access: MrAccess,
+        key: KeyChoice<'_>,
+        enabled: bool,
+    ) -> Result<Arc<MemoryRegion>> {
+        self.register_as(region, access, key, (enabled, true))
+    }
+
+    fn register_as(
+        &self,
+        region: Region,
+        access: MrAccess,
+        key: KeyChoice<'_>,
+        (enabled, persistent): (bool, bool),
+    ) -> Result<Arc<MemoryRegion>> {
         let new = |key| {
             Arc::new(MemoryRegion {
                 region,
                 key,
                 access,
+                persistent,
                 enabled: AtomicBool::new(enabled),
                 counters: Mutex::default(),
                 counted: AtomicBool::new(false),
@@ -145,6 +172,11 @@ impl MemoryRegion {
     /// What it may be used for.
     pub const fn access(&self) -> MrAccess {
         self.access
+    }
+
+    /// Whether its bytes can be made durable.
+    pub(crate) const fn is_persistent(&self) -> bool {
+        self.persistent
     }
 
     /// Its memory.

@@ -16,7 +16,7 @@ use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// Flags that no one-sided operation supports.
+/// Flags that no one-sided operation supports. FI_COMMIT_COMPLETE is for reads and writes alone.
 const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
 /// What an operation does.
@@ -182,6 +182,10 @@ impl Tx {
         let len = op.buffer.len();
         let inject = op.inject || op.flags.contains(OpFlags::INJECT) && op.kind == RmaKind::Write;
         let how = self.admit_access(out, (op.flags, op.inject))?;
+        let commit = op.flags.contains(OpFlags::COMMIT_COMPLETE);
+        if commit && !out.commits() {
+            return Err(Errno::EBADFLAGS);
+        }
         if len > limits.least() && !limits.allow(len, false, inject) {
             return Err(Errno::EMSGSIZE);
         }
@@ -189,9 +193,7 @@ impl Tx {
             return Err(Errno::EINVAL);
         }
         let (what, class) = match op.kind {
-            RmaKind::Write => {
-                (What::Write { commit: op.flags.contains(OpFlags::COMMIT_COMPLETE) }, OpFlags::RMA | OpFlags::WRITE)
-            }
+            RmaKind::Write => (What::Write { commit }, OpFlags::RMA | OpFlags::WRITE),
             RmaKind::Read => (What::Read, OpFlags::RMA | OpFlags::READ),
         };
         let data = op.data.filter(|_| op.kind == RmaKind::Write);
@@ -213,6 +215,9 @@ impl Tx {
         let action = Action { kind: call.kind, op: call.op, datatype: call.datatype };
         if !call.op.is_valid(call.kind, call.datatype) {
             return Err(Errno::EOPNOTSUPP);
+        }
+        if call.flags.contains(OpFlags::COMMIT_COMPLETE) {
+            return Err(Errno::EBADFLAGS);
         }
         let how = self.admit_access(out, (call.flags, call.inject))?;
         let len = total(&call.remote)?;

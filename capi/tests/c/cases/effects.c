@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Effects of one-sided operations and of their flags and limits (fi_rma(3), fi_atomic(3)). */
+#include <complex.h>
 #include "sided.h"
 
 static _Alignas(32) uint8_t there[1 << 20];
@@ -257,7 +258,7 @@ static void *update(void *arg)
 {
 	struct lane *l = arg;
 	const uint64_t one = 1;
-	const long double unit = 1;
+	const long double complex unit = 1;
 	int posted = 0, completed = 0;
 
 	while (completed < 2 * UPDATES) {
@@ -266,7 +267,7 @@ static void *update(void *arg)
 
 		if (posted < 2 * UPDATES) {
 			ret = posted % 2
-				? fi_atomic(l->from, &unit, 1, NULL, l->peer, l->r->addr + 32, l->r->key, FI_LONG_DOUBLE, FI_SUM, NULL)
+				? fi_atomic(l->from, &unit, 1, NULL, l->peer, l->r->addr + 32, l->r->key, FI_LONG_DOUBLE_COMPLEX, FI_SUM, NULL)
 				: fi_atomic(l->from, &one, 1, NULL, l->peer, l->r->addr, l->r->key, FI_UINT64, FI_SUM, NULL);
 			CHECK(ret == 0 || ret == -FI_EAGAIN);
 			posted += ret == 0;
@@ -280,7 +281,7 @@ static void *update(void *arg)
 	return NULL;
 }
 
-/* Two endpoints of the target update the same elements at the same time. */
+/* Two endpoints of the target update the same elements at the same time, some of them under locks. */
 CASE_OURS(atomic_updates_are_atomic)
 {
 	struct want w = SIDED;
@@ -311,7 +312,7 @@ CASE_OURS(atomic_updates_are_atomic)
 	for (i = 0; i < ARRAY(lanes); i++)
 		CHECK(pthread_join(lanes[i].thread, NULL) == 0);
 	CHECK(*(uint64_t *) there == 2 * UPDATES);
-	CHECK(*(long double *) (there + 32) == 2 * UPDATES);
+	CHECK(*(long double complex *) (there + 32) == 2 * UPDATES);
 	hide(&r);
 	CHECK(fi_close(&second->fid) == 0 && fi_close(&cq->fid) == 0);
 	close_side(&other);
