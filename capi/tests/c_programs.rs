@@ -122,7 +122,7 @@ fn forks(provider: &str, how: &str) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     // AddressSanitizer's allocator does not survive a fork while another thread allocates: its
     // locks stay locked in the child.
-    if is_sanitized() && matches!(how, "manual" | "auto" | "first") {
+    if is_sanitized() && matches!(how, "manual" | "auto" | "atomics" | "first") {
         return;
     }
     run(provider, PROGRAM.get_or_init(|| compile("forks.c")), &[how], 120);
@@ -142,6 +142,8 @@ forks! {
     in_a_forked_process_what_was_inherited_is_dead_within_a_host: "shm", "manual";
     a_process_with_a_thread_of_ours_forks: "tcp", "auto";
     a_process_with_a_thread_of_ours_forks_within_a_host: "shm", "auto";
+    a_process_forks_while_a_thread_updates_long_elements: "tcp", "atomics";
+    a_process_forks_while_a_thread_updates_long_elements_within_a_host: "shm", "atomics";
     a_process_forks_while_a_thread_makes_its_first_calls: "tcp", "first";
     an_executed_program_inherits_no_descriptor: "tcp", "exec";
     an_executed_program_inherits_no_descriptor_within_a_host: "shm", "exec";

@@ -221,7 +221,7 @@ impl<D: Datagrams, K: LockKind> Inner<D, K> {
         let mut completion = Ticket::new(op.context, OpFlags::MSG.union(OpFlags::SEND), suppress).finish();
         completion.flags |= op.flags & OpFlags::MULTICAST;
         match given {
-            Given::Taken | Given::Full => self.out.sent(completion, suppress),
+            Given::Taken | Given::Full => self.out.sent(completion, suppress, op.buffer.len()),
             Given::Refused(why) => {
                 self.out.send_failed(Self::failure(Completion { len: op.buffer.len(), ..completion }, &why, 0));
             }

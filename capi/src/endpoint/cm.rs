@@ -100,7 +100,7 @@ unsafe extern "C" fn connect(ep: *mut fid_ep, addr: *const c_void, param: *const
     let Some(to) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
     // SAFETY: fi_connect(3) passes `len` bytes of data, or null.
     let Ok(data) = (unsafe { user_data(param, len) }) else { return Errno::EINVAL.negative() };
-    status(ep.default_eq().and_then(|()| ep.control.clone().connect(to, &data)))
+    status(ep.prepare().and_then(|()| ep.control.clone().connect(to, &data)))
 }
 
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -> c_int {
@@ -111,7 +111,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, len: usize) -
     if request.is_none() {
         return Errno::EOPBADSTATE.negative();
     }
-    status(ep.default_eq().and_then(|()| ep.control.clone().accept(&mut request, &data)))
+    status(ep.prepare().and_then(|()| ep.control.clone().accept(&mut request, &data)))
 }
 
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {

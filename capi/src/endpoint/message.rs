@@ -147,7 +147,8 @@ impl DataPath {
         const LEVELS: OpFlags = OpFlags::INJECT_COMPLETE
             .union(OpFlags::TRANSMIT_COMPLETE)
             .union(OpFlags::DELIVERY_COMPLETE)
-            .union(OpFlags::MATCH_COMPLETE);
+            .union(OpFlags::MATCH_COMPLETE)
+            .union(OpFlags::COMMIT_COMPLETE);
         let flags = OpFlags::from_bits_retain(flags);
         if flags.intersects(LEVELS) { flags } else { flags | (self.tx_defaults() & LEVELS) }
     }

@@ -19,7 +19,7 @@ use ofi_abi::FI_CLASS_EP;
 use ofi_abi::{
     FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
 };
-use ofi_core::error::Result;
+use ofi_core::error::{Error, Result};
 use ofi_core::{AddrFormat, BindFlags, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::erased::EndpointControl;
@@ -27,7 +27,7 @@ use ofi_sync::busy::Child;
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An endpoint.
 #[repr(C)]
@@ -51,9 +51,20 @@ pub(crate) struct EpObj {
     /// The endpoint that events report: for an alias, the original.
     pub(crate) owner: Owner,
     pub(crate) domain: *const DomainObj,
-    /// Keep the shared contexts open that are bound to it.
-    pub(crate) contexts: Mutex<Vec<Child>>,
+    /// The shared contexts that are bound to it.
+    pub(crate) contexts: Mutex<SharedContexts>,
     pub(crate) parent: Child,
+}
+
+/// The shared contexts of an endpoint.
+#[derive(Default)]
+pub(crate) struct SharedContexts {
+    /// Keep those open that are bound.
+    users: Vec<Child>,
+    /// The info asked for a shared receive context (FI_SHARED_CONTEXT), and none is bound yet.
+    pub(crate) lacks_rx: bool,
+    /// The same for a transmit context.
+    pub(crate) lacks_tx: bool,
 }
 
 impl Deref for EpObj {
@@ -129,11 +140,11 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
     // SAFETY: as above.
     if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
-        return status(srx.bind_to(&ep.control, ep.domain, flags).map(|user| ep.keep_open(user)));
+        return status(srx.bind_to(&ep.control, ep.domain, flags).map(|user| ep.contexts().add_rx(user)));
     }
     // SAFETY: as above.
     if let Ok(stx) = unsafe { handle::borrow::<StxObj>(other) } {
-        return status(stx.bind_to(ep.domain, flags).map(|user| ep.keep_open(user)));
+        return status(stx.bind_to(ep.domain, flags).map(|user| ep.contexts().add_tx(user)));
     }
     // SAFETY: as above, or null.
     let class = unsafe { other.as_ref() }.map(|fid| fid.fclass);
@@ -147,7 +158,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let ep = ours!(EpObj, fid);
     match command {
-        FI_ENABLE => status(ep.default_eq().and_then(|()| ep.control.clone().enable())),
+        FI_ENABLE => status(ep.prepare().and_then(|()| ep.control.clone().enable())),
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
             // SAFETY: fi_control(3) passes a valid u64 for these commands, or null.
             let Some(arg) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
@@ -166,9 +177,23 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl EpObj {
-    /// Keeps a shared context open for as long as the endpoint is.
-    pub(crate) fn keep_open(&self, user: Child) {
-        self.contexts.lock().unwrap_or_else(PoisonError::into_inner).push(user);
+    fn contexts(&self) -> MutexGuard<'_, SharedContexts> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs before each call that enables the endpoint: checks its shared contexts and has it
+    /// get the domain's event queue.
+    ///
+    /// # Errors
+    /// EOPBADSTATE if it was opened for a shared context and none is bound.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let SharedContexts { lacks_rx, lacks_tx, .. } = *self.contexts();
+        if lacks_rx || lacks_tx {
+            let what = if lacks_rx { "receive" } else { "transmit" };
+            let what = format!("enable an endpoint that has no shared {what} context, for which its info asks");
+            return Err(Error::new(Errno::EOPBADSTATE, what));
+        }
+        self.default_eq()
     }
 
     /// Binds the domain's event queue to an endpoint that has none of its own (fi_domain(3)). Runs
@@ -180,6 +205,18 @@ impl EpObj {
             Some((eq, _)) if !self.control.has_eq() => self.control.clone().bind_eq(eq, self.owner),
             _ => Ok(()),
         }
+    }
+}
+
+impl SharedContexts {
+    fn add_rx(&mut self, user: Child) {
+        self.users.push(user);
+        self.lacks_rx = false;
+    }
+
+    fn add_tx(&mut self, user: Child) {
+        self.users.push(user);
+        self.lacks_tx = false;
     }
 }
 

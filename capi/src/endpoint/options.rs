@@ -3,7 +3,7 @@
 use crate::endpoint::object::EpObj;
 use crate::enosys;
 use crate::ffi::handle;
-use crate::ffi::ptr::status;
+use crate::ffi::ptr::{put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
     FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
@@ -63,14 +63,7 @@ unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mu
         Err(errno) => return errno.negative(),
     };
     // SAFETY: null or valid by fi_getopt(3).
-    let Some(len) = (unsafe { len.as_mut() }) else { return Errno::EINVAL.negative() };
-    let room = core::mem::replace(len, size_of::<usize>());
-    if value.is_null() || room < size_of::<usize>() {
-        return Errno::ETOOSMALL.negative();
-    }
-    // SAFETY: there is room for a size_t.
-    unsafe { value.cast::<usize>().write_unaligned(found) };
-    0
+    unsafe { put_size(found, value, len) }
 }
 
 /// fi_setopt(3); passive endpoints have no settable option.
@@ -82,11 +75,11 @@ unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *co
         Ok(option) => option,
         Err(errno) => return errno.negative(),
     };
-    if value.is_null() || len != size_of::<usize>() {
-        return Errno::EINVAL.negative();
-    }
-    // SAFETY: there is a size_t by fi_setopt(3).
-    let size = unsafe { value.cast::<usize>().read_unaligned() };
+    // SAFETY: null or valid by fi_setopt(3).
+    let size = match unsafe { read_size(value, len) } {
+        Ok(size) => size,
+        Err(errno) => return errno.negative(),
+    };
     match option {
         SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
         SizeOption::Limit(which) => return status(ep.control.set_limit(which, size)),

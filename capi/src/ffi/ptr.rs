@@ -205,3 +205,31 @@ pub(crate) unsafe fn formatted(format: *const c_char, arguments: *mut c_void) ->
     let len = usize::try_from(len).unwrap_or(0).min(buffer.len() - 1);
     String::from_utf8_lossy(&buffer[..len]).into_owned()
 }
+
+/// Writes out an option whose value is a size_t.
+///
+/// # Safety
+/// `len` is null or valid, and `value` is null or has room for that many bytes.
+pub(crate) unsafe fn put_size(found: usize, value: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: this function's contract.
+    let Some(len) = (unsafe { len.as_mut() }) else { return Errno::EINVAL.negative() };
+    let room = core::mem::replace(len, size_of::<usize>());
+    if value.is_null() || room < size_of::<usize>() {
+        return Errno::ETOOSMALL.negative();
+    }
+    // SAFETY: there is room for a size_t.
+    unsafe { value.cast::<usize>().write_unaligned(found) };
+    0
+}
+
+/// Reads an option whose value is a size_t.
+///
+/// # Safety
+/// `value` is null or has `len` bytes.
+pub(crate) unsafe fn read_size(value: *const c_void, len: usize) -> Result<usize, Errno> {
+    if value.is_null() || len != size_of::<usize>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: there is a size_t by this function's contract.
+    Ok(unsafe { value.cast::<usize>().read_unaligned() })
+}

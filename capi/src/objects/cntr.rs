@@ -8,14 +8,20 @@ use crate::objects::domain::DomainObj;
 use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
 use core::ffi::{c_int, c_void};
-use ofi_abi::FI_CLASS_CNTR;
+use ofi_abi::{FI_CLASS_CNTR, FI_GETOPSFLAG, FI_SETOPSFLAG};
 use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
+use ofi_engine::Unit;
 use ofi_engine::erased::CounterControl;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Counts completions (`enum fi_cntr_events`).
+const FI_CNTR_EVENTS_COMP: u32 = 0;
+/// Counts bytes of payload.
+const FI_CNTR_EVENTS_BYTES: u32 = 1;
 
 /// A counter.
 #[repr(C)]
@@ -43,7 +49,7 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: enosys::enosys,
 };
 
-/// Opens a counter of completions; FI_CNTR_EVENTS_BYTES is not supported.
+/// Opens a counter of completions or of bytes.
 ///
 /// # Safety
 /// The attribute's wait set is open where its kind is FI_WAIT_SET.
@@ -57,12 +63,14 @@ pub(crate) unsafe fn open(
     if flags != 0 {
         return Err(Error::new(Errno::EINVAL, format!("open a counter with flags {flags:#x}")));
     }
-    if events != 0 {
-        return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}")));
-    }
+    let unit = match events {
+        FI_CNTR_EVENTS_COMP => Unit::Operations,
+        FI_CNTR_EVENTS_BYTES => Unit::Bytes,
+        _ => return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}"))),
+    };
     // SAFETY: this function's contract.
     let choice = unsafe { Choice::new(kind, set, domain.control.auto()) }?;
-    let control = domain.control.counter(choice.port.clone(), choice.how);
+    let control = domain.control.counter(unit, choice.port.clone(), choice.how);
     let wait = choice.settle(control.clone())?;
     let c = fid_cntr { fid: handle::header::<CntrObj>(context), ops: &OPS };
     Ok(handle::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
@@ -75,8 +83,25 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let cntr = ours!(CntrObj, fid);
+    if let FI_GETOPSFLAG | FI_SETOPSFLAG = command {
+        // SAFETY: fi_cntr(3) passes a valid u64 for these commands, or null.
+        let Some(flags) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
+        return ops_flag(command, flags);
+    }
     // SAFETY: fi_cntr(3) passes null or the type for the command and the kind of wait object.
     unsafe { cntr.wait.control(command, arg, cntr.control.descriptor()) }
+}
+
+/// Reads or replaces the default flags: there are none that concern a counter.
+fn ops_flag(command: c_int, flags: &mut u64) -> c_int {
+    match (command, *flags) {
+        (FI_SETOPSFLAG, 0) => 0,
+        (FI_SETOPSFLAG, _) => Errno::EBADFLAGS.negative(),
+        _ => {
+            *flags = 0;
+            0
+        }
+    }
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {

@@ -18,7 +18,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, EventQueue, RxSettings, Waiting};
+use ofi_engine::{Auto, EventQueue, RxSettings, Unit, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,17 +58,24 @@ impl DomainObj {
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
     fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
-    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
+    fn counter(&self, unit: Unit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
 }
 
+/// Control calls of a shared receive context of any lock kind.
+pub(crate) trait SrxControl: Any + Send + Sync {
+    fn cancel(&self, context: usize) -> core::result::Result<(), Errno>;
+    fn min_multi_recv(&self) -> usize;
+    fn set_min_multi_recv(&self, least: usize);
+}
+
 /// A new receive context of the engine, with the tables for its calls.
 pub(crate) struct OpenedSrx {
     pub(crate) engine_ptr: *const c_void,
-    pub(crate) context: Arc<dyn Any + Send + Sync>,
+    pub(crate) context: Arc<dyn SrxControl>,
     pub(crate) msg: &'static fi_ops_msg,
     pub(crate) tagged: &'static fi_ops_tagged,
 }

@@ -2,7 +2,7 @@
 //! and poll sets (fi_domain(3)).
 
 use crate::endpoint::message::{NotAsked, tables};
-use crate::endpoint::{atomic, cm, open, options, rma};
+use crate::endpoint::{atomic, cm, open, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -17,8 +17,8 @@ use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
-    fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_ops_ep, fi_poll_attr, fi_rx_attr,
-    fi_tx_attr, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
+    fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_tx_attr,
+    fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
@@ -27,7 +27,7 @@ use ofi_engine::erased::{CounterControl, EndpointControl};
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{Auto, CompletionQueue, Counter, Endpoint, RxSettings, Waiting};
+use ofi_engine::{Auto, CompletionQueue, Counter, Endpoint, RxSettings, Unit, Waiting};
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -48,10 +48,6 @@ static OPS: fi_ops_domain = fi_ops_domain {
     endpoint2: open_endpoint2,
     xpu_ctx: enosys::enosys,
 };
-
-/// The tables of shared contexts that are those of endpoints too.
-static SHARED: srx::EndpointTables = srx::EndpointTables { ops: &SHARED_OPS, cm: &cm::CONNECTIONLESS };
-static SHARED_OPS: fi_ops_ep = options::table(srx::cancel);
 
 /// Opens a domain.
 pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Result<*mut fid_domain> {
@@ -175,7 +171,7 @@ unsafe extern "C" fn srx_ctx(
     // SAFETY: null or valid attributes by fi_srx_context, fi_endpoint(3).
     let attr = unsafe { attr.as_ref() };
     // SAFETY: `out` is null or valid by fi_srx_context, and the context is new.
-    unsafe { make(out, "open a shared receive context", |_| srx::open(domain, &SHARED, attr, context)) }
+    unsafe { make(out, "open a shared receive context", |_| srx::open(domain, &cm::CONNECTIONLESS, attr, context)) }
 }
 
 unsafe extern "C" fn stx_ctx(
@@ -188,7 +184,7 @@ unsafe extern "C" fn stx_ctx(
     // SAFETY: null or valid attributes by fi_stx_context, fi_endpoint(3).
     let attr = unsafe { attr.as_ref() };
     // SAFETY: `out` is null or valid by fi_stx_context, and the context is new.
-    unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, &SHARED, attr, context)) }
+    unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, attr, context)) }
 }
 
 unsafe extern "C" fn query_atomic(
@@ -278,8 +274,8 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
         OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue }
     }
 
-    fn counter(&self, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
-        Arc::new(Counter::<K>::new(self.kind, port, how))
+    fn counter(&self, unit: Unit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
+        Arc::new(Counter::<K>::new(self.kind, unit, port, how))
     }
 
     fn srx(&self, settings: RxSettings) -> OpenedSrx {

@@ -237,7 +237,11 @@ fn register(domain: &DomainObj, request: &Request<'_>, context: *mut c_void) -> 
         KeyChoice::Application(request.requested_key)
     };
     let waits = memory.waits_for_endpoint || memory.waits_for_counters && request.flags & FI_RMA_EVENT != 0;
-    let region = memory.regions.register(region, access, key, !waits)?;
+    let region = if request.flags & FI_RMA_PMEM == 0 {
+        memory.regions.register(region, access, key, !waits)?
+    } else {
+        memory.regions.register_persistent(region, access, key, !waits)?
+    };
     let c = fid_mr { fid: handle::header::<MrObj>(context), mem_desc: core::ptr::null_mut(), key: region.key() };
     let mr = handle::install(MrObj {
         c,

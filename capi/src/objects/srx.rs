@@ -9,11 +9,11 @@ use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::objects::domain::{DomainObj, OpenedSrx};
-use core::any::Any;
+use crate::ffi::ptr::{posted, put_size, read_size};
+use crate::objects::domain::{DomainObj, OpenedSrx, SrxControl};
 use core::ffi::{c_int, c_void};
 use core::ops::{Deref, DerefMut};
-use ofi_abi::{FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE};
+use ofi_abi::{FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
 use ofi_abi::{fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
 use ofi_core::error::{Error, Result};
 use ofi_core::{BindFlags, Caps, Errno};
@@ -34,7 +34,8 @@ const DEFAULT_SIZE: usize = 1024;
 pub(crate) struct SrxObj {
     data: DataPath,
     /// The engine's context, for endpoints of the same lock kind.
-    context: Arc<dyn Any + Send + Sync>,
+    context: Arc<dyn SrxControl>,
+    caps: Caps,
     domain: *const DomainObj,
     /// The endpoints bound to it.
     users: Children,
@@ -56,13 +57,19 @@ impl DerefMut for SrxObj {
 
 object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
+static OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: enosys::enosys,
+    rx_ctx: enosys::enosys,
+    rx_size_left: enosys::enosys,
+    tx_size_left: enosys::enosys,
+    export_xpu: enosys::enosys,
+};
 
-/// The tables of shared contexts that are those of endpoints too.
-pub(crate) struct EndpointTables {
-    pub(crate) ops: &'static fi_ops_ep,
-    pub(crate) cm: &'static fi_ops_cm,
-}
+pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 
 /// The engine's context as an endpoint that only receives.
 #[repr(transparent)]
@@ -77,6 +84,18 @@ impl<K: LockKind> MessageOps for Receives<K> {
     }
 }
 
+impl<K: LockKind> SrxControl for SharedRx<K> {
+    fn cancel(&self, context: usize) -> core::result::Result<(), Errno> {
+        self.cancel(context)
+    }
+    fn min_multi_recv(&self) -> usize {
+        self.min_multi_recv()
+    }
+    fn set_min_multi_recv(&self, least: usize) {
+        self.set_min_multi_recv(least);
+    }
+}
+
 /// Opens the engine's context in a domain of that lock kind.
 pub(crate) fn open_context<K: LockKind>(kind: K, settings: RxSettings) -> OpenedSrx {
     let context = SharedRx::new(kind, settings, peer_account());
@@ -87,7 +106,7 @@ pub(crate) fn open_context<K: LockKind>(kind: K, settings: RxSettings) -> Opened
 /// Opens a shared receive context (fi_srx_context).
 pub(crate) fn open(
     domain: &DomainObj,
-    tables: &EndpointTables,
+    cm: &'static fi_ops_cm,
     attr: Option<&fi_rx_attr>,
     context: *mut c_void,
 ) -> Result<*mut fid_ep> {
@@ -98,8 +117,8 @@ pub(crate) fn open(
     let opened = domain.control.srx(RxSettings { size, caps });
     let c = fid_ep {
         fid: handle::header::<SrxObj>(context),
-        ops: tables.ops,
-        cm: tables.cm,
+        ops: &OPS,
+        cm,
         msg: opened.msg,
         rma: rma::table::<NotAsked>(Caps::empty()),
         tagged: opened.tagged,
@@ -109,7 +128,7 @@ pub(crate) fn open(
     let data =
         DataPath { c, engine_ptr: opened.engine_ptr, tx_flags: AtomicU64::new(0), rx_flags: AtomicU64::new(flags) };
     let object =
-        SrxObj { data, context: opened.context, domain, users: Children::new(), _parent: domain.children.add() };
+        SrxObj { data, context: opened.context, caps, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())
 }
 
@@ -133,9 +152,50 @@ unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, _: *mut c_void) 
     if command == FI_ENABLE { 0 } else { Errno::ENOSYS.negative() }
 }
 
-/// No receive can be canceled: its completion would belong to no endpoint's queue.
-pub(crate) unsafe extern "C" fn cancel(_: *mut fid, _: *mut c_void) -> isize {
-    Errno::ENOSYS.negative() as isize
+/// Cancels a receive; the queue of one of the endpoints gets its entry. A transmit context has no
+/// operations of its own.
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
+    // SAFETY: C passes the object that holds this table.
+    let srx = unsafe { handle::borrow::<SrxObj>(fid) }.map_err(|_| Errno::ENOSYS);
+    posted(srx.and_then(|srx| srx.context.cancel(context.addr())))
+}
+
+/// A shared receive context has one option, FI_OPT_MIN_MULTI_RECV.
+///
+/// # Safety
+/// `fid` is a shared context.
+unsafe fn with_option<'a>(fid: *mut fid, level: c_int, name: c_int) -> core::result::Result<&'a SrxObj, Errno> {
+    // SAFETY: this function's contract.
+    let srx = unsafe { handle::borrow::<SrxObj>(fid) }.map_err(|_| Errno::ENOPROTOOPT)?;
+    let caps = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
+    let known = level == FI_OPT_ENDPOINT && name == FI_OPT_MIN_MULTI_RECV && srx.caps.intersects(caps);
+    if known { Ok(srx) } else { Err(Errno::ENOPROTOOPT) }
+}
+
+unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let srx = match unsafe { with_option(fid, level, name) } {
+        Ok(srx) => srx,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: null or valid by fi_getopt(3).
+    unsafe { put_size(srx.context.min_multi_recv(), value, len) }
+}
+
+unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
+    // SAFETY: C passes the object that holds this table.
+    let srx = match unsafe { with_option(fid, level, name) } {
+        Ok(srx) => srx,
+        Err(errno) => return errno.negative(),
+    };
+    // SAFETY: null or valid by fi_setopt(3).
+    match unsafe { read_size(value, len) } {
+        Ok(size) => {
+            srx.context.set_min_multi_recv(size);
+            0
+        }
+        Err(errno) => errno.negative(),
+    }
 }
 
 unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
@@ -158,12 +218,7 @@ object!(StxObj, FI_CLASS_STX_CTX, STX_FID_OPS, c.fid[ops]);
 pub(crate) static STX_FID_OPS: fi_ops = enosys::fid_ops(close_stx);
 
 /// Opens a shared transmit context (fi_stx_context).
-pub(crate) fn open_stx(
-    domain: &DomainObj,
-    tables: &EndpointTables,
-    attr: Option<&fi_tx_attr>,
-    context: *mut c_void,
-) -> Result<*mut fid_stx> {
+pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *mut c_void) -> Result<*mut fid_stx> {
     if let Some(attr) = attr {
         let unknown = Caps::from_bits_retain(attr.caps) - Caps::TRANSMIT;
         if !unknown.is_empty() {
@@ -171,7 +226,7 @@ pub(crate) fn open_stx(
             return Err(Error::new(Errno::EINVAL, what));
         }
     }
-    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: tables.ops };
+    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &OPS };
     let object = StxObj { c, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())
 }

@@ -5,10 +5,12 @@
  *   forks manual|auto    the progress of the parent's domains
  *   forks exec           an executed program inherits no descriptor of the library
  *   forks outlive        children that outlive their parents and their parents' peers
+ *   forks atomics        a process with a thread in atomic operations that take a lock
  *   forks first          a process with a thread in calls that need no object, before and after
  *                        its first fabric
  */
 #define _GNU_SOURCE
+#include <complex.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -555,6 +557,87 @@ static void first_calls(void)
 	CHECK(pthread_join(thread, NULL) == 0);
 }
 
+/* Elements of 32 bytes: the processor does not update them without a lock. */
+enum { ELEMENTS = 128 };
+static long double complex place[ELEMENTS], one[ELEMENTS];
+
+/* An endpoint that accesses its own memory. */
+struct self {
+	struct side s;
+	struct fid_mr *mr;
+	fi_addr_t addr;
+};
+
+static void open_self(struct self *self)
+{
+	open_rdm(&self->s, FI_WAIT_FD);
+	self->addr = insert(&self->s, self->s.name);
+	CHECK(fi_mr_reg(self->s.domain, place, sizeof(place), FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &self->mr, NULL) == 0);
+}
+
+static void add_ones(struct self *self)
+{
+	static int context;
+
+	while (fi_atomic(self->s.ep, one, ELEMENTS, NULL, self->addr, 0, 1, FI_LONG_DOUBLE_COMPLEX, FI_SUM, &context) == -FI_EAGAIN)
+		fi_cq_read(self->s.cq, NULL, 0);
+	done(&self->s, NULL, &context, FI_ATOMIC | FI_WRITE);
+}
+
+static void close_self(struct self *self)
+{
+	CHECK(fi_close(&self->mr->fid) == 0);
+	close_side(&self->s);
+}
+
+static void *add_on(void *arg)
+{
+	while (!atomic_load(&stop)) {
+		add_ones(arg);
+		atomic_fetch_add(&sent, 1);
+	}
+	return NULL;
+}
+
+static void atomics(void)
+{
+	struct self self;
+	pthread_t thread;
+	int round;
+
+	more_caps = FI_RMA | FI_ATOMIC;
+	for (round = 0; round < ELEMENTS; round++)
+		one[round] = 1;
+	open_self(&self);
+	CHECK(pthread_create(&thread, NULL, add_on, &self) == 0);
+	for (round = 0; round < 200; round++) {
+		unsigned long before = atomic_load(&sent);
+		pid_t child;
+
+		while (atomic_load(&sent) < before + 5)
+			sched_yield();
+		child = fork();
+		if (!child) {
+			struct self mine;
+			long double complex value;
+
+			/* A lock that was inherited while it was held is never released. */
+			alarm(20);
+			open_self(&mine);
+			value = place[0];
+			add_ones(&mine);
+			CHECK(place[0] == value + 1);
+			close_self(&mine);
+			exit(0);
+		}
+		await(child);
+	}
+	atomic_store(&stop, 1);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(place[0] == (long double complex) atomic_load(&sent) && place[ELEMENTS - 1] == place[0]);
+	close_self(&self);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "manual";
@@ -571,6 +654,10 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(how, "outlive")) {
 		outlive();
+		return 0;
+	}
+	if (!strcmp(how, "atomics")) {
+		atomics();
 		return 0;
 	}
 	if (!strcmp(how, "first")) {

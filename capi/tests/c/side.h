@@ -24,6 +24,8 @@ struct side {
 
 /* The threading level of the endpoints: tests run with and without locking. */
 static enum fi_threading threading = FI_THREAD_SAFE;
+/* Capabilities besides those of messages. */
+static uint64_t more_caps;
 
 /* OFI_TEST_PROVIDER, or tcp. */
 static inline const char *provider(void)
@@ -52,7 +54,7 @@ static inline struct fi_info *find(enum fi_ep_type type)
 
 	CHECK(hints);
 	hints->ep_attr->type = type;
-	hints->caps = FI_MSG | FI_TAGGED | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
+	hints->caps = FI_MSG | FI_TAGGED | more_caps | (type == FI_EP_RDM ? FI_DIRECTED_RECV | FI_SOURCE : 0);
 	hints->fabric_attr->prov_name = strdup(provider());
 	hints->domain_attr->threading = threading;
 	/* FI_THREAD_DOMAIN omits locks only with unified control progress. */

@@ -16,14 +16,27 @@ use std::time::Duration;
 
 /// Counts successful operations, whatever the lock kind of the counter.
 pub trait Count: fmt::Debug + Send + Sync {
-    /// Counts `more` operations that have succeeded.
-    fn count(&self, more: u64);
+    /// Counts an operation that has succeeded and has moved `len` bytes of payload.
+    fn count(&self, len: usize);
 }
 
 impl<K: LockKind> Count for Counter<K> {
-    fn count(&self, more: u64) {
-        self.add(more);
+    #[inline]
+    fn count(&self, len: usize) {
+        self.add(match self.unit {
+            Unit::Operations => 1,
+            Unit::Bytes => len as u64,
+        });
     }
+}
+
+/// What a counter counts of the operations that succeed; of those that fail it counts each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Each operation (FI_CNTR_EVENTS_COMP).
+    Operations,
+    /// The bytes of their payload (FI_CNTR_EVENTS_BYTES).
+    Bytes,
 }
 
 /// A counter.
@@ -32,6 +45,7 @@ pub struct Counter<K: LockKind> {
     errors: AtomicU64,
     /// Both as last reported to the application.
     reported: [AtomicU64; 2],
+    unit: Unit,
     progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
@@ -51,12 +65,13 @@ impl<K: LockKind> fmt::Debug for Counter<K> {
 
 impl<K: LockKind> Counter<K> {
     /// A counter at zero. `how`: whether and how [`Self::wait`] waits.
-    pub fn new(kind: K, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
+    pub fn new(kind: K, unit: Unit, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             successes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             reported: [AtomicU64::new(0), AtomicU64::new(0)],
+            unit,
             progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             how,
@@ -72,7 +87,7 @@ impl<K: LockKind> Counter<K> {
         }
     }
 
-    /// Counts `count` operations that have succeeded.
+    /// Adds to the successes.
     #[inline]
     pub fn add(&self, count: u64) {
         // Release pairs with the Acquire in `value`: a reader of the count sees the operations'

@@ -69,6 +69,11 @@ impl<K: LockKind> Reporter<K> {
         self.user_ids.as_ref().map_or(src, |av| av.user_id(src))
     }
 
+    /// Whether operations may ask for durable results (FI_RMA_PMEM).
+    pub(crate) const fn commits(&self) -> bool {
+        self.caps.contains(Caps::RMA_PMEM)
+    }
+
     /// Whether to report a sender's address: it has no handle and the application wants it
     /// (FI_SOURCE_ERR).
     #[inline]
@@ -106,13 +111,15 @@ impl<K: LockKind> Reporter<K> {
         self.sinks.receive_failed(failure(completion, &why, cut));
     }
 
-    /// A peer has read or written our memory: counts it if the application asked for that
-    /// (FI_RMA_EVENT).
+    /// A peer has read or written `len` bytes of our memory: counts that if the application asked
+    /// for it (FI_RMA_EVENT). Says whether it did.
     #[inline]
-    pub(crate) fn accessed_by_peer(&self, kind: BindFlags) {
-        if self.caps.contains(Caps::RMA_EVENT) {
-            self.sinks.accessed_by_peer(kind);
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) -> bool {
+        let counts = self.caps.contains(Caps::RMA_EVENT);
+        if counts {
+            self.sinks.accessed_by_peer(kind, len);
         }
+        counts
     }
 
     /// A peer has written `len` bytes of our memory, with completion data.

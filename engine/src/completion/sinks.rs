@@ -1,6 +1,6 @@
 //! Where an endpoint's completions go: its bound queues and counters (fi_ep_bind, fi_endpoint(3)).
 
-use crate::completion::counter::Counter;
+use crate::completion::counter::{Count, Counter};
 use crate::completion::cq::CompletionQueue;
 use crate::progress::set::Pollable;
 use ofi_core::error::Result;
@@ -144,14 +144,14 @@ impl<K: LockKind> CompletionSinks<K> {
         BoundQueues { queues, counters: self.counters.clone() }
     }
 
-    /// A send has succeeded: an entry unless it is suppressed, and a count always.
+    /// A send of `len` bytes has succeeded: an entry unless it is suppressed, and a count always.
     #[inline(always)]
-    pub(crate) fn sent(&self, completion: Completion, suppress: bool) {
+    pub(crate) fn sent(&self, completion: Completion, suppress: bool, len: usize) {
         if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
             tx.cq.push(completion);
         }
         if let Some(counter) = &self.sent {
-            counter.add(1);
+            counter.count(len);
         }
     }
 
@@ -168,24 +168,24 @@ impl<K: LockKind> CompletionSinks<K> {
         }
     }
 
-    /// A one-sided operation of ours has succeeded: an entry unless it is suppressed, and a count
-    /// always.
+    /// A one-sided operation of ours on `len` bytes has succeeded: an entry unless it is suppressed,
+    /// and a count always.
     #[inline]
-    pub(crate) fn accessed(&self, completion: Completion, suppress: bool) {
+    pub(crate) fn accessed(&self, completion: Completion, suppress: bool, len: usize) {
         let kind = access_of(completion.flags);
         if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
             tx.cq.push(completion);
         }
         if let Some(counter) = self.access_counter(kind) {
-            counter.add(1);
+            counter.count(len);
         }
     }
 
-    /// A peer has read or written our memory: counts it.
+    /// A peer has read or written `len` bytes of our memory: counts that.
     #[inline]
-    pub(crate) fn accessed_by_peer(&self, kind: BindFlags) {
+    pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) {
         if let Some(counter) = self.access_counter(kind) {
-            counter.add(1);
+            counter.count(len);
         }
     }
 
@@ -198,11 +198,12 @@ impl<K: LockKind> CompletionSinks<K> {
     /// A receive has succeeded: an entry unless it is suppressed, and a count always.
     #[inline(always)]
     pub(crate) fn received(&self, completion: Completion, suppress: bool) {
+        let len = completion.len;
         if let Some(rx) = self.rx.as_ref().filter(|_| !suppress) {
             rx.cq.push(completion);
         }
         if let Some(counter) = &self.received {
-            counter.add(1);
+            counter.count(len);
         }
     }
 

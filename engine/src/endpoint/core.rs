@@ -142,7 +142,7 @@ impl<K: LockKind> Core<K> {
     #[inline]
     pub(super) fn atomic<T: Transport>(&mut self, transport: &mut T, call: AtomicCall) -> Result<(), Errno> {
         self.life.accepts()?;
-        let access = self.tx.admit_atomic(&self.out, call)?;
+        let access = self.tx.admit_atomic(&self.out, &self.limits, call)?;
         self.start(transport, access)
     }
 

@@ -230,7 +230,12 @@ impl RxContext {
     fn fail_posted<K: LockKind>(&mut self, out: &mut Reporter<K>, key: u32, why: &Down) {
         let Some(receive) = self.receives.get(key) else { return };
         self.queues[receive.queue].withdraw(key);
-        if let Role::MultiRecv(multi) = receive.role {
+        self.fail_withdrawn(out, key, why);
+    }
+
+    /// Fails a posted receive that has left its match queue.
+    fn fail_withdrawn<K: LockKind>(&mut self, out: &mut Reporter<K>, key: u32, why: &Down) {
+        if let Some(Role::MultiRecv(multi)) = self.receives.get(key).map(|receive| receive.role) {
             self.fail_multi_recv(out, key, multi, why);
         } else if let Some(receive) = self.receives.remove(key) {
             self.fail(out, receive, why);

@@ -5,6 +5,7 @@
 //! queue.
 
 use super::post::Match;
+use super::receive::ReceiveStage;
 use super::unexpected::Body;
 use super::{RxContext, RxSettings};
 use crate::av::AddressVector;
@@ -37,6 +38,8 @@ pub(crate) trait Notified: Send + Sync {
 struct Participant {
     /// Matches of its unexpected messages that others made, oldest first.
     matches: VecDeque<Match>,
+    /// Canceled receives, which it reports; they have left their match queues.
+    canceled: Vec<u32>,
     /// A blocked peer or a claim may depend on the next receive.
     watching: bool,
     news: Arc<News>,
@@ -203,6 +206,11 @@ impl RxContext {
     /// whether a blocked peer or a claim of the endpoint may depend on the next receives.
     pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let participant = peers.participant.0 as usize;
+        let shared = self.participants.0.as_mut();
+        if let Some(entry) = shared.and_then(|shared| shared.participants.get_mut(participant)) {
+            let canceled = core::mem::take(&mut entry.canceled);
+            self.report_canceled(out, canceled);
+        }
         loop {
             let Some(entry) = self.participants.0.as_mut().and_then(|shared| shared.participants.get_mut(participant))
             else {
@@ -220,10 +228,11 @@ impl RxContext {
     pub(crate) fn leave<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
         let participant = peers.participant;
         let Some(shared) = &mut self.participants.0 else { return };
-        let mut taken = Vec::new();
+        let (mut taken, mut canceled) = (Vec::new(), Vec::new());
         if shared.participants.contains(participant.0 as usize) {
             let left = shared.participants.remove(participant.0 as usize);
             taken.extend(left.matches.into_iter().map(|found| found.receive));
+            canceled = left.canceled;
         }
         peers.table.iter().for_each(|(_, peer)| shared.numbers.release(peer.sender));
         let mine = self.unexpected.iter().filter(|(_, message)| message.participant == participant);
@@ -247,6 +256,7 @@ impl RxContext {
             taken.extend(link.rx.rendezvous.iter().chain(arriving));
         }
         peers.forget_receives();
+        self.report_canceled(out, canceled);
         let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, Cause::LocalClosed.text());
         for receive in taken.into_iter().filter_map(|key| self.receives.remove(key)).collect::<Vec<_>>() {
             if receive.buffer.is_some() {
@@ -255,6 +265,11 @@ impl RxContext {
                 receive.ticket.discard();
             }
         }
+    }
+
+    fn report_canceled<K: LockKind>(&mut self, out: &mut Reporter<K>, canceled: Vec<u32>) {
+        let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
+        canceled.into_iter().for_each(|key| self.fail_withdrawn(out, key, &why));
     }
 
     /// Records whether a blocked peer or a claim of an endpoint of a shared context may depend on
@@ -313,7 +328,8 @@ impl<K: LockKind> SharedRx<K> {
             return Err(Error::new(Errno::EINVAL, "share a context"));
         };
         let news = Arc::new(News { is_any: AtomicBool::new(false), endpoint });
-        let participant = Participant { matches: VecDeque::new(), watching: false, news: news.clone() };
+        let participant =
+            Participant { matches: VecDeque::new(), canceled: Vec::new(), watching: false, news: news.clone() };
         let number = u32::try_from(shared.participants.insert(participant)).expect("tables are far smaller than 2^32");
         Ok(Membership { context: self.clone(), participant: ParticipantId(number), news })
     }
@@ -353,6 +369,43 @@ impl<K: LockKind> SharedRx<K> {
         drop(context);
         told.iter().for_each(|news| news.notify());
         Ok(())
+    }
+}
+
+impl<K: LockKind> SharedRx<K> {
+    /// Cancels the oldest receive with this context that can be canceled (fi_cancel(3)). One of the
+    /// endpoints reports that.
+    ///
+    /// # Errors
+    /// ENOCQ if there are receives but no endpoint to report to.
+    pub fn cancel(&self, context: usize) -> core::result::Result<(), Errno> {
+        let mut rx = K::lock(&self.context);
+        let RxContext { participants: Participants(shared), .. } = &*rx;
+        let participant = shared.as_ref().and_then(|shared| shared.participants.iter().next());
+        let participant = participant.and_then(|(number, _)| u32::try_from(number).ok()).ok_or(Errno::ENOCQ)?;
+        let Some((_, key)) = rx.oldest_cancelable(context) else { return Ok(()) };
+        let RxContext { queues, receives, participants: Participants(shared), .. } = &mut *rx;
+        let (Some(receive), Some(shared)) = (receives.get_mut(key), shared) else { return Ok(()) };
+        queues[receive.queue].withdraw(key);
+        receive.stage = ReceiveStage::Matched;
+        if let Some(entry) = shared.participants.get_mut(participant as usize) {
+            entry.canceled.push(key);
+        }
+        shared.tell(ParticipantId(participant));
+        let told = core::mem::take(&mut shared.to_tell);
+        drop(rx);
+        told.iter().for_each(|news| news.notify());
+        Ok(())
+    }
+
+    /// The free space, in bytes, below which a multi-receive buffer is released.
+    pub fn min_multi_recv(&self) -> usize {
+        K::lock(&self.context).min_multi_recv()
+    }
+
+    /// Sets what [`Self::min_multi_recv`] answers, for buffers that are posted from now on.
+    pub fn set_min_multi_recv(&self, least: usize) {
+        K::lock(&self.context).set_min_multi_recv(least);
     }
 }
 

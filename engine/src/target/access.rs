@@ -54,6 +54,9 @@ impl Target {
         let whole = more.checked_add(len as u64).ok_or(Violation("a write is too long"))?;
         // The whole range is checked before its first byte is written.
         let found = self.resolve(place, whole, MrAccess::REMOTE_WRITE).and_then(|(region, range)| {
+            if commit && !region.is_persistent() {
+                return Err(Refusal::Rights);
+            }
             let Incoming::Complete(bytes) = payload else { return Ok(Some((region.clone(), range.into_owned()))) };
             range.write(0, bytes).map_err(refusal)?;
             if commit {
@@ -143,10 +146,7 @@ impl Target {
     ) -> Result<(), Violation> {
         self.admit_request(link)?;
         let mut spare = self.take_spare();
-        let found = self.resolve(place, len, MrAccess::REMOTE_READ).and_then(|(region, range)| {
-            if last {
-                region.count(BindFlags::REMOTE_READ);
-            }
+        let found = self.resolve(place, len, MrAccess::REMOTE_READ).and_then(|(_, range)| {
             if range.len() > ORDERED {
                 return Ok(Response::of_region(id, range.into_owned()));
             }
@@ -156,12 +156,11 @@ impl Target {
         });
         match found {
             Ok(response) => {
-                if last {
-                    out.accessed_by_peer(BindFlags::REMOTE_READ);
-                }
+                let change = Change { link, id, last, data: None, class: OpFlags::RMA };
+                self.end_frame(peers, out, change, response.len(), BindFlags::REMOTE_READ);
                 self.respond(peers, link, response);
             }
-            Err(why) => self.refuse_request(peers, link, (id, why)),
+            Err(why) => self.refuse_request(peers, (link, id, last), why),
         }
         if spare.capacity() > 0 {
             self.give_spare(spare);

@@ -92,26 +92,12 @@ impl Target {
         match (done, action.has_result()) {
             (Ok(()), false) => self.performed(peers, out, change, len),
             (Err(why), false) => self.refuse_change(peers, change, why),
-            (Err(why), true) => self.refuse_request(peers, change.link, (change.id, why)),
+            (Err(why), true) => self.refuse_request(peers, (change.link, change.id, change.last), why),
             (Ok(()), true) => {
-                if change.last {
-                    self.fetched(peers, out, change, len);
-                }
+                self.end_frame(peers, out, change, len, BindFlags::REMOTE_READ);
                 self.respond(peers, change.link, Response::copied(change.id, result));
             }
         }
         Ok(())
-    }
-
-    /// An operation that returns values has been carried out: counts it.
-    fn fetched<K: LockKind>(&mut self, peers: &Peers, out: &mut Reporter<K>, change: Change, len: usize) {
-        out.accessed_by_peer(BindFlags::REMOTE_READ);
-        if let Some((_, region)) = &self.latest {
-            region.count(BindFlags::REMOTE_READ);
-        }
-        if let Some(data) = change.data {
-            let src = peers.links.get(change.link).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
-            out.notified(change.class, len, data, src);
-        }
     }
 }

@@ -53,13 +53,13 @@ struct State {
     responses: VecDeque<Response>,
     /// The transport keeps the payload of the first one.
     flies: bool,
-    /// Bytes of the current operation that have been written.
-    written: usize,
+    /// Bytes of the current operation that have been written or read.
+    moved: usize,
     /// The current operation was refused.
     refused: bool,
 }
 
-/// A frame that changes memory, as far as its outcome matters.
+/// A frame that accesses memory, as far as its outcome matters.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     link: LinkId,
@@ -116,45 +116,68 @@ impl Target {
         Ok((region, range))
     }
 
-    /// A frame that changes memory has been carried out: counts it if it was the operation's last.
+    /// A frame that changes memory has been carried out: counts the operation if it was the last.
     #[inline]
     fn performed<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, change: Change, len: usize) {
+        if change.last {
+            acknowledge(peers, change.link);
+        }
+        self.end_frame(peers, out, change, len, BindFlags::REMOTE_WRITE);
+    }
+
+    /// A frame has been carried out: counts the operation, and tells the application of its data,
+    /// if it was the last and none was refused.
+    #[inline]
+    fn end_frame<K: LockKind>(
+        &mut self,
+        peers: &Peers,
+        out: &mut Reporter<K>,
+        change: Change,
+        len: usize,
+        kind: BindFlags,
+    ) {
         let state = self.state(change.link);
         if !change.last {
-            state.written += len;
+            state.moved += len;
             return;
         }
-        let (written, refused) = (state.written + len, state.refused);
-        (state.written, state.refused) = (0, false);
-        acknowledge(peers, change.link);
+        let (moved, refused) = (state.moved + len, state.refused);
+        (state.moved, state.refused) = (0, false);
         if refused {
             return;
         }
-        out.accessed_by_peer(BindFlags::REMOTE_WRITE);
-        // The one that has just been written.
-        if let Some((_, region)) = &self.latest {
-            region.count(BindFlags::REMOTE_WRITE);
+        // The latest region is the one that has just been accessed.
+        if out.accessed_by_peer(kind, moved)
+            && let Some((_, region)) = &self.latest
+        {
+            region.count(kind, moved);
         }
         if let Some(data) = change.data {
-            let src = peers.link(change.link).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
-            out.notified(change.class, written, data, src);
+            let src = peers.links.get(change.link).map_or(ofi_core::FiAddr::UNSPEC, |link| link.src);
+            out.notified(change.class, moved, data, src);
+        }
+    }
+
+    /// Notes that a frame was refused, which spoils its operation.
+    fn spoil(&mut self, link: LinkId, last: bool) {
+        let state = self.state(link);
+        state.refused = !last;
+        if last {
+            state.moved = 0;
         }
     }
 
     /// Refuses a frame that changes memory.
     #[cold]
     fn refuse_change(&mut self, peers: &mut Peers, change: Change, why: Refusal) {
-        let state = self.state(change.link);
-        state.refused = !change.last;
-        if change.last {
-            state.written = 0;
-        }
+        self.spoil(change.link, change.last);
         refuse(peers, change.link, (change.id, change.last, why));
     }
 
     /// Refuses a request in its place among the responses.
     #[cold]
-    fn refuse_request(&mut self, peers: &mut Peers, link: LinkId, (id, why): (u32, Refusal)) {
+    fn refuse_request(&mut self, peers: &mut Peers, (link, id, last): (LinkId, u32, bool), why: Refusal) {
+        self.spoil(link, last);
         self.state(link).responses.push_back(Response::refused(id, why));
         peers.mark_pending(link);
     }

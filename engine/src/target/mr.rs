@@ -36,6 +36,8 @@ pub struct MemoryRegion {
     region: Region,
     key: u64,
     access: MrAccess,
+    /// The application has registered it as persistent memory (FI_RMA_PMEM).
+    persistent: bool,
     enabled: AtomicBool,
     /// Counters of peers' operations on it, each with the kinds that it counts.
     counters: Mutex<Vec<(Arc<dyn Count>, BindFlags)>>,
@@ -69,11 +71,36 @@ impl Regions {
         key: KeyChoice<'_>,
         enabled: bool,
     ) -> Result<Arc<MemoryRegion>> {
+        self.register_as(region, access, key, (enabled, false))
+    }
+
+    /// Registers persistent memory, whose bytes peers may have made durable.
+    ///
+    /// # Errors
+    /// As for [`Self::register`].
+    pub fn register_persistent(
+        &self,
+        region: Region,
+        access: MrAccess,
+        key: KeyChoice<'_>,
+        enabled: bool,
+    ) -> Result<Arc<MemoryRegion>> {
+        self.register_as(region, access, key, (enabled, true))
+    }
+
+    fn register_as(
+        &self,
+        region: Region,
+        access: MrAccess,
+        key: KeyChoice<'_>,
+        (enabled, persistent): (bool, bool),
+    ) -> Result<Arc<MemoryRegion>> {
         let new = |key| {
             Arc::new(MemoryRegion {
                 region,
                 key,
                 access,
+                persistent,
                 enabled: AtomicBool::new(enabled),
                 counters: Mutex::default(),
                 counted: AtomicBool::new(false),
@@ -147,6 +174,11 @@ impl MemoryRegion {
         self.access
     }
 
+    /// Whether its bytes can be made durable.
+    pub(crate) const fn is_persistent(&self) -> bool {
+        self.persistent
+    }
+
     /// Its memory.
     pub const fn region(&self) -> &Region {
         &self.region
@@ -184,13 +216,13 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Counts an operation of a peer.
+    /// Counts an operation of a peer on `len` bytes.
     #[inline]
-    pub(crate) fn count(&self, kind: BindFlags) {
+    pub(crate) fn count(&self, kind: BindFlags, len: usize) {
         // Acquire pairs with the Release in `bind_counter`.
         if self.counted.load(Ordering::Acquire) {
             let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.count(1));
+            counters.iter().filter(|(_, flags)| flags.intersects(kind)).for_each(|(counter, _)| counter.count(len));
         }
     }
 }

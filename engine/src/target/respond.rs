@@ -49,6 +49,11 @@ impl Response {
         Self { id, source, at: 0, len }
     }
 
+    /// Bytes that it returns.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// Bytes that the account is charged for it.
     pub(super) const fn charged(&self) -> usize {
         match self.source {

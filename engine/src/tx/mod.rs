@@ -154,8 +154,8 @@ impl Tx {
         let suppress = send.lent.ticket.is_suppressed();
         self.after_fence(peers, send.peer, send.fenced);
         match send.body {
-            Body::Message => out.sinks.sent(send.lent.finish(), suppress),
-            Body::OneSided(_) => out.sinks.accessed(send.lent.finish(), suppress),
+            Body::Message => out.sinks.sent(send.lent.finish(), suppress, send.len),
+            Body::OneSided(_) => out.sinks.accessed(send.lent.finish(), suppress, send.len),
         }
     }
 

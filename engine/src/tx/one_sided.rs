@@ -16,7 +16,7 @@ use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// Flags that no one-sided operation supports.
+/// Flags that no one-sided operation supports. FI_COMMIT_COMPLETE is for reads and writes alone.
 const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
 
 /// What an operation does.
@@ -183,6 +183,10 @@ impl Tx {
         let len = op.buffer.len();
         let inject = op.inject || op.flags.contains(OpFlags::INJECT) && op.kind == RmaKind::Write;
         let how = self.admit_access(out, (op.flags, op.inject))?;
+        let commit = op.flags.contains(OpFlags::COMMIT_COMPLETE);
+        if commit && !out.commits() {
+            return Err(Errno::EBADFLAGS);
+        }
         if len > limits.least() && !limits.allow(len, false, inject) {
             return Err(Errno::EMSGSIZE);
         }
@@ -190,9 +194,7 @@ impl Tx {
             return Err(Errno::EINVAL);
         }
         let (what, class) = match op.kind {
-            RmaKind::Write => {
-                (What::Write { commit: op.flags.contains(OpFlags::COMMIT_COMPLETE) }, OpFlags::RMA | OpFlags::WRITE)
-            }
+            RmaKind::Write => (What::Write { commit }, OpFlags::RMA | OpFlags::WRITE),
             RmaKind::Read => (What::Read, OpFlags::RMA | OpFlags::READ),
         };
         let data = op.data.filter(|_| op.kind == RmaKind::Write);
@@ -205,14 +207,23 @@ impl Tx {
     /// # Errors
     /// As for [`Self::admit_rma`]; EOPNOTSUPP for an operation that the datatype does not have.
     #[inline]
-    pub(crate) fn admit_atomic<K: LockKind>(&self, out: &Reporter<K>, call: AtomicCall) -> Result<Access, Errno> {
+    pub(crate) fn admit_atomic<K: LockKind>(
+        &self,
+        out: &Reporter<K>,
+        limits: &Limits,
+        call: AtomicCall,
+    ) -> Result<Access, Errno> {
         let action = Action { kind: call.kind, op: call.op, datatype: call.datatype };
         if !call.op.is_valid(call.kind, call.datatype) {
             return Err(Errno::EOPNOTSUPP);
         }
+        if call.flags.contains(OpFlags::COMMIT_COMPLETE) {
+            return Err(Errno::EBADFLAGS);
+        }
         let how = self.admit_access(out, (call.flags, call.inject))?;
         let len = total(&call.remote)?;
-        if len > MOST_ATOMIC {
+        let inject = call.inject || call.flags.contains(OpFlags::INJECT);
+        if len > MOST_ATOMIC || len > limits.least() && !limits.allow(len, false, inject) {
             return Err(Errno::EMSGSIZE);
         }
         let size = call.datatype.size() as u64;
@@ -233,7 +244,6 @@ impl Tx {
         };
         let class = OpFlags::ATOMIC | if action.has_result() { OpFlags::READ } else { OpFlags::WRITE };
         let result = action.has_result().then_some(call.result);
-        let inject = call.inject || call.flags.contains(OpFlags::INJECT);
         let AtomicCall { remote, context, peer, data, .. } = call;
         let what = What::Atomic(action);
         Ok(Access { what, remote, data, buffer, result, context, class, peer, len, how: How { inject, ..how } })

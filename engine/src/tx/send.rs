@@ -90,7 +90,7 @@ impl Tx {
             return false;
         }
         link.tx.credit.take_tx(cost_of(len));
-        out.sinks.sent(ticket(op, admitted).finish(), admitted.suppress);
+        out.sinks.sent(ticket(op, admitted).finish(), admitted.suppress, len);
         true
     }
 
@@ -125,7 +125,7 @@ impl Tx {
             let outcome = transport.submit(id, &header, payload, urgency);
             if let Some(submitted) = link.submitted(outcome, id, len, number, ack) {
                 if outcome == Submitted::Done && ack == AckMode::No {
-                    out.sinks.sent(ticket.finish(), suppress);
+                    out.sinks.sent(ticket.finish(), suppress, len);
                     return Ok(());
                 }
                 stage = submitted;

@@ -144,6 +144,7 @@ CASE_OURS(getinfo_what_is_not_there_is_refused)
 	WITH(of("tcp", FI_EP_RDM), h->ep_attr->auth_key = calloc(1, 4); h->ep_attr->auth_key_size = 4, 0);
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->max_ep_auth_key = 1, 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->auth_key_size = FI_AV_AUTH_KEY, 0);
 #endif
 }
 
@@ -288,6 +289,7 @@ CASE_OURS(mr_mode_before_and_since_1_5)
 	static const struct { uint32_t version; int asked, given; } modes[] = {
 		{ FI_VERSION(1, 4), 0, FI_MR_BASIC }, { FI_VERSION(1, 4), FI_MR_BASIC, FI_MR_BASIC },
 		{ FI_VERSION(1, 4), FI_MR_SCALABLE, FI_MR_SCALABLE }, { FI_VERSION(1, 4), FI_MR_BASIC | FI_MR_SCALABLE, -1 },
+		{ FI_VERSION(1, 4), ~3, FI_MR_BASIC }, { FI_VERSION(1, 0), ~3, FI_MR_BASIC },
 		{ FI_VERSION(1, 5), 0, 0 }, { FI_VERSION(1, 5), FI_MR_BASIC, FI_MR_BASIC },
 		{ FI_VERSION(1, 5), FI_MR_SCALABLE, FI_MR_SCALABLE }, { FI_VERSION(1, 5), FI_MR_BASIC | FI_MR_SCALABLE, -1 },
 		{ FI_VERSION(1, 5), FI_MR_BASIC | FI_MR_LOCAL, -1 }, { FI_VERSION(1, 5), FI_MR_SCALABLE | FI_MR_LOCAL, -1 },
@@ -312,7 +314,7 @@ CASE_OURS(mr_mode_before_and_since_1_5)
 /* Callers before 1.5 did not know the new bits, so they do not match. */
 CASE(mr_mode_before_1_5_knows_no_new_bits)
 {
-	static const int modes[] = { FI_MR_LOCAL, FI_MR_PROV_KEY | FI_MR_VIRT_ADDR, ~3 };
+	static const int modes[] = { FI_MR_LOCAL, FI_MR_PROV_KEY | FI_MR_VIRT_ADDR };
 	struct fi_info *list;
 	size_t m;
 

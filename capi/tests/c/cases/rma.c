@@ -213,7 +213,7 @@ static void entry_with_data(struct pair *p, uint64_t data)
 {
 	struct fi_cq_tagged_entry entry = done(&p->b, &p->a, NULL);
 
-	CHECK(entry.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && entry.data == data);
+	CHECK(entry.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && entry.data == data && entry.len == 100);
 }
 
 CASE(rma_writes_with_data_tell_the_target)
