@@ -72,6 +72,8 @@ struct shared {
 	double start, end[MAX_PROCESSES], result;
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
 	char crowd[MAX_PROCESSES][NAME_SIZE];
+	/* The memory that ranks expose, as the other one names it. */
+	struct { uint64_t addr, key; } memory[2];
 };
 
 extern struct shared *shared;

@@ -3,6 +3,7 @@
  * Measures one case over the libfabric that the loader finds. bench.c parses the options;
  * `--pattern` is one of
  *   latency, rate, stream, both, unexpected         two processes (exchange.c)
+ *   write, read, put, fetch-add, inject-write       access to memory (rma.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs                                      many processes (crowd.c)
  *   solo                                            both ends in one process (solo.c)
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
 		print_version();
 		return 0;
 	}
-	if (run_exchange() || run_life() || run_crowd() || run_solo() || run_scale())
+	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_solo() || run_scale())
 		return 0;
 	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
 	return 2;

@@ -1,7 +1,7 @@
 //! Exchanges 8-byte tagged messages for `cargo xtask cost` to count instructions:
 //! `message_cost memory COUNT` through memory, `message_cost shm COUNT` through the shm provider,
-//! `message_cost tcp COUNT` through the system's sockets. A third argument says how the receiver
-//! is: with `queues=N` it holds N unexpected messages and N posted receives of other tags, with
+//! `message_cost tcp COUNT` through the system's sockets. A third argument of `write` or `fetch-add`
+//! counts those operations on 8 bytes instead. Another one says how the receiver is: with `queues=N` it holds N unexpected messages and N posted receives of other tags, with
 //! `connections=N` it has N peers that send nothing (tcp only), with `late=N` it posts receives for
 //! N messages at a time, after they have arrived.
 
@@ -44,10 +44,43 @@ fn exchange_late<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize, window
     }
 }
 
-/// How the receiver is.
+/// The key of the region that is written and added to.
+const KEY: u64 = 7;
+
+/// Writes 8 bytes to the other side's memory, each time with other contents.
+fn write<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
+    let region = b.expose(KEY, vec![0; 64]);
+    let mut from = [0u8; 8];
+    for turn in 0..count {
+        from = turn.to_ne_bytes();
+        // SAFETY: the array outlives the write, which is complete when `write` returns.
+        let source = unsafe { Span::new(from.as_mut_ptr(), from.len()) };
+        pair::write(a, b, KEY, Buffer::One(source));
+    }
+    assert_eq!(region.close()[..8], from);
+}
+
+/// Adds to a word in the other side's memory.
+fn fetch_add<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
+    let region = b.expose(KEY, vec![0; 64]);
+    let (mut one, mut before) = (1u64.to_ne_bytes(), [0u8; 8]);
+    for turn in 0..count {
+        // SAFETY: the array outlives the operation, which is complete when `fetch_add` returns.
+        let operand = unsafe { Span::new(one.as_mut_ptr(), one.len()) };
+        // SAFETY: as above.
+        let result = unsafe { Span::new(before.as_mut_ptr(), before.len()) };
+        pair::fetch_add(a, b, KEY, Buffer::One(operand), Buffer::One(result));
+        assert_eq!(before, turn.to_ne_bytes());
+    }
+    assert_eq!(region.close()[..8], count.to_ne_bytes());
+}
+
+/// How the receiver is, or what takes the place of messages.
 #[derive(Clone, Copy)]
 enum Receiver {
     Ready,
+    Write,
+    FetchAdd,
     Queues(u64),
     Connections(u64),
     Late(usize),
@@ -56,6 +89,11 @@ enum Receiver {
 impl Receiver {
     fn parse(text: Option<&String>) -> Option<Self> {
         let Some(text) = text else { return Some(Self::Ready) };
+        match text.as_str() {
+            "write" => return Some(Self::Write),
+            "fetch-add" => return Some(Self::FetchAdd),
+            _ => {}
+        }
         let (what, count) = text.split_once('=')?;
         let count = count.parse().ok()?;
         match what {
@@ -73,6 +111,8 @@ fn exchange_with<T: Transport>(pair: &(Side<T>, Side<T>), count: usize, receiver
         Receiver::Ready => {}
         Receiver::Queues(count) => pair::fill_queues(&pair.0, &pair.1, count),
         Receiver::Connections(_) => panic!("only tcp has connections"),
+        Receiver::Write => return write(pair, count),
+        Receiver::FetchAdd => return fetch_add(pair, count),
         Receiver::Late(window) => return exchange_late(pair, count, window),
     }
     exchange(pair, count);
@@ -95,6 +135,6 @@ fn main() {
         (Some("memory"), Some(count), Some(receiver)) => exchange_with(&pair::in_memory(), count, receiver),
         (Some("shm"), Some(count), Some(receiver)) => exchange_with(&pair::over_shm(), count, receiver),
         (Some("tcp"), Some(count), Some(receiver)) => exchange_over_tcp(count, receiver),
-        _ => panic!("usage: message_cost memory|shm|tcp COUNT [queues=N|connections=N|late=N]"),
+        _ => panic!("usage: message_cost memory|shm|tcp COUNT [write|fetch-add|queues=N|connections=N|late=N]"),
     }
 }

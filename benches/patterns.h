@@ -9,6 +9,9 @@
 /* Two processes of one or several threads (exchange.c). */
 int run_exchange(void);
 
+/* Access to the other process's memory (rma.c). */
+int run_rma(void);
+
 /* Connecting, memory, idling (life.c). */
 int run_life(void);
 

@@ -4,6 +4,8 @@
 
 #include "side.h"
 
+uint64_t more_caps;
+
 static struct fi_info *find_provider(void)
 {
 	static const enum fi_ep_type types[] = { [RDM] = FI_EP_RDM, [MSG] = FI_EP_MSG, [DGRAM] = FI_EP_DGRAM };
@@ -11,7 +13,7 @@ static struct fi_info *find_provider(void)
 	int sockets = strcmp(options.provider, "shm") != 0, ret;
 
 	hints->ep_attr->type = types[options.endpoint];
-	hints->caps = FI_MSG | (options.endpoint == RDM ? FI_TAGGED : 0);
+	hints->caps = FI_MSG | (options.endpoint == RDM ? FI_TAGGED : 0) | more_caps;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->fabric_attr->prov_name = strdup(options.provider);
 	if (sockets)

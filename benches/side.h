@@ -64,6 +64,9 @@ struct side {
 	struct fi_context2 receives[MAX_WINDOW + CONTROL_SLOTS], sends[MAX_WINDOW + CONTROL_SLOTS];
 };
 
+/* Capabilities that the endpoints need beside messages; set before open_side. */
+extern uint64_t more_caps;
+
 /* Opens fabric, domain and queues. */
 void open_side(struct side *s, int rank, int thread);
 

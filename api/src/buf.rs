@@ -1,6 +1,6 @@
 //! Buffers of operations: lent to the engine from the call to the completion.
 
-use ofi_core::{Completion, Failure};
+use ofi_core::{Completion, Failure, OpFlags};
 use ofi_memory::{Buffer, Loan};
 use slab::Slab;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A finished operation and its buffer.
 #[derive(Debug)]
 pub struct Done {
-    /// The buffer; empty for operations that had none.
+    /// The buffer; empty for operations that had none, the word's bytes for atomic ones.
     pub buf: Vec<u8>,
     /// The completion. Its context is internal.
     pub completion: Completion,
+}
+
+impl Done {
+    /// The previous value of the word that an atomic operation has changed; `None` for other
+    /// operations.
+    pub fn word(&self) -> Option<u64> {
+        let is_atomic = self.completion.flags.contains(OpFlags::ATOMIC);
+        self.buf.first_chunk().filter(|_| is_atomic).map(|word| u64::from_ne_bytes(*word))
+    }
 }
 
 /// A failed operation and its buffer.

@@ -2,28 +2,49 @@
 
 use crate::buf::{Done, Failed, Loans};
 use crate::connection::{EventQueue, Request};
+use crate::memory::{MemoryRegion, RemoteAddr};
 use core::fmt;
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
+use ofi_core::caps::MrAccess;
 use ofi_core::error::Result;
-use ofi_core::{Addr, BindFlags, Errno, FiAddr, Info, OpFlags, ProgressModel};
+use ofi_core::{Addr, BindFlags, Errno, Error, FiAddr, Info, OpFlags, ProgressModel};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::erased::EndpointControl;
-use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, Remote, RmaKind, RmaOp, SendOp};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, Waiting};
+use ofi_memory::Buffer;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::lock::{LockKind, Park};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// An endpoint of any provider.
+struct AnyEndpoint {
+    control: Arc<dyn EndpointControl>,
+    messages: Arc<dyn MessageOps>,
+    /// `None` for a provider that has no one-sided operations.
+    one_sided: Option<Arc<dyn OneSidedOps>>,
+}
+
 /// Opens endpoints of one provider.
-type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<Arc<dyn AnyEndpoint>> + Send + Sync>;
+type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<AnyEndpoint> + Send + Sync>;
+
+/// What a domain has of its provider.
+struct Opened {
+    open: OpenEndpoint,
+    /// The memory that its endpoints expose; `None` for a provider that has no one-sided
+    /// operations.
+    regions: Option<Arc<Regions>>,
+}
 
 /// A domain, which opens endpoints.
 #[derive(Clone)]
 pub struct Domain {
     open: OpenEndpoint,
+    regions: Option<Arc<Regions>>,
     loans: Loans,
     /// Makes progress for its endpoints, with FI_PROGRESS_AUTO.
     _thread: Option<Arc<AutoThread>>,
@@ -35,23 +56,27 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// An endpoint of any provider, for control calls and for messages.
-trait AnyEndpoint: EndpointControl + MessageOps {}
-
-impl<E: EndpointControl + MessageOps> AnyEndpoint for E {}
-
 struct Open(Option<Arc<Auto>>);
 
 impl DomainVisitor for Open {
-    type Output = OpenEndpoint;
+    type Output = Opened;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let (auto, regions) = (self.0, Arc::new(Regions::default()));
-        Arc::new(move |info| Ok(ofi_registry::open_endpoint(provider, Park, info, auto.clone(), regions.clone())?))
+        let exposed = regions.clone();
+        let open: OpenEndpoint = Arc::new(move |info| {
+            let engine = ofi_registry::open_endpoint(provider, Park, info, auto.clone(), exposed.clone())?;
+            Ok(AnyEndpoint { control: engine.clone(), messages: engine.clone(), one_sided: Some(engine) })
+        });
+        Opened { open, regions: Some(regions) }
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
-        Arc::new(move |info| Ok(ofi_registry::open_datagram_endpoint(provider, Park, info, auto.clone())?))
+        let open: OpenEndpoint = Arc::new(move |info| {
+            let engine = ofi_registry::open_datagram_endpoint(provider, Park, info, auto.clone())?;
+            Ok(AnyEndpoint { control: engine.clone(), messages: engine, one_sided: None })
+        });
+        Opened { open, regions: None }
     }
 }
 
@@ -63,11 +88,20 @@ impl Domain {
     pub fn open(info: &Info) -> Result<Self> {
         let thread = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
         let progress = thread.as_ref().map(|thread| thread.progress().clone());
-        Ok(Self {
-            open: ofi_registry::open(info, None, Open(progress))?,
-            loans: Loans::default(),
-            _thread: thread.map(Arc::new),
-        })
+        let Opened { open, regions } = ofi_registry::open(info, None, Open(progress))?;
+        Ok(Self { open, regions, loans: Loans::default(), _thread: thread.map(Arc::new) })
+    }
+
+    /// Registers memory, so that peers of the domain's endpoints do with it what `access` has of
+    /// [`MrAccess::REMOTE_READ`] (read, fetching atomics) and [`MrAccess::REMOTE_WRITE`] (write,
+    /// atomics). Each peer that knows the region's key can.
+    ///
+    /// # Errors
+    /// EINVAL for no bytes, or neither right; ENOSYS if the provider has no one-sided operations.
+    pub fn register(&self, memory: Vec<u8>, access: MrAccess) -> Result<MemoryRegion> {
+        let all =
+            self.regions.as_ref().ok_or_else(|| Error::new(Errno::ENOSYS, "register memory of a datagram domain"))?;
+        MemoryRegion::register(all, memory, access)
     }
 
     /// A completion queue with room for `size` entries at first; it grows.
@@ -91,14 +125,14 @@ impl Domain {
     /// source address of `info`.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info)?;
-        let av = Arc::new(AddressVector::new(0, false));
-        engine.bind_cq(cq.queue.clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
-        engine.clone().bind_av(&av)?;
+        let (av, control) = (Arc::new(AddressVector::new(0, false)), &engine.control);
+        control.bind_cq(cq.queue.clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
+        control.clone().bind_av(&av)?;
         if let Some(events) = events {
-            let owner = Owner(Arc::as_ptr(&engine).addr());
-            engine.clone().bind_eq(&events.0, owner)?;
+            let owner = Owner(Arc::as_ptr(control).addr());
+            control.clone().bind_eq(&events.0, owner)?;
         }
-        engine.clone().enable()?;
+        control.clone().enable()?;
         Ok(Endpoint { engine, av, loans: self.loans.clone() })
     }
 }
@@ -134,9 +168,14 @@ impl CompletionQueue {
     }
 }
 
-/// An endpoint. Dropping it sends accepted messages, then closes it.
+/// An endpoint. Dropping it sends accepted messages and writes, then closes it.
+///
+/// A one-sided operation names the peer's memory, which has `buf.len()` bytes from there on. It
+/// ends when the peer's side has carried it out, for which the peer's program only has to make
+/// progress, and fails with EINVAL if no region there has the key, and EACCES if the region ends
+/// before or does not allow it.
 pub struct Endpoint {
-    engine: Arc<dyn AnyEndpoint>,
+    engine: AnyEndpoint,
     av: Arc<AddressVector>,
     loans: Loans,
 }
@@ -149,14 +188,14 @@ impl fmt::Debug for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.engine.close();
+        self.engine.control.close();
     }
 }
 
 impl Endpoint {
     /// The operations under way and what they wait for, to find the cause of a hang.
     pub fn describe(&self) -> String {
-        self.engine.describe()
+        self.engine.control.describe()
     }
 
     /// The address at which peers reach it.
@@ -164,7 +203,7 @@ impl Endpoint {
     /// # Errors
     /// The system's error if the endpoint cannot have its address.
     pub fn local_addr(&self) -> Result<Addr> {
-        self.engine.local_addr()
+        self.engine.control.local_addr()
     }
 
     /// The handle of a peer's address.
@@ -177,7 +216,7 @@ impl Endpoint {
     /// # Errors
     /// ENOSYS for a connectionless endpoint, EOPBADSTATE for one that has been connected before.
     pub fn connect(&self, to: Addr) -> Result<()> {
-        self.engine.clone().connect(to, &[])
+        self.engine.control.clone().connect(to, &[])
     }
 
     /// Accepts a connection; an event reports when it is established.
@@ -185,7 +224,7 @@ impl Endpoint {
     /// # Errors
     /// EINVAL for a request from another provider, EOPBADSTATE as for [`Self::connect`].
     pub fn accept(&self, request: Request) -> Result<()> {
-        self.engine.clone().accept(&mut Some(*request.0), &[])
+        self.engine.control.clone().accept(&mut Some(*request.0), &[])
     }
 
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
@@ -196,7 +235,7 @@ impl Endpoint {
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.loans.lend(buf);
         let op = SendOp { dest, buffer, context, tag, data: None, flags: OpFlags::empty(), inject: false };
-        self.engine.send(op).map_err(|errno| (errno, self.loans.take_back(context)))
+        self.engine.messages.send(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 
     /// Posts a receive buffer, all of its length. It comes back with the completion.
@@ -206,7 +245,77 @@ impl Endpoint {
     pub fn receive(&self, tag: Option<(u64, u64)>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.loans.lend(buf);
         let op = RecvOp { src: FiAddr::UNSPEC, buffer, context, tag, flags: OpFlags::empty() };
-        self.engine.receive(op).map_err(|errno| (errno, self.loans.take_back(context)))
+        self.engine.messages.receive(op).map_err(|errno| (errno, self.loans.take_back(context)))
+    }
+
+    /// Writes all of the buffer to a peer's memory. The buffer comes back as with [`Self::send`].
+    ///
+    /// # Errors
+    /// As for [`Self::send`]; ENOSYS if the provider has no one-sided operations.
+    pub fn write(&self, peer: FiAddr, to: RemoteAddr, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
+        self.access(RmaKind::Write, peer, to, buf)
+    }
+
+    /// Reads a peer's memory into all of the buffer, which comes back with the completion, or at
+    /// once with an error.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub fn read(&self, peer: FiAddr, from: RemoteAddr, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
+        self.access(RmaKind::Read, peer, from, buf)
+    }
+
+    fn access(&self, kind: RmaKind, peer: FiAddr, at: RemoteAddr, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
+        let Some(engine) = &self.engine.one_sided else { return Err((Errno::ENOSYS, buf)) };
+        let remote = Remote::one(at.offset, buf.len() as u64, at.key);
+        let (context, buffer) = self.loans.lend(buf);
+        let op = RmaOp { kind, peer, buffer, remote, context, data: None, flags: OpFlags::empty(), inject: false };
+        engine.rma(op).map_err(|errno| (errno, self.loans.take_back(context)))
+    }
+
+    /// Adds to a peer's word, in one step for all who access it by operations like this. Words are
+    /// `u64` in the byte order of the machine. [`Done::word`] has the previous value.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub fn fetch_add(&self, peer: FiAddr, at: RemoteAddr, value: u64) -> Result<(), Errno> {
+        self.fetch((AtomicKind::Fetch, AtomicOp::Sum), peer, at, (value, None))
+    }
+
+    /// Replaces a peer's word by `new` if it is `expected`; otherwise as [`Self::fetch_add`].
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub fn compare_swap(&self, peer: FiAddr, at: RemoteAddr, expected: u64, new: u64) -> Result<(), Errno> {
+        self.fetch((AtomicKind::Compare, AtomicOp::Cswap), peer, at, (new, Some(expected)))
+    }
+
+    fn fetch(
+        &self,
+        (kind, op): (AtomicKind, AtomicOp),
+        peer: FiAddr,
+        at: RemoteAddr,
+        (operand, compare): (u64, Option<u64>),
+    ) -> Result<(), Errno> {
+        let engine = self.engine.one_sided.as_ref().ok_or(Errno::ENOSYS)?;
+        let word = |value: u64| Buffer::Owned(value.to_ne_bytes().to_vec());
+        let remote = Remote::one(at.offset, size_of::<u64>() as u64, at.key);
+        let (context, result) = self.loans.lend(vec![0; size_of::<u64>()]);
+        let call = AtomicCall {
+            kind,
+            op,
+            datatype: Datatype::Uint64,
+            peer,
+            operands: word(operand),
+            compare: compare.map_or_else(Buffer::empty, word),
+            result,
+            remote,
+            context,
+            data: None,
+            flags: OpFlags::empty(),
+            inject: false,
+        };
+        engine.atomic(call).inspect_err(|_| drop(self.loans.take_back(context)))
     }
 }
 

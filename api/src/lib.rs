@@ -1,6 +1,6 @@
 //! The fabric library for Rust programs: the engine that `libfabric.so.1` exposes to C, with owned
 //! buffers. A buffer is moved in with an operation and comes back with its completion, so nothing
-//! can be freed too early.
+//! can be freed too early. Memory that peers access is moved into a [`MemoryRegion`].
 //!
 //! The shape of this interface is not final: it is what the project's own tools need.
 //!
@@ -16,10 +16,13 @@ mod buf;
 mod connection;
 pub mod doctor;
 mod domain;
+mod memory;
 
 pub use buf::{Done, Failed};
 pub use connection::{Event, EventQueue, Listener, Request};
 pub use domain::{CompletionQueue, Domain, Endpoint};
+pub use memory::{MemoryRegion, RemoteAddr};
+pub use ofi_core::caps::MrAccess;
 pub use ofi_core::error::Result;
 pub use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
 pub use ofi_core::info::{Hints, Info};

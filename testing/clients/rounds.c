@@ -63,6 +63,32 @@ static void matched(void)
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* A matched probe of a message that is too long to travel before it is received. */
+static void matched_large(void)
+{
+	enum { BYTES = 1 << 20 };
+	unsigned char *out = malloc(BYTES), *in = calloc(BYTES, 1);
+	int to = (rank + 1) % size, from = (rank + size - 1) % size, count;
+	MPI_Message message;
+	MPI_Status status;
+	MPI_Request request;
+	for (size_t i = 0; i < BYTES; i++)
+		out[i] = at(rank, to, i);
+	MPI_Isend(out, BYTES, MPI_BYTE, to, 98, MPI_COMM_WORLD, &request);
+	MPI_Mprobe(from, 98, MPI_COMM_WORLD, &message, &status);
+	MPI_Get_count(&status, MPI_BYTE, &count);
+	expect(count == BYTES, "a matched probe tells another size");
+	MPI_Mrecv(in, BYTES, MPI_BYTE, &message, &status);
+	for (size_t i = 0; i < BYTES; i++)
+		if (in[i] != at(from, rank, i)) {
+			expect(0, "a byte of a matched message differs");
+			break;
+		}
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	free(out);
+	free(in);
+}
+
 static void truncated(void)
 {
 	int to = (rank + 1) % size, from = (rank + size - 1) % size, two[2] = { rank, rank }, one = 0, code, class = 0;
@@ -121,6 +147,7 @@ int main(int argc, char **argv)
 	for (size_t bytes = 0; bytes <= 1 << 20; bytes = bytes ? bytes * 4 : 1)
 		pairs(bytes);
 	matched();
+	matched_large();
 	truncated();
 	cancelled();
 	for (int count = 1; count <= 100000; count *= 10)

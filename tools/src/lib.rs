@@ -15,10 +15,12 @@ pub(crate) use {line, text};
 
 pub mod doctor;
 pub mod info;
+mod one_sided;
 mod pair;
 pub mod pingpong;
 pub mod rdma_getaddrinfo;
 pub mod selftest;
+mod side;
 pub mod strerror;
 
 use clap::{Parser, Subcommand};
@@ -35,8 +37,8 @@ pub struct Ofi {
 
 #[derive(Debug, Subcommand)]
 enum OfiCommand {
-    /// Runs a ping-pong between two processes over every provider and endpoint type, and prints a
-    /// table
+    /// Runs a ping-pong between two processes over every provider and endpoint type, lets one read,
+    /// write and add to the other's memory, and prints a table
     Selftest(selftest::Options),
     /// Reports settings of this machine that impair the library, and suggests fixes
     Doctor(doctor::Options),

@@ -1,17 +1,11 @@
-//! Two processes that exchange messages: one measures, the other echoes.
+//! Two processes that exchange messages and access memory: one measures, the other echoes, and
+//! exposes its memory.
 
+use crate::one_sided::{self, Access};
+use crate::side::{PATIENCE, Side, WINDOW, now, percentile, trouble};
 use ofi::Addr;
-use ofi::{
-    CompletionQueue, Domain, Endpoint, EndpointType, Errno, Error, Event, EventQueue, FiAddr, Hints, Info, Listener,
-    Query, Version,
-};
+use ofi::{Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query, Version};
 use std::io::{BufRead, Write};
-use std::time::{Duration, Instant};
-
-/// How long either side waits for the other before it gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Messages in flight while bandwidth is measured.
-const WINDOW: usize = 32;
 
 /// The options of the echoing process.
 #[derive(Debug, clap::Args)]
@@ -22,67 +16,56 @@ pub(crate) struct EchoOptions {
     /// rdm or msg
     #[arg(long)]
     endpoint: String,
-    /// Message sizes, round trips and streamed messages of each: size:trips:stream,…
+    /// Operations, sizes, round trips and streamed operations of each: operation:size:trips:stream,…
     #[arg(long)]
     plan: String,
 }
 
-/// A step of the plan: the exchange of messages of one size.
+/// A step of the plan: messages or accesses of one size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
+    /// `None` for messages.
+    pub(crate) access: Option<Access>,
     pub(crate) size: usize,
     pub(crate) trips: usize,
     pub(crate) stream: usize,
 }
 
+impl Step {
+    /// The name of its operation.
+    pub(crate) fn operation(&self) -> &'static str {
+        self.access.map_or(MESSAGE, Access::name)
+    }
+}
+
+const MESSAGE: &str = "message";
+
 /// Formats a plan as an argument.
 pub(crate) fn plan_text(plan: &[Step]) -> String {
-    plan.iter().map(|step| format!("{}:{}:{}", step.size, step.trips, step.stream)).collect::<Vec<_>>().join(",")
+    let one = |step: &Step| format!("{}:{}:{}:{}", step.operation(), step.size, step.trips, step.stream);
+    plan.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 fn parse_plan(text: &str) -> Option<Vec<Step>> {
     text.split(',')
         .map(|step| {
-            let mut parts = step.split(':').map(|part| part.parse::<usize>().ok());
-            Some(Step { size: parts.next()??, trips: parts.next()??, stream: parts.next()?? })
+            let (operation, numbers) = step.split_once(':')?;
+            let access = if operation == MESSAGE { None } else { Some(Access::named(operation)?) };
+            let mut parts = numbers.split(':').map(|part| part.parse::<usize>().ok());
+            Some(Step { access, size: parts.next()??, trips: parts.next()??, stream: parts.next()?? })
         })
         .collect()
 }
 
-/// Results for one size.
+/// Results of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    pub(crate) size: usize,
-    /// Half round trips, microseconds.
+    pub(crate) step: Step,
+    /// Microseconds: half round trips of messages, accesses from call to completion.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// Megabytes per second, if a stream was sent.
+    /// Megabytes per second, if there was a stream.
     pub(crate) bandwidth: Option<f64>,
-}
-
-/// One side of a pair.
-pub(crate) struct Side {
-    ep: Endpoint,
-    cq: CompletionQueue,
-    peer: FiAddr,
-    /// Receives that have been posted.
-    posted: usize,
-    /// Sends that have not completed.
-    sending: usize,
-    spare: Vec<Vec<u8>>,
-    /// Messages are tagged.
-    tagged: bool,
-    /// Every received byte is verified.
-    checked: bool,
-}
-
-/// The test pattern: byte `at` of the message with this number.
-const fn pattern(number: u8, at: usize) -> u8 {
-    at.to_le_bytes()[0].wrapping_mul(31).wrapping_add(number)
-}
-
-pub(crate) fn trouble(text: impl Into<String>) -> Error {
-    Error::new(Errno::EOTHER, text.into())
 }
 
 /// Finds the entry of a provider and endpoint type, over loopback.
@@ -111,11 +94,6 @@ pub(crate) fn kind_named(name: &str) -> EndpointType {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "a tool reads the clock")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
-}
-
 /// The echoing process: prints its address, reads the peer's (if connectionless), runs the plan.
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let plan = parse_plan(&options.plan).ok_or_else(|| trouble("invalid plan"))?;
@@ -138,20 +116,24 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         let Some(Event::Connected) = events.next(PATIENCE)? else {
             return Err(trouble("the connection was not established"));
         };
-        follow(&mut Side::new(ep, cq, FiAddr(0), true), &plan)?;
+        follow(&mut Side::new(domain, ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
         say(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
         let peer = ep.peer(line.trim().parse().map_err(|()| trouble("invalid peer address"))?);
-        follow(&mut Side::new(ep, cq, peer, options.endpoint != "dgram"), &plan)?;
+        follow(&mut Side::new(domain, ep, cq, peer, options.endpoint != "dgram"), &plan)?;
     }
     Ok(true)
 }
 
 fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
     for step in plan {
+        if let Some(access) = step.access {
+            one_sided::expose(side, access, step.size, step.trips + step.stream)?;
+            continue;
+        }
         side.receive(step.size)?;
         for _ in 0..step.trips {
             side.take()?;
@@ -165,9 +147,7 @@ fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
         }
         side.send(0)?;
         // Use up the remaining receives, which the peer fills: the next size may be larger.
-        for _ in 0..side.posted {
-            side.take()?;
-        }
+        side.take_all()?;
         side.send(0)?;
     }
     side.settle()
@@ -186,16 +166,20 @@ pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, 
         let Some(Event::Connected) = events.next(PATIENCE)? else {
             return Err(trouble("the connection was not established"));
         };
-        return Ok((Side::new(ep, cq, FiAddr(0), true), None));
+        return Ok((Side::new(domain, ep, cq, FiAddr(0), true), None));
     }
     let ep = domain.endpoint(&info, &cq, None)?;
     let mine = ep.local_addr()?;
     let peer = ep.peer(addr);
-    Ok((Side::new(ep, cq, peer, endpoint != "dgram"), Some(mine)))
+    Ok((Side::new(domain, ep, cq, peer, endpoint != "dgram"), Some(mine)))
 }
 
 /// Runs and measures one step of the plan.
 pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
+    if let Some(access) = step.access {
+        let (times, seconds) = one_sided::measure(side, access, step.size, (step.trips / 10, step.trips, step.stream))?;
+        return Ok(measured(step, times, seconds));
+    }
     let mut trips = Vec::with_capacity(step.trips);
     side.receive(step.size)?;
     let warm_up = step.trips / 10;
@@ -219,110 +203,27 @@ pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     side.receive(step.size)?;
     side.take()?;
     side.settle()?;
-    trips.sort_by(f64::total_cmp);
-    let at = |percent: usize| trips.get(trips.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0.0);
-    let bandwidth = (step.stream > 0).then_some((step.size * step.stream) as f64 / seconds / 1e6);
-    Ok(Measured { size: step.size, p50: at(50), p99: at(99), bandwidth })
+    Ok(measured(step, trips, seconds))
 }
 
-impl Side {
-    pub(crate) const fn new(ep: Endpoint, cq: CompletionQueue, peer: FiAddr, tagged: bool) -> Self {
-        Self { ep, cq, peer, posted: 0, sending: 0, spare: Vec::new(), tagged, checked: false }
-    }
+/// Sums up a step: what its parts took, and the seconds of its stream.
+fn measured(step: Step, mut times: Vec<f64>, seconds: f64) -> Measured {
+    times.sort_by(f64::total_cmp);
+    let bandwidth = (step.stream > 0).then_some((step.size * step.stream) as f64 / seconds / 1e6);
+    Measured { step, p50: percentile(&times, 50), p99: percentile(&times, 99), bandwidth }
+}
 
-    /// Sets whether every received byte is verified.
-    pub(crate) const fn check(&mut self, on: bool) {
-        self.checked = on;
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn buffer(&mut self, size: usize) -> Vec<u8> {
-        let mut buf = self.spare.pop().unwrap_or_default();
-        buf.resize(size, 0x5a);
-        buf
-    }
-
-    /// Posts a receive; 0-byte messages fit as well.
-    pub(crate) fn receive(&mut self, size: usize) -> Result<(), Error> {
-        let buf = self.buffer(size);
-        self.ep
-            .receive(self.tagged.then_some((0, u64::MAX)), buf)
-            .map_err(|(errno, _)| Error::new(errno, "post a receive"))?;
-        self.posted += 1;
-        Ok(())
-    }
-
-    pub(crate) fn send(&mut self, size: usize) -> Result<(), Error> {
-        while self.sending >= WINDOW {
-            self.step(false)?;
-        }
-        let mut buf = self.buffer(size);
-        if self.checked {
-            buf.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(0x5a, at));
-        }
-        loop {
-            match self.ep.send(self.peer, self.tagged.then_some(1), buf) {
-                Ok(()) => {
-                    self.sending += 1;
-                    return Ok(());
-                }
-                Err((Errno::AGAIN, back)) => {
-                    buf = back;
-                    self.step(false)?;
-                }
-                Err((errno, _)) => return Err(Error::new(errno, "send")),
-            }
-        }
-    }
-
-    /// Waits for a message.
-    pub(crate) fn take(&mut self) -> Result<(), Error> {
-        let before = self.posted;
-        while self.posted == before {
-            self.step(true)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until every send has completed.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
-        while self.sending > 0 {
-            self.step(true)?;
-        }
-        Ok(())
-    }
-
-    /// Handles one completion. If `must`, waits for it: spins for a while, then sleeps.
-    fn step(&mut self, must: bool) -> Result<(), Error> {
-        let mut empty = 0u32;
-        loop {
-            match self.cq.poll() {
-                Some(Ok(done)) => {
-                    if done.completion.flags.contains(ofi::OpFlags::RECV) {
-                        self.posted -= 1;
-                        let came = done.buf.get(..done.completion.len).unwrap_or_default();
-                        if self.checked && came.iter().enumerate().any(|(at, byte)| *byte != pattern(0x5a, at)) {
-                            return Err(trouble("a message is not what was sent"));
-                        }
-                    } else {
-                        self.sending -= 1;
-                    }
-                    self.spare.push(done.buf);
-                    return Ok(());
-                }
-                Some(Err(failed)) => {
-                    return Err(Error::new(failed.failure.errno, failed.failure.text.to_string()));
-                }
-                None if !must => return Ok(()),
-                None => empty += 1,
-            }
-            if empty > 20_000 {
-                self.cq.wait(Some(PATIENCE)).map_err(|errno| Error::new(errno, "wait for the peer"))?;
-                if empty > 20_002 {
-                    // The state helps to find the cause.
-                    let state = self.ep.describe();
-                    return Err(Error::new(Errno::ETIMEDOUT, format!("wait for the peer while:\n{state}")));
-                }
-            }
-        }
+    #[test]
+    fn a_plan_is_read_as_it_was_written() {
+        let message = Step { access: None, size: 8, trips: 20, stream: 30 };
+        let plan = [message, Step { access: Some(Access::FetchAdd), ..message }];
+        let text = plan_text(&plan);
+        assert_eq!(text, "message:8:20:30,fetch-add:8:20:30");
+        assert_eq!(parse_plan(&text).map(|plan| plan_text(&plan)), Some(text));
+        assert!(parse_plan("peek:8:20:30").is_none() && parse_plan("write:8:20").is_none());
     }
 }

@@ -1,9 +1,11 @@
-//! `fi_pingpong`: two processes on two machines, one message at a time.
+//! `fi_pingpong`: two processes on two machines, one message or access to memory at a time.
 
-use crate::pair::{Side, kind_named, now, trouble};
+use crate::one_sided::{self, Access};
+use crate::pair::kind_named;
+use crate::side::{PATIENCE, Side, now, percentile, trouble};
 use ofi::{
-    Addr, AddrFormat, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener,
-    Query, Version,
+    Addr, AddrFormat, Caps, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info,
+    Listener, Query, Version,
 };
 use serde::Serialize;
 use socket2::{Domain as Family, Socket, Type};
@@ -11,20 +13,23 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 #[allow(clippy::disallowed_types, reason = "the tool's own talk is not the library's traffic")]
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
 
 /// The default port of the control connection, as in libfabric's tool.
 const PORT: u16 = 47_592;
-/// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum length of a control line, in bytes.
 const LINE: u64 = 4096;
 /// The first control line of both sides.
-const GREETING: &str = "ofi fi_pingpong 1";
+const GREETING: &str = "ofi fi_pingpong 2";
+/// What a side says whose endpoint has one-sided operations, or has none.
+const ACCESSES: [&str; 2] = ["accesses", "messages only"];
+/// Length of the word that fetch-add changes.
+const WORD: usize = 8;
 
-/// Measures latency and bandwidth of messages between two machines: without an address it waits for
-/// the other side, with one it connects to it. Options that change the messages must be the same on
-/// both sides.
+/// Measures latency and bandwidth between two machines: without an address it waits for the other
+/// side, with one it connects to it. Options that change the messages must be the same on both
+/// sides. After the messages, the side that connects measures writes, reads and fetch-adds on the
+/// other one's memory, if the endpoints have them: `usec/xfer` is half a round trip of messages, and
+/// the time from the call to the completion of these.
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_pingpong", version, disable_version_flag = true)]
 pub struct Options {
@@ -43,7 +48,7 @@ pub struct Options {
     /// Endpoint type: msg, rdm or dgram
     #[arg(short = 'e', value_name = "EP_TYPE", default_value = "dgram", value_parser = ["msg", "rdm", "dgram"])]
     endpoint: String,
-    /// Messages of each size in each direction
+    /// Messages of each size in each direction, and accesses of each size
     #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10)]
     iterations: usize,
     /// Message size in bytes, or all
@@ -61,7 +66,7 @@ pub struct Options {
     /// Listens on IPv6 addresses
     #[arg(short = '6')]
     six: bool,
-    /// Messages in each direction before the measurement
+    /// Messages in each direction, or accesses, before the measurement
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     warm_up: usize,
     /// Prints JSON
@@ -72,12 +77,15 @@ pub struct Options {
     server: Option<String>,
 }
 
-/// The result for one message size.
+/// The result for messages or accesses of one size.
 #[derive(Debug, Serialize)]
 struct Row {
+    operation: &'static str,
     bytes: usize,
     sent: usize,
     acknowledged: usize,
+    /// Bytes of all transfers.
+    total: usize,
     seconds: f64,
     mb_per_second: f64,
     us_per_transfer: f64,
@@ -151,28 +159,41 @@ impl Control {
     }
 }
 
-fn hints(options: &Options) -> Hints {
+fn hints(options: &Options, caps: Caps) -> Hints {
     let mut ep = Info::default().ep;
     ep.kind = kind_named(&options.endpoint);
     let mut fabric = Info::default().fabric;
     fabric.prov_name.clone_from(&options.provider);
     let mut domain = Info::default().domain;
     domain.name.clone_from(&options.domain);
-    let kind = if options.mode == "tagged" { ofi::Caps::TAGGED } else { ofi::Caps::MSG };
-    Hints { caps: kind, ep: Some(ep), fabric: Some(fabric), domain: Some(domain), ..Hints::default() }
+    Hints { caps, ep: Some(ep), fabric: Some(fabric), domain: Some(domain), ..Hints::default() }
 }
 
-/// Chooses the best entry at the local address of the control connection.
+/// One-sided operations.
+const ONE_SIDED: Caps = Caps::RMA.union(Caps::ATOMIC);
+
+/// Chooses the best entry at the local address of the control connection; one with one-sided
+/// operations, if there are any.
 fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
     // A domain named by -d may differ from the one of the control connection.
     let ip = local.ip().to_canonical();
-    let node = options.domain.is_none().then(|| ip.to_string());
-    let mut hints = hints(options);
-    hints.addr_format = if ip.is_ipv4() { AddrFormat::SOCKADDR_IN } else { AddrFormat::SOCKADDR_IN6 };
-    let source = node.is_some();
-    let query = Query { version: Version::API, node, source, hints: Some(hints), ..Query::default() };
-    let (infos, refusals) = ofi::discover(&query)?;
-    infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))
+    let within_host = options.provider.as_deref() == Some("shm");
+    let node = (options.domain.is_none() && !within_host).then(|| ip.to_string());
+    let kind = if options.mode == "tagged" { Caps::TAGGED } else { Caps::MSG };
+    let entries = |caps| {
+        let mut hints = hints(options, caps);
+        if !within_host {
+            hints.addr_format = if ip.is_ipv4() { AddrFormat::SOCKADDR_IN } else { AddrFormat::SOCKADDR_IN6 };
+        }
+        let (node, source) = (node.clone(), node.is_some());
+        ofi::discover(&Query { version: Version::API, node, source, hints: Some(hints), ..Query::default() })
+    };
+    let (infos, refusals) = entries(kind)?;
+    let best = infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))?;
+    // Of the best entry: endpoints with them may come from another provider.
+    let same = |info: &Info| info.fabric.prov_name == best.fabric.prov_name && info.domain.name == best.domain.name;
+    let (with_accesses, _) = entries(kind | ONE_SIDED)?;
+    Ok(with_accesses.into_iter().find(same).unwrap_or(best))
 }
 
 fn sizes(options: &Options, most: usize) -> Result<Vec<usize>, Error> {
@@ -208,17 +229,17 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
             let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
             ep.accept(request)?;
             connected(&events)?;
-            return Ok(Side::new(ep, cq, FiAddr(0), tagged));
+            return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
         }
         let ep = domain.endpoint(info, &cq, Some(&events))?;
         ep.connect(parse(&control.hear()?)?)?;
         connected(&events)?;
-        return Ok(Side::new(ep, cq, FiAddr(0), tagged));
+        return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
     }
     let ep = domain.endpoint(info, &cq, None)?;
     control.say(&ep.local_addr()?.to_string())?;
     let peer = ep.peer(parse(&control.hear()?)?);
-    Ok(Side::new(ep, cq, peer, tagged))
+    Ok(Side::new(domain, ep, cq, peer, tagged))
 }
 
 /// Runs the measurement; the waiting side echoes.
@@ -251,13 +272,14 @@ pub fn run(options: &Options) -> Result<bool, Error> {
             "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec   p50 usec   p99 usec"
         );
     }
-    for size in sizes {
+    for &size in &sizes {
         let row = exchange(options, &mut control, &mut side, size)?;
         if !options.json {
             print(&row);
         }
         rows.push(row);
     }
+    rows.extend(accesses(options, &mut control, &mut side, (&info, &sizes))?);
     if options.json {
         crate::line!("{}", crate::json(&rows)?);
     }
@@ -296,19 +318,67 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
     }
     let seconds = begin.elapsed().as_secs_f64();
     side.settle()?;
-    trips.sort_by(f64::total_cmp);
-    let at = |percent: usize| trips.get(trips.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0.0);
-    let transfers = (2 * options.iterations).max(1) as f64;
-    Ok(Row {
+    // Each round trip has two transfers.
+    Ok(row("message", size, (options.iterations, 2 * options.iterations), (trips, seconds)))
+}
+
+/// Measures, or lets the other side measure, accesses of each size to the memory of the side that
+/// waits.
+fn accesses(
+    options: &Options,
+    control: &mut Control,
+    side: &mut Side,
+    (info, sizes): (&Info, &[usize]),
+) -> Result<Vec<Row>, Error> {
+    let [yes, no] = ACCESSES;
+    control.say(if info.caps.contains(ONE_SIDED) { yes } else { no })?;
+    if control.hear()? != yes || !info.caps.contains(ONE_SIDED) {
+        return Ok(Vec::new());
+    }
+    let mut rows = Vec::new();
+    for access in Access::ALL {
+        if options.server.is_some() && !options.json {
+            crate::line!("{}", access.name());
+        }
+        for &size in if access == Access::FetchAdd { &[WORD] } else { sizes } {
+            let (warm_up, trips) = (options.warm_up, options.warm_up + options.iterations);
+            if options.server.is_none() {
+                one_sided::expose(side, access, size, trips)?;
+                continue;
+            }
+            let (times, _) = one_sided::measure(side, access, size, (warm_up, trips, 0))?;
+            let seconds = times.iter().sum::<f64>() / 1e6;
+            let row = row(access.name(), size, (options.iterations, options.iterations), (times, seconds));
+            if !options.json {
+                print(&row);
+            }
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
+/// Sums up: how many transfers of one size took how long, and each of those that are timed alone.
+fn row(
+    operation: &'static str,
+    size: usize,
+    (sent, transfers): (usize, usize),
+    (mut times, seconds): (Vec<f64>, f64),
+) -> Row {
+    times.sort_by(f64::total_cmp);
+    let (total, transfers) = (size * transfers, transfers.max(1) as f64);
+    Row {
+        operation,
         bytes: size,
-        sent: options.iterations,
-        acknowledged: options.iterations,
+        sent,
+        acknowledged: sent,
+        total,
         seconds,
         mb_per_second: transfers * size as f64 / seconds / 1e6,
         us_per_transfer: seconds * 1e6 / transfers,
-        p50_us: at(50),
-        p99_us: at(99),
-    })
+        p50_us: percentile(&times, 50),
+        p99_us: percentile(&times, 99),
+    }
 }
 
 /// Formats a number of bytes or messages in few characters; k and m are powers of 1024.
@@ -328,7 +398,7 @@ fn print(row: &Row) {
         short(row.bytes),
         short(row.sent),
         short(row.acknowledged),
-        short(row.bytes * row.sent * 2),
+        short(row.total),
         row.seconds,
         row.mb_per_second,
         row.us_per_transfer,

@@ -1,6 +1,7 @@
 //! `ofi selftest`: two processes exchange messages of several sizes over every provider and
-//! endpoint type.
+//! endpoint type, and access each other's memory where the provider can.
 
+use crate::one_sided::Access;
 use crate::pair::{self, Measured, Step};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -29,9 +30,10 @@ pub struct Options {
 struct Row {
     provider: String,
     endpoint: String,
+    operation: &'static str,
     size_bytes: usize,
-    half_round_trip_p50_us: f64,
-    half_round_trip_p99_us: f64,
+    time_p50_us: f64,
+    time_p99_us: f64,
     bandwidth_mb_s: Option<f64>,
 }
 
@@ -48,21 +50,35 @@ struct Report {
     failures: Vec<Trouble>,
 }
 
-const PLAN: [Step; 5] = [
-    Step { size: 8, trips: 2000, stream: 20_000 },
-    Step { size: 64, trips: 2000, stream: 20_000 },
-    Step { size: 4096, trips: 1000, stream: 10_000 },
-    Step { size: 65_536, trips: 500, stream: 2000 },
-    Step { size: 1 << 20, trips: 100, stream: 200 },
+const MESSAGES: [Step; 5] = [
+    step(None, 8, 2000, 20_000),
+    step(None, 64, 2000, 20_000),
+    step(None, 4096, 1000, 10_000),
+    step(None, 65_536, 500, 2000),
+    step(None, 1 << 20, 100, 200),
 ];
 
-/// The plan for an endpoint type. Datagrams skip sizes beyond their limit, and streams, which may
-/// lose some.
+const ACCESSES: [Step; 7] = [
+    step(Some(Access::Write), 8, 2000, 20_000),
+    step(Some(Access::Write), 65_536, 500, 2000),
+    step(Some(Access::Write), 1 << 20, 100, 200),
+    step(Some(Access::Read), 8, 2000, 20_000),
+    step(Some(Access::Read), 65_536, 500, 2000),
+    step(Some(Access::Read), 1 << 20, 100, 200),
+    step(Some(Access::FetchAdd), 8, 2000, 20_000),
+];
+
+const fn step(access: Option<Access>, size: usize, trips: usize, stream: usize) -> Step {
+    Step { access, size, trips, stream }
+}
+
+/// The plan for an endpoint type. Datagrams skip sizes beyond their limit, streams, which may lose
+/// some, and accesses, which they do not have.
 fn plan(endpoint: &str) -> Vec<Step> {
     if endpoint != "dgram" {
-        return PLAN.to_vec();
+        return MESSAGES.into_iter().chain(ACCESSES).collect();
     }
-    PLAN.iter().filter(|step| step.size < 65_000).map(|step| Step { stream: 0, ..*step }).collect()
+    MESSAGES.iter().filter(|step| step.size < 65_000).map(|step| Step { stream: 0, ..*step }).collect()
 }
 
 /// The available pairs of provider and endpoint type, each once.
@@ -100,7 +116,8 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     let bar = if std::io::stderr().is_terminal() && !options.json {
         let style =
             ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
-        ProgressBar::new((candidates.len() * PLAN.len()) as u64).with_style(style)
+        let steps: usize = candidates.iter().map(|(_, endpoint)| plan(endpoint).len()).sum();
+        ProgressBar::new(steps as u64).with_style(style)
     } else {
         ProgressBar::hidden()
     };
@@ -127,13 +144,14 @@ pub fn run(options: &Options) -> Result<bool, Error> {
 }
 
 fn row(provider: &str, endpoint: &str, measured: Measured) -> Row {
-    let Measured { size, p50, p99, bandwidth } = measured;
+    let Measured { step, p50, p99, bandwidth } = measured;
     Row {
         provider: provider.to_owned(),
         endpoint: endpoint.to_owned(),
-        size_bytes: size,
-        half_round_trip_p50_us: p50,
-        half_round_trip_p99_us: p99,
+        operation: step.operation(),
+        size_bytes: step.size,
+        time_p50_us: p50,
+        time_p99_us: p99,
         bandwidth_mb_s: bandwidth,
     }
 }
@@ -179,7 +197,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
             }
             let mut rows = Vec::new();
             for step in plan(endpoint) {
-                bar.set_message(format!("{name} {endpoint} {} bytes", step.size));
+                bar.set_message(format!("{name} {endpoint} {} {} bytes", step.operation(), step.size));
                 rows.push(pair::measure(&mut side, step)?);
                 bar.inc(1);
             }
@@ -196,21 +214,23 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
 fn print(report: &Report) {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["provider", "endpoint", "size (B)", "half round trip p50 (us)", "p99 (us)", "bandwidth (MB/s)"]);
+    table.set_header(["provider", "endpoint", "operation", "size (B)", "p50 (us)", "p99 (us)", "bandwidth (MB/s)"]);
     for row in &report.rows {
         table.add_row([
             row.provider.clone(),
             row.endpoint.clone(),
+            row.operation.to_owned(),
             row.size_bytes.to_string(),
-            format!("{:.2}", row.half_round_trip_p50_us),
-            format!("{:.2}", row.half_round_trip_p99_us),
+            format!("{:.2}", row.time_p50_us),
+            format!("{:.2}", row.time_p99_us),
             row.bandwidth_mb_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}")),
         ]);
     }
-    for column in table.column_iter_mut().skip(2) {
+    for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     crate::line!("{table}");
+    crate::line!("us: half a round trip of messages; from the call to the completion of other operations");
     for Trouble { provider, endpoint, error } in &report.failures {
         crate::line!("{provider} {endpoint} FAILED: {error}");
     }

@@ -30,6 +30,18 @@ enum Mpi {
     Debian,
 }
 
+impl What {
+    /// Whether the MPI library is told to use one-sided operations of the fabric.
+    fn is_one_sided(self) -> bool {
+        matches!(self, Self::Windows | Self::OneSidedBenchmarks(_) | Self::OneSidedPython)
+    }
+
+    /// Whether the one-sided operations that the program posts are counted.
+    fn is_counted(self) -> bool {
+        matches!(self, Self::Windows)
+    }
+}
+
 /// A program to run.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -49,6 +61,13 @@ enum What {
     Benchmarks,
     /// `testing/clients/rounds.c`.
     Rounds,
+    /// `testing/clients/windows.c`, whose one-sided operations are counted.
+    Windows,
+    /// The one-sided benchmarks of Intel MPI (the program of this name), all or those that the
+    /// arguments name.
+    OneSidedBenchmarks(&'static str),
+    /// The mpi4py test modules of one-sided communication.
+    OneSidedPython,
     /// The mpi4py test modules that match the arguments.
     Python,
 }
@@ -109,6 +128,78 @@ const CASES: &[Case] = &[
         processes: BOTH,
         seconds: 1200,
         quick: Some(&["-i", "test_p2p_buf", "-i", "test_p2p_obj_matched", "-i", "test_cco_buf"]),
+    },
+    Case {
+        name: "mpich windows",
+        mpi: Mpi::Mpich,
+        provider: "tcp",
+        what: What::Windows,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "mpich windows over shm",
+        mpi: Mpi::Mpich,
+        provider: "shm",
+        what: What::Windows,
+        processes: BOTH,
+        seconds: 120,
+        quick: None,
+    },
+    Case {
+        name: "openmpi windows",
+        mpi: Mpi::Open,
+        provider: "tcp",
+        what: What::Windows,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "openmpi windows over shm",
+        mpi: Mpi::Open,
+        provider: "shm",
+        what: What::Windows,
+        processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "impi_rt IMB-RMA",
+        mpi: Mpi::Intel,
+        provider: "tcp",
+        what: What::OneSidedBenchmarks("IMB-RMA"),
+        processes: &[2],
+        seconds: 600,
+        quick: Some(&["-iter", "20", "-time", "0.2", "Unidir_put", "Unidir_get", "Fetch_and_op", "Compare_and_swap"]),
+    },
+    Case {
+        name: "impi_rt IMB-RMA over shm",
+        mpi: Mpi::Intel,
+        provider: "shm",
+        what: What::OneSidedBenchmarks("IMB-RMA"),
+        processes: &[2],
+        seconds: 600,
+        quick: None,
+    },
+    Case {
+        name: "mpich mpi4py one-sided",
+        mpi: Mpi::Mpich,
+        provider: "tcp",
+        what: What::OneSidedPython,
+        processes: BOTH,
+        seconds: 600,
+        quick: None,
+    },
+    Case {
+        name: "openmpi mpi4py one-sided",
+        mpi: Mpi::Open,
+        provider: "tcp",
+        what: What::OneSidedPython,
+        processes: BOTH,
+        seconds: 600,
+        quick: None,
     },
     Case {
         name: "impi_rt IMB-MPI1 over shm",
@@ -173,7 +264,8 @@ impl Mpi {
     }
 
     /// The launcher's command line up to the program to launch.
-    fn launcher(self, provider: &str, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
+    fn launcher(self, case: &Case, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
+        let (provider, one_sided) = (case.provider, case.what.is_one_sided());
         let folder = self.folder();
         let mut path = library.map(|dir| dir.display().to_string()).unwrap_or_default();
         if self != Self::Debian {
@@ -196,6 +288,9 @@ impl Mpi {
                     .env("I_MPI_FABRICS", "ofi")
                     .env("I_MPI_OFI_PROVIDER", provider)
                     .env("FI_PROVIDER", provider);
+                if one_sided {
+                    command.env("I_MPI_OFI_LIBRARY_INTERNAL", "0");
+                }
             }
             Self::Mpich => {
                 command
@@ -208,6 +303,10 @@ impl Mpi {
                 command.env("MPI4PY_MPIABI", "openmpi").env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             }
         }
+        if one_sided && matches!(self, Self::Intel | Self::Mpich) {
+            // Without these, they emulate what the provider does not seem to have.
+            command.env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1").env("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "1");
+        }
         command.arg("--foreground").arg(seconds.to_string()).arg(program);
         match self {
             Self::Intel | Self::Mpich => {
@@ -217,7 +316,12 @@ impl Mpi {
                 let include =
                     if self == Self::Debian { "mtl_ofi_provider_include" } else { "opal_common_ofi_provider_include" };
                 command.args(["--allow-run-as-root", "--oversubscribe", "-x", "LD_LIBRARY_PATH", "-n", &count]);
-                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", include, provider]);
+                if one_sided {
+                    command.args(["--mca", "pml", "ob1", "--mca", "btl", "self,tcp,ofi", "--mca", "osc", "rdma"]);
+                } else {
+                    command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+                }
+                command.args(["--mca", include, provider]);
             }
         }
         command
@@ -264,25 +368,70 @@ fn source_of_mpi4py() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
+/// Compiles a program of `testing/clients` with the MPI library's compiler.
+fn compile(mpi: Mpi, name: &str) -> Result<PathBuf, String> {
+    let program = home().join(format!("{name}-{mpi:?}").to_lowercase());
+    let compiler = match mpi {
+        Mpi::Debian => PathBuf::from("/usr/bin/mpicc.openmpi"),
+        _ => mpi.folder().join("bin/mpicc"),
+    };
+    run(Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg(format!("testing/clients/{name}.c")))?;
+    Ok(program)
+}
+
+/// Compiles `testing/clients/count.c`.
+fn counter() -> Result<PathBuf, String> {
+    let library = home().join("count.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I", "capi/include", "-o"]);
+    run(cc.arg(&library).args(["testing/clients/count.c", "-ldl"]))?;
+    Ok(library)
+}
+
+/// Whether the processes, each with a line of its own, have posted writes, reads and atomic
+/// operations. MPI libraries silently do without those that they take to be missing.
+fn verdict(counts: &str) -> Result<(), String> {
+    let mut sums = [0u64; 3];
+    for line in counts.lines() {
+        for (sum, word) in sums.iter_mut().zip(line.split(' ')) {
+            *sum += word.parse::<u64>().map_err(|error| format!("count {word:?}: {error}"))?;
+        }
+    }
+    let missing = |(name, sum): (&&str, &u64)| (*sum == 0).then(|| (*name).to_owned());
+    let missing: Vec<String> = ["writes", "reads", "atomics"].iter().zip(&sums).filter_map(missing).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("it posts no {}", missing.join(", no "))) }
+}
+
 #[allow(clippy::disallowed_methods, reason = "the run is timed")]
 fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, limit: u64) -> Result<Ending, String> {
     let label = if library.is_some_and(|dir| dir.ends_with("ours")) { "ours" } else { "bundled" };
     let log = home().join(format!("{}-{processes}-{label}.log", case.name.replace(' ', "-")));
-    let mut command = case.mpi.launcher(case.provider, processes, library, limit);
+    let counts = log.with_extension("counts");
+    let mut command = case.mpi.launcher(case, processes, library, limit);
     let folder = case.mpi.folder();
     let extra: &[&str] = if quick { case.quick.unwrap_or(&[]) } else { &[] };
     match case.what {
         What::Benchmarks => {
             command.arg(folder.join("bin/IMB-MPI1")).args(extra);
         }
+        What::OneSidedBenchmarks(program) => {
+            command.arg(folder.join("bin").join(program)).args(extra);
+        }
         What::Rounds => {
-            let program = home().join(format!("rounds-{:?}", case.mpi).to_lowercase());
-            let compiler = match case.mpi {
-                Mpi::Debian => PathBuf::from("/usr/bin/mpicc.openmpi"),
-                _ => folder.join("bin/mpicc"),
-            };
-            run(Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg("testing/clients/rounds.c"))?;
+            command.arg(compile(case.mpi, "rounds")?);
+        }
+        What::Windows => {
+            let program = compile(case.mpi, "windows")?;
+            if label == "ours" {
+                disk::write(&counts, "")?;
+                let preload = format!("LD_PRELOAD={}", counter()?.display());
+                command.arg("env").arg(preload).arg(format!("OFI_COUNTS={}", counts.display()));
+            }
             command.arg(program);
+        }
+        What::OneSidedPython => {
+            let tests = source_of_mpi4py()?.join("test/main.py");
+            command.arg(folder.join("bin/python")).arg(tests).args(["-v", "-i", "test_rma.*"]);
         }
         What::Python => {
             let tests = source_of_mpi4py()?.join("test/main.py");
@@ -292,7 +441,13 @@ fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, li
         }
     }
     let begin = Instant::now();
-    let (passed, text) = execute(command, &log)?;
+    let (mut passed, mut text) = execute(command, &log)?;
+    if passed && case.what.is_counted() && label == "ours" {
+        match verdict(&disk::read(&counts)?) {
+            Ok(()) => {}
+            Err(why) => (passed, text) = (false, why),
+        }
+    }
     let took = begin.elapsed();
     let failures: BTreeSet<String> = text
         .lines()
@@ -365,4 +520,16 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         println!("{name:<26} {processes:>9}  {mine:<24} {theirs}");
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_no_process_posts_are_named() {
+        assert_eq!(verdict("12 11 0\n0 0 500\n"), Ok(()));
+        assert_eq!(verdict("12 0 0\n3 0 0\n"), Err("it posts no reads, no atomics".to_owned()));
+        assert!(verdict("").is_err() && verdict("1 x 1").is_err());
+    }
 }

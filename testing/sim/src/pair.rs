@@ -3,12 +3,13 @@
 use crate::raw::question;
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, Caps, FiAddr, OpFlags};
 use ofi_engine::Waiting;
 use ofi_engine::endpoint::Opener;
 use ofi_engine::limits::Limits;
-use ofi_engine::op::{MessageOps, RecvOp, SendOp};
+use ofi_engine::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, Remote, RmaKind, RmaOp, SendOp};
 use ofi_engine::transport::Transport;
 use ofi_memory::Buffer;
 use ofi_os::socket::Socket;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 /// One of the two endpoints, with the capabilities that most programs ask for.
 fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -> Side<T> {
     let options = Options {
-        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV,
+        caps: Caps::MSG | Caps::TAGGED | Caps::SEND | Caps::RECV | Caps::RMA | Caps::ATOMIC,
         tx_size: 64,
         rx_size: 1 << 16,
         limits: Limits::new(usize::MAX, MOST),
@@ -152,6 +153,60 @@ pub fn message<T: Transport>(a: &Side<T>, b: &Side<T>, from: Buffer, to: Buffer)
     while sent + got < 2 {
         sent += a.cq.read(1, |done| assert_eq!(done.context, 1)).unwrap_or(0);
         got += b.cq.read(1, |done| assert_eq!((done.context, done.len), (2, 8))).unwrap_or(0);
+    }
+}
+
+/// Writes 8 bytes from `a` to the start of the region of `b` with this key, and reads the
+/// completion.
+///
+/// # Panics
+/// If the queue is full.
+#[inline]
+pub fn write<T: Transport>(a: &Side<T>, b: &Side<T>, key: u64, from: Buffer) {
+    a.ep.rma(write_op(key, from)).expect("there is room");
+    complete(a, b);
+}
+
+/// Adds to the word at the start of the region of `b` with this key, and reads the completion, with
+/// which `result` has the previous value.
+///
+/// # Panics
+/// If the queue is full.
+#[inline]
+pub fn fetch_add<T: Transport>(a: &Side<T>, b: &Side<T>, key: u64, operand: Buffer, result: Buffer) {
+    a.ep.atomic(fetch_add_call(key, operand, result)).expect("there is room");
+    complete(a, b);
+}
+
+/// An 8-byte write to the first peer, with context 1.
+pub fn write_op(key: u64, buffer: Buffer) -> RmaOp {
+    let (kind, peer, remote) = (RmaKind::Write, FiAddr(0), Remote::one(0, 8, key));
+    RmaOp { kind, peer, buffer, remote, context: 1, data: None, flags: OpFlags::empty(), inject: false }
+}
+
+/// A fetch-add on a word of the first peer, with context 1.
+pub fn fetch_add_call(key: u64, operand: Buffer, result: Buffer) -> AtomicCall {
+    AtomicCall {
+        kind: AtomicKind::Fetch,
+        op: AtomicOp::Sum,
+        datatype: Datatype::Uint64,
+        peer: FiAddr(0),
+        operands: operand,
+        compare: Buffer::empty(),
+        result,
+        remote: Remote::one(0, 8, key),
+        context: 1,
+        data: None,
+        flags: OpFlags::empty(),
+        inject: false,
+    }
+}
+
+/// Makes progress on both sides until `a` has a completion.
+#[inline]
+fn complete<T: Transport>(a: &Side<T>, b: &Side<T>) {
+    while a.cq.read(1, |done| assert_eq!(done.context, 1)).unwrap_or(0) == 0 {
+        assert!(b.cq.read(1, |_| ()).is_err(), "the target has no completion");
     }
 }
 

@@ -32,6 +32,11 @@ words!(
         Stream = "stream",
         Both = "both",
         Unexpected = "unexpected",
+        Write = "write",
+        Read = "read",
+        Put = "put",
+        FetchAdd = "fetch-add",
+        InjectWrite = "inject-write",
         Connect = "connect",
         MemoryOfPeer = "memory-peer",
         MemoryOfEndpoint = "memory-endpoint",
@@ -90,6 +95,8 @@ pub(crate) enum Bar {
     Rival(f64),
     /// For the ratio to the bare medium.
     Bare(f64),
+    /// For the ratio to our own message.
+    Message(f64),
     /// For the value itself.
     Value(f64),
 }
@@ -100,6 +107,7 @@ pub(crate) enum Section {
     HalfRoundTrips,
     Rates,
     Streams,
+    OneSided,
     Waiting,
     PeersAndThreads,
     Processes,
@@ -113,6 +121,7 @@ impl Section {
         Self::HalfRoundTrips,
         Self::Rates,
         Self::Streams,
+        Self::OneSided,
         Self::Waiting,
         Self::PeersAndThreads,
         Self::Processes,
@@ -126,6 +135,7 @@ impl Section {
             Self::HalfRoundTrips => "Half round trips",
             Self::Rates => "Message rates",
             Self::Streams => "Streams",
+            Self::OneSided => "One-sided operations",
             Self::Waiting => "Waiting and idling",
             Self::PeersAndThreads => "Peers and threads",
             Self::Processes => "Many processes on two cores",
@@ -216,7 +226,17 @@ impl Case {
     }
 
     fn has_window(&self) -> bool {
-        matches!(self.pattern, Pattern::Rate | Pattern::Stream | Pattern::Both | Pattern::Unexpected | Pattern::Pairs)
+        matches!(
+            self.pattern,
+            Pattern::Rate
+                | Pattern::Stream
+                | Pattern::Both
+                | Pattern::Unexpected
+                | Pattern::Pairs
+                | Pattern::Write
+                | Pattern::Read
+                | Pattern::InjectWrite
+        )
     }
 
     /// Suffixes of the name for fields that differ from the plain case.
@@ -257,6 +277,11 @@ impl Case {
             (_, Pattern::Stream) => format!("{provider} {size} stream"),
             (_, Pattern::Both) => format!("{provider} {size} both ways"),
             (_, Pattern::Unexpected) => format!("{provider} {size} unexpected"),
+            (_, Pattern::Write) => format!("{provider} {size} write stream"),
+            (_, Pattern::Read) => format!("{provider} {size} read stream"),
+            (_, Pattern::Put) => format!("{provider} {size} write, half round trip on polled memory"),
+            (_, Pattern::FetchAdd) => format!("{provider} {size} fetch-add"),
+            (_, Pattern::InjectWrite) => format!("{provider} {size} inject_write rate"),
             (_, Pattern::Connect) if self.peers == 1 => format!("{provider} first message to a new peer"),
             (_, Pattern::Connect) => format!("{provider} first message to each of {} new peers", self.peers),
             (_, Pattern::MemoryOfPeer) => format!("{provider} memory of an idle peer"),
@@ -286,7 +311,9 @@ impl Case {
             (Counted::SystemCalls, _) => ("calls", true),
             (Counted::Instructions, _) => ("instructions", true),
             (_, Pattern::Latency | Pattern::Connect | Pattern::Solo) => ("us", true),
-            (_, Pattern::Stream | Pattern::Both) => ("MB/s", false),
+            (_, Pattern::Put | Pattern::FetchAdd) => ("us", true),
+            (_, Pattern::Stream | Pattern::Both | Pattern::Write | Pattern::Read) => ("MB/s", false),
+            (_, Pattern::InjectWrite) => ("M/s", false),
             (_, Pattern::Rate | Pattern::Unexpected | Pattern::All | Pattern::Pairs) => ("M/s", false),
             (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
             (_, Pattern::Idle) => ("us/s", true),
@@ -343,6 +370,17 @@ impl Case {
         let words = words.map(|(name, value)| (name, value.to_owned()));
         let numbers = numbers.map(|(name, value)| (name, value.to_string()));
         words.into_iter().chain(numbers).flat_map(|(name, value)| [format!("--{name}"), value]).collect()
+    }
+
+    /// Our message with which the case is compared, and how many of its half round trips count: one
+    /// for a write that the target sees, two for an operation that returns something.
+    pub(crate) fn message(&self) -> Option<(Self, f64)> {
+        let message = Self::new(Section::HalfRoundTrips, self.provider, Pattern::Latency, self.size);
+        match self.pattern {
+            Pattern::Put => Some((message, 1.0)),
+            Pattern::FetchAdd => Some((message, 2.0)),
+            _ => None,
+        }
     }
 
     /// Equivalents without a library, as options of `benches/bare.c`; the best one is the baseline.
@@ -418,6 +456,10 @@ impl Case {
             (Tcp, Stream, 65_536) if plain => vec![Rival(1.5), Bare(0.95)],
             (Tcp, Stream, MIB) if plain => vec![Rival(2.0), Bare(0.95)],
             (Udp, Latency, 64) if plain => vec![Bare(1.15)],
+            (Tcp, Write, 65_536) | (Tcp, Read, MIB) => vec![Rival(2.5)],
+            (Shm, InjectWrite, _) => vec![Rival(2.0)],
+            (Tcp | Shm, Put, _) | (Tcp, FetchAdd, _) => vec![Message(1.1)],
+            (Shm, FetchAdd, _) => vec![Message(1.5)],
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],
@@ -467,6 +509,7 @@ impl Case {
             (_, Pattern::Cancel) => tcp,
             (_, Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => false,
             (_, Pattern::Unexpected) => self.size == 8,
+            (_, Pattern::Put | Pattern::FetchAdd | Pattern::InjectWrite) => self.provider != Provider::Rxm,
             _ if crowd => self.processes <= 8,
             (_, Pattern::Latency) if self.wait == Wait::Sread => tcp && self.progress == Progress::Manual,
             _ if self.buffers != Buffers::Kept => self.is_plain() && self.size == 64 * KIB,

@@ -14,6 +14,7 @@ pub(crate) fn all() -> Vec<Case> {
     half_round_trips(&mut cases);
     rates(&mut cases);
     streams(&mut cases);
+    one_sided(&mut cases);
     waiting(&mut cases);
     peers_and_threads(&mut cases);
     processes(&mut cases);
@@ -92,6 +93,17 @@ fn streams(cases: &mut Vec<Case>) {
         cases.push(Case { endpoint: Endpoint::Msg, ..new(provider, 64 * KIB) });
     }
     cases.push(new(Provider::Udp, KIB));
+}
+
+fn one_sided(cases: &mut Vec<Case>) {
+    for provider in [Provider::Tcp, Provider::Rxm, Provider::Shm] {
+        let new = |pattern, size| Case::new(Section::OneSided, provider, pattern, size);
+        cases.push(Case { window: 16, ..new(Pattern::Write, 64 * KIB) });
+        cases.push(Case { window: 16, ..new(Pattern::Read, MIB) });
+        for pattern in [Pattern::Put, Pattern::FetchAdd, Pattern::InjectWrite] {
+            cases.push(new(pattern, 8));
+        }
+    }
 }
 
 fn waiting(cases: &mut Vec<Case>) {

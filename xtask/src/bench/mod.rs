@@ -156,7 +156,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let folder = work.join("ours");
     disk::make(&folder)?;
     disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
-    let fabric = ["fabric", "bench", "side", "exchange", "life", "crowd", "solo", "scale"];
+    let fabric = ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale"];
     let programs = Programs {
         fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
         bare: build(&work, &["bare", "bench"], None)?,
@@ -243,6 +243,10 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
     }
     for (tool, of) in turns {
         library(entry, tool, of);
+    }
+    if let (Some((message, halves)), false) = (case.message(), entry.has_failed(Tool::Message)) {
+        let sample = sample::of_library(programs, settings, &bench.ours.folder, &message, round);
+        entry.add(Tool::Message, sample.map(|sample| Sample { value: halves * sample.value, ..sample }));
     }
     let ways = case.bare();
     if !ways.is_empty() && !entry.has_failed(Tool::Bare) {

@@ -14,10 +14,13 @@ pub(crate) enum Tool {
     Bare,
     UcxTagged,
     UcxPut,
+    /// Our own message, for bars that name it.
+    Message,
 }
 
 impl Tool {
-    pub(crate) const ALL: [Self; 5] = [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut, Self::Message];
 
     /// Its name in JSON.
     fn key(self) -> &'static str {
@@ -27,6 +30,7 @@ impl Tool {
             Self::Bare => "bare",
             Self::UcxTagged => "ucx_tag",
             Self::UcxPut => "ucx_put",
+            Self::Message => "message",
         }
     }
 }
@@ -64,7 +68,7 @@ impl Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) case: Case,
-    series: [Vec<Sample>; 5],
+    series: [Vec<Sample>; 6],
     /// Sources that failed, with the reason.
     pub(crate) failures: Vec<(Tool, String)>,
 }
@@ -109,6 +113,7 @@ impl Entry {
         let verdict = |bar: &Bar| match *bar {
             Bar::Rival(limit) => judge(Tool::Rival, limit),
             Bar::Bare(limit) => judge(Tool::Bare, limit),
+            Bar::Message(limit) => judge(Tool::Message, limit),
             Bar::Value(limit) => {
                 let values = || self.samples(Tool::Ours).iter().map(|sample| sample.value);
                 let worst = if less { values().max_by(f64::total_cmp) } else { values().min_by(f64::total_cmp) };
@@ -124,6 +129,9 @@ impl Entry {
             let limit = match bar {
                 Bar::Rival(limit) => format!("{sign} {limit}"),
                 Bar::Bare(limit) => format!("{sign} {limit} × bare"),
+                Bar::Message(limit) => {
+                    format!("{sign} {limit} × our message of {}", or_dash(self.median(Tool::Message)))
+                }
                 Bar::Value(limit) => format!("{sign} {limit} {}", self.case.unit().name),
             };
             format!("{limit}: {}", verdict.map_or("not judged", Verdict::word))
@@ -181,6 +189,7 @@ impl Report {
             Tool::Bare => "bare",
             Tool::UcxTagged => "UCX tag",
             Tool::UcxPut => "UCX put",
+            Tool::Message => "our message",
         }
     }
 
@@ -374,6 +383,7 @@ impl Entry {
             let (of, limit) = match bar {
                 Bar::Rival(limit) => ("rival", limit),
                 Bar::Bare(limit) => ("bare", limit),
+                Bar::Message(limit) => ("message", limit),
                 Bar::Value(limit) => ("value", limit),
             };
             json!({ "of": of, "limit": limit, "verdict": verdict.map(Verdict::word) })
@@ -404,6 +414,9 @@ const METHOD: &str = "
   message, otherwise lengths and first words as they arrive and the last message whole. Each run first proves that a flipped bit is noticed.
 - *bare* is the best of a busy, a blocking and a batched loop over a socket; within a host it is the cache line (up to 64 B) or memcpy
   in one process with the same buffers. UCX is Debian's ucx_perftest: kept buffers, one thread.
+- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window under way; *half round
+  trip on polled memory* does not wait for completions; *fetch-add* is the time from the call to the completion, and compared with the
+  round trip of our own message of the same round.
 - System calls (strace) and instructions (callgrind) are those of one process with both ends, per message.
 - `-` means that the library cannot do it or did not finish within the limit; the reasons follow the table.
 
