@@ -26,7 +26,7 @@ mod tx;
 pub mod wire;
 
 pub use av::AddressVector;
-pub use completion::counter::{Counter, Unit};
+pub use completion::counter::{Counter, CounterUnit};
 pub use completion::cq::{CompletionQueue, Waited};
 pub use completion::eq::EventQueue;
 pub use datagram::DatagramEndpoint;

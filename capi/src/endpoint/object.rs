@@ -20,6 +20,8 @@ use ofi_abi::{
     FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
 };
 use ofi_core::error::{Error, Result};
+use ofi_core::info::EpAttr;
+use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{AddrFormat, BindFlags, Errno, OpFlags};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::erased::EndpointControl;
@@ -62,9 +64,9 @@ pub(crate) struct SharedContexts {
     /// Keep those open that are bound.
     users: Vec<Child>,
     /// The info asked for a shared receive context (FI_SHARED_CONTEXT), and none is bound yet.
-    pub(crate) lacks_rx: bool,
+    lacks_rx: bool,
     /// The same for a transmit context.
-    pub(crate) lacks_tx: bool,
+    lacks_tx: bool,
 }
 
 impl Deref for EpObj {
@@ -181,8 +183,8 @@ impl EpObj {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs before each call that enables the endpoint: checks its shared contexts and has it
-    /// get the domain's event queue.
+    /// Runs before each call that enables the endpoint: checks that its shared contexts are bound,
+    /// and binds the domain's event queue if it has none of its own.
     ///
     /// # Errors
     /// EOPBADSTATE if it was opened for a shared context and none is bound.
@@ -209,6 +211,12 @@ impl EpObj {
 }
 
 impl SharedContexts {
+    /// Those of a new endpoint with these attributes.
+    pub(crate) const fn of(ep: &EpAttr) -> Self {
+        let (lacks_rx, lacks_tx) = (ep.rx_ctx_cnt == SHARED_CONTEXT, ep.tx_ctx_cnt == SHARED_CONTEXT);
+        Self { users: Vec::new(), lacks_rx, lacks_tx }
+    }
+
     fn add_rx(&mut self, user: Child) {
         self.users.push(user);
         self.lacks_rx = false;

@@ -15,7 +15,6 @@ use crate::reserve::Watch;
 use core::ffi::c_void;
 use ofi_abi::{fi_info, fi_ops_ep, fid_ep};
 use ofi_core::error::{Error, Result};
-use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
@@ -97,9 +96,6 @@ pub(crate) unsafe fn open(
         atomic: opened.atomic,
         collective: &enosys::COLLECTIVE,
     };
-    let mut contexts = SharedContexts::default();
-    contexts.lacks_rx = info.ep.rx_ctx_cnt == SHARED_CONTEXT;
-    contexts.lacks_tx = info.ep.tx_ctx_cnt == SHARED_CONTEXT;
     let object = EpObj {
         data: DataPath {
             c,
@@ -118,7 +114,7 @@ pub(crate) unsafe fn open(
         format: if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format },
         owner: Owner(0),
         domain,
-        contexts: Mutex::new(contexts),
+        contexts: Mutex::new(SharedContexts::of(&info.ep)),
         parent: domain.children.add(),
     };
     let ep = handle::install(object);

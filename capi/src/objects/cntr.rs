@@ -12,7 +12,7 @@ use ofi_abi::{FI_CLASS_CNTR, FI_GETOPSFLAG, FI_SETOPSFLAG};
 use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
-use ofi_engine::Unit;
+use ofi_engine::CounterUnit;
 use ofi_engine::erased::CounterControl;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub(crate) unsafe fn open(
         return Err(Error::new(Errno::EINVAL, format!("open a counter with flags {flags:#x}")));
     }
     let unit = match events {
-        FI_CNTR_EVENTS_COMP => Unit::Operations,
-        FI_CNTR_EVENTS_BYTES => Unit::Bytes,
+        FI_CNTR_EVENTS_COMP => CounterUnit::Operations,
+        FI_CNTR_EVENTS_BYTES => CounterUnit::Bytes,
         _ => return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}"))),
     };
     // SAFETY: this function's contract.
@@ -94,14 +94,11 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 
 /// Reads or replaces the default flags: there are none that concern a counter.
 fn ops_flag(command: c_int, flags: &mut u64) -> c_int {
-    match (command, *flags) {
-        (FI_SETOPSFLAG, 0) => 0,
-        (FI_SETOPSFLAG, _) => Errno::EBADFLAGS.negative(),
-        _ => {
-            *flags = 0;
-            0
-        }
+    if command == FI_SETOPSFLAG && *flags != 0 {
+        return Errno::EBADFLAGS.negative();
     }
+    *flags = 0;
+    0
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {

@@ -18,7 +18,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, EventQueue, RxSettings, Unit, Waiting};
+use ofi_engine::{Auto, CounterUnit, EventQueue, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,7 +58,7 @@ impl DomainObj {
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
     fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
-    fn counter(&self, unit: Unit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
+    fn counter(&self, unit: CounterUnit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.

@@ -27,7 +27,7 @@ use ofi_engine::erased::{CounterControl, EndpointControl};
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{Auto, CompletionQueue, Counter, Endpoint, RxSettings, Unit, Waiting};
+use ofi_engine::{Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -274,7 +274,7 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
         OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue }
     }
 
-    fn counter(&self, unit: Unit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
+    fn counter(&self, unit: CounterUnit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
         Arc::new(Counter::<K>::new(self.kind, unit, port, how))
     }
 

@@ -24,15 +24,15 @@ impl<K: LockKind> Count for Counter<K> {
     #[inline]
     fn count(&self, len: usize) {
         self.add(match self.unit {
-            Unit::Operations => 1,
-            Unit::Bytes => len as u64,
+            CounterUnit::Operations => 1,
+            CounterUnit::Bytes => len as u64,
         });
     }
 }
 
 /// What a counter counts of the operations that succeed; of those that fail it counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum CounterUnit {
     /// Each operation (FI_CNTR_EVENTS_COMP).
     Operations,
     /// The bytes of their payload (FI_CNTR_EVENTS_BYTES).
@@ -45,7 +45,7 @@ pub struct Counter<K: LockKind> {
     errors: AtomicU64,
     /// Both as last reported to the application.
     reported: [AtomicU64; 2],
-    unit: Unit,
+    unit: CounterUnit,
     progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
@@ -65,7 +65,7 @@ impl<K: LockKind> fmt::Debug for Counter<K> {
 
 impl<K: LockKind> Counter<K> {
     /// A counter at zero. `how`: whether and how [`Self::wait`] waits.
-    pub fn new(kind: K, unit: Unit, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
+    pub fn new(kind: K, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             successes: AtomicU64::new(0),

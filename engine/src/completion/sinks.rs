@@ -168,8 +168,8 @@ impl<K: LockKind> CompletionSinks<K> {
         }
     }
 
-    /// A one-sided operation of ours on `len` bytes has succeeded: an entry unless it is suppressed,
-    /// and a count always.
+    /// A one-sided operation of ours on `len` bytes has succeeded: an entry unless it is
+    /// suppressed, and a count always.
     #[inline]
     pub(crate) fn accessed(&self, completion: Completion, suppress: bool, len: usize) {
         let kind = access_of(completion.flags);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::completion::counter::Unit;
+use crate::completion::counter::CounterUnit;
 use crate::progress::wait::Waiting;
 use core::time::Duration;
 use ofi_core::wait::WaitObject;
@@ -67,8 +67,8 @@ fn a_failed_call_may_be_repeated() {
     let ports: [Arc<Refusing>; 4] = Default::default();
     let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
     let queue = |at: usize| Arc::new(CompletionQueue::new(Park, 1, ports[at].clone(), Waiting::Never));
-    let counter = Arc::new(Counter::new(Park, Unit::Operations, ports[2].clone(), Waiting::Never));
-    let other = Arc::new(Counter::new(Park, Unit::Operations, ports[3].clone(), Waiting::Never));
+    let counter = Arc::new(Counter::new(Park, CounterUnit::Operations, ports[2].clone(), Waiting::Never));
+    let other = Arc::new(Counter::new(Park, CounterUnit::Operations, ports[3].clone(), Waiting::Never));
     let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
     ep.bind_cq(&queue(0), BindFlags::TRANSMIT).unwrap();
     ep.bind_cq(&queue(1), BindFlags::RECV).unwrap();
@@ -130,9 +130,10 @@ fn an_object_of_another_lock_kind_is_of_another_domain() {
     let port = Arc::new(Refusing::default());
     refused(ep.bind_cq(Arc::new(CompletionQueue::new(Other, 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT));
     refused(ep.clone().bind_counter(
-        Arc::new(Counter::new(Other, Unit::Operations, port.clone(), Waiting::Never)),
+        Arc::new(Counter::new(Other, CounterUnit::Operations, port.clone(), Waiting::Never)),
         BindFlags::TRANSMIT,
     ));
     ep.bind_cq(Arc::new(CompletionQueue::new(Park, 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT).unwrap();
-    ep.bind_counter(Arc::new(Counter::new(Park, Unit::Operations, port, Waiting::Never)), BindFlags::TRANSMIT).unwrap();
+    ep.bind_counter(Arc::new(Counter::new(Park, CounterUnit::Operations, port, Waiting::Never)), BindFlags::TRANSMIT)
+        .unwrap();
 }

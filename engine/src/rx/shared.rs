@@ -370,14 +370,12 @@ impl<K: LockKind> SharedRx<K> {
         told.iter().for_each(|news| news.notify());
         Ok(())
     }
-}
 
-impl<K: LockKind> SharedRx<K> {
     /// Cancels the oldest receive with this context that can be canceled (fi_cancel(3)). One of the
     /// endpoints reports that.
     ///
     /// # Errors
-    /// ENOCQ if there are receives but no endpoint to report to.
+    /// ENOCQ if no endpoint is bound that could report it.
     pub fn cancel(&self, context: usize) -> core::result::Result<(), Errno> {
         let mut rx = K::lock(&self.context);
         let RxContext { participants: Participants(shared), .. } = &*rx;

@@ -252,7 +252,7 @@ struct lane {
 	pthread_t thread;
 };
 
-#define UPDATES	3000
+#define UPDATES	10000
 
 static void *update(void *arg)
 {
