@@ -165,15 +165,8 @@ const CASES: &[Case] = &[
         seconds: 120,
         quick: Some(&[]),
     },
-    Case {
-        name: "impi_rt IMB-RMA",
-        mpi: Mpi::Intel,
-        provider: "tcp",
-        what: What::OneSidedBenchmarks("IMB-RMA"),
-        processes: &[2],
-        seconds: 600,
-        quick: Some(&["-iter", "20", "-time", "0.2", "Unidir_put", "Unidir_get", "Fetch_and_op", "Compare_and_swap"]),
-    },
+    // Not over tcp: there Intel MPI posts writes without a context, and asks for a completion of each,
+    // which it then takes for a request.
     Case {
         name: "impi_rt IMB-RMA over shm",
         mpi: Mpi::Intel,
@@ -181,7 +174,7 @@ const CASES: &[Case] = &[
         what: What::OneSidedBenchmarks("IMB-RMA"),
         processes: &[2],
         seconds: 600,
-        quick: None,
+        quick: Some(&["-iter", "20", "-time", "0.2", "Unidir_put", "Unidir_get", "Fetch_and_op", "Compare_and_swap"]),
     },
     Case {
         name: "mpich mpi4py one-sided",
