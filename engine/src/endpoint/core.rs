@@ -337,6 +337,7 @@ impl<K: LockKind> Core<K> {
 
     /// Sends deferred arrival acknowledgments, and checks the account for room.
     pub(super) fn run_deferred(&mut self, idle: bool) {
+        self.peers.agenda.note_poll();
         if !self.peers.agenda.is_deferral_over(idle) {
             return;
         }

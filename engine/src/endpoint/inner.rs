@@ -113,11 +113,26 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         due.is_some_and(|due| announced.is_none_or(|announced| due < announced))
     }
 
+    /// Sends what is held back for a caller that may not poll again soon, but leaves the
+    /// acknowledgments that a reply is expected to take along.
+    pub(super) fn flush_for_reader(&mut self) {
+        if self.core.peers.agenda.flushes_deferred() {
+            self.flush_all();
+            self.core.peers.agenda.note_flushed();
+        } else {
+            self.flush_frames();
+        }
+    }
+
     /// Sends everything held back: the caller may not poll again soon.
-    #[inline(never)]
     pub(super) fn flush_all(&mut self) {
+        self.core.peers.end_deferral();
+        self.flush_frames();
+    }
+
+    #[inline(never)]
+    fn flush_frames(&mut self) {
         let Self { transport: Some(transport), core, .. } = self else { return };
-        core.peers.end_deferral();
         transport.flush(Flush::All, core);
         if core.peers.agenda.is_any() {
             Self::finish(transport, core);

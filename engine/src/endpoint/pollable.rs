@@ -44,7 +44,9 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn flush(&self, how: Flush) {
         let mut inner = K::lock(&self.inner);
         match how {
-            Flush::All => inner.flush_all(),
+            // With automatic progress the application need not call again.
+            Flush::All if self.auto.is_some() => inner.flush_all(),
+            Flush::All => inner.flush_for_reader(),
             Flush::ByRule => {
                 if let Inner { transport: Some(transport), core, .. } = &mut *inner {
                     transport.flush(how, core);
@@ -55,7 +57,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
 
     fn before_sleep(&self) -> bool {
         let inner = K::lock(&self.inner);
-        inner.core.peers.agenda.has(Work::PENDING) || inner.core.rx.is_news_waiting()
+        let agenda = &inner.core.peers.agenda;
+        agenda.has(Work::PENDING) || agenda.leaves_to_reply() || inner.core.rx.is_news_waiting()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -81,7 +84,9 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn arm(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
-        inner.transport.as_mut().is_some_and(Transport::arm) | inner.core.peers.agenda.has(Work::PENDING)
+        let agenda = &inner.core.peers.agenda;
+        let has_work = agenda.has(Work::PENDING) || agenda.leaves_to_reply();
+        inner.transport.as_mut().is_some_and(Transport::arm) | has_work
     }
 
     fn disarm(&self) {

@@ -17,6 +17,10 @@ impl Work {
     pub(crate) const STIRRED: Self = Self(2);
     /// There is work that is deferred until an idle poll or for [`MOST_DEFERRALS`] polls.
     pub(crate) const DEFERRED: Self = Self(4);
+    /// Since the last poll, a flush has sent deferred acknowledgments.
+    const FLUSHED: Self = Self(8);
+    /// Since the last poll, a flush has left deferred acknowledgments for a reply to take along.
+    const LEFT: Self = Self(16);
 }
 
 /// Pending work of an endpoint.
@@ -31,6 +35,9 @@ pub(crate) struct Agenda {
     deferred: Vec<LinkId>,
     /// Polls since deferred work last ran.
     deferrals: u32,
+    /// The application has replied to a peer's last frames before it polled again, and is expected
+    /// to do so once more.
+    expects_reply: bool,
 }
 
 impl Agenda {
@@ -111,11 +118,58 @@ impl Agenda {
         true
     }
 
+    /// A flush for a caller that may not poll again soon. True if deferred work is to run now, not
+    /// if an operation of the endpoint's own is expected to take the acknowledgments along: an
+    /// application that answers each message or write of a peer then sends one packet, not two.
+    pub(crate) fn flushes_deferred(&mut self) -> bool {
+        let leaves = self.expects_reply && self.deferred.len() == 1;
+        if leaves {
+            self.add(Work::LEFT);
+        }
+        !leaves && self.has_deferred()
+    }
+
+    /// A flush has run deferred work.
+    pub(crate) const fn note_flushed(&mut self) {
+        self.add(Work::FLUSHED);
+    }
+
+    /// Whether the next operation of the endpoint's own tells about replies.
+    #[inline(always)]
+    pub(crate) const fn watches_replies(&self) -> bool {
+        self.has(Work(Work::FLUSHED.0 | Work::LEFT.0))
+    }
+
+    /// An operation leaves before the next poll. The link whose acknowledgments it takes along.
+    pub(crate) fn note_reply(&mut self) -> Option<LinkId> {
+        self.expects_reply = true;
+        let left = self.has(Work::LEFT);
+        self.end_watch();
+        if left { self.deferred.last().copied() } else { None }
+    }
+
+    /// A poll begins: what was left for a reply is deferred as before.
+    pub(crate) const fn note_poll(&mut self) {
+        if self.watches_replies() {
+            self.expects_reply = false;
+            self.end_watch();
+        }
+    }
+
+    /// Whether acknowledgments are left for a reply.
+    pub(crate) const fn leaves_to_reply(&self) -> bool {
+        self.has(Work::LEFT)
+    }
+
+    const fn end_watch(&mut self) {
+        self.remove(Work(Work::FLUSHED.0 | Work::LEFT.0));
+    }
+
     /// Begins a tick, which does all stirred work; [`Self::add`] records the work that it leaves.
     /// True if there was any.
     pub(crate) const fn begin_tick(&mut self) -> bool {
         let stirred = self.has(Work::STIRRED);
-        self.work.0 &= Work::DEFERRED.0;
+        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0;
         stirred
     }
 

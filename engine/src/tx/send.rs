@@ -109,6 +109,7 @@ impl Tx {
     ) -> Result<(), Errno> {
         let Admitted { len, ack, suppress, inject, fenced } = admitted;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
+        take_acks_along(peers, transport);
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let ticket = ticket(&op, admitted);
         let (mut buffer, mut stage) = (Some(op.buffer), SendStage::Waiting);
@@ -275,6 +276,22 @@ impl Tx {
                 self.finish(peers, out, number);
             }
         }
+    }
+}
+
+/// An operation is about to leave: the acknowledgments that were left for it leave first.
+#[inline(always)]
+pub(super) fn take_acks_along<T: Transport>(peers: &mut Peers, transport: &mut T) {
+    if peers.agenda.watches_replies() {
+        send_acks(peers, transport);
+    }
+}
+
+#[inline(never)]
+fn send_acks<T: Transport>(peers: &mut Peers, transport: &mut T) {
+    if let Some(id) = peers.agenda.note_reply() {
+        // The link stays listed: the next poll sends what the transport has not taken.
+        pump_control(peers, transport, id);
     }
 }
 
