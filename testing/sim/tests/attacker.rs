@@ -204,7 +204,7 @@ fn run(seed: u64) {
 fn random_frames_harm_nobody_else() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let one = number("OFI_SIM_SEED");
-    let seeds = one.map_or(0..number("OFI_SIM_SEEDS").unwrap_or(500), |seed| seed..seed + 1);
+    let seeds = one.map_or_else(|| 0..number("OFI_SIM_SEEDS").unwrap_or(500), |seed| seed..seed + 1);
     for seed in seeds {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
