@@ -12,7 +12,7 @@ mod respond;
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::credit::REQUESTS;
-use crate::transport::{LinkId, Token};
+use crate::transport::{Down, LinkId, Token};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::one_sided::{Refusal, RemoteAddr};
 use access::Placing;
@@ -29,6 +29,9 @@ pub(crate) const RESPONSE: Token = Token(u32::MAX);
 /// Responses up to this length are what the memory held when the request arrived, in order with
 /// writes that come later (max_order_war_size, fi_endpoint(3)).
 pub const ORDERED: usize = 4096;
+/// Refusals that may wait for a peer that does not read: operations without a response need no
+/// credit, so nothing else bounds them.
+const MOST_REFUSALS: usize = 1 << 14;
 /// Number of empty buffers for short responses that are kept for later ones.
 const SPARE: usize = 8;
 
@@ -245,6 +248,10 @@ fn acknowledge(peers: &mut Peers, id: LinkId) {
 /// Refuses a frame of the peer, after the acknowledgments of earlier ones.
 fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)) {
     let Some(entry) = peers.link(link) else { return };
+    if entry.tx.control.len() >= MOST_REFUSALS {
+        let why = "the peer does not read why its operations are refused";
+        return peers.abort_link(link, Some(Down::violation(why)));
+    }
     let count = core::mem::take(&mut entry.rx.arrivals.performed);
     if count > 0 {
         entry.tx.control.push_back(Frame::Performed { count });

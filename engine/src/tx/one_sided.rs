@@ -375,11 +375,15 @@ impl Tx {
                 link.tx.full = true;
                 return Issue::Some;
             }
-            if !send.stage.is_listed() {
+            let begun = send.stage.is_listed();
+            if !begun {
                 send.place = link.tx.sends.add(number);
             }
             if outcome == Submitted::Broken {
-                send.stage = SendStage::LinkFailed { link: id };
+                // What has left before may still be answered: the stage stays.
+                if !begun {
+                    send.stage = SendStage::LinkFailed { link: id };
+                }
                 return Issue::All;
             }
             if op.what.has_response() {

@@ -8,6 +8,7 @@
 use crate::reader::{HELLO, PREFIX};
 use ofi_core::Instant;
 use ofi_engine::transport::{Flush, Token};
+use ofi_engine::wire::frame::MAX_HEADER;
 use ofi_memory::{Buffer, Chunk};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -59,10 +60,13 @@ pub struct Writer {
     last_send: Instant,
 }
 
+/// The longest prefix, header and padding.
+const MOST_HEAD: usize = PREFIX + MAX_HEADER + 63;
+
 /// A record's prefix, header and padding.
 #[derive(Debug)]
 pub struct Head {
-    bytes: [u8; PREFIX + 32 + 63],
+    bytes: [u8; MOST_HEAD],
     len: usize,
 }
 
@@ -84,7 +88,7 @@ impl Writer {
         } else {
             0
         };
-        let mut head = Head { bytes: [0; PREFIX + 32 + 63], len: bare + pad };
+        let mut head = Head { bytes: [0; MOST_HEAD], len: bare + pad };
         head.bytes[0] = u8::try_from(header.len()).unwrap_or(0);
         head.bytes[1] = u8::try_from(pad).unwrap_or(0);
         head.bytes[2..4].copy_from_slice(&self.number.to_le_bytes());

@@ -10,6 +10,7 @@ use ofi_rig::{Exposed, Target, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::{Faults, World};
+use std::time::Duration;
 
 const KEY: u64 = 7;
 const LEN: usize = 256;
@@ -201,4 +202,27 @@ fn rights_are_checked_for_each_kind_of_access() {
     }
     assert_eq!(readable.close(), [1; 64]);
     assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
+}
+
+/// Refusals have to wait while the peer does not read, and operations without a response need no
+/// credit.
+#[test]
+fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
+    let mut scene = Scene::new();
+    let unknown = RemoteAddr { key: 8, addr: 0 };
+    let write = Frame::Write { id: 1, place: unknown, more: 0, last: true, commit: false, data: None };
+    let mut sent = 0;
+    let ended = loop {
+        for _ in 0..1000 {
+            scene.raw.frame(&write, &[]);
+            sent += 1;
+        }
+        let open = scene.raw.send();
+        scene.world.advance(Duration::from_micros(20));
+        scene.node.progress();
+        if !open || sent >= 1_000_000 {
+            break !open;
+        }
+    };
+    assert!(ended, "it sent {sent} writes: {}", scene.node.ep.describe());
 }
