@@ -11,8 +11,8 @@ pub(crate) struct Options {
     /// Runs one part only
     #[arg(long)]
     only: Option<Part>,
-    /// Writes the answers to rdma/ROWS.md instead of comparing them with it
-    #[arg(long)]
+    /// Writes the answers to rdma/ROWS.md instead of comparing them with it; runs no other part
+    #[arg(long, conflicts_with = "only")]
     write: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn rdma_vm(options: &Options) -> Outcome {
     if options.only != Some(Part::Pmem) {
         rdma(&folder, options.write)?;
     }
-    if options.only != Some(Part::Rdma) {
+    if options.only != Some(Part::Rdma) && !options.write {
         pmem(&folder)?;
     }
     Ok(())
