@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes what the guest boots from: vmlinux and initramfs.cpio, out of Debian's kernel package, which is unpacked and not
-# installed. What is there is kept.
+# installed. What is there is kept, the unpacked files only while they are newer than this script.
 # usage: prepare.sh FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -8,7 +8,7 @@ mkdir -p "$1"
 cd "$1"
 
 # The kernel for servers: that for clouds has neither rdma_rxe nor 9p.
-if [[ ! -e vmlinux ]]; then
+if [[ ! vmlinux -nt $here/prepare.sh ]]; then
 	fetch() {
 		package=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }') || true
 		[[ -n $package ]] || { echo "this system knows no package linux-image-amd64" >&2; return 1; }
@@ -22,6 +22,7 @@ if [[ ! -e vmlinux ]]; then
 	dpkg-deb --fsys-tarfile kernel.deb | tar -x -C kernel --wildcards './boot/vmlinuz-*' \
 		'./lib/modules/*/kernel/drivers/'{infiniband,virtio,net/dummy.ko} './lib/modules/*/kernel/net/9p' \
 		'./lib/modules/*/kernel/fs/'{9p,netfs,fscache,configfs} './lib/modules/*/kernel/net/core/failover.ko' \
+		'./lib/modules/*/kernel/'{drivers/block/virtio_blk.ko,fs/ext4,fs/jbd2,fs/mbcache.ko,lib/crc16.ko} \
 		'./lib/modules/*/kernel/net/ipv'{4/udp_tunnel.ko,6/ip6_udp_tunnel.ko} \
 		'./lib/modules/*/kernel/crypto/crc32'* './lib/modules/*/kernel/lib/libcrc32c.ko'
 	# Unpacked here, since that takes seconds in an emulated processor; qemu boots it as it is (CONFIG_PVH). Behind the
@@ -32,9 +33,12 @@ if [[ ! -e vmlinux ]]; then
 	mv vmlinux.new vmlinux
 fi
 
-# Modules in the order in which they need each other, which each says in itself.
-declare -A seen=()
-order=()
+rm -rf root
+mkdir -p root/{bin,modules,proc,sys,dev,new}
+cp "$(command -v busybox)" root/bin/busybox
+for tool in sh mount mkdir insmod cat ln tar switch_root; do ln -s busybox "root/bin/$tool"; done
+
+# Lists a module after those that it needs, which each says in itself.
 add() {
 	local name=${1//-/_} file needed
 	[[ -z ${seen[$name]:-} ]] || return 0
@@ -42,18 +46,19 @@ add() {
 	file=$(find kernel/lib -name "$name.ko" -o -name "${name//_/-}.ko" | head -n 1)
 	[[ -n $file ]] || { echo "the kernel has no module $name" >&2; exit 1; }
 	for needed in $(strings "$file" | sed -n 's/^depends=//p' | tr , ' '); do add "$needed"; done
-	order+=("$file")
-}
-# rxe asks for checksums by name, so that nothing depends on their modules.
-for module in virtio_pci 9pnet_virtio 9p crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe; do add "$module"; done
-
-rm -rf root
-mkdir -p root/{bin,modules,proc,sys,dev,new}
-cp "$(command -v busybox)" root/bin/busybox
-for tool in sh mount mkdir insmod cat ln tar switch_root; do ln -s busybox "root/bin/$tool"; done
-for file in "${order[@]}"; do
 	strip --strip-debug -o "root/modules/${file##*/}" "$file"
-	echo "${file##*/}" >>root/modules/order
-done
+	echo "${file##*/}" >>"root/modules/$part"
+}
+# Makes the list of the modules of a part of the tests, in the order in which to load them.
+modules() {
+	local -A seen=()
+	local part=$1 module
+	shift
+	for module in virtio_pci 9pnet_virtio 9p "$@"; do add "$module"; done
+}
+# rxe and ext4 ask for checksums by name, so that nothing depends on their modules.
+modules rdma crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
+modules pmem crc32c_generic virtio_blk ext4
+
 install -m 755 "$here/init" root/init
 (cd root && find . | cpio -o -H newc --quiet -R 0:0) >initramfs.cpio

@@ -48,7 +48,7 @@ enum Command {
     Bench(bench::Options),
     /// Runs MPI programs from package registries on this library and on the one that they bundle
     Clients(clients::Options),
-    /// Compares rdma_getaddrinfo with librdmacm's in a virtual machine with a software RDMA device
+    /// Tests rdma_getaddrinfo and persistent memory in a virtual machine
     RdmaVm(rdma_vm::Options),
 }
 

@@ -1,46 +1,94 @@
-//! `xtask rdma-vm`: compares rdma_getaddrinfo with librdmacm's in a guest with a software RDMA
-//! device.
+//! `xtask rdma-vm`: tests in a guest. Its parts compare rdma_getaddrinfo with librdmacm's beside a
+//! software RDMA device, and cut the guest's power after writes to persistent memory.
 
 use crate::disk;
-use crate::run::{Outcome, cargo, output, root, run};
+use crate::run::{Outcome, cargo, output, run};
+use std::path::Path;
 use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Writes the answers to rdma/ROWS.md instead of comparing them with it
+    /// Runs one part only
     #[arg(long)]
+    only: Option<Part>,
+    /// Writes the answers to rdma/ROWS.md instead of comparing them with it; runs no other part
+    #[arg(long, conflicts_with = "only")]
     write: bool,
 }
 
-/// The Debian packages of the required programs and headers.
-const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils iproute2 ibverbs-providers librdmacm-dev \
-                        libibverbs-dev";
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// rdma_getaddrinfo beside librdmacm's
+    Rdma,
+    /// Committed writes and a power failure
+    Pmem,
+}
 
-/// Builds the guest, runs `testing/rdma-vm/run.sh` in it, and compares the answers with the table.
+/// The Debian packages of the required programs and headers.
+const PACKAGES: &str = "qemu-system-x86 busybox-static cpio binutils xz-utils e2fsprogs iproute2 ibverbs-providers \
+                        librdmacm-dev libibverbs-dev";
+
+/// Builds the guest and runs the parts in it.
 pub(crate) fn rdma_vm(options: &Options) -> Outcome {
     let folder = disk::target().join("rdma-vm");
+    disk::make(folder.join("share"))?;
+    needs(run(Command::new("testing/rdma-vm/prepare.sh").arg(&folder)))?;
+    if options.only != Some(Part::Pmem) {
+        rdma(&folder, options.write)?;
+    }
+    if options.only != Some(Part::Rdma) && !options.write {
+        pmem(&folder)?;
+    }
+    Ok(())
+}
+
+/// Runs `testing/rdma-vm/rdma.sh` and compares the answers with the table.
+fn rdma(folder: &Path, write: bool) -> Outcome {
     let share = folder.join("share");
-    disk::make(&share)?;
     run(&mut cargo(&["build", "-p", "ofi-rdma-ffi"]))?;
     disk::copy(disk::target().join("debug/librdmaaddrinfo.so"), share.join("librdmaaddrinfo.so.1"))?;
-    disk::copy(root().join("testing/rdma-vm/run.sh"), share.join("run.sh"))?;
     for (program, libraries) in [("rows", &["-ldl"][..]), ("ep", &["-lrdmacm", "-libverbs", "-ldl"])] {
-        let mut cc = Command::new("cc");
-        cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-Irdma/ffi/include", "-o"]);
-        cc.arg(share.join(program)).arg(format!("testing/rdma/{program}.c")).args(libraries);
-        needs(run(&mut cc))?;
+        let mut cc = cc(&share.join(program));
+        needs(run(cc.arg("-Irdma/ffi/include").arg(format!("testing/rdma/{program}.c")).args(libraries)))?;
     }
-    needs(run(Command::new("testing/rdma-vm/prepare.sh").arg(&folder)))?;
-    needs(run(Command::new("testing/rdma-vm/boot.sh").arg(&folder)))?;
+    boot(folder, &["rdma"])?;
     let test = "answers_are_those_of_the_table";
     let mut compare = cargo(&["test", "-p", "ofi-rdma-ffi", "--test", "c_programs", "--", "--exact", test]);
     compare.env("OFI_RDMA_ROWS", &share);
-    if options.write {
+    if write {
         compare.env("OFI_RDMA_ROWS_WRITE", "1");
     }
     let said = output(&mut compare)?;
     println!("{said}");
     if said.contains("1 passed") { Ok(()) } else { Err(format!("the test {test} did not run")) }
+}
+
+/// Runs `testing/rdma-vm/pmem.sh` on a new disk. Each boot checks what the power failure of the one
+/// before has left.
+fn pmem(folder: &Path) -> Outcome {
+    let share = folder.join("share");
+    run(&mut cargo(&["build", "-p", "ofi-capi"]))?;
+    let library = share.join("libfabric.so.1");
+    disk::copy(disk::target().join("debug/libfabric.so"), &library)?;
+    let mut cc = cc(&share.join("pmem"));
+    cc.args(["-Icapi/include", "-Icapi/tests/c", "testing/rdma-vm/pmem.c"]).arg(&library);
+    needs(run(&mut cc))?;
+    let image = folder.join("disk.img");
+    disk::write(&image, "")?;
+    needs(run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("32M")))?;
+    boot(folder, &["pmem", "WRITE=tcp"])?;
+    boot(folder, &["pmem", "CHECK=tcp", "WRITE=shm"])?;
+    boot(folder, &["pmem", "CHECK=shm"])
+}
+
+fn cc(program: &Path) -> Command {
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(program);
+    cc
+}
+
+fn boot(folder: &Path, arguments: &[&str]) -> Outcome {
+    needs(run(Command::new("testing/rdma-vm/boot.sh").arg(folder).args(arguments)))
 }
 
 fn needs(outcome: Outcome) -> Outcome {
