@@ -1,9 +1,10 @@
 //! Exchanges 8-byte tagged messages for `cargo xtask cost` to count instructions:
 //! `message_cost memory COUNT` through memory, `message_cost shm COUNT` through the shm provider,
-//! `message_cost tcp COUNT` through the system's sockets. A third argument of `write` or `fetch-add`
-//! counts those operations on 8 bytes instead. Another one says how the receiver is: with `queues=N` it holds N unexpected messages and N posted receives of other tags, with
-//! `connections=N` it has N peers that send nothing (tcp only), with `late=N` it posts receives for
-//! N messages at a time, after they have arrived.
+//! `message_cost tcp COUNT` through the system's sockets. With a third argument of `write` or
+//! `fetch-add` it carries out those operations on 8 bytes instead. Another one says how the
+//! receiver is: with `queues=N` it holds N unexpected messages and N posted receives of other
+//! tags, with `connections=N` it has N peers that send nothing (tcp only), with `late=N` it posts
+//! receives for N messages at a time, after they have arrived.
 
 use core::iter::repeat_with;
 use ofi_engine::transport::Transport;

@@ -28,8 +28,8 @@ const WORD: usize = 8;
 /// Measures latency and bandwidth between two machines: without an address it waits for the other
 /// side, with one it connects to it. Options that change the messages must be the same on both
 /// sides. After the messages, the side that connects measures writes, reads and fetch-adds on the
-/// other one's memory, if the endpoints have them: `usec/xfer` is half a round trip of messages, and
-/// the time from the call to the completion of these.
+/// other one's memory, if the endpoints have them: `usec/xfer` is half a round trip of messages,
+/// and the time from the call to the completion of these.
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_pingpong", version, disable_version_flag = true)]
 pub struct Options {

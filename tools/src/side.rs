@@ -89,7 +89,8 @@ impl Side {
         self.checked = on;
     }
 
-    /// Fills buffers for a whole window with the test pattern: operations of this size use no others.
+    /// Fills buffers for a whole window with the test pattern: operations of this size use no
+    /// others.
     pub(crate) fn fill_buffers(&mut self, size: usize) {
         let mut filled = vec![0; size];
         fill(&mut filled);

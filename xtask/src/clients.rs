@@ -165,8 +165,8 @@ const CASES: &[Case] = &[
         seconds: 120,
         quick: Some(&[]),
     },
-    // Not over tcp: there Intel MPI posts writes without a context, and asks for a completion of each,
-    // which it then takes for a request.
+    // Not over tcp: there Intel MPI posts writes without a context, and asks for a completion of
+    // each, which it then takes for a request.
     Case {
         name: "impi_rt IMB-RMA over shm",
         mpi: Mpi::Intel,

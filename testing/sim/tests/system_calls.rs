@@ -1,4 +1,5 @@
-//! A small send, write or fetch-add makes at most one system call, counted at the transport's interface to sockets.
+//! A small send, write or fetch-add makes at most one system call, counted at the transport's
+//! interface to sockets.
 
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Caps, FiAddr, Instant};

@@ -1,7 +1,7 @@
-//! Two endpoints exchange random messages and access each other's memory over a network that splits,
-//! stalls and breaks, or through shared memory that runs out at times, and across restarts. Every
-//! accepted operation must complete exactly once, every message must arrive once, unchanged and in
-//! order, and memory must be what the operations on it make of it in their order. At times a
+//! Two endpoints exchange random messages and access each other's memory over a network that
+//! splits, stalls and breaks, or through shared memory that runs out at times, and across restarts.
+//! Every accepted operation must complete exactly once, every message must arrive once, unchanged
+//! and in order, and memory must be what the operations on it make of it in their order. At times a
 //! thread sleeps on one endpoint's queue descriptor while others post, cancel and read another
 //! queue: while the descriptor is not readable, no work may be pending.
 //!
