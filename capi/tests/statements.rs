@@ -44,6 +44,13 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("poll_set_rules", "takes flags that there are none of"),
     ("cq_fd_polls_readable", "a descriptor may follow its queue only at the next look"),
     ("cq_sread_wakes_on_entry", "a reader blocked without a peer's progress sleeps for ever"),
+    ("atomic_valid_calls_are_true", "takes one more element than its valid calls say"),
+    ("atomic_flags_of_calls", "an operation of these flags does not complete"),
+    ("atomic_inject_is_limited", "takes more than inject_size bytes"),
+    ("rma_inject_gives_the_buffer_back", "takes more than inject_size bytes"),
+    ("mr_registers_and_closes", "frees a region twice"),
+    ("mr_bad_arguments_are_refused", "registers 0 bytes"),
+    ("mr_offsets_run_through_several_buffers", "a region of several buffers has only the first"),
 ];
 
 /// Missing features, each with the case that shows it. The case must fail, so that it is enabled as
