@@ -27,7 +27,8 @@ use crate::table::Table;
 use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
 use match_queue::{MatchQueue, MatchQueues, QueueKind};
-use ofi_core::{Addr, Caps, FiAddr, OpFlags};
+use multi_recv::Release;
+use ofi_core::{Addr, Caps, Completion, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
@@ -61,6 +62,16 @@ struct Arrival {
     placed: usize,
     total: u64,
     sender: Sender,
+}
+
+/// Adds the tag and the data of a message to its completion.
+#[inline(always)]
+fn add_info(completion: &mut Completion, info: &MessageInfo) {
+    completion.tag = info.tag.unwrap_or(0);
+    if let Some(data) = info.data {
+        completion.data = data;
+        completion.flags |= OpFlags::REMOTE_CQ_DATA;
+    }
 }
 
 /// A receive context.
@@ -189,20 +200,23 @@ impl RxContext {
             Role::Plain | Role::MultiRecv(_) => {}
             Role::Part { parent, base } => {
                 completion.buf = base;
-                if self.part_is_done(out, parent, suppress && cut == 0) {
+                let release = self.part_is_done(parent, suppress && cut == 0);
+                if release == Release::Joined {
                     completion.flags |= OpFlags::MULTI_RECV;
                 }
+                add_info(&mut completion, &info);
+                out.received(completion, suppress, cut, sender.addr);
+                if let Release::Behind { parent, multi } = release {
+                    self.release_multi_recv(out, parent, multi);
+                }
+                return;
             }
             Role::Discard => {
                 completion.len = usize::try_from(total).unwrap_or(usize::MAX);
                 cut = 0;
             }
         }
-        completion.tag = info.tag.unwrap_or(0);
-        if let Some(data) = info.data {
-            completion.data = data;
-            completion.flags |= OpFlags::REMOTE_CQ_DATA;
-        }
+        add_info(&mut completion, &info);
         out.received(completion, suppress, cut, sender.addr);
     }
 
@@ -210,9 +224,11 @@ impl RxContext {
     #[cold]
     fn fail<K: LockKind>(&mut self, out: &mut Reporter<K>, receive: Receive, why: &Down) {
         let mut completion = receive.ticket.finish();
+        let mut release = Release::No;
         if let Role::Part { parent, base } = receive.role {
             completion.buf = base;
-            if self.part_is_done(out, parent, false) {
+            release = self.part_is_done(parent, false);
+            if release == Release::Joined {
                 completion.flags |= OpFlags::MULTI_RECV;
             }
         }
@@ -223,6 +239,9 @@ impl RxContext {
             completion.src = out.source(rendezvous.src);
         }
         out.receive_failed(completion, why);
+        if let Release::Behind { parent, multi } = release {
+            self.release_multi_recv(out, parent, multi);
+        }
     }
 
     /// Fails a posted receive: it was canceled, or no peer can fill it any more.

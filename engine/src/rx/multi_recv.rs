@@ -9,6 +9,22 @@ use ofi_core::OpFlags;
 use ofi_sync::lock::LockKind;
 use slab::Slab;
 
+/// Who reports that a multi-receive buffer is released, when one of its messages completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// Nobody: it is not.
+    No,
+    /// The message's completion.
+    Joined,
+    /// An entry of its own, behind the message's.
+    Behind {
+        /// The buffer's receive.
+        parent: u32,
+        /// The buffer's state.
+        multi: u32,
+    },
+}
+
 /// Whether a multi-receive buffer accepts more messages.
 pub(super) fn is_open(multi_recvs: &Slab<MultiRecv>, multi: u32) -> bool {
     multi_recvs.get(multi as usize).is_some_and(|multi| matches!(multi.intake, Intake::Open))
@@ -91,49 +107,49 @@ impl RxContext {
         let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return };
         state.intake = intake;
         if state.parts == 0 {
-            self.release_multi_recv(out, parent, multi, false);
+            self.release_multi_recv(out, parent, multi);
         }
     }
 
-    /// A message in a multi-receive buffer has completed. True if its completion also releases the
-    /// buffer.
+    /// A message in a multi-receive buffer has completed, and its completion comes next. It also
+    /// reports that the buffer is released if that is so, unless there is an error to report or the
+    /// message's success is not reported.
     #[cold]
-    pub(super) fn part_is_done<K: LockKind>(&mut self, out: &mut Reporter<K>, parent: u32, suppress: bool) -> bool {
+    pub(super) fn part_is_done(&mut self, parent: u32, suppress: bool) -> Release {
         let Some(Role::MultiRecv(multi)) = self.receives.get(parent).map(|receive| receive.role) else {
-            return false;
+            return Release::No;
         };
-        let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return false };
+        let Some(state) = self.multi_recvs.get_mut(multi as usize) else { return Release::No };
         state.parts -= 1;
-        if state.parts > 0 || matches!(state.intake, Intake::Open) {
-            return false;
+        match state.intake {
+            _ if state.parts > 0 => Release::No,
+            Intake::Open => Release::No,
+            Intake::Full if !suppress => {
+                self.multi_recvs.remove(multi as usize);
+                if let Some(receive) = self.receives.remove(parent) {
+                    receive.ticket.finish();
+                }
+                Release::Joined
+            }
+            Intake::Full | Intake::Failed(_) => Release::Behind { parent, multi },
         }
-        self.release_multi_recv(out, parent, multi, !suppress)
     }
 
-    /// Releases a multi-receive buffer. With `joined` the completion of its last message reports
-    /// that, unless there is an error to report. True if that completion does.
-    fn release_multi_recv<K: LockKind>(
-        &mut self,
-        out: &mut Reporter<K>,
-        parent: u32,
-        multi: u32,
-        joined: bool,
-    ) -> bool {
-        let Some(receive) = self.receives.remove(parent) else { return false };
+    /// Releases a multi-receive buffer whose messages have been reported. An application may free
+    /// what the context names when it reads this, so nothing of the buffer may follow.
+    pub(super) fn release_multi_recv<K: LockKind>(&mut self, out: &mut Reporter<K>, parent: u32, multi: u32) {
+        let Some(receive) = self.receives.remove(parent) else { return };
         let state = self.multi_recvs.remove(multi as usize);
         let mut completion = receive.ticket.finish();
         match state.intake {
             Intake::Failed(why) => {
                 completion.flags |= OpFlags::MULTI_RECV;
                 out.missed(completion, &why);
-                false
             }
-            Intake::Open | Intake::Full if joined => true,
             Intake::Open | Intake::Full => {
                 // The release is always reported, and does not count as a message.
                 completion.flags = OpFlags::MULTI_RECV;
                 out.sinks.report(completion);
-                false
             }
         }
     }

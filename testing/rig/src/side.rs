@@ -151,26 +151,39 @@ impl<T: Transport> Side<T> {
         wait_object: Arc<dyn WaitObject>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        Self::open_with(options, wait_object, None, opener)
+        let av = Arc::new(AddressVector::new(options.av_size, false));
+        Self::open_with(options, av, wait_object, None, opener)
     }
 
-    /// The same with a queue of its own for sends.
+    /// The same with an address vector that other endpoints may share.
+    pub fn open_sharing(
+        options: Options,
+        av: Arc<AddressVector>,
+        wait_object: Arc<dyn WaitObject>,
+        opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
+    ) -> Self {
+        Self::open_with(options, av, wait_object, None, opener)
+    }
+
+    /// The same as [`Self::open`] with a queue of its own for sends.
     pub fn open_split(
         options: Options,
         received: Arc<dyn WaitObject>,
         sent: Arc<dyn WaitObject>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        Self::open_with(options, received, Some(sent), opener)
+        let av = Arc::new(AddressVector::new(options.av_size, false));
+        Self::open_with(options, av, received, Some(sent), opener)
     }
 
     fn open_with(
         options: Options,
+        av: Arc<AddressVector>,
         received: Arc<dyn WaitObject>,
         sent: Option<Arc<dyn WaitObject>>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        let Options { addr, caps, tx_size, rx_size, limits, nonce, provider, memory, cq_size, av_size, waiting, bind } =
+        let Options { addr, caps, tx_size, rx_size, limits, nonce, provider, memory, cq_size, waiting, bind, .. } =
             options;
         let account = Arc::new(Account::new(memory));
         let (kind, charged) = (EndpointKind::Rdm, account.clone());
@@ -189,7 +202,6 @@ impl<T: Transport> Side<T> {
         let ep = Endpoint::new(Park, config, addr, opener(&account), None);
         let queue = |wait_object| Arc::new(CompletionQueue::new(Park, cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
-        let av = Arc::new(AddressVector::new(av_size, false));
         let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
         ep.bind_cq(&cq, BindFlags::RECV | transmit | bind).expect("the first queue");
         if let Some(sent) = &sent {

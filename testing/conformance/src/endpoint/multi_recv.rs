@@ -18,6 +18,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_first_message_larger_than_the_buffer_is_truncated,
         an_unused_buffer_can_be_cancelled,
         a_partly_used_buffer_can_be_cancelled,
+        a_buffer_cancelled_while_a_message_arrives_is_released_behind_it,
         a_tagged_buffer_takes_messages_that_match,
         a_buffer_takes_its_turn_among_receives,
         without_the_capability_a_buffer_is_refused,
@@ -240,6 +241,34 @@ fn a_partly_used_buffer_can_be_cancelled<M: EndpointMedium>(seed: u64) {
         }
         pair.b.ep.cancel(buffer);
         cancelled(&mut pair, buffer);
+        pair.end();
+    }
+}
+
+/// fi_cq(3), FI_MULTI_RECV: no later entry refers to the buffer, even if the cancellation came
+/// before the end of a message.
+fn a_buffer_cancelled_while_a_message_arrives_is_released_behind_it<M: EndpointMedium>(seed: u64) {
+    // How many polls it takes until the message is arriving depends on the transport.
+    for polls in 0..12 {
+        let mut pair = Pair::<M>::new(seed);
+        let buffer = pair.post_buffer(4 << 20);
+        let sent = pair.send_untagged(1, LONG);
+        for _ in 0..polls {
+            pair.a.progress();
+            pair.b.progress();
+        }
+        pair.b.ep.cancel(buffer);
+        // The rig accepts no entry behind the one that releases the buffer.
+        let mut entries = pair.entries_to_release(buffer);
+        let last = entries.pop().expect("the release");
+        assert_eq!(last.outcome.as_ref().expect_err("it is cancelled").errno, Errno::ECANCELED);
+        if entries.is_empty() {
+            let receive = pair.b.post_receive(Receive::new(LONG));
+            entries.push(pair.got(receive));
+        }
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        assert_content(&entries[0], 1, LONG);
+        pair.wait("the send completes", |a, _| a.is_done(sent));
         pair.end();
     }
 }
