@@ -36,10 +36,10 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1325),
     ("tagged message", "tcp", None, 1875),
     ("unexpected message", "memory", Some(UNEXPECTED), 1900),
-    ("write", "memory", Some("write"), 3389),
-    ("write", "tcp", Some("write"), 5086),
-    ("fetch-add", "memory", Some("fetch-add"), 4033),
-    ("fetch-add", "tcp", Some("fetch-add"), 5766),
+    ("write", "memory", Some("write"), 3445),
+    ("write", "tcp", Some("write"), 5135),
+    ("fetch-add", "memory", Some("fetch-add"), 4125),
+    ("fetch-add", "tcp", Some("fetch-add"), 5850),
 ];
 
 /// What the receiver holds beside the messages, as `message_cost` takes it.

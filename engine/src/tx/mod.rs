@@ -232,13 +232,14 @@ impl Tx {
             let state = peer.state;
             peer.waiting.retain(|number| {
                 let Some(send) = self.sends.get(*number as usize) else { return false };
+                if matches!(send.stage, SendStage::Issuing { .. }) {
+                    // The peer takes the frames that follow for the rest of it.
+                    return true;
+                }
                 if let Body::OneSided(op) = send.body
                     && !self.one_sided.get(op as usize).is_some_and(OneSided::leaves_at_close)
                 {
                     return false;
-                }
-                if matches!(send.stage, SendStage::Issuing { .. }) {
-                    return true;
                 }
                 match state {
                     PeerState::Open(id) => links.get(id).is_some_and(|link| send.len <= link.tx.credit.eager()),
