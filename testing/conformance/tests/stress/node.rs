@@ -21,7 +21,7 @@ struct Posted {
 }
 
 /// Author and tag.
-type Lane = (usize, Option<u64>);
+type Stream = (usize, Option<u64>);
 
 /// An endpoint, and what it has received in this round.
 pub(crate) struct Node<T: Transport> {
@@ -31,7 +31,7 @@ pub(crate) struct Node<T: Transport> {
     posted: HashMap<usize, Posted>,
     arrived: HashSet<u64>,
     /// (Order of the receive, number of the message).
-    order: HashMap<Lane, Vec<(u32, u32)>>,
+    order: HashMap<Stream, Vec<(u32, u32)>>,
     next_message: u32,
     next_receive: u32,
     next_access: u64,
@@ -251,9 +251,9 @@ impl<T: Transport> Node<T> {
     /// Checks what the round has made of the messages, and of the memory here.
     pub(crate) fn end_round(&mut self, world: &World) {
         self.arrived.clear();
-        for (lane, mut pairs) in self.order.drain() {
+        for (stream, mut pairs) in self.order.drain() {
             pairs.sort_unstable();
-            assert!(pairs.is_sorted_by_key(|(_, number)| *number), "out of order for {lane:?}: {pairs:?}");
+            assert!(pairs.is_sorted_by_key(|(_, number)| *number), "out of order for {stream:?}: {pairs:?}");
         }
         for initiator in 0..ENDPOINTS {
             std::mem::take(&mut *world.accesses(initiator, self.number)).check();
