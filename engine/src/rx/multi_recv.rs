@@ -12,7 +12,7 @@ use slab::Slab;
 /// Who reports that a multi-receive buffer is released, when one of its messages completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// Nobody: it is not.
+    /// None: the buffer is not released.
     No,
     /// The message's completion.
     Joined,

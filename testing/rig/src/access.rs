@@ -43,7 +43,7 @@ impl Exposed {
     /// If an access is still under way.
     pub fn rest(&self) -> Vec<u8> {
         assert!(self.region.is_idle(), "an access is under way");
-        // No key names it any more: nobody else begins an access meanwhile.
+        // No key names it any more, so no peer begins an access meanwhile.
         self.region.region().reopen();
         let bytes = self.bytes();
         self.region.region().close();

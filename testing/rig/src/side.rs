@@ -84,7 +84,7 @@ pub enum Kind {
     Peek,
     /// A one-sided operation.
     Access,
-    /// A peer's one-sided operation, of which the application is told.
+    /// A peer's one-sided operation that the application is told of.
     Notice,
 }
 

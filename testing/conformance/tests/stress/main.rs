@@ -2,7 +2,7 @@
 //! several threads at once: one thread drives two endpoints, and two threads share one. Completion
 //! queues have room for one entry, and most worlds have little memory for their peers. Every
 //! accepted operation must complete exactly once, every message must arrive once, unchanged and in
-//! order, memory must be what the one-sided operations make of it, and in the end nobody holds
+//! order, memory must be what the one-sided operations make of it, and in the end no endpoint holds
 //! memory for a peer and the process is no larger than after the first worlds.
 //!
 //! `OFI_STRESS_SECONDS=n` runs for n seconds over each transport (default 3). `OFI_STRESS_SEED=s`

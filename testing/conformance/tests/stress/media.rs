@@ -21,7 +21,7 @@ pub(crate) trait Medium {
 
     fn new(rng: &mut Rng) -> Self;
     fn open(&self, options: Options, av: Arc<AddressVector>, rng: &mut Rng) -> Side<Self::Carrier>;
-    /// An address at which nobody listens.
+    /// An address without a listener.
     fn stranger(&self) -> Addr;
 }
 
