@@ -237,11 +237,16 @@ mod tests {
 
     #[test]
     fn unmapped_memory_is_known() {
-        let fd = shm::create(3 * PAGE, 0).unwrap();
-        let mapping = Mapping::new(fd.as_fd(), 3 * PAGE).unwrap();
-        let base = mapping.base().as_ptr().addr();
-        assert!(is_mapped(base + 1, 3 * PAGE - 1));
-        drop(mapping);
-        assert!(!is_mapped(base + PAGE, 10));
+        // Far from where the kernel puts mappings of its own choice: another test's thread would
+        // soon be given a range that was unmapped there.
+        let (far, rights) = (ptr::without_provenance_mut(0x2000_0000_0000), libc::PROT_READ);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses the address if something is mapped there.
+        let base = unsafe { libc::mmap(far, 3 * PAGE, rights, flags, -1, 0) };
+        assert_eq!(base, far, "{}", io::Error::last_os_error());
+        assert!(is_mapped(base.addr() + 1, 3 * PAGE - 1));
+        // SAFETY: the mapping is the test's own, and nothing refers to it.
+        assert_eq!(unsafe { libc::munmap(base, 3 * PAGE) }, 0);
+        assert!(!is_mapped(base.addr() + PAGE, 10));
     }
 }

@@ -6,7 +6,7 @@ use ofi_memory::{Buffer, Span};
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::process;
-use ofi_os::shm::{self, Mapping, seam};
+use ofi_os::shm::seam;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Message, Options, Outcome, RealTime, expect};
 use ofi_shm::ShmTransport;
@@ -14,7 +14,6 @@ use ofi_shm::cma::CmaMode;
 use ofi_shm::transport::Settings;
 use ofi_sync::lock::Park;
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -328,18 +327,29 @@ fn large_messages_go_through_the_pool_if_reading_is_denied() {
     });
 }
 
+/// Maps memory far from where the kernel puts mappings of its own choice: once it is unmapped, no
+/// other test's thread is given that address.
+fn map_far_away(len: usize) -> *mut u8 {
+    let (far, rights) = (std::ptr::without_provenance_mut(0x2000_0000_0000), libc::PROT_READ | libc::PROT_WRITE);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: the kernel refuses the address if something is mapped there.
+    let base = unsafe { libc::mmap(far, len, rights, flags, -1, 0) };
+    assert_eq!(base, far, "{}", std::io::Error::last_os_error());
+    base.cast()
+}
+
 #[test]
 fn memory_that_is_unmapped_under_way_costs_its_message_alone() {
     let (mut a, mut b) = (open_direct(CmaMode::IfAllowed), open_direct(CmaMode::IfAllowed));
     let to_b = a.know(b.addr());
     warm(&mut a, &mut b, to_b);
-    let fd = shm::create(LARGE, 0).unwrap();
-    let memory = Mapping::new(fd.as_fd(), LARGE).unwrap();
+    let memory = map_far_away(LARGE);
     // SAFETY: the test unmaps it before the send has completed, on purpose: only the other side's
     // system call reads it.
-    let span = unsafe { Span::new(memory.base().as_ptr(), LARGE) };
+    let span = unsafe { Span::new(memory, LARGE) };
     let sent = a.post(Message::lent(to_b, Buffer::One(span)).tagged(5));
-    drop(memory);
+    // SAFETY: the mapping is the test's own.
+    assert_eq!(unsafe { libc::munmap(memory.cast(), LARGE) }, 0);
     let got = b.receive(FiAddr::UNSPEC, 5, LARGE);
     expect(&RealTime, &mut [&mut a, &mut b], "it fails", |sides| {
         sides[0].outcome(sent).is_some() && sides[1].outcome(got).is_some()
