@@ -132,10 +132,18 @@ impl<K: LockKind> Core<K> {
 
     /// Reads or writes a peer's memory.
     #[inline]
-    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, op: RmaOp) -> Result<(), Errno> {
-        self.life.accepts()?;
-        let access = self.tx.admit_rma(&self.out, &self.limits, op)?;
-        self.start(transport, access)
+    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, mut op: RmaOp) -> Result<(), Errno> {
+        if !self.life.is_open() {
+            self.life.accepts()?;
+        }
+        let how = self.tx.admit_rma(&self.out, &self.limits, &op)?;
+        if let Some(peer) = self.known_peer(op.peer)
+            && self.tx.try_write_fast(&mut self.peers, transport, (peer, &mut op, how), self.seq + 1)
+        {
+            self.seq += 1;
+            return Ok(());
+        }
+        self.start(transport, Access::of(op, how))
     }
 
     /// Carries out an atomic operation on a peer's memory.
@@ -146,6 +154,7 @@ impl<K: LockKind> Core<K> {
         self.start(transport, access)
     }
 
+    #[inline(never)]
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
         let peer = match self.known_peer(access.peer) {
             Some(peer) => peer,
@@ -503,6 +512,12 @@ impl<K: LockKind> LinkEvents for Core<K> {
         if let (Some((_, tag)), Incoming::Complete(bytes)) = (Frame::plain(header), payload)
             && let Self { peers, rx: RxSource::Own(rx), out, .. } = self
             && rx.try_recv_fast(peers, out, (id, tag, bytes))
+        {
+            return Ok(Disposition::Done);
+        }
+        if let (Some(place), Incoming::Complete(bytes)) = (Frame::plain_write(header), payload)
+            && self.life.is_open()
+            && self.target.try_write_fast(&mut self.peers, &self.out, (id, place), bytes)
         {
             return Ok(Disposition::Done);
         }

@@ -210,10 +210,10 @@ impl<K: LockKind> Core<K> {
     /// Ends a link: operations that are under way on it or wait for it fail.
     pub(super) fn end_link(&mut self, id: LinkId, why: &Down) {
         let Self { peers, tx, rx, target, out, .. } = self;
-        let Some(link) = peers.remove_link(id) else { return };
+        let Some(mut link) = peers.remove_link(id) else { return };
         target.end_link(peers, id);
         let before = out.failures();
-        tx.end_link(peers, out, &link, why);
+        tx.end_link(peers, out, &mut link, why);
         let (handle, sender) = (peers.handle_of(link.peer), link.sender);
         if peers.state_of(link.peer).is_current(id) {
             peers.set_state(link.peer, PeerState::Idle);

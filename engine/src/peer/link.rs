@@ -8,6 +8,7 @@ use crate::transport::LinkId;
 use crate::wire::frame::{Frame, MessageInfo};
 use crate::wire::hello::Hello;
 use ofi_core::{Addr, FiAddr};
+use ofi_memory::Ticket;
 use std::collections::VecDeque;
 
 /// The purpose of a link.
@@ -85,13 +86,45 @@ pub(crate) struct LinkTx {
     /// Sends that wait for an arrival acknowledgment, in order.
     pub(crate) unarrived: VecDeque<u32>,
     /// One-sided operations that the peer acknowledges by counts, in order.
-    pub(crate) unperformed: VecDeque<u32>,
+    pub(crate) unperformed: VecDeque<Unperformed>,
+    /// Number of [`Unperformed::Left`] among them.
+    pub(crate) left: usize,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
     /// This side has sent its last frame.
     pub(crate) ended: bool,
     /// The transport has refused a frame, and will report when it takes more.
     pub(crate) full: bool,
+}
+
+impl LinkTx {
+    /// Whether nothing that was sent is still under way.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.sends.is_empty() && self.left == 0
+    }
+}
+
+/// A one-sided operation that the peer acknowledges by counts.
+#[derive(Debug)]
+pub(crate) enum Unperformed {
+    /// In the table of sends under this number, unless it has ended already.
+    Listed(u32),
+    /// A write of `len` bytes that has left whole: all that remains is its completion. `seq` is its
+    /// place among all operations of the endpoint.
+    Left { ticket: Ticket, len: usize, seq: u64 },
+}
+
+impl Unperformed {
+    /// The number under which the peer knows all writes that are not listed.
+    pub(crate) const LEFT: u32 = u32::MAX;
+
+    /// The number under which the peer knows it.
+    pub(crate) const fn number(&self) -> u32 {
+        match self {
+            Self::Listed(number) => *number,
+            Self::Left { .. } => Self::LEFT,
+        }
+    }
 }
 
 /// A peer that needs credit for its next message.
@@ -179,6 +212,14 @@ impl Link {
         };
         let (src, purpose, tx) = (FiAddr::UNSPEC, Purpose::Carry, LinkTx::default());
         Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
+    }
+
+    /// Takes the first of the operations that the peer acknowledges by counts.
+    #[inline(always)]
+    pub(crate) fn pop_unperformed(&mut self) -> Option<Unperformed> {
+        let operation = self.tx.unperformed.pop_front();
+        self.tx.left -= usize::from(matches!(operation, Some(Unperformed::Left { .. })));
+        operation
     }
 
     /// Records the peer's identity and the credit that its hello grants.

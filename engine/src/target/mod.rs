@@ -62,6 +62,13 @@ struct State {
     refused: bool,
 }
 
+impl State {
+    /// Whether frames of an operation have come that others follow.
+    const fn is_amid_write(&self) -> bool {
+        self.moved > 0 || self.refused
+    }
+}
+
 /// A frame that accesses memory, as far as its outcome matters.
 #[derive(Clone, Copy, Debug)]
 struct Change {

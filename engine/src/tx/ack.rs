@@ -90,7 +90,7 @@ impl Tx {
                 match send.body {
                     Body::Message if send.info.ack != AckMode::Arrival => {}
                     Body::Message => link.tx.unarrived.retain(|number| *number != token.0),
-                    Body::OneSided(_) => link.tx.unperformed.retain(|number| *number != token.0),
+                    Body::OneSided(_) => link.tx.unperformed.retain(|operation| operation.number() != token.0),
                 }
             }
             self.fail(peers, out, token.0, why);

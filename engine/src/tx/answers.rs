@@ -4,11 +4,12 @@ use super::one_sided::{OneSided, What};
 use super::{Body, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
-use crate::peer::link::Coming;
+use crate::peer::link::{Coming, Unperformed};
+use crate::peer::table::PeerId;
 use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::Violation;
 use crate::wire::one_sided::Refusal;
-use ofi_memory::{Buffer, Lent};
+use ofi_memory::{Buffer, Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
 const STRAY: Violation = Violation("an answer to a one-sided operation that is not under way");
@@ -34,14 +35,44 @@ impl Tx {
         count: u32,
     ) -> Result<(), Violation> {
         for _ in 0..count {
-            let number = peers.link(id).and_then(|link| link.tx.unperformed.pop_front());
-            let number = number.ok_or(Violation("the peer performed more operations than it was sent"))?;
-            // It may have ended already.
-            if self.issued(id, number).is_some() {
-                self.answer(peers, out, number);
+            let operation = peers.link(id).and_then(|link| link.pop_unperformed());
+            match operation.ok_or(Violation("the peer performed more operations than it was sent"))? {
+                // It may have ended already.
+                Unperformed::Listed(number) => {
+                    if self.issued(id, number).is_some() {
+                        self.answer(peers, out, number);
+                    }
+                }
+                Unperformed::Left { ticket, len, .. } => {
+                    self.left -= 1;
+                    let suppress = ticket.is_suppressed();
+                    out.sinks.accessed(ticket.finish(), suppress, len);
+                    if self.fences > 0 {
+                        // A fenced one that waits for it may leave.
+                        peers.mark_pending(id);
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Completes a write with an error: its place among all operations, ticket and length.
+    #[cold]
+    pub(super) fn fail_left<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        peer: PeerId,
+        (_, ticket, len): (u64, Ticket, usize),
+        why: &Down,
+    ) {
+        self.left -= 1;
+        self.after_fence(peers, peer, false);
+        let mut completion = ticket.finish();
+        completion.len = len;
+        completion.src = out.source(peers.handle_of(peer));
+        out.send_failed(completion, why);
     }
 
     /// Handles a Refused frame.
@@ -59,12 +90,18 @@ impl Tx {
             return self.request_is_answered(peers, out, id, number);
         }
         let link = peers.link(id).ok_or(STRAY)?;
+        let peer = link.peer;
         if last {
             // Operations before it have been performed or refused.
-            if link.tx.unperformed.front() != Some(&number) {
+            if link.tx.unperformed.front().is_none_or(|operation| operation.number() != number) {
                 return Err(STRAY);
             }
-            link.tx.unperformed.pop_front();
+            if let Some(Unperformed::Left { ticket, len, seq }) = link.pop_unperformed() {
+                let (cause, errno) = why.outcome();
+                let why = Down::new(cause, errno, cause.text());
+                self.fail_left(peers, out, peer, (seq, ticket, len), &why);
+                return Ok(());
+            }
         }
         if let Some((op, ..)) = self.issued(id, number) {
             op.refused.get_or_insert(why);

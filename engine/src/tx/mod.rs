@@ -104,6 +104,8 @@ pub(crate) struct Tx {
     sends: Slab<Outgoing>,
     /// The additional state of one-sided operations.
     one_sided: Slab<OneSided>,
+    /// Number of writes on all links that are not in the table: [`Unperformed::Left`].
+    left: usize,
     /// Maximum number of outstanding sends.
     size: usize,
     /// Number of fenced sends that wait or are under way.
@@ -113,7 +115,7 @@ pub(crate) struct Tx {
 
 impl Tx {
     pub(crate) fn new(size: usize) -> Self {
-        Self { sends: Slab::new(), one_sided: Slab::new(), size, fences: 0, cancelable: Cancelable::default() }
+        Self { sends: Slab::new(), one_sided: Slab::new(), left: 0, size, fences: 0, cancelable: Cancelable::default() }
     }
 
     /// Adds a send under way on a link.
@@ -200,13 +202,24 @@ impl Tx {
     }
 
     /// Fails the sends that are under way on a link, which has been removed.
-    pub(crate) fn end_link<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, link: &Link, why: &Down) {
+    pub(crate) fn end_link<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        link: &mut Link,
+        why: &Down,
+    ) {
         let seq = |number: &u32| self.sends.get(*number as usize).map(|send| send.seq);
         let mut failed: Vec<(Option<u64>, u32)> = link.tx.sends.iter().map(|number| (seq(&number), number)).collect();
         failed.sort_unstable();
-        for (_, number) in failed {
+        let mut left = link.take_left().peekable();
+        for (seq, number) in failed {
+            while let Some(write) = left.next_if(|(other, ..)| Some(*other) < seq) {
+                self.fail_left(peers, out, link.peer, write, why);
+            }
             self.fail(peers, out, number, why);
         }
+        left.for_each(|write| self.fail_left(peers, out, link.peer, write, why));
     }
 
     /// Fails sends that wait for the peer's answer: frames about them are ignored from now on.
@@ -222,6 +235,11 @@ impl Tx {
         let sends: Vec<u32> =
             self.sends.iter().filter(|(_, send)| ends(&send.stage)).map(|(number, _)| key(number)).collect();
         sends.into_iter().for_each(|number| self.fail(peers, out, number, why));
+        for id in peers.links.ids() {
+            let Some(link) = peers.link(id) else { continue };
+            let (peer, left) = (link.peer, link.take_left());
+            left.for_each(|write| self.fail_left(peers, out, peer, write, why));
+        }
     }
 
     /// Starts closing: of the sends that wait, only those accepted for inject or within the eager
@@ -256,7 +274,8 @@ impl Tx {
             send.lent.discard();
         }
         self.one_sided.clear();
-        self.fences = 0;
+        peers.links.iter_mut().for_each(|(_, link)| link.take_left().for_each(|(_, ticket, _)| ticket.discard()));
+        (self.fences, self.left) = (0, 0);
         peers.table.iter_mut().for_each(|(_, peer)| peer.waiting.clear());
     }
 
@@ -312,7 +331,8 @@ impl Tx {
         let line = |(number, send): (usize, &Outgoing)| {
             format!("send {number} of {} bytes, {:?}: {:?}\n", send.len, send.info, send.stage)
         };
-        self.sends.iter().map(line).collect()
+        let left = (self.left > 0).then(|| format!("{} writes wait to be acknowledged\n", self.left));
+        self.sends.iter().map(line).chain(left).collect()
     }
 }
 

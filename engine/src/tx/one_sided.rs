@@ -7,7 +7,7 @@ use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
 use crate::peer::Peers;
-use crate::peer::link::Link;
+use crate::peer::link::{Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
@@ -19,6 +19,9 @@ use ofi_sync::lock::LockKind;
 
 /// Flags that no one-sided operation supports. FI_COMMIT_COMPLETE is for reads and writes alone.
 const UNSUPPORTED: OpFlags = OpFlags::TRIGGER.union(OpFlags::MULTICAST).union(OpFlags::AUTH_KEY);
+
+/// Writes up to this length are copied, where they do not leave at once.
+const SHORT: usize = 256;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +67,17 @@ pub(super) struct OneSided {
     pub(super) refused: Option<Refusal>,
 }
 
+/// How an operation leaves and completes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    suppress: bool,
+    inject: bool,
+    fenced: bool,
+    more_follows: bool,
+    /// The bytes are to be durable.
+    commit: bool,
+}
+
 /// A checked operation, ready to leave.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -80,15 +94,6 @@ pub(crate) struct Access {
     how: How,
 }
 
-/// How an operation leaves and completes.
-#[derive(Clone, Copy, Debug)]
-struct How {
-    suppress: bool,
-    inject: bool,
-    fenced: bool,
-    more_follows: bool,
-}
-
 /// How far sending an operation's frames got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Issue {
@@ -96,6 +101,41 @@ enum Issue {
     All,
     /// The transport or the peer must come first.
     Some,
+}
+
+impl How {
+    const fn urgency(self) -> Urgency {
+        if self.more_follows { Urgency::MoreFollows } else { Urgency::Posted }
+    }
+}
+
+impl Access {
+    /// A read or write that has been checked.
+    pub(crate) fn of(op: RmaOp, how: How) -> Self {
+        let (what, class) = match op.kind {
+            RmaKind::Write => (What::Write { commit: how.commit }, OpFlags::RMA | OpFlags::WRITE),
+            RmaKind::Read => (What::Read, OpFlags::RMA | OpFlags::READ),
+        };
+        let data = op.data.filter(|_| op.kind == RmaKind::Write);
+        let RmaOp { buffer, remote, context, peer, .. } = op;
+        let len = buffer.len();
+        Self { what, remote, data, buffer, result: None, context, class, peer, len, how }
+    }
+}
+
+impl Link {
+    /// Takes the writes of which only the completions remain: for each, its place among all
+    /// operations, its ticket and its length.
+    pub(super) fn take_left(&mut self) -> impl Iterator<Item = (u64, Ticket, usize)> + use<> {
+        self.tx.left = 0;
+        let taken = core::mem::take(&mut self.tx.unperformed).into_iter();
+        let (left, listed): (Vec<_>, Vec<_>) = taken.partition(|other| matches!(other, Unperformed::Left { .. }));
+        self.tx.unperformed = listed.into();
+        left.into_iter().filter_map(|write| match write {
+            Unperformed::Left { ticket, len, seq } => Some((seq, ticket, len)),
+            Unperformed::Listed(_) => None,
+        })
+    }
 }
 
 impl OneSided {
@@ -174,13 +214,8 @@ impl Tx {
     /// # Errors
     /// ENOCQ, EBADFLAGS, EMSGSIZE, EINVAL if local and remote lengths differ, and AGAIN if too many
     /// operations are outstanding (fi_rma(3)).
-    #[inline]
-    pub(crate) fn admit_rma<K: LockKind>(
-        &self,
-        out: &Reporter<K>,
-        limits: &Limits,
-        op: RmaOp,
-    ) -> Result<Access, Errno> {
+    #[inline(always)]
+    pub(crate) fn admit_rma<K: LockKind>(&self, out: &Reporter<K>, limits: &Limits, op: &RmaOp) -> Result<How, Errno> {
         let len = op.buffer.len();
         let inject = op.inject || op.flags.contains(OpFlags::INJECT) && op.kind == RmaKind::Write;
         let how = self.admit_access(out, (op.flags, op.inject))?;
@@ -194,13 +229,51 @@ impl Tx {
         if total(&op.remote)? != len {
             return Err(Errno::EINVAL);
         }
-        let (what, class) = match op.kind {
-            RmaKind::Write => (What::Write { commit }, OpFlags::RMA | OpFlags::WRITE),
-            RmaKind::Read => (What::Read, OpFlags::RMA | OpFlags::READ),
-        };
-        let data = op.data.filter(|_| op.kind == RmaKind::Write);
-        let RmaOp { buffer, remote, context, peer, .. } = op;
-        Ok(Access { what, remote, data, buffer, result: None, context, class, peer, len, how: How { inject, ..how } })
+        Ok(How { inject, commit, ..how })
+    }
+
+    /// Fast path: a short write of one range to a peer with an open link, of which nothing but the
+    /// completion must be remembered. On false nothing has changed, and [`Self::start`] handles the
+    /// operation. `seq` is its place among all operations of the endpoint.
+    #[inline(always)]
+    pub(crate) fn try_write_fast<T: Transport>(
+        &mut self,
+        peers: &mut Peers,
+        transport: &mut T,
+        (peer, op, how): (PeerId, &mut RmaOp, How),
+        seq: u64,
+    ) -> bool {
+        let Remote::One([range]) = &op.remote else { return false };
+        let len = op.buffer.len();
+        if op.kind != RmaKind::Write || len > SHORT || how.fenced {
+            return false;
+        }
+        take_acks_along(peers, transport);
+        let Some(entry) = peers.table.get(peer) else { return false };
+        let PeerState::Open(id) = entry.state else { return false };
+        if !entry.waiting.is_empty() {
+            return false;
+        }
+        let Some(link) = peers.links.get_mut(id).filter(|link| !link.tx.full) else { return false };
+        let place = RemoteAddr { key: range.key, addr: range.addr };
+        let number = Unperformed::LEFT;
+        let header = Frame::Write { id: number, place, more: 0, last: true, commit: how.commit, data: op.data }.encode();
+        if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
+            // Its completion waits for the peer, so the transport may copy what does not leave now.
+            let mut buffer = Some(core::mem::replace(&mut op.buffer, Buffer::empty()));
+            let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject: true };
+            let outcome = transport.submit(id, &header, payload, how.urgency());
+            if outcome == Submitted::Full {
+                op.buffer = buffer.unwrap_or_else(Buffer::empty);
+                link.tx.full = true;
+                return false;
+            }
+        }
+        let ticket = Ticket::new(op.context, OpFlags::RMA.union(OpFlags::WRITE), how.suppress);
+        link.tx.unperformed.push_back(Unperformed::Left { ticket, len, seq });
+        link.tx.left += 1;
+        self.left += 1;
+        true
     }
 
     /// Checks an atomic operation.
@@ -257,7 +330,7 @@ impl Tx {
         if flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
         }
-        if self.sends.len() >= self.size {
+        if self.sends.len() + self.left >= self.size {
             return Err(Errno::AGAIN);
         }
         Ok(How {
@@ -265,6 +338,7 @@ impl Tx {
             inject: false,
             fenced: flags.contains(OpFlags::FENCE),
             more_follows: flags.contains(OpFlags::MORE),
+            commit: false,
         })
     }
 
@@ -284,7 +358,7 @@ impl Tx {
         take_acks_along(peers, transport);
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
-        let How { suppress, inject, fenced, more_follows } = how;
+        let How { suppress, inject, fenced, .. } = how;
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, refused: None };
@@ -306,10 +380,9 @@ impl Tx {
         if let PeerState::Open(id) = entry.state
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
-            && (!fenced || link.tx.sends.is_empty())
+            && (!fenced || link.tx.is_idle())
         {
-            let urgency = if more_follows { Urgency::MoreFollows } else { Urgency::Posted };
-            if self.issue(link, transport, (id, number), (inject, urgency)) == Issue::All {
+            if self.issue(link, transport, (id, number), (inject, how.urgency())) == Issue::All {
                 return Ok(());
             }
         }
@@ -393,7 +466,7 @@ impl Tx {
             let held = outcome == Submitted::Kept;
             if op.has_left() {
                 if !op.what.has_response() {
-                    link.tx.unperformed.push_back(number);
+                    link.tx.unperformed.push_back(Unperformed::Listed(number));
                 }
                 send.stage = SendStage::Issued { link: id, held, answered: false };
                 return Issue::All;

@@ -225,7 +225,7 @@ impl Tx {
                 peer.waiting.pop_front();
                 continue;
             };
-            if send.fenced && send.stage == SendStage::Waiting && !link.tx.sends.is_empty() {
+            if send.fenced && send.stage == SendStage::Waiting && !link.tx.is_idle() {
                 // It leaves when everything sent to the peer before it is done (FI_FENCE).
                 return true;
             }

@@ -342,13 +342,23 @@ impl Frame {
                     (Some(tag), Some(data)) => Header::new([start, tag, data]),
                 }
             }
+            Self::Write { id, place, more, last, commit, data } => {
+                let durable = if commit { COMMIT } else { 0 };
+                let flags = last_flag(last) | durable | if more > 0 { MORE } else { 0 } | attached(data);
+                let start = first(WRITE, flags, id);
+                match (more, data) {
+                    (0, None) => Header::new([start, place.key, place.addr]),
+                    (0, Some(word)) | (word, None) => Header::new([start, place.key, place.addr, word]),
+                    (more, Some(data)) => Header::new([start, place.key, place.addr, more, data]),
+                }
+            }
             _ => self.encode_other(),
         }
     }
 
     fn encode_other(&self) -> Header {
         match *self {
-            Self::Eager { .. } => self.encode(),
+            Self::Eager { .. } | Self::Write { .. } => self.encode(),
             Self::Rts { id, len, info } => {
                 let start = first(RTS, info.flags(), id);
                 match (info.tag, info.data) {
@@ -364,16 +374,6 @@ impl Frame {
             Self::Bye => Header::new([first(BYE, 0, 0)]),
             Self::Blocked { bytes } => Header::new([first(BLOCKED, 0, 0), bytes]),
             Self::Arrived { count } => Header::new([first(ARRIVED, 0, count)]),
-            Self::Write { id, place, more, last, commit, data } => {
-                let durable = if commit { COMMIT } else { 0 };
-                let flags = last_flag(last) | durable | if more > 0 { MORE } else { 0 } | attached(data);
-                let start = first(WRITE, flags, id);
-                match (more, data) {
-                    (0, None) => Header::new([start, place.key, place.addr]),
-                    (0, Some(word)) | (word, None) => Header::new([start, place.key, place.addr, word]),
-                    (more, Some(data)) => Header::new([start, place.key, place.addr, more, data]),
-                }
-            }
             Self::Read { id, place, len, last } => {
                 Header::new([first(READ, last_flag(last), id), place.key, place.addr, len])
             }
@@ -401,6 +401,15 @@ impl Frame {
         let (start, tag) = (u64::from_le_bytes(*start), u64::from_le_bytes(*tag));
         let id = start >> 32;
         (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
+    }
+
+    /// Where the payload goes, if the header is that of a whole write with nothing else.
+    #[inline(always)]
+    pub fn plain_write(header: &[u8]) -> Option<RemoteAddr> {
+        let ([start, key, addr], []) = header.as_chunks::<8>() else { return None };
+        let start = u64::from_le_bytes(*start);
+        let place = RemoteAddr { key: u64::from_le_bytes(*key), addr: u64::from_le_bytes(*addr) };
+        (start << 32 == first(WRITE, LAST, 0) << 32).then_some(place)
     }
 
     /// Parses a header.

@@ -73,6 +73,12 @@ unsafe fn store(mut to: *mut u8, mut bytes: &[u8]) {
 /// The memory is writable.
 #[inline]
 pub(super) unsafe fn write(to: *mut u8, bytes: &[u8]) {
+    if let Ok(word) = <[u8; WORD]>::try_from(bytes)
+        && to.addr().is_multiple_of(WORD)
+    {
+        // SAFETY: it is aligned; this function's contract. Release: as in `store`.
+        return unsafe { AtomicU64::from_ptr(to.cast()) }.store(u64::from_ne_bytes(word), Ordering::Release);
+    }
     if bytes.len() <= ASCENDING {
         // SAFETY: this function's contract.
         return unsafe { store(to, bytes) };
