@@ -111,17 +111,11 @@ impl<K: LockKind> Reporter<K> {
         self.sinks.receive_failed(failure(completion, &why, cut));
     }
 
-    /// Whether the application asked for counts of what peers read and write (FI_RMA_EVENT).
-    #[inline(always)]
-    pub(crate) const fn counts_accesses(&self) -> bool {
-        self.caps.contains(Caps::RMA_EVENT)
-    }
-
     /// A peer has read or written `len` bytes of our memory: counts that if the application asked
-    /// for it. Says whether it did.
+    /// for it (FI_RMA_EVENT). Says whether it did.
     #[inline]
     pub(crate) fn accessed_by_peer(&self, kind: BindFlags, len: usize) -> bool {
-        let counts = self.counts_accesses();
+        let counts = self.caps.contains(Caps::RMA_EVENT);
         if counts {
             self.sinks.accessed_by_peer(kind, len);
         }

@@ -87,7 +87,7 @@ pub(crate) struct LinkTx {
     pub(crate) unarrived: VecDeque<u32>,
     /// One-sided operations that the peer acknowledges by counts, in order.
     pub(crate) unperformed: VecDeque<Unperformed>,
-    /// Number of [`Unperformed::Left`] among them.
+    /// Number of writes among them that are not listed.
     pub(crate) left: usize,
     /// Sends that are under way on it.
     pub(crate) sends: Keys,
@@ -109,9 +109,46 @@ impl LinkTx {
 pub(crate) enum Unperformed {
     /// In the table of sends under this number, unless it has ended already.
     Listed(u32),
-    /// A write of `len` bytes that has left whole: all that remains is its completion. `seq` is its
-    /// place among all operations of the endpoint.
-    Left { ticket: Ticket, len: usize, seq: u64 },
+    /// Writes that have left whole: all that remains is their completions.
+    Left(LeftWrites),
+}
+
+/// Writes of which only the completions remain: several in a row, if success is not reported and
+/// failures differ in nothing.
+#[derive(Debug)]
+pub(crate) struct LeftWrites {
+    pub(crate) ticket: Ticket,
+    /// Length of each in bytes.
+    pub(crate) len: usize,
+    /// The place of the first one among all operations of the endpoint; the others follow it.
+    pub(crate) seq: u64,
+    pub(crate) count: u32,
+}
+
+impl LeftWrites {
+    /// Adds a write if it is as the others. Otherwise returns it.
+    #[inline(always)]
+    fn add(&mut self, write: Self) -> Option<Self> {
+        let alike = self.ticket.is_suppressed()
+            && write.ticket.is_suppressed()
+            && self.ticket.context() == write.ticket.context()
+            && self.len == write.len
+            && self.seq + u64::from(self.count) == write.seq;
+        if !alike {
+            return Some(write);
+        }
+        self.count += write.count;
+        write.ticket.discard();
+        None
+    }
+
+    /// Takes the first `count`, fewer than there are.
+    fn split(&mut self, count: u32) -> Self {
+        let first = Self { ticket: self.ticket.part(), len: self.len, seq: self.seq, count };
+        self.seq += u64::from(count);
+        self.count -= count;
+        first
+    }
 }
 
 impl Unperformed {
@@ -122,7 +159,7 @@ impl Unperformed {
     pub(crate) const fn number(&self) -> u32 {
         match self {
             Self::Listed(number) => *number,
-            Self::Left { .. } => Self::LEFT,
+            Self::Left(_) => Self::LEFT,
         }
     }
 }
@@ -214,12 +251,44 @@ impl Link {
         Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
     }
 
-    /// Takes the first of the operations that the peer acknowledges by counts.
+    /// Adds a write to the operations that the peer acknowledges by counts.
     #[inline(always)]
-    pub(crate) fn pop_unperformed(&mut self) -> Option<Unperformed> {
-        let operation = self.tx.unperformed.pop_front();
-        self.tx.left -= usize::from(matches!(operation, Some(Unperformed::Left { .. })));
-        operation
+    pub(crate) fn push_left(&mut self, write: LeftWrites) {
+        self.tx.left += 1;
+        let other = match self.tx.unperformed.back_mut() {
+            Some(Unperformed::Left(last)) => last.add(write),
+            _ => Some(write),
+        };
+        if let Some(write) = other {
+            self.tx.unperformed.push_back(Unperformed::Left(write));
+        }
+    }
+
+    /// Takes the first of the operations that the peer acknowledges by counts, up to `most` of them
+    /// if they are alike.
+    #[inline]
+    pub(crate) fn pop_unperformed(&mut self, most: u32) -> Option<Unperformed> {
+        let operation = match self.tx.unperformed.front_mut()? {
+            Unperformed::Left(writes) if writes.count > most => Unperformed::Left(writes.split(most)),
+            _ => self.tx.unperformed.pop_front()?,
+        };
+        if let Unperformed::Left(writes) = &operation {
+            self.tx.left -= writes.count as usize;
+        }
+        Some(operation)
+    }
+
+    /// Takes the writes of which only the completions remain.
+    pub(crate) fn take_left(&mut self) -> impl Iterator<Item = LeftWrites> + use<> {
+        self.tx.left = 0;
+        let mut left = Vec::new();
+        for operation in core::mem::take(&mut self.tx.unperformed) {
+            match operation {
+                Unperformed::Left(writes) => left.push(writes),
+                Unperformed::Listed(_) => self.tx.unperformed.push_back(operation),
+            }
+        }
+        left.into_iter()
     }
 
     /// Records the peer's identity and the credit that its hello grants.

@@ -38,7 +38,7 @@ fn flush(region: &MemoryRegion, place: RemoteAddr, len: usize) -> Result<(), Ref
 }
 
 impl Target {
-    /// Fast path: a whole write to the region that was accessed last, which nobody counts. On false
+    /// Fast path: a whole write to the region that was accessed last. On false
     /// [`Self::handle_write`] handles the frame; some of the bytes may have been written.
     #[inline(always)]
     pub(crate) fn try_write_fast<K: LockKind>(
@@ -52,7 +52,6 @@ impl Target {
         if *epoch != self.regions.epoch()
             || region.key() != place.key
             || !self.rights.contains(MrAccess::REMOTE_WRITE)
-            || out.counts_accesses()
             || self.links.get(link.index()).is_some_and(|state| state.as_ref().is_some_and(|state| state.is_amid_write()))
         {
             return false;
@@ -62,6 +61,9 @@ impl Target {
             return false;
         }
         drop(range);
+        if out.accessed_by_peer(BindFlags::REMOTE_WRITE, bytes.len()) {
+            region.count(BindFlags::REMOTE_WRITE, bytes.len());
+        }
         acknowledge(peers, link);
         true
     }

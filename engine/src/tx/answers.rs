@@ -4,12 +4,13 @@ use super::one_sided::{OneSided, What};
 use super::{Body, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
-use crate::peer::link::{Coming, Unperformed};
+use crate::peer::link::{Coming, LeftWrites, Unperformed};
 use crate::peer::table::PeerId;
 use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::Violation;
 use crate::wire::one_sided::Refusal;
-use ofi_memory::{Buffer, Lent, Ticket};
+use ofi_core::Completion;
+use ofi_memory::{Buffer, Lent};
 use ofi_sync::lock::LockKind;
 
 const STRAY: Violation = Violation("an answer to a one-sided operation that is not under way");
@@ -34,19 +35,25 @@ impl Tx {
         id: LinkId,
         count: u32,
     ) -> Result<(), Violation> {
-        for _ in 0..count {
-            let operation = peers.link(id).and_then(|link| link.pop_unperformed());
+        let mut rest = count;
+        while rest > 0 {
+            let operation = peers.link(id).and_then(|link| link.pop_unperformed(rest));
             match operation.ok_or(Violation("the peer performed more operations than it was sent"))? {
                 // It may have ended already.
                 Unperformed::Listed(number) => {
+                    rest -= 1;
                     if self.issued(id, number).is_some() {
                         self.answer(peers, out, number);
                     }
                 }
-                Unperformed::Left { ticket, len, .. } => {
-                    self.left -= 1;
+                Unperformed::Left(LeftWrites { ticket, len, count, .. }) => {
+                    rest -= count;
+                    self.left -= count as usize;
                     let suppress = ticket.is_suppressed();
-                    out.sinks.accessed(ticket.finish(), suppress, len);
+                    let completion = ticket.finish();
+                    for _ in 0..count {
+                        out.sinks.accessed(completion, suppress, len);
+                    }
                     if self.fences > 0 {
                         // A fenced one that waits for it may leave.
                         peers.mark_pending(id);
@@ -57,22 +64,23 @@ impl Tx {
         Ok(())
     }
 
-    /// Completes a write with an error: its place among all operations, ticket and length.
+    /// Completes writes with an error.
     #[cold]
     pub(super) fn fail_left<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         peer: PeerId,
-        (_, ticket, len): (u64, Ticket, usize),
+        LeftWrites { ticket, len, count, .. }: LeftWrites,
         why: &Down,
     ) {
-        self.left -= 1;
+        self.left -= count as usize;
         self.after_fence(peers, peer, false);
-        let mut completion = ticket.finish();
-        completion.len = len;
-        completion.src = out.source(peers.handle_of(peer));
-        out.send_failed(completion, why);
+        let src = out.source(peers.handle_of(peer));
+        let completion = Completion { len, src, ..ticket.finish() };
+        for _ in 0..count {
+            out.send_failed(completion, why);
+        }
     }
 
     /// Handles a Refused frame.
@@ -96,10 +104,9 @@ impl Tx {
             if link.tx.unperformed.front().is_none_or(|operation| operation.number() != number) {
                 return Err(STRAY);
             }
-            if let Some(Unperformed::Left { ticket, len, seq }) = link.pop_unperformed() {
+            if let Some(Unperformed::Left(write)) = link.pop_unperformed(1) {
                 let (cause, errno) = why.outcome();
-                let why = Down::new(cause, errno, cause.text());
-                self.fail_left(peers, out, peer, (seq, ticket, len), &why);
+                self.fail_left(peers, out, peer, write, &Down::new(cause, errno, cause.text()));
                 return Ok(());
             }
         }

@@ -214,12 +214,12 @@ impl Tx {
         failed.sort_unstable();
         let mut left = link.take_left().peekable();
         for (seq, number) in failed {
-            while let Some(write) = left.next_if(|(other, ..)| Some(*other) < seq) {
-                self.fail_left(peers, out, link.peer, write, why);
+            while let Some(writes) = left.next_if(|writes| Some(writes.seq) < seq) {
+                self.fail_left(peers, out, link.peer, writes, why);
             }
             self.fail(peers, out, number, why);
         }
-        left.for_each(|write| self.fail_left(peers, out, link.peer, write, why));
+        left.for_each(|writes| self.fail_left(peers, out, link.peer, writes, why));
     }
 
     /// Fails sends that wait for the peer's answer: frames about them are ignored from now on.
@@ -238,7 +238,7 @@ impl Tx {
         for id in peers.links.ids() {
             let Some(link) = peers.link(id) else { continue };
             let (peer, left) = (link.peer, link.take_left());
-            left.for_each(|write| self.fail_left(peers, out, peer, write, why));
+            left.for_each(|writes| self.fail_left(peers, out, peer, writes, why));
         }
     }
 
@@ -274,7 +274,7 @@ impl Tx {
             send.lent.discard();
         }
         self.one_sided.clear();
-        peers.links.iter_mut().for_each(|(_, link)| link.take_left().for_each(|(_, ticket, _)| ticket.discard()));
+        peers.links.iter_mut().for_each(|(_, link)| link.take_left().for_each(|writes| writes.ticket.discard()));
         (self.fences, self.left) = (0, 0);
         peers.table.iter_mut().for_each(|(_, peer)| peer.waiting.clear());
     }

@@ -7,7 +7,7 @@ use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
 use crate::peer::Peers;
-use crate::peer::link::{Link, Unperformed};
+use crate::peer::link::{LeftWrites, Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
@@ -120,21 +120,6 @@ impl Access {
         let RmaOp { buffer, remote, context, peer, .. } = op;
         let len = buffer.len();
         Self { what, remote, data, buffer, result: None, context, class, peer, len, how }
-    }
-}
-
-impl Link {
-    /// Takes the writes of which only the completions remain: for each, its place among all
-    /// operations, its ticket and its length.
-    pub(super) fn take_left(&mut self) -> impl Iterator<Item = (u64, Ticket, usize)> + use<> {
-        self.tx.left = 0;
-        let taken = core::mem::take(&mut self.tx.unperformed).into_iter();
-        let (left, listed): (Vec<_>, Vec<_>) = taken.partition(|other| matches!(other, Unperformed::Left { .. }));
-        self.tx.unperformed = listed.into();
-        left.into_iter().filter_map(|write| match write {
-            Unperformed::Left { ticket, len, seq } => Some((seq, ticket, len)),
-            Unperformed::Listed(_) => None,
-        })
     }
 }
 
@@ -270,8 +255,7 @@ impl Tx {
             }
         }
         let ticket = Ticket::new(op.context, OpFlags::RMA.union(OpFlags::WRITE), how.suppress);
-        link.tx.unperformed.push_back(Unperformed::Left { ticket, len, seq });
-        link.tx.left += 1;
+        link.push_left(LeftWrites { ticket, len, seq, count: 1 });
         self.left += 1;
         true
     }
