@@ -52,7 +52,10 @@ impl Target {
         if *epoch != self.regions.epoch()
             || region.key() != place.key
             || !self.rights.contains(MrAccess::REMOTE_WRITE)
-            || self.links.get(link.index()).is_some_and(|state| state.as_ref().is_some_and(|state| state.is_amid_write()))
+            || self
+                .links
+                .get(link.index())
+                .is_some_and(|state| state.as_ref().is_some_and(|state| state.is_amid_write()))
         {
             return false;
         }

@@ -242,7 +242,8 @@ impl Tx {
         let Some(link) = peers.links.get_mut(id).filter(|link| !link.tx.full) else { return false };
         let place = RemoteAddr { key: range.key, addr: range.addr };
         let number = Unperformed::LEFT;
-        let header = Frame::Write { id: number, place, more: 0, last: true, commit: how.commit, data: op.data }.encode();
+        let header =
+            Frame::Write { id: number, place, more: 0, last: true, commit: how.commit, data: op.data }.encode();
         if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
             // Its completion waits for the peer, so the transport may copy what does not leave now.
             let mut buffer = Some(core::mem::replace(&mut op.buffer, Buffer::empty()));
