@@ -4,7 +4,7 @@
 
 use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{NotAsked, tables};
-use crate::endpoint::{atomic, rma};
+use crate::endpoint::{atomic, options, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -57,17 +57,7 @@ impl DerefMut for SrxObj {
 
 object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-static OPS: fi_ops_ep = fi_ops_ep {
-    size: size_of::<fi_ops_ep>(),
-    cancel,
-    getopt,
-    setopt,
-    tx_ctx: enosys::enosys,
-    rx_ctx: enosys::enosys,
-    rx_size_left: enosys::enosys,
-    tx_size_left: enosys::enosys,
-    export_xpu: enosys::enosys,
-};
+static OPS: fi_ops_ep = fi_ops_ep { getopt, setopt, ..options::table(cancel) };
 
 pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 
