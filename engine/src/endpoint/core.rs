@@ -554,7 +554,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
                 access.handle_access_lost(peers, id, true);
             }
             Some(OneSidedPayload::Response { number, last }) => {
-                tx.handle_response_failed(peers, out, (id, number, last), (target, &why));
+                tx.handle_response_failed(peers, out, (id, number, last), (target, why));
             }
         }
     }
@@ -564,7 +564,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
         if token == RESPONSE {
             return target.handle_send_done(peers, link, buffer, false);
         }
-        tx.handle_send_failed(peers, out, token, buffer, &why);
+        tx.handle_send_failed(peers, out, (link, token), buffer, why);
         // Send the next data frame, of another message.
         peers.mark_pending(link);
     }

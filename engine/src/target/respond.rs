@@ -114,26 +114,25 @@ impl Target {
                     }
                     return false;
                 }
-                Sent::Fault => {
-                    let id_of_peer = response.id;
-                    self.drop_response(peers, id);
-                    self.state(id).responses.push_front(Response::refused(id_of_peer, Refusal::Fault));
-                }
+                Sent::Fault => self.cut_short(peers, id),
             }
         }
     }
 
     /// The first response of a link has left.
     fn end_response(&mut self, peers: &Peers, id: LinkId) {
-        if let Some(bytes) = self.drop_response(peers, id) {
+        let Some(response) = self.known(id).and_then(|state| state.responses.pop_front()) else { return };
+        peers.account.release(response.charged());
+        if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source {
             self.give_spare(bytes);
         }
     }
 
-    fn drop_response(&mut self, peers: &Peers, id: LinkId) -> Option<Vec<u8>> {
-        let response = self.known(id)?.responses.pop_front()?;
+    /// The rest of the first response cannot be read: a refusal takes its place.
+    fn cut_short(&mut self, peers: &Peers, id: LinkId) {
+        let Some(response) = self.known(id).and_then(|state| state.responses.front_mut()) else { return };
         peers.account.release(response.charged());
-        if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source { Some(bytes) } else { None }
+        *response = Response::refused(response.id, Refusal::Fault);
     }
 
     /// The transport gives back the payload of the response that it kept: sent, or not readable.
@@ -143,20 +142,17 @@ impl Target {
             return;
         }
         let Some(response) = state.responses.front_mut() else { return };
-        if !readable {
-            let refused = Response::refused(response.id, Refusal::Fault);
-            self.drop_response(peers, id);
-            self.state(id).responses.push_front(refused);
-        } else {
-            response.at += (response.len - response.at).min(MAX_PAYLOAD);
-            let whole = response.at == response.len;
-            match &mut response.source {
-                Source::Copied(place) | Source::Direct(place) => *place = Some(buffer),
-                Source::Probed(_) | Source::Refused(_) => {}
-            }
-            if whole {
-                self.end_response(peers, id);
-            }
+        response.at += (response.len - response.at).min(MAX_PAYLOAD);
+        let whole = response.at == response.len;
+        match &mut response.source {
+            Source::Copied(place) | Source::Direct(place) => *place = Some(buffer),
+            Source::Probed(_) | Source::Refused(_) => {}
+        }
+        if whole {
+            // The peer has got all frames of the response, if not all of its bytes.
+            self.end_response(peers, id);
+        } else if !readable {
+            self.cut_short(peers, id);
         }
         peers.mark_pending(id);
     }

@@ -9,9 +9,9 @@ use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, Rm
 use crate::peer::Peers;
 use crate::peer::link::Link;
 use crate::peer::table::{PeerId, PeerState};
-use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::transport::{ControlSubmitted, Down, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
-use crate::wire::one_sided::{Action, Refusal, RemoteAddr};
+use crate::wire::one_sided::{Action, RemoteAddr};
 use ofi_core::atomic::AtomicKind;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Lent, Ticket};
@@ -60,8 +60,8 @@ pub(super) struct OneSided {
     pub(super) awaited: u32,
     /// Bytes that have been returned.
     pub(super) placed: usize,
-    /// Why the peer refused a frame.
-    pub(super) refused: Option<Refusal>,
+    /// Why it fails, when its last frame has been answered.
+    pub(super) failure: Option<Box<Down>>,
 }
 
 /// A checked operation, ready to leave.
@@ -139,6 +139,11 @@ impl OneSided {
 
     fn has_left(&self) -> bool {
         self.range == self.remote.len()
+    }
+
+    /// Notes why it fails, unless it fails already.
+    pub(super) fn fails(&mut self, why: impl FnOnce() -> Down) {
+        self.failure.get_or_insert_with(|| Box::new(why()));
     }
 
     /// Whether the next frame may leave on a link.
@@ -287,7 +292,7 @@ impl Tx {
         let How { suppress, inject, fenced, more_follows } = how;
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
-            OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, refused: None };
+            OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
         let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
         let number = super::key(self.sends.insert(Outgoing {
@@ -437,4 +442,42 @@ fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
         at += len;
     }
     Buffer::Owned(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::hello::EndpointKind;
+    use ofi_core::{Caps, Cause};
+    use ofi_sync::account::Account;
+    use ofi_sync::lock::Park;
+    use std::sync::Arc;
+
+    /// A read that waits for its response. Without its memory, the transport is filling that.
+    fn add_read(tx: &mut Tx, buffer: Option<Buffer>) -> u32 {
+        let remote = Remote::one(0, 8, 7);
+        let (what, data, result, failure) = (What::Read, None, None, None);
+        let op = OneSided { what, remote, data, result, range: 1, at: 0, sent: 0, awaited: 1, placed: 0, failure };
+        let body = Body::OneSided(super::super::key(tx.one_sided.insert(op)));
+        let lent = Lent { ticket: Ticket::new(1, OpFlags::RMA | OpFlags::READ, false), buffer };
+        let stage = SendStage::Issued { link: LinkId(0), held: false, answered: false };
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
+        let (peer, place, len, seq) = (0, 0, 8, 1);
+        let read = Outgoing { lent, peer, stage, place, info, len, seq, inject: false, fenced: false, body };
+        super::super::key(tx.sends.insert(read))
+    }
+
+    #[test]
+    fn a_shutdown_does_not_end_a_read_whose_bytes_are_just_arriving() {
+        let mut peers = Peers::new(EndpointKind::Msg, [0; 16], Arc::new(Account::new(0)));
+        let (mut tx, mut out) = (Tx::new(8), Reporter::<Park>::new(Caps::RMA, "test"));
+        let waiting = add_read(&mut tx, Some(Buffer::Owned(vec![0; 8])));
+        let arriving = add_read(&mut tx, None);
+        let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, "the connection was shut down");
+        tx.fail_unanswered(&mut peers, &mut out, &why);
+        assert_eq!(out.failures(), 1);
+        assert!(!tx.sends.contains(waiting as usize));
+        assert!(tx.sends.contains(arriving as usize), "the application must not have its memory back yet");
+        tx.discard_all(&mut peers);
+    }
 }

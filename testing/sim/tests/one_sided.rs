@@ -204,6 +204,52 @@ fn rights_are_checked_for_each_kind_of_access() {
     assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
 }
 
+/// The node reads two ranges of the peer's memory, or writes them, and the peer answers once too
+/// often.
+#[test]
+fn an_answer_too_many_ends_the_link() {
+    let bytes = Frame::Response { id: 0, last: true };
+    let refused = Frame::Refused { id: 0, last: true, why: Refusal::Bounds };
+    let early = Frame::Refused { id: 0, last: false, why: Refusal::Key };
+    let performed = Frame::Performed { count: 1 };
+    let cases: [(bool, &[Frame], bool); 8] = [
+        (true, &[bytes, bytes, bytes], true),
+        (true, &[bytes, bytes, refused], true),
+        (true, &[bytes, refused, bytes], false),
+        (true, &[refused, refused, refused], false),
+        (false, &[performed, performed], true),
+        (false, &[performed, refused], true),
+        (false, &[early, refused, performed], false),
+        (false, &[early, performed, early], false),
+    ];
+    for (reads, answers, succeeds) in cases {
+        let mut scene = Scene::new();
+        let to = scene.node.know(addr(2, 1000));
+        let target = Target::new(to, 5, 0, 8).and(5, 100, 8);
+        let access = if reads { scene.node.read(&target) } else { scene.node.write(&target, vec![1; 16]) };
+        let asked = scene.say(&[]);
+        let id = asked.iter().find_map(|heard| match heard {
+            Heard::Frame(Frame::Read { id, .. } | Frame::Write { id, .. }, _) => Some(*id),
+            _ => None,
+        });
+        let id = id.unwrap_or_else(|| panic!("it leaves: {asked:?}"));
+        let answer = |frame: &Frame| match *frame {
+            Frame::Response { last, .. } => (Frame::Response { id, last }, vec![2; 8]),
+            Frame::Refused { last, why, .. } => (Frame::Refused { id, last, why }, vec![]),
+            other => (other, vec![]),
+        };
+        let answers: Vec<_> = answers.iter().map(answer).collect();
+        let (extra, due) = answers.split_last().expect("there are some");
+        let heard = scene.say(due);
+        assert!(!heard.contains(&Heard::End), "{due:?} are due");
+        let [ended] = scene.node.finished(access) else { panic!("{due:?} do not end it once") };
+        assert_eq!(ended.outcome.is_ok(), succeeds, "{due:?}: {:?}", ended.outcome);
+        let heard = scene.say(&[extra.clone()]);
+        assert_eq!(heard.last(), Some(&Heard::End), "{extra:?} is not due");
+        assert_eq!(scene.node.finished(access).len(), 1, "it has not ended again");
+    }
+}
+
 /// Refusals have to wait while the peer does not read, and operations without a response need no
 /// credit.
 #[test]
