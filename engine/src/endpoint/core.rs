@@ -427,6 +427,7 @@ impl<K: LockKind> Core<K> {
         rx.lock().discard_all(peers);
         tx.discard_all(peers);
         target.discard_all(peers);
+        peers.discard_all();
     }
 
     #[inline(never)]

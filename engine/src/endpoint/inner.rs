@@ -144,6 +144,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     pub(super) fn close(&mut self) {
         if let Self { transport: Some(transport), core, .. } = self {
             Self::drain(transport, core);
+            // The transport releases what the account is charged for output.
+            core.abort_all(transport);
         }
         self.core.discard_all();
         self.transport = None;

@@ -283,4 +283,17 @@ impl Peers {
             self.account.charge(PEER_COST);
         }
     }
+
+    /// Drops all links, and releases what the account is charged for them and for their peers. Only
+    /// for closing.
+    pub(crate) fn discard_all(&mut self) {
+        for id in self.links.ids() {
+            self.remove_link(id);
+        }
+        for (_, peer) in self.table.iter_mut() {
+            if core::mem::take(&mut peer.charged) {
+                self.account.release(PEER_COST);
+            }
+        }
+    }
 }
