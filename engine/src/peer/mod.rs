@@ -105,6 +105,7 @@ impl Peers {
             peer.links -= 1;
         }
         link.rx.credit.close(&self.account);
+        self.account.release(link.tx.charged);
         self.note_freed();
         if link.rx.blocked.need().is_some() {
             self.shortage.blocked.retain(|blocked| *blocked != id);

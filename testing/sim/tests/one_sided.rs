@@ -244,20 +244,23 @@ fn an_answer_too_many_ends_the_link() {
         assert!(!heard.contains(&Heard::End), "{due:?} are due");
         let [ended] = scene.node.finished(access) else { panic!("{due:?} do not end it once") };
         assert_eq!(ended.outcome.is_ok(), succeeds, "{due:?}: {:?}", ended.outcome);
-        let heard = scene.say(&[extra.clone()]);
+        let heard = scene.say(std::slice::from_ref(extra));
         assert_eq!(heard.last(), Some(&Heard::End), "{extra:?} is not due");
         assert_eq!(scene.node.finished(access).len(), 1, "it has not ended again");
     }
 }
 
-/// Refusals have to wait while the peer does not read, and operations without a response need no
-/// credit.
-#[test]
-fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
+/// A peer sends writes that are refused and reads nothing, until its link ends. Returns how many it
+/// sent, and how much the account was charged meanwhile; `full`: the account has no room.
+fn refused_until_the_end(full: bool) -> (usize, usize) {
     let mut scene = Scene::new();
+    let account = scene.node.account.clone();
+    let room = if full { account.room() } else { 0 };
+    account.charge(room);
+    let before = account.used();
     let unknown = RemoteAddr { key: 8, addr: 0 };
     let write = Frame::Write { id: 1, place: unknown, more: 0, last: true, commit: false, data: None };
-    let mut sent = 0;
+    let (mut sent, mut most) = (0, 0);
     let ended = loop {
         for _ in 0..1000 {
             scene.raw.frame(&write, &[]);
@@ -266,9 +269,23 @@ fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
         let open = scene.raw.send();
         scene.world.advance(Duration::from_micros(20));
         scene.node.progress();
+        most = most.max(account.used() - before.min(account.used()));
         if !open || sent >= 1_000_000 {
             break !open;
         }
     };
     assert!(ended, "it sent {sent} writes: {}", scene.node.ep.describe());
+    scene.node.close();
+    assert_eq!(account.used(), room);
+    (sent, most)
+}
+
+/// Refusals have to wait while the peer does not read, and operations without a response need no
+/// credit.
+#[test]
+fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
+    let ((many, most), (few, least)) = (refused_until_the_end(false), refused_until_the_end(true));
+    assert!(many > few + 10_000, "{many} and {few} were sent");
+    assert!((1 << 20..=(1 << 20) + (64 << 10)).contains(&most), "{most} bytes were charged");
+    assert_eq!(least, 0, "there was no room");
 }
