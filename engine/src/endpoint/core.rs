@@ -118,6 +118,7 @@ impl<K: LockKind> Core<K> {
         op: SendOp,
         admitted: Admitted,
     ) -> Result<(), Errno> {
+        self.take_acks_along(transport, op.dest);
         let peer = match self.known_peer(op.dest) {
             Some(peer) => peer,
             None => self.find_peer(op.dest)?,
@@ -147,6 +148,7 @@ impl<K: LockKind> Core<K> {
     }
 
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
+        self.take_acks_along(transport, access.peer);
         let peer = match self.known_peer(access.peer) {
             Some(peer) => peer,
             None => self.find_peer(access.peer)?,
@@ -171,7 +173,7 @@ impl<K: LockKind> Core<K> {
 
     /// The peer of a handle, if it is cached and the address vector has not changed.
     #[inline(always)]
-    fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
+    pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
         match self.life {
             Life::Connected(_) => Some(PEER),
             Life::Connectionless(_) => self.peers.known_peer(handle),
@@ -180,7 +182,7 @@ impl<K: LockKind> Core<K> {
 
     /// The peer of a handle that is not cached, created if needed.
     #[cold]
-    fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+    pub(super) fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
         self.check_av();
         match self.known_peer(handle) {
             Some(peer) => Ok(peer),

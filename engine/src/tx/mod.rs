@@ -22,7 +22,7 @@ use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
 pub(crate) use one_sided::Access;
 use one_sided::OneSided;
-pub(crate) use send::Admitted;
+pub(crate) use send::{Admitted, send_control};
 use slab::Slab;
 
 /// Progress of a send.

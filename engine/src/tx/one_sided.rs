@@ -1,7 +1,6 @@
 //! One-sided operations of ours: access to a peer's memory. Each remote range travels in frames of
 //! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
-use super::send::take_acks_along;
 use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
@@ -286,7 +285,6 @@ impl Tx {
         (peer, access): (PeerId, Access),
         seq: u64,
     ) -> Result<(), Errno> {
-        take_acks_along(peers, transport);
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
         let How { suppress, inject, fenced, more_follows } = how;
