@@ -87,11 +87,13 @@ pub enum Cause {
     RemoteClosed = 22,
     /// The peer could not make the bytes durable.
     RemoteFlush = 23,
+    /// The peer's endpoint has used up the memory that it may hold for its peers.
+    RemoteMemory = 24,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -115,6 +117,7 @@ impl Cause {
         Self::RemoteFault,
         Self::RemoteClosed,
         Self::RemoteFlush,
+        Self::RemoteMemory,
     ];
 
     /// The number for `prov_errno`.
@@ -153,6 +156,7 @@ impl Cause {
             Self::RemoteFault => "the peer's memory is not there",
             Self::RemoteClosed => "the peer's endpoint does not take part in this kind of access",
             Self::RemoteFlush => "the peer could not make the bytes durable",
+            Self::RemoteMemory => "the peer has used up the memory that it may hold for its peers",
         }
     }
 }

@@ -217,9 +217,11 @@ pub trait LinkEvents {
     fn handle_send_returned(&mut self, link: LinkId, token: Token, buffer: Buffer);
     /// A streaming payload will not arrive: the link goes down, or the same frame arrives again.
     fn handle_recv_retry(&mut self, link: LinkId, target: RecvTarget);
-    /// A streaming payload cannot be read: its message fails, the link stays up.
+    /// A streaming payload cannot be read: its message fails, the link stays up. Frames behind it
+    /// follow, unless the link goes down.
     fn handle_recv_failed(&mut self, link: LinkId, target: RecvTarget, why: Down);
-    /// A kept payload cannot be read: its message fails, the link stays up.
+    /// A kept payload cannot be read: its message fails, the link stays up. At the peer the frame
+    /// arrives in its place, and ends in [`LinkEvents::handle_recv_failed`].
     fn handle_send_failed(&mut self, link: LinkId, token: Token, buffer: Buffer, why: Down);
     /// Back-pressure is over: a link that refused a frame with [`Submitted::Full`] or
     /// [`ControlSubmitted::Full`] takes frames again.

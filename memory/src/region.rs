@@ -139,12 +139,17 @@ impl Region {
     }
 
     /// A region that owns its memory; peers name the first byte by address 0.
-    pub fn owned(mut bytes: Vec<u8>, access: MrAccess) -> Self {
+    pub fn owned(bytes: Vec<u8>, access: MrAccess) -> Self {
+        Self::owned_with(bytes, access, Reach::Mapped)
+    }
+
+    /// The same, reached in either way: all of the memory is there, so both are right.
+    pub fn owned_with(mut bytes: Vec<u8>, access: MrAccess, reach: Reach) -> Self {
         let range = Range { base: bytes.as_mut_ptr(), len: bytes.len(), before: 0 };
         let (len, uses) = (bytes.len() as u64, Uses::new());
         // The bytes are on the heap, where the vector leaves them, and nothing else reaches them.
         let _owned = Some(bytes);
-        Self(Arc::new(Inner { ranges: Box::new([range]), first: 0, len, access, reach: Reach::Mapped, uses, _owned }))
+        Self(Arc::new(Inner { ranges: Box::new([range]), first: 0, len, access, reach, uses, _owned }))
     }
 
     /// The address by which peers name the first byte.

@@ -118,6 +118,7 @@ impl<K: LockKind> Core<K> {
         op: SendOp,
         admitted: Admitted,
     ) -> Result<(), Errno> {
+        self.take_acks_along(transport, op.dest);
         let peer = match self.known_peer(op.dest) {
             Some(peer) => peer,
             None => self.find_peer(op.dest)?,
@@ -137,6 +138,7 @@ impl<K: LockKind> Core<K> {
             self.life.accepts()?;
         }
         let how = self.tx.admit_rma(&self.out, &self.limits, &op)?;
+        self.take_acks_along(transport, op.peer);
         if let Some(peer) = self.known_peer(op.peer)
             && self.tx.try_write_fast(&mut self.peers, transport, (peer, &mut op, how), self.seq + 1)
         {
@@ -156,6 +158,7 @@ impl<K: LockKind> Core<K> {
 
     #[inline(never)]
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
+        self.take_acks_along(transport, access.peer);
         let peer = match self.known_peer(access.peer) {
             Some(peer) => peer,
             None => self.find_peer(access.peer)?,
@@ -180,7 +183,7 @@ impl<K: LockKind> Core<K> {
 
     /// The peer of a handle, if it is cached and the address vector has not changed.
     #[inline(always)]
-    fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
+    pub(super) fn known_peer(&self, handle: FiAddr) -> Option<PeerId> {
         match self.life {
             Life::Connected(_) => Some(PEER),
             Life::Connectionless(_) => self.peers.known_peer(handle),
@@ -189,7 +192,7 @@ impl<K: LockKind> Core<K> {
 
     /// The peer of a handle that is not cached, created if needed.
     #[cold]
-    fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
+    pub(super) fn find_peer(&mut self, handle: FiAddr) -> Result<PeerId, Errno> {
         self.check_av();
         match self.known_peer(handle) {
             Some(peer) => Ok(peer),
@@ -436,6 +439,7 @@ impl<K: LockKind> Core<K> {
         rx.lock().discard_all(peers);
         tx.discard_all(peers);
         target.discard_all(peers);
+        peers.discard_all();
     }
 
     #[inline(never)]
@@ -569,7 +573,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
                 access.handle_access_lost(peers, id, true);
             }
             Some(OneSidedPayload::Response { number, last }) => {
-                tx.handle_response_failed(peers, out, (id, number, last), (target, &why));
+                tx.handle_response_failed(peers, out, (id, number, last), (target, why));
             }
         }
     }
@@ -579,7 +583,7 @@ impl<K: LockKind> LinkEvents for Core<K> {
         if token == RESPONSE {
             return target.handle_send_done(peers, link, buffer, false);
         }
-        tx.handle_send_failed(peers, out, token, buffer, &why);
+        tx.handle_send_failed(peers, out, (link, token), buffer, why);
         // Send the next data frame, of another message.
         peers.mark_pending(link);
     }

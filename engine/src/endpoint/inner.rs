@@ -114,9 +114,15 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     }
 
     /// Sends what is held back for a caller that may not poll again soon, but leaves the
-    /// acknowledgments that a reply is expected to take along.
+    /// acknowledgments that a reply is expected to take along. A transport with a fast path passes
+    /// each frame on by itself: they would save nothing, and the fast path does not look for them.
     pub(super) fn flush_for_reader(&mut self) {
-        if self.core.peers.agenda.flushes_deferred() {
+        if T::INLINE_MAX > 0 {
+            if let Self { transport: Some(transport), core, .. } = self {
+                core.send_deferred(transport);
+            }
+            self.flush_frames();
+        } else if self.core.peers.agenda.flushes_deferred() {
             self.flush_all();
             self.core.peers.agenda.note_flushed();
         } else {
@@ -144,6 +150,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     pub(super) fn close(&mut self) {
         if let Self { transport: Some(transport), core, .. } = self {
             Self::drain(transport, core);
+            // The transport releases what the account is charged for output.
+            core.abort_all(transport);
         }
         self.core.discard_all();
         self.transport = None;

@@ -270,6 +270,13 @@ impl<K: LockKind> Core<K> {
         over && !peers.any(|(_, peer)| !peer.waiting.is_empty() && matches!(peer.state, PeerState::Yielding(_)))
     }
 
+    /// Ends all links for the transport. Only for closing.
+    pub(super) fn abort_all<T: Transport>(&mut self, transport: &mut T) {
+        for id in self.peers.links.ids() {
+            transport.abort(id, self);
+        }
+    }
+
     /// Number of operations and links that closing leaves unfinished.
     pub(super) fn unfinished(&self) -> usize {
         self.peers.table.iter().map(|(_, peer)| peer.waiting.len()).sum::<usize>() + self.peers.links.len()

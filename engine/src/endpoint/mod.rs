@@ -14,6 +14,7 @@ mod life;
 mod links;
 mod messages;
 mod pollable;
+mod replies;
 
 use self::core::Core;
 use crate::av::AddressVector;

@@ -38,6 +38,8 @@ pub(crate) struct Agenda {
     /// The application has replied to a peer's last frames before it polled again, and is expected
     /// to do so once more.
     expects_reply: bool,
+    /// The only link whose acknowledgments the latest flush has sent or left.
+    watched: Option<LinkId>,
 }
 
 impl Agenda {
@@ -120,13 +122,19 @@ impl Agenda {
 
     /// A flush for a caller that may not poll again soon. True if deferred work is to run now, not
     /// if an operation of the endpoint's own is expected to take the acknowledgments along: an
-    /// application that answers each message or write of a peer then sends one packet, not two.
+    /// application that answers each message or write of a peer then sends one packet, not two. A
+    /// second flush leaves nothing that the first one has left.
     pub(crate) fn flushes_deferred(&mut self) -> bool {
-        let leaves = self.expects_reply && self.deferred.len() == 1;
+        if !self.has_deferred() {
+            return false;
+        }
+        self.watched = if let [only] = self.deferred[..] { Some(only) } else { None };
+        let leaves = self.expects_reply && self.watched.is_some() && !self.has(Work::LEFT);
+        self.remove(Work::LEFT);
         if leaves {
             self.add(Work::LEFT);
         }
-        !leaves && self.has_deferred()
+        !leaves
     }
 
     /// A flush has run deferred work.
@@ -134,23 +142,35 @@ impl Agenda {
         self.add(Work::FLUSHED);
     }
 
-    /// Whether the next operation of the endpoint's own tells about replies.
+    /// Whether an operation of the endpoint's own that is posted now tells about replies, or may be
+    /// one that takes acknowledgments along.
     #[inline(always)]
     pub(crate) const fn watches_replies(&self) -> bool {
+        self.has_flushed() || self.expects_reply && self.has(Work::DEFERRED)
+    }
+
+    /// Whether there was a flush with deferred acknowledgments since the last poll.
+    const fn has_flushed(&self) -> bool {
         self.has(Work(Work::FLUSHED.0 | Work::LEFT.0))
     }
 
-    /// An operation leaves before the next poll. The link whose acknowledgments it takes along.
-    pub(crate) fn note_reply(&mut self) -> Option<LinkId> {
-        self.expects_reply = true;
+    /// An operation of the endpoint's own is posted before the next poll, and leaves on `link` now,
+    /// if that is known. Returns the link whose acknowledgments it takes along, or those that were
+    /// left for a reply.
+    pub(crate) fn note_reply(&mut self, link: Option<LinkId>) -> Option<LinkId> {
+        if !self.has_flushed() {
+            // The poll returned entries, so no flush followed it.
+            return link.filter(|link| self.deferred == [*link]);
+        }
+        self.expects_reply = link.is_some() && link == self.watched;
         let left = self.has(Work::LEFT);
         self.end_watch();
-        if left { self.deferred.last().copied() } else { None }
+        if left { self.watched } else { None }
     }
 
     /// A poll begins: what was left for a reply is deferred as before.
     pub(crate) const fn note_poll(&mut self) {
-        if self.watches_replies() {
+        if self.has_flushed() {
             self.expects_reply = false;
             self.end_watch();
         }

@@ -81,6 +81,8 @@ pub(crate) struct LinkTx {
     pub(crate) credit: TxCredits,
     /// Control frames, in order.
     pub(crate) control: VecDeque<Frame>,
+    /// Bytes that the account is charged for a long queue of control frames, until the link ends.
+    pub(crate) charged: usize,
     /// Sends that have their CTS, served in turn from the front.
     pub(crate) data_queue: VecDeque<u32>,
     /// Sends that wait for an arrival acknowledgment, in order.

@@ -105,6 +105,7 @@ impl Peers {
             peer.links -= 1;
         }
         link.rx.credit.close(&self.account);
+        self.account.release(link.tx.charged);
         self.note_freed();
         if link.rx.blocked.need().is_some() {
             self.shortage.blocked.retain(|blocked| *blocked != id);
@@ -281,6 +282,19 @@ impl Peers {
             && !core::mem::replace(&mut peer.charged, true)
         {
             self.account.charge(PEER_COST);
+        }
+    }
+
+    /// Drops all links, and releases what the account is charged for them and for their peers. Only
+    /// for closing.
+    pub(crate) fn discard_all(&mut self) {
+        for id in self.links.ids() {
+            self.remove_link(id);
+        }
+        for (_, peer) in self.table.iter_mut() {
+            if core::mem::take(&mut peer.charged) {
+                self.account.release(PEER_COST);
+            }
         }
     }
 }

@@ -21,8 +21,9 @@ pub const PEER_MEMORY: Param = Param {
     name: "FI_OFI_PEER_MEMORY",
     kind: ParamKind::Size,
     help: "Maximum memory in bytes that an endpoint holds for its peers: unexpected messages, including those of \
-           closed peers, connections that have not sent a hello, and output that a peer does not read; besides, each \
-           connection may hold 64 KiB in 64 messages (default: 268435456; at least 1048576)",
+           closed peers, connections that have not sent a hello, payloads and responses of one-sided operations, and \
+           output that a peer does not read; besides, each connection may hold 64 KiB in 64 messages, 256 KiB in 64 \
+           responses, and 164 KiB for one-sided payloads, refusals and output (default: 268435456; at least 1048576)",
 };
 
 /// Default of [`PEER_MEMORY`].

@@ -1,7 +1,7 @@
 //! Reads and writes of peers (fi_rma(3)).
 
 use super::respond::Response;
-use super::{Change, ORDERED, Target, acknowledge, refusal};
+use super::{Change, ORDERED, Target, acknowledge, refusal, try_charge_copy};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::link::Coming;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub(super) struct Placing {
     pub(super) change: Change,
     pub(super) kind: Payload,
+    /// Bytes that the account is charged for a buffer of ours.
+    pub(super) charged: usize,
 }
 
 /// Where an arriving payload goes.
@@ -35,6 +37,14 @@ pub(super) enum Payload {
 fn flush(region: &MemoryRegion, place: RemoteAddr, len: usize) -> Result<(), Refusal> {
     let range = region.region().resolve(place.addr, len, MrAccess::REMOTE_WRITE).map_err(refusal)?;
     range.flush().map_err(|_| Refusal::Flush)
+}
+
+/// A copied payload is gone: releases what the account is charged for it.
+fn release(peers: &mut Peers, charged: usize) {
+    if charged > 0 {
+        peers.account.release(charged);
+        peers.note_freed();
+    }
 }
 
 impl Target {
@@ -108,12 +118,16 @@ impl Target {
                 return Ok(Disposition::Done);
             }
         };
-        let (buffer, copy) = match Buffer::registered(range) {
-            Ok(buffer) => (buffer, None),
-            Err(to) => (Buffer::Owned(vec![0; len]), Some(to)),
+        let (buffer, copy, charged) = match Buffer::registered(range) {
+            Ok(buffer) => (buffer, None, 0),
+            Err(to) if try_charge_copy(&peers.account, len) => (Buffer::Owned(vec![0; len]), Some(to), len),
+            Err(_) => {
+                self.refuse_change(peers, change, Refusal::Memory);
+                return Ok(Disposition::Done);
+            }
         };
         let kind = Payload::Bytes { region, copy, commit: commit.then_some(place) };
-        self.place(peers, Placing { change, kind });
+        self.place(peers, Placing { change, kind, charged });
         Ok(Disposition::Into(RecvTarget { buffer, at: 0, take: len }))
     }
 
@@ -134,14 +148,17 @@ impl Target {
         link: LinkId,
         target: RecvTarget,
     ) -> Result<(), Violation> {
-        let Some(Placing { change, kind }) = self.known(link).and_then(|state| state.placing.take()) else {
+        let Some(Placing { change, kind, charged }) = self.known(link).and_then(|state| state.placing.take()) else {
             return Ok(());
         };
         let len = target.take;
         let Payload::Bytes { region, copy, commit } = kind else {
             let Payload::Operands { place, action } = kind else { return Ok(()) };
             let Buffer::Owned(bytes) = target.buffer else { return Ok(()) };
-            return self.carry_out(peers, out, change, (place, action), &bytes);
+            let done = self.carry_out(peers, out, change, (place, action), &bytes);
+            drop(bytes);
+            release(peers, charged);
+            return done;
         };
         let mut done = match (copy, &target.buffer) {
             (Some(to), Buffer::Owned(bytes)) => to.write(0, bytes).map_err(refusal),
@@ -152,6 +169,7 @@ impl Target {
         }
         // The region is no longer in use when the peer or the application hears of this.
         drop(target);
+        release(peers, charged);
         self.latest = Some((self.regions.epoch(), region));
         match done {
             Ok(()) => self.performed(peers, out, change, len),
@@ -164,6 +182,7 @@ impl Target {
     /// `tell`: the link stays up, and the peer waits for an answer.
     pub(crate) fn handle_access_lost(&mut self, peers: &mut Peers, link: LinkId, tell: bool) {
         let Some(placing) = self.known(link).and_then(|state| state.placing.take()) else { return };
+        release(peers, placing.charged);
         if tell {
             self.refuse_change(peers, placing.change, Refusal::Fault);
         }

@@ -46,7 +46,9 @@ impl Target {
                 Ok(Disposition::Done)
             }
             Incoming::Streaming(len) => {
-                self.place(peers, Placing { change, kind: Payload::Operands { place, action } });
+                // They are short.
+                peers.account.charge(len);
+                self.place(peers, Placing { change, kind: Payload::Operands { place, action }, charged: len });
                 Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }))
             }
         }

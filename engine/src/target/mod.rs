@@ -19,6 +19,7 @@ use access::Placing;
 use mr::{MemoryRegion, Regions};
 use ofi_core::{BindFlags, Caps, MrAccess, OpFlags};
 use ofi_memory::{Region, RegionError, RegionUse};
+use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
 use respond::Response;
 use std::collections::VecDeque;
@@ -29,9 +30,15 @@ pub(crate) const RESPONSE: Token = Token(u32::MAX);
 /// Responses up to this length are what the memory held when the request arrived, in order with
 /// writes that come later (max_order_war_size, fi_endpoint(3)).
 pub const ORDERED: usize = 4096;
-/// Refusals that may wait for a peer that does not read: operations without a response need no
-/// credit, so nothing else bounds them.
+/// Payloads up to this length are copied even if the account is full: one on its way in and one on
+/// its way out for each link.
+const LEAST_COPY: usize = 64 << 10;
+/// Refusals that may wait for a peer that does not read, if the account has room for them:
+/// operations without a response need no credit, so nothing else bounds them.
 const MOST_REFUSALS: usize = 1 << 14;
+/// The same if it has not: 32 KiB.
+const FEW_REFUSALS: usize = 512;
+const _: () = assert!(FEW_REFUSALS * size_of::<Frame>() <= 32 << 10);
 /// Number of empty buffers for short responses that are kept for later ones.
 const SPARE: usize = 8;
 
@@ -78,6 +85,14 @@ struct Change {
     last: bool,
     data: Option<u64>,
     class: OpFlags,
+}
+
+impl State {
+    /// Bytes that the account is charged for it.
+    fn charged(&self) -> usize {
+        let placing = self.placing.as_ref().map_or(0, |placing| placing.charged);
+        placing + self.responses.iter().map(Response::charged).sum::<usize>()
+    }
 }
 
 impl Target {
@@ -215,14 +230,14 @@ impl Target {
     /// A link has ended.
     pub(crate) fn end_link(&mut self, peers: &Peers, id: LinkId) {
         if let Some(state) = self.links.get_mut(id.index()).and_then(Option::take) {
-            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+            peers.account.release(state.charged());
         }
     }
 
     /// Ends everything. Only for closing.
     pub(crate) fn discard_all(&mut self, peers: &Peers) {
         for state in self.links.drain(..).flatten() {
-            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+            peers.account.release(state.charged());
         }
         self.latest = None;
     }
@@ -254,8 +269,13 @@ fn acknowledge(peers: &mut Peers, id: LinkId) {
 
 /// Refuses a frame of the peer, after the acknowledgments of earlier ones.
 fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)) {
-    let Some(entry) = peers.link(link) else { return };
-    if entry.tx.control.len() >= MOST_REFUSALS {
+    let Some(entry) = peers.links.get_mut(link) else { return };
+    let waiting = entry.tx.control.len();
+    if waiting >= FEW_REFUSALS && entry.tx.charged == 0 {
+        let cost = MOST_REFUSALS * size_of::<Frame>();
+        entry.tx.charged = if peers.account.try_charge(cost) { cost } else { 0 };
+    }
+    if waiting >= if entry.tx.charged > 0 { MOST_REFUSALS } else { FEW_REFUSALS } {
         let why = "the peer does not read why its operations are refused";
         return peers.abort_link(link, Some(Down::violation(why)));
     }
@@ -265,6 +285,19 @@ fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)
     }
     entry.tx.control.push_back(Frame::Refused { id, last, why });
     peers.mark_pending(link);
+}
+
+/// Charges the account for a copy of a payload. False if there is no room and the payload is not
+/// short.
+fn try_charge_copy(account: &Account, len: usize) -> bool {
+    if account.try_charge(len) {
+        return true;
+    }
+    let short = len <= LEAST_COPY;
+    if short {
+        account.charge(len);
+    }
+    short
 }
 
 const fn refusal(why: RegionError) -> Refusal {

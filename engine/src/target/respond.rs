@@ -1,11 +1,12 @@
 //! Responses to reads and atomic operations of peers, sent in the order of the requests.
 
-use super::{RESPONSE, Target};
+use super::{LEAST_COPY, RESPONSE, Target, try_charge_copy};
 use crate::peer::Peers;
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Transport, Urgency};
 use crate::wire::frame::{Frame, MAX_PAYLOAD};
 use crate::wire::one_sided::Refusal;
 use ofi_memory::{Buffer, Region, RegionUse};
+use ofi_sync::account::Account;
 
 /// What a request returns.
 #[derive(Debug)]
@@ -14,8 +15,9 @@ enum Source {
     Copied(Option<Buffer>),
     /// Bytes of a region, sent from where they are. `None` while the transport keeps it.
     Direct(Option<Buffer>),
-    /// Bytes of a region that may be unmapped in parts: copied piece by piece.
-    Probed(RegionUse<Region>),
+    /// Bytes of a region that may be unmapped in parts: copied piece by piece. The piece that is
+    /// leaving has `copied` bytes.
+    Probed { range: RegionUse<Region>, copied: usize },
     /// Nothing: the request was refused.
     Refused(Refusal),
 }
@@ -44,7 +46,7 @@ impl Response {
         let len = range.len();
         let source = match Buffer::registered(range) {
             Ok(buffer) => Source::Direct(Some(buffer)),
-            Err(range) => Source::Probed(range),
+            Err(range) => Source::Probed { range, copied: 0 },
         };
         Self { id, source, at: 0, len }
     }
@@ -58,15 +60,46 @@ impl Response {
     pub(super) const fn charged(&self) -> usize {
         match self.source {
             Source::Copied(_) => self.len,
-            Source::Direct(_) | Source::Probed(_) | Source::Refused(_) => 0,
+            Source::Probed { copied, .. } => copied,
+            Source::Direct(_) | Source::Refused(_) => 0,
+        }
+    }
+
+    /// Charges the account for the next piece, if that has to be copied: without room, the piece is
+    /// short. Returns its length.
+    fn begin_piece(&mut self, account: &Account) -> usize {
+        let len = (self.len - self.at).min(MAX_PAYLOAD);
+        let Source::Probed { copied, .. } = &mut self.source else { return len };
+        *copied = if try_charge_copy(account, len) {
+            len
+        } else {
+            account.charge(LEAST_COPY);
+            LEAST_COPY
+        };
+        *copied
+    }
+
+    /// The piece has left.
+    fn end_piece(&mut self, account: &Account) {
+        self.at += match self.source {
+            Source::Probed { copied, .. } => copied,
+            Source::Copied(_) | Source::Direct(_) | Source::Refused(_) => (self.len - self.at).min(MAX_PAYLOAD),
+        };
+        self.drop_piece(account);
+    }
+
+    /// The copy of the piece is gone.
+    fn drop_piece(&mut self, account: &Account) {
+        if let Source::Probed { copied, .. } = &mut self.source {
+            account.release(core::mem::take(copied));
         }
     }
 }
 
 /// The outcome of sending a piece of a response.
 enum Sent {
-    /// It has left, with this many bytes.
-    Piece(usize),
+    /// It has left.
+    Piece,
     /// The transport keeps it.
     Kept,
     /// Back-pressure, or the link is broken.
@@ -100,40 +133,41 @@ impl Target {
             if peers.links.get(id).is_none_or(|link| link.tx.full) {
                 return false;
             }
-            match send(transport, id, response) {
-                Sent::Piece(len) => {
-                    response.at += len;
+            let len = response.begin_piece(&peers.account);
+            match send(transport, id, response, len) {
+                Sent::Piece => {
+                    response.end_piece(&peers.account);
                     if response.at == response.len {
                         self.end_response(peers, id);
                     }
                 }
                 Sent::Kept => state.flies = true,
                 Sent::Stuck { full } => {
+                    response.drop_piece(&peers.account);
                     if let Some(link) = peers.link(id) {
                         link.tx.full |= full;
                     }
                     return false;
                 }
-                Sent::Fault => {
-                    let id_of_peer = response.id;
-                    self.drop_response(peers, id);
-                    self.state(id).responses.push_front(Response::refused(id_of_peer, Refusal::Fault));
-                }
+                Sent::Fault => self.cut_short(peers, id),
             }
         }
     }
 
     /// The first response of a link has left.
     fn end_response(&mut self, peers: &Peers, id: LinkId) {
-        if let Some(bytes) = self.drop_response(peers, id) {
+        let Some(response) = self.known(id).and_then(|state| state.responses.pop_front()) else { return };
+        peers.account.release(response.charged());
+        if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source {
             self.give_spare(bytes);
         }
     }
 
-    fn drop_response(&mut self, peers: &Peers, id: LinkId) -> Option<Vec<u8>> {
-        let response = self.known(id)?.responses.pop_front()?;
+    /// The rest of the first response cannot be read: a refusal takes its place.
+    fn cut_short(&mut self, peers: &Peers, id: LinkId) {
+        let Some(response) = self.known(id).and_then(|state| state.responses.front_mut()) else { return };
         peers.account.release(response.charged());
-        if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source { Some(bytes) } else { None }
+        *response = Response::refused(response.id, Refusal::Fault);
     }
 
     /// The transport gives back the payload of the response that it kept: sent, or not readable.
@@ -143,28 +177,24 @@ impl Target {
             return;
         }
         let Some(response) = state.responses.front_mut() else { return };
-        if !readable {
-            let refused = Response::refused(response.id, Refusal::Fault);
-            self.drop_response(peers, id);
-            self.state(id).responses.push_front(refused);
-        } else {
-            response.at += (response.len - response.at).min(MAX_PAYLOAD);
-            let whole = response.at == response.len;
-            match &mut response.source {
-                Source::Copied(place) | Source::Direct(place) => *place = Some(buffer),
-                Source::Probed(_) | Source::Refused(_) => {}
-            }
-            if whole {
-                self.end_response(peers, id);
-            }
+        match &mut response.source {
+            Source::Copied(place) | Source::Direct(place) => *place = Some(buffer),
+            Source::Probed { .. } | Source::Refused(_) => drop(buffer),
+        }
+        response.end_piece(&peers.account);
+        let whole = response.at == response.len;
+        if whole {
+            // The peer has got all frames of the response, if not all of its bytes.
+            self.end_response(peers, id);
+        } else if !readable {
+            self.cut_short(peers, id);
         }
         peers.mark_pending(id);
     }
 }
 
-/// Sends the next piece of a response.
-fn send<T: Transport>(transport: &mut T, id: LinkId, response: &mut Response) -> Sent {
-    let len = (response.len - response.at).min(MAX_PAYLOAD);
+/// Sends the next piece of a response, which has `len` bytes.
+fn send<T: Transport>(transport: &mut T, id: LinkId, response: &mut Response, len: usize) -> Sent {
     let last = response.at + len == response.len;
     let header = Frame::Response { id: response.id, last }.encode();
     let mut copy;
@@ -172,14 +202,14 @@ fn send<T: Transport>(transport: &mut T, id: LinkId, response: &mut Response) ->
         Source::Refused(why) => {
             let frame = Frame::Refused { id: response.id, last: true, why: *why };
             return match transport.submit_control(id, &frame.encode(), Urgency::Control) {
-                ControlSubmitted::Taken => Sent::Piece(0),
+                ControlSubmitted::Taken => Sent::Piece,
                 ControlSubmitted::Full => Sent::Stuck { full: true },
                 ControlSubmitted::Broken => Sent::Stuck { full: false },
             };
         }
         Source::Copied(buffer) => (buffer, response.at, true),
         Source::Direct(buffer) => (buffer, response.at, false),
-        Source::Probed(range) => {
+        Source::Probed { range, .. } => {
             let mut bytes = vec![0; len];
             if range.read(response.at, &mut bytes).is_err() {
                 return Sent::Fault;
@@ -193,11 +223,11 @@ fn send<T: Transport>(transport: &mut T, id: LinkId, response: &mut Response) ->
         && let Some(bytes) = &*buffer
         && transport.try_submit_fast(id, &header, bytes, len)
     {
-        return Sent::Piece(len);
+        return Sent::Piece;
     }
     let urgency = if inject { Urgency::Control } else { Urgency::Posted };
     match transport.submit(id, &header, Payload { buffer, from, len, token: RESPONSE, inject }, urgency) {
-        Submitted::Done => Sent::Piece(len),
+        Submitted::Done => Sent::Piece,
         Submitted::Kept => Sent::Kept,
         Submitted::Full => Sent::Stuck { full: true },
         Submitted::Broken => Sent::Stuck { full: false },

@@ -74,27 +74,31 @@ impl Tx {
         }
     }
 
-    /// The transport cannot read a payload: its message fails.
+    /// The transport cannot read a payload: its message fails. A one-sided operation fails too, but
+    /// not before the peer, which gets the frame without its payload, has answered.
     pub(crate) fn handle_send_failed<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
-        token: Token,
+        (link, token): (LinkId, Token),
         buffer: Buffer,
-        why: &Down,
+        why: Down,
     ) {
-        if let Some(send) = self.sends.get_mut(token.0 as usize) {
-            send.lent.buffer = Some(buffer);
-            // The receiver does not count it.
-            if let Some(link) = send.stage.link().and_then(|id| peers.link(id)) {
-                match send.body {
-                    Body::Message if send.info.ack != AckMode::Arrival => {}
-                    Body::Message => link.tx.unarrived.retain(|number| *number != token.0),
-                    Body::OneSided(_) => link.tx.unperformed.retain(|operation| operation.number() != token.0),
-                }
+        let Some(send) = self.sends.get_mut(token.0 as usize) else { return };
+        if let Body::OneSided(op) = send.body {
+            if let Some(op) = self.one_sided.get_mut(op as usize) {
+                op.fails(|| why);
             }
-            self.fail(peers, out, token.0, why);
+            return self.handle_send_done(peers, out, link, token, buffer);
         }
+        send.lent.buffer = Some(buffer);
+        // The receiver does not count it.
+        if send.info.ack == AckMode::Arrival
+            && let Some(link) = send.stage.link().and_then(|id| peers.link(id))
+        {
+            link.tx.unarrived.retain(|number| *number != token.0);
+        }
+        self.fail(peers, out, token.0, &why);
     }
 
     pub(crate) fn handle_ack<K: LockKind>(

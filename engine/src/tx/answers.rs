@@ -1,7 +1,9 @@
 //! Peers' answers to our one-sided operations: performed, refused, or returned bytes.
+//! Invariant: an operation keeps its number until all of its frames have been answered, or its link
+//! has ended. So an answer never meets a later operation with the same number.
 
 use super::one_sided::{OneSided, What};
-use super::{Body, SendStage, Tx};
+use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::link::{Coming, LeftWrites, Unperformed};
@@ -27,6 +29,14 @@ impl Tx {
         Some((self.one_sided.get_mut(op as usize)?, &mut send.lent, &mut send.stage))
     }
 
+    /// Whether the transport has the memory for an operation's result, and a response is arriving.
+    pub(super) fn is_being_filled(&self, send: &Outgoing) -> bool {
+        let Body::OneSided(op) = send.body else { return false };
+        let Some(op) = self.one_sided.get(op as usize) else { return false };
+        let result = if op.what == What::Read { &send.lent.buffer } else { &op.result };
+        op.what.has_response() && result.is_none()
+    }
+
     /// Handles a Performed frame: `count` more operations have been carried out, in order.
     pub(crate) fn handle_performed<K: LockKind>(
         &mut self,
@@ -39,12 +49,9 @@ impl Tx {
         while rest > 0 {
             let operation = peers.link(id).and_then(|link| link.pop_unperformed(rest));
             match operation.ok_or(Violation("the peer performed more operations than it was sent"))? {
-                // It may have ended already.
                 Unperformed::Listed(number) => {
                     rest -= 1;
-                    if self.issued(id, number).is_some() {
-                        self.answer(peers, out, number);
-                    }
+                    self.answer(peers, out, number);
                 }
                 Unperformed::Left(LeftWrites { ticket, len, count, .. }) => {
                     rest -= count;
@@ -60,6 +67,27 @@ impl Tx {
                     }
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The peer refuses a write that is not listed.
+    #[cold]
+    fn left_is_refused<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        id: LinkId,
+        (last, why): (bool, Refusal),
+    ) -> Result<(), Violation> {
+        let link = peers.link(id).ok_or(STRAY)?;
+        let peer = link.peer;
+        if !last || !matches!(link.tx.unperformed.front(), Some(Unperformed::Left(_))) {
+            return Err(STRAY);
+        }
+        if let Some(Unperformed::Left(write)) = link.pop_unperformed(1) {
+            let (cause, errno) = why.outcome();
+            self.fail_left(peers, out, peer, write, &Down::new(cause, errno, cause.text()));
         }
         Ok(())
     }
@@ -91,32 +119,23 @@ impl Tx {
         id: LinkId,
         (number, last, why): (u32, bool, Refusal),
     ) -> Result<(), Violation> {
-        if let Some((op, ..)) = self.issued(id, number)
-            && op.what.has_response()
-        {
-            op.refused.get_or_insert(why);
+        if number == Unperformed::LEFT {
+            return self.left_is_refused(peers, out, id, (last, why));
+        }
+        let (op, ..) = self.issued(id, number).ok_or(STRAY)?;
+        let (cause, errno) = why.outcome();
+        op.fails(|| Down::new(cause, errno, cause.text()));
+        if op.what.has_response() {
             return self.request_is_answered(peers, out, id, number);
         }
-        let link = peers.link(id).ok_or(STRAY)?;
-        let peer = link.peer;
         if last {
             // Operations before it have been performed or refused.
+            let link = peers.link(id).ok_or(STRAY)?;
             if link.tx.unperformed.front().is_none_or(|operation| operation.number() != number) {
                 return Err(STRAY);
             }
-            if let Some(Unperformed::Left(write)) = link.pop_unperformed(1) {
-                let (cause, errno) = why.outcome();
-                self.fail_left(peers, out, peer, write, &Down::new(cause, errno, cause.text()));
-                return Ok(());
-            }
-        }
-        if let Some((op, ..)) = self.issued(id, number) {
-            op.refused.get_or_insert(why);
-            if last {
-                self.answer(peers, out, number);
-            }
-        } else if !last {
-            return Err(STRAY);
+            link.tx.unperformed.pop_front();
+            self.answer(peers, out, number);
         }
         Ok(())
     }
@@ -137,12 +156,9 @@ impl Tx {
     pub(super) fn end<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, number: u32) {
         let Some(send) = self.sends.get(number as usize) else { return };
         let Body::OneSided(op) = send.body else { return };
-        match self.one_sided.get(op as usize).and_then(|op| op.refused) {
+        match self.one_sided.get_mut(op as usize).and_then(|op| op.failure.take()) {
             None => self.finish(peers, out, number),
-            Some(why) => {
-                let (cause, errno) = why.outcome();
-                self.fail(peers, out, number, &Down::new(cause, errno, cause.text()));
-            }
+            Some(why) => self.fail(peers, out, number, &why),
         }
     }
 
@@ -199,20 +215,20 @@ impl Tx {
         }
     }
 
-    /// The bytes of a response could not be read: its operation fails.
+    /// The bytes of a response could not be read: its operation fails, when the peer has answered
+    /// its other frames.
     pub(crate) fn handle_response_failed<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (id, number, last): (LinkId, u32, bool),
-        (target, why): (RecvTarget, &Down),
+        (target, why): (RecvTarget, Down),
     ) {
-        self.give_result_back(id, number, target.buffer);
-        if last && let Some(link) = peers.link(id) {
-            link.tx.credit.return_request();
+        let Some((op, ..)) = self.issued(id, number) else { return };
+        op.fails(|| why);
+        if let Err(violation) = self.handle_response_done(peers, out, (id, number, last), target) {
+            peers.abort_link(id, Some(Down::violation(violation.0)));
         }
-        self.fail(peers, out, number, why);
-        peers.mark_pending(id);
     }
 
     /// `len` more bytes of a response are in place.
@@ -248,7 +264,7 @@ impl Tx {
             What::Read => lent.buffer.as_ref().map_or(0, Buffer::len),
             What::Write { .. } | What::Atomic(_) => op.result.as_ref().map_or(0, Buffer::len),
         };
-        if is_over && op.refused.is_none() && op.placed != wanted {
+        if is_over && op.failure.is_none() && op.placed != wanted {
             return Err(Violation("the peer returns fewer bytes than it was asked for"));
         }
         if is_over {

@@ -22,7 +22,7 @@ use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
 pub(crate) use one_sided::Access;
 use one_sided::OneSided;
-pub(crate) use send::Admitted;
+pub(crate) use send::{Admitted, send_control};
 use slab::Slab;
 
 /// Progress of a send.
@@ -223,17 +223,16 @@ impl Tx {
     }
 
     /// Fails sends that wait for the peer's answer: frames about them are ignored from now on.
-    /// Those that the transport holds end with the link.
+    /// Those whose memory the transport holds end with the link.
     pub(crate) fn fail_unanswered<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, why: &Down) {
-        let ends = |stage: &SendStage| match stage {
+        let ends = |send: &Outgoing| match send.stage {
             SendStage::RtsSent { .. } | SendStage::Sent { .. } => true,
-            SendStage::Issued { held, .. } => !held,
-            SendStage::Issuing { flying, .. } => *flying == 0,
-            SendStage::SendingData { flying, .. } => *flying == 0,
+            SendStage::Issued { held, .. } => !held && !self.is_being_filled(send),
+            SendStage::Issuing { flying, .. } => flying == 0 && !self.is_being_filled(send),
+            SendStage::SendingData { flying, .. } => flying == 0,
             SendStage::Waiting | SendStage::Sending { .. } | SendStage::LinkFailed { .. } => false,
         };
-        let sends: Vec<u32> =
-            self.sends.iter().filter(|(_, send)| ends(&send.stage)).map(|(number, _)| key(number)).collect();
+        let sends: Vec<u32> = self.sends.iter().filter(|(_, send)| ends(send)).map(|(number, _)| key(number)).collect();
         sends.into_iter().for_each(|number| self.fail(peers, out, number, why));
         for id in peers.links.ids() {
             let Some(link) = peers.link(id) else { continue };

@@ -1,7 +1,6 @@
 //! One-sided operations of ours: access to a peer's memory. Each remote range travels in frames of
 //! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
-use super::send::take_acks_along;
 use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
@@ -9,9 +8,9 @@ use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, Rm
 use crate::peer::Peers;
 use crate::peer::link::{LeftWrites, Link, Unperformed};
 use crate::peer::table::{PeerId, PeerState};
-use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
+use crate::transport::{ControlSubmitted, Down, LinkId, Payload, Submitted, Token, Transport, Urgency};
 use crate::wire::frame::{AckMode, Frame, Header, MOST_EAGER, MessageInfo};
-use crate::wire::one_sided::{Action, Refusal, RemoteAddr};
+use crate::wire::one_sided::{Action, RemoteAddr};
 use ofi_core::atomic::AtomicKind;
 use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Lent, Ticket};
@@ -63,8 +62,8 @@ pub(super) struct OneSided {
     pub(super) awaited: u32,
     /// Bytes that have been returned.
     pub(super) placed: usize,
-    /// Why the peer refused a frame.
-    pub(super) refused: Option<Refusal>,
+    /// Why it fails, when its last frame has been answered.
+    pub(super) failure: Option<Box<Down>>,
 }
 
 /// How an operation leaves and completes.
@@ -166,6 +165,11 @@ impl OneSided {
         self.range == self.remote.len()
     }
 
+    /// Notes why it fails, unless it fails already.
+    pub(super) fn fails(&mut self, why: impl FnOnce() -> Down) {
+        self.failure.get_or_insert_with(|| Box::new(why()));
+    }
+
     /// Whether the next frame may leave on a link.
     pub(super) fn can_leave(&self, link: &Link) -> bool {
         !link.tx.full && (!self.what.has_response() || link.tx.credit.has_request())
@@ -233,7 +237,6 @@ impl Tx {
         if op.kind != RmaKind::Write || len > SHORT || how.fenced {
             return false;
         }
-        take_acks_along(peers, transport);
         let Some(entry) = peers.table.get(peer) else { return false };
         let PeerState::Open(id) = entry.state else { return false };
         if !entry.waiting.is_empty() {
@@ -340,13 +343,12 @@ impl Tx {
         (peer, access): (PeerId, Access),
         seq: u64,
     ) -> Result<(), Errno> {
-        take_acks_along(peers, transport);
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let Access { what, remote, data, buffer, result, context, class, len, how, .. } = access;
         let How { suppress, inject, fenced, .. } = how;
         let lent = Lent::new(Ticket::new(context, class, suppress), buffer);
         let op =
-            OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, refused: None };
+            OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
         let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
         let number = super::key(self.sends.insert(Outgoing {
@@ -495,4 +497,42 @@ fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
         at += len;
     }
     Buffer::Owned(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::hello::EndpointKind;
+    use ofi_core::{Caps, Cause};
+    use ofi_sync::account::Account;
+    use ofi_sync::lock::Park;
+    use std::sync::Arc;
+
+    /// A read that waits for its response. Without its memory, the transport is filling that.
+    fn add_read(tx: &mut Tx, buffer: Option<Buffer>) -> u32 {
+        let remote = Remote::one(0, 8, 7);
+        let (what, data, result, failure) = (What::Read, None, None, None);
+        let op = OneSided { what, remote, data, result, range: 1, at: 0, sent: 0, awaited: 1, placed: 0, failure };
+        let body = Body::OneSided(super::super::key(tx.one_sided.insert(op)));
+        let lent = Lent { ticket: Ticket::new(1, OpFlags::RMA | OpFlags::READ, false), buffer };
+        let stage = SendStage::Issued { link: LinkId(0), held: false, answered: false };
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
+        let (peer, place, len, seq) = (0, 0, 8, 1);
+        let read = Outgoing { lent, peer, stage, place, info, len, seq, inject: false, fenced: false, body };
+        super::super::key(tx.sends.insert(read))
+    }
+
+    #[test]
+    fn a_shutdown_does_not_end_a_read_whose_bytes_are_just_arriving() {
+        let mut peers = Peers::new(EndpointKind::Msg, [0; 16], Arc::new(Account::new(0)));
+        let (mut tx, mut out) = (Tx::new(8), Reporter::<Park>::new(Caps::RMA, "test"));
+        let waiting = add_read(&mut tx, Some(Buffer::Owned(vec![0; 8])));
+        let arriving = add_read(&mut tx, None);
+        let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, "the connection was shut down");
+        tx.fail_unanswered(&mut peers, &mut out, &why);
+        assert_eq!(out.failures(), 1);
+        assert!(!tx.sends.contains(waiting as usize));
+        assert!(tx.sends.contains(arriving as usize), "the application must not have its memory back yet");
+        tx.discard_all(&mut peers);
+    }
 }

@@ -109,7 +109,6 @@ impl Tx {
     ) -> Result<(), Errno> {
         let Admitted { len, ack, suppress, inject, fenced } = admitted;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
-        take_acks_along(peers, transport);
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let ticket = ticket(&op, admitted);
         let (mut buffer, mut stage) = (Some(op.buffer), SendStage::Waiting);
@@ -201,7 +200,7 @@ impl Tx {
         transport: &mut T,
         id: LinkId,
     ) {
-        if pump_control(peers, transport, id) && self.pump_waiting(peers, out, transport, id) {
+        if send_control(peers, transport, id) && self.pump_waiting(peers, out, transport, id) {
             self.pump_data(peers, out, transport, id);
         }
     }
@@ -279,24 +278,8 @@ impl Tx {
     }
 }
 
-/// An operation is about to leave: the acknowledgments that were left for it leave first.
-#[inline(always)]
-pub(super) fn take_acks_along<T: Transport>(peers: &mut Peers, transport: &mut T) {
-    if peers.agenda.watches_replies() {
-        send_acks(peers, transport);
-    }
-}
-
-#[inline(never)]
-fn send_acks<T: Transport>(peers: &mut Peers, transport: &mut T) {
-    if let Some(id) = peers.agenda.note_reply() {
-        // The link stays listed: the next poll sends what the transport has not taken.
-        pump_control(peers, transport, id);
-    }
-}
-
 /// Sends a link's control frames. False if the link takes nothing more.
-fn pump_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) -> bool {
+pub(crate) fn send_control<T: Transport>(peers: &mut Peers, transport: &mut T, id: LinkId) -> bool {
     let Some(link) = peers.link(id) else { return false };
     while let Some(&frame) = link.tx.control.front() {
         let taken = |link: &mut Link| {

@@ -92,10 +92,13 @@ pub enum Refusal {
     Closed,
     /// Persistent memory could not be written back.
     Flush,
+    /// The endpoint may not hold the payload, which it has to copy.
+    Memory,
 }
 
 impl Refusal {
-    const ALL: [Self; 6] = [Self::Key, Self::Rights, Self::Bounds, Self::Fault, Self::Closed, Self::Flush];
+    const ALL: [Self; 7] =
+        [Self::Key, Self::Rights, Self::Bounds, Self::Fault, Self::Closed, Self::Flush, Self::Memory];
 
     pub(super) const fn code(self) -> u16 {
         match self {
@@ -105,6 +108,7 @@ impl Refusal {
             Self::Fault => 4,
             Self::Closed => 5,
             Self::Flush => 6,
+            Self::Memory => 7,
         }
     }
 
@@ -121,6 +125,7 @@ impl Refusal {
             Self::Fault => (Cause::RemoteFault, Errno::EFAULT),
             Self::Closed => (Cause::RemoteClosed, Errno::EACCES),
             Self::Flush => (Cause::RemoteFlush, Errno::EIO),
+            Self::Memory => (Cause::RemoteMemory, Errno::ENOBUFS),
         }
     }
 }

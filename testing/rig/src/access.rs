@@ -7,7 +7,7 @@ use ofi_core::{Errno, FiAddr, MrAccess, OpFlags};
 use ofi_engine::op::{AtomicCall, OneSidedOps, Remote, RemoteRange, RmaKind, RmaOp};
 use ofi_engine::target::mr::{KeyChoice, MemoryRegion, Regions};
 use ofi_engine::transport::Transport;
-use ofi_memory::{Buffer, Loan, Region};
+use ofi_memory::{Buffer, Loan, Reach, Region};
 use std::sync::Arc;
 
 /// Registered memory.
@@ -94,7 +94,16 @@ impl<T: Transport> Side<T> {
     /// # Errors
     /// Those of [`Regions::register`].
     pub fn try_expose(&self, key: u64, bytes: Vec<u8>, access: MrAccess) -> ofi_core::error::Result<Exposed> {
-        let region = Region::owned(bytes, access);
+        self.register(key, Region::owned(bytes, access), access)
+    }
+
+    /// Registers memory that peers may read and write, as if parts of it could be unmapped.
+    pub fn expose_probed(&self, key: u64, bytes: Vec<u8>) -> Exposed {
+        let region = Region::owned_with(bytes, MrAccess::REMOTE, Reach::Probed);
+        self.register(key, region, MrAccess::REMOTE).expect("the key is free")
+    }
+
+    fn register(&self, key: u64, region: Region, access: MrAccess) -> ofi_core::error::Result<Exposed> {
         let region = self.regions.register(region, access, KeyChoice::Application(key), true)?;
         Ok(Exposed { regions: self.regions.clone(), region })
     }

@@ -88,9 +88,14 @@ impl Raw {
 
     /// Queues a frame.
     pub fn frame(&mut self, frame: &Frame, payload: &[u8]) {
-        let head = self.writer.head(&frame.encode(), payload.len(), 0);
+        self.begin_frame(frame, payload.len(), payload);
+    }
+
+    /// Queues a frame with a payload of `len` bytes, of which these are the first.
+    pub fn begin_frame(&mut self, frame: &Frame, len: usize, first: &[u8]) {
+        let head = self.writer.head(&frame.encode(), len, 0);
         self.writer.push_bytes(head.bytes());
-        self.writer.push_bytes(payload);
+        self.writer.push_bytes(first);
     }
 
     /// Queues bytes as they are.

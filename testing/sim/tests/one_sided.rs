@@ -204,14 +204,63 @@ fn rights_are_checked_for_each_kind_of_access() {
     assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
 }
 
-/// Refusals have to wait while the peer does not read, and operations without a response need no
-/// credit.
+/// The node reads two ranges of the peer's memory, or writes them, and the peer answers once too
+/// often.
 #[test]
-fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
+fn an_answer_too_many_ends_the_link() {
+    let bytes = Frame::Response { id: 0, last: true };
+    let refused = Frame::Refused { id: 0, last: true, why: Refusal::Bounds };
+    let early = Frame::Refused { id: 0, last: false, why: Refusal::Key };
+    let performed = Frame::Performed { count: 1 };
+    let cases: [(bool, &[Frame], bool); 8] = [
+        (true, &[bytes, bytes, bytes], true),
+        (true, &[bytes, bytes, refused], true),
+        (true, &[bytes, refused, bytes], false),
+        (true, &[refused, refused, refused], false),
+        (false, &[performed, performed], true),
+        (false, &[performed, refused], true),
+        (false, &[early, refused, performed], false),
+        (false, &[early, performed, early], false),
+    ];
+    for (reads, answers, succeeds) in cases {
+        let mut scene = Scene::new();
+        let to = scene.node.know(addr(2, 1000));
+        let target = Target::new(to, 5, 0, 8).and(5, 100, 8);
+        let access = if reads { scene.node.read(&target) } else { scene.node.write(&target, vec![1; 16]) };
+        let asked = scene.say(&[]);
+        let id = asked.iter().find_map(|heard| match heard {
+            Heard::Frame(Frame::Read { id, .. } | Frame::Write { id, .. }, _) => Some(*id),
+            _ => None,
+        });
+        let id = id.unwrap_or_else(|| panic!("it leaves: {asked:?}"));
+        let answer = |frame: &Frame| match *frame {
+            Frame::Response { last, .. } => (Frame::Response { id, last }, vec![2; 8]),
+            Frame::Refused { last, why, .. } => (Frame::Refused { id, last, why }, vec![]),
+            other => (other, vec![]),
+        };
+        let answers: Vec<_> = answers.iter().map(answer).collect();
+        let (extra, due) = answers.split_last().expect("there are some");
+        let heard = scene.say(due);
+        assert!(!heard.contains(&Heard::End), "{due:?} are due");
+        let [ended] = scene.node.finished(access) else { panic!("{due:?} do not end it once") };
+        assert_eq!(ended.outcome.is_ok(), succeeds, "{due:?}: {:?}", ended.outcome);
+        let heard = scene.say(std::slice::from_ref(extra));
+        assert_eq!(heard.last(), Some(&Heard::End), "{extra:?} is not due");
+        assert_eq!(scene.node.finished(access).len(), 1, "it has not ended again");
+    }
+}
+
+/// A peer sends writes that are refused and reads nothing, until its link ends. Returns how many it
+/// sent, and how much the account was charged meanwhile; `full`: the account has no room.
+fn refused_until_the_end(full: bool) -> (usize, usize) {
     let mut scene = Scene::new();
+    let account = scene.node.account.clone();
+    let room = if full { account.room() } else { 0 };
+    account.charge(room);
+    let before = account.used();
     let unknown = RemoteAddr { key: 8, addr: 0 };
     let write = Frame::Write { id: 1, place: unknown, more: 0, last: true, commit: false, data: None };
-    let mut sent = 0;
+    let (mut sent, mut most) = (0, 0);
     let ended = loop {
         for _ in 0..1000 {
             scene.raw.frame(&write, &[]);
@@ -220,9 +269,23 @@ fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
         let open = scene.raw.send();
         scene.world.advance(Duration::from_micros(20));
         scene.node.progress();
+        most = most.max(account.used() - before.min(account.used()));
         if !open || sent >= 1_000_000 {
             break !open;
         }
     };
     assert!(ended, "it sent {sent} writes: {}", scene.node.ep.describe());
+    scene.node.close();
+    assert_eq!(account.used(), room);
+    (sent, most)
+}
+
+/// Refusals have to wait while the peer does not read, and operations without a response need no
+/// credit.
+#[test]
+fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {
+    let ((many, most), (few, least)) = (refused_until_the_end(false), refused_until_the_end(true));
+    assert!(many > few + 10_000, "{many} and {few} were sent");
+    assert!((1 << 20..=(1 << 20) + (64 << 10)).contains(&most), "{most} bytes were charged");
+    assert_eq!(least, 0, "there was no room");
 }

@@ -1,0 +1,282 @@
+//! One-sided operations with payloads that cannot be read after their frame has left, as over
+//! shared memory when an application unmaps what it has lent: such an operation fails, once, and
+//! its number belongs to no other operation before the peer has answered all of its frames.
+
+use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
+use ofi_core::error::Result;
+use ofi_core::{Addr, Cause, Errno, Instant, OpFlags};
+use ofi_engine::transport::{
+    Disposition, Down, Incoming, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    Verdict,
+};
+use ofi_engine::wire::frame::{Header, Violation};
+use ofi_memory::Buffer;
+use ofi_os::wait_fd::FdWaitObject;
+use ofi_rig::{Exposed, Options, RealTime, Side, Target, finish};
+use ofi_sim::node::addr;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const LINK: LinkId = LinkId(0);
+const KEY: u64 = 7;
+/// Requests that a link may have outstanding.
+const REQUESTS: usize = 64;
+
+#[derive(Debug)]
+enum Item {
+    Ask(Vec<u8>),
+    Answer(Vec<u8>),
+    /// A frame whose payload the sender has copied.
+    Frame(Header, Vec<u8>),
+    /// A frame whose payload stays with the sender; without bytes it cannot be read, only measured.
+    Lent(Header, std::result::Result<Vec<u8>, usize>),
+}
+
+type Queue = Arc<Mutex<VecDeque<Item>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One end of a link that keeps payloads, some of which cannot be read later.
+#[derive(Debug)]
+struct Lender {
+    local: Addr,
+    remote: Addr,
+    outgoing: Queue,
+    incoming: Queue,
+    /// Payloads that are kept, and whether they can be read.
+    kept: Vec<(Token, Buffer, bool)>,
+    /// How many payloads to keep before one that cannot be read.
+    absent: Arc<Mutex<Option<usize>>>,
+}
+
+impl Lender {
+    fn take(&mut self, item: Item, events: &mut impl LinkEvents) -> std::result::Result<(), Violation> {
+        match item {
+            Item::Ask(hello) => match events.handle_connect_request(LINK, &hello, &self.remote, |_| true) {
+                Verdict::Accept(answer) | Verdict::Refuse(answer) => {
+                    lock(&self.outgoing).push_back(Item::Answer(answer));
+                }
+            },
+            Item::Answer(hello) => events.handle_connected(LINK, &hello).expect("the peer accepts"),
+            Item::Frame(header, payload) => {
+                let place = events.handle_frame(LINK, &header, Incoming::Complete(&payload))?;
+                assert!(matches!(place, Disposition::Done));
+            }
+            Item::Lent(header, payload) => {
+                let len = payload.as_ref().map_or_else(|len| *len, Vec::len);
+                let Disposition::Into(mut target) = events.handle_frame(LINK, &header, Incoming::Streaming(len))?
+                else {
+                    return Ok(());
+                };
+                match payload {
+                    Ok(bytes) => {
+                        target.buffer.write_at(target.at, &bytes[..target.take]);
+                        events.handle_recv_done(LINK, target)?;
+                    }
+                    Err(_) => {
+                        // Tried again before it fails, as over shared memory.
+                        events.handle_recv_retry(LINK, target);
+                        match events.handle_frame(LINK, &header, Incoming::Streaming(len))? {
+                            Disposition::Into(target) => events.handle_recv_failed(LINK, target, absent()),
+                            Disposition::Done => panic!("the engine wanted it before"),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn absent() -> Down {
+    Down::new(Cause::Absent, Errno::EFAULT, Cause::Absent.text())
+}
+
+impl Transport for Lender {
+    type Request = ();
+
+    fn local_addr(&self) -> Addr {
+        self.local
+    }
+
+    fn connect(&mut self, _: &Addr, hello: &[u8]) -> Result<LinkId> {
+        lock(&self.outgoing).push_back(Item::Ask(hello.to_vec()));
+        Ok(LINK)
+    }
+
+    fn accept(&mut self, (): (), _: &[u8]) -> Result<LinkId> {
+        Ok(LINK)
+    }
+
+    fn submit(&mut self, _: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
+        let mut bytes = Vec::new();
+        payload.append_to(&mut bytes);
+        if payload.inject || payload.len == 0 {
+            lock(&self.outgoing).push_back(Item::Frame(*header, bytes));
+            return Submitted::Done;
+        }
+        let mut left = lock(&self.absent);
+        let is_absent = *left == Some(0);
+        *left = left.and_then(|left| left.checked_sub(1));
+        let bytes = if is_absent { Err(bytes.len()) } else { Ok(bytes) };
+        lock(&self.outgoing).push_back(Item::Lent(*header, bytes));
+        self.kept.push((payload.token, payload.buffer.take().expect("it has bytes"), !is_absent));
+        Submitted::Kept
+    }
+
+    fn poll(&mut self, events: &mut impl LinkEvents) -> bool {
+        let mut any = !self.kept.is_empty();
+        for (token, buffer, is_there) in std::mem::take(&mut self.kept) {
+            if is_there {
+                events.handle_send_done(LINK, token, buffer);
+            } else {
+                events.handle_send_failed(LINK, token, buffer, absent());
+            }
+        }
+        loop {
+            let Some(item) = lock(&self.incoming).pop_front() else { return any };
+            any = true;
+            if let Err(violation) = self.take(item, events) {
+                events.handle_link_down(LINK, Down::violation(violation.0));
+            }
+        }
+    }
+
+    fn shutdown(&mut self, _: LinkId, last: Option<&Header>) -> ShutdownState {
+        lock(&self.outgoing).extend(last.map(|last| Item::Frame(*last, Vec::new())));
+        ShutdownState::Done
+    }
+
+    fn abort(&mut self, _: LinkId, events: &mut impl LinkEvents) {
+        for (token, buffer, _) in std::mem::take(&mut self.kept) {
+            events.handle_send_returned(LINK, token, buffer);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(0)
+    }
+
+    fn random(&mut self) -> [u8; 16] {
+        [7; 16]
+    }
+}
+
+/// B exposes memory to A.
+struct Scene {
+    a: Side<Lender>,
+    b: Side<Lender>,
+    memory: Exposed,
+    content: Vec<u8>,
+    /// A range of B's memory.
+    at: Box<dyn Fn(usize, usize) -> Target>,
+    /// Which payload of A, and of B, cannot be read.
+    absent: [Arc<Mutex<Option<usize>>>; 2],
+}
+
+const LEN: usize = 4 << 20;
+
+impl Scene {
+    fn new() -> Self {
+        let (left, right) = (Queue::default(), Queue::default());
+        let absent: [Arc<Mutex<Option<usize>>>; 2] = [Arc::default(), Arc::default()];
+        let open = |me: u16, outgoing: &Queue, incoming: &Queue| {
+            let mut lender = Some(Lender {
+                local: addr(1, me).into(),
+                remote: addr(1, 3 - me).into(),
+                outgoing: outgoing.clone(),
+                incoming: incoming.clone(),
+                kept: Vec::new(),
+                absent: absent[usize::from(me) - 1].clone(),
+            });
+            let options = Options { nonce: [u8::try_from(me).expect("small"); 16], ..Options::default() };
+            let wait_object = Arc::new(FdWaitObject::new(true).expect("descriptors are free"));
+            Side::open(options, wait_object, |_| Box::new(move |_| Ok(lender.take().expect("opened once"))))
+        };
+        let (a, b) = (open(1, &left, &right), open(2, &right, &left));
+        let (to_b, _) = (a.know(addr(1, 2)), b.know(addr(1, 1)));
+        let content: Vec<u8> = (0..LEN).map(|at| (at % 251).to_le_bytes()[0]).collect();
+        let memory = b.expose(KEY, content.clone());
+        let at = Box::new(move |from: usize, len| Target::new(to_b, KEY, from as u64, len));
+        Self { a, b, memory, content, at, absent }
+    }
+
+    /// Operations behind the one that fails succeed, before its end and after it. They are more
+    /// than a link may have outstanding, so every request is returned, once.
+    fn others_succeed(&mut self, failing: usize) {
+        let Self { a, b, at, content, .. } = self;
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        for round in 0..4 {
+            for number in 0..2 * REQUESTS {
+                let from = 5 * number;
+                reads.push((a.read(&at(from, 100 * (number % 80))), from));
+                writes.push(a.write(&at(LEN - 8, 8), vec![9; 8]));
+            }
+            if round == 0 {
+                b.progress();
+                a.progress();
+            } else {
+                finish(&RealTime, &mut [&mut *a, &mut *b]);
+            }
+        }
+        for (read, from) in reads {
+            let [done] = a.finished(read) else { panic!("it ends once") };
+            assert!(done.outcome.is_ok(), "{:?}", done.outcome);
+            assert!(done.bytes == content[from..from + done.bytes.len()], "{} bytes", done.bytes.len());
+        }
+        assert!(writes.into_iter().all(|write| a.is_done(write)));
+        let [failed] = a.finished(failing) else { panic!("it ends once") };
+        let failure = failed.outcome.as_ref().expect_err("its memory was not there");
+        assert_eq!(failure.errno, Errno::EFAULT, "{}", failure.text);
+        assert_eq!(failure.completion.context, failing);
+    }
+
+    fn close(mut self) {
+        self.memory.close();
+        self.a.close();
+        self.b.close();
+    }
+}
+
+#[test]
+fn a_read_of_absent_memory_fails_once_and_alone() {
+    for absent in 0..7 {
+        let mut scene = Scene::new();
+        *lock(&scene.absent[1]) = Some(absent);
+        // Three kept payloads, one, none and three.
+        let target = (scene.at)(0, (2 << 20) + 5000).and(KEY, 100, 70_000).and(KEY, 0, 300).and(KEY, 1 << 20, 3 << 20);
+        let read = scene.a.read(&target);
+        scene.others_succeed(read);
+        scene.close();
+    }
+}
+
+#[test]
+fn a_write_of_absent_memory_fails_once_and_alone() {
+    for absent in 0..6 {
+        let mut scene = Scene::new();
+        *lock(&scene.absent[0]) = Some(absent);
+        // One kept payload, three, and one each.
+        let target = (scene.at)(LEN - 8, 8).and(KEY, 3 << 20, 700_000).and(KEY, 2 << 20, 8).and(KEY, 1 << 20, 8);
+        let write = scene.a.write(&target, vec![4; 700_024]);
+        scene.others_succeed(write);
+        scene.close();
+    }
+}
+
+#[test]
+fn an_atomic_operation_with_absent_operands_fails_once_and_alone() {
+    for kind in [AtomicKind::Base, AtomicKind::Fetch] {
+        for absent in 0..3 {
+            let mut scene = Scene::new();
+            *lock(&scene.absent[0]) = Some(absent);
+            let target = (scene.at)(LEN - 8, 8).and(KEY, 2 << 20, 8).and(KEY, 1 << 20, 8);
+            let action = (kind, AtomicOp::Sum, Datatype::Uint64);
+            let atomic = scene.a.try_atomic(&target, action, &[1; 24], &[], OpFlags::empty());
+            scene.others_succeed(atomic.expect("few are outstanding"));
+            scene.close();
+        }
+    }
+}
