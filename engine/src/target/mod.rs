@@ -208,14 +208,14 @@ impl Target {
     /// A link has ended.
     pub(crate) fn end_link(&mut self, peers: &Peers, id: LinkId) {
         if let Some(state) = self.links.get_mut(id.index()).and_then(Option::take) {
-            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+            state.responses.iter().for_each(|response| peers.account().release(response.charged()));
         }
     }
 
     /// Ends everything. Only for closing.
     pub(crate) fn discard_all(&mut self, peers: &Peers) {
         for state in self.links.drain(..).flatten() {
-            state.responses.iter().for_each(|response| peers.account.release(response.charged()));
+            state.responses.iter().for_each(|response| peers.account().release(response.charged()));
         }
         self.latest = None;
     }

@@ -78,7 +78,7 @@ enum Sent {
 impl Target {
     /// Queues a response.
     pub(super) fn respond(&mut self, peers: &mut Peers, link: LinkId, response: Response) {
-        peers.account.charge(response.charged());
+        peers.account().charge(response.charged());
         self.state(link).responses.push_back(response);
         peers.mark_pending(link);
     }
@@ -132,7 +132,7 @@ impl Target {
 
     fn drop_response(&mut self, peers: &Peers, id: LinkId) -> Option<Vec<u8>> {
         let response = self.known(id)?.responses.pop_front()?;
-        peers.account.release(response.charged());
+        peers.account().release(response.charged());
         if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source { Some(bytes) } else { None }
     }
 
