@@ -6,6 +6,7 @@
 pub mod av;
 mod cancel;
 pub mod completion;
+pub mod connections;
 pub mod datagram;
 pub mod endpoint;
 pub mod erased;

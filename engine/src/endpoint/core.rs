@@ -90,7 +90,7 @@ impl<K: LockKind> Core<K> {
             return Err(Error::new(Errno::EINVAL, "bind a second receive context"));
         }
         let membership = context.join(self.peers.av(), me)?;
-        self.peers.participant = membership.participant;
+        self.peers.set_participant(membership.participant);
         self.rx = RxSource::Shared(membership);
         Ok(())
     }
@@ -354,13 +354,7 @@ impl<K: LockKind> Core<K> {
             return;
         }
         self.peers.end_deferral();
-        // The transport charges the same account and may have released memory.
-        if self.peers.shortage.starved_at.is_some_and(|used| self.peers.account.used() < used) {
-            self.peers.note_freed();
-        }
-        if self.peers.shortage.starved_at.is_none() {
-            self.peers.agenda.remove(Work::DEFERRED);
-        }
+        self.peers.check_account();
     }
 
     /// Does the work that is due at `now`, a time that is read only if there may be some: logs
@@ -394,7 +388,7 @@ impl<K: LockKind> Core<K> {
 
     /// Carries out pending work: credit for blocked peers, aborts, and sends on pending links.
     pub(super) fn settle<T: Transport>(&mut self, transport: &mut T) {
-        if self.peers.shortage.freed && !self.peers.shortage.blocked.is_empty() {
+        if self.peers.can_relieve() {
             let Self { peers, rx, out, .. } = self;
             rx.lock().relieve_all(peers, out);
         }

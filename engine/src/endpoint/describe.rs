@@ -40,7 +40,7 @@ impl<K: LockKind> Core<K> {
 fn describe_peers(peers: &Peers) -> String {
     use core::fmt::Write;
     let mut out = String::new();
-    let account = &peers.account;
+    let account = peers.account();
     // Writing to a String cannot fail.
     if account.used() > 0 {
         let _ = writeln!(out, "{} of {} bytes are held for peers", account.used(), account.limit());

@@ -51,7 +51,7 @@ impl Claims {
 impl Peers {
     /// Whether posted receives take the slow path: a blocked peer or a claim may depend on them.
     pub(crate) fn watches_receives(&self) -> bool {
-        !self.shortage.blocked.is_empty() || !self.claims.is_empty()
+        self.shortage.is_any() || !self.claims.is_empty()
     }
 
     /// Whether a link claims a peer's name.

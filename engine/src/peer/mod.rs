@@ -10,18 +10,20 @@ pub(crate) mod fences;
 pub(crate) mod handles;
 pub(crate) mod handshake;
 pub(crate) mod link;
+pub(crate) mod shortage;
 pub(crate) mod table;
 pub(crate) mod yields;
 
 use crate::keys::Keys;
 use crate::transport::{Down, LinkId};
 use crate::wire::hello::EndpointKind;
-use agenda::{Agenda, Work};
+use agenda::Agenda;
 use claims::Claims;
 use handles::BoundAv;
 use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
 use ofi_core::{Addr, FiAddr};
 use ofi_sync::account::Account;
+use shortage::Shortage;
 use std::sync::Arc;
 use table::{PEER_COST, PeerId, PeerState, PeerTable, Senders};
 use yields::Yields;
@@ -39,32 +41,25 @@ struct Myself {
     attempts: u64,
 }
 
-/// Credit that peers lack.
-#[derive(Debug, Default)]
-pub(crate) struct Shortage {
-    /// Links whose peers lack credit for their next message.
-    pub(crate) blocked: Vec<LinkId>,
-    /// The account has room again, which blocked links may need.
-    pub(crate) freed: bool,
-    /// Bytes charged to the account when it last had no room for a blocked link.
-    pub(crate) starved_at: Option<usize>,
-}
-
 /// The peers of an endpoint and their links.
+///
+/// `table` and `links` are open to the other parts, because a send holds the entry of its peer
+/// while it uses the peer's link: methods of `Peers` cannot lend both at once. `agenda` is open
+/// because it guards its own state: methods of `Peers` would only pass its calls on.
 #[derive(Debug)]
 pub(crate) struct Peers {
     myself: Myself,
-    pub(crate) account: Arc<Account>,
-    pub(crate) participant: ParticipantId,
+    account: Arc<Account>,
+    participant: ParticipantId,
     pub(crate) table: PeerTable,
     pub(crate) links: LinkTable,
     pub(crate) agenda: Agenda,
     claims: Claims,
     yields: Yields,
     av: Option<BoundAv>,
-    pub(crate) shortage: Shortage,
+    shortage: Shortage,
     /// Number of unexpected messages whose link is gone.
-    pub(crate) orphans: usize,
+    orphans: usize,
 }
 
 impl Peers {
@@ -108,7 +103,7 @@ impl Peers {
         self.account.release(link.tx.charged);
         self.note_freed();
         if link.rx.blocked.need().is_some() {
-            self.shortage.blocked.retain(|blocked| *blocked != id);
+            self.shortage.forget(id);
         }
         if let Purpose::Unproven(name) = link.purpose {
             self.drop_claims(name, |claim, _| claim == id);
@@ -176,17 +171,25 @@ impl Peers {
         }
     }
 
-    /// The account has room again: blocked links may get credit.
-    pub(crate) fn note_freed(&mut self) {
-        self.shortage.freed = true;
-        if !self.shortage.blocked.is_empty() {
-            self.agenda.add(Work::PENDING);
-        }
-    }
-
     /// Whether links wait for the transport or for credit that has become free.
     pub(crate) fn is_pending(&self) -> bool {
-        self.agenda.has_links() || self.shortage.freed && !self.shortage.blocked.is_empty()
+        self.agenda.has_links() || self.can_relieve()
+    }
+
+    /// The account that is charged for memory held for peers.
+    pub(crate) const fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// This endpoint's number in the receive context that it shares.
+    #[inline(always)]
+    pub(crate) const fn participant(&self) -> ParticipantId {
+        self.participant
+    }
+
+    /// The endpoint shares a receive context from now on.
+    pub(crate) const fn set_participant(&mut self, participant: ParticipantId) {
+        self.participant = participant;
     }
 
     /// A message has been consumed: returns its credit to its link, or to the account if the link
@@ -274,6 +277,26 @@ impl Peers {
             self.account.release(PEER_COST);
         }
         senders.release(peer.sender);
+    }
+
+    /// The link of an unexpected message has ended: the message is an orphan.
+    pub(crate) fn add_orphan(&mut self, id: PeerId) {
+        self.orphans += 1;
+        if let Some(peer) = self.table.get_mut(id) {
+            peer.orphans += 1;
+        }
+    }
+
+    /// An orphan is gone: removes its peer if nothing else is left of it.
+    #[cold]
+    pub(crate) fn remove_orphan(&mut self, id: PeerId, senders: &mut impl Senders) {
+        self.orphans -= 1;
+        if let Some(peer) = self.table.get_mut(id) {
+            peer.orphans -= 1;
+            if peer.orphans == 0 && peer.links == 0 {
+                self.release_peer(id, senders);
+            }
+        }
     }
 
     /// A link of the peer has ended and left messages: charges the account for the peer, once.

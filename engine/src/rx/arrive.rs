@@ -107,7 +107,7 @@ impl RxContext {
         peers: &mut Peers,
         (id, number, info): (LinkId, u32, MessageInfo),
     ) -> Result<Source, Violation> {
-        let participant = peers.participant;
+        let participant = peers.participant();
         let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
         let (peer, sender, seq) = (link.peer, link.sender, link.rx.seq);
         link.rx.seq = seq.wrapping_add(1);

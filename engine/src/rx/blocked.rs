@@ -6,9 +6,7 @@ use super::RxContext;
 use super::match_queue::Source;
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
-use crate::peer::agenda::Work;
-use crate::peer::credit::cost_of;
-use crate::peer::link::Blocked;
+use crate::peer::shortage::Relief;
 use crate::transport::{Down, LinkId};
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Cause, Errno};
@@ -37,16 +35,6 @@ pub fn peer_account() -> Arc<Account> {
     Arc::new(Account::new(limit))
 }
 
-/// Outcome of trying to give a blocked peer credit.
-enum Relief {
-    /// It has the credit that it needs.
-    Granted,
-    /// The account has no room.
-    Starved,
-    /// No receive wants its messages.
-    Waits,
-}
-
 /// The senders whose messages are wanted.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
@@ -65,17 +53,7 @@ impl RxContext {
         id: LinkId,
         bytes: u64,
     ) {
-        let Some(link) = peers.link(id) else { return };
-        // No eager message costs more, so ignore what the peer asks for beyond that.
-        let need = bytes.min(cost_of(link.rx.credit.eager()));
-        let sender = link.sender;
-        if link.rx.blocked.need().is_none() {
-            link.rx.credit.set_prompt(true);
-            peers.shortage.blocked.push(id);
-        }
-        if let Some(link) = peers.link(id) {
-            link.rx.blocked = Blocked::Needs(need);
-        }
+        let Some(sender) = peers.note_blocked(id, bytes) else { return };
         self.note_watching(peers);
         let is_wanted = self.is_wanted(sender);
         if matches!(self.relieve(peers, id, is_wanted), Relief::Starved) {
@@ -92,16 +70,7 @@ impl RxContext {
     /// credit.
     #[cold]
     pub(crate) fn relieve_all<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
-        peers.shortage.freed = false;
-        peers.shortage.starved_at = None;
-        for at in 0..peers.shortage.blocked.len() {
-            let id = peers.shortage.blocked[at];
-            if let Some(link) = peers.link(id)
-                && let Blocked::Starved(need) = link.rx.blocked
-            {
-                link.rx.blocked = Blocked::Needs(need);
-            }
-        }
+        peers.take_freed();
         self.relieve_where(peers, out, Wanted::Posted);
     }
 
@@ -114,7 +83,7 @@ impl RxContext {
         if let Some(peer) = source.one().and_then(|sender| peers.peer_of_sender(sender)) {
             peers.await_peer(peer);
         }
-        if peers.shortage.freed {
+        if peers.is_freed() {
             self.relieve_all(peers, out);
         }
         self.relieve_where(peers, out, Wanted::From(source));
@@ -124,8 +93,7 @@ impl RxContext {
     fn relieve_where<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, wanted: Wanted) {
         let mut starved = Vec::new();
         let mut at = 0;
-        while let Some(&id) = peers.shortage.blocked.get(at) {
-            let Some(sender) = peers.link(id).map(|link| link.sender) else { break };
+        while let Some((id, sender)) = peers.blocked_at(at) {
             let is_wanted = match wanted {
                 Wanted::From(source) => source.covers(sender),
                 Wanted::Posted => self.is_wanted(sender),
@@ -145,33 +113,12 @@ impl RxContext {
 
     /// The account had no room for these senders: polls check it until it has.
     fn note_starved<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, senders: &[u32]) {
-        peers.shortage.starved_at = Some(peers.account.used());
-        peers.agenda.add(Work::DEFERRED);
+        peers.note_starved();
         self.fail_starved(peers, out, senders);
     }
 
     fn relieve(&mut self, peers: &mut Peers, id: LinkId, is_wanted: bool) -> Relief {
-        peers.grant_credits(id);
-        let Some(link) = peers.links.get_mut(id) else { return Relief::Waits };
-        let Some(need) = link.rx.blocked.need() else { return Relief::Waits };
-        if link.rx.credit.promised() < need {
-            if !is_wanted {
-                // It keeps the credit it has and waits, as any sender does.
-                return Relief::Waits;
-            }
-            if !link.rx.credit.extend(need, &peers.account) {
-                self.drop_indexes();
-            }
-            if link.rx.credit.promised() < need && !link.rx.credit.extend(need, &peers.account) {
-                link.rx.blocked = Blocked::Starved(need);
-                return Relief::Starved;
-            }
-        }
-        link.rx.blocked = Blocked::No;
-        link.rx.credit.set_prompt(false);
-        peers.shortage.blocked.retain(|blocked| *blocked != id);
-        peers.mark_pending(id);
-        Relief::Granted
+        peers.relieve(id, is_wanted, || self.drop_indexes())
     }
 
     /// The account is full: fails the receives that only starved senders could fill. Those of a
@@ -181,7 +128,7 @@ impl RxContext {
         if self.participants.is_shared() {
             return;
         }
-        let all = peers.links.iter().all(|(_, link)| matches!(link.rx.blocked, Blocked::Starved(_)));
+        let all = peers.are_all_starved();
         let is_lost = |source: Source| match source.one() {
             Some(sender) => senders.contains(&sender),
             None => all && source == Source::ANY,
@@ -190,7 +137,7 @@ impl RxContext {
         if keys.is_empty() {
             return;
         }
-        let limit = peers.account.limit();
+        let limit = peers.account().limit();
         let text = format!(
             "unexpected messages fill the {limit} bytes that the endpoint may hold for its peers ({})",
             PEER_MEMORY.name

@@ -22,7 +22,7 @@ impl RxContext {
     /// the message.
     pub(crate) fn deliver<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         match self.unexpected.get(found.message) {
-            Some(message) if message.participant != peers.participant => {
+            Some(message) if message.participant != peers.participant() => {
                 self.participants.leave_to(message.participant, found)
             }
             _ => self.deliver_unexpected(peers, out, found),

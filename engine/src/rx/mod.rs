@@ -169,19 +169,7 @@ impl RxContext {
                     moved.origin = Origin::Link { id, place };
                 }
             }
-            Origin::Orphan => self.remove_orphan(peers, message.peer),
-        }
-    }
-
-    /// An orphan has left its table: removes its peer if nothing else is left of it.
-    #[cold]
-    fn remove_orphan(&mut self, peers: &mut Peers, id: PeerId) {
-        peers.orphans -= 1;
-        if let Some(peer) = peers.table.get_mut(id) {
-            peer.orphans -= 1;
-            if peer.orphans == 0 && peer.links == 0 {
-                peers.release_peer(id, self);
-            }
+            Origin::Orphan => peers.remove_orphan(message.peer, self),
         }
     }
 
@@ -365,13 +353,10 @@ impl RxContext {
         for (_, key) in of_link {
             let Some(message) = self.unexpected.get_mut(key) else { continue };
             message.origin = Origin::Orphan;
-            peers.orphans += 1;
-            if let Some(peer) = peers.table.get_mut(message.peer) {
-                peer.orphans += 1;
-            }
+            peers.add_orphan(message.peer);
             match message.body {
                 Body::Here(_) => {
-                    peers.account.charge(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
+                    peers.account().charge(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
                     kept.push(key);
                 }
                 Body::Coming { .. } | Body::Rts { .. } => lost.push(key),
@@ -406,7 +391,7 @@ impl RxContext {
     /// While the account is over its limit, drops orphans, the latest first: earlier messages are
     /// likely to be received earlier.
     fn make_room<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, mut orphans: Vec<u32>, why: &Down) {
-        let account = peers.account.clone();
+        let account = peers.account().clone();
         if account.used() > account.limit() {
             self.drop_indexes();
         }
@@ -476,7 +461,7 @@ impl RxContext {
         self.multi_recvs.clear();
         self.claims.clear();
         for message in self.unexpected.take_all().filter(|message| message.link().is_none()) {
-            peers.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
+            peers.account().release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
         }
         peers.forget_receives();
     }

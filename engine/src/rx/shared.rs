@@ -205,7 +205,7 @@ impl RxContext {
     /// Delivers the matches that others have left to an endpoint of a shared context. Records
     /// whether a blocked peer or a claim of the endpoint may depend on the next receives.
     pub(crate) fn take_left<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
-        let participant = peers.participant.0 as usize;
+        let participant = peers.participant().0 as usize;
         let shared = self.participants.0.as_mut();
         if let Some(entry) = shared.and_then(|shared| shared.participants.get_mut(participant)) {
             let canceled = core::mem::take(&mut entry.canceled);
@@ -226,7 +226,7 @@ impl RxContext {
     /// that have one of them fail. Those whose buffer the transport still fills end without
     /// completions.
     pub(crate) fn leave<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>) {
-        let participant = peers.participant;
+        let participant = peers.participant();
         let Some(shared) = &mut self.participants.0 else { return };
         let (mut taken, mut canceled) = (Vec::new(), Vec::new());
         if shared.participants.contains(participant.0 as usize) {
@@ -241,7 +241,7 @@ impl RxContext {
             let Some(message) = self.unexpected.remove(key) else { continue };
             self.queues[message.queue()].drop_unexpected(key);
             if message.link().is_none() {
-                peers.account.release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
+                peers.account().release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
             }
             if let Body::Coming { claimed } = message.body {
                 taken.extend(claimed);
@@ -275,7 +275,7 @@ impl RxContext {
     /// Records whether a blocked peer or a claim of an endpoint of a shared context may depend on
     /// the next receives.
     pub(crate) fn note_watching(&mut self, peers: &Peers) {
-        let participant = peers.participant.0 as usize;
+        let participant = peers.participant().0 as usize;
         let entry = self.participants.0.as_mut().and_then(|shared| shared.participants.get_mut(participant));
         if let Some(entry) = entry {
             entry.watching = peers.watches_receives();
@@ -470,7 +470,7 @@ impl<K: LockKind> RxSource<K> {
             context.leave(peers, out);
             context.settings
         };
-        *self = Self::Own(RxContext::new(settings, peers.account.clone()));
+        *self = Self::Own(RxContext::new(settings, peers.account().clone()));
     }
 
     /// The endpoint's own context.

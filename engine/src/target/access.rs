@@ -42,7 +42,7 @@ fn flush(region: &MemoryRegion, place: RemoteAddr, len: usize) -> Result<(), Ref
 /// A copied payload is gone: releases what the account is charged for it.
 fn release(peers: &mut Peers, charged: usize) {
     if charged > 0 {
-        peers.account.release(charged);
+        peers.account().release(charged);
         peers.note_freed();
     }
 }
@@ -120,7 +120,7 @@ impl Target {
         };
         let (buffer, copy, charged) = match Buffer::registered(range) {
             Ok(buffer) => (buffer, None, 0),
-            Err(to) if try_charge_copy(&peers.account, len) => (Buffer::Owned(vec![0; len]), Some(to), len),
+            Err(to) if try_charge_copy(peers.account(), len) => (Buffer::Owned(vec![0; len]), Some(to), len),
             Err(_) => {
                 self.refuse_change(peers, change, Refusal::Memory);
                 return Ok(Disposition::Done);

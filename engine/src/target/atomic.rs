@@ -47,7 +47,7 @@ impl Target {
             }
             Incoming::Streaming(len) => {
                 // They are short.
-                peers.account.charge(len);
+                peers.account().charge(len);
                 self.place(peers, Placing { change, kind: Payload::Operands { place, action }, charged: len });
                 Ok(Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len }))
             }

@@ -230,14 +230,14 @@ impl Target {
     /// A link has ended.
     pub(crate) fn end_link(&mut self, peers: &Peers, id: LinkId) {
         if let Some(state) = self.links.get_mut(id.index()).and_then(Option::take) {
-            peers.account.release(state.charged());
+            peers.account().release(state.charged());
         }
     }
 
     /// Ends everything. Only for closing.
     pub(crate) fn discard_all(&mut self, peers: &Peers) {
         for state in self.links.drain(..).flatten() {
-            peers.account.release(state.charged());
+            peers.account().release(state.charged());
         }
         self.latest = None;
     }
@@ -269,11 +269,12 @@ fn acknowledge(peers: &mut Peers, id: LinkId) {
 
 /// Refuses a frame of the peer, after the acknowledgments of earlier ones.
 fn refuse(peers: &mut Peers, link: LinkId, (id, last, why): (u32, bool, Refusal)) {
+    let account = peers.account().clone();
     let Some(entry) = peers.links.get_mut(link) else { return };
     let waiting = entry.tx.control.len();
     if waiting >= FEW_REFUSALS && entry.tx.charged == 0 {
         let cost = MOST_REFUSALS * size_of::<Frame>();
-        entry.tx.charged = if peers.account.try_charge(cost) { cost } else { 0 };
+        entry.tx.charged = if account.try_charge(cost) { cost } else { 0 };
     }
     if waiting >= if entry.tx.charged > 0 { MOST_REFUSALS } else { FEW_REFUSALS } {
         let why = "the peer does not read why its operations are refused";

@@ -111,7 +111,7 @@ enum Sent {
 impl Target {
     /// Queues a response.
     pub(super) fn respond(&mut self, peers: &mut Peers, link: LinkId, response: Response) {
-        peers.account.charge(response.charged());
+        peers.account().charge(response.charged());
         self.state(link).responses.push_back(response);
         peers.mark_pending(link);
     }
@@ -133,17 +133,17 @@ impl Target {
             if peers.links.get(id).is_none_or(|link| link.tx.full) {
                 return false;
             }
-            let len = response.begin_piece(&peers.account);
+            let len = response.begin_piece(peers.account());
             match send(transport, id, response, len) {
                 Sent::Piece => {
-                    response.end_piece(&peers.account);
+                    response.end_piece(peers.account());
                     if response.at == response.len {
                         self.end_response(peers, id);
                     }
                 }
                 Sent::Kept => state.flies = true,
                 Sent::Stuck { full } => {
-                    response.drop_piece(&peers.account);
+                    response.drop_piece(peers.account());
                     if let Some(link) = peers.link(id) {
                         link.tx.full |= full;
                     }
@@ -157,7 +157,7 @@ impl Target {
     /// The first response of a link has left.
     fn end_response(&mut self, peers: &Peers, id: LinkId) {
         let Some(response) = self.known(id).and_then(|state| state.responses.pop_front()) else { return };
-        peers.account.release(response.charged());
+        peers.account().release(response.charged());
         if let Source::Copied(Some(Buffer::Owned(bytes))) = response.source {
             self.give_spare(bytes);
         }
@@ -166,7 +166,7 @@ impl Target {
     /// The rest of the first response cannot be read: a refusal takes its place.
     fn cut_short(&mut self, peers: &Peers, id: LinkId) {
         let Some(response) = self.known(id).and_then(|state| state.responses.front_mut()) else { return };
-        peers.account.release(response.charged());
+        peers.account().release(response.charged());
         *response = Response::refused(response.id, Refusal::Fault);
     }
 
@@ -181,7 +181,7 @@ impl Target {
             Source::Copied(place) | Source::Direct(place) => *place = Some(buffer),
             Source::Probed { .. } | Source::Refused(_) => drop(buffer),
         }
-        response.end_piece(&peers.account);
+        response.end_piece(peers.account());
         let whole = response.at == response.len;
         if whole {
             // The peer has got all frames of the response, if not all of its bytes.

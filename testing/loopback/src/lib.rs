@@ -1,22 +1,22 @@
 //! The example of `docs/add-a-provider.md`: endpoints that reach each other within one process.
-//! This file is what a registry needs of a provider, and `transport.rs` keeps the contract between
-//! the engine and a transport. The library does not contain it.
+//! This file is what a registry needs of a provider, and `connector.rs` is the medium. The library
+//! does not contain it.
 #![forbid(unsafe_code)]
 
-mod offer;
-mod transport;
+mod connector;
 
-use ofi_core::EndpointType;
+pub use connector::LoopbackConnector;
+use connector::Table;
 use ofi_core::error::Result;
 use ofi_core::info::Offer;
+use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
+use ofi_engine::connections::ConnectionTransport;
+use ofi_engine::offer::Medium;
 use ofi_engine::provider::{self, LinkProvider, OpenArgs};
 use std::sync::MutexGuard;
-use transport::Table;
-pub use transport::{LoopbackListener, LoopbackTransport, Request};
 
-/// The lock of the table of endpoints, held while the process forks.
-#[derive(Debug)]
-pub struct Held(#[expect(dead_code, reason = "it is held")] MutexGuard<'static, Table>);
+/// The transport of an endpoint, and the listener of a passive one.
+pub type LoopbackTransport = ConnectionTransport<LoopbackConnector>;
 
 /// The provider.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,27 +24,30 @@ pub struct Provider;
 
 impl provider::Provider for Provider {
     const NAME: &'static str = "loopback";
-    type Held = Held;
+    type Held = MutexGuard<'static, Table>;
 
+    /// Everything that the engine does over any link, within this process.
     fn offers() -> Vec<Offer> {
-        vec![offer::of(EndpointType::RDM), offer::of(EndpointType::MSG)]
+        let (addr_format, reach) = (AddrFormat::ADDR_STR, Caps::LOCAL_COMM);
+        let medium = Medium { provider: Self::NAME, protocol: (Protocol::UNSPEC, 1), addr_format, reach };
+        [EndpointType::RDM, EndpointType::MSG].map(|kind| medium.offer(kind)).into()
     }
 
-    fn hold() -> Held {
-        Held(transport::table())
+    fn hold() -> Self::Held {
+        connector::table()
     }
 }
 
 impl LinkProvider for Provider {
     type Transport = LoopbackTransport;
-    type Listener = LoopbackListener;
+    type Listener = LoopbackTransport;
 
     fn open_rdm(self, args: OpenArgs<'_>) -> Result<LoopbackTransport> {
-        LoopbackTransport::open(args.addr)
+        LoopbackConnector::open(args.addr).map(ConnectionTransport::new)
     }
 
-    fn open_listener(self, args: OpenArgs<'_>) -> Result<LoopbackListener> {
-        LoopbackTransport::open(args.addr).map(LoopbackListener)
+    fn open_listener(self, args: OpenArgs<'_>) -> Result<LoopbackTransport> {
+        self.open_rdm(args)
     }
 }
 

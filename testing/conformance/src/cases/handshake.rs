@@ -1,13 +1,16 @@
 //! Links that do not come about, and listeners.
 
-use crate::ledger::{ACCEPTOR, End, INITIATOR, Plan, Side};
+use crate::ledger::{ACCEPTOR, ChannelId, End, INITIATOR, Plan, Side};
 use crate::medium::{Medium, Nowhere};
 use crate::node::Node;
-use crate::world::World;
+use crate::world::{NodeId, World};
 use ofi_core::Cause;
 use ofi_engine::transport::{ConnectRequest, Listener, Transport};
 use ofi_os::clock;
 use std::time::Duration;
+
+/// The handle of a connect request that a listener reports.
+type Request<M> = <<M as Medium>::Carrier as Transport>::Request;
 
 /// Either side refuses; a link beside it stays.
 pub(crate) fn refused<M: Medium>(seed: u64) {
@@ -100,47 +103,62 @@ pub(crate) fn end_is_activity<M: Medium>(seed: u64) {
     }
 }
 
+/// A node connects to a listener, which gets its request.
+fn ask<M: Medium>(world: &mut World<M>, listener: &mut M::Listener, plan: Plan) -> (NodeId, ChannelId, Request<M>) {
+    let transport = world.medium.open_connected();
+    world.nodes.push(Node::new(transport, world.ledger.clone(), world.rng.fork()));
+    let from = world.nodes.len() - 1;
+    let addr = listener.local_addr();
+    let channel = world.ledger.borrow_mut().add(addr, plan, &mut world.rng);
+    world.nodes[from].connect(&addr, channel);
+    let mut asked = Vec::new();
+    let end = clock::now() + M::WATCHDOG;
+    while asked.is_empty() {
+        world.step(from);
+        listener.poll(&mut asked);
+        world.nodes[from].transport.wait(Duration::from_micros(100));
+        assert!(clock::now() < end, "the listener gets no request");
+    }
+    let ConnectRequest { request, hello, to, .. } = asked.remove(0);
+    assert!(asked.is_empty(), "one request is reported twice");
+    assert_eq!((world.ledger.borrow().channel_of(&hello), to), (channel, addr));
+    (from, channel, request)
+}
+
+/// A new node accepts a listener's request.
+fn accept<M: Medium>(world: &mut World<M>, channel: ChannelId, request: Request<M>) -> NodeId {
+    let answer = world.ledger.borrow().channels[channel].answer.clone();
+    let mut transport = world.medium.open_connected();
+    let id = transport.accept(request, &answer).expect("the request is accepted");
+    let mut node = Node::new(transport, world.ledger.clone(), world.rng.fork());
+    node.observer.begin(id, channel, ACCEPTOR);
+    world.nodes.push(node);
+    world.until("the link opens", |world| world.side(channel, INITIATOR) == Side::Open);
+    world.nodes.len() - 1
+}
+
+/// Two nodes with a link that a listener handed over: the initiator, and the acceptor.
+pub(crate) fn connected_pair<M: Medium>(world: &mut World<M>) -> (NodeId, NodeId, ChannelId) {
+    let mut listener = world.medium.listen().expect("the medium has listeners");
+    let (from, channel, request) = ask(world, &mut listener, Plan::Accept);
+    (from, accept(world, channel, request), channel)
+}
+
 /// A listener's request is refused, or accepted by another transport, and then carries frames.
 pub(crate) fn listener<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     let mut listener = world.medium.listen().expect("the medium has listeners");
-    for plan in [Plan::Accept, Plan::Refuse] {
-        let transport = world.medium.open_connected();
-        world.nodes.push(Node::new(transport, world.ledger.clone(), world.rng.fork()));
-        let from = world.nodes.len() - 1;
-        let addr = listener.local_addr();
-        let channel = world.ledger.borrow_mut().add(addr, plan, &mut world.rng);
-        world.nodes[from].connect(&addr, channel);
-        let mut asked = Vec::new();
-        let end = clock::now() + M::WATCHDOG;
-        while asked.is_empty() {
-            world.step(from);
-            listener.poll(&mut asked);
-            world.nodes[from].transport.wait(Duration::from_micros(100));
-            assert!(clock::now() < end, "the listener gets no request");
-        }
-        let ConnectRequest { request, hello, to, .. } = asked.remove(0);
-        assert!(asked.is_empty(), "one request is reported twice");
-        assert_eq!((world.ledger.borrow().channel_of(&hello), to), (channel, addr));
-        let answer = world.ledger.borrow().channels[channel].answer.clone();
-        if plan == Plan::Refuse {
-            listener.refuse(request, &answer);
-            world.until("the link is refused", |world| world.side(channel, INITIATOR) == Side::Over);
-            continue;
-        }
-        let mut transport = world.medium.open_connected();
-        let id = transport.accept(request, &answer).expect("the request is accepted");
-        let mut node = Node::new(transport, world.ledger.clone(), world.rng.fork());
-        node.observer.begin(id, channel, ACCEPTOR);
-        world.nodes.push(node);
-        let to = world.nodes.len() - 1;
-        world.until("the link opens", |world| world.side(channel, INITIATOR) == Side::Open);
-        for node in [from, to] {
-            let id = world.end_of(node, channel);
-            world.submit_some(node, id, 10);
-        }
-        world.medium.calm();
-        world.flush_all();
-        world.settle();
+    let (from, channel, request) = ask(&mut world, &mut listener, Plan::Accept);
+    let to = accept(&mut world, channel, request);
+    for node in [from, to] {
+        let id = world.end_of(node, channel);
+        world.submit_some(node, id, 10);
     }
+    world.medium.calm();
+    world.flush_all();
+    world.settle();
+    let (_, channel, request) = ask(&mut world, &mut listener, Plan::Refuse);
+    let answer = world.ledger.borrow().channels[channel].answer.clone();
+    listener.refuse(request, &answer);
+    world.until("the link is refused", |world| world.side(channel, INITIATOR) == Side::Over);
 }

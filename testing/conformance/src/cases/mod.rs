@@ -64,5 +64,11 @@ pub(crate) fn all<M: Medium>() -> Vec<Case> {
             pressure::back_pressure::<M>,
         ),
         case("a_sleeper_is_woken_by_what_arrives", SOME, &[Need::Sleep], sleep::woken::<M>),
+        case(
+            "a_sleeper_is_woken_by_what_arrives_on_a_link_from_a_listener",
+            SOME,
+            &[Need::Sleep, Need::Listener],
+            sleep::woken_after_hand_over::<M>,
+        ),
     ]
 }

@@ -1,8 +1,9 @@
 //! Sleeping on the descriptor.
 
-use crate::ledger::{Plan, Side};
+use super::handshake::connected_pair;
+use crate::ledger::{ChannelId, Plan, Side};
 use crate::medium::{Medium, Need};
-use crate::world::World;
+use crate::world::{NodeId, World};
 use ofi_engine::transport::Flush;
 use ofi_os::clock;
 
@@ -23,6 +24,31 @@ fn expect_woken<M: Medium>(world: &mut World<M>, node: usize, what: &str) {
     }
 }
 
+/// Puts one end of a link to sleep, and sends it a frame.
+fn expect_woken_by_frame<M: Medium>(world: &mut World<M>, from: NodeId, to: NodeId, channel: ChannelId) {
+    world.nodes[to].wake(true);
+    sleep(world, to);
+    let id = world.end_of(from, channel);
+    let before = world.nodes[from].next_number(id);
+    while world.nodes[from].next_number(id) == before {
+        world.submit_some(from, id, 1);
+    }
+    world.nodes[from].flush(Flush::All);
+    expect_woken(world, to, "a frame");
+    world.settle();
+}
+
+/// A frame wakes the transport that has accepted a listener's request, and the one that asked.
+pub(crate) fn woken_after_hand_over<M: Medium>(seed: u64) {
+    let mut world = World::<M>::new(seed);
+    world.medium.calm();
+    let (from, to, channel) = connected_pair(&mut world);
+    world.nodes.iter_mut().for_each(|node| node.observer.takes_all = true);
+    world.settle();
+    expect_woken_by_frame(&mut world, from, to, channel);
+    expect_woken_by_frame(&mut world, to, from, channel);
+}
+
 /// A connect request, a frame and the end of a link make the descriptor readable.
 pub(crate) fn woken<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
@@ -39,16 +65,7 @@ pub(crate) fn woken<M: Medium>(seed: u64) {
     world.until("the link opens", |world| world.ledger.borrow().channels[channel].sides == [Side::Open; 2]);
     world.settle();
     for _ in 0..3 {
-        world.nodes[1].wake(true);
-        sleep(&mut world, 1);
-        let id = world.end_of(0, channel);
-        let before = world.nodes[0].next_number(id);
-        while world.nodes[0].next_number(id) == before {
-            world.submit_some(0, id, 1);
-        }
-        world.nodes[0].flush(Flush::All);
-        expect_woken(&mut world, 1, "a frame");
-        world.settle();
+        expect_woken_by_frame(&mut world, 0, 1, channel);
     }
     if M::has(Need::Ends) {
         world.nodes[1].wake(true);

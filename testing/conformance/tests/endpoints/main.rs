@@ -12,5 +12,6 @@ fn main() -> ExitCode {
     rows.extend(endpoint_trials::<media::Simulated>());
     rows.extend(endpoint_trials::<media::Loopback>());
     rows.extend(endpoint_trials::<media::SharedMemory>());
+    rows.extend(endpoint_trials::<media::SameProcess>());
     libtest_mimic::run(&Arguments::from_args(), rows).exit_code()
 }

@@ -3,6 +3,8 @@
 use fastrand::Rng;
 use ofi_conformance::{EndpointMedium, Need};
 use ofi_core::Addr;
+use ofi_engine::provider::{LinkProvider, OpenArgs};
+use ofi_loopback::{LoopbackTransport, Provider};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, RealTime, Side};
 use ofi_shm::ShmTransport;
@@ -141,6 +143,34 @@ impl EndpointMedium for SharedMemory {
         Side::open(options, wait_object(), |account| {
             let settings = shm::Settings { cma, account: account.clone(), ..shm::Settings::default() };
             Box::new(move |addr| ShmTransport::new(addr.as_ref().and_then(Addr::name), settings.clone()))
+        })
+    }
+
+    fn watch(&self) -> &RealTime {
+        &RealTime
+    }
+}
+
+/// The example of `docs/add-a-provider.md`.
+#[derive(Debug)]
+pub(crate) struct SameProcess;
+
+impl EndpointMedium for SameProcess {
+    type Carrier = LoopbackTransport;
+    type Watch = RealTime;
+
+    const NAME: &'static str = "same_process";
+    // Nothing depends on chance but the scripts of two cases.
+    const SEEDS: u64 = 5;
+
+    fn new(_: &mut Rng) -> Self {
+        Self
+    }
+
+    fn open(&mut self, options: Options, _: &mut Rng) -> Side<LoopbackTransport> {
+        Side::open(options, wait_object(), |account| {
+            let account = account.clone();
+            Box::new(move |addr| Provider.open_rdm(OpenArgs::new(addr, &account)))
         })
     }
 

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use ofi_conformance::{Medium, Need, Nowhere};
 use ofi_core::Cause;
 use ofi_engine::provider::{LinkProvider, OpenArgs};
-use ofi_loopback::{LoopbackListener, LoopbackTransport, Provider};
+use ofi_loopback::{LoopbackTransport, Provider};
 use ofi_sync::account::Account;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) struct SameProcess(Arc<Account>);
 
 impl Medium for SameProcess {
     type Carrier = LoopbackTransport;
-    type Listener = LoopbackListener;
+    type Listener = LoopbackTransport;
 
     const NAME: &'static str = "same_process";
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "there is nothing between two endpoints to break")];
@@ -28,7 +28,7 @@ impl Medium for SameProcess {
         Provider.open_rdm(OpenArgs::new(None, &self.0)).expect("a random name is free")
     }
 
-    fn listen(&mut self) -> Option<LoopbackListener> {
+    fn listen(&mut self) -> Option<LoopbackTransport> {
         Some(Provider.open_listener(OpenArgs::new(None, &self.0)).expect("a random name is free"))
     }
 
