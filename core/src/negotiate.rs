@@ -122,20 +122,24 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
         let beside = "together with another data transfer capability, such as FI_MSG";
         return Err(Reason::new("caps", "FI_MULTICAST alone", format_args!("it {beside}")));
     }
-    // Capabilities in `rx_attr->caps` count as named, although the manual wants them in `caps`.
-    let named = wanted | hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps);
+    // Capabilities of a context count as named, although the manual wants them in `caps`.
+    let receiving = hints.rx.as_ref().map_or(Caps::empty(), |rx| rx.caps - Caps::IGNORED_FOR_RECEIVE);
+    let transmitting = hints.tx.as_ref().map_or(Caps::empty(), |tx| tx.caps - Caps::IGNORED_FOR_TRANSMIT);
+    let named = wanted | receiving | transmitting;
     if named.contains(Caps::SOURCE_ERR) && !named.contains(Caps::SOURCE) {
         let field = if wanted.contains(Caps::SOURCE_ERR) { "caps" } else { "rx_attr->caps" };
         return Err(Reason::new(field, "FI_SOURCE_ERR", "it together with FI_SOURCE"));
     }
-    if wanted.contains(Caps::RMA_PMEM) && !wanted.contains(Caps::RMA) {
-        return Err(Reason::new("caps", "FI_RMA_PMEM", "it together with FI_RMA"));
+    for (field, caps) in [("caps", wanted), ("tx_attr->caps", transmitting), ("rx_attr->caps", receiving)] {
+        if caps.contains(Caps::RMA_PMEM) && !wanted.contains(Caps::RMA) && (!wanted.is_empty() || field == "caps") {
+            return Err(Reason::new(field, "FI_RMA_PMEM", "it together with FI_RMA"));
+        }
     }
     let primary = offer.caps & Caps::PRIMARY;
     let secondary = offer.caps & Caps::SECONDARY;
     let besides = offer.caps & Caps::KNOWN_BESIDES;
     if wanted.is_empty() {
-        return Ok(((primary | secondary | besides) - Caps::ONLY_IF_NAMED) | once);
+        return Ok(((primary | secondary | besides) - (Caps::ONLY_IF_NAMED - named)) | once);
     }
     let mut out = wanted & Caps::PRIMARY;
     let directions = Caps::SEND | Caps::RECV;

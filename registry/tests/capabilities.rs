@@ -140,6 +140,30 @@ fn multicast_needs_another_way_to_transfer_data() {
 }
 
 #[test]
+fn capabilities_that_only_a_context_names_are_granted_to_it() {
+    let context = |tx, rx| Hints {
+        tx: Some(TxAttr { caps: tx, ..TxAttr::default() }),
+        rx: Some(RxAttr { caps: rx, ..RxAttr::default() }),
+        ..Hints::default()
+    };
+    let none = Caps::empty();
+    for (tx, rx) in [(Caps::RMA_PMEM, none), (none, Caps::RMA_PMEM), (none, Caps::SOURCE | Caps::SOURCE_ERR)] {
+        for caps in [none, Caps::MSG | Caps::RMA | Caps::SOURCE] {
+            let found = ask(Some(Hints { caps, ..context(tx, rx) }), Version::API);
+            assert!(!found.is_empty(), "{tx:?} {rx:?} {caps:?}");
+            for info in found {
+                assert!(info.tx.caps.contains(tx) && info.rx.caps.contains(rx), "{tx:?} {rx:?} {caps:?}: {info:?}");
+            }
+        }
+    }
+    for (tx, rx, field) in [(Caps::RMA_PMEM, none, "tx_attr->caps"), (none, Caps::RMA_PMEM, "rx_attr->caps")] {
+        let hints = Some(Hints { caps: Caps::MSG, ..context(tx, rx) });
+        let (found, why) = discover(&Query { version: Version::API, hints, ..Query::default() }).unwrap();
+        assert!(found.is_empty() && why.to_string().contains(field), "{why}");
+    }
+}
+
+#[test]
 fn former_capabilities_may_still_be_requested() {
     let once = Caps::INJECT | Caps::REMOTE_CQ_DATA;
     let hints = |caps| Some(Hints { caps, ..Hints::default() });
