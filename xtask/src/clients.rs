@@ -382,12 +382,17 @@ fn counter() -> Result<PathBuf, String> {
 }
 
 /// Whether the processes, each with a line of its own, have posted writes, reads and atomic
-/// operations. MPI libraries silently do without those that they take to be missing.
-fn verdict(counts: &str) -> Result<(), String> {
+/// operations to this library. MPI libraries silently do without those that they take to be missing.
+fn verdict(counts: &str, library: &Path) -> Outcome {
     let mut sums = [0u64; 3];
     for line in counts.lines() {
-        for (sum, word) in sums.iter_mut().zip(line.split(' ')) {
+        let mut words = line.splitn(4, ' ');
+        for (sum, word) in sums.iter_mut().zip(&mut words) {
             *sum += word.parse::<u64>().map_err(|error| format!("count {word:?}: {error}"))?;
+        }
+        let used = words.next().map(Path::new);
+        if used != Some(library) {
+            return Err(format!("it uses {used:?} instead of {}", library.display()));
         }
     }
     let missing = |(name, sum): (&&str, &u64)| (*sum == 0).then(|| (*name).to_owned());
@@ -435,8 +440,8 @@ fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, li
     }
     let begin = Instant::now();
     let (mut passed, mut text) = execute(command, &log)?;
-    if passed && case.what.is_counted() && label == "ours" {
-        match verdict(&disk::read(&counts)?) {
+    if let Some(dir) = library.filter(|_| passed && case.what.is_counted() && label == "ours") {
+        match verdict(&disk::read(&counts)?, &dir.join("libfabric.so.1")) {
             Ok(()) => {}
             Err(why) => (passed, text) = (false, why),
         }
@@ -520,9 +525,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_that_no_process_posts_are_named() {
-        assert_eq!(verdict("12 11 0\n0 0 500\n"), Ok(()));
-        assert_eq!(verdict("12 0 0\n3 0 0\n"), Err("it posts no reads, no atomics".to_owned()));
-        assert!(verdict("").is_err() && verdict("1 x 1").is_err());
+    fn counts_tell_what_is_posted_and_to_which_library() {
+        let library = Path::new("/a b/c");
+        assert_eq!(verdict("12 11 0 /a b/c\n0 0 500 /a b/c\n", library), Ok(()));
+        assert_eq!(verdict("12 0 0 /a b/c\n", library), Err("it posts no reads, no atomics".to_owned()));
+        for wrong in ["", "1 x 1 /a b/c", "1 1 1", "1 1 1 /b", "1 1 1 /a b/c\n1 1 1 /b"] {
+            assert!(verdict(wrong, library).is_err(), "{wrong}");
+        }
     }
 }
