@@ -3,7 +3,7 @@
  * Counts the one-sided operations that a program posts, to show that it really uses them: loaded
  * with LD_PRELOAD before the program's libfabric, it takes the place of fi_fabric, and from there on
  * of the tables of every endpoint. At the end of the process it appends "writes reads atomics" as
- * three numbers to the file that OFI_COUNTS names.
+ * three numbers, and the libfabric that carried them out, to the file that OFI_COUNTS names.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,6 +21,7 @@
 #include <rdma/fi_rma.h>
 
 static atomic_long writes, reads, atomics;
+static Dl_info libfabric;
 
 /* A table in front of another one. It comes first, so that an object's table leads here. */
 struct fabric_table { struct fi_ops_fabric front, *behind; };
@@ -158,11 +159,14 @@ static int domain2(struct fid_fabric *fabric, struct fi_info *info, struct fid_d
 
 int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
 {
-	int (*real)(struct fi_fabric_attr *, struct fid_fabric **, void *) = dlvsym(RTLD_NEXT, "fi_fabric", "FABRIC_1.1");
+	/* By name, because a library that a plug-in needs is not among those that come next. */
+	void *library = dlopen("libfabric.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	int (*real)(struct fi_fabric_attr *, struct fid_fabric **, void *);
 	struct fi_ops_fabric *ops;
 	int ret;
 
-	if (!real)
+	real = dlvsym(library ? library : RTLD_NEXT, "fi_fabric", "FABRIC_1.1");
+	if (!real || !dladdr(__extension__ (void *) real, &libfabric))
 		abort();
 	ret = real(attr, fabric, context);
 	if (ret)
@@ -178,12 +182,14 @@ __attribute__((destructor)) static void report(void)
 {
 	const char *path = getenv("OFI_COUNTS");
 	long all[] = { writes, reads, atomics };
-	char line[96];
+	char line[4200];
 	int file, length;
 
 	if (!path || (all[0] | all[1] | all[2]) == 0)
 		return;
-	length = snprintf(line, sizeof(line), "%ld %ld %ld\n", all[0], all[1], all[2]);
+	length = snprintf(line, sizeof(line), "%ld %ld %ld %s\n", all[0], all[1], all[2], libfabric.dli_fname);
+	if (length >= (int) sizeof(line))
+		abort();
 	file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	/* One call, because other processes append too. */
 	if (file < 0 || write(file, line, (size_t) length) != length)

