@@ -148,8 +148,7 @@ impl Agenda {
         self.has(Work(Work::FLUSHED.0 | Work::LEFT.0))
     }
 
-    /// An operation of the endpoint's own is posted before the next poll, and leaves on `link` now,
-    /// if that is known.
+    /// An operation is posted before the next poll. It leaves now, on `link`, unless that is `None`.
     /// Returns the link whose acknowledgments were left for a reply.
     pub(crate) fn note_reply(&mut self, link: Option<LinkId>) -> Option<LinkId> {
         self.expects_reply = link.is_some() && link == self.watched;
