@@ -156,7 +156,6 @@ impl<K: LockKind> Core<K> {
         self.start(transport, access)
     }
 
-    #[inline(never)]
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
         self.take_acks_along(transport, access.peer);
         let peer = match self.known_peer(access.peer) {

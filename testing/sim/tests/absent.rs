@@ -1,5 +1,5 @@
-//! One-sided operations with payloads that cannot be read after their frame has left, as over
-//! shared memory when an application unmaps what it has lent: such an operation fails, once, and
+//! One-sided operations with payloads that cannot be read after their frame has left, as a transport
+//! may report, and over shared memory a hostile peer at any time: such an operation fails, once, and
 //! its number belongs to no other operation before the peer has answered all of its frames.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};

@@ -1,5 +1,5 @@
 //! A small send, write or fetch-add makes at most one system call, counted at the transport's
-//! interface to sockets.
+//! interface to sockets; it takes along the acknowledgment that was left for it.
 
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
@@ -10,7 +10,7 @@ use ofi_memory::{Buffer, Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest};
 use ofi_os::socket::{Health, Socket};
 use ofi_os::wait_fd::FdWaitObject;
-use ofi_rig::{Message, Options, Side};
+use ofi_rig::{Message, Options, RealTime, Side, Target, expect};
 use ofi_sim::pair;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use ofi_tcp::net::{Net, System};
@@ -23,17 +23,39 @@ use std::time::Duration;
 /// The key of the region that is accessed.
 const KEY: u64 = 7;
 
+/// Numbers of system calls.
+#[derive(Clone, Default)]
+struct Calls {
+    all: Arc<AtomicU64>,
+    sends: Arc<AtomicU64>,
+}
+
+impl Calls {
+    fn all(&self) -> u64 {
+        self.all.load(Ordering::Relaxed)
+    }
+
+    fn sends(&self) -> u64 {
+        self.sends.load(Ordering::Relaxed)
+    }
+}
+
 /// The system's sockets, with every system call counted; reading the clock is none.
-struct Counted(System, Arc<AtomicU64>);
+struct Counted(System, Calls);
 
 impl Counted {
     fn count(&self) -> &System {
-        self.1.fetch_add(1, Ordering::Relaxed);
+        self.1.all.fetch_add(1, Ordering::Relaxed);
         &self.0
     }
 
+    fn count_send(&self) -> &System {
+        self.1.sends.fetch_add(1, Ordering::Relaxed);
+        self.count()
+    }
+
     fn count_mut(&mut self) -> &mut System {
-        self.1.fetch_add(1, Ordering::Relaxed);
+        self.1.all.fetch_add(1, Ordering::Relaxed);
         &mut self.0
     }
 }
@@ -63,10 +85,10 @@ impl Net for Counted {
         self.count().local_addr(socket)
     }
     fn send(&self, socket: &Socket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
-        self.count().send(socket, chunks)
+        self.count_send().send(socket, chunks)
     }
     fn send_slice(&self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        self.count().send_slice(socket, bytes)
+        self.count_send().send_slice(socket, bytes)
     }
     fn recv(&self, socket: &Socket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
         self.count().recv(socket, chunks)
@@ -109,7 +131,7 @@ impl Net for Counted {
     }
 }
 
-fn open(nonce: u8, calls: &Arc<AtomicU64>) -> Side<TcpTransport<Counted>> {
+fn open(nonce: u8, calls: &Calls) -> Side<TcpTransport<Counted>> {
     let options = Options {
         caps: Caps::MSG | Caps::SEND | Caps::RECV | Caps::RMA | Caps::ATOMIC,
         tx_size: 4096,
@@ -131,8 +153,8 @@ fn open(nonce: u8, calls: &Arc<AtomicU64>) -> Side<TcpTransport<Counted>> {
 
 /// The most system calls that one of 2,000 operations made, over a link that is up.
 fn most_calls(mut post: impl FnMut(&mut Side<TcpTransport<Counted>>)) -> u64 {
-    let (calls, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (mut a, mut b) = (open(1, &calls), open(2, &others));
+    let calls = Calls::default();
+    let (mut a, mut b) = (open(1, &calls), open(2, &Calls::default()));
     a.know(b.addr());
     let region = b.expose(KEY, vec![0; 8]);
     let poll = |a: &Side<_>, b: &Side<_>| (a.cq.read(1, |_| ()), b.cq.read(1, |_| ()));
@@ -143,9 +165,9 @@ fn most_calls(mut post: impl FnMut(&mut Side<TcpTransport<Counted>>)) -> u64 {
     }
     let (mut worst, mut total) = (0, 0);
     for round in 0..2000 {
-        let before = calls.load(Ordering::Relaxed);
+        let before = calls.all();
         post(&mut a);
-        let made = calls.load(Ordering::Relaxed) - before;
+        let made = calls.all() - before;
         worst = worst.max(made);
         total += made;
         // Poll only after every seventh operation, so that they come in bursts.
@@ -176,4 +198,28 @@ fn a_small_write_and_a_fetch_add_make_at_most_one_system_call() {
     assert!(worst <= 1, "a write made {worst} system calls");
     let worst = most_calls(|a| a.ep.atomic(pair::fetch_add_call(KEY, word(), word())).expect("there is room"));
     assert!(worst <= 1, "a fetch-add made {worst} system calls");
+}
+
+#[test]
+fn an_acknowledgment_and_the_reply_leave_in_one_system_call() {
+    let calls = Calls::default();
+    let (mut a, mut b) = (open(1, &Calls::default()), open(2, &calls));
+    let (at_b, at_a) = (Target::new(a.know(b.addr()), KEY, 0, 8), Target::new(b.know(a.addr()), KEY, 0, 8));
+    let [at_home, memory] = [&a, &b].map(|side| side.expose(KEY, vec![0; 8]));
+    let first = a.write(&at_b, vec![0; 8]);
+    expect(&RealTime, &mut [&mut a, &mut b], "the link opens", |sides| sides[0].is_done(first));
+    let mut made = 0;
+    for round in 1..=80 {
+        let before = calls.sends();
+        let write = a.write(&at_b, vec![round; 8]);
+        expect(&RealTime, &mut [&mut b], "the write arrives", |_| memory.bytes() == [round; 8]);
+        b.inject_write(&at_a, vec![round; 8], None).expect("few are outstanding");
+        made += calls.sends() - before;
+        expect(&RealTime, &mut [&mut a], "the write is acknowledged", |sides| sides[0].is_done(write));
+        expect(&RealTime, &mut [&mut a], "the reply arrives", |_| at_home.bytes() == [round; 8]);
+    }
+    // The first reply is not expected, and no acknowledgment is deferred for more than 8 busy polls.
+    assert!((80..=80 + 1 + 80 / 8).contains(&made), "{made} system calls for 80 replies");
+    a.close();
+    b.close();
 }
