@@ -36,8 +36,8 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1325),
     ("tagged message", "tcp", None, 1875),
     ("unexpected message", "memory", Some(UNEXPECTED), 1900),
-    ("write", "memory", Some("write"), 3445),
-    ("write", "tcp", Some("write"), 5135),
+    ("write", "memory", Some("write"), 2370),
+    ("write", "tcp", Some("write"), 4080),
     ("fetch-add", "memory", Some("fetch-add"), 4125),
     ("fetch-add", "tcp", Some("fetch-add"), 5850),
 ];

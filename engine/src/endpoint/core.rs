@@ -437,7 +437,7 @@ impl<K: LockKind> Core<K> {
 
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
-        let frame = Frame::parse(header)?;
+        let frame = Frame::parse_any(header)?;
         let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
         if !frame.has_payload() && !payload.is_empty() {
             return Err(Violation("a control frame has a payload"));

@@ -67,6 +67,7 @@ impl Response {
 
     /// Charges the account for the next piece, if that has to be copied: without room, the piece is
     /// short. Returns its length.
+    #[inline]
     fn begin_piece(&mut self, account: &Account) -> usize {
         let len = (self.len - self.at).min(MAX_PAYLOAD);
         let Source::Probed { copied, .. } = &mut self.source else { return len };
@@ -80,6 +81,7 @@ impl Response {
     }
 
     /// The piece has left.
+    #[inline]
     fn end_piece(&mut self, account: &Account) {
         self.at += match self.source {
             Source::Probed { copied, .. } => copied,

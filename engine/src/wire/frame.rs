@@ -425,7 +425,8 @@ impl Frame {
         }
     }
 
-    fn parse_any(header: &[u8]) -> Result<Self, Violation> {
+    /// The same, for a header that is not [`Self::plain`] as far as the caller has looked.
+    pub(crate) fn parse_any(header: &[u8]) -> Result<Self, Violation> {
         let mut rest = Rest(header);
         let [kind, flags, code_low, code_high] = rest.take()?;
         let code = u16::from_le_bytes([code_low, code_high]);
