@@ -368,10 +368,9 @@ impl Tx {
             && entry.waiting.is_empty()
             && let Some(link) = peers.links.get_mut(id)
             && (!fenced || link.tx.is_idle())
+            && self.issue(link, transport, (id, number), (inject, how.urgency())) == Issue::All
         {
-            if self.issue(link, transport, (id, number), (inject, how.urgency())) == Issue::All {
-                return Ok(());
-            }
+            return Ok(());
         }
         if let Some(send) = self.sends.get_mut(number as usize)
             && inject
