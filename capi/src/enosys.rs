@@ -2,7 +2,7 @@
 //! adds what it supports, and single slots.
 
 use core::ffi::{c_char, c_int, c_void};
-use ofi_abi::{Absent, fi_ops, fi_ops_cm, fi_ops_collective, fid, fid_ep, fid_mc, fid_pep};
+use ofi_abi::{Absent, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fid, fid_ep, fid_mc, fid_pep};
 use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();
@@ -32,6 +32,25 @@ pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
 /// The general operations of an object that supports none but being closed.
 pub(crate) const fn fid_ops(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {
     fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open, tostr, ops_set }
+}
+
+/// The operations of an endpoint that has only options, and cancels.
+pub(crate) const fn ep_ops(
+    cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
+    getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
+    setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, usize) -> c_int,
+) -> fi_ops_ep {
+    fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel,
+        getopt,
+        setopt,
+        tx_ctx: enosys,
+        rx_ctx: enosys,
+        rx_size_left: enosys,
+        tx_size_left: enosys,
+        export_xpu: enosys,
+    }
 }
 
 /// Connection management of an endpoint that supports none but being named.

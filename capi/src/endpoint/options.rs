@@ -15,17 +15,7 @@ use ofi_engine::wire::hello::MAX_USER_DATA;
 
 /// The table of an endpoint or passive endpoint, which differ in what cancels.
 pub(crate) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
-    fi_ops_ep {
-        size: size_of::<fi_ops_ep>(),
-        cancel,
-        getopt,
-        setopt,
-        tx_ctx: enosys::enosys,
-        rx_ctx: enosys::enosys,
-        rx_size_left: enosys::enosys,
-        tx_size_left: enosys::enosys,
-        export_xpu: enosys::enosys,
-    }
+    enosys::ep_ops(cancel, getopt, setopt)
 }
 
 /// An option whose value is a size_t.

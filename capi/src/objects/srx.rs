@@ -4,7 +4,7 @@
 
 use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{NotAsked, tables};
-use crate::endpoint::{atomic, options, rma};
+use crate::endpoint::{atomic, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -57,7 +57,7 @@ impl DerefMut for SrxObj {
 
 object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-static OPS: fi_ops_ep = fi_ops_ep { getopt, setopt, ..options::table(cancel) };
+static OPS: fi_ops_ep = enosys::ep_ops(cancel, getopt, setopt);
 
 pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 

@@ -104,7 +104,7 @@ pub(crate) struct Tx {
     sends: Slab<Outgoing>,
     /// The additional state of one-sided operations.
     one_sided: Slab<OneSided>,
-    /// Number of writes on all links of which only the completions remain: they are not in the table.
+    /// Number of writes on all links that are not in the table: only their completions remain.
     left: usize,
     /// Maximum number of outstanding sends.
     size: usize,
