@@ -8,7 +8,8 @@ use ofi_core::FiAddr;
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Core<K> {
-    /// An operation is about to leave for `dest`: acknowledgments that were left for it leave first.
+    /// An operation is about to leave for `dest`: acknowledgments that were left for it leave
+    /// first.
     #[inline(always)]
     pub(super) fn take_acks_along<T: Transport>(&mut self, transport: &mut T, dest: FiAddr) {
         if self.peers.agenda.watches_replies() {

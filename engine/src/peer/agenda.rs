@@ -154,8 +154,9 @@ impl Agenda {
         self.has(Work(Work::FLUSHED.0 | Work::LEFT.0))
     }
 
-    /// An operation is posted before the next poll. It leaves now, on `link`, unless that is `None`.
-    /// Returns the link whose acknowledgments it takes along, or those that were left for a reply.
+    /// An operation is posted before the next poll. It leaves now, on `link`, unless that is
+    /// `None`. Returns the link whose acknowledgments it takes along, or those that were left for a
+    /// reply.
     pub(crate) fn note_reply(&mut self, link: Option<LinkId>) -> Option<LinkId> {
         if !self.has_flushed() {
             // The poll returned entries, so no flush followed it.

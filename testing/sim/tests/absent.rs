@@ -1,6 +1,7 @@
-//! One-sided operations with payloads that cannot be read after their frame has left, as a transport
-//! may report, and over shared memory a hostile peer at any time: such an operation fails, once, and
-//! its number belongs to no other operation before the peer has answered all of its frames.
+//! One-sided operations with payloads that cannot be read after their frame has left, as a
+//! transport may report, and over shared memory a hostile peer at any time: such an operation
+//! fails, once, and its number belongs to no other operation before the peer has answered all of
+//! its frames.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::error::Result;

@@ -218,7 +218,8 @@ fn an_acknowledgment_and_the_reply_leave_in_one_system_call() {
         expect(&RealTime, &mut [&mut a], "the write is acknowledged", |sides| sides[0].is_done(write));
         expect(&RealTime, &mut [&mut a], "the reply arrives", |_| at_home.bytes() == [round; 8]);
     }
-    // The first reply is not expected, and no acknowledgment is deferred for more than 8 busy polls.
+    // The first reply is not expected, and no acknowledgment is deferred for more than 8 busy
+    // polls.
     assert!((80..=80 + 1 + 80 / 8).contains(&made), "{made} system calls for 80 replies");
     a.close();
     b.close();
