@@ -123,11 +123,12 @@ impl Tx {
             let payload = Payload { buffer: &mut buffer, from: 0, len, token: Token(number), inject };
             let urgency = if op.flags.contains(OpFlags::MORE) { Urgency::MoreFollows } else { Urgency::Posted };
             let outcome = transport.submit(id, &header, payload, urgency);
+            if outcome == Submitted::Done && ack == AckMode::No {
+                link.tx.credit.take_tx(cost_of(len));
+                out.sinks.sent(ticket.finish(), suppress, len);
+                return Ok(());
+            }
             if let Some(submitted) = link.submitted(outcome, id, len, number, ack) {
-                if outcome == Submitted::Done && ack == AckMode::No {
-                    out.sinks.sent(ticket.finish(), suppress, len);
-                    return Ok(());
-                }
                 stage = submitted;
             }
         }
