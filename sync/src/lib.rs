@@ -6,6 +6,7 @@ pub mod busy;
 pub mod doorbell;
 pub mod lines;
 pub mod lock;
+pub mod park;
 pub mod primitive;
 pub mod ready_list;
 pub mod uses;

@@ -3,12 +3,12 @@
 //! only from the caller's promise.
 #![allow(unsafe_code)]
 
+use crate::park::{ParkCell, ParkGuard};
 use core::cell::Cell;
 #[allow(clippy::disallowed_types, reason = "this module is the replacement")]
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A kind of locking.
 pub trait LockKind: Copy + Send + Sync + 'static {
@@ -28,17 +28,16 @@ pub trait LockKind: Copy + Send + Sync + 'static {
 pub struct Park;
 
 impl LockKind for Park {
-    type Cell<T: Send> = Mutex<T>;
-    type Guard<'a, T: Send + 'a> = MutexGuard<'a, T>;
+    type Cell<T: Send> = ParkCell<T>;
+    type Guard<'a, T: Send + 'a> = ParkGuard<'a, T>;
 
-    fn cell<T: Send>(self, value: T) -> Mutex<T> {
-        Mutex::new(value)
+    fn cell<T: Send>(self, value: T) -> ParkCell<T> {
+        ParkCell::new(value)
     }
 
-    #[inline]
-    fn lock<T: Send>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
-        // A panic under the lock aborts release builds; in tests the data is still useful.
-        cell.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline(always)]
+    fn lock<T: Send>(cell: &ParkCell<T>) -> ParkGuard<'_, T> {
+        cell.lock()
     }
 }
 

@@ -99,7 +99,7 @@ pub enum Found {
 
 /// An event queue.
 pub struct EventQueue {
-    queue: Mutex<VecDeque<Event>>,
+    queue: <Park as LockKind>::Cell<VecDeque<Event>>,
     progress: ProgressSet<Park>,
     bell: Arc<Doorbell>,
     spin: Spin,
@@ -120,7 +120,7 @@ impl EventQueue {
     pub fn new(wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            queue: Mutex::default(),
+            queue: Park.cell(VecDeque::new()),
             progress: ProgressSet::with_bell(Park, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             spin: Spin::default(),
@@ -130,7 +130,7 @@ impl EventQueue {
         }
     }
 
-    fn queue(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+    fn queue(&self) -> <Park as LockKind>::Guard<'_, VecDeque<Event>> {
         Park::lock(&self.queue)
     }
 
