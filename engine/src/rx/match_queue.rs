@@ -178,8 +178,7 @@ impl MatchQueue {
     }
 
     /// [`Self::first`] if the oldest receive is not the one.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn first_of_others(&mut self, tag: u64, peer: u32) -> Option<u32> {
         let at = self.search_posted(tag, peer)?;
         self.found = at;
