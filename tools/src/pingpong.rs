@@ -33,7 +33,7 @@ const WORD: usize = 8;
 #[derive(Debug, clap::Parser)]
 #[command(name = "fi_pingpong", version, disable_version_flag = true)]
 pub struct Options {
-    /// Local control port (default: 47592 to wait on, any to connect from)
+    /// Local control port, 0 for any (default: 47592 to wait on, any to connect from)
     #[arg(short = 'B', value_name = "SRC_PORT")]
     source_port: Option<u16>,
     /// Control port to connect to
@@ -60,7 +60,7 @@ pub struct Options {
     /// Message type: msg or tagged
     #[arg(short = 'm', value_name = "MODE", default_value = "msg", value_parser = ["msg", "tagged"])]
     mode: String,
-    /// Prints the chosen provider, endpoint type, domain and addresses
+    /// Prints where it waits, and the chosen provider, endpoint type, domain and addresses
     #[arg(short = 'v')]
     verbose: bool,
     /// Listens on IPv6 addresses
@@ -112,7 +112,11 @@ impl Control {
     fn wait(options: &Options) -> Result<Self, Error> {
         let any: IpAddr = if options.six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let addr = SocketAddr::new(any, options.source_port.unwrap_or(PORT));
-        let listener = TcpListener::bind(addr).map_err(|error| Error::os(error, format!("wait at {addr}")))?;
+        let fail = |error| Error::os(error, format!("wait at {addr}"));
+        let listener = TcpListener::bind(addr).map_err(fail)?;
+        if options.verbose {
+            eprintln!("waits at {}", listener.local_addr().map_err(fail)?);
+        }
         let (stream, _) = listener.accept().map_err(|error| Error::os(error, "wait for the other side"))?;
         Self::new(stream)
     }

@@ -1,6 +1,7 @@
 //! Runs `fi_pingpong` and `ofi selftest` as two processes each.
 
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 /// Kills the process if a test fails.
@@ -20,30 +21,24 @@ fn pingpong(port: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A control port of this process, of which `which` are used.
-fn port(which: u32) -> String {
-    (20_000 + std::process::id() % 4000 * 8 % 32_000 + which).to_string()
-}
-
 /// Operations and sizes of the rows of both sides.
-fn rows(which: u32, arguments: &[&str]) -> [Vec<(String, u64)>; 2] {
-    let port = port(which);
-    let mut server = pingpong(&format!("-B{port}"), arguments);
-    let mut server = Killed(server.stdout(Stdio::piped()).spawn().expect("timeout runs"));
-    // It listens before long; until then connections are refused.
-    let client = (0..200).find_map(|_| {
-        let output = pingpong(&format!("-P{port}"), arguments).arg("127.0.0.1").output().expect("timeout runs");
-        let refused = String::from_utf8_lossy(&output.stderr).contains("refused");
-        if refused {
-            std::thread::yield_now();
-        }
-        (!refused).then_some(output)
-    });
-    let client = client.expect("the other side listens");
-    assert!(client.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&client.stderr));
+fn rows(arguments: &[&str]) -> [Vec<(String, u64)>; 2] {
+    // Any port that this process chose could be another connection's: the one that waits chooses.
+    let mut server = pingpong("-B0", arguments);
+    let server = server.arg("-v").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut server = Killed(server.spawn().expect("timeout runs"));
+    let mut said = BufReader::new(server.0.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    said.read_line(&mut line).expect("it can be read");
+    let port = line.trim().strip_prefix("waits at 0.0.0.0:").unwrap_or_else(|| panic!("the other side says {line:?}"));
+    let client = pingpong(&format!("-P{port}"), arguments).arg("127.0.0.1").output().expect("timeout runs");
     let mut text = Vec::new();
-    std::io::Read::read_to_end(&mut server.0.stdout.take().expect("it is piped"), &mut text).expect("it can be read");
-    assert!(server.0.wait().expect("it ends").success());
+    server.0.stdout.take().expect("it is piped").read_to_end(&mut text).expect("it can be read");
+    let ended = server.0.wait().expect("it ends");
+    line.clear();
+    said.read_to_string(&mut line).expect("it can be read");
+    assert!(client.status.success(), "{arguments:?}: {}\n{line}", String::from_utf8_lossy(&client.stderr));
+    assert!(ended.success(), "{arguments:?}: {line}");
     [text, client.stdout].map(|text| {
         let rows: Vec<Value> = serde_json::from_slice(&text).expect("it is JSON");
         let row = |row: &Value| {
@@ -59,12 +54,12 @@ fn pingpong_shows_writes_reads_and_fetch_adds_where_the_endpoints_have_them() {
     let wanted = ["message", "write", "read", "fetch-add"]
         .map(|name| (name.to_owned(), if name == "fetch-add" { 8 } else { 64 }));
     let kinds = [["-p", "tcp", "-e", "rdm"], ["-p", "tcp", "-e", "msg"], ["-p", "shm", "-e", "rdm"]];
-    for (which, kind) in (0..).zip(kinds) {
-        let [server, client] = rows(which, &[&kind[..], &["-S", "64"]].concat());
+    for kind in kinds {
+        let [server, client] = rows(&[&kind[..], &["-S", "64"]].concat());
         assert_eq!(client, wanted, "{kind:?}");
         assert_eq!(server, wanted[..1], "{kind:?}: the other side measures");
     }
-    let [server, client] = rows(3, &["-p", "udp", "-e", "dgram", "-S", "64"]);
+    let [server, client] = rows(&["-p", "udp", "-e", "dgram", "-S", "64"]);
     assert_eq!((&server, &client[..]), (&client, &wanted[..1]));
 }
 

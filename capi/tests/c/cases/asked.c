@@ -68,7 +68,7 @@ CASE_OURS(tagged_calls_need_the_capability)
 
 static struct sockaddr_in group_of_this_process(void)
 {
-	struct sockaddr_in group = { .sin_family = AF_INET, .sin_port = htons((uint16_t) (20000 + getpid() % 20000)) };
+	struct sockaddr_in group = { .sin_family = AF_INET, .sin_port = htons((uint16_t) (20000 + getpid() % 12000)) };
 
 	group.sin_addr.s_addr = htonl(0xef010204);
 	return group;
