@@ -131,7 +131,8 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
         return Err(Reason::new(field, "FI_SOURCE_ERR", "it together with FI_SOURCE"));
     }
     for (field, caps) in [("caps", wanted), ("tx_attr->caps", transmitting), ("rx_attr->caps", receiving)] {
-        if caps.contains(Caps::RMA_PMEM) && !wanted.contains(Caps::RMA) && (!wanted.is_empty() || field == "caps") {
+        // Hints without capabilities get FI_RMA with all others.
+        if caps.contains(Caps::RMA_PMEM) && !wanted.contains(Caps::RMA) && !wanted.is_empty() {
             return Err(Reason::new(field, "FI_RMA_PMEM", "it together with FI_RMA"));
         }
     }

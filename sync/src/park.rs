@@ -8,8 +8,7 @@ use crate::primitive::{AtomicU32, Condvar, Mutex, Ordering};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-#[cfg(not(loom))]
-use std::sync::PoisonError;
+use std::sync::{LockResult, PoisonError};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -78,15 +77,9 @@ impl RawLock {
     }
 }
 
-/// The standard library's locks, but for poisoning: nothing panics while these are held.
-#[cfg(not(loom))]
-fn ignore_panics<T>(result: Result<T, PoisonError<T>>) -> T {
+/// Nothing panics while the standard library's lock is held.
+fn ignore_panics<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(loom)]
-fn ignore_panics<T>(result: std::sync::LockResult<T>) -> T {
-    result.unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A value that one thread at a time uses; others sleep meanwhile.

@@ -153,11 +153,11 @@ impl<K: LockKind> Core<K> {
     pub(super) fn atomic<T: Transport>(&mut self, transport: &mut T, call: AtomicCall) -> Result<(), Errno> {
         self.life.accepts()?;
         let access = self.tx.admit_atomic(&self.out, &self.limits, call)?;
+        self.take_acks_along(transport, access.peer);
         self.start(transport, access)
     }
 
     fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
-        self.take_acks_along(transport, access.peer);
         let peer = match self.known_peer(access.peer) {
             Some(peer) => peer,
             None => self.find_peer(access.peer)?,

@@ -118,10 +118,7 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
     /// each frame on by itself: they would save nothing, and the fast path does not look for them.
     pub(super) fn flush_for_reader(&mut self) {
         if T::INLINE_MAX > 0 {
-            if let Self { transport: Some(transport), core, .. } = self {
-                core.send_deferred(transport);
-            }
-            self.flush_frames();
+            self.flush_all();
         } else if self.core.peers.agenda.flushes_deferred() {
             self.flush_all();
             self.core.peers.agenda.note_flushed();
@@ -132,7 +129,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
 
     /// Sends everything held back: the caller may not poll again soon.
     pub(super) fn flush_all(&mut self) {
-        self.core.peers.end_deferral();
+        if let Self { transport: Some(transport), core, .. } = self {
+            core.send_deferred(transport);
+        }
         self.flush_frames();
     }
 

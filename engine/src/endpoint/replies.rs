@@ -40,9 +40,7 @@ impl<K: LockKind> Core<K> {
 
     /// Sends deferred acknowledgments.
     pub(super) fn send_deferred<T: Transport>(&mut self, transport: &mut T) {
-        while let Some(id) = self.peers.agenda.pop_deferred() {
-            let Some(link) = self.peers.link(id) else { continue };
-            link.rx.arrivals.listed = false;
+        while let Some(id) = self.peers.take_deferred() {
             if !send_control(&mut self.peers, transport, id) {
                 self.peers.mark_pending(id);
             }

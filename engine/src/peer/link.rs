@@ -109,14 +109,14 @@ impl LinkTx {
 /// A one-sided operation that the peer acknowledges by counts.
 #[derive(Debug)]
 pub(crate) enum Unperformed {
-    /// In the table of sends under this number, unless it has ended already.
+    /// In the table of sends under this number.
     Listed(u32),
-    /// Writes that have left whole: all that remains is their completions.
+    /// Writes that have left whole and are in no table.
     Left(LeftWrites),
 }
 
-/// Writes of which only the completions remain: several in a row, if success is not reported and
-/// failures differ in nothing.
+/// Writes that wait for nothing but the peer's acknowledgment. Writes in a row share an entry if
+/// their success is not reported and their failures look the same.
 #[derive(Debug)]
 pub(crate) struct LeftWrites {
     pub(crate) ticket: Ticket,
@@ -280,7 +280,7 @@ impl Link {
         Some(operation)
     }
 
-    /// Takes the writes of which only the completions remain.
+    /// Takes the writes that are in no table, to fail or discard them.
     pub(crate) fn take_left(&mut self) -> impl Iterator<Item = LeftWrites> + use<> {
         self.tx.left = 0;
         let mut left = Vec::new();

@@ -163,12 +163,20 @@ impl Peers {
     /// Queues the links with deferred arrival acknowledgments for sending.
     #[cold]
     pub(crate) fn end_deferral(&mut self) {
+        while let Some(id) = self.take_deferred() {
+            self.mark_pending(id);
+        }
+    }
+
+    /// The next link with deferred arrival acknowledgments: the caller sends them.
+    pub(crate) fn take_deferred(&mut self) -> Option<LinkId> {
         while let Some(id) = self.agenda.pop_deferred() {
             if let Some(link) = self.link(id) {
                 link.rx.arrivals.listed = false;
-                self.mark_pending(id);
+                return Some(id);
             }
         }
+        None
     }
 
     /// Whether links wait for the transport or for credit that has become free.

@@ -1,7 +1,7 @@
 //! Reads and writes of peers (fi_rma(3)).
 
 use super::respond::Response;
-use super::{Change, ORDERED, Target, acknowledge, refusal, try_charge_copy};
+use super::{Change, ORDERED, State, Target, acknowledge, refusal, try_charge_copy};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::peer::link::Coming;
@@ -62,10 +62,7 @@ impl Target {
         if *epoch != self.regions.epoch()
             || region.key() != place.key
             || !self.rights.contains(MrAccess::REMOTE_WRITE)
-            || self
-                .links
-                .get(link.index())
-                .is_some_and(|state| state.as_ref().is_some_and(|state| state.is_amid_write()))
+            || self.links.get(link.index()).and_then(Option::as_deref).is_some_and(State::has_begun)
         {
             return false;
         }

@@ -69,13 +69,6 @@ struct State {
     refused: bool,
 }
 
-impl State {
-    /// Whether frames of an operation have come that others follow.
-    const fn is_amid_write(&self) -> bool {
-        self.moved > 0 || self.refused
-    }
-}
-
 /// A frame that accesses memory, as far as its outcome matters.
 #[derive(Clone, Copy, Debug)]
 struct Change {
@@ -88,6 +81,11 @@ struct Change {
 }
 
 impl State {
+    /// Whether earlier frames of the current operation count for its outcome.
+    const fn has_begun(&self) -> bool {
+        self.moved > 0 || self.refused
+    }
+
     /// Bytes that the account is charged for it.
     fn charged(&self) -> usize {
         let placing = self.placing.as_ref().map_or(0, |placing| placing.charged);

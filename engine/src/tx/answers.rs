@@ -17,6 +17,12 @@ use ofi_sync::lock::LockKind;
 
 const STRAY: Violation = Violation("an answer to a one-sided operation that is not under way");
 
+/// The reason for which an operation fails that the peer has refused.
+fn refused(why: Refusal) -> Down {
+    let (cause, errno) = why.outcome();
+    Down::new(cause, errno, cause.text())
+}
+
 impl Tx {
     /// The operation with that number, if frames of it have left on the link.
     fn issued(&mut self, id: LinkId, number: u32) -> Option<(&mut OneSided, &mut Lent, &mut SendStage)> {
@@ -86,8 +92,7 @@ impl Tx {
             return Err(STRAY);
         }
         if let Some(Unperformed::Left(write)) = link.pop_unperformed(1) {
-            let (cause, errno) = why.outcome();
-            self.fail_left(peers, out, peer, write, &Down::new(cause, errno, cause.text()));
+            self.fail_left(peers, out, peer, write, &refused(why));
         }
         Ok(())
     }
@@ -123,8 +128,7 @@ impl Tx {
             return self.left_is_refused(peers, out, id, (last, why));
         }
         let (op, ..) = self.issued(id, number).ok_or(STRAY)?;
-        let (cause, errno) = why.outcome();
-        op.fails(|| Down::new(cause, errno, cause.text()));
+        op.fails(|| refused(why));
         if op.what.has_response() {
             return self.request_is_answered(peers, out, id, number);
         }

@@ -104,7 +104,7 @@ pub(crate) struct Tx {
     sends: Slab<Outgoing>,
     /// The additional state of one-sided operations.
     one_sided: Slab<OneSided>,
-    /// Number of writes on all links that are not in the table: only their completions remain.
+    /// Number of writes on all links that wait for the peer's acknowledgment outside the table.
     left: usize,
     /// Maximum number of outstanding sends.
     size: usize,

@@ -221,9 +221,9 @@ impl Tx {
         Ok(How { inject, commit, ..how })
     }
 
-    /// Fast path: a short write of one range to a peer with an open link, of which nothing but the
-    /// completion must be remembered. On false nothing has changed, and [`Self::start`] handles the
-    /// operation. `seq` is its place among all operations of the endpoint.
+    /// Fast path: sends a short write of one range to a peer with an open link, and remembers only
+    /// how it completes. On false nothing has changed, and [`Self::start`] handles the operation.
+    /// `seq` is its place among all operations of the endpoint.
     #[inline(always)]
     pub(crate) fn try_write_fast<T: Transport>(
         &mut self,

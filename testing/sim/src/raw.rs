@@ -91,7 +91,7 @@ impl Raw {
         self.begin_frame(frame, payload.len(), payload);
     }
 
-    /// Queues a frame with a payload of `len` bytes, of which these are the first.
+    /// Queues a frame whose payload has `len` bytes, but of the payload only its first bytes.
     pub fn begin_frame(&mut self, frame: &Frame, len: usize, first: &[u8]) {
         let head = self.writer.head(&frame.encode(), len, 0);
         self.writer.push_bytes(head.bytes());

@@ -39,7 +39,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One end of a link that keeps payloads, some of which cannot be read later.
+/// One end of a link. It keeps payloads, and later cannot read some of them.
 #[derive(Debug)]
 struct Lender {
     local: Addr,

@@ -64,7 +64,7 @@ fn one_sided() -> impl Strategy<Value = Frame> {
         ),
         (any::<u32>(), any::<bool>()).prop_map(|(id, last)| Frame::Response { id, last }),
         any::<u32>().prop_map(|count| Frame::Performed { count }),
-        (any::<u32>(), any::<bool>(), 1u16..=6).prop_map(|(id, last, why)| Frame::Refused {
+        (any::<u32>(), any::<bool>(), 1u16..=7).prop_map(|(id, last, why)| Frame::Refused {
             id,
             last,
             why: Refusal::decode(why).unwrap()
@@ -76,6 +76,20 @@ proptest! {
     #[test]
     fn frames_survive_the_wire(frame in frame()) {
         prop_assert_eq!(Frame::parse(&frame.encode()), Ok(frame));
+    }
+
+    #[test]
+    fn only_whole_writes_with_nothing_else_are_plain(frame in frame(), at in 0usize..40, byte in any::<u8>()) {
+        let plain = |frame| match frame {
+            Frame::Write { place, more: 0, last: true, commit: false, data: None, .. } => Some(place),
+            _ => None,
+        };
+        let mut bytes = frame.encode().to_vec();
+        prop_assert_eq!(Frame::plain_write(&bytes), plain(frame));
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+        prop_assert_eq!(Frame::plain_write(&bytes), Frame::parse(&bytes).ok().and_then(plain));
     }
 
     #[test]
