@@ -39,6 +39,8 @@ impl<K: LockKind> Core<K> {
     }
 
     /// Sends deferred acknowledgments.
+    #[cold]
+    #[inline(never)]
     pub(super) fn send_deferred<T: Transport>(&mut self, transport: &mut T) {
         while let Some(id) = self.peers.take_deferred() {
             if !send_control(&mut self.peers, transport, id) {

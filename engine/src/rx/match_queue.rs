@@ -21,6 +21,8 @@ use std::sync::Arc;
 
 /// Entries up to which a queue is searched one by one. Tests make long queues short.
 const LINEAR: usize = if cfg!(test) { 3 } else { 32 };
+/// Entries that searches pass over before they are indexed: about what an index saves.
+const PASSES: usize = if cfg!(test) { 3 } else { 64 };
 
 #[derive(Debug)]
 struct Posted {
@@ -49,6 +51,8 @@ pub(crate) struct MatchQueue {
     posted_live: usize,
     /// Of all entries but the last few: most receives are matched before they would be indexed.
     posted_index: Option<Box<PostedIndex>>,
+    /// Entries that the index lacks and that searches have passed over since it was extended.
+    passed: usize,
     /// The place of the receive that [`Self::first`] found.
     found: usize,
     /// The first, if any, is live.
@@ -73,6 +77,7 @@ impl MatchQueue {
             front: 0,
             posted_live: 0,
             posted_index: None,
+            passed: 0,
             found: 0,
             unexpected: VecDeque::new(),
             unexpected_live: 0,
@@ -135,17 +140,20 @@ impl MatchQueue {
         self.posted_index.get_or_insert_default()
     }
 
-    /// Adds the entries that the index lacks. One that is mostly stale is built anew.
+    /// Adds the entries that the index lacks, but the newest: a receive is often matched before the
+    /// next is posted. An index that is mostly stale is built anew.
     #[cold]
     fn extend_index(&mut self) {
         self.posted_index.take_if(|index| index.is_stale(self.posted_live));
         let index = self.posted_index.get_or_insert_default();
-        for (place, posted) in self.posted.iter().enumerate().skip(index.len().max(self.front)) {
+        let older = self.posted.len().saturating_sub(1);
+        for (place, posted) in self.posted.iter().enumerate().take(older).skip(index.len().max(self.front)) {
             if posted.live {
                 index.add(place, &posted.pattern, posted.key);
             }
         }
-        index.extend_to(self.posted.len());
+        index.extend_to(index.len().max(older));
+        self.passed = 0;
     }
 
     #[cold]
@@ -178,11 +186,30 @@ impl MatchQueue {
     }
 
     /// [`Self::first`] if the oldest receive is not the one.
-    #[inline(always)]
+    #[inline(never)]
     fn first_of_others(&mut self, tag: u64, peer: u32) -> Option<u32> {
-        let at = self.search_posted(tag, peer)?;
-        self.found = at;
-        let found = self.posted.get(at)?;
+        if let Some(index) = &self.posted_index
+            && index.lacks(tag)
+            && let Some(recent) = self.posted.get(index.len()..)
+            && self.passed <= PASSES
+        {
+            for (passed, posted) in recent.iter().enumerate() {
+                if posted.pattern.fits(tag, peer) && posted.live {
+                    self.passed += passed;
+                    self.found = index.len() + passed;
+                    return (!posted.persistent).then_some(posted.key);
+                }
+            }
+            self.passed += recent.len();
+            return None;
+        }
+        self.first_of_all(tag, peer)
+    }
+
+    #[inline(never)]
+    fn first_of_all(&mut self, tag: u64, peer: u32) -> Option<u32> {
+        self.found = self.search_posted(tag, peer)?;
+        let found = self.posted.get(self.found)?;
         (!found.persistent).then_some(found.key)
     }
 
@@ -190,7 +217,7 @@ impl MatchQueue {
     #[inline(always)]
     pub(crate) fn take_first(&mut self) {
         if self.found != self.front || self.posted_index.is_some() {
-            return self.take_other();
+            return if self.is_recent(self.found) { self.take_last() } else { self.take_other() };
         }
         if !self.directed.is_empty() {
             self.uncount(self.posted[self.front].pattern.src);
@@ -206,6 +233,37 @@ impl MatchQueue {
         }
     }
 
+    /// Whether the entry is the last one, and can go without a trace: the index lacks it, and the
+    /// one before is live.
+    #[inline(always)]
+    fn is_recent(&self, at: usize) -> bool {
+        at + 1 == self.posted.len()
+            && at > self.front
+            && self.posted_index.as_ref().is_none_or(|index| index.len() <= at)
+            && self.posted.get(at - 1).is_some_and(|before| before.live)
+    }
+
+    /// Removes the last entry, of which [`Self::is_recent`] is true.
+    #[inline(always)]
+    fn take_last(&mut self) {
+        if let Some(last) = self.posted.pop() {
+            self.forget(last.pattern.src);
+        }
+    }
+
+    /// A receive with this source is no longer posted.
+    #[inline(always)]
+    fn forget(&mut self, src: Source) {
+        self.posted_live -= 1;
+        if src == Source::ANY {
+            return;
+        }
+        self.pending -= usize::from(src.pending().is_some());
+        if !self.directed.is_empty() {
+            self.uncount(src);
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn take_other(&mut self) {
@@ -216,17 +274,18 @@ impl MatchQueue {
     /// unexpected messages has its tag.
     #[inline(always)]
     pub(crate) fn only_queues(&self, pattern: &Pattern) -> bool {
-        let Some(oldest) = self.unexpected.front() else { return true };
-        pattern.ignore == 0 && oldest.tag != pattern.tag && self.lacks_unexpected(pattern.tag)
+        self.unexpected.is_empty() || self.lacks_unexpected(pattern)
     }
 
     #[inline(never)]
-    fn lacks_unexpected(&self, tag: u64) -> bool {
-        match &self.unexpected_index {
-            Some(index) => !index.has_tag(tag),
-            // Only a search makes an index.
-            None => self.unexpected.len() <= LINEAR && self.unexpected.iter().all(|entry| entry.tag != tag),
-        }
+    fn lacks_unexpected(&self, pattern: &Pattern) -> bool {
+        let tag = pattern.tag;
+        pattern.ignore == 0
+            && match &self.unexpected_index {
+                Some(index) => !index.has_tag(tag),
+                // Only a search makes an index.
+                None => self.unexpected.len() <= LINEAR && self.unexpected.iter().all(|entry| entry.tag != tag),
+            }
     }
 
     /// The oldest posted receive that the message fits, removed unless it is persistent.
@@ -244,24 +303,12 @@ impl MatchQueue {
     }
 
     /// The place of the oldest posted receive that the message fits.
-    #[inline(always)]
     fn search_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
-        if let Some(index) = &self.posted_index
-            && index.lacks(tag)
-            && let Some(rest) = self.posted.get(index.len()..)
-            && rest.len() <= LINEAR
-        {
-            let from = index.len();
-            let at = rest.iter().position(|posted| posted.live && posted.pattern.fits(tag, peer))?;
-            return Some(from + at);
-        }
-        self.search_all_posted(tag, peer)
-    }
-
-    #[inline(never)]
-    fn search_all_posted(&mut self, tag: u64, peer: u32) -> Option<usize> {
         if self.posted.len() - self.front <= LINEAR {
             return self.position(self.front, |posted| posted.pattern.fits(tag, peer));
+        }
+        if self.passed > PASSES {
+            self.extend_index();
         }
         self.posted_index();
         let Self { posted, front, posted_index: Some(index), .. } = self else { return None };
@@ -282,21 +329,12 @@ impl MatchQueue {
     }
 
     fn remove_posted_at(&mut self, at: usize) -> u32 {
-        let entry = &mut self.posted[at];
-        entry.live = false;
-        let (key, src) = (entry.key, entry.pattern.src);
-        self.pending -= usize::from(src.pending().is_some());
-        if !self.directed.is_empty() {
-            self.uncount(src);
-        }
-        self.posted_live -= 1;
-        let before = at.checked_sub(1).filter(|before| *before >= self.front);
-        if at + 1 == self.posted.len()
-            && before.is_some_and(|before| self.posted[before].live)
-            && self.posted_index.as_ref().is_none_or(|index| index.len() <= at)
-        {
-            self.posted.pop();
+        let key = self.posted[at].key;
+        if self.is_recent(at) {
+            self.take_last();
         } else {
+            self.posted[at].live = false;
+            self.forget(self.posted[at].pattern.src);
             self.close_gaps();
         }
         key

@@ -10,6 +10,8 @@ pub(super) struct TagFilter {
     bits: Vec<u64>,
     /// Secret; 0 before the first tag.
     multiplier: u64,
+    /// The bits of a product that do not choose a place.
+    shift: u32,
     added: usize,
 }
 
@@ -31,6 +33,7 @@ impl TagFilter {
         let tags: Vec<u64> = tags.copied().collect();
         self.added = tags.len() + 1;
         let words = (2 * self.added * BITS).next_power_of_two().div_ceil(64).max(8);
+        self.shift = u64::BITS - (words * 64).trailing_zeros();
         self.bits.clear();
         self.bits.resize(words, 0);
         tags.into_iter().for_each(|tag| self.set(tag));
@@ -50,15 +53,12 @@ impl TagFilter {
         self.bits.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// The word and bit of a tag: the halves of a product depend on all bits of the tag.
+    /// The word and bit of a tag: the upper bits of a product depend on all bits of the tag.
     #[inline(always)]
-    fn place(&self, tag: u64) -> (usize, u64) {
-        let product = u128::from(tag ^ self.multiplier) * u128::from(self.multiplier);
-        #[allow(clippy::cast_possible_truncation, reason = "both halves are folded into one")]
-        let hash = (product as u64) ^ (product >> 64) as u64;
-        #[allow(clippy::cast_possible_truncation, reason = "a part of 32 bits is an index")]
-        let word = (hash >> 32) as usize & self.bits.len().wrapping_sub(1);
-        (word, 1 << (hash & 63))
+    const fn place(&self, tag: u64) -> (usize, u64) {
+        #[allow(clippy::cast_possible_truncation, reason = "as many bits as there are in memory")]
+        let place = (tag.wrapping_mul(self.multiplier) >> self.shift) as usize;
+        (place / 64, 1 << (place % 64))
     }
 }
 
