@@ -19,7 +19,7 @@ use crate::rx::shared::{Notified, RxSource, SharedRx};
 use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::target::{RESPONSE, Target};
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
-use crate::tx::{Access, Admitted, Tx};
+use crate::tx::{Access, Admitted, Tx, send_control};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
@@ -138,12 +138,15 @@ impl<K: LockKind> Core<K> {
             self.life.accepts()?;
         }
         let how = self.tx.admit_rma(&self.out, &self.limits, &op)?;
-        self.take_acks_along(transport, op.peer);
+        let left = self.take_most_acks_along(transport, op.peer);
         if let Some(peer) = self.known_peer(op.peer)
             && self.tx.try_write_fast(&mut self.peers, transport, (peer, &mut op, how), self.seq + 1)
         {
             self.seq += 1;
             return Ok(());
+        }
+        if let Some(link) = left {
+            send_control(&mut self.peers, transport, link);
         }
         self.start(transport, Access::of(op, how))
     }
@@ -450,6 +453,11 @@ impl<K: LockKind> Core<K> {
             self.check_av();
         }
         let Self { peers, tx, rx, target, out, .. } = self;
+        if let Frame::Write { performed: performed @ 1.., .. } = frame
+            && !is_ending
+        {
+            tx.handle_performed(peers, out, id, u32::from(performed))?;
+        }
         match frame {
             Frame::Eager { id: number, info } => {
                 return rx.lock().handle_message(peers, out, (id, number, info), payload);
@@ -457,7 +465,7 @@ impl<K: LockKind> Core<K> {
             Frame::Data { .. } | Frame::Cts { .. } | Frame::Ack { .. } | Frame::Arrived { .. } if is_ending => {}
             Frame::Response { .. } | Frame::Performed { .. } | Frame::Refused { .. } if is_ending => {}
             Frame::Write { .. } | Frame::Read { .. } | Frame::Atomic { .. } if is_closing => {}
-            Frame::Write { id: number, place, more, last, commit, data } => {
+            Frame::Write { id: number, place, more, last, commit, data, .. } => {
                 let what = (place, more, commit);
                 return target.handle_write(peers, out, (id, number), what, (last, data), payload);
             }

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use crate::peer::table::PeerState;
-use crate::transport::{Flush, Transport};
+use crate::transport::{Flush, LinkId, Transport};
 use crate::tx::send_control;
 use ofi_core::FiAddr;
 use ofi_sync::lock::LockKind;
@@ -12,13 +12,34 @@ impl<K: LockKind> Core<K> {
     /// first.
     #[inline(always)]
     pub(super) fn take_acks_along<T: Transport>(&mut self, transport: &mut T, dest: FiAddr) {
-        if self.peers.agenda.watches_replies() {
-            self.send_acks(transport, dest);
+        if self.peers.agenda.watches_replies()
+            && let Some(link) = self.acks_to_take_along(transport, dest)
+        {
+            // The link stays listed: the next poll sends what the transport has not taken.
+            send_control(&mut self.peers, transport, link);
         }
     }
 
+    /// The same for a write, which may itself tell how many operations have been carried out. If
+    /// the link is returned, nothing else is left on it: the caller sends that if the write does
+    /// not tell.
+    #[inline(always)]
+    pub(super) fn take_most_acks_along<T: Transport>(&mut self, transport: &mut T, dest: FiAddr) -> Option<LinkId> {
+        if !self.peers.agenda.watches_replies() {
+            return None;
+        }
+        let id = self.acks_to_take_along(transport, dest)?;
+        if self.peers.link(id).is_some_and(|link| link.owes_only_performed()) {
+            return Some(id);
+        }
+        send_control(&mut self.peers, transport, id);
+        None
+    }
+
+    /// The link of an operation to `dest`, if acknowledgments are left there for it to take along.
+    /// Sends those that are left elsewhere.
     #[inline(never)]
-    fn send_acks<T: Transport>(&mut self, transport: &mut T, dest: FiAddr) {
+    fn acks_to_take_along<T: Transport>(&mut self, transport: &mut T, dest: FiAddr) -> Option<LinkId> {
         let peer = match self.known_peer(dest) {
             Some(peer) => Some(peer),
             // Without such a peer, the operation will fail.
@@ -29,13 +50,14 @@ impl<K: LockKind> Core<K> {
             PeerState::Open(id) => Some(id),
             PeerState::Idle | PeerState::Connecting(_) | PeerState::Yielding(_) => None,
         });
-        let Some(left) = self.peers.agenda.note_reply(link) else { return };
-        // The link stays listed: the next poll sends what the transport has not taken.
-        send_control(&mut self.peers, transport, left);
-        if link != Some(left) {
-            // No frame behind them makes the transport send them.
-            transport.flush(Flush::All, self);
+        let left = self.peers.agenda.note_reply(link)?;
+        if link == Some(left) {
+            return link;
         }
+        send_control(&mut self.peers, transport, left);
+        // No frame behind them makes the transport send them.
+        transport.flush(Flush::All, self);
+        None
     }
 
     /// Sends deferred acknowledgments.

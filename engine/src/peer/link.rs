@@ -253,6 +253,19 @@ impl Link {
         Self { peer, sender: 0, src, purpose, identity, tx, rx, pending: false }
     }
 
+    /// How many of the peer's operations the next write tells of: a refusal that waits goes before
+    /// later ones.
+    #[inline(always)]
+    pub(crate) fn performed_along(&self) -> u16 {
+        let performed = if self.tx.control.is_empty() { self.rx.arrivals.performed } else { 0 };
+        u16::try_from(performed).unwrap_or(u16::MAX)
+    }
+
+    /// Whether the next write can tell the peer all that it is to know.
+    pub(crate) fn owes_only_performed(&self) -> bool {
+        self.tx.control.is_empty() && self.rx.arrivals.count == 0 && self.rx.credit.due() == 0
+    }
+
     /// Adds a write to the operations that the peer acknowledges by counts.
     #[inline(always)]
     pub(crate) fn push_left(&mut self, write: LeftWrites) {

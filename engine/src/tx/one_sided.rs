@@ -134,7 +134,7 @@ impl OneSided {
                 let len = left.min(MOST_EAGER as u64);
                 let (more, last) = (left - len, ends && left == len);
                 let data = self.data.filter(|_| last);
-                (Frame::Write { id, place, more, last, commit, data }, to_usize(len))
+                (Frame::Write { id, place, more, last, commit, data, performed: 0 }, to_usize(len))
             }
             What::Read => (Frame::Read { id, place, len: range.len, last: ends }, 0),
             What::Atomic(action) => {
@@ -245,8 +245,8 @@ impl Tx {
         let Some(link) = peers.links.get_mut(id).filter(|link| !link.tx.full) else { return false };
         let place = RemoteAddr { key: range.key, addr: range.addr };
         let number = Unperformed::LEFT;
-        let header =
-            Frame::Write { id: number, place, more: 0, last: true, commit: how.commit, data: op.data }.encode();
+        let (commit, data, performed) = (how.commit, op.data, link.performed_along());
+        let header = Frame::Write { id: number, place, more: 0, last: true, commit, data, performed }.encode();
         if len > T::INLINE_MAX || !transport.try_submit_fast(id, &header, &op.buffer, len) {
             // Its completion waits for the peer, so the transport may copy what does not leave now.
             let mut buffer = Some(core::mem::replace(&mut op.buffer, Buffer::empty()));
@@ -260,6 +260,7 @@ impl Tx {
         }
         let ticket = Ticket::new(op.context, OpFlags::RMA.union(OpFlags::WRITE), how.suppress);
         link.push_left(LeftWrites { ticket, len, seq, count: 1 });
+        link.rx.arrivals.performed -= u32::from(performed);
         self.left += 1;
         true
     }

@@ -14,7 +14,8 @@
 //! Bye       …
 //! Blocked   … bytes u64                       the credit that the next message needs
 //! Arrived   …                                 id: how many more AckMode::Arrival messages arrived
-//! Write     … key u64 · addr u64 [more u64] [data u64]    payload: the bytes; more: bytes of the range that follow
+//! Write     … key u64 · addr u64 [more u64] [data u64]    code: a count as of Performed; payload: the bytes; more:
+//!                                             bytes of the range that follow
 //! Read      … key u64 · addr u64 · len u64    answered by Response
 //! Atomic    … key u64 · addr u64 [len u64] [data u64]     code: operation, datatype; payload: operands, then the
 //!                                             values to compare with; len: bytes, if there are no operands
@@ -175,6 +176,9 @@ pub enum Frame {
         commit: bool,
         /// Completion data, in the last frame.
         data: Option<u64>,
+        /// How many more of the receiver's own operations have been carried out, as in
+        /// [`Self::Performed`].
+        performed: u16,
     },
     /// Reads the receiver's memory.
     Read {
@@ -342,10 +346,10 @@ impl Frame {
                     (Some(tag), Some(data)) => Header::new([start, tag, data]),
                 }
             }
-            Self::Write { id, place, more, last, commit, data } => {
+            Self::Write { id, place, more, last, commit, data, performed } => {
                 let durable = if commit { COMMIT } else { 0 };
                 let flags = last_flag(last) | durable | if more > 0 { MORE } else { 0 } | attached(data);
-                let start = first(WRITE, flags, id);
+                let start = first(WRITE, flags, id) | (performed as u64) << 16;
                 match (more, data) {
                     (0, None) => Header::new([start, place.key, place.addr]),
                     (0, Some(word)) | (word, None) => Header::new([start, place.key, place.addr, word]),
@@ -430,7 +434,7 @@ impl Frame {
         let mut rest = Rest(header);
         let [kind, flags, code_low, code_high] = rest.take()?;
         let code = u16::from_le_bytes([code_low, code_high]);
-        if code != 0 && kind != ATOMIC && kind != REFUSED {
+        if code != 0 && !matches!(kind, WRITE | ATOMIC | REFUSED) {
             return Err(Violation("a frame's reserved bytes are set"));
         }
         let id = rest.u32()?;
@@ -472,7 +476,7 @@ impl Frame {
                     return Err(Violation("a write tells of more bytes that do not follow"));
                 }
                 let (more, commit) = (more.unwrap_or(0), flags & COMMIT != 0);
-                Self::Write { id, place, more, last, commit, data: rest.data(flags, last)? }
+                Self::Write { id, place, more, last, commit, data: rest.data(flags, last)?, performed: code }
             }
             READ => Self::Read { id, place: rest.place()?, len: rest.u64()?, last },
             ATOMIC => {

@@ -44,7 +44,7 @@ fn place(addr: u64) -> RemoteAddr {
 }
 
 fn write(addr: u64) -> Frame {
-    Frame::Write { id: 1, place: place(addr), more: 0, last: true, commit: false, data: None }
+    Frame::Write { id: 1, place: place(addr), more: 0, last: true, commit: false, data: None, performed: 0 }
 }
 
 #[test]

@@ -138,7 +138,8 @@ fn draw(rng: &mut Rng, asked: &[u32]) -> (Frame, usize) {
     match rng.u8(0..12) {
         0..=2 => {
             let more = if wild { u64::MAX - rng.u64(0..100) } else { *rng.choice(&[0, 0, 8, 1 << 40]).unwrap() };
-            (Frame::Write { id, place, more, last, commit: rng.bool(), data }, len)
+            let performed = if rng.u8(0..40) == 0 { rng.u16(..) } else { 0 };
+            (Frame::Write { id, place, more, last, commit: rng.bool(), data, performed }, len)
         }
         3..=5 => {
             let len = if wild { u64::MAX } else { *rng.choice(&[0, 8, 64, 4096, 4097, 600 << 10]).unwrap() };

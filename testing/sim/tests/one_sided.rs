@@ -82,7 +82,7 @@ fn place(addr: u64) -> RemoteAddr {
 }
 
 fn write(addr: u64, more: u64, last: bool) -> Frame {
-    Frame::Write { id: 1, place: place(addr), more, last, commit: false, data: None }
+    Frame::Write { id: 1, place: place(addr), more, last, commit: false, data: None, performed: 0 }
 }
 
 fn action(kind: AtomicKind, op: AtomicOp) -> Action {
@@ -101,6 +101,15 @@ fn unsolicited_answers_end_the_link() {
         Scene::ends_the_link(&[(Frame::Response { id: 0, last }, vec![2; 8])]);
         Scene::ends_the_link(&[(Frame::Response { id: u32::MAX, last }, vec![])]);
         Scene::ends_the_link(&[(Frame::Refused { id: 0, last, why: Refusal::Key }, vec![])]);
+    }
+}
+
+#[test]
+fn a_write_that_tells_of_operations_that_were_not_sent_is_not_carried_out() {
+    for performed in [1, u16::MAX] {
+        let place = place(0);
+        let write = Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: None, performed };
+        Scene::ends_the_link(&[(write, vec![2; 8])]);
     }
 }
 
@@ -134,7 +143,7 @@ fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
     let far = Frame::Read { id: 5, place: place(250), len: 8, last: true };
     let near = Frame::Read { id: 6, place: place(0), len: 8, last: true };
     let other = RemoteAddr { key: 8, addr: 0 };
-    let unknown = Frame::Write { id: 7, place: other, more: 0, last: true, commit: false, data: None };
+    let unknown = Frame::Write { id: 7, place: other, more: 0, last: true, commit: false, data: None, performed: 0 };
     let heard = scene.say(&[
         (write(0, 0, true), vec![5; 8]),
         (unknown, vec![5; 8]),
@@ -193,7 +202,7 @@ fn rights_are_checked_for_each_kind_of_access() {
     let place = RemoteAddr { key: 20, addr: 0 };
     let sum = Action { kind: AtomicKind::Base, op: AtomicOp::Sum, datatype: Datatype::Uint64 };
     let heard = scene.say(&[
-        (Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: Some(3) }, vec![9; 8]),
+        (Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: Some(3), performed: 0 }, vec![9; 8]),
         (Frame::Atomic { id: 2, place, action: sum, len: None, last: true, data: None }, vec![9; 8]),
     ]);
     for id in [1, 2] {
@@ -259,7 +268,7 @@ fn refused_until_the_end(full: bool) -> (usize, usize) {
     account.charge(room);
     let before = account.used();
     let unknown = RemoteAddr { key: 8, addr: 0 };
-    let write = Frame::Write { id: 1, place: unknown, more: 0, last: true, commit: false, data: None };
+    let write = Frame::Write { id: 1, place: unknown, more: 0, last: true, commit: false, data: None, performed: 0 };
     let (mut sent, mut most) = (0, 0);
     let ended = loop {
         for _ in 0..1000 {

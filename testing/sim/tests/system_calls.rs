@@ -23,11 +23,12 @@ use std::time::Duration;
 /// The key of the region that is accessed.
 const KEY: u64 = 7;
 
-/// Numbers of system calls.
+/// Numbers of system calls, and of bytes sent.
 #[derive(Clone, Default)]
 struct Calls {
     all: Arc<AtomicU64>,
     sends: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
 }
 
 impl Calls {
@@ -37,6 +38,10 @@ impl Calls {
 
     fn sends(&self) -> u64 {
         self.sends.load(Ordering::Relaxed)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -49,9 +54,11 @@ impl Counted {
         &self.0
     }
 
-    fn count_send(&self) -> &System {
+    fn count_send(&self, send: impl FnOnce(&System) -> io::Result<usize>) -> io::Result<usize> {
         self.1.sends.fetch_add(1, Ordering::Relaxed);
-        self.count()
+        let sent = send(self.count())?;
+        self.1.bytes.fetch_add(sent as u64, Ordering::Relaxed);
+        Ok(sent)
     }
 
     fn count_mut(&mut self) -> &mut System {
@@ -85,10 +92,10 @@ impl Net for Counted {
         self.count().local_addr(socket)
     }
     fn send(&self, socket: &Socket, chunks: &[Chunk<'_>]) -> io::Result<usize> {
-        self.count_send().send(socket, chunks)
+        self.count_send(|net| net.send(socket, chunks))
     }
     fn send_slice(&self, socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-        self.count_send().send_slice(socket, bytes)
+        self.count_send(|net| net.send_slice(socket, bytes))
     }
     fn recv(&self, socket: &Socket, chunks: &mut [ChunkMut<'_>]) -> io::Result<usize> {
         self.count().recv(socket, chunks)
@@ -201,26 +208,31 @@ fn a_small_write_and_a_fetch_add_make_at_most_one_system_call() {
 }
 
 #[test]
-fn an_acknowledgment_and_the_reply_leave_in_one_system_call() {
+fn an_acknowledgment_and_the_reply_leave_in_one_frame() {
     let calls = Calls::default();
     let (mut a, mut b) = (open(1, &Calls::default()), open(2, &calls));
     let (at_b, at_a) = (Target::new(a.know(b.addr()), KEY, 0, 8), Target::new(b.know(a.addr()), KEY, 0, 8));
     let [at_home, memory] = [&a, &b].map(|side| side.expose(KEY, vec![0; 8]));
     let first = a.write(&at_b, vec![0; 8]);
     expect(&RealTime, &mut [&mut a, &mut b], "the link opens", |sides| sides[0].is_done(first));
-    let mut made = 0;
+    let (mut made, mut bytes) = (0, 0);
     for round in 1..=80 {
-        let before = calls.sends();
+        let before = (calls.sends(), calls.bytes());
         let write = a.write(&at_b, vec![round; 8]);
         expect(&RealTime, &mut [&mut b], "the write arrives", |_| memory.bytes() == [round; 8]);
         b.inject_write(&at_a, vec![round; 8], None).expect("few are outstanding");
-        made += calls.sends() - before;
+        made += calls.sends() - before.0;
+        bytes += calls.bytes() - before.1;
         expect(&RealTime, &mut [&mut a], "the write is acknowledged", |sides| sides[0].is_done(write));
         expect(&RealTime, &mut [&mut a], "the reply arrives", |_| at_home.bytes() == [round; 8]);
     }
     // The first reply is not expected, and no acknowledgment is deferred for more than 8 busy
     // polls.
-    assert!((80..=80 + 1 + 80 / 8).contains(&made), "{made} system calls for 80 replies");
+    let alone = 1 + 80 / 8;
+    assert!((80..=80 + alone).contains(&made), "{made} system calls for 80 replies");
+    // A prefix, a header and 8 bytes; an acknowledgment alone has a prefix and a header.
+    let (reply, acknowledgment) = (8 + 24 + 8, 8 + 8);
+    assert!((80 * reply..=80 * reply + alone * acknowledgment).contains(&bytes), "{bytes} bytes for 80 replies");
     a.close();
     b.close();
 }

@@ -44,12 +44,11 @@ fn action() -> impl Strategy<Value = Action> {
 fn one_sided() -> impl Strategy<Value = Frame> {
     let data = |data: Option<u64>, last: bool| data.filter(|_| last);
     prop_oneof![
-        (any::<u32>(), place(), any::<u64>(), any::<bool>(), any::<bool>(), any::<Option<u64>>()).prop_map(
-            move |(id, place, more, last, commit, value)| {
+        (any::<u32>(), place(), any::<u64>(), any::<bool>(), any::<bool>(), any::<Option<u64>>(), any::<u16>())
+            .prop_map(move |(id, place, more, last, commit, value, performed)| {
                 let more = if last { 0 } else { more };
-                Frame::Write { id, place, more, last, commit, data: data(value, last) }
-            }
-        ),
+                Frame::Write { id, place, more, last, commit, data: data(value, last), performed }
+            }),
         (any::<u32>(), place(), any::<u64>(), any::<bool>()).prop_map(|(id, place, len, last)| Frame::Read {
             id,
             place,
@@ -81,7 +80,7 @@ proptest! {
     #[test]
     fn only_whole_writes_with_nothing_else_are_plain(frame in frame(), at in 0usize..40, byte in any::<u8>()) {
         let plain = |frame| match frame {
-            Frame::Write { place, more: 0, last: true, commit: false, data: None, .. } => Some(place),
+            Frame::Write { place, more: 0, last: true, commit: false, data: None, performed: 0, .. } => Some(place),
             _ => None,
         };
         let mut bytes = frame.encode().to_vec();
