@@ -24,7 +24,7 @@ struct side {
 
 /* The threading level of the endpoints: tests run with and without locking. */
 static enum fi_threading threading = FI_THREAD_SAFE;
-/* Capabilities besides those of messages. */
+/* Capabilities in addition to those of messages. */
 static uint64_t more_caps;
 
 /* OFI_TEST_PROVIDER, or tcp. */

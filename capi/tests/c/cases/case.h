@@ -106,7 +106,7 @@ struct side {
 	size_t len;
 };
 
-/* All open sides. Waiting on one drives all: with manual progress a peer answers only then. */
+/* All open sides. Waiting on one drives all: a peer with manual progress answers only then. */
 static struct side *sides[16];
 
 static inline void drive(void)
@@ -123,7 +123,7 @@ static inline int is_msg(const struct want *w)
 	return w->type == FI_EP_MSG;
 }
 
-/* The provider of cases that name none: udp for datagrams, else OFI_TEST_PROVIDER, or tcp. */
+/* The default provider: udp for datagrams, otherwise OFI_TEST_PROVIDER or tcp. */
 static inline const char *provider_of(const struct want *w)
 {
 	const char *over = getenv("OFI_TEST_PROVIDER");
@@ -200,18 +200,21 @@ static inline void open_domain(struct side *s, const struct want *w)
 	CHECK(fi_av_open(s->domain, &av_attr, &s->av, NULL) == 0);
 }
 
-static inline void open_ep(struct side *s, struct fi_info *info)
+/* Enables an endpoint whose completion queues are bound. */
+static inline void enable_ep(struct side *s)
 {
-	CHECK(fi_endpoint(s->domain, info, &s->ep, s) == 0);
-	CHECK(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->want.bind) == 0);
-	if (is_msg(&s->want))
-		CHECK(fi_ep_bind(s->ep, &s->eq->fid, 0) == 0);
-	else
-		CHECK(fi_ep_bind(s->ep, &s->av->fid, 0) == 0);
+	CHECK(fi_ep_bind(s->ep, is_msg(&s->want) ? &s->eq->fid : &s->av->fid, 0) == 0);
 	CHECK(fi_enable(s->ep) == 0);
 	s->len = sizeof(s->name);
 	if (!is_msg(&s->want))
 		CHECK(fi_getname(&s->ep->fid, s->name, &s->len) == 0);
+}
+
+static inline void open_ep(struct side *s, struct fi_info *info)
+{
+	CHECK(fi_endpoint(s->domain, info, &s->ep, s) == 0);
+	CHECK(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->want.bind) == 0);
+	enable_ep(s);
 }
 
 static inline void open_side(struct side *s, const struct want *w)

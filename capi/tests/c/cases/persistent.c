@@ -12,10 +12,10 @@
 static char here[LEN];
 static char *file;
 
-/* By page of the file: the byte of the page's start when it was last synchronized, or -1. */
+/* For each page of the file: its first byte at the last synchronization, or -1. */
 static volatile int durable[LEN / PAGE];
 
-/* Takes the place of the C library's, also for the library under test. */
+/* Replaces the C library's function, for the library under test too. */
 int msync(void *at, size_t len, int flags)
 {
 	char *from = at;
@@ -49,7 +49,7 @@ static void forget(void)
 		durable[i] = -1;
 }
 
-/* How many pages are durable with this byte. */
+/* Number of pages that are durable with this byte. */
 static size_t pages_with(char byte)
 {
 	size_t i, count = 0;
@@ -103,7 +103,7 @@ static void write_is_durable(const struct want *base)
 		CHECK(done(&p.a, &p.b, &contexts[1]).flags == (FI_RMA | FI_WRITE));
 		CHECK(pages_with(byte) == pages && file[lens[i] - 1] == byte);
 	}
-	/* Several places, and data for the target, whose entry is no earlier. */
+	/* Several ranges, and data for the target, whose entry follows the synchronization. */
 	forget();
 	memset(here, 9, LEN);
 	access_to(&p, &r, 0, PAGE)->data = 4;
@@ -113,7 +113,7 @@ static void write_is_durable(const struct want *base)
 	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_COMMIT_COMPLETE | FI_REMOTE_CQ_DATA));
 	CHECK(done(&p.b, &p.a, NULL).data == 4 && pages_with(9) == 2);
 	done(&p.a, &p.b, &contexts[1]);
-	/* Other levels leave the pages to the system; a read has the level of its bytes. */
+	/* Other levels synchronize nothing, and neither does a read. */
 	forget();
 	POST(fi_writemsg(p.a.ep, access_to(&p, &r, 0, LEN), FI_COMPLETION | FI_DELIVERY_COMPLETE));
 	done(&p.a, &p.b, &contexts[1]);
@@ -148,7 +148,7 @@ static int attempt(uint64_t caps)
 	return ret;
 }
 
-/* Memory that was not registered so is left alone, and so is a write that nobody may commit. */
+/* Memory registered without FI_RMA_PMEM accepts no such write and is never synchronized. */
 CASE_OURS(rma_commit_needs_persistent_memory)
 {
 	struct want w = SIDED;
@@ -184,7 +184,7 @@ CASE_OURS(rma_commit_needs_persistent_memory)
 	CHECK(fi_tsendmsg(p.a.ep, &tagged, FI_COMMIT_COMPLETE) == -FI_EBADFLAGS);
 	hide(&r);
 	part(&p);
-	/* The capability is one of RMA, and only for programs that ask for it. */
+	/* The capability belongs to FI_RMA, and only programs that request it get it. */
 	CHECK(attempt(FI_MSG | FI_RMA_PMEM) == -FI_ENODATA && attempt(FI_RMA | FI_RMA_PMEM) == 0);
 	/* Without it the level is refused at once. */
 	meet(&p, &SIDED);

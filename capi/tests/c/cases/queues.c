@@ -517,7 +517,7 @@ CASE_OURS(post_eagain_at_the_size)
 	CHECK(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[i]) == -FI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		done(&p.a, &p.b, &contexts[i]);
-	/* Refused calls have queued nothing; all accepted ones complete. */
+	/* Refused calls queue nothing; all accepted ones complete. */
 	CHECK(failed(&p.b, &p.a, FI_ECANCELED).op_context == &contexts[0]);
 	for (i = 1; i < 5; i++)
 		done(&p.b, &p.a, &contexts[i]);
