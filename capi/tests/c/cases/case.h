@@ -26,7 +26,7 @@
 #include <string.h>
 #include <poll.h>
 #include <time.h>
-#include "../check.h"
+#include "../completion.h"
 
 /* The lower of the versions of these headers and of the library. */
 #define HEADERS	FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)
@@ -67,14 +67,6 @@ int main(int argc, char **argv)
 		}
 	}
 	return argc == 2 && !strcmp(argv[1], "--list") ? 0 : 2;
-}
-
-static inline double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec / 1e9;
 }
 
 /* Attributes of the endpoint to open. */
@@ -316,25 +308,7 @@ static inline void part(struct pair *p)
 static inline int next(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err, double wait)
 {
-	double end = seconds() + wait;
-
-	do {
-		ssize_t ret = fi_cq_read(s->cq, entry, 1);
-
-		if (ret == 1)
-			return 1;
-		if (ret == -FI_EAVAIL) {
-			memset(err, 0, sizeof(*err));
-			CHECK(fi_cq_readerr(s->cq, err, 0) == 1);
-			return 0;
-		}
-		CHECK(ret == -FI_EAGAIN);
-		if (other) {
-			ret = fi_cq_read(other->cq, NULL, 0);
-			CHECK(ret == 0 || ret == -FI_EAGAIN || ret == -FI_EAVAIL);
-		}
-	} while (seconds() < end);
-	return -1;
+	return next_entry(s->cq, other ? other->cq : NULL, entry, err, wait);
 }
 
 /* The next completion, which must be a success with this context. */

@@ -6,19 +6,6 @@
 static _Alignas(32) uint8_t there[1 << 20];
 static uint8_t here[1 << 20];
 
-static struct iovec iov = { here, 8 };
-static struct fi_rma_iov remote = { .len = 8 };
-static struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-	.context = &contexts[2] };
-
-static struct fi_msg_rma *access_to(struct pair *p, struct region *r)
-{
-	remote.addr = r->addr;
-	remote.key = r->key;
-	msg.addr = p->to_b;
-	return &msg;
-}
-
 /* The flags of the call replace the endpoint's defaults. */
 CASE(rma_flags_of_messages_replace_defaults)
 {
@@ -32,10 +19,10 @@ CASE(rma_flags_of_messages_replace_defaults)
 	expose(&p.b, &r, there, sizeof(there));
 	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r), 0));
-	POST(fi_readmsg(p.a.ep, access_to(&p, &r), 0));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
 	quiet(&p.a, &p.b);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r), FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	hide(&r);
 	part(&p);
@@ -51,10 +38,10 @@ CASE_OURS(rma_transmitted_writes_outlive_their_endpoint)
 	for (i = 0; i < 5; i++) {
 		memset(there, 0, sizeof(there));
 		memset(here, 7, sizeof(here));
-		iov.iov_len = remote.len = sizeof(here);
 		meet(&p, &SIDED);
 		expose(&p.b, &r, there, sizeof(there));
-		POST(fi_writemsg(p.a.ep, access_to(&p, &r), FI_COMPLETION | FI_TRANSMIT_COMPLETE));
+		POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, sizeof(here), &contexts[2]),
+			FI_COMPLETION | FI_TRANSMIT_COMPLETE));
 		done(&p.a, &p.b, &contexts[2]);
 		CHECK(fi_close(&p.a.ep->fid) == 0);
 		p.a.ep = NULL;
@@ -65,7 +52,6 @@ CASE_OURS(rma_transmitted_writes_outlive_their_endpoint)
 		hide(&r);
 		part(&p);
 	}
-	iov.iov_len = remote.len = 8;
 }
 
 /* No provider requires FI_RX_CQ_DATA, even if the program supports it. */

@@ -7,20 +7,6 @@
 /* Longer than max_order_war_size: a read is not ordered with a later write. */
 static uint8_t there[60000], here[60000], back[60000];
 
-static struct iovec iov;
-static struct fi_rma_iov remote;
-static struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1 };
-
-/* The message structure of an access to one range. */
-static struct fi_msg_rma *access_to(struct pair *p, struct region *r, void *buf, size_t at, size_t len, void *context)
-{
-	iov = (struct iovec) { buf, len };
-	remote = (struct fi_rma_iov) { r->addr + at, len, r->key };
-	msg.addr = p->to_b;
-	msg.context = context;
-	return &msg;
-}
-
 static void write_to(struct pair *p, struct region *r, const void *buf, size_t at, size_t len, void *context)
 {
 	POST(fi_write(p->a.ep, buf, len, NULL, p->to_b, r->addr + at, r->key, context));

@@ -218,10 +218,7 @@ static void entry_with_data(struct pair *p, uint64_t data)
 
 CASE(rma_writedata_completes_at_the_target)
 {
-	struct iovec iov = { here, 100 };
-	struct fi_rma_iov remote = { .len = 100 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2], .data = 33 };
+	struct fi_msg_rma *msg;
 	struct pair p;
 	struct region r;
 	char in[8];
@@ -239,14 +236,13 @@ CASE(rma_writedata_completes_at_the_target)
 	POST(fi_inject_writedata(p.a.ep, here + 50, 100, 22, p.to_b, r.addr, r.key));
 	entry_with_data(&p, 22);
 	CHECK(!memcmp(there, here + 50, 100));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_REMOTE_CQ_DATA));
+	msg = access_to(&p, &r, here, 0, 100, &contexts[2]);
+	msg->data = 33;
+	POST(fi_writemsg(p.a.ep, msg, FI_COMPLETION | FI_REMOTE_CQ_DATA));
 	entry_with_data(&p, 33);
 	done(&p.a, &p.b, &contexts[2]);
 	/* Without the flag no data is sent. */
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, msg, FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	quiet(&p.b, &p.a);
 	/* The receive is still posted. */
@@ -259,10 +255,6 @@ CASE(rma_writedata_completes_at_the_target)
 
 CASE(rma_inject_buffer_is_reusable_at_once)
 {
-	struct iovec iov = { back, 64 };
-	struct fi_rma_iov remote = { .len = 64 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 	size_t most;
@@ -278,11 +270,8 @@ CASE(rma_inject_buffer_is_reusable_at_once)
 	arrives(there, here, most);
 	quiet(&p.a, &p.b);
 	CHECK(fi_inject_write(p.a.ep, back, most + 1, p.to_b, r.addr, r.key) < 0);
-	remote.addr = r.addr + 1000;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	memcpy(back, here + 77, 64);
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_INJECT));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, back, 1000, 64, &contexts[2]), FI_COMPLETION | FI_INJECT));
 	memset(back, 1, 64);
 	done(&p.a, &p.b, &contexts[2]);
 	arrives(there + 1000, here + 77, 64);
@@ -323,10 +312,6 @@ CASE(rma_length_is_limited)
 CASE(rma_selective_completion)
 {
 	struct want w = SIDED;
-	struct iovec iov = { here, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
@@ -334,16 +319,13 @@ CASE(rma_selective_completion)
 	w.bind = FI_SELECTIVE_COMPLETION;
 	meet(&p, &w);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
-	POST(fi_writemsg(p.a.ep, &msg, 0));
-	POST(fi_readmsg(p.a.ep, &msg, 0));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
 	quiet(&p.a, &p.b);
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	CHECK(done(&p.a, &p.b, &contexts[2]).flags == (FI_RMA | FI_WRITE));
-	POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	CHECK(done(&p.a, &p.b, &contexts[2]).flags == (FI_RMA | FI_READ));
 	hide(&r);
 	part(&p);
@@ -351,20 +333,13 @@ CASE(rma_selective_completion)
 
 CASE(rma_operations_with_more_are_sent)
 {
-	struct iovec iov = { here, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
 	fill();
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
-	POST(fi_writemsg(p.a.ep, &msg, FI_MORE | FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_MORE | FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	arrives(there, here, 8);
 	hide(&r);
@@ -374,33 +349,24 @@ CASE(rma_operations_with_more_are_sent)
 CASE(rma_completion_levels)
 {
 	const uint64_t levels[] = { FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE };
-	struct iovec iov = { here, sizeof(here) };
-	struct fi_rma_iov remote = { .len = sizeof(here) };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 	size_t i;
 
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	for (i = 0; i < ARRAY(levels); i++) {
 		fill();
-		POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | levels[i]));
+		POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, sizeof(here), &contexts[2]), FI_COMPLETION | levels[i]));
 		done(&p.a, &p.b, &contexts[2]);
 		if (levels[i] == FI_DELIVERY_COMPLETE)
 			CHECK(!memcmp(there, here, sizeof(here)));
 		/* The source buffer may be reused. */
 		memset(here, 9, sizeof(here));
 		arrives(there + 1, (char []) { 7 }, 1);
-		iov.iov_base = back;
-		POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION | levels[i]));
+		POST(fi_readmsg(p.a.ep, access_to(&p, &r, back, 0, sizeof(back), &contexts[2]), FI_COMPLETION | levels[i]));
 		done(&p.a, &p.b, &contexts[2]);
 		CHECK(back[1] == 7 && back[100] == (char) 700);
-		iov.iov_base = here;
 	}
 	hide(&r);
 	part(&p);
@@ -408,10 +374,6 @@ CASE(rma_completion_levels)
 
 CASE(rma_fence_waits_for_earlier_operations)
 {
-	struct iovec iov = { back, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
@@ -420,11 +382,8 @@ CASE(rma_fence_waits_for_earlier_operations)
 	if (!(p.a.info->caps & FI_FENCE))
 		SKIP("no fences");
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr + 60000;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	POST(fi_write(p.a.ep, here, sizeof(here), NULL, p.to_b, r.addr, r.key, &contexts[1]));
-	POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION | FI_FENCE));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, back, 60000, 8, &contexts[2]), FI_COMPLETION | FI_FENCE));
 	/* Operations after the fence wait with it. */
 	POST(fi_read(p.a.ep, back + 100, 8, NULL, p.to_b, r.addr + 50000, r.key, &contexts[3]));
 	done(&p.a, &p.b, &contexts[1]);

@@ -66,6 +66,21 @@ static inline void hide(struct region *r)
 	CHECK(fi_close(&r->mr->fid) == 0);
 }
 
+/* The message structure of an access to one range of the region, valid until the next call. */
+static inline struct fi_msg_rma *access_to(struct pair *p, struct region *r, void *buf, size_t at, size_t len,
+	void *context)
+{
+	static struct fi_rma_iov remote;
+	static struct fi_msg_rma msg;
+	static struct iovec iov;
+
+	iov = (struct iovec) { buf, len };
+	remote = (struct fi_rma_iov) { r->addr + at, len, r->key };
+	msg = (struct fi_msg_rma) { .msg_iov = &iov, .iov_count = 1, .addr = p->to_b, .rma_iov = &remote, .rma_iov_count = 1,
+		.context = context };
+	return &msg;
+}
+
 /* A write of 8 bytes, which must fail with this error number and leave both endpoints usable. */
 static inline void write_fails(struct pair *p, uint64_t addr, uint64_t key, int number)
 {
