@@ -123,7 +123,7 @@ fn what_a_region_does_not_allow_is_refused_and_the_buffer_comes_back() {
             failed.failure.errno
         };
         let key = region.key();
-        assert_eq!(refused(RemoteAddr { offset: 0, key }), Errno::EACCES, "it may only be read");
+        assert_eq!(refused(RemoteAddr { offset: 0, key }), Errno::EACCES, "the region is read-only");
         assert_eq!(refused(RemoteAddr { offset: 0, key: !key }), Errno::EINVAL);
         initiator.ep.read(peer, RemoteAddr { offset: 33, key }, vec![0; 32]).unwrap();
         assert_eq!(outcome(initiator, target).unwrap_err().failure.errno, Errno::EACCES, "it ends before");

@@ -1,5 +1,5 @@
-//! Two processes that exchange messages and access memory: one measures, the other echoes, and
-//! exposes its memory.
+//! Two processes that exchange messages and access memory: one measures, the other echoes messages
+//! and exposes memory.
 
 use crate::one_sided::{self, Access};
 use crate::side::{PATIENCE, Side, WINDOW, now, percentile, trouble};
@@ -100,7 +100,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let info = find(&options.provider, &options.endpoint)?;
     let say = |addr: Addr| {
         let mut out = std::io::stdout();
-        writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "say the address"))
+        writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "print the address"))
     };
     let domain = Domain::open(&info)?;
     let cq = domain.completion_queue(256)?;
@@ -206,7 +206,7 @@ pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     Ok(measured(step, trips, seconds))
 }
 
-/// Sums up a step: what its parts took, and the seconds of its stream.
+/// Summarizes a step from the times of its operations and of its stream.
 fn measured(step: Step, mut times: Vec<f64>, seconds: f64) -> Measured {
     times.sort_by(f64::total_cmp);
     let bandwidth = (step.stream > 0).then_some((step.size * step.stream) as f64 / seconds / 1e6);

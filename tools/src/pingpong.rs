@@ -1,4 +1,4 @@
-//! `fi_pingpong`: two processes on two machines, one message or access to memory at a time.
+//! `fi_pingpong`: two processes on two machines, one message or memory access at a time.
 
 use crate::one_sided::{self, Access};
 use crate::pair::kind_named;
@@ -20,7 +20,7 @@ const PORT: u16 = 47_592;
 const LINE: u64 = 4096;
 /// The first control line of both sides.
 const GREETING: &str = "ofi fi_pingpong 2";
-/// What a side says whose endpoint has one-sided operations, or has none.
+/// Control lines: whether the endpoint of a side has one-sided operations.
 const ACCESSES: [&str; 2] = ["accesses", "messages only"];
 /// Length of the word that fetch-add changes.
 const WORD: usize = 8;
@@ -194,7 +194,7 @@ fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
     };
     let (infos, refusals) = entries(kind)?;
     let best = infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))?;
-    // Of the best entry: endpoints with them may come from another provider.
+    // Of the best entry: those with one-sided operations may be of another provider.
     let same = |info: &Info| info.fabric.prov_name == best.fabric.prov_name && info.domain.name == best.domain.name;
     let (with_accesses, _) = entries(kind | ONE_SIDED)?;
     Ok(with_accesses.into_iter().find(same).unwrap_or(best))
@@ -258,7 +258,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     control.say(GREETING)?;
     let said = control.hear()?;
     if said != GREETING {
-        return Err(trouble(format!("the other side is another program: it says \"{said}\"")));
+        return Err(trouble(format!("the other side is another program: it sent \"{said}\"")));
     }
     let (local, remote) = control.addresses()?;
     let info = choose(options, local)?;
@@ -326,8 +326,7 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
     Ok(row("message", size, (options.iterations, 2 * options.iterations), (trips, seconds)))
 }
 
-/// Measures, or lets the other side measure, accesses of each size to the memory of the side that
-/// waits.
+/// Measures accesses of each size to the memory of the waiting side; on that side, serves them.
 fn accesses(
     options: &Options,
     control: &mut Control,
@@ -362,7 +361,7 @@ fn accesses(
     Ok(rows)
 }
 
-/// Sums up: how many transfers of one size took how long, and each of those that are timed alone.
+/// Summarizes the transfers of one size: their number, total time and individual times.
 fn row(
     operation: &'static str,
     size: usize,

@@ -1,4 +1,4 @@
-//! Two endpoints that exchange one message after the other, for programs that count its cost.
+//! Two endpoints that exchange one message after the other, for programs that count the cost.
 
 use crate::raw::question;
 use crate::wire::{MOST, Wire};
@@ -86,8 +86,8 @@ pub fn over_shm() -> (Side<ShmTransport>, Side<ShmTransport>) {
     (a, b)
 }
 
-/// Fills the queues of `b` with receives that nothing fits, and with messages from `a` that no
-/// receive fits.
+/// Fills the queues of `b` with receives that no message matches, and with messages from `a` that
+/// match no receive.
 ///
 /// # Panics
 /// If a queue has no room for them.

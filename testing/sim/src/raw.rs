@@ -1,4 +1,4 @@
-//! A peer whose hellos, frames and bytes a test scripts, on a socket of the simulated network.
+//! A peer on a socket of the simulated network whose hellos, frames and bytes are scripted by a test.
 
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
@@ -76,7 +76,7 @@ impl Raw {
         Self { net, socket, reader: Reader::default(), writer: Writer::default() }
     }
 
-    /// The address that it connects from.
+    /// Its source address.
     pub fn addr(&self) -> Addr {
         Addr::from(self.net.local_addr(&self.socket).expect("it has an address"))
     }
@@ -98,7 +98,7 @@ impl Raw {
         self.writer.push_bytes(first);
     }
 
-    /// Queues bytes as they are.
+    /// Queues raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.writer.push_bytes(bytes);
     }
@@ -116,7 +116,7 @@ impl Raw {
         true
     }
 
-    /// Whether queued bytes have not been sent.
+    /// Whether some queued bytes have not been sent.
     pub fn is_behind(&self) -> bool {
         !self.writer.is_empty()
     }
@@ -130,7 +130,7 @@ impl Raw {
             match self.take(outcome.map(|count| &bytes[..count]), &mut heard) {
                 Ok(true) => {}
                 Ok(false) => return heard,
-                Err(violation) => panic!("what is heard keeps the protocol: {violation:?}"),
+                Err(violation) => panic!("the endpoint broke the protocol: {violation:?}"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the account of the memory held for peers is charged for, and that all of it is released.
+//! Charges to the account of the memory held for peers, and their release.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Addr, Cause, Errno};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const KEY: u64 = 7;
 const MIB: usize = 1 << 20;
-/// A payload that is copied in any case.
+/// A payload that every transport copies.
 const LEAST_COPY: usize = 64 << 10;
 
 fn world() -> World {
@@ -28,7 +28,7 @@ fn raw(world: &World, node: &mut Node, host: u8) -> Raw {
     raw
 }
 
-/// Lets everything happen that does not need the peers to read.
+/// Makes all progress that does not need the peers to read.
 fn pass(world: &World, node: &mut Node, raws: &mut [&mut Raw]) {
     for _ in 0..50 {
         raws.iter_mut().for_each(|raw| {

@@ -1,6 +1,6 @@
 //! A peer that sends random frames of one-sided operations, valid, nearly valid and invalid, at any
-//! time, also as answers to what the victim asks it for. The victim must not panic or hold much
-//! memory, its own operations must complete exactly once, and its other links must go on.
+//! time, also as responses to the victim's requests. The victim must not panic or hold much memory,
+//! its own operations must complete exactly once, and its other links must stay up.
 //!
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 500), `OFI_SIM_SEED=s` only seed s.
 
@@ -15,10 +15,10 @@ use ofi_sim::raw::{Heard, Raw, question};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
-/// Regions of the victim: writable, only readable, and long.
+/// Regions of the victim: writable, read-only, and long.
 const KEYS: [u64; 3] = [7, 8, 9];
 const LENGTHS: [usize; 3] = [256, 64, 600 << 10];
-/// What the victim may hold for the attacker and the friend: their windows and copied responses.
+/// Maximum memory held for the attacker and the friend: their windows and copied responses.
 const BOUND: usize = 8 << 20;
 
 struct Scene {
@@ -29,7 +29,7 @@ struct Scene {
     to_victim: FiAddr,
     to_attacker: FiAddr,
     raw: Raw,
-    /// Numbers of requests that the attacker has heard of.
+    /// Numbers of the victim's requests that the attacker has received.
     asked: Vec<u32>,
     lives: u8,
 }
@@ -46,7 +46,7 @@ impl Scene {
         Self { world, victim, friend, to_friend, to_victim, to_attacker, raw, asked: Vec::new(), lives: 1 }
     }
 
-    /// The attacker sends something, and the victim goes on.
+    /// The attacker sends something, and the victim makes progress.
     fn step(&mut self, rng: &mut Rng) {
         for _ in 0..rng.usize(0..6) {
             if rng.u8(0..60) == 0 {
@@ -60,7 +60,7 @@ impl Scene {
         let mut open = self.raw.send();
         self.world.advance(Duration::from_micros(20));
         self.victim.progress();
-        // At times it does not read.
+        // Sometimes it does not read.
         if rng.u8(0..3) > 0 {
             for heard in self.raw.read() {
                 match heard {
@@ -190,14 +190,14 @@ fn run(seed: u64) {
             scene.befriend(&own);
         }
     }
-    // The attacker leaves; what the victim asked it for ends.
+    // The attacker disconnects, which ends the victim's requests to it.
     let Scene { world, mut victim, mut friend, raw, .. } = scene;
     drop(raw);
     exposed.iter().for_each(Exposed::retire);
     expect(&world, &mut [&mut victim, &mut friend], "everything ends", |sides| {
         sides[0].pending().is_empty() && exposed.iter().all(|region| region.region.is_idle())
     });
-    assert_eq!(exposed[1].rest(), vec![5; LENGTHS[1]], "what may only be read is unchanged");
+    assert_eq!(exposed[1].rest(), vec![5; LENGTHS[1]], "the read-only region has changed");
 }
 
 #[test]

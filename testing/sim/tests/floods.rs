@@ -104,7 +104,7 @@ fn reconnecting_renews_no_credit() {
         for round in 0..400u16 {
             let mut raw = scene.flooder(2000 + round, 7);
             let (handshake, _) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
-            assert_eq!(handshake, Some(Handshake::Accept), "round {round}: a newcomer is let in");
+            assert_eq!(handshake, Some(Handshake::Accept), "round {round}: a new peer is accepted");
             drop(raw);
             scene.step();
             assert!(scene.is_within(2), "round {round}: {}", scene.victim.ep.describe());
@@ -177,14 +177,14 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_no_peer() {
             total += 1;
         }
         while raw.is_behind() {
-            assert!(raw.send(), "it keeps to its credit");
+            assert!(raw.send(), "it stays within its credit");
             scene.step();
         }
         assert!(scene.is_within(2));
     }
     assert!(total >= LIMIT as u64 / OVERHEAD * 95 / 100, "{total} messages");
     scene.ping_pong();
-    // The receives stay posted: other peers can fill them.
+    // The receives stay posted for other peers.
     assert!(scene.victim.outcome(directed).is_none());
     scene.friend.send(scene.to_victim, 2, vec![1; 8]);
     assert!(until(&scene.world, &mut [&mut scene.victim, &mut scene.friend], |nodes| nodes[0].is_done(directed)));
@@ -213,7 +213,7 @@ fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
             }
         };
         assert!(ended, "{ack:?}: it sent {sent} messages: {}", scene.victim.ep.describe());
-        assert!(sent < 100_000, "{ack:?}: it sent {sent} messages, more than its credit and what fits on the way");
+        assert!(sent < 100_000, "{ack:?}: it sent {sent} messages, more than its credit and the network allow");
         scene.ping_pong();
     }
 }
@@ -243,7 +243,7 @@ fn output_to_a_peer_that_does_not_read_is_bounded() {
         }
     }
     assert_eq!(got, sent);
-    assert!(scene.victim.account.used() < before, "what was kept for it is free again");
+    assert!(scene.victim.account.used() < before, "the memory kept for it was not released");
     scene.ping_pong();
 }
 
@@ -265,7 +265,7 @@ fn silent_connections_give_way_when_memory_is_short_and_only_then() {
     let mut scene = Scene::new(0, 1 << 20);
     let mut silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
-    // Some are accepted beyond the limit; the others wait in the backlog, where they cost nothing.
+    // Some are accepted beyond the limit; the others wait in the backlog, which costs nothing.
     let used = scene.victim.account.used();
     assert!((1 << 20..(2 << 20) + (200 << 10)).contains(&used), "{used}");
     let ended =
@@ -368,7 +368,7 @@ fn at_the_limit_the_receive_fails_with_the_reason() {
         (0..count).for_each(|_| assert!(sender.send(to, 1, vec![1; len]) > 0));
         sender.send(to, 2, vec![2; 8]);
         assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].outcome(wanted).is_some()));
-        let Some(Err(failure)) = receiver.outcome(wanted) else { panic!("it cannot have come") };
+        let Some(Err(failure)) = receiver.outcome(wanted) else { panic!("it cannot have arrived") };
         assert_eq!(failure.errno, Errno::ENOBUFS);
         assert!(failure.text.contains("FI_OFI_PEER_MEMORY"), "{}", failure.text);
         assert!(receiver.account.used() <= limit);

@@ -1,6 +1,6 @@
-//! Peer identity. An attacker on another host claims names that are not its own; it must not
-//! receive, complete or break other peers' operations. A host with several addresses is known by
-//! each of them.
+//! Peer identity. An attacker on another host claims names of others; it must not receive,
+//! complete or break operations of other peers. A host with several addresses is recognized by each
+//! of them.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
@@ -341,7 +341,7 @@ fn claims_that_keep_coming_keep_no_send_waiting() {
     let mut liars = vec![lie(&world, &mut target, |_| ()).0];
     for round in 0..250 {
         if round == 50 {
-            // By now claims arrive one by one.
+            // From now on claims arrive one by one.
             target.send(to_owner, 5, vec![1; 8]);
         }
         // One claim per step, from each of 50 hosts in turn.

@@ -1,5 +1,6 @@
-//! One-sided operations with hostile peers: what does not fit the state of a link ends that link,
-//! and what a region does not allow is refused; neither harms the memory, the endpoint or others.
+//! One-sided operations with hostile peers: a frame that does not fit the state of a link ends that
+//! link, and an access that a region does not allow is refused. Neither harms the memory, the
+//! endpoint or other peers.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Addr, MrAccess};
@@ -44,7 +45,7 @@ impl Scene {
         scene
     }
 
-    /// Sends frames, and returns what the node answers.
+    /// Sends frames, and returns the node's answers.
     fn say(&mut self, frames: &[(Frame, Vec<u8>)]) -> Vec<Heard> {
         for (frame, payload) in frames {
             self.raw.frame(frame, payload);
@@ -163,7 +164,7 @@ fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
     assert_eq!(scene.memory.bytes(), expected);
 }
 
-/// A peer that asks for more at once than it was granted, while it reads nothing.
+/// A peer that exceeds its granted requests while it reads nothing.
 #[test]
 fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
     let mut scene = Scene::new();
@@ -201,11 +202,10 @@ fn rights_are_checked_for_each_kind_of_access() {
         assert!(heard.contains(&refused), "{heard:?}");
     }
     assert_eq!(readable.close(), [1; 64]);
-    assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
+    assert!(scene.node.reap().is_empty(), "a refused write reported a completion");
 }
 
-/// The node reads two ranges of the peer's memory, or writes them, and the peer answers once too
-/// often.
+/// The node reads or writes two ranges of the peer's memory, and the peer answers once too often.
 #[test]
 fn an_answer_too_many_ends_the_link() {
     let bytes = Frame::Response { id: 0, last: true };
@@ -232,7 +232,7 @@ fn an_answer_too_many_ends_the_link() {
             Heard::Frame(Frame::Read { id, .. } | Frame::Write { id, .. }, _) => Some(*id),
             _ => None,
         });
-        let id = id.unwrap_or_else(|| panic!("it leaves: {asked:?}"));
+        let id = id.unwrap_or_else(|| panic!("the request was not sent: {asked:?}"));
         let answer = |frame: &Frame| match *frame {
             Frame::Response { last, .. } => (Frame::Response { id, last }, vec![2; 8]),
             Frame::Refused { last, why, .. } => (Frame::Refused { id, last, why }, vec![]),
@@ -246,12 +246,12 @@ fn an_answer_too_many_ends_the_link() {
         assert_eq!(ended.outcome.is_ok(), succeeds, "{due:?}: {:?}", ended.outcome);
         let heard = scene.say(std::slice::from_ref(extra));
         assert_eq!(heard.last(), Some(&Heard::End), "{extra:?} is not due");
-        assert_eq!(scene.node.finished(access).len(), 1, "it has not ended again");
+        assert_eq!(scene.node.finished(access).len(), 1, "the operation ended again");
     }
 }
 
-/// A peer sends writes that are refused and reads nothing, until its link ends. Returns how many it
-/// sent, and how much the account was charged meanwhile; `full`: the account has no room.
+/// A peer sends writes that are refused, and reads nothing, until its link ends. Returns how many it
+/// sent, and the highest charge of the account; with `full` the account has no room.
 fn refused_until_the_end(full: bool) -> (usize, usize) {
     let mut scene = Scene::new();
     let account = scene.node.account.clone();
@@ -280,7 +280,7 @@ fn refused_until_the_end(full: bool) -> (usize, usize) {
     (sent, most)
 }
 
-/// Refusals have to wait while the peer does not read, and operations without a response need no
+/// Refusals wait while the peer does not read, although operations without a response need no
 /// credit.
 #[test]
 fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {

@@ -1,5 +1,5 @@
-//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context): messages of any
-//! of the endpoints take the context's receives, and complete on the endpoint that received them.
+//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context): messages to any
+//! of the endpoints match the context's receives, and complete on the endpoint that received them.
 
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
@@ -118,7 +118,7 @@ impl World {
         self.senders[sender].ep.send(op).unwrap();
     }
 
-    /// Polls everything `rounds` times. Returns what each receiver has completed.
+    /// Polls everything `rounds` times. Returns each receiver's completions.
     fn poll(&self, rounds: usize) -> [Vec<Completion>; 2] {
         let mut done: [Vec<Completion>; 2] = Default::default();
         for _ in 0..rounds {
@@ -158,7 +158,7 @@ fn unexpected_messages_complete_on_the_endpoint_that_received_them() {
         }
         (1..=4).for_each(|context| world.post(5, context, len));
         let done = world.poll(200);
-        // The oldest first, whichever endpoint has it.
+        // The oldest first, on whichever endpoint it arrived.
         assert_eq!(told(&done[0]), [(1, 1), (4, 4)], "{len} bytes");
         assert_eq!(told(&done[1]), [(2, 2), (3, 3)], "{len} bytes");
         assert!(done.concat().iter().all(|entry| entry.len == len));
@@ -203,7 +203,7 @@ fn an_endpoint_that_is_closed_leaves_the_context_to_the_others() {
     let world = World::new();
     (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 3 << 20));
     world.poll(50);
-    // Both messages are matched; the first endpoint is closed before it looks.
+    // Both messages are matched; the first endpoint is closed before it handles its match.
     (1..=3).for_each(|context| world.post(5, context, 3 << 20));
     world.receivers[0].ep.close();
     let failure = world.receivers[0].cq.read_error().expect("the receive that had its message fails");
