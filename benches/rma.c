@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Access to the other rank's memory:
- *   write          rank 1 writes, a window at a time under way, MB/s
+ *   write          rank 1 writes, a window at a time in flight, MB/s
  *   read           rank 1 reads, likewise
  *   put            an 8-byte write as a ping-pong: each rank polls its memory, half a round trip, us
  *   fetch-add      rank 1 adds to a word of rank 0: from the call to the completion, us

@@ -230,7 +230,7 @@ impl Endpoint {
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
     ///
     /// # Errors
-    /// EAGAIN if too many sends are under way, EMSGSIZE for one that is too long, ENOTCONN or
+    /// EAGAIN if too many sends are pending, EMSGSIZE for one that is too long, ENOTCONN or
     /// EOPBADSTATE without a connection.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.loans.lend(buf);

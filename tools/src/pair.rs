@@ -98,7 +98,7 @@ pub(crate) fn kind_named(name: &str) -> EndpointType {
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let plan = parse_plan(&options.plan).ok_or_else(|| trouble("invalid plan"))?;
     let info = find(&options.provider, &options.endpoint)?;
-    let say = |addr: Addr| {
+    let print_addr = |addr: Addr| {
         let mut out = std::io::stdout();
         writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "print the address"))
     };
@@ -107,7 +107,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     if options.endpoint == "msg" {
         let events = EventQueue::new()?;
         let listener = Listener::listen(&info, &events)?;
-        say(listener.local_addr()?)?;
+        print_addr(listener.local_addr()?)?;
         let Some(Event::Request(request)) = events.next(PATIENCE)? else {
             return Err(trouble("no connection request arrived in time"));
         };
@@ -119,7 +119,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         follow(&mut Side::new(domain, ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
-        say(ep.local_addr()?)?;
+        print_addr(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
         let peer = ep.peer(line.trim().parse().map_err(|()| trouble("invalid peer address"))?);

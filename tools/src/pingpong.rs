@@ -144,11 +144,11 @@ impl Control {
         Err(failed)
     }
 
-    fn say(&mut self, line: &str) -> Result<(), Error> {
+    fn send_line(&mut self, line: &str) -> Result<(), Error> {
         writeln!(self.stream, "{line}").map_err(|error| Error::os(error, "write to the control connection"))
     }
 
-    fn hear(&mut self) -> Result<String, Error> {
+    fn read_line(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match (&mut self.lines).take(LINE).read_line(&mut line) {
             Ok(0) => Err(trouble("the other side closed the control connection")),
@@ -210,7 +210,7 @@ fn sizes(options: &Options, most: usize) -> Result<Vec<usize>, Error> {
 }
 
 fn parse(text: &str) -> Result<Addr, Error> {
-    text.parse().map_err(|()| trouble(format!("the other side said \"{text}\"")))
+    text.parse().map_err(|()| trouble(format!("the other side sent \"{text}\"")))
 }
 
 /// Opens the measured connection.
@@ -226,7 +226,7 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         };
         if options.server.is_none() {
             let listener = Listener::listen(info, &events)?;
-            control.say(&listener.local_addr()?.to_string())?;
+            control.send_line(&listener.local_addr()?.to_string())?;
             let Some(Event::Request(request)) = events.next(PATIENCE)? else {
                 return Err(trouble("no connection request arrived in time"));
             };
@@ -236,13 +236,13 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
             return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
         }
         let ep = domain.endpoint(info, &cq, Some(&events))?;
-        ep.connect(parse(&control.hear()?)?)?;
+        ep.connect(parse(&control.read_line()?)?)?;
         connected(&events)?;
         return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
     }
     let ep = domain.endpoint(info, &cq, None)?;
-    control.say(&ep.local_addr()?.to_string())?;
-    let peer = ep.peer(parse(&control.hear()?)?);
+    control.send_line(&ep.local_addr()?.to_string())?;
+    let peer = ep.peer(parse(&control.read_line()?)?);
     Ok(Side::new(domain, ep, cq, peer, tagged))
 }
 
@@ -255,10 +255,10 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         Some(server) => Control::connect(server, options.port, options.source_port)?,
         None => Control::wait(options)?,
     };
-    control.say(GREETING)?;
-    let said = control.hear()?;
-    if said != GREETING {
-        return Err(trouble(format!("the other side is another program: it sent \"{said}\"")));
+    control.send_line(GREETING)?;
+    let greeting = control.read_line()?;
+    if greeting != GREETING {
+        return Err(trouble(format!("the other side is another program: it sent \"{greeting}\"")));
     }
     let (local, remote) = control.addresses()?;
     let info = choose(options, local)?;
@@ -288,16 +288,16 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         crate::line!("{}", crate::json(&rows)?);
     }
     // Neither side exits before both have all messages.
-    control.say("bye")?;
-    control.hear()?;
+    control.send_line("bye")?;
+    control.read_line()?;
     Ok(true)
 }
 
 /// Exchanges messages of one size.
 fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usize) -> Result<Row, Error> {
     side.receive(size)?;
-    control.say("ready")?;
-    control.hear()?;
+    control.send_line("ready")?;
+    control.read_line()?;
     let (all, client) = (options.warm_up + options.iterations, options.server.is_some());
     let mut trips = Vec::with_capacity(options.iterations);
     let mut begin = now();
@@ -334,8 +334,8 @@ fn accesses(
     (info, sizes): (&Info, &[usize]),
 ) -> Result<Vec<Row>, Error> {
     let [yes, no] = ACCESSES;
-    control.say(if info.caps.contains(ONE_SIDED) { yes } else { no })?;
-    if control.hear()? != yes || !info.caps.contains(ONE_SIDED) {
+    control.send_line(if info.caps.contains(ONE_SIDED) { yes } else { no })?;
+    if control.read_line()? != yes || !info.caps.contains(ONE_SIDED) {
         return Ok(Vec::new());
     }
     let mut rows = Vec::new();

@@ -163,7 +163,7 @@ impl Ledger {
             let [out, back] = flows.each_ref().map(|flow| {
                 let Flow { queue, unordered, sent, arrived, .. } = flow;
                 let waits = queue.len() + usize::from(unordered.is_some());
-                format!("{arrived} of {sent} arrived, {waits} under way")
+                format!("{arrived} of {sent} arrived, {waits} in flight")
             });
             format!("channel {id} ({plan:?}): ends {ends:?}, sides {sides:?}; there: {out}; back: {back}")
         });

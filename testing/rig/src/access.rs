@@ -32,7 +32,7 @@ impl Exposed {
         bytes
     }
 
-    /// Ends the registration, whether or not accesses are under way.
+    /// Ends the registration, even if accesses are in progress.
     pub fn retire(&self) {
         self.regions.remove(&self.region);
     }
@@ -40,9 +40,9 @@ impl Exposed {
     /// The contents after the registration has ended.
     ///
     /// # Panics
-    /// If an access is still under way.
+    /// If an access is still in progress.
     pub fn rest(&self) -> Vec<u8> {
-        assert!(self.region.is_idle(), "an access is under way");
+        assert!(self.region.is_idle(), "an access is in progress");
         // Its key is gone, so no peer begins another access.
         self.region.region().reopen();
         let bytes = self.bytes();

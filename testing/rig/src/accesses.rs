@@ -19,7 +19,7 @@ struct Notice {
     number: usize,
     len: usize,
     class: OpFlags,
-    heard: bool,
+    reported: bool,
 }
 
 /// Memory that a side exposes to one peer, and the operations of that peer on it.
@@ -122,7 +122,7 @@ impl Accesses {
             self.fenced.insert(number);
         }
         if let Some(data) = data {
-            self.notices.insert(data, Notice { number, len, class, heard: false });
+            self.notices.insert(data, Notice { number, len, class, reported: false });
         }
         Ok(())
     }
@@ -178,8 +178,8 @@ impl Accesses {
     pub fn noticed(&mut self, finished: &Finished) {
         let done = finished.completion();
         let notice = self.notices.get_mut(&done.data).unwrap_or_else(|| panic!("no operation has this data: {done:?}"));
-        assert!(!notice.heard, "reported twice: {done:?}");
-        notice.heard = true;
+        assert!(!notice.reported, "reported twice: {done:?}");
+        notice.reported = true;
         assert_eq!(done.len, notice.len, "{done:?}");
         assert_eq!(done.flags, notice.class | OpFlags::REMOTE_WRITE | OpFlags::REMOTE_CQ_DATA);
         assert!(self.latest_notice < Some(notice.number), "{done:?} is reported after {:?}", self.latest_notice);
@@ -229,8 +229,10 @@ impl Accesses {
         }
         for (data, notice) in &self.notices {
             match self.model.fate(notice.number) {
-                Fate::Done(_) => assert!(notice.heard || self.target_died, "{data:#x} was never reported: {notice:?}"),
-                Fate::Never => assert!(!notice.heard, "{data:#x} was reported but not carried out: {notice:?}"),
+                Fate::Done(_) => {
+                    assert!(notice.reported || self.target_died, "{data:#x} was never reported: {notice:?}")
+                }
+                Fate::Never => assert!(!notice.reported, "{data:#x} was reported but not carried out: {notice:?}"),
                 Fate::Unknown => {}
             }
         }

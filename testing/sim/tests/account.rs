@@ -7,7 +7,7 @@ use ofi_engine::wire::one_sided::{Action, RemoteAddr};
 use ofi_memory::Buffer;
 use ofi_rig::{Target, expect, ping_pong};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Raw, question};
+use ofi_sim::raw::{Raw, connect_hello};
 use ofi_sim::{Faults, World, pair};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn world() -> World {
 /// A scripted peer with an open link to a node.
 fn raw(world: &World, node: &mut Node, host: u8) -> Raw {
     let mut raw = Raw::connect(world, ip(host), node.addr().socket());
-    raw.hello(&question(Addr::from(addr(host, 1000)), [host; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(host, 1000)), [host; 16]));
     pass(world, node, &mut [&mut raw]);
     raw
 }

@@ -6,7 +6,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
 use ofi_rig::{Message, Receive, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn a_receive_whose_sender_becomes_known_gets_a_message_without_credit() {
 }
 
 #[test]
-fn a_receive_for_a_peer_that_is_to_be_asked_gets_a_message_without_credit() {
+fn a_receive_for_a_claimed_name_gets_a_message_without_credit() {
     let world = world();
     let hosts = vec![ip(2), ip(3)];
     let mut a = open_node(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
@@ -82,7 +82,7 @@ fn a_receive_for_a_peer_that_is_to_be_asked_gets_a_message_without_credit() {
 }
 
 #[test]
-fn a_send_behind_a_cancelled_one_leaves() {
+fn a_send_behind_a_cancelled_one_is_sent() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -150,26 +150,26 @@ fn fences_that_no_sender_waits_for_cost_the_link() {
     let world = world();
     let mut r = narrow(&world);
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
-    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
     let info = |tag, fenced| MessageInfo { tag: Some(tag), data: None, ack: AckMode::Match, fenced };
     for _ in 0..40 {
         r.receive(FiAddr::UNSPEC, WANTED, 8);
     }
     raw.send();
     steps(&world, &mut [&mut r]);
-    let mut heard = raw.read();
+    let mut received = raw.read();
     raw.frame(&Frame::Eager { id: 0, info: info(UNWANTED, false) }, &[]);
     (1..40).for_each(|id| raw.frame(&Frame::Eager { id, info: info(WANTED, true) }, &[]));
     for _ in 0..50 {
         raw.send();
         steps(&world, &mut [&mut r]);
-        heard.extend(raw.read());
-        if heard.contains(&Heard::End) {
+        received.extend(raw.read());
+        if received.contains(&Received::End) {
             break;
         }
     }
-    assert!(matches!(&heard[0], Heard::Hello(hello) if hello.handshake == Handshake::Accept), "{heard:?}");
-    assert!(heard.contains(&Heard::End));
+    assert!(matches!(&received[0], Received::Hello(hello) if hello.handshake == Handshake::Accept), "{received:?}");
+    assert!(received.contains(&Received::End));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn arrivals_are_acknowledged_however_busy_other_peers_are() {
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
-    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
     raw.send();
     steps(&world, &mut [&mut a, &mut r]);
     let sent = a

@@ -13,7 +13,7 @@ fn open(world: &World, port: u16) -> Node {
 }
 
 #[test]
-fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
+fn a_message_keeps_its_sender_when_its_handle_is_reused() {
     let world = World::new(1, Faults { stall: 0, split: false });
     let (mut a, mut c, mut r) = (open(&world, 1), open(&world, 2), open(&world, 3));
     let handle = r.know(a.addr());
@@ -172,7 +172,7 @@ fn receives_are_canceled_however_many_there_are() {
 }
 
 #[test]
-fn a_send_that_ends_the_holding_is_complete_only_when_the_system_has_all_of_its_bytes() {
+fn a_send_that_flushes_a_burst_is_complete_only_when_the_system_has_all_of_its_bytes() {
     for seed in 0..100 {
         let world = World::new(seed, Faults { stall: 0, split: false });
         let (mut a, mut r) = (open(&world, 1), open(&world, 2));

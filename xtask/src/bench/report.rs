@@ -414,7 +414,7 @@ const METHOD: &str = "
   message, otherwise lengths and first words as they arrive and the last message whole. Each run first proves that a flipped bit is noticed.
 - *bare* is the best of a busy, a blocking and a batched loop over a socket; within a host it is the cache line (up to 64 B) or memcpy
   in one process with the same buffers. UCX is Debian's ucx_perftest: kept buffers, one thread.
-- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window under way; *half round
+- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window in flight; *half round
   trip on polled memory* does not wait for completions; *fetch-add* is the time from the call to the completion, and compared with the
   round trip of our own message of the same round.
 - System calls (strace) and instructions (callgrind) are those of one process with both ends, per message.

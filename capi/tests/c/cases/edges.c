@@ -46,7 +46,7 @@ CASE_OURS(getinfo_ignored_addresses_are_not_read)
 	forget(hints);
 }
 
-/* Only as many bytes of an address are read as its family has, whatever the length. */
+/* Only as many bytes of an address are read as its family has, regardless of the length. */
 CASE_OURS(getinfo_invalid_address_lengths)
 {
 	static const unsigned char v4[16] = { 2, 0, 0, 7, 127, 0, 0, 1 }, v6[28] = { 10, 0, 0, 7, [23] = 1 };

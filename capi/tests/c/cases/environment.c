@@ -174,7 +174,7 @@ CASE_OURS(provider_order_is_fixed)
 	};
 	size_t n;
 
-	/* Connectionless endpoints come first, connected ones last, whatever is filtered out. */
+	/* Connectionless endpoints come first, connected ones last, after any filtering. */
 	for (n = 0; n < ARRAY(orders); n++) {
 		const char *out = printed(orders[n][0], "print_order");
 

@@ -618,7 +618,7 @@ CASE(getinfo_hint_addrs_ignored)
 	fi_freeinfo(hints);
 }
 
-/* An ignored address is not read, whatever its length. */
+/* An ignored address is not read, regardless of its length. */
 CASE(getinfo_ignored_lengths)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;

@@ -111,16 +111,16 @@ fn ask<M: Medium>(world: &mut World<M>, listener: &mut M::Listener, plan: Plan) 
     let addr = listener.local_addr();
     let channel = world.ledger.borrow_mut().add(addr, plan, &mut world.rng);
     world.nodes[from].connect(&addr, channel);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     let end = clock::now() + M::WATCHDOG;
-    while asked.is_empty() {
+    while requests.is_empty() {
         world.step(from);
-        listener.poll(&mut asked);
+        listener.poll(&mut requests);
         world.nodes[from].transport.wait(Duration::from_micros(100));
         assert!(clock::now() < end, "the listener gets no request");
     }
-    let ConnectRequest { request, hello, to, .. } = asked.remove(0);
-    assert!(asked.is_empty(), "one request is reported twice");
+    let ConnectRequest { request, hello, to, .. } = requests.remove(0);
+    assert!(requests.is_empty(), "one request is reported twice");
     assert_eq!((world.ledger.borrow().channel_of(&hello), to), (channel, addr));
     (from, channel, request)
 }

@@ -381,7 +381,7 @@ fn truncate<M: EndpointMedium>(seed: u64, early: bool) {
             let done = failure.completion;
             assert_eq!((failure.errno, failure.olen, done.len), (Errno::ETRUNC, len - room, room));
             assert_eq!((done.tag, done.flags), (5, OpFlags::TAGGED | OpFlags::RECV));
-            assert!(got.bytes == content(number, len)[..room], "the part that fits is there");
+            assert!(got.bytes == content(number, len)[..room], "the part that fits has arrived");
             pair.sent(sent);
             let next = pair.b.receive(FiAddr::UNSPEC, 5, len);
             pair.send(5, number + 100, len);

@@ -194,9 +194,9 @@ fn completion_data_is_reported_without_a_receive<M: EndpointMedium>(seed: u64) {
     for (data, len) in [(7, 8), (8, 0), (9, 70_000), (10, LONG)] {
         let target = pair.at(0, len);
         let write = pair.a.try_write(&target, content(data, len), Some(data), OpFlags::empty()).unwrap();
-        pair.wait("B is told", |_, b| !b.inject_errors().is_empty());
-        let told = pair.b.take(0).remove(0);
-        let entry = *told.outcome.as_ref().expect("it is no error");
+        pair.wait("B gets the completion", |_, b| !b.inject_errors().is_empty());
+        let reported = pair.b.take(0).remove(0);
+        let entry = *reported.outcome.as_ref().expect("it is no error");
         let flags = OpFlags::RMA | OpFlags::REMOTE_WRITE | OpFlags::REMOTE_CQ_DATA;
         assert_eq!((entry.flags, entry.data, entry.len), (flags, data, len));
         assert!(memory.bytes()[..len] == content(data, len), "the bytes arrived after the completion at B");

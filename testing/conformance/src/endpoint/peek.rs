@@ -293,7 +293,7 @@ fn messages_that_are_still_arriving_are_discarded<M: EndpointMedium>(seed: u64) 
             }
             pair.sent(sent);
             pair.peek_finds_nothing(5);
-            // The link goes on.
+            // The link stays up.
             let sent = pair.send(5, 2, 8);
             let receive = pair.b.receive(FiAddr::UNSPEC, 5, 8);
             assert_content(&pair.got(receive), 2, 8);
