@@ -3,7 +3,7 @@
  * Access to the other rank's memory:
  *   write          rank 1 writes, a window at a time in flight, MB/s
  *   read           rank 1 reads, likewise
- *   put            an 8-byte write as a ping-pong: each rank polls its memory, half a round trip, us
+ *   put            an 8-byte write as a ping-pong on polled memory, half a round trip, us
  *   fetch-add      rank 1 adds to a word of rank 0: from the call to the completion, us
  *   inject-write   rank 1 writes with fi_inject_write to the places of a window, until rank 0 sees
  *                  all of the last writes, million writes a second

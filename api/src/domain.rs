@@ -92,12 +92,13 @@ impl Domain {
         Ok(Self { open, regions, loans: Loans::default(), _thread: thread.map(Arc::new) })
     }
 
-    /// Registers memory for the peers of the domain's endpoints. Each peer that has the region's key
-    /// may read it and use fetching atomics if `access` has [`MrAccess::REMOTE_READ`], and write it
-    /// and use atomics if `access` has [`MrAccess::REMOTE_WRITE`].
+    /// Registers memory for the peers of the domain's endpoints. Each peer that has the region's
+    /// key may read it and use fetching atomics if `access` has [`MrAccess::REMOTE_READ`], and
+    /// write it and use atomics if `access` has [`MrAccess::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// EINVAL for an empty buffer or without either right; ENOSYS if the provider has no one-sided operations.
+    /// EINVAL for an empty buffer or without either right; ENOSYS if the provider has no one-sided
+    /// operations.
     pub fn register(&self, memory: Vec<u8>, access: MrAccess) -> Result<MemoryRegion> {
         let all =
             self.regions.as_ref().ok_or_else(|| Error::new(Errno::ENOSYS, "register memory of a datagram domain"))?;
@@ -170,10 +171,10 @@ impl CompletionQueue {
 
 /// An endpoint. Dropping it sends accepted messages and writes, then closes it.
 ///
-/// A one-sided operation accesses `buf.len()` bytes of the peer's memory from the given place on. It
-/// completes when the peer's endpoint has carried it out; the peer's program only needs to make
-/// progress. It fails with EINVAL if no region of the peer has the key, and with EACCES if the range
-/// exceeds the region or the region does not allow the access.
+/// A one-sided operation accesses `buf.len()` bytes of the peer's memory from the given place on.
+/// It completes when the peer's endpoint has carried it out; the peer's program only needs to make
+/// progress. It fails with EINVAL if no region of the peer has the key, and with EACCES if the
+/// range exceeds the region or the region does not allow the access.
 pub struct Endpoint {
     engine: AnyEndpoint,
     av: Arc<AddressVector>,
@@ -273,8 +274,8 @@ impl Endpoint {
         engine.rma(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 
-    /// Adds to a word of the peer's memory, atomically with respect to other atomic operations. Words
-    /// are `u64` in the byte order of the machine. [`Done::word`] has the previous value.
+    /// Adds to a word of the peer's memory, atomically with respect to other atomic operations.
+    /// Words are `u64` in the byte order of the machine. [`Done::word`] has the previous value.
     ///
     /// # Errors
     /// As for [`Self::write`].

@@ -19,8 +19,8 @@ pub struct RemoteAddr {
 /// Registered memory. Peers that know its key access it until it is dropped; the memory is freed
 /// when the last access in progress has ended.
 ///
-/// Peers may change it at any time. A [`Self::read`] of up to 8 bytes within one aligned word is one
-/// load: if it sees the word that a peer wrote last, the peer's earlier writes are visible too.
+/// Peers may change it at any time. A [`Self::read`] of up to 8 bytes within one aligned word is
+/// one load: if it sees the word that a peer wrote last, the peer's earlier writes are visible too.
 #[derive(Debug)]
 pub struct MemoryRegion {
     region: Arc<Region>,

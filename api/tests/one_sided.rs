@@ -71,7 +71,7 @@ fn over_each_provider(test: impl Fn(&End, &End, FiAddr)) {
 }
 
 #[test]
-fn what_is_written_is_in_the_peers_memory_and_is_read_back() {
+fn written_bytes_are_in_the_peers_memory_and_are_read_back() {
     over_each_provider(|initiator, target, peer| {
         for len in [1, 8, 4096, 1 << 20] {
             let region = target.domain.register(vec![0x11; len + 16], MrAccess::REMOTE).unwrap();
@@ -113,7 +113,7 @@ fn atomic_operations_return_the_previous_word() {
 }
 
 #[test]
-fn what_a_region_does_not_allow_is_refused_and_the_buffer_comes_back() {
+fn a_forbidden_access_is_refused_and_returns_the_buffer() {
     over_each_provider(|initiator, target, peer| {
         let region = target.domain.register(vec![1; 64], MrAccess::REMOTE_READ).unwrap();
         let refused = |place: RemoteAddr| {

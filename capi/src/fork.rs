@@ -71,7 +71,8 @@ struct Held {
     _reserve: reserve::Held,
 }
 
-/// The forking thread from [`prepare`] to [`after_fork_in_parent`] or [`after_fork_in_child`]; 0 otherwise.
+/// The forking thread from [`prepare`] to [`after_fork_in_parent`] or [`after_fork_in_child`]; 0
+/// otherwise.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this thread is forking. Only the thread itself sets this, while it holds the locks.

@@ -1,5 +1,6 @@
 //! The cases of `tests/c/cases`: each is a test, compiled with our headers and with Debian's older
-//! ones, over the library under test, and over the reference too if the case tests the manual. `OFI_TEST_REFERENCE` names the reference's folder.
+//! ones, over the library under test, and over the reference too if the case tests the manual.
+//! `OFI_TEST_REFERENCE` names the reference's folder.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use ofi_harness::{Headers, Program, Run, fabric, in_ci, is_sanitized, target};
@@ -16,8 +17,8 @@ fn reference() -> Option<PathBuf> {
     named.into_iter().chain(known).find(|dir| dir.join("libfabric.so.1").exists())
 }
 
-/// Cases that are not run on the reference, because it deviates from its manual or the manual leaves
-/// room. The text says what the reference does.
+/// Cases that are not run on the reference, because it deviates from its manual or the manual
+/// leaves room. The text says what the reference does.
 const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("eq_close_rules", "aborts when an event queue with events is closed"),
     ("caps_local_remote_comm", "names loopback as able to reach other nodes"),
@@ -52,9 +53,9 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("mr_offsets_span_several_buffers", "a region of several buffers covers only the first"),
 ];
 
-/// Missing features, each with the case that shows it. The case must fail: as soon as it passes, this
-/// test demands that it is enabled. Until then the statement's verdict is "not met: ... (case NAME waits for the
-/// library)".
+/// Missing features, each with the case that shows it. The case must fail: as soon as it passes,
+/// this test demands that it is enabled. Until then the statement's verdict is "not met: ... (case
+/// NAME waits for the library)".
 const WAITS: &[(&str, &str)] = &[(
     "cm_shutdown_leaves_nothing_to_come",
     "operations whose bytes are under way end after fi_shutdown has returned",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Remote writes to a file, and a power failure.
- *   pmem write FOLDER    makes the files, writes to both over OFI_TEST_PROVIDER, and requests the failure
- *   pmem check FOLDER    exits with 0 if the file of the committed write has its bytes and the other lacks them
+ *   pmem write FOLDER    makes the files, writes to both over OFI_TEST_PROVIDER, and requests the
+ *                        failure
+ *   pmem check FOLDER    exits with 0 if only the file of the committed write has its bytes
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -117,7 +118,7 @@ static void write_both(void)
 	CHECK(count_new(0) == LEN);
 	write_to(&s, to, 1, FI_COMMIT_COMPLETE);
 	tell(STDOUT_FILENO, CUT, sizeof(CUT) - 1);
-	/* The power fails now. Otherwise the alarm ends the process, which the host counts as a failure. */
+	/* The power fails now. If not, the alarm ends the process, and the host reports a failure. */
 	alarm(100);
 	for (;;)
 		pause();

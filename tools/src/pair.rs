@@ -16,7 +16,8 @@ pub(crate) struct EchoOptions {
     /// rdm or msg
     #[arg(long)]
     endpoint: String,
-    /// Operations, sizes, round trips and streamed operations of each: operation:size:trips:stream,…
+    /// Operations, sizes, round trips and streamed operations of each:
+    /// operation:size:trips:stream,…
     #[arg(long)]
     plan: String,
 }

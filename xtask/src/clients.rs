@@ -524,7 +524,8 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         case.package.set_up().map_err(|error| format!("{}: {error}", case.name))?;
         for &processes in case.processes {
             let mine = run_case(case, processes, Some(&ours), options.quick, case.seconds)?;
-            // With --quick the bundled library runs only if ours fails, because its failure may excuse that.
+            // With --quick the bundled library runs only if ours fails, because its failure may
+            // excuse that.
             let theirs = if options.ours_only || options.quick && mine.passed {
                 None
             } else {
@@ -563,7 +564,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_tell_what_is_posted_and_to_which_library() {
+    fn counts_show_the_posted_operations_and_the_library() {
         let (all, library) = (What::Windows.posts(), Path::new("/a b/c"));
         assert_eq!(verdict("12 11 0 /a b/c\n0 0 500 /a b/c\n", all, library), Ok(()));
         assert_eq!(verdict("12 0 0 /a b/c\n", all, library), Err("it posts no reads, no atomics".to_owned()));

@@ -66,7 +66,8 @@ pub(crate) fn cost() -> Outcome {
     for (over, (beside, what), most) in MOST_PERCENT {
         let alone = cost_of_message(over, None)?;
         let mut said = Err(String::new());
-        // Hashes have random seeds: with one seed in fifty, the filter has a false positive for the tag.
+        // Hashes have random seeds: with one seed in fifty, the filter has a false positive for the
+        // tag.
         for _ in 0..ATTEMPTS {
             said = verdict(over, what, (alone, cost_of_message(over, Some(beside))?), most);
             if said.is_ok() {

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_given_up_are_found_in_code_but_not_in_texts() {
+    fn abandoned_names_are_found_in_code_but_not_in_texts() {
         let of = |path, text| given_up(&[source(path, text)]);
         assert_eq!(of("engine/src/x.rs", "struct Label;"), ["engine/src/x.rs: Label is called MessageInfo"]);
         assert_eq!(of("tools/src/x.rs", "struct Label;"), [""; 0]);

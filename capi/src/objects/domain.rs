@@ -81,7 +81,8 @@ pub(crate) struct OpenedSrx {
     pub(crate) tagged: &'static fi_ops_tagged,
 }
 
-/// A new endpoint: the engine's endpoint as a raw pointer for the data calls, and as a trait object.
+/// A new endpoint: the engine's endpoint as a raw pointer for the data calls, and as a trait
+/// object.
 pub(crate) struct Opened {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EndpointControl>,

@@ -386,8 +386,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     result.map_or_else(Errno::negative, |()| 0)
 }
 
-/// Ends the registration: afterwards no peer accesses the memory. If a peer's access has not ended at
-/// the deadline, the region is disabled but stays open.
+/// Ends the registration: afterwards no peer accesses the memory. If a peer's access has not ended
+/// at the deadline, the region is disabled but stays open.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mr = ours!(MrObj, fid);
     if mr.parts.count() > 0 {

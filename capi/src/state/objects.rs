@@ -35,7 +35,8 @@ pub(crate) fn leave(object: *mut fid) {
     objects().remove(&object.addr());
 }
 
-/// Whether an object was handed to C with the table at this address, even if its table was replaced.
+/// Whether an object was handed to C with the table at this address, even if its table was
+/// replaced.
 pub(crate) fn was_made_with(object: *mut fid, ops: usize) -> bool {
     objects().get(&object.addr()).is_some_and(|kind| kind.ops == ops)
 }

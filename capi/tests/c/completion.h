@@ -20,8 +20,8 @@ static inline double seconds(void)
 }
 
 /*
- * Reads the next completion: 1, 0 for an error in `err`, -1 for none within `wait` seconds. Reads of
- * nothing from `other` make progress there.
+ * Reads the next completion: 1, 0 for an error in `err`, -1 for none within `wait` seconds. Empty
+ * reads of `other` make progress there.
  */
 static inline int next_entry(struct fid_cq *cq, struct fid_cq *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err, double wait)

@@ -16,7 +16,8 @@ use std::rc::Rc;
 pub(crate) struct Node<T> {
     pub(crate) transport: T,
     pub(crate) observer: Observer,
-    /// It sleeps: the world polls it again only when its descriptor is readable or a deadline passes.
+    /// It sleeps: the world polls it again only when its descriptor is readable or a deadline
+    /// passes.
     pub(crate) asleep: bool,
     armed: bool,
     next_token: u32,
@@ -90,7 +91,8 @@ impl<T: Transport> Node<T> {
         self.ledger.borrow().channels[link.channel].flows[link.side].sent
     }
 
-    /// True if the previous frame that need not keep its order is done, so that another may be sent.
+    /// True if the previous frame that need not keep its order is done, so that another may be
+    /// sent.
     pub(crate) fn may_send_unordered(&self, id: LinkId) -> bool {
         let link = &self.observer.links[&id];
         let ledger = self.ledger.borrow();

@@ -207,7 +207,8 @@ impl Accesses {
         self.target_died = true;
     }
 
-    /// Records the contents of closed regions that are no longer in use. They must not change again.
+    /// Records the contents of closed regions that are no longer in use. They must not change
+    /// again.
     pub fn look_at_closed(&mut self) {
         for (exposed, bytes) in self.closed.values_mut() {
             if bytes.is_none() && exposed.region.is_idle() {

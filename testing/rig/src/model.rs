@@ -1,5 +1,5 @@
-//! A model of memory that one peer accesses. From the operations, in the order of posting, and their
-//! outcomes it derives the possible contents of the memory and the possible results of reads.
+//! A model of memory that one peer accesses. From the operations, in the order of posting, and
+//! their outcomes it derives the possible contents of the memory and the possible results of reads.
 //! The arithmetic of atomic operations is that of `ofi_memory::rmw`, which has its own tests: the
 //! model checks which operations are carried out, where, and in which order.
 
@@ -348,7 +348,7 @@ mod tests {
     const DONE: Fate = Fate::Done(Vec::new());
 
     #[test]
-    fn what_was_carried_out_counts_in_order() {
+    fn completed_operations_count_in_order() {
         assert!(is_allowed(vec![(write(1), DONE), (write(2), DONE), (sum(3), DONE)], [5; 4]));
         assert!(!is_allowed(vec![(write(1), DONE), (write(2), DONE)], [1; 4]));
         assert!(is_allowed(vec![(write(1), DONE), (write(2), Fate::Never)], [1; 4]));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_carried_out_counts_byte_by_byte() {
+    fn operations_of_unknown_fate_count_byte_by_byte() {
         assert!(is_allowed(vec![(write(1), DONE), (write(2), Fate::Unknown)], [1, 2, 1, 2]));
         assert!(!is_allowed(vec![(write(1), DONE), (write(2), Fate::Unknown)], [1, 2, 1, 3]));
         let unknown = [(write(2), Fate::Unknown), (sum(1), DONE)];
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_return_what_the_memory_holds_and_tell_what_it_held() {
+    fn reads_return_possible_contents_and_narrow_them() {
         let read = |bytes: [u8; 4]| (What::Read, Fate::Done(bytes.to_vec()));
         assert!(is_allowed(vec![(write(1), DONE), read([1; 4]), (write(2), DONE)], [2; 4]));
         assert!(!is_allowed(vec![(write(1), DONE), read([2; 4]), (write(2), DONE)], [2; 4]));

@@ -97,8 +97,8 @@ pub struct Finished {
     pub outcome: Outcome,
     /// Offset of the message in a multi-receive buffer.
     pub at: usize,
-    /// The operation's memory; for a multi-receive buffer the part with the message, or all of it if
-    /// there is no message.
+    /// The operation's memory; for a multi-receive buffer the part with the message, or all of it
+    /// if there is no message.
     pub bytes: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! A peer on a socket of the simulated network whose hellos, frames and bytes are scripted by a test.
+//! A peer on a socket of the simulated network whose hellos, frames and bytes are scripted by a
+//! test.
 
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;

@@ -34,8 +34,8 @@ fn steps(world: &World, nodes: &mut [&mut Node]) {
     });
 }
 
-/// Sends unexpected messages until the credit is used up, then an expected one, which waits. Returns
-/// the number of unexpected messages sent.
+/// Sends unexpected messages until the credit is used up, then an expected one, which waits.
+/// Returns the number of unexpected messages sent.
 fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize {
     let mut sent = 0;
     loop {

@@ -253,8 +253,8 @@ fn an_extra_answer_ends_the_link() {
     }
 }
 
-/// A peer sends writes that are refused, and reads nothing, until its link ends. Returns how many it
-/// sent, and the highest charge of the account; with `full` the account has no room.
+/// A peer sends writes that are refused, and reads nothing, until its link ends. Returns how many
+/// it sent, and the highest charge of the account; with `full` the account has no room.
 fn refused_until_the_end(full: bool) -> (usize, usize) {
     let mut scene = Scene::new();
     let account = scene.node.account.clone();

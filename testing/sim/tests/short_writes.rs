@@ -1,5 +1,5 @@
-//! Short writes, which are sent within their call, until the peer has carried them out: how many may
-//! be outstanding, which operations wait for them, and their fate when their link ends.
+//! Short writes, which are sent within their call, until the peer has carried them out: how many
+//! may be outstanding, which operations wait for them, and their fate when their link ends.
 
 use ofi_core::{Errno, OpFlags};
 use ofi_rig::{Exposed, Target, until};

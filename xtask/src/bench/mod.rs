@@ -163,7 +163,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
         work,
     };
     let ours = Library::open(&programs.fabric, &folder)?;
-    sample::prove_that_wrong_bytes_are_noticed(&programs, &settings, &ours.folder)?;
+    sample::prove_that_wrong_bytes_are_detected(&programs, &settings, &ours.folder)?;
     let mut remarks = Vec::new();
     remarks.extend(busy("before"));
     let rival = match options.rival.as_deref() {

@@ -101,7 +101,7 @@ pub(crate) fn of_library(
 }
 
 /// Flips a bit of a message with each kind of buffers, and fails unless the program detects it.
-pub(crate) fn prove_that_wrong_bytes_are_noticed(
+pub(crate) fn prove_that_wrong_bytes_are_detected(
     programs: &Programs,
     settings: &Settings,
     folder: &Path,
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_by_their_last_line() {
+    fn failures_are_reported_by_their_last_line() {
         assert_eq!(reason(Some(1), "first\nside.c:3: it does not hold\n\n", 60), "side.c:3: it does not hold");
         assert_eq!(reason(Some(124), "", 60), "did not finish within 60 s");
         assert_eq!(reason(Some(137), "output\n", 20), "did not finish within 20 s");

@@ -144,7 +144,8 @@ pub(crate) fn connected_pair<M: Medium>(world: &mut World<M>) -> (NodeId, NodeId
     (from, accept(world, channel, request), channel)
 }
 
-/// A listener's request is refused, or accepted by another transport; an accepted link carries frames.
+/// A listener's request is refused, or accepted by another transport; an accepted link carries
+/// frames.
 pub(crate) fn listener<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     let mut listener = world.medium.listen().expect("the medium has listeners");

@@ -10,8 +10,8 @@ use ofi_engine::transport::{ControlSubmitted, Flush, Urgency};
 /// Payload bytes of a frame.
 const LEN: usize = 1024;
 
-/// While the peer does not poll, a link accepts a bounded number of bytes and refuses the rest. When
-/// the peer reads again, the transport reports room, and everything arrives.
+/// While the peer does not poll, a link accepts a bounded number of bytes and refuses the rest.
+/// When the peer reads again, the transport reports room, and everything arrives.
 pub(crate) fn back_pressure<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);

@@ -11,8 +11,8 @@ use ofi_rig::{Message, Receive};
 
 pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     cases![&[];
-        an_inject_call_gives_the_buffer_back_and_reports_no_success,
-        the_inject_flag_gives_the_buffer_back_and_reports_success,
+        an_inject_call_frees_the_buffer_and_reports_no_success,
+        the_inject_flag_frees_the_buffer_and_reports_success,
         an_injected_message_that_has_to_wait_keeps_its_bytes,
         an_inject_above_the_limit_is_refused,
         a_send_without_a_level_does_not_wait_for_the_peer,
@@ -26,8 +26,8 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         at_every_level_a_posted_receive_suffices,
         a_fenced_send_waits_for_those_before_it,
         the_level_of_a_fence_covers_earlier_sends,
-        selective_completion_reports_sends_that_ask_for_it,
-        selective_completion_reports_receives_that_ask_for_it,
+        selective_completion_reports_sends_that_request_it,
+        selective_completion_reports_receives_that_request_it,
         errors_are_reported_with_selective_completion_too,
         selective_completion_is_for_every_level,
     ]
@@ -49,7 +49,7 @@ fn receive<M: EndpointMedium>(pair: &mut Pair<M>, tag: u64, len: usize) {
 
 /// fi_msg(3), fi_inject: the buffer may be reused at once, and success is not reported. The rig
 /// overwrites the buffer and fails if it reads a success.
-fn an_inject_call_gives_the_buffer_back_and_reports_no_success<M: EndpointMedium>(seed: u64) {
+fn an_inject_call_frees_the_buffer_and_reports_no_success<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (number, len) in (0..).zip(sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT)) {
         for tag in [number, number + 100] {
@@ -63,7 +63,7 @@ fn an_inject_call_gives_the_buffer_back_and_reports_no_success<M: EndpointMedium
 }
 
 /// fi_endpoint(3), FI_INJECT: the buffer may be reused at once; the completion is reported.
-fn the_inject_flag_gives_the_buffer_back_and_reports_success<M: EndpointMedium>(seed: u64) {
+fn the_inject_flag_frees_the_buffer_and_reports_success<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let levels = [OpFlags::empty(), OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE];
     for (number, len) in (0..).zip(sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT)) {
@@ -287,7 +287,7 @@ fn the_level_of_a_fence_covers_earlier_sends<M: EndpointMedium>(seed: u64) {
 }
 
 /// fi_endpoint(3), FI_SELECTIVE_COMPLETION. The rig fails if another success is reported.
-fn selective_completion_reports_sends_that_ask_for_it<M: EndpointMedium>(seed: u64) {
+fn selective_completion_reports_sends_that_request_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::with(seed, |options| options.bind = BindFlags::SELECTIVE_COMPLETION);
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
         let loud = pair.b.post_receive(Receive::new(len).tagged(tag).flags(OpFlags::COMPLETION));
@@ -302,7 +302,7 @@ fn selective_completion_reports_sends_that_ask_for_it<M: EndpointMedium>(seed: u
     pair.end();
 }
 
-fn selective_completion_reports_receives_that_ask_for_it<M: EndpointMedium>(seed: u64) {
+fn selective_completion_reports_receives_that_request_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::with(seed, |options| options.bind = BindFlags::SELECTIVE_COMPLETION);
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
         let silent = pair.b.post_receive(Receive::new(len).tagged(tag));

@@ -18,10 +18,10 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         ignored_bits_of_a_tag_may_differ,
         the_receive_that_was_posted_first_takes_the_first_message,
         unexpected_messages_are_received_in_the_order_of_sending,
-        receives_posted_in_reverse_take_their_own_tags,
+        receives_posted_in_reverse_match_their_own_tags,
         a_wildcard_between_exact_receives_keeps_its_turn,
         random_tags_match_as_the_model_says,
-        tagged_and_untagged_messages_do_not_meet,
+        tagged_and_untagged_messages_do_not_match,
         a_directed_receive_waits_until_its_address_is_inserted,
         a_truncated_message_is_an_error_of_its_receive_alone,
         an_unexpected_message_is_truncated_too,
@@ -117,7 +117,8 @@ fn ignored_bits_of_a_tag_may_differ<M: EndpointMedium>(seed: u64) {
     let got = pair.got(receive);
     assert_content(&got, 1, 8);
     assert_eq!(got.completion().tag, high | 0b1100, "the tag of the message is reported");
-    // A mask of all bits matches the oldest; then a receive finds an unexpected message behind others.
+    // A mask of all bits matches the oldest; then a receive finds an unexpected message behind
+    // others.
     let last = pair.b.post_receive(Receive::new(8).matching(high, 0b1111));
     assert_content(&pair.got(last), high | 0b1011, 8);
     let any = pair.b.post_receive(Receive::new(8).matching(77, u64::MAX));
@@ -165,7 +166,7 @@ fn unexpected_messages_are_received_in_the_order_of_sending<M: EndpointMedium>(s
     pair.end();
 }
 
-fn receives_posted_in_reverse_take_their_own_tags<M: EndpointMedium>(seed: u64) {
+fn receives_posted_in_reverse_match_their_own_tags<M: EndpointMedium>(seed: u64) {
     for early in [true, false] {
         let mut pair = Pair::<M>::new(seed);
         let len = |number: u64| usize::try_from(number).unwrap() * 50;
@@ -239,7 +240,7 @@ fn random_tags_match_as_the_model_says<M: EndpointMedium>(seed: u64) {
 }
 
 /// fi_tagged(3): tagged and untagged messages are matched separately.
-fn tagged_and_untagged_messages_do_not_meet<M: EndpointMedium>(seed: u64) {
+fn tagged_and_untagged_messages_do_not_match<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER + 1] {
         let mut pair = Pair::<M>::new(seed);
         let any_tag = pair.b.post_receive(Receive::new(len).matching(0, u64::MAX));

@@ -9,8 +9,8 @@ use ofi_rig::{Finished, Message, Receive};
 
 pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     cases![&[];
-        messages_lie_one_behind_the_other,
-        unexpected_messages_lie_one_behind_the_other,
+        messages_are_packed_in_order,
+        unexpected_messages_are_packed_in_order,
         long_and_short_messages_share_a_buffer,
         a_buffer_is_released_below_the_minimum,
         a_buffer_is_released_after_its_last_message,
@@ -60,12 +60,13 @@ fn has_message(entry: &Finished) -> bool {
     entry.completion().flags.contains(OpFlags::RECV)
 }
 
-/// fi_msg(3), FI_MULTI_RECV: each message has its own completion and is placed behind the one before.
-fn messages_lie_one_behind_the_other<M: EndpointMedium>(seed: u64) {
+/// fi_msg(3), FI_MULTI_RECV: each message has its own completion and is placed behind the one
+/// before.
+fn messages_are_packed_in_order<M: EndpointMedium>(seed: u64) {
     packed::<M>(seed, false);
 }
 
-fn unexpected_messages_lie_one_behind_the_other<M: EndpointMedium>(seed: u64) {
+fn unexpected_messages_are_packed_in_order<M: EndpointMedium>(seed: u64) {
     packed::<M>(seed, true);
 }
 
@@ -245,8 +246,8 @@ fn a_partly_used_buffer_can_be_cancelled<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_cq(3), FI_MULTI_RECV: no entry refers to the released buffer, even if it was cancelled while a
-/// message was arriving.
+/// fi_cq(3), FI_MULTI_RECV: no entry refers to the released buffer, even if it was cancelled while
+/// a message was arriving.
 fn a_buffer_cancelled_while_a_message_arrives_is_released_behind_it<M: EndpointMedium>(seed: u64) {
     // How many polls it takes until the message is arriving depends on the transport.
     for polls in 0..12 {

@@ -16,7 +16,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         writes_of_every_size_arrive_whole,
         reads_of_every_size_return_the_memory,
         several_ranges_are_one_operation,
-        a_write_behind_a_write_is_the_last_one,
+        the_later_of_two_writes_wins,
         a_read_sees_the_writes_before_it_and_none_behind_it,
         a_message_behind_a_write_comes_after_it,
         completion_data_is_reported_without_a_receive,
@@ -132,7 +132,7 @@ fn several_ranges_are_one_operation<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-fn a_write_behind_a_write_is_the_last_one<M: EndpointMedium>(seed: u64) {
+fn the_later_of_two_writes_wins<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for len in [8, 5000, MOST_EAGER + 1, LONG] {
         let memory = pair.b.expose(KEY, vec![0; len]);

@@ -105,8 +105,8 @@ impl<M: EndpointMedium> Pair<M> {
         });
     }
 
-    /// Polls both for some time, without a condition. In real time an event that must not happen may
-    /// come later than this, so prefer [`Self::barrier`].
+    /// Polls both for some time, without a condition. In real time an event that must not happen
+    /// may come later than this, so prefer [`Self::barrier`].
     pub(super) fn poll(&mut self) {
         let mut left = 100;
         until(self.medium.watch(), &mut [&mut self.a, &mut self.b], |_| {
@@ -142,8 +142,8 @@ impl<M: EndpointMedium> Pair<M> {
         done.remove(0)
     }
 
-    /// Waits until B has everything that A has sent, and A has B's acknowledgments: sends an untagged
-    /// message behind them, because links are ordered.
+    /// Waits until B has everything that A has sent, and A has B's acknowledgments: sends an
+    /// untagged message behind them, because links are ordered.
     #[track_caller]
     pub(super) fn barrier(&mut self) {
         let receive = self.b.post_receive(Receive::new(0));

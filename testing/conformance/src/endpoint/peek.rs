@@ -15,7 +15,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_peek_finds_the_oldest_that_matches,
         untagged_messages_are_found_too,
         a_claimed_message_is_received_by_its_context_alone,
-        claims_are_told_apart_by_their_contexts,
+        claims_are_identified_by_their_contexts,
         a_claim_into_a_short_buffer_is_truncated,
         a_peek_discards_the_message,
         a_claimed_message_is_discarded,
@@ -23,7 +23,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         messages_that_are_still_arriving_are_claimed,
         messages_that_are_still_arriving_are_discarded,
         a_claim_of_nothing_is_refused,
-        a_peek_stays_not_posted,
+        a_peek_does_not_stay_posted,
     ];
     all.extend(cases![&[Need::Third]; a_directed_peek_finds_messages_of_its_source_only]);
     all
@@ -177,7 +177,7 @@ fn a_claimed_message_is_received_by_its_context_alone<M: EndpointMedium>(seed: u
 }
 
 /// fi_tagged(3), FI_CLAIM: the context of the peek identifies the message.
-fn claims_are_told_apart_by_their_contexts<M: EndpointMedium>(seed: u64) {
+fn claims_are_identified_by_their_contexts<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for len in [8, MOST_EAGER, MOST_EAGER + 1] {
         let sent = [1, 2, 3].map(|number| pair.send(5, number, len));
@@ -319,7 +319,7 @@ fn a_claim_of_nothing_is_refused<M: EndpointMedium>(seed: u64) {
 }
 
 /// fi_tagged(3), FI_PEEK: a peek that finds nothing does not stay queued.
-fn a_peek_stays_not_posted<M: EndpointMedium>(seed: u64) {
+fn a_peek_does_not_stay_posted<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for _ in 0..3 {
         pair.peek_finds_nothing(5);

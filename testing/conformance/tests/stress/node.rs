@@ -153,7 +153,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Reads the completion queue until it is empty, and checks the entries. True if there were any.
+    /// Reads the completion queue until it is empty, and checks the entries. True if there were
+    /// any.
     pub(crate) fn reap(&mut self, world: &World) -> bool {
         let finished = self.rig.reap();
         for one in &finished {
