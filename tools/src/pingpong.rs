@@ -256,9 +256,9 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         None => Control::wait(options)?,
     };
     control.send_line(GREETING)?;
-    let greeting = control.read_line()?;
-    if greeting != GREETING {
-        return Err(trouble(format!("the other side is another program: it sent \"{greeting}\"")));
+    let hello = control.read_line()?;
+    if hello != GREETING {
+        return Err(trouble(format!("the other side is another program: it sent \"{hello}\"")));
     }
     let (local, remote) = control.addresses()?;
     let info = choose(options, local)?;

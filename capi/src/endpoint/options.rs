@@ -13,7 +13,7 @@ use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 
-/// The table of an endpoint or passive endpoint; only `cancel` differs.
+/// The table of an endpoint or passive endpoint, which differ in what cancels.
 pub(crate) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
     enosys::ep_ops(cancel, getopt, setopt)
 }

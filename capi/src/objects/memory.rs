@@ -57,12 +57,12 @@ impl Memory {
         locked(&self.endpoints).push(Arc::downgrade(endpoint));
     }
 
-    /// Removes an endpoint that is closed.
+    /// An endpoint of the domain is closed.
     pub(crate) fn remove_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
         locked(&self.endpoints).retain(|known| !core::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(endpoint)));
     }
 
-    /// Maps a raw key to a key (fi_mr_map_raw).
+    /// Makes a key of a raw key (fi_mr_map_raw).
     ///
     /// # Safety
     /// The raw key has its size, and the place for the key is null or valid.
@@ -97,7 +97,8 @@ impl Memory {
         !locked(&self.mapped).is_empty()
     }
 
-    /// Makes progress until no peer uses the region; false after [`CLOSE_DEADLINE`].
+    /// Waits until no peer uses the region any more, making progress; false after
+    /// [`CLOSE_DEADLINE`].
     pub(super) fn wait_until_idle(&self, region: &MemoryRegion) -> bool {
         let end = ofi_os::clock::now() + CLOSE_DEADLINE;
         while !region.is_idle() {

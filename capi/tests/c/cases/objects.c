@@ -333,7 +333,7 @@ CASE(ep_size_left_slots)
 	close_side(&s);
 }
 
-CASE_OURS(unsupported_calls_return_enosys)
+CASE_OURS(what_is_not_there_says_so)
 {
 	struct fid_ep *ep;
 	struct side s;
