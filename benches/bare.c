@@ -115,7 +115,7 @@ static void advance(struct iovec **iov, int *count, size_t moved)
 	}
 }
 
-/* Moves a window in as few calls as the kernel allows. */
+/* Transfers a window in as few calls as the kernel allows. */
 static void move_stream(char *bytes, int sending)
 {
 	struct iovec places[MAX_WINDOW], *iov = places;

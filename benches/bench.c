@@ -68,7 +68,7 @@ static int choice(const char *option, const char *value, const char *names)
 	for (index = 0; (name = strsep(&rest, "|")); index++)
 		if (!strcmp(name, value))
 			return index;
-	quit("--%s %s: one of %s is wanted", option, value, names);
+	quit("--%s %s: expected one of %s", option, value, names);
 }
 
 static long number(const char *option, const char *value, long least, long most)
@@ -78,7 +78,7 @@ static long number(const char *option, const char *value, long least, long most)
 
 	if (*value && !*end && result >= least && result <= most)
 		return result;
-	quit("--%s %s: a number from %ld to %ld is wanted", option, value, least, most);
+	quit("--%s %s: expected a number from %ld to %ld", option, value, least, most);
 }
 
 static void parse_cores(char *list)

@@ -72,7 +72,7 @@ struct shared {
 	double start, end[MAX_PROCESSES], result;
 	char names[2][MAX_THREADS][MAX_PEERS][NAME_SIZE];
 	char crowd[MAX_PROCESSES][NAME_SIZE];
-	/* The memory that ranks expose, as the other one names it. */
+	/* Addresses and keys of the memory that each rank exposes. */
 	struct { uint64_t addr, key; } memory[2];
 };
 

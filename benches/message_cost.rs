@@ -1,8 +1,8 @@
 //! Exchanges 8-byte tagged messages for `cargo xtask cost` to count instructions:
 //! `message_cost memory COUNT` through memory, `message_cost shm COUNT` through the shm provider,
-//! `message_cost tcp COUNT` through the system's sockets. With a third argument of `write` or
-//! `fetch-add` it carries out those operations on 8 bytes instead. Another one says how the
-//! receiver is: with `queues=N` it holds N unexpected messages and N posted receives of other
+//! `message_cost tcp COUNT` through the system's sockets. The third argument `write` or
+//! `fetch-add` replaces the messages by 8-byte operations. Other values set the load of the
+//! receiver: with `queues=N` it holds N unexpected messages and N posted receives of other
 //! tags, with `connections=N` it has N peers that send nothing (tcp only), with `late=N` it posts
 //! receives for N messages at a time, after they have arrived.
 
@@ -48,7 +48,7 @@ fn exchange_late<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize, window
 /// The key of the region that is written and added to.
 const KEY: u64 = 7;
 
-/// Writes 8 bytes to the other side's memory, each time with other contents.
+/// Writes 8 bytes to the other side's memory, each time with different contents.
 fn write<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
     let region = b.expose(KEY, vec![0; 64]);
     let mut from = [0u8; 8];
@@ -76,7 +76,7 @@ fn fetch_add<T: Transport>((a, b): &(Side<T>, Side<T>), count: usize) {
     assert_eq!(region.close()[..8], count.to_ne_bytes());
 }
 
-/// How the receiver is, or what takes the place of messages.
+/// The load of the receiver, or the operation that replaces messages.
 #[derive(Clone, Copy)]
 enum Receiver {
     Ready,

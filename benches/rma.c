@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Access to the other rank's memory:
- *   write          rank 1 writes, a window at a time under way, MB/s
+ *   write          rank 1 writes, a window at a time in flight, MB/s
  *   read           rank 1 reads, likewise
- *   put            an 8-byte write as a ping-pong: each rank polls its memory, half a round trip, us
+ *   put            an 8-byte write as a ping-pong on polled memory, half a round trip, us
  *   fetch-add      rank 1 adds to a word of rank 0: from the call to the completion, us
- *   inject-write   rank 1 writes by fi_inject_write to as many places as a window has, until rank 0
- *                  sees all of the last ones, million writes a second
- * The memory has a mailbox behind the payload, by which rank 1 tells rank 0 that it has ended.
+ *   inject-write   rank 1 writes with fi_inject_write to the places of a window, until rank 0 sees
+ *                  all of the last writes, million writes a second
+ * Behind the payload the memory has a mailbox, in which rank 1 notifies rank 0 of its end.
  */
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
@@ -31,7 +31,7 @@ static void expose(void)
 	total = mailbox + 64 + MAX_WINDOW * WORD;
 	memory = alloc_pages(total);
 	memset(memory, 0, total);
-	/* What is read. */
+	/* The contents that rank 1 reads. */
 	fill_kept(memory, side->rank);
 	CALL(fi_mr_reg(side->domain, memory, total, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY + (uint64_t) side->rank, 0, &region,
 		NULL));
@@ -68,7 +68,7 @@ static uint64_t look(size_t at)
 		call_failed(#what, (int) ret_); \
 } while (0)
 
-/* Completions are not waited for, but for those of a long time ago, whose words are needed again. */
+/* Waits only for old completions, whose words are needed again. */
 static void write_word(uint64_t value, size_t at)
 {
 	int slot = (int) (value % MAX_WINDOW);
@@ -79,7 +79,7 @@ static void write_word(uint64_t value, size_t at)
 	side->sends_expected++;
 }
 
-/* Rank 1 tells rank 0 that it has ended. */
+/* Rank 1 notifies rank 0 of its end. */
 static void meet(void)
 {
 	side->number++;
@@ -92,7 +92,7 @@ static void meet(void)
 	}
 }
 
-/* Keeps a window of operations under way. */
+/* Keeps a window of operations in flight. */
 static void stream(void (*post)(int slot), long count)
 {
 	long i;
@@ -122,7 +122,7 @@ static void writes(void *state, long count)
 {
 	(void) state;
 	stream(post_write, count);
-	/* Written by rank 1, whole. */
+	/* The last write must have arrived whole. */
 	if (side->rank == 0)
 		check_whole(memory, payload_seed(0, 1));
 }

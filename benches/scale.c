@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What must not grow with the length of queues or the number of peers, in seconds:
+ * Costs that must not grow with the length of queues or the number of peers, in seconds:
  *   cancel    100,000 posted receives are cancelled, the oldest last
  *   reverse   100,000 receives, matched by messages in reverse order
  *   ends      2,000 peers whose process is killed: from its end until the receive that waits for
@@ -178,7 +178,7 @@ static double inserts(void)
 	start = now();
 	for (i = 0; i < ADDRESSES; i++) {
 		if (strcmp(options.provider, "shm")) {
-			/* Some address: nothing is sent there. */
+			/* An arbitrary address: nothing is sent there. */
 			memcpy(name + 4, &(uint32_t) { 0x0100000a + (uint32_t) i * 0x10000 }, 4);
 		} else {
 			snprintf(name, sizeof(name), "fi_shm://nobody%ld", i);
@@ -233,7 +233,7 @@ static double peers_end(void)
 	MUST(setrlimit(RLIMIT_NOFILE, &files) == 0);
 	meeting = mmap(NULL, sizeof(*meeting), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	MUST(meeting != MAP_FAILED);
-	/* Before any object is open: a child may not use what it inherits. */
+	/* Before any object is open, because a child may not use inherited objects. */
 	child = fork();
 	MUST(child >= 0);
 	if (child == 0) {

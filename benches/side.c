@@ -98,7 +98,7 @@ void make_buffers(struct side *s, int slots)
 
 void call_failed(const char *call, int ret)
 {
-	/* Only the name of the function. */
+	/* Print only the name of the function. */
 	quit("%.*s: %s (%s)", (int) strcspn(call, "("), call, fi_strerror(-ret), options.pattern);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A thread's libfabric objects and its links to the same thread of the other rank. Rank 1 opens
- * `options.peers` endpoints that share a queue, and plays that many peers of rank 0, which has one
- * endpoint (FI_EP_MSG: one for each connection).
+ * `options.peers` endpoints that share a queue, and acts as that many peers of rank 0, which has
+ * one endpoint (FI_EP_MSG: one for each connection).
  */
 #ifndef SIDE_H
 #define SIDE_H

@@ -15,7 +15,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// The previous value of the word that an atomic operation has changed; `None` for other
+    /// The previous value of the word that an atomic operation changed; `None` for other
     /// operations.
     pub fn word(&self) -> Option<u64> {
         let is_atomic = self.completion.flags.contains(OpFlags::ATOMIC);
@@ -41,7 +41,7 @@ struct Table(Slab<Loan>);
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The last handle is gone, so every endpoint is closed and uses its buffers no more.
+        // The last handle is gone: every endpoint is closed and no longer uses its buffers.
         self.0.drain().for_each(|loan| drop(loan.end()));
     }
 }

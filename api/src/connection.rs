@@ -123,7 +123,7 @@ impl Listener {
     /// The address at which it listens.
     ///
     /// # Errors
-    /// The system's error if it cannot have its address.
+    /// The system's error if the address is not available.
     pub fn local_addr(&self) -> Result<Addr> {
         self.0.local_addr()
     }

@@ -1,4 +1,4 @@
-//! Finds what keeps the library from working well on this machine, and advises what to do.
+//! Finds settings of this machine that impair the library, and suggests fixes.
 
 use crate::{Query, Version, discover};
 use ofi_os::limits::{self, Limit};
@@ -77,11 +77,11 @@ fn interfaces(out: &mut Vec<Finding>) {
     const AREA: &str = "interfaces";
     let all = netif::interfaces();
     if !all.iter().any(|i| i.loopback) {
-        let advice = "ip link set lo up: processes of this machine reach each other by it";
+        let advice = "ip link set lo up: processes of this machine communicate through it";
         out.push(bad(AREA, Grade::Problem, "the loopback interface is down", advice));
     }
     if !all.iter().any(|i| !i.loopback && i.running) {
-        let advice = "other machines cannot be reached; for this machine alone that is enough";
+        let advice = "other machines cannot be reached; communication within this machine works";
         out.push(bad(AREA, Grade::Notice, "no interface besides loopback has a carrier", advice));
     }
     for interface in &all {
@@ -120,7 +120,7 @@ fn ports(out: &mut Vec<Finding>) {
 fn listen_and_connect(addr: SocketAddr) -> std::io::Result<()> {
     let listener = Socket::listen(addr, 1, None)?;
     let client = Socket::connect(listener.local_addr()?, None, None)?;
-    // Within a host, connecting ends at once; a filter that drops packets makes it time out.
+    // Within a host, connect returns at once; a filter that drops packets makes it time out.
     for _ in 0..1000 {
         match client.connected() {
             Some(result) => return result,
@@ -143,7 +143,7 @@ fn host_name(out: &mut Vec<Finding>) {
         }
         Ok(found) => {
             let list: Vec<String> = found.iter().map(|addr| addr.ip().to_string()).collect();
-            out.push(good(AREA, format!("{name} stands for {}", list.join(", "))));
+            out.push(good(AREA, format!("{name} resolves to {}", list.join(", "))));
         }
         Err(error) => {
             let advice = "add it to /etc/hosts if programs look it up";
@@ -188,7 +188,7 @@ fn limits_of_process(out: &mut Vec<Finding>) {
     if let Some((soft, _)) = limits::limit(Limit::LockedMemory) {
         let text = format!("locked memory: {} bytes", show(soft));
         if soft < 64 << 20 {
-            let advice = "enough for tcp, udp and shm; adapters for RDMA need more (ulimit -l unlimited)";
+            let advice = "enough for tcp, udp and shm; RDMA adapters need more (ulimit -l unlimited)";
             out.push(bad(LIMITS, Grade::Notice, text, advice));
         } else {
             out.push(good(LIMITS, text));
@@ -203,7 +203,7 @@ fn shared_memory(out: &mut Vec<Finding>) {
     const AREA: &str = "shared memory";
     const PLACE: &str = "/dev/shm";
     match limits::space(PLACE) {
-        None => out.push(bad(AREA, Grade::Notice, format!("{PLACE} is not there"), "mount -t tmpfs tmpfs /dev/shm")),
+        None => out.push(bad(AREA, Grade::Notice, format!("{PLACE} does not exist"), "mount -t tmpfs tmpfs /dev/shm")),
         Some(_) if !limits::is_writable(PLACE) => {
             out.push(bad(AREA, Grade::Notice, format!("{PLACE} is not writable"), "chmod 1777 /dev/shm"));
         }

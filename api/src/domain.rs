@@ -32,7 +32,7 @@ struct AnyEndpoint {
 /// Opens endpoints of one provider.
 type OpenEndpoint = Arc<dyn Fn(&Info) -> Result<AnyEndpoint> + Send + Sync>;
 
-/// What a domain has of its provider.
+/// A provider's part of a domain.
 struct Opened {
     open: OpenEndpoint,
     /// The memory that its endpoints expose; `None` for a provider that has no one-sided
@@ -92,12 +92,13 @@ impl Domain {
         Ok(Self { open, regions, loans: Loans::default(), _thread: thread.map(Arc::new) })
     }
 
-    /// Registers memory, so that peers of the domain's endpoints do with it what `access` has of
-    /// [`MrAccess::REMOTE_READ`] (read, fetching atomics) and [`MrAccess::REMOTE_WRITE`] (write,
-    /// atomics). Each peer that knows the region's key can.
+    /// Registers memory for the peers of the domain's endpoints. Each peer that has the region's
+    /// key may read it and use fetching atomics if `access` has [`MrAccess::REMOTE_READ`], and
+    /// write it and use atomics if `access` has [`MrAccess::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// EINVAL for no bytes, or neither right; ENOSYS if the provider has no one-sided operations.
+    /// EINVAL for an empty buffer or without either right; ENOSYS if the provider has no one-sided
+    /// operations.
     pub fn register(&self, memory: Vec<u8>, access: MrAccess) -> Result<MemoryRegion> {
         let all =
             self.regions.as_ref().ok_or_else(|| Error::new(Errno::ENOSYS, "register memory of a datagram domain"))?;
@@ -120,9 +121,9 @@ impl Domain {
     /// connectionless ones are ready at once.
     ///
     /// # Errors
-    /// EINVAL if the domain's provider has no endpoints of the type, or not the traffic class;
-    /// ENOEQ for a connected endpoint without `events`; the system's error if it cannot have the
-    /// source address of `info`.
+    /// EINVAL if the domain's provider lacks the endpoint type or the traffic class; ENOEQ for a
+    /// connected endpoint without `events`; the system's error if the source address of `info` is
+    /// not available.
     pub fn endpoint(&self, info: &Info, cq: &CompletionQueue, events: Option<&EventQueue>) -> Result<Endpoint> {
         let engine = (self.open)(info)?;
         let (av, control) = (Arc::new(AddressVector::new(0, false)), &engine.control);
@@ -162,7 +163,7 @@ impl CompletionQueue {
     /// Sleeps until an entry is available or the timeout expires.
     ///
     /// # Errors
-    /// EAGAIN if there is none then.
+    /// EAGAIN at the timeout.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<(), Errno> {
         self.queue.wait(1, timeout).map(drop)
     }
@@ -170,10 +171,10 @@ impl CompletionQueue {
 
 /// An endpoint. Dropping it sends accepted messages and writes, then closes it.
 ///
-/// A one-sided operation names the peer's memory, which has `buf.len()` bytes from there on. It
-/// ends when the peer's side has carried it out, for which the peer's program only has to make
-/// progress, and fails with EINVAL if no region there has the key, and EACCES if the region ends
-/// before or does not allow it.
+/// A one-sided operation accesses `buf.len()` bytes of the peer's memory from the given place on.
+/// It completes when the peer's endpoint has carried it out; the peer's program only needs to make
+/// progress. It fails with EINVAL if no region of the peer has the key, and with EACCES if the
+/// range exceeds the region or the region does not allow the access.
 pub struct Endpoint {
     engine: AnyEndpoint,
     av: Arc<AddressVector>,
@@ -193,7 +194,7 @@ impl Drop for Endpoint {
 }
 
 impl Endpoint {
-    /// The operations under way and what they wait for, to find the cause of a hang.
+    /// Describes the pending operations and what they wait for, to find the cause of a hang.
     pub fn describe(&self) -> String {
         self.engine.control.describe()
     }
@@ -201,7 +202,7 @@ impl Endpoint {
     /// The address at which peers reach it.
     ///
     /// # Errors
-    /// The system's error if the endpoint cannot have its address.
+    /// The system's error if the address is not available.
     pub fn local_addr(&self) -> Result<Addr> {
         self.engine.control.local_addr()
     }
@@ -230,7 +231,7 @@ impl Endpoint {
     /// Sends a message. The buffer comes back with the completion, or at once with an error.
     ///
     /// # Errors
-    /// EAGAIN if too many sends are under way, EMSGSIZE for one that is too long, ENOTCONN or
+    /// EAGAIN if too many sends are pending, EMSGSIZE for one that is too long, ENOTCONN or
     /// EOPBADSTATE without a connection.
     pub fn send(&self, dest: FiAddr, tag: Option<u64>, buf: Vec<u8>) -> Result<(), (Errno, Vec<u8>)> {
         let (context, buffer) = self.loans.lend(buf);
@@ -238,7 +239,7 @@ impl Endpoint {
         self.engine.messages.send(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 
-    /// Posts a receive buffer, all of its length. It comes back with the completion.
+    /// Posts the whole buffer as a receive. It comes back with the completion.
     ///
     /// # Errors
     /// EAGAIN if too many receives are posted, EOPBADSTATE if the connection has ended.
@@ -273,8 +274,8 @@ impl Endpoint {
         engine.rma(op).map_err(|errno| (errno, self.loans.take_back(context)))
     }
 
-    /// Adds to a peer's word, in one step for all who access it by operations like this. Words are
-    /// `u64` in the byte order of the machine. [`Done::word`] has the previous value.
+    /// Adds to a word of the peer's memory, atomically with respect to other atomic operations.
+    /// Words are `u64` in the byte order of the machine. [`Done::word`] has the previous value.
     ///
     /// # Errors
     /// As for [`Self::write`].
@@ -282,7 +283,8 @@ impl Endpoint {
         self.fetch((AtomicKind::Fetch, AtomicOp::Sum), peer, at, (value, None))
     }
 
-    /// Replaces a peer's word by `new` if it is `expected`; otherwise as [`Self::fetch_add`].
+    /// Replaces a word of the peer's memory by `new` if it is `expected`, atomically as
+    /// [`Self::fetch_add`].
     ///
     /// # Errors
     /// As for [`Self::write`].

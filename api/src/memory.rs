@@ -1,4 +1,4 @@
-//! Registered memory: what peers read, write and change without this side's program.
+//! Registered memory, which peers access by one-sided operations.
 
 use ofi_core::caps::MrAccess;
 use ofi_core::error::Result;
@@ -10,18 +10,17 @@ use std::sync::Arc;
 /// A place in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddr {
-    /// Bytes of the region before it.
+    /// Offset in the region, in bytes.
     pub offset: u64,
     /// The key of the region: see [`MemoryRegion::key`].
     pub key: u64,
 }
 
 /// Registered memory. Peers that know its key access it until it is dropped; the memory is freed
-/// when the last access under way has ended.
+/// when the last access in progress has ended.
 ///
-/// Peers change it at any time. A [`Self::read`] of up to 8 bytes that lie in one aligned word of
-/// the memory is one load, so a word that a peer writes last tells that what it wrote before is
-/// there.
+/// Peers may change it at any time. A [`Self::read`] of up to 8 bytes within one aligned word is
+/// one load: if it sees the word that a peer wrote last, the peer's earlier writes are visible too.
 #[derive(Debug)]
 pub struct MemoryRegion {
     region: Arc<Region>,
@@ -44,7 +43,7 @@ impl MemoryRegion {
         if access.is_empty() {
             return Err(invalid("peers may neither read nor write it"));
         }
-        // The local right to change the memory is that of its owner.
+        // The owner may always change the memory.
         let region = ofi_memory::Region::owned(memory, access | MrAccess::READ);
         let mut random = || u64::from_ne_bytes(ofi_os::random());
         let region = all.register(region, access, KeyChoice::Random(&mut random), true)?;

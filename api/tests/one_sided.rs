@@ -71,7 +71,7 @@ fn over_each_provider(test: impl Fn(&End, &End, FiAddr)) {
 }
 
 #[test]
-fn what_is_written_is_in_the_peers_memory_and_is_read_back() {
+fn written_bytes_are_in_the_peers_memory_and_are_read_back() {
     over_each_provider(|initiator, target, peer| {
         for len in [1, 8, 4096, 1 << 20] {
             let region = target.domain.register(vec![0x11; len + 16], MrAccess::REMOTE).unwrap();
@@ -113,7 +113,7 @@ fn atomic_operations_return_the_previous_word() {
 }
 
 #[test]
-fn what_a_region_does_not_allow_is_refused_and_the_buffer_comes_back() {
+fn a_forbidden_access_is_refused_and_returns_the_buffer() {
     over_each_provider(|initiator, target, peer| {
         let region = target.domain.register(vec![1; 64], MrAccess::REMOTE_READ).unwrap();
         let refused = |place: RemoteAddr| {
@@ -123,7 +123,7 @@ fn what_a_region_does_not_allow_is_refused_and_the_buffer_comes_back() {
             failed.failure.errno
         };
         let key = region.key();
-        assert_eq!(refused(RemoteAddr { offset: 0, key }), Errno::EACCES, "it may only be read");
+        assert_eq!(refused(RemoteAddr { offset: 0, key }), Errno::EACCES, "the region is read-only");
         assert_eq!(refused(RemoteAddr { offset: 0, key: !key }), Errno::EINVAL);
         initiator.ep.read(peer, RemoteAddr { offset: 33, key }, vec![0; 32]).unwrap();
         assert_eq!(outcome(initiator, target).unwrap_err().failure.errno, Errno::EACCES, "it ends before");

@@ -29,12 +29,12 @@ pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
     barrier2: NO,
 };
 
-/// The general operations of an object that supports none but being closed.
+/// The general operations of an object that supports only fi_close.
 pub(crate) const fn fid_ops(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {
     fi_ops { size: size_of::<fi_ops>(), close, bind, control, ops_open, tostr, ops_set }
 }
 
-/// The operations of an endpoint that has only options, and cancels.
+/// The operations of an endpoint that supports only options and fi_cancel.
 pub(crate) const fn ep_ops(
     cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize,
     getopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
@@ -53,7 +53,7 @@ pub(crate) const fn ep_ops(
     }
 }
 
-/// Connection management of an endpoint that supports none but being named.
+/// Connection management of an endpoint that supports only names.
 pub(crate) const fn cm_ops(
     setname: unsafe extern "C" fn(*mut fid, *mut c_void, usize) -> c_int,
     getname: unsafe extern "C" fn(*mut fid, *mut c_void, *mut usize) -> c_int,

@@ -26,7 +26,7 @@ unsafe extern "C" {
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 /// Registers the handlers at the first use of the library: every call that takes a lock of [`Held`]
-/// begins with this. A concurrent fork may miss them.
+/// calls this first. A concurrent fork may miss them.
 ///
 /// Uses no lock, because a fork could copy it while it is held. Concurrent first calls may all
 /// register, as may the child of a process that was registering; the handlers still do their work
@@ -40,7 +40,7 @@ pub(crate) fn watch() -> Result<(), Errno> {
         return Ok(());
     }
     // SAFETY: the library is never unloaded, so the functions stay.
-    let code = unsafe { pthread_atfork(prepare, resume, resurrect) };
+    let code = unsafe { pthread_atfork(prepare, after_fork_in_parent, after_fork_in_child) };
     if code != 0 {
         return Err(Errno::ENOMEM);
     }
@@ -71,7 +71,8 @@ struct Held {
     _reserve: reserve::Held,
 }
 
-/// The forking thread from [`prepare`] to [`resume`] or [`resurrect`]; 0 otherwise.
+/// The forking thread from [`prepare`] to [`after_fork_in_parent`] or [`after_fork_in_child`]; 0
+/// otherwise.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this thread is forking. Only the thread itself sets this, while it holds the locks.
@@ -92,7 +93,7 @@ extern "C" fn prepare() {
     if is_forker() {
         return;
     }
-    // Complete one-time initialization, so that the child does not inherit it half done.
+    // Complete one-time initialization, so that the child does not inherit a partial one.
     state::log::settle();
     let held = Held {
         objects: objects::objects(),
@@ -121,17 +122,17 @@ fn release() -> Option<Held> {
     unsafe { held().replace(None) }
 }
 
-extern "C" fn resume() {
+extern "C" fn after_fork_in_parent() {
     drop(release());
 }
 
 /// In the child: restricted to async-signal-safe operations, so it neither allocates nor frees
 /// memory, and waits for no lock.
-extern "C" fn resurrect() {
+extern "C" fn after_fork_in_child() {
     let Some(mut held) = release() else { return };
     for (address, kind) in held.objects.iter() {
         // SAFETY: a listed object is open and of that kind, and the child has no other threads.
-        unsafe { (kind.bury)(core::ptr::with_exposed_provenance_mut(*address)) };
+        unsafe { (kind.disable)(core::ptr::with_exposed_provenance_mut(*address)) };
     }
     held.listed.forget_all();
     held.descriptors.close_copies();

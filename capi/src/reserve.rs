@@ -32,12 +32,12 @@ const _: () = assert!(align_of::<Pool>() == ALIGN);
 /// The reserve's memory, handed out by [`State::take`]. Its pages take no memory until used.
 static mut POOL: Pool = Pool([0; SIZE]);
 
-/// The units in use, and the threads served last.
+/// The units in use, and the threads that were served last.
 struct State {
     /// One bit per unit: set while in use.
     used: [u64; UNITS / 64],
     /// Blocks handed out so far.
-    asked: u64,
+    served: u64,
     /// The threads that got the last [`RECENT`] blocks.
     threads: [usize; RECENT],
 }
@@ -45,10 +45,10 @@ struct State {
 /// Number of blocks whose threads are recorded.
 const RECENT: usize = 64;
 
-static STATE: Mutex<State> = Mutex::new(State { used: [0; UNITS / 64], asked: 0, threads: [0; RECENT] });
+static STATE: Mutex<State> = Mutex::new(State { used: [0; UNITS / 64], served: 0, threads: [0; RECENT] });
 
-/// [`State::asked`], readable without the lock.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+/// [`State::served`], readable without the lock.
+static SERVED: AtomicU64 = AtomicU64::new(0);
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,16 +97,16 @@ impl State {
         }
         let Some(first) = self.find(count, step) else { return core::ptr::null_mut() };
         self.mark(first..first + count);
-        let recent = usize::try_from(self.asked).unwrap_or(0) % RECENT;
+        let recent = usize::try_from(self.served).unwrap_or(0) % RECENT;
         self.threads[recent] = this_thread();
-        self.asked += 1;
-        // Relaxed: the thread that wrote it reads its own value; any other then looks under the
+        self.served += 1;
+        // Relaxed: the thread that wrote it reads its own value; any other then checks under the
         // lock.
-        ASKED.store(self.asked, Ordering::Relaxed);
+        SERVED.store(self.served, Ordering::Relaxed);
         pool().wrapping_add(first * UNIT)
     }
 
-    fn give_back(&mut self, block: *mut u8, size: usize) {
+    fn release(&mut self, block: *mut u8, size: usize) {
         let first = (block.addr() - pool().addr()) / UNIT;
         self.mark(first..first + units(size));
     }
@@ -200,7 +200,7 @@ fn reserved_zeroed(layout: Layout) -> *mut u8 {
 
 #[cold]
 fn return_reserved(block: *mut u8, layout: Layout) {
-    state().give_back(block, layout.size());
+    state().release(block, layout.size());
 }
 
 /// The reserve's lock, held across fork(2).
@@ -215,7 +215,7 @@ pub(crate) fn hold() -> Held {
 /// call ran out of memory without reporting it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    asked: u64,
+    served: u64,
     shortages: u64,
     verdict: OnceCell<bool>,
 }
@@ -223,30 +223,30 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn begin() -> Self {
         // Relaxed: see `State::take`.
-        Self { asked: ASKED.load(Ordering::Relaxed), shortages: shortage::count(), verdict: OnceCell::new() }
+        Self { served: SERVED.load(Ordering::Relaxed), shortages: shortage::count(), verdict: OnceCell::new() }
     }
 
-    /// Whether this thread got memory from the reserve since, or a C library call had none.
-    pub(crate) fn lacked(&self) -> bool {
+    /// Whether this thread got memory from the reserve since, or a C library call found none.
+    pub(crate) fn ran_out(&self) -> bool {
         shortage::count() != self.shortages || self.was_served()
     }
 
-    /// The result of [`Self::lacked`] at the first call. Shortages of other threads count, too, so
+    /// The result of [`Self::ran_out`] at the first call. Shortages of other threads count, too, so
     /// a later result may differ, but a call must decide only once whether to undo its work.
     pub(crate) fn verdict(&self) -> bool {
-        *self.verdict.get_or_init(|| self.lacked())
+        *self.verdict.get_or_init(|| self.ran_out())
     }
 
     fn was_served(&self) -> bool {
         // Relaxed: see `State::take`.
-        if ASKED.load(Ordering::Relaxed) == self.asked {
+        if SERVED.load(Ordering::Relaxed) == self.served {
             return false;
         }
         let state = state();
-        let since = usize::try_from(state.asked - self.asked).unwrap_or(usize::MAX);
+        let since = usize::try_from(state.served - self.served).unwrap_or(usize::MAX);
         // The threads of older blocks are not recorded: assume that this one was among them.
         since > RECENT || {
-            let last = usize::try_from(state.asked).unwrap_or(0);
+            let last = usize::try_from(state.served).unwrap_or(0);
             (last - since..last).any(|at| state.threads[at % RECENT] == this_thread())
         }
     }
@@ -292,7 +292,7 @@ mod tests {
         assert!(reserved(layout(LARGEST + 1, 1)).is_null());
         assert!(reserved(layout(1, 2 * ALIGN)).is_null());
         let watch = Watch::begin();
-        assert!(reserved(layout(LARGEST + 1, 1)).is_null() && !watch.lacked());
+        assert!(reserved(layout(LARGEST + 1, 1)).is_null() && !watch.ran_out());
     }
 
     #[test]
@@ -301,9 +301,9 @@ mod tests {
         let layout = Layout::from_size_align(10, 1).unwrap();
         let watch = Watch::begin();
         std::thread::spawn(move || return_reserved(reserved(layout), layout)).join().unwrap();
-        assert!(!watch.lacked());
+        assert!(!watch.ran_out());
         return_reserved(reserved(layout), layout);
-        assert!(watch.lacked() && !Watch::begin().lacked());
+        assert!(watch.ran_out() && !Watch::begin().ran_out());
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         assert!(!watch.verdict());
         let layout = Layout::from_size_align(10, 1).unwrap();
         return_reserved(reserved(layout), layout);
-        assert!(watch.lacked() && !watch.verdict());
+        assert!(watch.ran_out() && !watch.verdict());
     }
 
     #[test]

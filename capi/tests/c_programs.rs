@@ -284,7 +284,7 @@ bounds! {
     a_receive_fails_when_the_memory_for_peers_is_full_within_a_host: "shm", "limit", 60;
     fifteen_hundred_endpoints_connect_at_once: "tcp", "together", 120;
     accepting_pauses_where_descriptors_are_short: "tcp", "few_descriptors", 120;
-    a_crowd_asks_one_that_is_busy_within_a_host: "shm", "crowd_asks", 120;
+    a_crowd_asks_one_that_is_busy_within_a_host: "shm", "crowd_connects", 120;
     floods_neither_fill_the_memory_nor_stop_others: "tcp", "floods", 120;
     floods_neither_fill_the_memory_nor_stop_others_within_a_host: "shm", "floods", 120;
 }

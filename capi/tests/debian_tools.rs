@@ -21,7 +21,7 @@ fn command(program: impl AsRef<Path>) -> Command {
 fn good(output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(err.is_empty(), "it complains: {err}");
+    assert!(err.is_empty(), "fi_info prints errors: {err}");
     out.into_owned()
 }
 

@@ -52,7 +52,7 @@ fn finish(what: &str, child: Child) -> String {
     let output = child.wait_with_output().unwrap_or_else(|error| panic!("{what}: {error}"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{what}: {}\n{out}\n{err}", output.status);
-    assert!(err.is_empty(), "{what} complains: {err}");
+    assert!(err.is_empty(), "{what} prints errors: {err}");
     out.into_owned()
 }
 

@@ -1,6 +1,6 @@
 //! The cases of `tests/c/cases`: each is a test, compiled with our headers and with Debian's older
-//! ones, over the library under test, and, if it tests the manual rather than this library, over
-//! the reference too. `OFI_TEST_REFERENCE` names the reference's folder.
+//! ones, over the library under test, and over the reference too if the case tests the manual.
+//! `OFI_TEST_REFERENCE` names the reference's folder.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use ofi_harness::{Headers, Program, Run, fabric, in_ci, is_sanitized, target};
@@ -17,45 +17,45 @@ fn reference() -> Option<PathBuf> {
     named.into_iter().chain(known).find(|dir| dir.join("libfabric.so.1").exists())
 }
 
-/// Where the reference deviates from its manual or the manual leaves room; these cases are not run
-/// on it.
+/// Cases that are not run on the reference, because it deviates from its manual or the manual
+/// leaves room. The text says what the reference does.
 const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("eq_close_rules", "aborts when an event queue with events is closed"),
     ("caps_local_remote_comm", "names loopback as able to reach other nodes"),
-    ("getinfo_secondary_caps_rules", "an info of tcp;ofi_rxm lacks FI_REMOTE_COMM although it was asked for"),
-    ("caps_directed_recv_of_messages", "a directed receive takes a message without tag from any peer"),
-    ("max_msg_size_enforced", "takes a message that is larger than max_msg_size"),
-    ("ep_close_discards_pending", "completes what was pending when its endpoint is closed"),
+    ("getinfo_secondary_caps_rules", "an info of tcp;ofi_rxm lacks the requested FI_REMOTE_COMM"),
+    ("caps_directed_recv_of_messages", "a directed receive matches an untagged message from any peer"),
+    ("max_msg_size_enforced", "accepts a message that is larger than max_msg_size"),
+    ("ep_close_discards_pending", "reports pending operations when their endpoint is closed"),
     ("av_open_rules", "an address vector does not carry its context"),
     ("av_insertsvc_resolves", "accepts a service that has no number"),
     ("ep_enable_missing_binds", "enables an endpoint that has no address vector"),
     ("cq_truncated_receive", "the error entry has no tag"),
-    ("rdm_unreachable_send_error", "answers EAGAIN for ever for a peer that refuses"),
+    ("rdm_unreachable_send_error", "returns -FI_EAGAIN forever for a peer that refuses connections"),
     ("cq_error_without_completion", "as rdm_unreachable_send_error"),
-    ("ep_selective_receives", "reports receives whose flags do not ask for it, if the default does"),
+    ("ep_selective_receives", "reports receives whose flags lack FI_COMPLETION, if the default has it"),
     ("caps_directed_recv_of_untagged", "gives an untagged message to a receive that names another sender"),
-    ("tagged_peek_source", "a peek does not tell the source"),
-    ("domain_knows_directed_receives", "FI_DIRECTED_RECV is not among the capabilities of its domains"),
-    ("cq_error_fields_unknown", "the error entry of a message that was cut has no lengths"),
+    ("tagged_peek_source", "a peek does not report the source"),
+    ("domain_reports_directed_recv", "FI_DIRECTED_RECV is not among the capabilities of its domains"),
+    ("cq_error_fields_unknown", "the error entry of a truncated message has no lengths"),
     ("cntr_counts_failed_sends", "as rdm_unreachable_send_error"),
-    ("cq_strerror_text", "has no text for an error of its own"),
+    ("cq_strerror_text", "has no text for its own errors"),
     ("cq_sread_without_wait_object", "crashes"),
-    ("trywait_before_blocking", "takes a queue that has no wait object"),
-    ("poll_set_rules", "takes flags that there are none of"),
-    ("cq_fd_polls_readable", "a descriptor may follow its queue only at the next look"),
-    ("cq_sread_wakes_on_entry", "a reader blocked without a peer's progress sleeps for ever"),
-    ("atomic_valid_calls_are_true", "takes one more element than its valid calls say"),
-    ("atomic_flags_of_calls", "an operation of these flags does not complete"),
-    ("atomic_inject_is_limited", "takes more than inject_size bytes"),
-    ("rma_inject_gives_the_buffer_back", "takes more than inject_size bytes"),
+    ("trywait_before_blocking", "accepts a queue without a wait object"),
+    ("poll_set_rules", "accepts undefined flags"),
+    ("cq_fd_polls_readable", "a descriptor may reflect its queue only after the next read"),
+    ("cq_sread_wakes_on_entry", "a blocked reader sleeps forever without the peer's progress"),
+    ("atomic_valid_calls_hold", "accepts one more element than its valid calls report"),
+    ("atomic_flags_of_calls", "an operation with these flags does not complete"),
+    ("atomic_inject_is_limited", "accepts more than inject_size bytes"),
+    ("rma_inject_buffer_is_reusable_at_once", "accepts more than inject_size bytes"),
     ("mr_registers_and_closes", "frees a region twice"),
     ("mr_bad_arguments_are_refused", "registers 0 bytes"),
-    ("mr_offsets_run_through_several_buffers", "a region of several buffers has only the first"),
+    ("mr_offsets_span_several_buffers", "a region of several buffers covers only the first"),
 ];
 
-/// Missing features, each with the case that shows it. The case must fail, so that it is enabled as
-/// soon as it passes. Until then the statement's verdict is "not met: ... (case NAME waits for the
-/// library)".
+/// Missing features, each with the case that shows it. The case must fail: as soon as it passes,
+/// this test demands that it is enabled. Until then the statement's verdict is "not met: ... (case
+/// NAME waits for the library)".
 const WAITS: &[(&str, &str)] = &[(
     "cm_shutdown_leaves_nothing_to_come",
     "operations whose bytes are under way end after fi_shutdown has returned",
@@ -85,7 +85,7 @@ fn run(program: &Path, case: &str, library: &Path, provider: &str, must_run: boo
 /// A waiting case must fail; when it passes, this test fails.
 fn run_waiting(program: &Path, case: &str, library: &Path) -> Result<(), Failed> {
     match run(program, case, library, "tcp", true) {
-        Ok(()) => Err(format!("{case} passes: take it out of WAITS and let a verdict name it").into()),
+        Ok(()) => Err(format!("{case} passes: remove it from WAITS and name it in a verdict").into()),
         Err(_) => Ok(()),
     }
 }
@@ -109,7 +109,7 @@ const OVER_ANY: &[&str] = &[
     "capabilities",
     "completions",
     "connections",
-    "counted",
+    "cntr_kinds",
     "counters",
     "edges",
     "effects",
@@ -141,7 +141,7 @@ const OVER_IP: &[&str] = &[
     "cntr_counts_failed_sends",
     "cq_error_without_completion",
     "rdm_unreachable_send_error",
-    "cm_connects_from_the_port_it_was_given",
+    "cm_connects_from_its_port",
     "cm_setname_rules",
     "av_open_rules",
     "compat_av_map_accepted",

@@ -39,7 +39,7 @@ def until(what, done):
 
 
 class Side:
-    """What both sides have: an agent, registered memory, and a pipe to the other process."""
+    """One side: an agent, registered memory, and a pipe to the other process."""
 
     def __init__(self, name, pipe):
         from nixl_cu12._api import nixl_agent, nixl_agent_config
@@ -54,7 +54,7 @@ class Side:
         self.peer = self.agent.add_remote_agent(metadata)
 
     def tell(self):
-        """What the other process sent through the pipe."""
+        """Receives an object from the other process."""
         if not self.pipe.poll(PATIENCE):
             raise TimeoutError("the other process")
         return self.pipe.recv()

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Counts the one-sided operations that a program posts, to show that it really uses them: loaded
- * with LD_PRELOAD before the program's libfabric, it takes the place of fi_fabric, and from there on
- * of the tables of every endpoint. At the end of the process it appends "writes reads atomics" as
- * three numbers, and the libfabric that carried them out, to the file that OFI_COUNTS names.
+ * with LD_PRELOAD before the program's libfabric, it interposes fi_fabric, and through it the
+ * function tables of every endpoint. When the process exits, it appends a line to the file named by
+ * OFI_COUNTS: the numbers of writes, reads and atomics, and the path of the libfabric that carried
+ * them out.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -102,7 +103,7 @@ static void watch_endpoint(struct fid_ep *ep)
 	rma->inject = rma_inject;
 	rma->writedata = rma_writedata;
 	rma->injectdata = rma_injectdata;
-	/* Vectors are left out: no client posts them. */
+	/* Vector calls are not counted: no client uses them. */
 	atomic->write = atomic_write;
 	atomic->writemsg = atomic_writemsg;
 	atomic->inject = atomic_inject;
@@ -159,7 +160,7 @@ static int domain2(struct fid_fabric *fabric, struct fi_info *info, struct fid_d
 
 int fi_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)
 {
-	/* By name, because a library that a plug-in needs is not among those that come next. */
+	/* By name, because RTLD_NEXT does not find a library that only a plug-in needs. */
 	void *library = dlopen("libfabric.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	int (*real)(struct fi_fabric_attr *, struct fid_fabric **, void *);
 	struct fi_ops_fabric *ops;
@@ -191,7 +192,7 @@ __attribute__((destructor)) static void report(void)
 	if (length >= (int) sizeof(line))
 		abort();
 	file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	/* One call, because other processes append too. */
+	/* One write call, because other processes append too. */
 	if (file < 0 || write(file, line, (size_t) length) != length)
 		perror(path);
 }

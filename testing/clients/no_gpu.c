@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Stands in for libcuda.so.1 and for libcudart.so.12, so that NIXL's LIBFABRIC back end loads on a
- * machine without a GPU: every call answers that there is none, with the number that both use.
+ * machine without a GPU: every call returns the "no device" error, which has the same number in
+ * both.
  */
 enum { NO_DEVICE = 100 };
 

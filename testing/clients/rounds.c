@@ -35,7 +35,7 @@ static void pairs(size_t bytes)
 		if (step % 2) {
 			MPI_Probe(from, step, MPI_COMM_WORLD, &status);
 			MPI_Get_count(&status, MPI_BYTE, &count);
-			expect(count == (int) bytes, "a probe tells another size");
+			expect(count == (int) bytes, "a probe reports another size");
 		}
 		MPI_Recv(in, (int) bytes, MPI_BYTE, step % 2 ? from : MPI_ANY_SOURCE, step, MPI_COMM_WORLD, &status);
 		expect(status.MPI_SOURCE == from, "another source");
@@ -59,11 +59,11 @@ static void matched(void)
 	MPI_Isend(&rank, 1, MPI_INT, to, 99, MPI_COMM_WORLD, &request);
 	MPI_Mprobe(from, 99, MPI_COMM_WORLD, &message, &status);
 	MPI_Mrecv(&value, 1, MPI_INT, &message, &status);
-	expect(value == from, "a matched probe gives another message");
+	expect(value == from, "a matched probe returns another message");
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-/* A matched probe of a message that is too long to travel before it is received. */
+/* A matched probe of a rendezvous message. */
 static void matched_large(void)
 {
 	enum { BYTES = 1 << 20 };
@@ -77,7 +77,7 @@ static void matched_large(void)
 	MPI_Isend(out, BYTES, MPI_BYTE, to, 98, MPI_COMM_WORLD, &request);
 	MPI_Mprobe(from, 98, MPI_COMM_WORLD, &message, &status);
 	MPI_Get_count(&status, MPI_BYTE, &count);
-	expect(count == BYTES, "a matched probe tells another size");
+	expect(count == BYTES, "a matched probe reports another size");
 	MPI_Mrecv(in, BYTES, MPI_BYTE, &message, &status);
 	for (size_t i = 0; i < BYTES; i++)
 		if (in[i] != at(from, rank, i)) {
@@ -98,7 +98,7 @@ static void truncated(void)
 	code = MPI_Recv(&one, 1, MPI_INT, from, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	if (code != MPI_SUCCESS)
 		MPI_Error_class(code, &class);
-	expect(class == MPI_ERR_TRUNCATE, "a long message is not reported as cut");
+	expect(class == MPI_ERR_TRUNCATE, "a long message is not reported as truncated");
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A small MPI program that verifies one-sided communication: windows that MPI allocates and windows
- * on memory of the program, puts and gets from 1 word to 1 MiB, accumulates, fetching operations,
+ * on memory of the program; puts and gets from 1 word to 1 MiB, accumulates, fetching operations,
  * compare-and-swap, between every pair of ranks. Exits with 0 only if every word is right. */
 #include <mpi.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static long value(int from, int to, int step, int i)
 	return from * 1000003L + to * 10007L + step * 31L + i * 7L;
 }
 
-/* Every rank has a part of the window of every other one, so that puts do not meet. */
+/* Each rank has its own part of every other rank's window, so that puts do not overlap. */
 static void puts_and_gets(MPI_Win window, long *base)
 {
 	int part = (LENGTH - HEAD) / size;
@@ -39,7 +39,7 @@ static void puts_and_gets(MPI_Win window, long *base)
 			memset(in, 0, sizeof(long) * (size_t) length);
 			MPI_Get(in, length, MPI_LONG, to, HEAD + rank * part, length, MPI_LONG, window);
 			MPI_Win_flush(to, window);
-			expect(!memcmp(in, out, sizeof(long) * (size_t) length), "what is got is not what was put");
+			expect(!memcmp(in, out, sizeof(long) * (size_t) length), "a get returned other words than were put");
 		}
 		MPI_Win_sync(window);
 		MPI_Barrier(MPI_COMM_WORLD);
@@ -47,7 +47,7 @@ static void puts_and_gets(MPI_Win window, long *base)
 		for (int from = 0; from < size; from++)
 			for (int i = 0; i < length; i++)
 				if (base[HEAD + from * part + i] != value(from, rank, step, i)) {
-					expect(0, "a word of the window is not what was put");
+					expect(0, "a word of the window is wrong");
 					break;
 				}
 		MPI_Barrier(MPI_COMM_WORLD);
@@ -56,7 +56,7 @@ static void puts_and_gets(MPI_Win window, long *base)
 	free(in);
 }
 
-/* All ranks count in one word of rank 0: every value comes once, and each rank sees it grow. */
+/* All ranks increment one word of rank 0: each value occurs once, and every rank sees it grow. */
 static void fetching(MPI_Win window)
 {
 	long one = 1, old, last = -1, none = 0, total;
@@ -70,10 +70,10 @@ static void fetching(MPI_Win window)
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Fetch_and_op(&none, &total, MPI_LONG, 0, COUNTER, MPI_NO_OP, window);
 	MPI_Win_flush(0, window);
-	expect(total == (long) TURNS * size, "a counter has another sum");
+	expect(total == (long) TURNS * size, "the counter has a wrong sum");
 }
 
-/* A lock of rank 0 protects a word that is read and written apart. */
+/* A lock at rank 0 protects a word that is read and written separately. */
 static void locking(MPI_Win window)
 {
 	long mine = rank + 1, open = 0, old, count;

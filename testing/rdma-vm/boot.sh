@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Boots the guest and runs FOLDER/share/PART.sh in it, with the variables. The status is that of the script, or 0 if the
-# script cut the guest's power; 99 if the guest did neither.
-# usage: boot.sh FOLDER PART [NAME=VALUE...]    (made by prepare.sh; its folder share is /share in the guest)
+# Boots the guest and runs FOLDER/share/PART.sh in it, with the variables. Exits with the status of the script, with 0 if
+# the script cut the guest's power, or with 99 if the guest did neither.
+# usage: boot.sh FOLDER PART [NAME=VALUE...]    (prepare.sh makes FOLDER; FOLDER/share is /share in the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
@@ -14,14 +14,14 @@ for file in passwd group libibverbs.d ld.so.cache alternatives; do
 done
 cp "$here"/../rdma/etc/* etc/
 cp "$here/guest.sh" "$here/$part.sh" share/
-# One file: hundreds of links over 9p take seconds.
+# One archive, because hundreds of links over 9p take seconds.
 tar -C etc -cf share/etc.tar .
 share() { echo "local,path=$1,mount_tag=$2,id=$2,security_model=none,multidevs=remap$3"; }
 disk=()
-# As slow as 2 MB/s, so that a write is seen to be complete too early before all of it is on the disk.
+# The disk is slowed to 2 MB/s, so that a write that completes too early is cut off by the power failure.
 [[ $part != pmem ]] || disk=(-drive file=disk.img,format=raw,if=virtio,throttling.bps-write=2000000)
-# What the emulator has written to the disk's file survives it; the guest's memory does not. Bash's own message about a
-# process that was killed is left out.
+# Bytes that the emulator has written to the disk file survive its end; the guest's memory does not. Drops Bash's message
+# about the killed process.
 {
 	timeout --kill-after=5 280 qemu-system-x86_64 -M pc -accel tcg,thread=multi,tb-size=256 -cpu max,la57=off -smp 2 \
 		-m 1G -nodefaults -no-user-config -display none -serial stdio -monitor none -nic none -no-reboot \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The guest: the tests of one part, then the end. The kernel's command line names the part in PART.
+# Runs the tests of one part in the guest, then shuts it down. PART on the kernel's command line names the part.
 export PATH=/usr/sbin:/usr/bin LC_ALL=C HOME=/root
 mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm
 ulimit -l unlimited

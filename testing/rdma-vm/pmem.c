@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Remote writes to a file, and a power failure.
- *   pmem write FOLDER    makes the files, writes to both over OFI_TEST_PROVIDER, and asks for the failure
- *   pmem check FOLDER    exits with 0 if the file of the committed write has its bytes, and the other has not
+ *   pmem write FOLDER    makes the files, writes to both over OFI_TEST_PROVIDER, and requests the
+ *                        failure
+ *   pmem check FOLDER    exits with 0 if only the file of the committed write has its bytes
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +15,7 @@
 #define LEN	(1 << 20)
 #define OLD	'o'
 
-/* By key: the file of the write that is delivered, and that of the write that is committed. */
+/* The files by key: that of the delivered write, and that of the committed write. */
 static const char *const FILES[] = { "delivered", "committed" };
 
 static char new[LEN], buf[LEN];
@@ -29,7 +30,7 @@ static int open_file(int key, int flags)
 	return fd;
 }
 
-/* The blocks are allocated now, so that later nothing but the pages themselves has to reach the disk. */
+/* Allocates the blocks now, so that later only the pages themselves must reach the disk. */
 static void make_files(const char *folder)
 {
 	int key, fd;
@@ -50,7 +51,7 @@ static void read_file(int key)
 	CHECK(read(fd, buf, LEN) == LEN && read(fd, buf, 1) == 0 && close(fd) == 0);
 }
 
-/* How many bytes of the file are the new ones. */
+/* Number of new bytes in the file. */
 static size_t count_new(int key)
 {
 	size_t i, count = 0;
@@ -61,7 +62,7 @@ static size_t count_new(int key)
 	return count;
 }
 
-/* The process with the files in its memory: it only makes progress. */
+/* The target process, which maps the files and only makes progress. */
 static void target(int in, int out)
 {
 	struct side s;
@@ -108,16 +109,16 @@ static void write_both(void)
 
 	child(target, &out, &in);
 	open_rdm(&s, FI_WAIT_NONE);
-	/* Offsets, and keys of ours. */
+	/* Regions are addressed by offsets, and the application chooses keys. */
 	CHECK(s.info->caps & FI_RMA_PMEM && s.info->domain_attr->mr_mode == 0);
 	hear(in, name, sizeof(name));
 	to = insert(&s, name);
 	write_to(&s, to, 0, FI_DELIVERY_COMPLETE);
-	/* It is there for every process until the memory is lost. */
+	/* The delivered write is visible to every process until the memory is lost. */
 	CHECK(count_new(0) == LEN);
 	write_to(&s, to, 1, FI_COMMIT_COMPLETE);
 	tell(STDOUT_FILENO, CUT, sizeof(CUT) - 1);
-	/* The power fails now; if not, the alarm ends the process, which the host counts as a failure. */
+	/* The power fails now. If not, the alarm ends the process, and the host reports a failure. */
 	alarm(100);
 	for (;;)
 		pause();

@@ -1,8 +1,8 @@
-# What is run in the guest: checks what the last power failure left of the writes of provider CHECK, then writes over
-# provider WRITE until the power fails.
+# Runs in the guest: checks which writes over provider CHECK survived the last power failure, then writes over provider
+# WRITE until the power fails.
 set -eu
 export LD_LIBRARY_PATH=/share
-# The kernel writes no page to the disk unless a program asks for it.
+# Disables writeback: the kernel writes pages to the disk only when a program synchronizes them.
 echo 0 >/proc/sys/vm/dirty_writeback_centisecs
 mkdir /disk
 # Replays the journal of the last boot.

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Makes what the guest boots from: vmlinux and initramfs.cpio, out of Debian's kernel package, which is unpacked and not
-# installed. What is there is kept, the unpacked files only while they are newer than this script.
+# Makes the guest's vmlinux and initramfs.cpio from Debian's kernel package, which it unpacks but does not install. Keeps
+# the downloaded package, and the unpacked files while they are newer than this script.
 # usage: prepare.sh FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 cd "$1"
 
-# The kernel for servers: that for clouds has neither rdma_rxe nor 9p.
+# The server kernel, because the cloud kernel has neither rdma_rxe nor 9p.
 if [[ ! vmlinux -nt $here/prepare.sh ]]; then
 	fetch() {
 		package=$(apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }') || true
 		[[ -n $package ]] || { echo "this system knows no package linux-image-amd64" >&2; return 1; }
-		# Moved when it is whole: an interrupted download would be kept for good.
+		# Moved into place when complete, so that an interrupted download is not kept.
 		rm -rf download && mkdir download && (cd download && apt-get download -q "$package") && mv download/*.deb kernel.deb
 	}
-	# Lists of packages may be missing, or so old that what they name is gone.
+	# The package lists may be missing or outdated.
 	[[ -e kernel.deb ]] || fetch || { apt-get update -qq && fetch; }
 	rm -rf kernel
 	mkdir kernel
@@ -25,8 +25,8 @@ if [[ ! vmlinux -nt $here/prepare.sh ]]; then
 		'./lib/modules/*/kernel/'{drivers/block/virtio_blk.ko,fs/ext4,fs/jbd2,fs/mbcache.ko,lib/crc16.ko} \
 		'./lib/modules/*/kernel/net/ipv'{4/udp_tunnel.ko,6/ip6_udp_tunnel.ko} \
 		'./lib/modules/*/kernel/crypto/crc32'* './lib/modules/*/kernel/lib/libcrc32c.ko'
-	# Unpacked here, since that takes seconds in an emulated processor; qemu boots it as it is (CONFIG_PVH). Behind the
-	# compressed kernel there is more, which xz does not like.
+	# Unpacked here, because an emulated processor takes seconds for it; qemu boots it unpacked (CONFIG_PVH). The compressed
+	# kernel has trailing data, which xz reports as an error.
 	magic=$(LC_ALL=C grep -obUaP '\xfd7zXZ\x00' kernel/boot/vmlinuz-* | head -n 1 | cut -d: -f1)
 	tail -c "+$((magic + 1))" kernel/boot/vmlinuz-* | xz -dc --single-stream >vmlinux.new 2>/dev/null || true
 	[[ $(head -c 4 vmlinux.new) == $'\x7fELF' ]] || { echo "the kernel's image is not as expected" >&2; exit 1; }
@@ -38,7 +38,7 @@ mkdir -p root/{bin,modules,proc,sys,dev,new}
 cp "$(command -v busybox)" root/bin/busybox
 for tool in sh mount mkdir insmod cat ln tar switch_root; do ln -s busybox "root/bin/$tool"; done
 
-# Lists a module after those that it needs, which each says in itself.
+# Lists a module after its dependencies, which the module files name.
 add() {
 	local name=${1//-/_} file needed
 	[[ -z ${seen[$name]:-} ]] || return 0
@@ -49,14 +49,14 @@ add() {
 	strip --strip-debug -o "root/modules/${file##*/}" "$file"
 	echo "${file##*/}" >>"root/modules/$part"
 }
-# Makes the list of the modules of a part of the tests, in the order in which to load them.
+# Lists the modules of a part, in loading order.
 modules() {
 	local -A seen=()
 	local part=$1 module
 	shift
 	for module in virtio_pci 9pnet_virtio 9p "$@"; do add "$module"; done
 }
-# rxe and ext4 ask for checksums by name, so that nothing depends on their modules.
+# rxe and ext4 request checksum algorithms by name, so no module lists them as dependencies.
 modules rdma crc32_generic crc32c_generic dummy rdma_ucm rdma_rxe
 modules pmem crc32c_generic virtio_blk ext4
 

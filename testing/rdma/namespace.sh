@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs a command where names and addresses are those of the guest of `cargo xtask rdma-vm`: in namespaces of its own, with
-# 10.9.0.1 and fd09::1 as addresses of the host itself, and an /etc that has the files of etc/, those of a folder beside it
-# in their place, and little else.
-# Status 77: no such namespace can be made here.
-# usage: namespace.sh FOLDER COMMAND...    (with whole paths)
+# Runs a command with the names and addresses of the guest of `cargo xtask rdma-vm`: in its own namespaces, where the host
+# has the addresses 10.9.0.1 and fd09::1, and an /etc with little more than the files of etc/, which files of FOLDER
+# replace.
+# Exits with 77 if such a namespace cannot be made.
+# usage: namespace.sh FOLDER COMMAND...    (absolute paths)
 set -eu
 if [ "$1" = --inside ]; then
 	shift
-	# Entered first: the place where the new /etc is made may hide the folder.
+	# Enter the folder first: the mount point of the new /etc may hide it.
 	cd "$1"
 	mount -t tmpfs etc /mnt
 	for file in ld.so.cache passwd group; do [ ! -e "/etc/$file" ] || cp "/etc/$file" /mnt/; done

@@ -1,11 +1,10 @@
-//! Accesses of one process to the memory of another one: the initiator measures, the target only
-//! makes progress.
+//! Access to another process's memory: the initiator measures, the target only makes progress.
 
 use crate::side::{PATIENCE, Side, fill, is_filled, now, trouble};
 use ofi::{Error, MrAccess, RemoteAddr};
 use std::time::Duration;
 
-/// What the initiator does with the target's memory.
+/// An access of the initiator to the target's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Write,
@@ -37,13 +36,13 @@ impl Access {
     }
 }
 
-/// What an access may take before its target gives up.
+/// Time limit of an access, after which the target gives up.
 fn slowest(size: usize) -> Duration {
     Duration::from_millis(1) + Duration::from_nanos(10 * size as u64)
 }
 
 /// The target's part: exposes `size` bytes until the initiator has made `count` accesses, and
-/// verifies what they did.
+/// verifies their effect.
 pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize) -> Result<(), Error> {
     let mut memory = vec![0; size];
     if access == Access::Read {
@@ -63,7 +62,7 @@ pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize)
     if right {
         Ok(())
     } else {
-        Err(trouble(format!("after {count} times {} the memory is not as it should be", access.name())))
+        Err(trouble(format!("after {count} times {} the memory has wrong contents", access.name())))
     }
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn measure(
         Access::FetchAdd => side.latest() == ((trips + stream).saturating_sub(1) as u64).to_ne_bytes(),
     };
     if !right {
-        return Err(trouble(format!("a {} returned something else than the memory had", access.name())));
+        return Err(trouble(format!("a {} returned wrong bytes", access.name())));
     }
     side.send(0)?;
     side.settle()?;

@@ -1,5 +1,5 @@
-//! Two processes that exchange messages and access memory: one measures, the other echoes, and
-//! exposes its memory.
+//! Two processes that exchange messages and access memory: one measures, the other echoes messages
+//! and exposes memory.
 
 use crate::one_sided::{self, Access};
 use crate::side::{PATIENCE, Side, WINDOW, now, percentile, trouble};
@@ -16,7 +16,8 @@ pub(crate) struct EchoOptions {
     /// rdm or msg
     #[arg(long)]
     endpoint: String,
-    /// Operations, sizes, round trips and streamed operations of each: operation:size:trips:stream,…
+    /// Operations, sizes, round trips and streamed operations of each:
+    /// operation:size:trips:stream,…
     #[arg(long)]
     plan: String,
 }
@@ -98,16 +99,16 @@ pub(crate) fn kind_named(name: &str) -> EndpointType {
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
     let plan = parse_plan(&options.plan).ok_or_else(|| trouble("invalid plan"))?;
     let info = find(&options.provider, &options.endpoint)?;
-    let say = |addr: Addr| {
+    let print_addr = |addr: Addr| {
         let mut out = std::io::stdout();
-        writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "say the address"))
+        writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "print the address"))
     };
     let domain = Domain::open(&info)?;
     let cq = domain.completion_queue(256)?;
     if options.endpoint == "msg" {
         let events = EventQueue::new()?;
         let listener = Listener::listen(&info, &events)?;
-        say(listener.local_addr()?)?;
+        print_addr(listener.local_addr()?)?;
         let Some(Event::Request(request)) = events.next(PATIENCE)? else {
             return Err(trouble("no connection request arrived in time"));
         };
@@ -119,7 +120,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         follow(&mut Side::new(domain, ep, cq, FiAddr(0), true), &plan)?;
     } else {
         let ep = domain.endpoint(&info, &cq, None)?;
-        say(ep.local_addr()?)?;
+        print_addr(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
         let peer = ep.peer(line.trim().parse().map_err(|()| trouble("invalid peer address"))?);
@@ -206,7 +207,7 @@ pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
     Ok(measured(step, trips, seconds))
 }
 
-/// Sums up a step: what its parts took, and the seconds of its stream.
+/// Summarizes a step from the times of its operations and of its stream.
 fn measured(step: Step, mut times: Vec<f64>, seconds: f64) -> Measured {
     times.sort_by(f64::total_cmp);
     let bandwidth = (step.stream > 0).then_some((step.size * step.stream) as f64 / seconds / 1e6);

@@ -1,4 +1,4 @@
-//! `fi_pingpong`: two processes on two machines, one message or access to memory at a time.
+//! `fi_pingpong`: two processes on two machines, one message or memory access at a time.
 
 use crate::one_sided::{self, Access};
 use crate::pair::kind_named;
@@ -20,7 +20,7 @@ const PORT: u16 = 47_592;
 const LINE: u64 = 4096;
 /// The first control line of both sides.
 const GREETING: &str = "ofi fi_pingpong 2";
-/// What a side says whose endpoint has one-sided operations, or has none.
+/// Control lines: whether the endpoint of a side has one-sided operations.
 const ACCESSES: [&str; 2] = ["accesses", "messages only"];
 /// Length of the word that fetch-add changes.
 const WORD: usize = 8;
@@ -144,11 +144,11 @@ impl Control {
         Err(failed)
     }
 
-    fn say(&mut self, line: &str) -> Result<(), Error> {
+    fn send_line(&mut self, line: &str) -> Result<(), Error> {
         writeln!(self.stream, "{line}").map_err(|error| Error::os(error, "write to the control connection"))
     }
 
-    fn hear(&mut self) -> Result<String, Error> {
+    fn read_line(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match (&mut self.lines).take(LINE).read_line(&mut line) {
             Ok(0) => Err(trouble("the other side closed the control connection")),
@@ -194,7 +194,7 @@ fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
     };
     let (infos, refusals) = entries(kind)?;
     let best = infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))?;
-    // Of the best entry: endpoints with them may come from another provider.
+    // Of the best entry: those with one-sided operations may be of another provider.
     let same = |info: &Info| info.fabric.prov_name == best.fabric.prov_name && info.domain.name == best.domain.name;
     let (with_accesses, _) = entries(kind | ONE_SIDED)?;
     Ok(with_accesses.into_iter().find(same).unwrap_or(best))
@@ -210,7 +210,7 @@ fn sizes(options: &Options, most: usize) -> Result<Vec<usize>, Error> {
 }
 
 fn parse(text: &str) -> Result<Addr, Error> {
-    text.parse().map_err(|()| trouble(format!("the other side said \"{text}\"")))
+    text.parse().map_err(|()| trouble(format!("the other side sent \"{text}\"")))
 }
 
 /// Opens the measured connection.
@@ -226,7 +226,7 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         };
         if options.server.is_none() {
             let listener = Listener::listen(info, &events)?;
-            control.say(&listener.local_addr()?.to_string())?;
+            control.send_line(&listener.local_addr()?.to_string())?;
             let Some(Event::Request(request)) = events.next(PATIENCE)? else {
                 return Err(trouble("no connection request arrived in time"));
             };
@@ -236,13 +236,13 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
             return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
         }
         let ep = domain.endpoint(info, &cq, Some(&events))?;
-        ep.connect(parse(&control.hear()?)?)?;
+        ep.connect(parse(&control.read_line()?)?)?;
         connected(&events)?;
         return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
     }
     let ep = domain.endpoint(info, &cq, None)?;
-    control.say(&ep.local_addr()?.to_string())?;
-    let peer = ep.peer(parse(&control.hear()?)?);
+    control.send_line(&ep.local_addr()?.to_string())?;
+    let peer = ep.peer(parse(&control.read_line()?)?);
     Ok(Side::new(domain, ep, cq, peer, tagged))
 }
 
@@ -255,10 +255,10 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         Some(server) => Control::connect(server, options.port, options.source_port)?,
         None => Control::wait(options)?,
     };
-    control.say(GREETING)?;
-    let said = control.hear()?;
-    if said != GREETING {
-        return Err(trouble(format!("the other side is another program: it says \"{said}\"")));
+    control.send_line(GREETING)?;
+    let hello = control.read_line()?;
+    if hello != GREETING {
+        return Err(trouble(format!("the other side is another program: it sent \"{hello}\"")));
     }
     let (local, remote) = control.addresses()?;
     let info = choose(options, local)?;
@@ -288,16 +288,16 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         crate::line!("{}", crate::json(&rows)?);
     }
     // Neither side exits before both have all messages.
-    control.say("bye")?;
-    control.hear()?;
+    control.send_line("bye")?;
+    control.read_line()?;
     Ok(true)
 }
 
 /// Exchanges messages of one size.
 fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usize) -> Result<Row, Error> {
     side.receive(size)?;
-    control.say("ready")?;
-    control.hear()?;
+    control.send_line("ready")?;
+    control.read_line()?;
     let (all, client) = (options.warm_up + options.iterations, options.server.is_some());
     let mut trips = Vec::with_capacity(options.iterations);
     let mut begin = now();
@@ -326,8 +326,7 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
     Ok(row("message", size, (options.iterations, 2 * options.iterations), (trips, seconds)))
 }
 
-/// Measures, or lets the other side measure, accesses of each size to the memory of the side that
-/// waits.
+/// Measures accesses of each size to the memory of the waiting side; on that side, serves them.
 fn accesses(
     options: &Options,
     control: &mut Control,
@@ -335,8 +334,8 @@ fn accesses(
     (info, sizes): (&Info, &[usize]),
 ) -> Result<Vec<Row>, Error> {
     let [yes, no] = ACCESSES;
-    control.say(if info.caps.contains(ONE_SIDED) { yes } else { no })?;
-    if control.hear()? != yes || !info.caps.contains(ONE_SIDED) {
+    control.send_line(if info.caps.contains(ONE_SIDED) { yes } else { no })?;
+    if control.read_line()? != yes || !info.caps.contains(ONE_SIDED) {
         return Ok(Vec::new());
     }
     let mut rows = Vec::new();
@@ -362,7 +361,7 @@ fn accesses(
     Ok(rows)
 }
 
-/// Sums up: how many transfers of one size took how long, and each of those that are timed alone.
+/// Summarizes the transfers of one size: their number, total time and individual times.
 fn row(
     operation: &'static str,
     size: usize,

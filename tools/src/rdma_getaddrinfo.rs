@@ -21,7 +21,7 @@ pub struct Options {
     /// The node is an address: no name is looked up (RAI_NUMERICHOST)
     #[arg(short, long)]
     numeric: bool,
-    /// Looks up no route, and so no source (RAI_NOROUTE)
+    /// Looks up no route, and therefore no source (RAI_NOROUTE)
     #[arg(short = 'R', long)]
     no_route: bool,
     /// Only addresses of this family
@@ -94,7 +94,7 @@ impl Options {
 pub fn run(options: &Options) -> Result<bool, Error> {
     let node = options.node.as_deref().filter(|node| *node != "-");
     let found = match (node, options.service.as_deref()) {
-        (None, None) => Err(Error::new(Kind::NoName, "there is neither a node nor a service")),
+        (None, None) => Err(Error::new(Kind::NoName, "neither a node nor a service is given")),
         (node, service) => resolve(node, service, &options.hints()),
     };
     if options.json {

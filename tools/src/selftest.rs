@@ -73,7 +73,7 @@ const fn step(access: Option<Access>, size: usize, trips: usize, stream: usize) 
 }
 
 /// The plan for an endpoint type. Datagrams skip sizes beyond their limit, streams, which may lose
-/// some, and accesses, which they do not have.
+/// packets, and memory accesses, which they lack.
 fn plan(endpoint: &str) -> Vec<Step> {
     if endpoint != "dgram" {
         return MESSAGES.into_iter().chain(ACCESSES).collect();
@@ -178,7 +178,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
         .map_err(|error| Error::os(error, "start the other process"))?;
     let mut partner = Partner(child);
     let (Some(mut input), Some(output)) = (partner.0.stdin.take(), partner.0.stdout.take()) else {
-        return Err(Error::new(Errno::EOTHER, "talk to the other process"));
+        return Err(Error::new(Errno::EOTHER, "open the pipes to the other process"));
     };
     let (result, arrival) = mpsc::channel();
     let (name, bar) = (provider.to_owned(), bar.clone());
@@ -193,7 +193,7 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
                 .map_err(|_| Error::new(Errno::EOTHER, "the echo process printed no valid address"))?;
             let (mut side, mine) = pair::meet(&name, endpoint, addr)?;
             if let Some(mine) = mine {
-                writeln!(input, "{mine}").map_err(|error| Error::os(error, "tell the peer the address"))?;
+                writeln!(input, "{mine}").map_err(|error| Error::os(error, "send the address to the peer"))?;
             }
             let mut rows = Vec::new();
             for step in plan(endpoint) {

@@ -1,5 +1,4 @@
-//! One of two processes that talk to each other: its endpoint, with at most a window of operations
-//! under way.
+//! One of two communicating processes: its endpoint, with at most a window of operations in flight.
 
 use ofi::{CompletionQueue, Domain, Done, Endpoint, Errno, Error, FiAddr, OpFlags, RemoteAddr};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Operations in flight while bandwidth is measured.
 pub(crate) const WINDOW: usize = 32;
 
-/// Empty polls of the queue before a side sleeps, or looks at the clock.
+/// Empty polls of the queue before a side sleeps or checks the clock.
 const SPINS: u32 = 20_000;
 
 /// One side of a pair.
@@ -54,7 +53,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The value that this many percent of the sorted ones do not exceed; 0 if there are none.
+/// The percentile of sorted values; 0 if there are none.
 pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get(sorted.len().saturating_sub(1) * percent / 100).copied().unwrap_or(0.0)
 }
@@ -89,8 +88,8 @@ impl Side {
         self.checked = on;
     }
 
-    /// Fills buffers for a whole window with the test pattern: operations of this size use no
-    /// others.
+    /// Fills the buffers of a whole window with the test pattern; operations of this size use only
+    /// these.
     pub(crate) fn fill_buffers(&mut self, size: usize) {
         let mut filled = vec![0; size];
         fill(&mut filled);
@@ -128,7 +127,7 @@ impl Side {
         self.post("send", buf, |ep, buf| ep.send(peer, tag, buf))
     }
 
-    /// Tells the peer the key of a region.
+    /// Sends the key of a region to the peer.
     pub(crate) fn send_key(&mut self, key: u64) -> Result<(), Error> {
         self.send_bytes(key.to_le_bytes().to_vec())
     }
@@ -158,7 +157,7 @@ impl Side {
         self.post("fetch-add", Vec::new(), |ep, buf| ep.fetch_add(peer, at, value).map_err(|errno| (errno, buf)))
     }
 
-    /// Posts an operation once fewer than a window of them are under way.
+    /// Posts an operation as soon as the window has room.
     fn post(
         &mut self,
         what: &str,
@@ -210,7 +209,7 @@ impl Side {
         }
     }
 
-    /// The state helps to find the cause.
+    /// A timeout that describes the endpoint's state.
     fn timed_out(&self) -> Error {
         Error::new(Errno::ETIMEDOUT, format!("wait for the peer while:\n{}", self.ep.describe()))
     }
@@ -228,7 +227,7 @@ impl Side {
         Ok(())
     }
 
-    /// Handles one completion. If `must`, waits for it: spins for a while, then sleeps.
+    /// Handles one completion. With `must`, waits for it: spins for a while, then sleeps.
     fn step(&mut self, must: bool) -> Result<(), Error> {
         let mut empty = 0u32;
         loop {
@@ -255,7 +254,7 @@ impl Side {
             self.posted -= 1;
             buf.truncate(completion.len);
             if self.checked && !is_filled(&buf) {
-                return Err(trouble("a message is not what was sent"));
+                return Err(trouble("a message arrived changed"));
             }
         } else {
             self.sending -= 1;
@@ -263,7 +262,7 @@ impl Side {
         if received || completion.flags.contains(OpFlags::READ) {
             std::mem::swap(&mut self.latest, &mut buf);
         }
-        // Atomic operations return buffers that nobody took from here.
+        // Atomic operations return buffers that are not from this pool.
         if self.spare.len() <= 2 * WINDOW {
             self.spare.push(buf);
         }

@@ -23,7 +23,7 @@ fn pingpong(port: &str, arguments: &[&str]) -> Command {
 
 /// Operations and sizes of the rows of both sides.
 fn rows(arguments: &[&str]) -> [Vec<(String, u64)>; 2] {
-    // Any port that this process chose could be another connection's: the one that waits chooses.
+    // The waiting side chooses the port: one chosen here could be taken by another connection.
     let mut server = pingpong("-B0", arguments);
     let server = server.arg("-v").stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = Killed(server.spawn().expect("timeout runs"));

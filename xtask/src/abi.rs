@@ -118,7 +118,7 @@ pub(crate) fn write() -> Outcome {
 pub(crate) fn verify() -> Outcome {
     for (path, text) in made()? {
         if disk::read(root().join(path))? != text {
-            return Err(format!("{path} is not what `cargo xtask abi` makes of abi/values.txt"));
+            return Err(format!("{path} is out of date: run `cargo xtask abi`"));
         }
     }
     Ok(())

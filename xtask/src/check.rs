@@ -128,7 +128,7 @@ fn unsafe_code() -> Outcome {
         }
         let text = disk::read(root().join(&path))?;
         for (number, line) in text.lines().enumerate() {
-            // The type of a function pointer is no unsafe code.
+            // A function pointer type is not unsafe code.
             let code = line.split("//").next().unwrap_or_default().replace("unsafe extern \"C\" fn(", "");
             if ["{", "fn", "impl", "extern"].iter().any(|word| code.contains(&["unsafe", word].join(" "))) {
                 problems.push(format!("{path}:{}: unsafe code outside the modules that may hold it", number + 1));
@@ -143,7 +143,7 @@ fn atomics() -> Outcome {
     for path in files("rs")?.into_iter().filter(|path| !path.starts_with("sync/") && !path.starts_with("xtask/")) {
         let text = disk::read(root().join(&path))?;
         if text.contains("sync::atomic") {
-            problems.push(format!("{path}: atomics come from ofi_sync::primitive"));
+            problems.push(format!("{path}: import atomics from ofi_sync::primitive"));
         }
     }
     finish("atomics", problems)

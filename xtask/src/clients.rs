@@ -23,7 +23,7 @@ pub(crate) struct Options {
     ours_only: bool,
 }
 
-/// The package of others that a program is run with: an MPI library with its launcher, or NIXL.
+/// The third-party package that runs a program: an MPI library with its launcher, or NIXL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Package {
     Intel,
@@ -34,7 +34,7 @@ enum Package {
 }
 
 impl What {
-    /// Whether the MPI library is told to use one-sided operations of the fabric.
+    /// Whether the MPI library is configured to use one-sided operations of the fabric.
     fn is_one_sided(self) -> bool {
         matches!(self, Self::Windows | Self::OneSidedBenchmarks(_) | Self::OneSidedPython)
     }
@@ -58,7 +58,7 @@ struct Case {
     what: What,
     processes: &'static [u32],
     seconds: u64,
-    /// Arguments with `--quick`, which leaves the case out if there are none.
+    /// Arguments with `--quick`, which skips the case if there are none.
     quick: Option<&'static [&'static str]>,
 }
 
@@ -174,8 +174,8 @@ const CASES: &[Case] = &[
         seconds: 120,
         quick: Some(&[]),
     },
-    // Not over tcp: there Intel MPI posts writes without a context, and asks for a completion of
-    // each, which it then takes for a request.
+    // Not over tcp: there Intel MPI requests completions for writes without a context, and then
+    // takes the null context for a request.
     Case {
         name: "impi_rt IMB-RMA over shm",
         package: Package::Intel,
@@ -326,7 +326,7 @@ impl Package {
             }
         }
         if one_sided && matches!(self, Self::Intel | Self::Mpich) {
-            // Without these, they emulate what the provider does not seem to have.
+            // Without these, they emulate operations that the provider seems to lack.
             command.env("MPIR_CVAR_CH4_OFI_ENABLE_RMA", "1").env("MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS", "1");
         }
         if self != Self::Nixl {
@@ -415,8 +415,8 @@ fn counter() -> Result<PathBuf, String> {
     Ok(library)
 }
 
-/// Whether the processes, each with a line of its own, have posted operations of all these kinds,
-/// to this library. MPI libraries silently do without those that they take to be missing.
+/// Checks that the processes, each with a line of its own, posted operations of all these kinds to
+/// this library: MPI libraries silently avoid operations that they consider missing.
 fn verdict(counts: &str, kinds: &[&str], library: &Path) -> Outcome {
     let mut sums = [0u64; 3];
     for line in counts.lines() {
@@ -426,7 +426,7 @@ fn verdict(counts: &str, kinds: &[&str], library: &Path) -> Outcome {
         }
         let used = words.next().map(Path::new);
         if used != Some(library) {
-            return Err(format!("it uses {used:?} instead of {}", library.display()));
+            return Err(format!("the program used {used:?} instead of {}", library.display()));
         }
     }
     let missing = |(name, sum): (&&str, &u64)| (*sum == 0 && kinds.contains(name)).then(|| (*name).to_owned());
@@ -524,7 +524,8 @@ pub(crate) fn clients(options: &Options) -> Outcome {
         case.package.set_up().map_err(|error| format!("{}: {error}", case.name))?;
         for &processes in case.processes {
             let mine = run_case(case, processes, Some(&ours), options.quick, case.seconds)?;
-            // With --quick the bundled library runs only where it may excuse a failure of ours.
+            // With --quick the bundled library runs only if ours fails, because its failure may
+            // excuse that.
             let theirs = if options.ours_only || options.quick && mine.passed {
                 None
             } else {
@@ -535,7 +536,7 @@ pub(crate) fn clients(options: &Options) -> Outcome {
                     Package::Mpich.set_up()?;
                 }
                 let library = needs_one.then_some(reference.as_path());
-                // The bundled library may be slower, but some of its runs never end.
+                // The bundled library gets more time, but a limit too: some of its runs hang.
                 let limit = case.seconds.min(mine.took.as_secs() * 3 + 30);
                 Some(run_case(case, processes, library, options.quick, limit)?)
             };
@@ -563,7 +564,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_tell_what_is_posted_and_to_which_library() {
+    fn counts_show_the_posted_operations_and_the_library() {
         let (all, library) = (What::Windows.posts(), Path::new("/a b/c"));
         assert_eq!(verdict("12 11 0 /a b/c\n0 0 500 /a b/c\n", all, library), Ok(()));
         assert_eq!(verdict("12 0 0 /a b/c\n", all, library), Err("it posts no reads, no atomics".to_owned()));

@@ -16,7 +16,7 @@ pub(crate) fn target() -> PathBuf {
 fn target_of(mut metadata: Command) -> Result<PathBuf, String> {
     let text = output(&mut metadata)?;
     let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let folder = metadata["target_directory"].as_str().ok_or("cargo metadata names no target folder")?;
+    let folder = metadata["target_directory"].as_str().ok_or("cargo metadata has no target_directory")?;
     Ok(PathBuf::from(folder))
 }
 

@@ -1,4 +1,4 @@
-//! Gates that do little else than run programs: loom models, AddressSanitizer, instruction counts.
+//! Gates that mainly run programs: loom models, AddressSanitizer, instruction counts.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, output, run};
@@ -22,15 +22,15 @@ pub(crate) fn asan() -> Outcome {
         .env("OFI_TEST_ASAN", "1"))
 }
 
-/// The receiver posts windows of receives after their messages, as `message_cost` takes it. A
-/// window is longer than the part of a match queue that is searched without an index.
+/// The receiver posts windows of receives after their messages (an argument of `message_cost`). A
+/// window is longer than the part of a match queue that is searched linearly.
 const UNEXPECTED: &str = "late=64";
 
 /// Instruction limits for posting, sending, matching, completing and reading an 8-byte tagged
 /// message, and for an 8-byte write and a fetch-add up to their completion, both sides together:
 /// "memory" is the engine alone, "tcp" excludes the kernel. Each is the measured count plus a
-/// margin for other compilers, and may only decrease. There is none for shm: its polls read the
-/// clock, and what else they do depends on the speed of the machine.
+/// margin for other compilers, and may only decrease. shm has no limit, because the work of its
+/// polls depends on the clock and the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1120),
     ("tagged message", "tcp", None, 1670),
@@ -41,16 +41,15 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("fetch-add", "tcp", Some("fetch-add"), 5590),
 ];
 
-/// What the receiver holds beside the messages, as `message_cost` takes it.
+/// The receiver's unrelated load, as an argument of `message_cost` and in words.
 const QUEUES: (&str, &str) = ("queues=10000", "10,000 unexpected messages and 10,000 receives of other tags");
 const CONNECTIONS: (&str, &str) = ("connections=2000", "2,000 idle connections");
 
-/// Limits on the cost of a message beside things that do not concern it, in percent of its cost
-/// without them.
+/// Limits on the cost of a message under such a load, in percent of its cost without it.
 const MOST_PERCENT: [(&str, (&str, &str), u64); 4] =
     [("memory", QUEUES, 110), ("shm", QUEUES, 110), ("tcp", QUEUES, 110), ("tcp", CONNECTIONS, 110)];
 
-/// Processes that may have an unlucky seed before a message is taken to cost that much.
+/// Number of tries, because a hash seed may be unlucky.
 const ATTEMPTS: usize = 4;
 
 /// Counts instructions of the message path and enforces the limits.
@@ -67,7 +66,8 @@ pub(crate) fn cost() -> Outcome {
     for (over, (beside, what), most) in MOST_PERCENT {
         let alone = cost_of_message(over, None)?;
         let mut said = Err(String::new());
-        // Hashes have random seeds: with one in fifty, a filter takes the tag for one that it has.
+        // Hashes have random seeds: with one seed in fifty, the filter has a false positive for the
+        // tag.
         for _ in 0..ATTEMPTS {
             said = verdict(over, what, (alone, cost_of_message(over, Some(beside))?), most);
             if said.is_ok() {
@@ -79,7 +79,7 @@ pub(crate) fn cost() -> Outcome {
     Ok(())
 }
 
-/// The verdict on a message that takes `each` instructions beside something, and `alone` without.
+/// The verdict on a message that takes `each` instructions under a load, and `alone` without it.
 fn verdict(over: &str, what: &str, (alone, each): (u64, u64), most: u64) -> Result<String, String> {
     let costs =
         format!("an 8-byte tagged message over {over} takes {each} instructions beside {what}, {alone} without");

@@ -1,5 +1,5 @@
-//! `xtask rdma-vm`: tests in a guest. Its parts compare rdma_getaddrinfo with librdmacm's beside a
-//! software RDMA device, and cut the guest's power after writes to persistent memory.
+//! `xtask rdma-vm`: tests in a virtual machine. One part compares rdma_getaddrinfo with librdmacm
+//! on a software RDMA device; the other cuts the power after writes to persistent memory.
 
 use crate::disk;
 use crate::run::{Outcome, cargo, output, run};
@@ -63,8 +63,8 @@ fn rdma(folder: &Path, write: bool) -> Outcome {
     if said.contains("1 passed") { Ok(()) } else { Err(format!("the test {test} did not run")) }
 }
 
-/// Runs `testing/rdma-vm/pmem.sh` on a new disk. Each boot checks what the power failure of the one
-/// before has left.
+/// Runs `testing/rdma-vm/pmem.sh` on a new disk. Each boot checks the memory that the previous
+/// power failure has left.
 fn pmem(folder: &Path) -> Outcome {
     let share = folder.join("share");
     run(&mut cargo(&["build", "-p", "ofi-capi"]))?;

@@ -120,7 +120,7 @@ impl Lists {
             };
             let place = format!("{place}: {id}");
             if !self.identifiers.insert(id.to_owned()) {
-                self.problems.push(format!("{place} is there twice"));
+                self.problems.push(format!("{place} is listed twice"));
             }
             match verdict.split_once(": ") {
                 Some(("test", tests)) => {
@@ -164,7 +164,7 @@ impl Lists {
             }
         }
         let gone = rows.keys().filter(|name| !self.tallies.contains_key(**name));
-        self.problems.extend(gone.map(|name| format!("{name}: COUNTS has a line for it, and there is no such list")));
+        self.problems.extend(gone.map(|name| format!("{name}: COUNTS has a line for a list that does not exist")));
     }
 
     /// Compares the verdicts with the test results.
@@ -316,7 +316,7 @@ fn targets(of: &str) -> Result<Vec<String>, String> {
     let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let package = packages.into_iter().find(|package| package["name"] == of);
-    let package = package.ok_or_else(|| format!("statements: a verdict names the crate {of}, which is not here"))?;
+    let package = package.ok_or_else(|| format!("statements: a verdict names the crate {of}, which does not exist"))?;
     let mut out = Vec::new();
     for target in package["targets"].as_array().into_iter().flatten() {
         let name = target["name"].as_str().unwrap_or_default();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(problems("# a | b | c\n\na.1 | said | with a bar | test: good\na.2 | s | later: because"), none);
         assert_eq!(problems("a.1 | s | test: good, bad"), ["x.txt:1: a.1: the case bad did not run and pass"]);
         assert_eq!(problems("a.1 | s | test: slow"), ["x.txt:1: a.1: the case slow did not run and pass"]);
-        assert_eq!(problems("a.1 | s | test: good\na.1 | s | not met: why"), ["x.txt:2: a.1 is there twice"]);
+        assert_eq!(problems("a.1 | s | test: good\na.1 | s | not met: why"), ["x.txt:2: a.1 is listed twice"]);
         assert_eq!(
             problems("a.1 | s | nonsense\na.2 said"),
             ["x.txt:1: a.1: \"nonsense\" is no verdict", "x.txt:2: no verdict"]
@@ -414,7 +414,7 @@ mod tests {
         let missing = "x.txt: COUNTS has no line with four numbers for it";
         assert_eq!(compare(""), [missing]);
         assert_eq!(compare("x.txt 1 0 1"), [missing]);
-        let gone = "y.txt: COUNTS has a line for it, and there is no such list";
+        let gone = "y.txt: COUNTS has a line for a list that does not exist";
         assert_eq!(compare("x.txt 1 0 1 1\ny.txt 0 0 0 0"), [gone]);
     }
 

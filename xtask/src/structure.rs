@@ -1,5 +1,5 @@
-//! What `xtask check` asks of the structure of the code: no two modules import each other, files
-//! and structs stay small enough to be read, and names that were given up stay away.
+//! Structure rules of `xtask check`: no two modules import each other, files and structs stay
+//! readable in size, and abandoned names do not return.
 
 use crate::disk;
 use crate::run::{files, root};
@@ -16,10 +16,13 @@ const LONG: &[(&str, &str)] = &[
 /// Maximum number of a struct's fields, and the exceptions with their reasons.
 const MOST_FIELDS: usize = 12;
 const WIDE: &[(&str, &str)] = &[
-    ("capi/src/endpoint/object.rs: EpObj", "what the calls on an endpoint need, in one allocation behind its fid_ep"),
+    ("capi/src/endpoint/object.rs: EpObj", "the data of all endpoint calls, in one allocation behind its fid_ep"),
     ("core/src/info.rs: DomainAttr", "the attributes of fi_domain(3)"),
-    ("providers/tcp/src/conn.rs: Conn", "what every poll reads of a connection, side by side"),
-    ("providers/tcp/src/transport.rs: TcpTransport", "not yet divided: accepting and reading have their modules"),
+    ("providers/tcp/src/conn.rs: Conn", "the fields that every poll of a connection reads, side by side"),
+    (
+        "providers/tcp/src/transport.rs: TcpTransport",
+        "accepting and reading are separate modules; the rest is not divided yet",
+    ),
     ("rdma/ffi/src/list.rs: rdma_addrinfo", "the layout of rdma_getaddrinfo(3)"),
     ("rdma/src/path.rs: PathRecord", "the layout of a path record"),
     ("testing/sim/src/lib.rs: State", "the whole of a simulated world"),
@@ -28,8 +31,7 @@ const WIDE: &[(&str, &str)] = &[
     ("xtask/src/bench/case.rs: Case", "a field for each dimension of a measurement"),
 ];
 
-/// Names that were given up, and the folder in which they must not come back. The field's term
-/// stands beside each.
+/// Abandoned names, the folder in which they must not return, and the field's term for each.
 const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("AckWanted", "", "AckMode"),
     ("Arriving", "", "Incoming"),
@@ -58,6 +60,7 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("Matcher", "", "MatchQueue"),
     ("Member", "engine/", "Pollable"),
     ("Multi", "engine/", "MultiRecv"),
+    ("NotAsked", "", "NotRequested"),
     ("Opens", "", "OpenEndpoint"),
     ("Outlets", "", "CompletionSinks"),
     ("Owed", "", "WakeAction"),
@@ -78,6 +81,7 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("absent", "capi/", "enosys"),
     ("adopt", "", "accept, attach"),
     ("affords", "", "can_send"),
+    ("bury", "", "disable"),
     ("carve", "", "alloc_multi_recv_slot"),
     ("errands", "", "deferred_callbacks"),
     ("give_renamed", "", "rematch"),
@@ -89,6 +93,7 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("outlets", "", "sinks"),
     ("owed", "", "unreturned, wake_action"),
     ("post_at_once", "", "try_post_fast"),
+    ("resurrect", "", "after_fork_in_child"),
     ("see_to_it", "", "wake_progress_thread"),
     ("send_at_once", "", "try_send_fast"),
     ("several", "engine/", "multi_recv"),
@@ -100,7 +105,7 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("unsent", "", "handle_send_failed"),
 ];
 
-/// Everything that is wrong with the structure, by check.
+/// The problems, by check.
 pub(crate) fn problems() -> Result<Vec<(&'static str, Vec<String>)>, String> {
     let sources = sources()?;
     Ok(vec![
@@ -143,10 +148,10 @@ fn long_files(sources: &[Source]) -> Vec<String> {
     problems
 }
 
-/// Exceptions that are none any more.
+/// Exceptions that are no longer needed.
 fn stale(list: &[(&str, &str)], is_needed: impl Fn(&str) -> bool) -> Vec<String> {
     let stale = list.iter().filter(|(entry, _)| !is_needed(entry));
-    stale.map(|(entry, _)| format!("{entry} needs no exception any more")).collect()
+    stale.map(|(entry, _)| format!("{entry} no longer needs an exception")).collect()
 }
 
 /// Whether an item is compiled for tests only.
@@ -179,7 +184,7 @@ struct Imports {
 }
 
 impl Imports {
-    /// Notes a path if it begins in this crate.
+    /// Records a path if it begins in this crate.
     fn note(&mut self, segments: &[String]) {
         let mut base = match segments.first().map(String::as_str) {
             Some("crate") => Vec::new(),
@@ -237,8 +242,8 @@ impl Visit<'_> for Imports {
     }
 }
 
-/// Groups of modules that import one another, directly or through others. A crate's root does not
-/// count: it names all of its modules, and they use what it gives names to.
+/// Groups of modules that import one another, directly or through others. A crate's root does
+/// not count: it names all modules, and they use its re-exports.
 fn cycles(sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     for (folder, modules) in modules(sources) {
@@ -296,7 +301,7 @@ impl Visit<'_> for Structs {
 
 fn wide_structs(sources: &[Source]) -> Vec<String> {
     let mut wide = Vec::new();
-    // The types of C have the fields that C says.
+    // C determines the fields of its types.
     for source in sources.iter().filter(|source| !source.path.starts_with("abi/src/")) {
         let mut structs = Structs::default();
         structs.visit_file(&source.file);
@@ -334,7 +339,7 @@ fn given_up(sources: &[Source]) -> Vec<String> {
     problems
 }
 
-/// Most columns of a comment; layouts of frames and records, links and examples may be wider.
+/// Maximum columns of a comment; layouts of frames and records, links and examples may be wider.
 const MOST_COLUMNS: usize = 100;
 
 fn wide_comments(sources: &[Source]) -> Vec<String> {
@@ -353,7 +358,7 @@ fn wide_comments(sources: &[Source]) -> Vec<String> {
     problems
 }
 
-/// Most steps of a walk in ARCHITECTURE.md.
+/// Maximum number of steps of a walk in ARCHITECTURE.md.
 const MOST_STEPS: usize = 7;
 
 /// The walks of a message in ARCHITECTURE.md, down and up: numbered steps that name a file and a
@@ -404,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_were_given_up_are_found_in_code_but_not_in_texts() {
+    fn abandoned_names_are_found_in_code_but_not_in_texts() {
         let of = |path, text| given_up(&[source(path, text)]);
         assert_eq!(of("engine/src/x.rs", "struct Label;"), ["engine/src/x.rs: Label is called MessageInfo"]);
         assert_eq!(of("tools/src/x.rs", "struct Label;"), [""; 0]);

@@ -13,7 +13,7 @@ use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAtt
 use ofi_core::{Addr, Errno};
 
 /// The result of an allocation with malloc: `ENOMEM` if it fails.
-type Made<T> = Result<T, Errno>;
+type AllocResult<T> = Result<T, Errno>;
 
 /// An owned list of infos, which may be empty; freed when dropped.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ impl Drop for Infos {
     }
 }
 
-fn checked<T>(place: *mut c_void) -> Made<*mut T> {
+fn checked<T>(place: *mut c_void) -> AllocResult<*mut T> {
     if place.is_null() { Err(Errno::ENOMEM) } else { Ok(place.cast()) }
 }
 
 /// Points `slot` to a new block with that value.
-fn fill<T>(slot: &mut *mut T, value: T) -> Made<&mut T> {
+fn fill<T>(slot: &mut *mut T, value: T) -> AllocResult<&mut T> {
     // SAFETY: calloc takes any sizes.
     *slot = checked(unsafe { libc::calloc(1, size_of::<T>()) })?;
     // SAFETY: a fresh block of the right size, aligned for everything.
@@ -70,7 +70,7 @@ fn fill<T>(slot: &mut *mut T, value: T) -> Made<&mut T> {
 ///
 /// # Safety
 /// `data` is null or has `len` readable bytes.
-unsafe fn copied(data: *const c_void, len: usize) -> Made<*mut c_void> {
+unsafe fn copied(data: *const c_void, len: usize) -> AllocResult<*mut c_void> {
     if data.is_null() || len == 0 {
         return Ok(core::ptr::null_mut());
     }
@@ -82,7 +82,7 @@ unsafe fn copied(data: *const c_void, len: usize) -> Made<*mut c_void> {
 }
 
 /// A copy of bytes; null for none.
-fn block(bytes: &[u8]) -> Made<*mut u8> {
+fn block(bytes: &[u8]) -> AllocResult<*mut u8> {
     // SAFETY: a slice has its bytes.
     unsafe { copied(bytes.as_ptr().cast(), bytes.len()) }.map(<*mut c_void>::cast)
 }
@@ -91,7 +91,7 @@ fn block(bytes: &[u8]) -> Made<*mut u8> {
 ///
 /// # Safety
 /// `text` is null or ends with NUL.
-unsafe fn copied_string(text: *const c_char) -> Made<*mut c_char> {
+unsafe fn copied_string(text: *const c_char) -> AllocResult<*mut c_char> {
     if text.is_null() {
         return Ok(core::ptr::null_mut());
     }
@@ -100,24 +100,24 @@ unsafe fn copied_string(text: *const c_char) -> Made<*mut c_char> {
 }
 
 /// A text as a C string, cut at its first NUL; null for none.
-fn string(text: Option<&str>) -> Made<*mut c_char> {
+fn string(text: Option<&str>) -> AllocResult<*mut c_char> {
     let Some(text) = text else { return Ok(core::ptr::null_mut()) };
     let len = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
     // SAFETY: the text has at least that many bytes, and none of them is NUL.
     checked(unsafe { libc::strndup(text.as_ptr().cast(), len) }.cast())
 }
 
-fn addr(addr: Option<Addr>) -> Made<(*mut c_void, usize)> {
+fn addr(addr: Option<Addr>) -> AllocResult<(*mut c_void, usize)> {
     let Some(addr) = addr else { return Ok((core::ptr::null_mut(), 0)) };
     let (bytes, len) = addr.encode();
     Ok((block(&bytes[..len])?.cast(), len))
 }
 
 /// An info for C, not linked to others.
-pub(crate) fn to_c(info: &Info) -> Made<Infos> {
+pub(crate) fn to_c(info: &Info) -> AllocResult<Infos> {
     let Info { caps, mode, addr_format, src_addr, dest_addr, tx, rx, ep, domain, fabric, nic } = info;
     let mut out = Infos::NONE;
-    let node = fill(&mut out.0, BLANK)?;
+    let node = fill(&mut out.0, EMPTY)?;
     (node.caps, node.mode, node.addr_format) = (caps.bits(), mode.bits(), addr_format.0);
     (node.src_addr, node.src_addrlen) = addr(*src_addr)?;
     (node.dest_addr, node.dest_addrlen) = addr(*dest_addr)?;
@@ -138,7 +138,7 @@ pub(crate) fn to_c(info: &Info) -> Made<Infos> {
 }
 
 /// A node without members.
-const BLANK: fi_info = fi_info {
+const EMPTY: fi_info = fi_info {
     next: core::ptr::null_mut(),
     caps: 0,
     mode: 0,
@@ -302,7 +302,7 @@ fn fabric_to_c(attr: &FabricAttr) -> fi_fabric_attr {
 }
 
 /// A list of infos for C.
-pub(crate) fn list_to_c(infos: &[Info]) -> Made<Infos> {
+pub(crate) fn list_to_c(infos: &[Info]) -> AllocResult<Infos> {
     let mut head = Infos::NONE;
     for info in infos.iter().rev() {
         let mut node = to_c(info)?;
@@ -382,16 +382,16 @@ unsafe fn release<T>(block: *mut T) {
 ///
 /// # Safety
 /// `info` is null or a valid node with valid members (fi_dupinfo(3)).
-pub(crate) unsafe fn duplicate(info: *const fi_info) -> Made<Infos> {
+pub(crate) unsafe fn duplicate(info: *const fi_info) -> AllocResult<Infos> {
     let mut out = Infos::NONE;
-    let node = fill(&mut out.0, BLANK)?;
+    let node = fill(&mut out.0, EMPTY)?;
     // SAFETY: this function's contract.
     let Some(info) = (unsafe { info.as_ref() }) else {
-        blank(&mut node.tx_attr)?;
-        blank(&mut node.rx_attr)?;
-        blank(&mut node.ep_attr)?;
-        blank(&mut node.domain_attr)?;
-        blank(&mut node.fabric_attr)?;
+        alloc_zeroed(&mut node.tx_attr)?;
+        alloc_zeroed(&mut node.rx_attr)?;
+        alloc_zeroed(&mut node.ep_attr)?;
+        alloc_zeroed(&mut node.domain_attr)?;
+        alloc_zeroed(&mut node.fabric_attr)?;
         return Ok(out);
     };
     let fi_info {
@@ -467,7 +467,7 @@ pub(crate) unsafe fn duplicate(info: *const fi_info) -> Made<Infos> {
 }
 
 /// Points `slot` to a new zeroed block.
-fn blank<T>(slot: &mut *mut T) -> Made<()> {
+fn alloc_zeroed<T>(slot: &mut *mut T) -> AllocResult<()> {
     // SAFETY: calloc takes any sizes.
     *slot = checked(unsafe { libc::calloc(1, size_of::<T>()) })?;
     Ok(())
@@ -478,7 +478,7 @@ static NIC_OPS: fi_ops =
 
 /// Builds a network interface for C in `slot`. On failure `slot` is null or a partial nic, which
 /// can be closed.
-fn nic_to_c(nic: &Nic, slot: &mut *mut fid_nic) -> Made<()> {
+fn nic_to_c(nic: &Nic, slot: &mut *mut fid_nic) -> AllocResult<()> {
     let Nic { name, device_id, device_version, vendor_id, driver, firmware, pci, address, mtu, speed, state, network } =
         nic;
     let c = fid_nic {

@@ -1,5 +1,5 @@
 //! Atomic operations (fi_atomic(3)): maps ten calls to one operation descriptor, compiled once for
-//! each type of endpoint, and answers which operations there are.
+//! each type of endpoint, and answers queries about supported operations.
 
 use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{IOV_LIMIT, one, parts};
@@ -49,7 +49,7 @@ impl<E: OneSidedOps, const READ: bool, const WRITE: bool> Table<E, READ, WRITE> 
     };
 }
 
-/// What is done with each element.
+/// The operation on each element.
 #[derive(Clone, Copy)]
 struct Action {
     kind: AtomicKind,
@@ -59,20 +59,20 @@ struct Action {
 
 impl Action {
     /// # Errors
-    /// EOPNOTSUPP unless the operation goes with the datatype and the kind of call.
+    /// EOPNOTSUPP unless the datatype and the kind of call have the operation.
     #[inline]
     fn new(kind: AtomicKind, datatype: u32, op: u32) -> Result<Self, Errno> {
         let (datatype, op) = (Datatype::try_from(datatype)?, AtomicOp::try_from(op)?);
         if op.is_valid(kind, datatype) { Ok(Self { kind, op, datatype }) } else { Err(Errno::EOPNOTSUPP) }
     }
 
-    /// The length of `count` elements in bytes; EMSGSIZE if an operation cannot have as many.
+    /// The length of `count` elements in bytes; EMSGSIZE if an operation cannot have that many.
     #[inline]
     fn bytes(self, count: usize) -> Result<usize, Errno> {
         if count <= self.limit() { Ok(count * self.datatype.size()) } else { Err(Errno::EMSGSIZE) }
     }
 
-    /// How many elements an operation can have.
+    /// Maximum number of elements of an operation.
     const fn limit(self) -> usize {
         MOST_ATOMIC / self.datatype.size()
     }
@@ -363,7 +363,7 @@ thunks! {
     }
 }
 
-/// Answers how many elements an operation can have.
+/// Writes out the maximum number of elements of an operation.
 ///
 /// # Safety
 /// `count` is null or valid.

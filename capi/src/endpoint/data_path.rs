@@ -1,10 +1,10 @@
-//! What the data calls need of an object: its tables, the engine's object, and default flags.
+//! The fields that data calls use: tables, the engine's object, and default flags.
 
 use core::ffi::c_void;
 use ofi_abi::fid_ep;
 use ofi_sync::primitive::AtomicU64;
 
-/// What data calls need: the beginning of every object that has their tables.
+/// The fields that data calls use, at the beginning of every object with data tables.
 #[repr(C)]
 pub(crate) struct DataPath {
     pub(crate) c: fid_ep,

@@ -17,11 +17,11 @@ pub(super) const IOV_LIMIT: usize = 8;
 /// The message tables for one type of endpoint.
 pub(crate) struct Tables<E>(PhantomData<E>);
 
-/// Stands in where the endpoint was opened without a capability: the calls return ENOSYS. It has no
-/// fields, so that `Tables<NotAsked>` fits every endpoint.
-pub(crate) struct NotAsked;
+/// The engine type of disabled tables, for capabilities that were not requested: the calls return
+/// ENOSYS. It has no fields, so `Tables<NotRequested>` fits every endpoint.
+pub(crate) struct NotRequested;
 
-impl MessageOps for NotAsked {
+impl MessageOps for NotRequested {
     fn send(&self, _: SendOp) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
@@ -30,7 +30,7 @@ impl MessageOps for NotAsked {
     }
 }
 
-impl OneSidedOps for NotAsked {
+impl OneSidedOps for NotRequested {
     fn rma(&self, _: RmaOp) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
@@ -45,8 +45,8 @@ pub(crate) fn tables<E: MessageOps>(caps: Caps) -> (&'static fi_ops_msg, &'stati
     let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
     let messages = caps.contains(Caps::MSG) || !caps.intersects(others);
     (
-        if messages { Tables::<E>::MSG } else { Tables::<NotAsked>::MSG },
-        if caps.contains(Caps::TAGGED) { Tables::<E>::TAGGED } else { Tables::<NotAsked>::TAGGED },
+        if messages { Tables::<E>::MSG } else { Tables::<NotRequested>::MSG },
+        if caps.contains(Caps::TAGGED) { Tables::<E>::TAGGED } else { Tables::<NotRequested>::TAGGED },
     )
 }
 
@@ -81,7 +81,7 @@ impl<E: MessageOps> Tables<E> {
 ///
 /// # Safety
 /// `ep` is a living object of ours that begins with a [`DataPath`], and the table that holds the
-/// calling thunk was made for it, with its engine's type or with [`NotAsked`].
+/// calling thunk was made for it, with its engine's type or with [`NotRequested`].
 #[inline]
 pub(super) unsafe fn parts<'a, E>(ep: *mut fid_ep) -> (&'a DataPath, &'a E) {
     // SAFETY: the table that holds this thunk is installed only in objects that begin with a

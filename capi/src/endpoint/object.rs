@@ -61,9 +61,9 @@ pub(crate) struct EpObj {
 /// The shared contexts of an endpoint.
 #[derive(Default)]
 pub(crate) struct SharedContexts {
-    /// Keep those open that are bound.
+    /// Keep the bound contexts open.
     users: Vec<Child>,
-    /// The info asked for a shared receive context (FI_SHARED_CONTEXT), and none is bound yet.
+    /// The info requests a shared receive context (FI_SHARED_CONTEXT), but none is bound yet.
     lacks_rx: bool,
     /// The same for a transmit context.
     lacks_tx: bool,
@@ -211,7 +211,7 @@ impl EpObj {
 }
 
 impl SharedContexts {
-    /// Those of a new endpoint with these attributes.
+    /// The shared contexts of a new endpoint with these attributes.
     pub(crate) const fn of(ep: &EpAttr) -> Self {
         let (lacks_rx, lacks_tx) = (ep.rx_ctx_cnt == SHARED_CONTEXT, ep.tx_ctx_cnt == SHARED_CONTEXT);
         Self { users: Vec::new(), lacks_rx, lacks_tx }

@@ -68,7 +68,7 @@ pub(crate) unsafe fn open(
     }
     // If opening fails the handle gets its request back: the application may try again or reject
     // it.
-    let give_back = |request: Option<ConnectionRequest>| {
+    let restore = |request: Option<ConnectionRequest>| {
         // SAFETY: the handle was checked above where there is a request.
         if let (Some(request), Ok(object)) = (request, unsafe { handle::borrow::<ConnReqObj>(handle) }) {
             *object.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
@@ -77,7 +77,7 @@ pub(crate) unsafe fn open(
     let opened = match provider.endpoint(&info) {
         Ok(opened) => opened,
         Err(error) => {
-            give_back(request);
+            restore(request);
             return Err(error);
         }
     };
@@ -123,7 +123,7 @@ pub(crate) unsafe fn open(
     object.owner = Owner(ep.expose_provenance());
     if watch.verdict() {
         object.handle = core::ptr::null_mut();
-        give_back(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        restore(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     } else if let Some(passive) = passive {
         // Nothing can fail anymore, so the passive endpoint releases its address; it can only be
         // closed from now on.

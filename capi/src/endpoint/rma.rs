@@ -18,8 +18,8 @@ struct Table<E, const READ: bool, const WRITE: bool>(PhantomData<E>);
 /// Naming no side means all (fi_getinfo(3)).
 pub(super) fn directions(caps: Caps, kind: Caps) -> (bool, bool) {
     let sides = Caps::READ | Caps::WRITE | Caps::REMOTE_READ | Caps::REMOTE_WRITE;
-    let asked = caps.contains(kind);
-    let side = |side| asked && (caps.contains(side) || !caps.intersects(sides));
+    let requested = caps.contains(kind);
+    let side = |side| requested && (caps.contains(side) || !caps.intersects(sides));
     (side(Caps::READ), side(Caps::WRITE))
 }
 

@@ -50,10 +50,10 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     // SAFETY: null or ends with NUL by fi_getinfo(3).
     let service = unsafe { text(service) };
     // SAFETY: null or a valid info by fi_getinfo(3).
-    let asked = unsafe { hints.as_ref() };
-    let handle = asked.map_or(core::ptr::null_mut(), |hints| hints.handle);
+    let given = unsafe { hints.as_ref() };
+    let handle = given.map_or(core::ptr::null_mut(), |hints| hints.handle);
     let source = flags & FI_SOURCE != 0;
-    let hints = asked.map(|hints| {
+    let hints = given.map(|hints| {
         // Ignored addresses are not read, and neither are their lengths (fi_getinfo(3)).
         let mut counting = *hints;
         if source {
@@ -78,16 +78,16 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     };
     let found = match ofi_registry::discover(&query) {
         Ok((found, _)) => found,
-        Err(_) if watch.lacked() => return out_of_memory("look for providers"),
+        Err(_) if watch.ran_out() => return out_of_memory("look for providers"),
         Err(error) => return refuse(&error),
     };
     let list = match convert::list_to_c(&found) {
-        Ok(list) if !watch.lacked() => list,
+        Ok(list) if !watch.ran_out() => list,
         _ => return out_of_memory("look for providers"),
     };
     // SAFETY: the list was made above and is not handed out yet.
     unsafe { open_objects::complete(list.as_ptr(), handle) };
-    if watch.lacked() {
+    if watch.ran_out() {
         return out_of_memory("look for providers");
     }
     let list = list.into_raw();

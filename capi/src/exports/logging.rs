@@ -21,8 +21,8 @@ unsafe impl crate::ffi::handle::Object for LogObj {
     const CLASS: usize = FI_CLASS_LOG;
     const OPS: &'static fi_ops = &FID_OPS;
 
-    /// Nothing to replace: each process has its own log.
-    fn bury(&mut self) {}
+    /// Does nothing: each process has its own log.
+    fn disable(&mut self) {}
 }
 
 /// Binding an application's object imports its callbacks (fi_import_fid).
@@ -157,7 +157,7 @@ unsafe extern "C" fn log_formatted(
     let function = unsafe { text(function) }.unwrap_or_default();
     // SAFETY: not null, and the caller's arguments go with it.
     let text = unsafe { formatted(format, arguments) };
-    let speaker = if provider.is_null() { named(&name) } else { provider };
+    let source = if provider.is_null() { named(&name) } else { provider };
     let name = if name.is_empty() { "core" } else { &name };
-    print(speaker, name, level, subsystem, &function, line, &text);
+    print(source, name, level, subsystem, &function, line, &text);
 }

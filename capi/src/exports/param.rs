@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn fi_param_get(
         return Errno::ENOENT.negative();
     };
     let Some(set) = ofi_core::param::value(&name) else { return Errno::ENODATA.negative() };
-    let found = forever(&name, set.clone());
+    let found = intern(&name, set.clone());
     // SAFETY: the string ends with NUL; base 0 accepts C's number prefixes.
     let number = || unsafe { libc::strtol(found, core::ptr::null_mut(), 0) };
     match kind {
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn fi_param_get(
 }
 
 /// A parameter's value as a C string that is never freed; each distinct value is stored once.
-fn forever(name: &str, value: String) -> *const c_char {
+fn intern(name: &str, value: String) -> *const c_char {
     let mut values = values();
     let text = CString::new(value.clone()).unwrap_or_default();
     values.entry((name.to_owned(), value)).or_insert(text).as_ptr()

@@ -1,9 +1,9 @@
 //! Object handles: hands objects to C, and checks and casts the pointers that C passes back.
 //!
 //! An object is a `repr(C)` struct that begins with its public part. It is ours if its class and
-//! its table of general operations are: each table is a static with an address of its own, so the
-//! check never accepts another library's object. Where another table stands, such as that of a
-//! library in front that counts calls, the list of objects tells.
+//! its table of general operations are ours: each table is a static with its own address, so the
+//! check never accepts another library's object. An interposed library may replace the table, for
+//! example to count calls; then the registry of objects decides.
 
 use crate::ffi::inherited;
 use crate::state::objects;
@@ -23,9 +23,9 @@ pub(crate) unsafe trait Object {
     /// The table of general operations.
     const OPS: &'static fi_ops;
 
-    /// Replaces its tables by those of an inherited object. Runs in the child's fork handler: must
-    /// not allocate or lock.
-    fn bury(&mut self);
+    /// Replaces its tables by those of an inherited object. Runs in the child's fork handler, so it
+    /// must neither allocate nor lock.
+    fn disable(&mut self);
 }
 
 /// The public header of a new object.
@@ -40,7 +40,10 @@ fn ops_of<O: Object>() -> *const fi_ops {
 /// Hands an object to C.
 pub(crate) fn install<O: Object>(object: O) -> *mut O {
     let object = Box::into_raw(Box::new(object));
-    objects::enter(object.cast(), objects::Kind { bury: bury::<O>, discard: forget::<O>, ops: ops_of::<O>().addr() });
+    objects::enter(
+        object.cast(),
+        objects::Kind { disable: disable::<O>, discard: forget::<O>, ops: ops_of::<O>().addr() },
+    );
     object
 }
 
@@ -57,12 +60,11 @@ pub(crate) unsafe fn borrow<'a, O: Object>(object: *mut fid) -> core::result::Re
         check_replaced::<O>(object, header)?;
     }
     // SAFETY: class and table are those of `O`, and only `install` makes objects with that table;
-    // or it has listed the object as one of `O`.
+    // or it has registered the object as one of `O`.
     Ok(unsafe { &*object.cast::<O>() })
 }
 
-/// Checks an object with another table than `O` has: a library in front of this one may have
-/// replaced it.
+/// Checks an object whose table is not that of `O`: an interposed library may have replaced it.
 #[cold]
 fn check_replaced<O: Object>(object: *mut fid, header: &fid) -> core::result::Result<(), Errno> {
     if is_inherited(header) {
@@ -81,9 +83,9 @@ fn is_inherited(object: &fid) -> bool {
 
 /// # Safety
 /// `object` is an object of that kind, and no other thread uses it.
-unsafe fn bury<O: Object>(object: *mut fid) {
+unsafe fn disable<O: Object>(object: *mut fid) {
     // SAFETY: this function's contract.
-    unsafe { &mut *object.cast::<O>() }.bury();
+    unsafe { &mut *object.cast::<O>() }.disable();
 }
 
 /// # Safety
@@ -155,7 +157,7 @@ macro_rules! object {
             const CLASS: usize = $class;
             const OPS: &'static ofi_abi::fi_ops = &$ops;
 
-            fn bury(&mut self) {
+            fn disable(&mut self) {
                 self.$header$(.$fid)?.ops = &$crate::ffi::inherited::FID_OPS;
                 $(self.c.$table = $crate::ffi::inherited::table();)*
             }

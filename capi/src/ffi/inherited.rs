@@ -16,7 +16,7 @@ use ofi_core::Errno;
 const BAD_STATE: c_int = Errno::EOPBADSTATE.negative();
 
 /// For any slot: `int` and `ssize_t` are returned in the same register.
-unsafe extern "C" fn answer() -> isize {
+unsafe extern "C" fn fail() -> isize {
     BAD_STATE as isize
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Table {
 
 impl Table {
     const fn new() -> Self {
-        Self { size: size_of::<Self>(), slots: [answer; SLOTS] }
+        Self { size: size_of::<Self>(), slots: [fail; SLOTS] }
     }
 
     /// Sets the function at an offset in bytes.
@@ -45,24 +45,24 @@ impl Table {
 /// A type of function table.
 pub(crate) trait Operations: Sized + 'static {
     /// The table that replaces it.
-    const DEAD: &'static Table = &ANSWERS;
+    const INHERITED: &'static Table = &FAILING;
 }
 
 /// The table that replaces a `T` in an inherited object.
 pub(crate) fn table<T: Operations>() -> *const T {
     const { assert!(size_of::<T>() <= size_of::<Table>()) };
-    core::ptr::from_ref(T::DEAD).cast()
+    core::ptr::from_ref(T::INHERITED).cast()
 }
 
-static ANSWERS: Table = Table::new();
+static FAILING: Table = Table::new();
 
-macro_rules! answers {
+macro_rules! failing {
     ($($kind:ty)*) => {$(
         impl Operations for $kind {}
     )*};
 }
 
-answers! {
+failing! {
     fi_ops_fabric fi_ops_domain fi_ops_mr fi_ops_ep fi_ops_cm fi_ops_msg fi_ops_tagged fi_ops_rma fi_ops_atomic
     fi_ops_collective fi_ops_wait fi_ops_poll
 }
@@ -82,28 +82,28 @@ type StrAddr = unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mu
 type Count = unsafe extern "C" fn(*mut fid_cntr) -> u64;
 
 impl Operations for fi_ops_cq {
-    const DEAD: &'static Table = {
+    const INHERITED: &'static Table = {
         static TABLE: Table = Table::new().with(offset_of!(fi_ops_cq, strerror), slot!(strerror, StrError));
         &TABLE
     };
 }
 
 impl Operations for fi_ops_eq {
-    const DEAD: &'static Table = {
+    const INHERITED: &'static Table = {
         static TABLE: Table = Table::new().with(offset_of!(fi_ops_eq, strerror), slot!(strerror, StrError));
         &TABLE
     };
 }
 
 impl Operations for fi_ops_av {
-    const DEAD: &'static Table = {
+    const INHERITED: &'static Table = {
         static TABLE: Table = Table::new().with(offset_of!(fi_ops_av, straddr), slot!(straddr, StrAddr));
         &TABLE
     };
 }
 
 impl Operations for fi_ops_cntr {
-    const DEAD: &'static Table = {
+    const INHERITED: &'static Table = {
         static TABLE: Table = Table::new()
             .with(offset_of!(fi_ops_cntr, read), slot!(count, Count))
             .with(offset_of!(fi_ops_cntr, readerr), slot!(count, Count));

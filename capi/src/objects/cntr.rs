@@ -5,8 +5,8 @@ use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::objects::domain::DomainObj;
-use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
+use crate::objects::wait::WaitConfig;
 use core::ffi::{c_int, c_void};
 use ofi_abi::{FI_CLASS_CNTR, FI_GETOPSFLAG, FI_SETOPSFLAG};
 use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
@@ -69,9 +69,9 @@ pub(crate) unsafe fn open(
         _ => return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}"))),
     };
     // SAFETY: this function's contract.
-    let choice = unsafe { Choice::new(kind, set, domain.control.auto()) }?;
-    let control = domain.control.counter(unit, choice.port.clone(), choice.how);
-    let wait = choice.settle(control.clone())?;
+    let config = unsafe { WaitConfig::new(kind, set, domain.control.auto()) }?;
+    let control = domain.control.counter(unit, config.wait_object.clone(), config.waiting);
+    let wait = config.open(control.clone())?;
     let c = fid_cntr { fid: handle::header::<CntrObj>(context), ops: &OPS };
     Ok(handle::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
 }

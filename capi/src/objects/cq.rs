@@ -7,8 +7,8 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put_text;
 use crate::objects::domain::{DomainObj, Format};
-use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
+use crate::objects::wait::WaitConfig;
 use core::ffi::{c_char, c_int, c_void};
 use core::marker::PhantomData;
 use ofi_abi::FI_CLASS_CQ;
@@ -89,14 +89,14 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
         other => return refuse(Errno::EINVAL, format!("format {}", other.0)),
     };
     // SAFETY: this function's contract.
-    let choice = unsafe { Choice::new(attr.wait_obj, attr.wait_set, domain.control.auto()) }?;
-    let waitable = choice.how != Waiting::Never;
+    let config = unsafe { WaitConfig::new(attr.wait_obj, attr.wait_set, domain.control.auto()) }?;
+    let waitable = config.waiting != Waiting::Never;
     // Without a wait object the condition is ignored (fi_cq(3)).
     if waitable && attr.wait_cond > 1 {
         return refuse(Errno::EINVAL, format!("wait condition {}", attr.wait_cond));
     }
-    let opened = domain.control.cq(attr.size, choice.port.clone(), choice.how);
-    let wait = choice.settle(opened.control.clone())?;
+    let opened = domain.control.cq(attr.size, config.wait_object.clone(), config.waiting);
+    let wait = config.open(opened.control.clone())?;
     let c = fid_cq { fid: handle::header::<CqObj>(context), ops: (opened.ops)(format) };
     let object = CqObj {
         c,

@@ -57,8 +57,9 @@ impl DomainObj {
 /// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
-    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq;
-    fn counter(&self, unit: CounterUnit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl>;
+    fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq;
+    fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting)
+    -> Arc<dyn CounterControl>;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
@@ -80,8 +81,8 @@ pub(crate) struct OpenedSrx {
     pub(crate) tagged: &'static fi_ops_tagged,
 }
 
-/// A new endpoint: the engine's endpoint as a raw pointer for the tables of data calls, and as a
-/// trait object.
+/// A new endpoint: the engine's endpoint as a raw pointer for the data calls, and as a trait
+/// object.
 pub(crate) struct Opened {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn EndpointControl>,

@@ -1,7 +1,7 @@
 //! Opens domains, and the objects in them: endpoints, completion queues, counters, address vectors
 //! and poll sets (fi_domain(3)).
 
-use crate::endpoint::message::{NotAsked, tables};
+use crate::endpoint::message::{NotRequested, tables};
 use crate::endpoint::{atomic, cm, open, rma};
 use crate::enosys;
 use crate::ffi::handle;
@@ -252,11 +252,11 @@ impl<P: LinkProvider> OpenEndpoint for Links<P> {
 impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let engine = ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?;
-        Ok(opened::<_, NotAsked>(engine, info))
+        Ok(opened::<_, NotRequested>(engine, info))
     }
 }
 
-/// An endpoint with the tables for its type; `O` is the same type, or [`NotAsked`] if it has no
+/// An endpoint with the tables for its type; `O` is the same type, or [`NotRequested`] if it has no
 /// one-sided operations.
 fn opened<E: EndpointControl + MessageOps, O: OneSidedOps>(engine: Arc<E>, info: &Info) -> Opened {
     let (msg, tagged) = tables::<E>(info.caps);
@@ -269,13 +269,18 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
         self.opener.open(info, self.kind, self.auto().cloned())
     }
 
-    fn cq(&self, size: usize, port: Arc<dyn WaitObject>, how: Waiting) -> OpenedCq {
-        let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, port, how));
+    fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {
+        let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, wait_object, waiting));
         OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue }
     }
 
-    fn counter(&self, unit: CounterUnit, port: Arc<dyn WaitObject>, how: Waiting) -> Arc<dyn CounterControl> {
-        Arc::new(Counter::<K>::new(self.kind, unit, port, how))
+    fn counter(
+        &self,
+        unit: CounterUnit,
+        wait_object: Arc<dyn WaitObject>,
+        waiting: Waiting,
+    ) -> Arc<dyn CounterControl> {
+        Arc::new(Counter::<K>::new(self.kind, unit, wait_object, waiting))
     }
 
     fn srx(&self, settings: RxSettings) -> OpenedSrx {

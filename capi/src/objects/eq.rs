@@ -7,8 +7,8 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put_text;
 use crate::objects::fabric::FabricObj;
-use crate::objects::wait::Choice;
 use crate::objects::wait::Wait;
+use crate::objects::wait::WaitConfig;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::FI_CLASS_CONNREQ;
 use ofi_abi::FI_CLASS_EQ;
@@ -70,10 +70,10 @@ pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context
     // Blocking reads work even with FI_WAIT_NONE.
     let kind = if wait_obj == WaitObjectKind::NONE.0 { WaitObjectKind::FD.0 } else { wait_obj };
     // SAFETY: this function's contract. No progress thread: an event queue belongs to no domain.
-    let mut choice = unsafe { Choice::new(kind, wait_set, None) }?;
-    choice.called(WaitObjectKind(wait_obj));
-    let queue = Arc::new(EventQueue::new(choice.port.clone(), choice.how));
-    let wait = choice.settle(queue.clone())?;
+    let mut config = unsafe { WaitConfig::new(kind, wait_set, None) }?;
+    config.report_as(WaitObjectKind(wait_obj));
+    let queue = Arc::new(EventQueue::new(config.wait_object.clone(), config.waiting));
+    let wait = config.open(queue.clone())?;
     let c = fid_eq { fid: handle::header::<EqObj>(context), ops: &OPS };
     let object = EqObj {
         c,

@@ -1,4 +1,4 @@
-//! A domain's part in the registration of memory (fi_mr(3)).
+//! Memory registration state of a domain (fi_mr(3)).
 
 use crate::ffi::ptr::put;
 use ofi_abi::fi_mr_map_raw;
@@ -12,20 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// The number of bytes in a raw key.
 pub(super) const RAW_KEY_SIZE: usize = size_of::<u64>();
 
-/// A domain's part in the registration of memory.
+/// Memory registration state of a domain.
 pub(crate) struct Memory {
     pub(crate) regions: Arc<Regions>,
-    /// Peers name bytes by virtual addresses.
+    /// Peers use virtual addresses (FI_MR_VIRT_ADDR).
     pub(super) virtual_addresses: bool,
-    /// The provider chooses keys.
+    /// The provider chooses keys (FI_MR_PROV_KEY).
     pub(super) provider_keys: bool,
-    /// Regions with FI_RMA_EVENT wait for their counters.
+    /// Regions with FI_RMA_EVENT are disabled until enabled with their counters.
     pub(super) waits_for_counters: bool,
-    /// Regions wait for their endpoint.
+    /// Regions are disabled until enabled with their endpoint (FI_MR_ENDPOINT).
     pub(super) waits_for_endpoint: bool,
-    /// Accesses are counted: FI_RMA_EVENT is enabled.
+    /// FI_RMA_EVENT is enabled: accesses are counted.
     pub(super) events: bool,
-    /// Keys made of raw keys, with the number of times that each was made.
+    /// Keys mapped from raw keys, with the number of mappings of each.
     mapped: Mutex<HashMap<u64, usize>>,
     /// The domain's endpoints, through which peers use regions.
     endpoints: Mutex<Vec<Weak<dyn EndpointControl>>>,
@@ -36,7 +36,7 @@ pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Memory {
-    /// For a domain that is opened with this info.
+    /// For a domain opened with this info.
     pub(crate) fn new(info: &Info, regions: Arc<Regions>) -> Self {
         let mode = info.domain.mr_mode;
         let basic = mode == MrMode::BASIC;
@@ -52,7 +52,7 @@ impl Memory {
         }
     }
 
-    /// Notes an endpoint of the domain.
+    /// Adds an endpoint of the domain.
     pub(crate) fn add_endpoint(&self, endpoint: &Arc<dyn EndpointControl>) {
         locked(&self.endpoints).push(Arc::downgrade(endpoint));
     }
@@ -81,7 +81,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Releases a key that [`Self::map_raw`] has made.
+    /// Releases a key from [`Self::map_raw`].
     pub(crate) fn unmap(&self, key: u64) -> core::result::Result<(), Errno> {
         let mut mapped = locked(&self.mapped);
         let times = mapped.get_mut(&key).ok_or(Errno::EINVAL)?;

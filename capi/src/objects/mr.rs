@@ -1,5 +1,5 @@
-//! Memory registration (fi_mr(3)). Local buffers need no registration here: a region serves peers,
-//! and its descriptor is never looked at.
+//! Memory registration (fi_mr(3)). Local buffers need no registration: regions are for access by
+//! peers, and descriptors are ignored.
 
 use crate::endpoint::object::EpObj;
 use crate::enosys;
@@ -26,7 +26,7 @@ use ofi_memory::{Reach, Region};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The most buffers of a region (`mr_iov_limit`).
+/// Maximum number of buffers of a region (`mr_iov_limit`).
 const IOV_LIMIT: usize = 8;
 /// The last interface of device memory that the headers define (FI_HMEM_SYNAPSEAI).
 const LAST_DEVICE: u32 = 5;
@@ -42,9 +42,9 @@ pub(crate) struct MrObj {
     buffers: Vec<(usize, usize)>,
     domain: *const DomainObj,
     bound: Mutex<Bound>,
-    /// Regions within this one.
+    /// Number of regions within this one (`base_mr`).
     parts: Children,
-    /// Keeps the region open that this one is a part of.
+    /// Keeps the base region of a sub-region open.
     _base: Option<Child>,
     _parent: Child,
 }
@@ -166,9 +166,10 @@ unsafe fn attributes<'a>(attr: *const fi_mr_attr, api: Version, flags: u64) -> R
     if api >= Version::new(1, 5) && field!(auth_key_size) != 0 {
         return Err(refused(Errno::EINVAL, "the domain has no authorization keys"));
     }
-    // Counts only with FI_HMEM, which nothing offers; but memory of a device cannot be reached.
+    // The field counts only with FI_HMEM, which no provider offers, but device memory is not
+    // accessible in any case.
     if api >= Version::new(1, 9) && (FI_HMEM_SYSTEM + 1..=LAST_DEVICE).contains(&field!(iface)) {
-        return Err(refused(Errno::ENOSYS, "memory of a device"));
+        return Err(refused(Errno::ENOSYS, "device memory"));
     }
     let base: *const fid = if api >= Version::new(2, 0) { field!(base_mr).cast() } else { core::ptr::null() };
     let base = if base.is_null() {
@@ -303,7 +304,7 @@ impl MrObj {
         Ok(())
     }
 
-    /// What is bound, unless the region has been enabled.
+    /// The bound objects, unless the region is enabled.
     fn bindable(&self) -> Result<MutexGuard<'_, Bound>> {
         let bound = locked(&self.bound);
         if bound.enabled {
@@ -385,8 +386,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     result.map_or_else(Errno::negative, |()| 0)
 }
 
-/// Ends the registration: afterwards no peer touches the memory. If a peer's access is still under
-/// way after the deadline, the region is void but stays open.
+/// Ends the registration: afterwards no peer accesses the memory. If a peer's access has not ended
+/// at the deadline, the region is disabled but stays open.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mr = ours!(MrObj, fid);
     if mr.parts.count() > 0 {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[repr(C)]
 pub(crate) struct PollObj {
     pub(crate) c: fid_poll,
-    pub(crate) members: Mutex<Vec<Polled>>,
+    pub(crate) members: Mutex<Vec<Member>>,
     pub(crate) parent: Child,
 }
 
@@ -31,25 +31,25 @@ pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 static OPS: fi_ops_poll = fi_ops_poll { size: size_of::<fi_ops_poll>(), poll, poll_add, poll_del };
 
 /// A member of a poll set, which cannot be closed while it is in the set.
-pub(crate) struct Polled {
+pub(crate) struct Member {
     fid: *mut fid,
-    what: What,
+    pollable: Pollable,
     _held: Child,
 }
 
-enum What {
+enum Pollable {
     Queue(Arc<dyn QueueControl>),
-    /// With its values at the last poll.
+    /// A counter with its values at the last poll.
     Counter(Arc<dyn CounterControl>, (u64, u64)),
 }
 
-impl Polled {
-    /// Makes progress; true if there is something to report and `room` for it. Without room a
-    /// counter's change is kept for the next poll.
-    fn has_news(&mut self, room: bool) -> bool {
-        match &mut self.what {
-            What::Queue(queue) => queue.check() && room,
-            What::Counter(counter, last) => {
+impl Member {
+    /// Makes progress; true if there is an entry or a change to report and `room` for it. Without
+    /// room a counter's change is reported by the next poll.
+    fn poll(&mut self, room: bool) -> bool {
+        match &mut self.pollable {
+            Pollable::Queue(queue) => queue.check() && room,
+            Pollable::Counter(counter, last) => {
                 let now = counter.check();
                 room && core::mem::replace(last, now) != now
             }
@@ -81,7 +81,7 @@ unsafe extern "C" fn poll(set: *mut fid_poll, contexts: *mut *mut c_void, count:
     let mut found = 0;
     for member in members.iter_mut() {
         // Every member makes progress, even without room to report it.
-        if member.has_news(found < room) {
+        if member.poll(found < room) {
             // SAFETY: a member stays open while it is in the set (-FI_EBUSY), so its header is
             // there.
             let context = unsafe { (*member.fid).context };
@@ -103,10 +103,10 @@ unsafe extern "C" fn poll_add(set: *mut fid_poll, fid: *mut fid, flags: u64) -> 
     // SAFETY: as above.
     let counter = unsafe { handle::borrow::<CntrObj>(fid) };
     let member = match (queue, counter) {
-        (Ok(cq), _) => Polled { fid, what: What::Queue(cq.control.clone()), _held: cq.control.users().add() },
+        (Ok(cq), _) => Member { fid, pollable: Pollable::Queue(cq.control.clone()), _held: cq.control.users().add() },
         (_, Ok(cntr)) => {
             let now = cntr.control.check();
-            Polled { fid, what: What::Counter(cntr.control.clone(), now), _held: cntr.control.users().add() }
+            Member { fid, pollable: Pollable::Counter(cntr.control.clone(), now), _held: cntr.control.users().add() }
         }
         // SAFETY: as above.
         _ => return unsafe { handle::unfit(fid) }.negative(),

@@ -1,9 +1,9 @@
-//! Shared contexts (fi_endpoint(3)): receive contexts, whose receives take messages to any of the
-//! endpoints bound to them, and transmit contexts, which only say that endpoints may share
-//! resources: here they have none of their own.
+//! Shared contexts (fi_endpoint(3)). The receives of a receive context match messages to any of the
+//! endpoints bound to it. A transmit context only permits endpoints to share resources: here it has
+//! none of its own.
 
 use crate::endpoint::data_path::DataPath;
-use crate::endpoint::message::{NotAsked, tables};
+use crate::endpoint::message::{NotRequested, tables};
 use crate::endpoint::{atomic, rma};
 use crate::enosys;
 use crate::ffi::handle;
@@ -26,7 +26,7 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::Arc;
 
-/// Receives that may be posted, unless the attributes ask for more.
+/// Maximum number of posted receives, unless the attributes request more.
 const DEFAULT_SIZE: usize = 1024;
 
 /// A shared receive context.
@@ -61,7 +61,7 @@ static OPS: fi_ops_ep = enosys::ep_ops(cancel, getopt, setopt);
 
 pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 
-/// The engine's context as an endpoint that only receives.
+/// The engine's context as an endpoint without sends.
 #[repr(transparent)]
 struct Receives<K: LockKind>(SharedRx<K>);
 
@@ -101,8 +101,8 @@ pub(crate) fn open(
     context: *mut c_void,
 ) -> Result<*mut fid_ep> {
     let (caps, size, flags) = attr.map_or((0, 0, 0), |attr| (attr.caps, attr.size, attr.op_flags));
-    let asked = Caps::from_bits_retain(caps);
-    let caps = if asked.is_empty() { domain.caps & Caps::RECEIVE } else { asked };
+    let requested = Caps::from_bits_retain(caps);
+    let caps = if requested.is_empty() { domain.caps & Caps::RECEIVE } else { requested };
     let size = if size == 0 { DEFAULT_SIZE } else { size };
     let opened = domain.control.srx(RxSettings { size, caps });
     let c = fid_ep {
@@ -110,9 +110,9 @@ pub(crate) fn open(
         ops: &OPS,
         cm,
         msg: opened.msg,
-        rma: rma::table::<NotAsked>(Caps::empty()),
+        rma: rma::table::<NotRequested>(Caps::empty()),
         tagged: opened.tagged,
-        atomic: atomic::table::<NotAsked>(Caps::empty()),
+        atomic: atomic::table::<NotRequested>(Caps::empty()),
         collective: &enosys::COLLECTIVE,
     };
     let data =
@@ -123,7 +123,7 @@ pub(crate) fn open(
 }
 
 impl SrxObj {
-    /// Has an endpoint of that domain take its receives from here; returns what keeps this open.
+    /// Binds an endpoint of that domain to this context; the result keeps the context open.
     pub(crate) fn bind_to(
         &self,
         endpoint: &Arc<dyn EndpointControl>,
@@ -142,8 +142,7 @@ unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, _: *mut c_void) 
     if command == FI_ENABLE { 0 } else { Errno::ENOSYS.negative() }
 }
 
-/// Cancels a receive; the queue of one of the endpoints gets its entry. A transmit context has no
-/// operations of its own.
+/// Cancels a receive; one of the endpoints reports it. A transmit context has no operations.
 unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: C passes the object that holds this table.
     let srx = unsafe { handle::borrow::<SrxObj>(fid) }.map_err(|_| Errno::ENOSYS);
@@ -222,7 +221,7 @@ pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *
 }
 
 impl StxObj {
-    /// An endpoint of that domain uses it; returns what keeps this open.
+    /// Binds an endpoint of that domain to this context; the result keeps the context open.
     pub(crate) fn bind_to(&self, domain: *const DomainObj, flags: u64) -> Result<Child> {
         check(self.domain, domain, flags)?;
         Ok(self.users.add())

@@ -46,15 +46,15 @@ pub(crate) struct Wait {
 }
 
 /// The wait object that a queue's attributes request.
-pub(crate) struct Choice {
-    pub(crate) how: Waiting,
-    pub(crate) port: Arc<dyn WaitObject>,
+pub(crate) struct WaitConfig {
+    pub(crate) waiting: Waiting,
+    pub(crate) wait_object: Arc<dyn WaitObject>,
     kind: WaitObjectKind,
     cond: Option<Arc<MutexCond>>,
     set: Option<Arc<WaitSet>>,
 }
 
-impl Choice {
+impl WaitConfig {
     /// Reads `wait_obj` and `wait_set` of the attributes. `auto` is the progress thread, which
     /// alone can signal a condition variable.
     ///
@@ -63,7 +63,7 @@ impl Choice {
     pub(crate) unsafe fn new(kind: u32, set: *mut c_void, auto: Option<&Arc<Auto>>) -> Result<Self> {
         let kind = WaitObjectKind(kind);
         let refuse = |errno, why: &str| Err(Error::new(errno, format!("open a queue with {kind}: {why}")));
-        let how = match kind {
+        let waiting = match kind {
             WaitObjectKind::NONE => Waiting::Never,
             WaitObjectKind::YIELD => Waiting::Yielding,
             WaitObjectKind::UNSPEC | WaitObjectKind::FD | WaitObjectKind::POLLFD => Waiting::Sleeping,
@@ -72,12 +72,12 @@ impl Choice {
                 return Err(Error::new(Errno::EINVAL, format!("open a queue with wait object {other}")));
             }
         };
-        let port = Arc::new(FdWaitObject::new(how == Waiting::Sleeping)?);
-        let mut choice = Self { how, port: port.clone(), kind, cond: None, set: None };
+        let inner = Arc::new(FdWaitObject::new(waiting == Waiting::Sleeping)?);
+        let mut config = Self { waiting, wait_object: inner.clone(), kind, cond: None, set: None };
         if kind == WaitObjectKind::SET {
             // SAFETY: null or an open wait set by this function's contract.
             match unsafe { handle::borrow::<WaitObj>(set.cast()) } {
-                Ok(object) => choice.set = Some(object.set.clone()),
+                Ok(object) => config.set = Some(object.set.clone()),
                 Err(errno) => return refuse(errno, "no wait set is given"),
             }
         }
@@ -90,20 +90,20 @@ impl Choice {
             };
             let cond = Arc::new(MutexCond::default());
             let signal = cond.clone();
-            let errand: Arc<dyn Fn() + Send + Sync> = Arc::new(move || signal.broadcast());
-            choice.port = Arc::new(CondWaitObject { inner: port, auto: auto.clone(), errand });
-            choice.cond = Some(cond);
+            let callback: Arc<dyn Fn() + Send + Sync> = Arc::new(move || signal.broadcast());
+            config.wait_object = Arc::new(CondWaitObject { inner, auto: auto.clone(), callback });
+            config.cond = Some(cond);
         }
-        Ok(choice)
+        Ok(config)
     }
 
-    /// Sets the kind that FI_GETWAIT reports, if it differs from the actual one.
-    pub(crate) const fn called(&mut self, kind: WaitObjectKind) {
+    /// Sets the kind that FI_GETWAIT reports, where it differs from the actual one.
+    pub(crate) const fn report_as(&mut self, kind: WaitObjectKind) {
         self.kind = kind;
     }
 
-    /// The wait object for the new queue, which joins its wait set if it has one.
-    pub(crate) fn settle(self, queue: Arc<dyn Waitable>) -> Result<Wait> {
+    /// The wait object of the new queue, which joins its wait set if it has one.
+    pub(crate) fn open(self, queue: Arc<dyn Waitable>) -> Result<Wait> {
         let Self { kind, cond, set, .. } = self;
         let membership = match set {
             Some(set) => {
@@ -187,7 +187,7 @@ unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
 struct CondWaitObject {
     inner: Arc<FdWaitObject>,
     auto: Arc<Auto>,
-    errand: Arc<dyn Fn() + Send + Sync>,
+    callback: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for CondWaitObject {
@@ -208,7 +208,7 @@ impl WaitObject for CondWaitObject {
     }
     fn signal(&self) {
         self.inner.signal();
-        self.auto.send(self.errand.clone());
+        self.auto.send(self.callback.clone());
     }
     fn drain(&self) {
         self.inner.drain();
@@ -230,7 +230,7 @@ impl WaitObject for CondWaitObject {
 /// Queues and counters that are waited on together (fi_wait(3)).
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
-    port: FdWaitObject,
+    wait_object: FdWaitObject,
     members: Mutex<slab::Slab<Arc<dyn Waitable>>>,
     children: Children,
 }
@@ -241,7 +241,7 @@ impl WaitSet {
         let entry = members.vacant_entry();
         let key = entry.key();
         if let Some(fd) = member.descriptor() {
-            self.port.add(fd, key as u64)?;
+            self.wait_object.add(fd, key as u64)?;
         }
         entry.insert(member);
         Ok((key, self.children.add()))
@@ -250,7 +250,7 @@ impl WaitSet {
     fn remove(&self, key: usize) {
         let member = self.members.lock().unwrap_or_else(PoisonError::into_inner).try_remove(key);
         if let Some(fd) = member.and_then(|member| member.descriptor()) {
-            self.port.remove(fd);
+            self.wait_object.remove(fd);
         }
     }
 
@@ -265,13 +265,13 @@ impl WaitSet {
 
     /// Waits until a member has something to read.
     fn wait(&self, timeout: Option<Duration>) -> core::result::Result<(), Errno> {
-        let end = timeout.map(|timeout| self.port.now() + timeout);
+        let end = timeout.map(|timeout| self.wait_object.now() + timeout);
         let mut keys = Vec::new();
         loop {
             if self.try_wait().is_err() {
                 return Ok(());
             }
-            let now = self.port.now();
+            let now = self.wait_object.now();
             if end.is_some_and(|end| now >= end) {
                 return Err(Errno::ETIMEDOUT);
             }
@@ -279,7 +279,7 @@ impl WaitSet {
                 std::thread::yield_now();
             } else {
                 keys.clear();
-                self.port.ready(end.map(|end| end.since(now)), &mut keys);
+                self.wait_object.ready(end.map(|end| end.since(now)), &mut keys);
             }
         }
     }
@@ -292,7 +292,8 @@ pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_wait_attr>) -> Result<*m
     if flags != 0 || !known.contains(&kind) {
         return Err(Error::new(Errno::EINVAL, format!("open a wait set with {kind} and flags {flags:#x}")));
     }
-    let set = WaitSet { kind, port: FdWaitObject::new(true)?, members: Mutex::default(), children: Children::new() };
+    let set =
+        WaitSet { kind, wait_object: FdWaitObject::new(true)?, members: Mutex::default(), children: Children::new() };
     let c = fid_wait { fid: handle::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
     Ok(handle::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
 }
@@ -306,7 +307,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     let object = ours!(WaitObj, fid);
     let wait = Wait { kind: object.set.kind, cond: None, membership: None };
     // SAFETY: fi_wait(3) passes null or the type for the command and the set's kind.
-    unsafe { wait.control(command, arg, Some(object.set.port.descriptor())) }
+    unsafe { wait.control(command, arg, Some(object.set.wait_object.descriptor())) }
 }
 
 unsafe extern "C" fn wait(fid: *mut fid_wait, timeout: c_int) -> c_int {

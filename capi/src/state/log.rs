@@ -97,27 +97,28 @@ const fn subsystem_number(subsystem: Subsystem) -> usize {
     }
 }
 
-/// The `fi_provider` that log callbacks get, for its name.
-struct Speaker(fi_provider);
+/// A `fi_provider` with a name, for log callbacks.
+struct LogProvider(fi_provider);
 
 // SAFETY: the names are literals, and the value is immutable.
-unsafe impl Sync for Speaker {}
+unsafe impl Sync for LogProvider {}
 
-const fn speaker(name: &'static core::ffi::CStr) -> Speaker {
+const fn log_provider(name: &'static core::ffi::CStr) -> LogProvider {
     let null = core::ptr::null();
     let (version, fi_version) = (Version::new(206, 0).0, Version::API.0);
     let (getinfo, fabric, cleanup) = (null, null, null);
-    Speaker(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
+    LogProvider(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
 }
 
 /// The `fi_provider` of that name; the library itself is "core".
 pub(crate) fn named(provider: &str) -> *const fi_provider {
-    static SPEAKERS: [Speaker; 4] = [speaker(c"core"), speaker(c"tcp"), speaker(c"udp"), speaker(c"shm")];
-    let of = |name: &Speaker| {
+    static PROVIDERS: [LogProvider; 4] =
+        [log_provider(c"core"), log_provider(c"tcp"), log_provider(c"udp"), log_provider(c"shm")];
+    let of = |name: &LogProvider| {
         // SAFETY: the name is a literal.
         unsafe { core::ffi::CStr::from_ptr(name.0.name) }.to_bytes() == provider.as_bytes()
     };
-    &SPEAKERS.iter().find(|speaker| of(speaker)).unwrap_or(&SPEAKERS[0]).0
+    &PROVIDERS.iter().find(|known| of(known)).unwrap_or(&PROVIDERS[0]).0
 }
 
 struct Stderr;
@@ -199,7 +200,7 @@ pub(crate) fn init() {
 
 /// Writes a line to stderr, or passes it to the application's callbacks.
 pub(crate) fn print(
-    speaker: *const fi_provider,
+    source: *const fi_provider,
     provider: &str,
     level: i32,
     subsystem: usize,
@@ -212,7 +213,7 @@ pub(crate) fn print(
         let c_string = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
         let (function, text) = (c_string(function), c_string(text));
         // SAFETY: fi_import_log takes a table whose functions may be called with any provider.
-        unsafe { (ops.log)(speaker, level, subsystem, function.as_ptr(), line, text.as_ptr()) };
+        unsafe { (ops.log)(source, level, subsystem, function.as_ptr(), line, text.as_ptr()) };
         return;
     }
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     /// Replaces its tables by those of an inherited object.
-    pub(crate) bury: unsafe fn(*mut fid),
+    pub(crate) disable: unsafe fn(*mut fid),
     /// Frees its memory without dropping its fields.
     pub(crate) discard: unsafe fn(*mut fid),
-    /// Address of the table that it was made with.
+    /// Address of its original table.
     pub(crate) ops: usize,
 }
 
@@ -35,7 +35,8 @@ pub(crate) fn leave(object: *mut fid) {
     objects().remove(&object.addr());
 }
 
-/// Whether an object was handed to C with the table at this address, whatever table it has now.
+/// Whether an object was handed to C with the table at this address, even if its table was
+/// replaced.
 pub(crate) fn was_made_with(object: *mut fid, ops: usize) -> bool {
     objects().get(&object.addr()).is_some_and(|kind| kind.ops == ops)
 }

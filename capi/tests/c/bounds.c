@@ -48,14 +48,13 @@ static void within(long before, long limit, const char *what)
 
 	printf("%s: %.1f MiB more\n", what, (double) grown / MIB);
 	if (is_measured() && grown > limit)
-		fprintf(stderr, "%s: memory has grown by %ld bytes, of %ld\n", what, grown, limit);
+		fprintf(stderr, "%s: memory has grown by %ld bytes, more than %ld\n", what, grown, limit);
 	CHECK(!is_measured() || grown <= limit);
 }
 
 /*
- * What a busy link between two endpoints of this process may take besides: over shm a pool in each
- * direction, three times a core's private cache, which counts once for each side that has it
- * mapped.
+ * Additional memory of a busy link between two endpoints of this process: over shm a pool in each
+ * direction, three times a core's private cache, counted once for each side that maps it.
  */
 static long pools(void)
 {
@@ -293,7 +292,7 @@ static void ask_at_once(int in, int out)
 
 			memset(&err, 0, sizeof(err));
 			fi_cq_readerr(m.side.cq, &err, 0);
-			fprintf(stderr, "asker %d: %s: %s\n", i, fi_strerror(err.err),
+			fprintf(stderr, "connecting endpoint %d: %s: %s\n", i, fi_strerror(err.err),
 				fi_cq_strerror(m.side.cq, err.prov_errno, NULL, text, sizeof(text)));
 			exit(1);
 		}
@@ -343,7 +342,7 @@ static void ask_one(int processes, int each, double busy)
 		tell(to[i], &one, 1);
 	for (i = 0; i < processes; i++)
 		hear(from[i], &one, 1);
-	/* A program that computes. */
+	/* The program computes instead of making calls. */
 	for (end = seconds() + busy; seconds() < end; )
 		usleep(10000);
 	end = seconds() + 60;
@@ -354,7 +353,7 @@ static void ask_one(int processes, int each, double busy)
 		if (ret == 1 && ++got + 1024 <= processes * each)
 			CHECK(fi_trecv(s.ep, in, 1, NULL, FI_ADDR_UNSPEC, 1, 0, in) == 0);
 		if (seconds() > end)
-			fprintf(stderr, "%d of %d have come\n", got, processes * each);
+			fprintf(stderr, "%d of %d messages have arrived\n", got, processes * each);
 		CHECK(seconds() < end);
 	}
 	for (i = 0; i < processes; i++) {
@@ -401,7 +400,7 @@ static void few_descriptors(void)
 }
 
 /* 256 endpoints in 64 processes connect to one that is busy for longer than the connect timeout. */
-static void crowd_asks(void)
+static void crowd_connects(void)
 {
 	descriptors(4096);
 	ask_one(64, 4, 12);
@@ -449,7 +448,7 @@ static void zero_bytes(int in, int out)
 		if (fi_tinject(s.ep, NULL, 0, to, 1) != 0)
 			fi_cq_read(s.cq, NULL, 0);
 	}
-	/* Exits without closing: not all that it has sent can be taken. */
+	/* Exits without closing: the receiver cannot take everything that it has sent. */
 	_exit(0);
 	(void) in;
 	(void) out;
@@ -566,7 +565,7 @@ static void floods(void)
 		to_friend = insert(&s, friend.name);
 		to_s = insert(&friend, s.name);
 		before = resident();
-		/* A receive that the flooding peers could match, so that their data is let in. */
+		/* A receive that the flooding peers' messages match, so that their data is accepted. */
 		CHECK(fi_trecv(s.ep, in, 8, NULL, FI_ADDR_UNSPEC, 9, 0, &flood) == 0);
 		for (k = 0; k < 2; k++)
 			pids[k] = child(kinds[kind].run, &to, &from);
@@ -584,7 +583,7 @@ static void floods(void)
 			if (seconds() - start > slowest)
 				slowest = seconds() - start;
 		}
-		printf("%s: %d trips, the slowest of %.1f ms\n", kinds[kind].name, trips, slowest * 1000);
+		printf("%s: %d round trips, the slowest took %.1f ms\n", kinds[kind].name, trips, slowest * 1000);
 		within(before, 32 * MIB + 16 * MIB, kinds[kind].name);
 		atomic_store(&flood->stop, 1);
 		for (k = 0; k < 2; k++) {
@@ -601,7 +600,7 @@ int main(int argc, char **argv)
 {
 	static const struct scenario scenarios[] = {
 		{ "unwanted", unwanted }, { "limit", limit }, { "together", together }, { "few_descriptors", few_descriptors },
-		{ "crowd_asks", crowd_asks }, { "floods", floods },
+		{ "crowd_connects", crowd_connects }, { "floods", floods },
 		{ NULL, NULL },
 	};
 

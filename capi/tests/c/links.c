@@ -37,7 +37,7 @@ static void both_shut(void)
 			CHECK(event_of(sides[i], sides[1 - i], &cm, sizeof(cm)) == FI_SHUTDOWN);
 			CHECK(cm.fid == &sides[i]->ep->fid);
 		}
-		/* Only once. */
+		/* The event is reported only once. */
 		for (k = 0; k < 1000; k++)
 			for (i = 0; i < 2; i++)
 				CHECK(fi_eq_read(sides[i]->eq, &number, &cm, sizeof(cm), 0) == -FI_EAGAIN);

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "all.h"
-#include "check.h"
+#include "completion.h"
 
 struct side {
 	struct fi_info *info;
@@ -24,7 +24,7 @@ struct side {
 
 /* The threading level of the endpoints: tests run with and without locking. */
 static enum fi_threading threading = FI_THREAD_SAFE;
-/* Capabilities besides those of messages. */
+/* Capabilities in addition to those of messages. */
 static uint64_t more_caps;
 
 /* OFI_TEST_PROVIDER, or tcp. */
@@ -38,14 +38,6 @@ static inline const char *provider(void)
 static inline int within_host(void)
 {
 	return !strcmp(provider(), "shm");
-}
-
-static inline double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec / 1e9;
 }
 
 static inline struct fi_info *find(enum fi_ep_type type)
@@ -132,26 +124,13 @@ static inline void close_side(struct side *s)
 static inline int next_of(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err)
 {
-	double end = seconds() + 30;
+	int found = next_entry(s->cq, other ? other->cq : NULL, entry, err, 30);
 
-	while (seconds() < end) {
-		ssize_t ret = fi_cq_read(s->cq, entry, 1);
-
-		if (ret == 1)
-			return 1;
-		if (ret == -FI_EAVAIL) {
-			memset(err, 0, sizeof(*err));
-			CHECK(fi_cq_readerr(s->cq, err, 0) == 1);
-			return 0;
-		}
-		CHECK(ret == -FI_EAGAIN);
-		if (other) {
-			ret = fi_cq_read(other->cq, NULL, 0);
-			CHECK(ret == 0 || ret == -FI_EAGAIN || ret == -FI_EAVAIL);
-		}
+	if (found < 0) {
+		fprintf(stderr, "nothing completes\n");
+		exit(1);
 	}
-	fprintf(stderr, "nothing completes\n");
-	exit(1);
+	return found;
 }
 
 static inline struct fi_cq_tagged_entry done(struct side *s, struct side *other, void *context, uint64_t flags)

@@ -218,7 +218,7 @@ static void slots(void)
 		CHECK(fi_close(&cq->fid) == -FI_EBUSY);
 		CHECK(fi_close(&av->fid) == -FI_EBUSY);
 
-		/* An object of another library, whatever class it claims. */
+		/* An object of another library, even if it claims our class. */
 		struct fi_ops foreign_ops = *cq->fid.ops;
 		struct fid_cq foreign = *cq;
 		foreign.fid.ops = &foreign_ops;

@@ -5,10 +5,10 @@ use fastrand::Rng;
 use ofi_engine::wire::frame::{AckMode, Frame, Header, MAX_PAYLOAD, MOST_EAGER, MessageInfo};
 use std::sync::LazyLock;
 
-/// Payloads begin at any of this many places of [`BLOCK`].
+/// Payloads begin at any of this many offsets in [`BLOCK`].
 const PLACES: usize = 1 << 16;
 
-/// Random bytes. Every payload is a part of them.
+/// Random bytes. Every payload is a part of this block.
 static BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut block = vec![0; MAX_PAYLOAD + PLACES];
     Rng::with_seed(0xb10c).fill(&mut block);

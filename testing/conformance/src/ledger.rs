@@ -1,4 +1,4 @@
-//! The model: every link that was ever asked for, what is under way on it, and why it may end.
+//! The model: every requested link, the frames in flight on it, and the reasons why it may end.
 
 use crate::frame::Planned;
 use fastrand::Rng;
@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 
 /// The index of a channel in the ledger.
 pub(crate) type ChannelId = usize;
-/// An end of a channel: the side that connected, or the side that was asked.
+/// An end of a channel: the initiator or the acceptor.
 pub(crate) const INITIATOR: usize = 0;
 pub(crate) const ACCEPTOR: usize = 1;
 
-/// How the handshake of a link goes.
+/// The planned outcome of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Both sides accept.
     Accept,
     /// The acceptor refuses.
     Refuse,
-    /// The acceptor accepts, and the initiator does not take its answer.
+    /// The acceptor accepts, and the initiator declines its answer.
     Decline,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum End {
     Nowhere,
 }
 
-/// What one side knows of a link.
+/// The state of a link on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Nothing yet.
@@ -48,12 +48,12 @@ pub(crate) enum Side {
     Over,
 }
 
-/// What one side sends to the other.
+/// The frames from one side to the other.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// Frames that have not arrived.
     pub(crate) queue: VecDeque<Planned>,
-    /// The data frame under way that is not bound to the order.
+    /// The data frame in flight that need not keep its order with others.
     pub(crate) unordered: Option<Planned>,
     /// Frames sent.
     pub(crate) sent: u32,
@@ -81,7 +81,7 @@ pub(crate) struct Channel {
     pub(crate) answer: Vec<u8>,
     pub(crate) ends: Vec<End>,
     pub(crate) sides: [Side; 2],
-    /// By the sending side.
+    /// By sending side.
     pub(crate) flows: [Flow; 2],
 }
 
@@ -97,7 +97,7 @@ impl Channel {
         !self.ends.is_empty()
     }
 
-    /// True while the peer must get what `side` sends, unless the link ends in disorder.
+    /// True while the frames of `side` must arrive, unless the link breaks.
     pub(crate) fn delivers_from(&self, side: usize) -> bool {
         self.ends.iter().all(|end| match end {
             End::Shutdown(by) => *by == side || self.flows[side].finished,
@@ -105,7 +105,7 @@ impl Channel {
         })
     }
 
-    /// True if nothing is left to happen.
+    /// True if no further event is expected.
     fn is_settled(&self) -> bool {
         if self.may_end() {
             return self.sides.iter().all(|side| matches!(side, Side::Over | Side::Unaware));
@@ -113,7 +113,7 @@ impl Channel {
         self.sides == [Side::Open; 2] && self.flows.iter().all(Flow::is_empty)
     }
 
-    /// True if frames are under way on a link that stays up.
+    /// True if frames are in flight on a link that stays up.
     pub(crate) fn is_undelivered(&self) -> bool {
         !self.may_end() && !self.is_settled()
     }
@@ -144,7 +144,7 @@ impl Ledger {
         id
     }
 
-    /// The channel that a hello asks for.
+    /// The channel that a hello belongs to.
     pub(crate) fn channel_of(&self, hello: &[u8]) -> ChannelId {
         let number = hello.first_chunk::<NUMBER>().expect("a hello arrives whole");
         let id = usize::try_from(u64::from_le_bytes(*number)).expect("a channel's number");
@@ -156,14 +156,14 @@ impl Ledger {
         self.channels.iter().all(Channel::is_settled)
     }
 
-    /// The channels on which something is left to happen, in words.
+    /// Describes the channels on which further events are expected.
     pub(crate) fn describe(&self) -> String {
         let open = self.channels.iter().enumerate().filter(|(_, channel)| !channel.is_settled());
         let lines = open.map(|(id, Channel { plan, ends, sides, flows, .. })| {
             let [out, back] = flows.each_ref().map(|flow| {
                 let Flow { queue, unordered, sent, arrived, .. } = flow;
                 let waits = queue.len() + usize::from(unordered.is_some());
-                format!("{arrived} of {sent} arrived, {waits} under way")
+                format!("{arrived} of {sent} arrived, {waits} in flight")
             });
             format!("channel {id} ({plan:?}): ends {ends:?}, sides {sides:?}; there: {out}; back: {back}")
         });

@@ -1,4 +1,4 @@
-//! What the suite needs to know about the medium that a transport runs over.
+//! The properties of the medium under a transport that the suite needs.
 
 use fastrand::Rng;
 use ofi_core::{Addr, Cause};
@@ -6,8 +6,8 @@ use ofi_engine::transport::{Listener, Transport};
 use ofi_engine::wire::frame::MAX_PAYLOAD;
 use std::time::Duration;
 
-/// A property that some cases need. A medium without it lists it in [`Medium::LACKS`], and those
-/// cases are shown as skipped.
+/// A property that some cases need. A medium without it lists it in [`Medium::LACKS`], and
+/// those cases are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Links end: by shutdown, abort, refusal, a violation, or a peer that vanishes.
@@ -51,20 +51,20 @@ pub trait Medium: Sized {
     /// Scripts that run at the same time, each in a world of its own. More for transports that wait
     /// in real time.
     const WORKERS: usize = 2;
-    /// What it cannot do, with the reasons.
+    /// The needs that it does not meet, with the reasons.
     const LACKS: &'static [(Need, &'static str)] = &[];
     /// The longest payload, in bytes.
     const MOST_PAYLOAD: usize = MAX_PAYLOAD;
-    /// Links that exist at a time.
+    /// Maximum number of links at a time.
     const MOST_LINKS: usize = 12;
-    /// What one side sends is with the other at once, without the work of another thread or of the
-    /// kernel: two sleeping transports will never wake up.
+    /// Frames arrive when they are sent, without the help of another thread or the kernel: if all
+    /// transports sleep, none will wake up.
     const SYNCHRONOUS: bool = true;
-    /// A connect request that finds no room is sent again at a deadline: it does not wake the peer
-    /// before.
+    /// A connect request that finds no room is sent again at a deadline, and wakes the peer only
+    /// then.
     const RETRIES_REQUESTS: bool = false;
-    /// Most payload bytes that a transport takes before it refuses frames
-    /// while the peer does not read, in frames of 1 KiB.
+    /// Maximum payload bytes that a transport accepts, in frames of 1 KiB, while the peer does not
+    /// read.
     const MOST_UNREAD: usize = 1 << 20;
     /// Real time after which nothing more is expected to happen.
     const WATCHDOG: Duration = Duration::from_secs(20);
@@ -83,9 +83,9 @@ pub trait Medium: Sized {
     fn nowhere(&mut self) -> Option<Nowhere>;
     /// Breaks the connections under all links.
     fn break_links(&self) {}
-    /// Changes the faults that do not break links.
+    /// Changes faults that do not break links.
     fn disturb(&self, _rng: &mut Rng) {}
-    /// Ends the faults that do not break links.
+    /// Ends faults that do not break links.
     fn calm(&self) {}
 
     /// Whether it has a property.

@@ -16,7 +16,8 @@ use std::rc::Rc;
 pub(crate) struct Node<T> {
     pub(crate) transport: T,
     pub(crate) observer: Observer,
-    /// It sleeps: polled again only when its descriptor is readable or a deadline has passed.
+    /// It sleeps: the world polls it again only when its descriptor is readable or a deadline
+    /// passes.
     pub(crate) asleep: bool,
     armed: bool,
     next_token: u32,
@@ -43,7 +44,7 @@ impl Manner {
     }
 }
 
-/// The byte that overwrites buffers that are free again.
+/// The byte that overwrites buffers that the transport has returned.
 const JUNK: u8 = 0xee;
 
 impl<T: Transport> Node<T> {
@@ -63,7 +64,7 @@ impl<T: Transport> Node<T> {
         self.transport.flush(how, &mut self.observer);
     }
 
-    /// Connects to an address by a channel of the ledger.
+    /// Connects to an address, for a channel of the ledger.
     pub(crate) fn connect(&mut self, to: &Addr, channel: ChannelId) -> LinkId {
         let hello = self.ledger.borrow().channels[channel].hello.clone();
         let link = self.transport.connect(to, &hello).unwrap_or_else(|error| panic!("connect to {to}: {error}"));
@@ -90,7 +91,8 @@ impl<T: Transport> Node<T> {
         self.ledger.borrow().channels[link.channel].flows[link.side].sent
     }
 
-    /// True if a frame that is not bound to the order may be sent: the one before is done.
+    /// True if the previous frame that need not keep its order is done, so that another may be
+    /// sent.
     pub(crate) fn may_send_unordered(&self, id: LinkId) -> bool {
         let link = &self.observer.links[&id];
         let ledger = self.ledger.borrow();
@@ -146,8 +148,8 @@ impl<T: Transport> Node<T> {
         let outcome = self.transport.submit(id, &frame.header, payload, urgency);
         match outcome {
             Submitted::Kept => {
-                assert!(!inject, "link {} keeps a payload that it must not keep", id.0);
-                assert!(buffer.is_none(), "link {} keeps a payload and leaves it, too", id.0);
+                assert!(!inject, "link {} keeps an injected payload", id.0);
+                assert!(buffer.is_none(), "link {} both keeps and returns a payload", id.0);
                 let kept = Kept { link: id, address, len: whole, from, frame: frame.clone() };
                 self.observer.kept.insert(token, kept);
             }
@@ -157,7 +159,7 @@ impl<T: Transport> Node<T> {
             }
         }
         if let Some(Buffer::Owned(mut bytes)) = buffer {
-            // The buffer is free again: nothing may depend on its content.
+            // The buffer was returned: nothing may depend on its content.
             bytes.fill(JUNK);
         }
         outcome
@@ -184,10 +186,10 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Shuts a link down, or looks how far that is.
+    /// Shuts a link down, or checks how far its shutdown is.
     pub(crate) fn shutdown(&mut self, id: LinkId) -> ShutdownState {
         let (channel, side) = (self.observer.links[&id].channel, self.observer.links[&id].side);
-        // The last frame leaves even under back-pressure.
+        // The last frame is sent even under back-pressure.
         let number = self.next_number(id);
         let last = (!self.is_shut_down(id)).then(|| Planned::control(number, &mut Rng::with_seed(u64::from(number))));
         let header = last.as_ref().map(|last| last.header);
@@ -237,7 +239,7 @@ impl<T: Transport> Node<T> {
         self.asleep
     }
 
-    /// Wakes up, at times still armed.
+    /// Wakes up, sometimes without disarming.
     pub(crate) fn wake(&mut self, disarm: bool) {
         self.asleep = false;
         if disarm && self.armed {

@@ -22,15 +22,15 @@ pub(crate) struct Link {
     pub(crate) channel: ChannelId,
     /// Which end of the channel it is.
     pub(crate) side: usize,
-    /// Where the payload that is arriving goes.
+    /// The target of the arriving payload.
     target: Option<Target>,
     /// It has refused a frame, and no room has been reported since.
     pub(crate) backed_up: bool,
-    /// The reason with which it must go down now.
+    /// The reason for which it must go down now.
     condemned: Option<(Cause, &'static str)>,
 }
 
-/// A receive buffer that the transport has.
+/// A receive buffer that the transport fills.
 #[derive(Debug)]
 struct Target {
     address: usize,
@@ -60,9 +60,9 @@ pub(crate) struct Observer {
     pub(crate) kept: HashMap<u32, Kept>,
     /// Events so far.
     pub(crate) events: u64,
-    /// How the last link went down.
+    /// The reason for which the last link went down.
     pub(crate) last_down: Option<(ChannelId, Down)>,
-    /// Payloads are placed in buffers, never dropped.
+    /// Payloads go into buffers and are never dropped.
     pub(crate) takes_all: bool,
 }
 
@@ -71,7 +71,7 @@ impl Observer {
         Self { ledger, rng, links: BTreeMap::new(), kept: HashMap::new(), events: 0, last_down: None, takes_all: false }
     }
 
-    /// A link that this side connects or accepts by a call.
+    /// Records a link that this side connects or accepts by a call.
     pub(crate) fn begin(&mut self, id: LinkId, channel: ChannelId, side: usize) {
         let link = Link { channel, side, target: None, backed_up: false, condemned: None };
         let before = self.links.insert(id, link);
@@ -90,14 +90,14 @@ impl Observer {
         }
     }
 
-    /// A link that must live on: nothing has ended it.
+    /// A link that must stay up: nothing has ended it.
     fn open_link(&mut self, id: LinkId, what: &str) -> &mut Link {
         let link = self.link(id, what);
         assert!(link.condemned.is_none(), "{what} on link {}, which must go down: {:?}", id.0, link.condemned);
         link
     }
 
-    /// Removes a link that has ended by now. Everything must have been given back.
+    /// Removes a link that has ended. All buffers must have been returned.
     pub(crate) fn forget(&mut self, id: LinkId) -> Link {
         let link = self.links.remove(&id).expect("the caller knows the link");
         assert!(link.target.is_none(), "link {} ended with the receive buffer {:?}", id.0, link.target);
@@ -107,14 +107,14 @@ impl Observer {
         link
     }
 
-    /// True if the transport has a buffer of ours, or has to report room, on one of the links.
+    /// True if the transport has a buffer or must report room on one of the links.
     pub(crate) fn is_waiting(&self, on: impl Fn(&Link) -> bool) -> bool {
         let kept = self.kept.values().map(|kept| &self.links[&kept.link]);
         let others = self.links.values().filter(|link| link.target.is_some() || link.backed_up);
         kept.chain(others).any(on)
     }
 
-    /// A kept payload comes back.
+    /// Handles the return of a kept payload.
     fn take_back(&mut self, id: LinkId, Token(token): Token, buffer: &Buffer, what: &str) -> ChannelId {
         let channel = self.link(id, what).channel;
         let Some(Kept { link, address, len, from, frame }) = self.kept.remove(&token) else {
@@ -127,7 +127,7 @@ impl Observer {
         channel
     }
 
-    /// A receive buffer comes back.
+    /// Handles the return of a receive buffer.
     fn take_target(&mut self, id: LinkId, target: &RecvTarget, what: &str) -> Target {
         let link = self.open_link(id, what);
         let Some(expected) = link.target.take() else { panic!("{what} on link {}, which has no buffer", id.0) };
@@ -157,7 +157,7 @@ impl Observer {
         }
     }
 
-    /// Whether to answer with a violation now.
+    /// Whether the script answers with a violation now.
     fn violates(&mut self, id: LinkId, channel: ChannelId, side: usize) -> Result<(), Violation> {
         let ledger = &mut *self.ledger.borrow_mut();
         let flow = &ledger.channels[channel].flows[1 - side];
@@ -171,8 +171,8 @@ impl Observer {
     }
 }
 
-const VIOLATION: &str = "the script says so";
-const DECLINED: &str = "the script does not take the answer";
+const VIOLATION: &str = "a violation of the script";
+const DECLINED: &str = "the script declines the answer";
 
 fn bytes_of(buffer: &Buffer) -> &[u8] {
     match buffer {
@@ -240,7 +240,7 @@ impl LinkEvents for Observer {
             self.ledger.borrow_mut().channels[channel].flows[1 - side].arrived += 1;
             return Ok(Disposition::Done);
         };
-        // At times into the middle of a buffer, and at times only the beginning of the payload.
+        // Sometimes into the middle of a buffer, sometimes only the beginning of the payload.
         let take = if self.takes_all || self.rng.u8(0..5) > 0 { len } else { self.rng.usize(0..=len) };
         let (at, tail) = (self.rng.usize(0..100), self.rng.usize(0..100));
         let buffer = Buffer::Owned(vec![FILL; at + take + tail]);
@@ -257,7 +257,7 @@ impl LinkEvents for Observer {
         assert!(around.copied().all(|byte| byte == FILL), "link {}: bytes beside the payload were written", id.0);
         let (channel, side) = (self.links[&id].channel, self.links[&id].side);
         self.ledger.borrow_mut().channels[channel].flows[1 - side].arrived += 1;
-        // A violation that was due after this frame comes in time with it, too.
+        // A violation that is due after this frame may be reported with it.
         if self.rng.bool() { self.violates(id, channel, side) } else { Ok(()) }
     }
 

@@ -1,6 +1,6 @@
 //! Runs the cases over a medium as rows of tests, each with many seeds.
-//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts, and of each directed case a fraction of n or
-//! of [`MOST_DIRECTED`], whichever is less; `OFI_CONFORMANCE_SEED=s` only seed s.
+//! `OFI_CONFORMANCE_SCRIPTS=n` runs n random scripts, and a fraction of the smaller of n and
+//! [`MOST_DIRECTED`] scripts of each directed case. `OFI_CONFORMANCE_SEED=s` runs only seed s.
 
 use crate::cases::{self, Case};
 use crate::medium::Medium;
@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 const QUIET: &str = "expected to fail";
 pub(crate) const LOUD: &str = "conformance";
 
-/// From this many random scripts on, directed cases run no more: their scripts differ less, and are
-/// longer.
+/// The number of random scripts above which directed cases run no more scripts: those differ less
+/// and are longer.
 const MOST_DIRECTED: u64 = 3000;
 
 /// The seeds of a case.
@@ -24,7 +24,7 @@ fn seeds(case: &Case, scripts: u64) -> Range<u64> {
     0..count
 }
 
-/// A case that a transport is known to fail. It must fail, so that the entry goes when the
+/// A case that a transport is known to fail. It must fail, so that the entry is removed when the
 /// transport is corrected.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedFailure {
@@ -41,8 +41,8 @@ pub(crate) fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
-/// All cases over a medium. A case that needs what the medium lacks is shown as ignored, with the
-/// reason in its name.
+/// All cases over a medium. A case whose needs the medium does not meet is ignored, and its
+/// name gives the reason.
 pub fn trials<M: Medium>(expected: &[ExpectedFailure]) -> Vec<Trial> {
     cases::all::<M>().into_iter().map(|case| trial::<M>(case, expected)).collect()
 }
@@ -63,8 +63,8 @@ fn trial<M: Medium>(case: Case, expected: &[ExpectedFailure]) -> Trial {
     })
 }
 
-/// The name of the first case that fails over a medium, without those that are `expected` to:
-/// checks that the suite notices a fault.
+/// The name of the first case that fails over a medium, except `expected` ones. A test uses it to
+/// check that the suite detects a fault.
 pub fn first_failure<M: Medium>(expected: &[&str]) -> Option<&'static str> {
     let lacks = |case: &Case| M::LACKS.iter().any(|(lacks, _)| case.needs.contains(lacks));
     let fits = |case: &Case| !lacks(case) && !expected.contains(&case.name);
@@ -85,7 +85,7 @@ fn run<M: Medium>(case: &Case, fails: bool) -> Result<(), Failed> {
     verdict(failed, &format!("{}::{}", M::NAME, case.name))
 }
 
-/// The result of a row, from the seed that failed.
+/// The result of a row, with the seed that failed.
 pub(crate) fn verdict(failed: Option<(u64, String)>, title: &str) -> Result<(), Failed> {
     failed.map_or(Ok(()), |(seed, text)| {
         Err(format!("{text}\nrun it alone: OFI_CONFORMANCE_SEED={seed} cargo test -p ofi-conformance -- {title}")
@@ -93,7 +93,7 @@ pub(crate) fn verdict(failed: Option<(u64, String)>, title: &str) -> Result<(), 
     })
 }
 
-/// Runs seeds until one fails: the seed, and what it says.
+/// Runs seeds until one fails; returns that seed and its message.
 pub(crate) fn first_of_seeds(run: fn(u64), workers: usize, seeds: Range<u64>, thread: &str) -> Option<(u64, String)> {
     hush();
     let (seeds, failed) = (Mutex::new(seeds), Mutex::new(None::<(u64, String)>));

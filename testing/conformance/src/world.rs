@@ -1,4 +1,4 @@
-//! Several nodes on one medium: scripts drive them, and the world lets time pass until everything
+//! Several nodes on one medium. Scripts drive them; the world then lets time pass until everything
 //! has arrived and ended, or fails.
 
 use crate::frame::Planned;
@@ -14,10 +14,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long to wait for the medium when there is nothing to do.
+/// How long to wait for the medium when no node has work.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Rounds without progress before the processor goes to others.
+/// Rounds without progress before the thread yields.
 const MOST_IDLE: u32 = 100;
 
 /// The index of a node.
@@ -29,7 +29,7 @@ pub(crate) struct World<M: Medium> {
     pub(crate) nodes: Vec<Node<M::Carrier>>,
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     pub(crate) rng: Rng,
-    /// How many of a thousand random frames are large data frames.
+    /// Large data frames per thousand random frames.
     pub(crate) large: u16,
 }
 
@@ -57,7 +57,7 @@ impl<M: Medium> World<M> {
         self.nodes.len() - 1
     }
 
-    /// Asks for a link.
+    /// Requests a link.
     pub(crate) fn connect(&mut self, from: NodeId, to: NodeId, plan: Plan) -> ChannelId {
         let addr = self.nodes[to].transport.local_addr();
         let channel = self.ledger.borrow_mut().add(addr, plan, &mut self.rng);
@@ -78,12 +78,12 @@ impl<M: Medium> World<M> {
         *links.find(|(_, link)| link.channel == channel).expect("the node has an end of the channel").0
     }
 
-    /// How far a side of a channel is.
+    /// The state of a side of a channel.
     pub(crate) fn side(&self, channel: ChannelId, side: usize) -> Side {
         self.ledger.borrow().channels[channel].sides[side]
     }
 
-    /// Submits random frames on a link, as far as it takes them.
+    /// Submits random frames on a link until it refuses one.
     pub(crate) fn submit_some(&mut self, node: NodeId, id: LinkId, count: usize) {
         for _ in 0..count {
             let Self { nodes, rng, large, .. } = self;
@@ -127,7 +127,7 @@ impl<M: Medium> World<M> {
             channel.end(End::Vanish(link.side));
             channel.sides[link.side] = Side::Over;
         }
-        // It has not seen these requests yet.
+        // The node has not seen these requests yet.
         let here = transport.local_addr();
         let unseen = |channel: &&mut Channel| channel.sides[ACCEPTOR] == Side::Unaware && channel.to == here;
         for channel in self.ledger.borrow_mut().channels.iter_mut().filter(unseen) {
@@ -146,7 +146,7 @@ impl<M: Medium> World<M> {
         self.medium.break_links();
     }
 
-    /// Polls a node, unless it sleeps and nothing wakes it. True if anything happened.
+    /// Polls a node unless it stays asleep. True if anything happened.
     pub(crate) fn step(&mut self, node: NodeId) -> bool {
         let Self { medium, nodes, rng, .. } = self;
         let node = &mut nodes[node];
@@ -164,7 +164,7 @@ impl<M: Medium> World<M> {
         let Node { transport, observer, .. } = &mut self.nodes[node];
         let before = observer.events;
         let any = transport.poll(observer);
-        assert!(any || observer.events == before, "a poll reports events, and returns false");
+        assert!(any || observer.events == before, "a poll reported events and returned false");
     }
 
     /// A node falls asleep if there is nothing to do.
@@ -175,7 +175,7 @@ impl<M: Medium> World<M> {
             return false;
         }
         let left = node.transport.unfinished().filter(|_| !medium.is_readable(&node.transport) && !node.is_due());
-        assert!(left.is_none(), "a transport falls asleep over unfinished work: {left:?}");
+        assert!(left.is_none(), "a transport fell asleep with unfinished work: {left:?}");
         true
     }
 
@@ -209,7 +209,7 @@ impl<M: Medium> World<M> {
     }
 
     fn watch(&self, end: Instant, what: &str) {
-        assert!(clock::now() < end, "{what}: it does not happen\n{}", self.describe());
+        assert!(clock::now() < end, "{what}: did not happen in time\n{}", self.describe());
     }
 
     fn describe(&self) -> String {
@@ -223,13 +223,13 @@ impl<M: Medium> World<M> {
         self.ledger.borrow().describe() + &nodes.collect::<String>()
     }
 
-    /// True if nothing is left to happen.
+    /// True if no further event is expected.
     fn is_settled(&self) -> bool {
         self.ledger.borrow().is_settled() && !self.nodes.iter().any(|node| node.observer.is_waiting(|_| true))
     }
 
-    /// Lets the nodes make progress, and sleep if they can, until everything that was sent has
-    /// arrived and everything that must end has ended. Fails if all sleep before that.
+    /// Lets the nodes make progress, and sleep if they can, until all frames have arrived and all
+    /// links that must end have ended. Fails if all nodes sleep before that.
     pub(crate) fn settle(&mut self) {
         let end = clock::now() + M::WATCHDOG;
         let mut idle = 0;
@@ -251,14 +251,14 @@ impl<M: Medium> World<M> {
             }
             idle += 1;
             if idle > MOST_IDLE {
-                // A transport that does not want to sleep waits for real time to pass.
+                // A transport that does not sleep waits for real time to pass.
                 std::thread::park_timeout(PAUSE);
             }
             self.watch(end, "everything arrives and ends");
         }
     }
 
-    /// All nodes sleep, and something is left to happen.
+    /// Handles the state in which all nodes sleep although events are expected.
     fn pass_time(&mut self) {
         let Self { medium, nodes, .. } = &*self;
         if nodes.iter().any(|node| medium.is_readable(&node.transport) || node.is_due()) {
@@ -278,8 +278,8 @@ impl<M: Medium> World<M> {
         }
     }
 
-    /// True if something is left to happen that no deadline helps: only links that end, and
-    /// requests that [`Medium::RETRIES_REQUESTS`], may wait for a deadline.
+    /// True if an expected event waits for no deadline: only ending links, and requests with
+    /// [`Medium::RETRIES_REQUESTS`], may wait for one.
     fn is_stuck(&self) -> bool {
         let ledger = self.ledger.borrow();
         let stays_up = |link: &Link| !ledger.channels[link.channel].may_end();
@@ -289,7 +289,7 @@ impl<M: Medium> World<M> {
             || self.nodes.iter().all(|node| node.transport.next_deadline().is_none())
     }
 
-    /// Looks again how far the shutdown of each link is, as close does.
+    /// Checks the shutdown of each link again, as close does.
     fn shut_down_again(&mut self) {
         for node in &mut self.nodes {
             for id in node.open_links().into_iter().filter(|id| node.is_shut_down(*id)).collect::<Vec<_>>() {
@@ -298,7 +298,7 @@ impl<M: Medium> World<M> {
         }
     }
 
-    /// Sends everything held back by all nodes.
+    /// Flushes all nodes.
     pub(crate) fn flush_all(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.flush(Flush::All));
     }

@@ -108,7 +108,7 @@ fn drop_old(shelf: &Path) {
     let Ok(entries) = std::fs::read_dir(shelf) else { return };
     for entry in entries.flatten() {
         let old = entry.metadata().and_then(|data| data.modified()).is_ok_and(|time| {
-            // If the clock went back, nothing counts as old.
+            // If the clock was set back, no build counts as old.
             time.elapsed().is_ok_and(|age| age > KEPT)
         });
         if old {

@@ -35,7 +35,7 @@ fn turn() -> Result<File, String> {
 /// Which other test programs may run at the same time.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
-    /// All but those that run alone.
+    /// All except programs that run alone.
     Most,
     /// Only idle ones.
     Idle,
@@ -94,7 +94,7 @@ impl Run {
         self.variable("LD_LIBRARY_PATH", folder)
     }
 
-    /// Runs the program by a wrapper command.
+    /// Runs the program through a wrapper command.
     pub fn inside(mut self, wrapper: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self

@@ -19,7 +19,7 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// What the memory holds now.
+    /// The current contents.
     ///
     /// # Panics
     /// If it is closed.
@@ -32,25 +32,25 @@ impl Exposed {
         bytes
     }
 
-    /// Ends the registration, whether or not accesses are under way.
+    /// Ends the registration, even if accesses are in progress.
     pub fn retire(&self) {
         self.regions.remove(&self.region);
     }
 
-    /// What the memory holds after the registration has ended.
+    /// The contents after the registration has ended.
     ///
     /// # Panics
-    /// If an access is still under way.
+    /// If an access is still in progress.
     pub fn rest(&self) -> Vec<u8> {
-        assert!(self.region.is_idle(), "an access is under way");
-        // No key names it any more, so no peer begins an access meanwhile.
+        assert!(self.region.is_idle(), "an access is in progress");
+        // Its key is gone, so no peer begins another access.
         self.region.region().reopen();
         let bytes = self.bytes();
         self.region.region().close();
         bytes
     }
 
-    /// Ends the registration; returns what the memory held.
+    /// Ends the registration; returns the contents.
     pub fn close(self) -> Vec<u8> {
         let bytes = self.bytes();
         self.regions.remove(&self.region);
@@ -58,7 +58,7 @@ impl Exposed {
     }
 }
 
-/// Memory of a peer.
+/// A peer's memory.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The peer.
@@ -89,7 +89,7 @@ impl Target {
 }
 
 impl<T: Transport> Side<T> {
-    /// Registers memory with a key; offsets name its bytes.
+    /// Registers memory with a key; peers address it by offsets.
     ///
     /// # Errors
     /// Those of [`Regions::register`].
@@ -97,7 +97,7 @@ impl<T: Transport> Side<T> {
         self.register(key, Region::owned(bytes, access), access)
     }
 
-    /// Registers memory that peers may read and write, as if parts of it could be unmapped.
+    /// Registers memory that peers may read and write, treated as if parts of it could be unmapped.
     pub fn expose_probed(&self, key: u64, bytes: Vec<u8>) -> Exposed {
         let region = Region::owned_with(bytes, MrAccess::REMOTE, Reach::Probed);
         self.register(key, region, MrAccess::REMOTE).expect("the key is free")
@@ -183,7 +183,7 @@ impl<T: Transport> Side<T> {
     }
 
     /// Carries out an atomic operation; returns the context. The completion has the previous
-    /// values, if the operation returns any.
+    /// values, if the operation fetches.
     ///
     /// # Errors
     /// Those of [`OneSidedOps::atomic`].

@@ -13,20 +13,20 @@ use std::collections::{HashMap, HashSet};
 /// The longest write of an inject call, in bytes.
 const MOST_INJECTED: usize = 4096;
 
-/// What the target's application must hear of an operation with completion data.
+/// The completion that an operation with data must have at the target.
 #[derive(Clone, Copy, Debug)]
 struct Notice {
     number: usize,
     len: usize,
     class: OpFlags,
-    heard: bool,
+    reported: bool,
 }
 
 /// Memory that a side exposes to one peer, and the operations of that peer on it.
 #[derive(Debug, Default)]
 pub struct Accesses {
     model: Model,
-    /// Regions by key; those that were closed too.
+    /// Regions by key, including closed ones.
     open: HashMap<u64, Exposed>,
     closed: HashMap<u64, (Exposed, Option<Vec<u8>>)>,
     /// All regions that have been exposed, as key and length.
@@ -37,7 +37,7 @@ pub struct Accesses {
     injected: Vec<usize>,
     /// An operation whose success is not reported has failed.
     inject_failed: bool,
-    /// Operations that reach beyond their region.
+    /// Operations beyond the end of their region.
     wild: HashSet<usize>,
     fenced: HashSet<usize>,
     /// By completion data.
@@ -56,7 +56,7 @@ impl Accesses {
         self.places.push((key, len));
     }
 
-    /// The target closes one of its regions, whether or not it is in use, unless it is the last.
+    /// The target closes one of its regions, even if it is in use, but never the last one.
     pub fn close_one(&mut self, rng: &mut Rng) {
         let mut keys: Vec<u64> = self.open.keys().copied().collect();
         keys.sort_unstable();
@@ -122,7 +122,7 @@ impl Accesses {
             self.fenced.insert(number);
         }
         if let Some(data) = data {
-            self.notices.insert(data, Notice { number, len, class, heard: false });
+            self.notices.insert(data, Notice { number, len, class, reported: false });
         }
         Ok(())
     }
@@ -130,11 +130,11 @@ impl Accesses {
     /// The initiator's operation has completed.
     ///
     /// # Panics
-    /// If it can not complete in this way.
+    /// If this completion is not allowed.
     pub fn completed(&mut self, finished: &Finished) {
         let done = finished.completion();
         let Some(number) = self.pending.remove(&done.context) else {
-            panic!("no operation of ours: {finished:?}");
+            panic!("a completion of no known operation: {finished:?}");
         };
         let returns = self.model.what(number).returns();
         let class = match self.model.what(number) {
@@ -146,7 +146,7 @@ impl Accesses {
         assert_eq!(done.flags & (OpFlags::RMA | OpFlags::ATOMIC | OpFlags::READ | OpFlags::WRITE), class);
         let fate = match &finished.outcome {
             Ok(_) => {
-                assert!(!self.wild.contains(&number), "it reaches beyond its region: {finished:?}");
+                assert!(!self.wild.contains(&number), "an operation beyond its region succeeded: {finished:?}");
                 if self.fenced.contains(&number) {
                     let before = self.pending.values().find(|other| **other < number);
                     assert_eq!(before, None, "operation {number} is fenced");
@@ -166,23 +166,23 @@ impl Accesses {
         self.model.ended(number, fate);
     }
 
-    /// An operation of the initiator failed whose success is not reported.
+    /// An operation of the initiator whose success is not reported has failed.
     pub fn inject_failed(&mut self) {
         self.inject_failed = true;
     }
 
-    /// The target's application hears of an operation.
+    /// The target's queue has reported an operation.
     ///
     /// # Panics
-    /// If there is no such operation, or the application has heard of it.
+    /// If there is no such operation, or it was reported before.
     pub fn noticed(&mut self, finished: &Finished) {
         let done = finished.completion();
-        let notice = self.notices.get_mut(&done.data).unwrap_or_else(|| panic!("nobody sent {done:?}"));
-        assert!(!notice.heard, "heard twice: {done:?}");
-        notice.heard = true;
+        let notice = self.notices.get_mut(&done.data).unwrap_or_else(|| panic!("no operation has this data: {done:?}"));
+        assert!(!notice.reported, "reported twice: {done:?}");
+        notice.reported = true;
         assert_eq!(done.len, notice.len, "{done:?}");
         assert_eq!(done.flags, notice.class | OpFlags::REMOTE_WRITE | OpFlags::REMOTE_CQ_DATA);
-        assert!(self.latest_notice < Some(notice.number), "{done:?} comes after {:?}", self.latest_notice);
+        assert!(self.latest_notice < Some(notice.number), "{done:?} is reported after {:?}", self.latest_notice);
         self.latest_notice = Some(notice.number);
     }
 
@@ -191,23 +191,24 @@ impl Accesses {
         self.pending.contains_key(&context)
     }
 
-    /// Whether this data belongs to an operation here.
+    /// Whether this data belongs to one of these operations.
     pub fn knows(&self, data: u64) -> bool {
         self.notices.contains_key(&data)
     }
 
-    /// The initiator has died, and what it had under way.
+    /// The initiator has died: the fate of its pending operations is unknown.
     pub fn initiator_died(&mut self) {
         self.pending.clear();
         self.inject_failed = true;
     }
 
-    /// The target has died, and what it would have heard.
+    /// The target has died: further reports are lost.
     pub fn target_died(&mut self) {
         self.target_died = true;
     }
 
-    /// Takes the bytes of closed regions that are in use no more. They must not change any more.
+    /// Records the contents of closed regions that are no longer in use. They must not change
+    /// again.
     pub fn look_at_closed(&mut self) {
         for (exposed, bytes) in self.closed.values_mut() {
             if bytes.is_none() && exposed.region.is_idle() {
@@ -216,10 +217,10 @@ impl Accesses {
         }
     }
 
-    /// Checks everything, when nothing is under way.
+    /// Checks everything, when no operation is pending.
     ///
     /// # Panics
-    /// If anything is not as the operations were promised to be.
+    /// If a promise about these operations was broken.
     pub fn check(mut self) {
         assert!(self.pending.is_empty(), "never completed: {:?}", self.pending);
         for number in &self.injected {
@@ -229,8 +230,10 @@ impl Accesses {
         }
         for (data, notice) in &self.notices {
             match self.model.fate(notice.number) {
-                Fate::Done(_) => assert!(notice.heard || self.target_died, "nobody heard of {data:#x}: {notice:?}"),
-                Fate::Never => assert!(!notice.heard, "{data:#x} was not carried out: {notice:?}"),
+                Fate::Done(_) => {
+                    assert!(notice.reported || self.target_died, "{data:#x} was never reported: {notice:?}")
+                }
+                Fate::Never => assert!(!notice.reported, "{data:#x} was reported but not carried out: {notice:?}"),
                 Fate::Unknown => {}
             }
         }
@@ -260,7 +263,7 @@ impl Accesses {
             _ => most,
         };
         let action = atomic.then(|| draw_action(rng));
-        // Of most datatypes the elements are aligned, as fi_atomic(3) has it.
+        // Elements of most datatypes are aligned, as fi_atomic(3) requires.
         let unit = action.map_or(1, |(.., datatype)| datatype.size());
         let mut ranges = Vec::new();
         let open: Vec<(u64, usize)> =

@@ -1,5 +1,5 @@
-//! One rig for tests of endpoints: opens them over any transport, posts sends and receives, polls
-//! under a limit, and checks that every accepted operation completes exactly once.
+//! A rig for tests of endpoints: opens them over any transport, posts operations, polls with a time
+//! limit, and checks that every accepted operation completes exactly once.
 //! It depends on the engine only, so that tests of every transport can use it.
 #![forbid(unsafe_code)]
 

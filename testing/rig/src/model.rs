@@ -1,7 +1,7 @@
-//! A model of memory that one peer accesses: what it may hold, and what reads may return, given the
-//! operations in the order in which they were posted and how each of them ended.
-//! Atomic operations use the arithmetic of `ofi_memory::rmw`, which has tests of its own: this is
-//! about what is carried out, where, and in which order.
+//! A model of memory that one peer accesses. From the operations, in the order of posting, and
+//! their outcomes it derives the possible contents of the memory and the possible results of reads.
+//! The arithmetic of atomic operations is that of `ofi_memory::rmw`, which has its own tests: the
+//! model checks which operations are carried out, where, and in which order.
 
 use ofi_core::MrAccess;
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
@@ -10,8 +10,7 @@ use ofi_engine::wire::frame::MOST_EAGER;
 use ofi_memory::{Region, rmw};
 use std::collections::HashMap;
 
-/// The longest range that a read returns as it was in the order of the operations
-/// (max_order_war_size, fi_endpoint(3)).
+/// The longest read that is ordered with later writes (max_order_war_size, fi_endpoint(3)).
 const ORDERED: usize = 4096;
 
 /// What a one-sided operation does.
@@ -21,19 +20,19 @@ pub(crate) enum What {
     Write(Vec<u8>),
     /// Reads.
     Read,
-    /// Changes elements, with operands and values to compare with where the operation has them.
+    /// Changes elements; operands and compare values are empty if the operation has none.
     Atomic {
         /// Group of calls, operation and type of the elements.
         action: (AtomicKind, AtomicOp, Datatype),
         /// The operands.
         operands: Vec<u8>,
-        /// The values to compare with.
+        /// The compare values.
         compare: Vec<u8>,
     },
 }
 
 impl What {
-    /// Whether the initiator gets bytes back.
+    /// Whether the operation returns bytes to the initiator.
     pub(crate) const fn returns(&self) -> bool {
         match self {
             Self::Write(_) => false,
@@ -43,7 +42,7 @@ impl What {
     }
 }
 
-/// What has become of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Carried out, with the bytes that it returned.
@@ -63,7 +62,7 @@ struct Step {
     until: usize,
 }
 
-/// What a byte may be.
+/// The possible values of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Byte {
     Is(u8),
@@ -101,7 +100,7 @@ fn exactly(bytes: &[u8]) -> Vec<Byte> {
     bytes.iter().map(|byte| Byte::Is(*byte)).collect()
 }
 
-/// A read of a long range, which operations that were posted before it ended may have overtaken.
+/// A long read: operations posted before it completed may have overtaken it.
 #[derive(Debug)]
 struct LongRead {
     step: usize,
@@ -164,7 +163,7 @@ impl Model {
     /// Checks what operations returned, and what the regions hold in the end.
     ///
     /// # Panics
-    /// If they can not have it from these operations.
+    /// If these operations do not allow it.
     pub(crate) fn check(self, ends: &HashMap<u64, Vec<u8>>) {
         let regions = self.regions.iter().map(|(key, bytes)| (*key, exactly(bytes))).collect();
         let mut memory = Memory { regions, reads: Vec::new() };
@@ -234,7 +233,7 @@ impl Memory {
             at = here.end;
             let place = to_usize(range.addr)..to_usize(range.addr + range.len);
             let Some(before) = self.regions.get(&range.key).and_then(|region| region.get(place.clone())) else {
-                assert_eq!(step.fate, Fate::Unknown, "step {number} reaches beyond its region");
+                assert_eq!(step.fate, Fate::Unknown, "step {number} is beyond its region");
                 continue;
             };
             let mut before = before.to_vec();
@@ -269,7 +268,7 @@ impl Memory {
         }
     }
 
-    /// Long reads that have not ended may return these bytes, too.
+    /// Long reads that have not completed may return these bytes too.
     fn overtake(&mut self, range: &RemoteRange, bytes: &[Byte]) {
         for read in self.reads.iter_mut().filter(|read| read.range.key == range.key) {
             let from = range.addr.max(read.range.addr);
@@ -282,7 +281,7 @@ impl Memory {
     }
 }
 
-/// What elements are after an atomic operation.
+/// The elements after an atomic operation.
 fn changed(before: &[Byte], action: (AtomicOp, Datatype), operands: &[u8], compare: &[u8]) -> Vec<Byte> {
     let (op, datatype) = action;
     if let Some(bytes) = certain(before) {
@@ -349,7 +348,7 @@ mod tests {
     const DONE: Fate = Fate::Done(Vec::new());
 
     #[test]
-    fn what_was_carried_out_counts_in_order() {
+    fn completed_operations_count_in_order() {
         assert!(is_allowed(vec![(write(1), DONE), (write(2), DONE), (sum(3), DONE)], [5; 4]));
         assert!(!is_allowed(vec![(write(1), DONE), (write(2), DONE)], [1; 4]));
         assert!(is_allowed(vec![(write(1), DONE), (write(2), Fate::Never)], [1; 4]));
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_carried_out_counts_byte_by_byte() {
+    fn operations_of_unknown_fate_count_byte_by_byte() {
         assert!(is_allowed(vec![(write(1), DONE), (write(2), Fate::Unknown)], [1, 2, 1, 2]));
         assert!(!is_allowed(vec![(write(1), DONE), (write(2), Fate::Unknown)], [1, 2, 1, 3]));
         let unknown = [(write(2), Fate::Unknown), (sum(1), DONE)];
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_return_what_the_memory_holds_and_tell_what_it_held() {
+    fn reads_return_possible_contents_and_narrow_them() {
         let read = |bytes: [u8; 4]| (What::Read, Fate::Done(bytes.to_vec()));
         assert!(is_allowed(vec![(write(1), DONE), read([1; 4]), (write(2), DONE)], [2; 4]));
         assert!(!is_allowed(vec![(write(1), DONE), read([2; 4]), (write(2), DONE)], [2; 4]));

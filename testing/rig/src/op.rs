@@ -6,7 +6,7 @@ use ofi_memory::Buffer;
 /// The memory of an operation.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Memory that the rig lends and takes back.
+    /// Memory of the rig.
     Ours(Vec<u8>),
     /// Memory of the caller.
     Theirs(Buffer),
@@ -30,7 +30,7 @@ impl Message {
         Self::with(dest, Memory::Ours(bytes))
     }
 
-    /// An untagged message out of the caller's memory.
+    /// An untagged message from the caller's memory.
     pub const fn lent(dest: FiAddr, buffer: Buffer) -> Self {
         Self::with(dest, Memory::Theirs(buffer))
     }
@@ -95,7 +95,7 @@ impl Receive {
         Self { tag: Some((tag, ignore)), ..self }
     }
 
-    /// For messages of this source.
+    /// For messages from this source.
     pub fn from(self, src: FiAddr) -> Self {
         Self { src, ..self }
     }

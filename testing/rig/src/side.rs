@@ -1,4 +1,4 @@
-//! An endpoint with its queues and its address vector, and what has become of its operations.
+//! An endpoint with its queues and its address vector, and the outcomes of its operations.
 
 use crate::op::{Memory, Message, Receive};
 use ofi_core::wait::WaitObject;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// How to open an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The address to ask for.
+    /// The requested address.
     pub addr: Option<Addr>,
     /// Capabilities.
     pub caps: Caps,
@@ -35,9 +35,9 @@ pub struct Options {
     pub provider: &'static str,
     /// Maximum memory held for peers, in bytes.
     pub memory: usize,
-    /// Entries that the completion queues have room for.
+    /// Size of the completion queues, in entries.
     pub cq_size: usize,
-    /// Addresses that the address vector has room for.
+    /// Size of the address vector, in addresses.
     pub av_size: usize,
     /// Whether and how the completion queues are waited on.
     pub waiting: Waiting,
@@ -84,21 +84,21 @@ pub enum Kind {
     Peek,
     /// A one-sided operation.
     Access,
-    /// A peer's one-sided operation that the application is told of.
+    /// A peer's one-sided operation with a completion at this side.
     Notice,
 }
 
 /// A completion that was read.
 #[derive(Debug)]
 pub struct Finished {
-    /// What completed.
+    /// The kind of the operation.
     pub kind: Kind,
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Where in a multi-receive buffer the message lies.
+    /// Offset of the message in a multi-receive buffer.
     pub at: usize,
-    /// The operation's memory; of a multi-receive buffer the part that the message lies in, or all
-    /// of it if there is no message.
+    /// The operation's memory; for a multi-receive buffer the part with the message, or all of it
+    /// if there is no message.
     pub bytes: Vec<u8>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Pending {
 
 /// The context of inject calls, which have none.
 pub(crate) const INJECTED: usize = 0;
-/// Entries to read at once: fewer than there may be, so that reads leave some.
+/// Entries per read: few, so that reads leave some behind.
 const READ: usize = 8;
 
 /// An endpoint with its queues and its address vector.
@@ -130,11 +130,11 @@ pub struct Side<T: Transport> {
     pub ep: Arc<Endpoint<T, Park>>,
     /// Receives complete here, and sends too unless `sent` exists.
     pub cq: Arc<CompletionQueue<Park>>,
-    /// The queue of sends, if it is another.
+    /// The queue of sends, if it is a separate one.
     pub sent: Option<Arc<CompletionQueue<Park>>>,
     /// Its address vector.
     pub av: Arc<AddressVector>,
-    /// The account of memory held for its peers.
+    /// The account of the memory held for its peers.
     pub account: Arc<Account>,
     /// Its registered memory.
     pub regions: Arc<Regions>,
@@ -259,7 +259,7 @@ impl<T: Transport> Side<T> {
         Ok(context)
     }
 
-    /// Sends a message while few are outstanding; returns its context.
+    /// Sends a message when the queue is not full; returns its context.
     pub fn post(&mut self, message: Message) -> usize {
         self.try_post(message).expect("few are outstanding")
     }
@@ -273,7 +273,7 @@ impl<T: Transport> Side<T> {
         self.try_post_receive_as(context, receive)
     }
 
-    /// The same with the context of an earlier operation, as FI_CLAIM needs it.
+    /// The same with the context of an earlier operation, as FI_CLAIM requires.
     ///
     /// # Errors
     /// Those of [`MessageOps::receive`].
@@ -299,7 +299,7 @@ impl<T: Transport> Side<T> {
         Ok(context)
     }
 
-    /// Posts a receive while few are posted; returns its context.
+    /// Posts a receive when the queue is not full; returns its context.
     pub fn post_receive(&mut self, receive: Receive) -> usize {
         self.try_post_receive(receive).expect("few are posted")
     }
@@ -331,7 +331,7 @@ impl<T: Transport> Side<T> {
         finished
     }
 
-    /// The same of the queue of sends alone, if there is one.
+    /// The same for the queue of sends alone, if there is one.
     pub fn reap_sent(&mut self) -> Vec<Finished> {
         self.sent.clone().map_or_else(Vec::new, |sent| self.reap_from(&sent))
     }
@@ -353,7 +353,7 @@ impl<T: Transport> Side<T> {
         outcomes.into_iter().map(|outcome| self.settle(outcome)).collect()
     }
 
-    /// Ends the operation of a completion, or a part of it.
+    /// Records the completion of an operation, or of a part of it.
     fn settle(&mut self, outcome: Outcome) -> Finished {
         let completion = *outcome.as_ref().unwrap_or_else(|failure| &failure.completion);
         if completion.context == INJECTED {
@@ -383,7 +383,7 @@ impl<T: Transport> Side<T> {
         Finished { kind, outcome, at, bytes: bytes.unwrap_or_default() }
     }
 
-    /// The recorded completions of an operation: several of a multi-receive buffer.
+    /// The recorded completions of an operation; a multi-receive buffer has several.
     pub fn finished(&self, context: usize) -> &[Finished] {
         self.finished.get(&context).map_or(&[], Vec::as_slice)
     }
@@ -393,7 +393,7 @@ impl<T: Transport> Side<T> {
         self.finished.remove(&context).unwrap_or_default()
     }
 
-    /// How an operation ended, if it has.
+    /// The outcome of an operation, if it has ended.
     pub fn outcome(&self, context: usize) -> Option<&Outcome> {
         self.finished(context).last().map(|one| &one.outcome)
     }
@@ -423,7 +423,7 @@ impl<T: Transport> Side<T> {
         self.unfinished(&[Kind::Send, Kind::Receive, Kind::MultiRecv, Kind::Peek, Kind::Access])
     }
 
-    /// Closes the endpoint, unless it is, and forgets the operations that have not completed.
+    /// Closes the endpoint if it is open, and forgets the operations that have not completed.
     pub fn close(&mut self) {
         self.ep.close();
         // A closed endpoint touches no buffer.

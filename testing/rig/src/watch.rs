@@ -1,4 +1,4 @@
-//! Polling under a limit, so that no test hangs.
+//! Polling with a time limit, so that no test hangs.
 
 use crate::side::{Kind, Side};
 use ofi_core::{FiAddr, Instant};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The time that passes between polls: real or virtual.
 pub trait Watch {
-    /// How long a condition may take.
+    /// Time limit of a condition.
     const LIMIT: Duration;
 
     /// The time.
@@ -32,7 +32,7 @@ impl Watch for RealTime {
     }
 }
 
-/// Makes sides progress and lets time pass until a condition holds. False if it never does.
+/// Polls sides and lets time pass until a condition holds. False if the limit passes before.
 pub fn until<T: Transport, W: Watch>(
     watch: &W,
     sides: &mut [&mut Side<T>],
@@ -51,10 +51,10 @@ pub fn until<T: Transport, W: Watch>(
     false
 }
 
-/// The same for a condition that has to hold in the end.
+/// The same for a condition that must hold in the end.
 ///
 /// # Panics
-/// If it never does, with a description of the sides.
+/// If the limit passes before, with a description of the sides.
 #[track_caller]
 pub fn expect<T: Transport, W: Watch>(
     watch: &W,
@@ -65,15 +65,15 @@ pub fn expect<T: Transport, W: Watch>(
     if !until(watch, sides, is_so) {
         let all: Vec<String> =
             sides.iter().map(|side| format!("{:?}\n{}", side.pending(), side.ep.describe())).collect();
-        panic!("{what}: it never happens\n{}", all.join("\n"));
+        panic!("{what}: did not happen in time\n{}", all.join("\n"));
     }
 }
 
-/// Polls after everything has completed: more would be a second completion.
+/// Polls after everything has completed: any further completion is a second one.
 const POLLS: usize = 20;
 
-/// Cancels the receives that are still posted, and checks that every accepted operation completes,
-/// and completes once.
+/// Cancels the receives that are still posted, and checks that every accepted operation completes
+/// exactly once.
 ///
 /// # Panics
 /// If one does not.
@@ -87,7 +87,7 @@ pub fn finish<T: Transport, W: Watch>(watch: &W, sides: &mut [&mut Side<T>]) {
     expect(watch, sides, "every operation completes", |sides| sides.iter().all(|side| side.pending().is_empty()));
     for _ in 0..POLLS {
         for side in sides.iter_mut() {
-            assert!(!side.progress(), "something completes after everything has");
+            assert!(!side.progress(), "an operation completed twice");
         }
         watch.pass();
     }

@@ -1,6 +1,6 @@
 //! A simulated network with a virtual clock: a seed determines how reads and writes of its stream
 //! sockets split, stall and break. The tcp transport runs on it as on the system's sockets, so
-//! tests cover its whole protocol without any.
+//! tests cover its whole protocol without real sockets.
 #![forbid(unsafe_code)]
 
 use ofi_core::Instant;

@@ -1,6 +1,6 @@
-//! Two endpoints that exchange one message after the other, for programs that count its cost.
+//! Two endpoints that exchange one message after the other, for programs that count the cost.
 
-use crate::raw::question;
+use crate::raw::connect_hello;
 use crate::wire::{MOST, Wire};
 use crate::{Faults, World};
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
@@ -86,8 +86,8 @@ pub fn over_shm() -> (Side<ShmTransport>, Side<ShmTransport>) {
     (a, b)
 }
 
-/// Fills the queues of `b` with receives that nothing fits, and with messages from `a` that no
-/// receive fits.
+/// Fills the queues of `b` with receives that no message matches, and with messages from `a` that
+/// match no receive.
 ///
 /// # Panics
 /// If a queue has no room for them.
@@ -128,7 +128,7 @@ pub fn idle_peers(side: &Side<TcpTransport<System>>, count: u64) -> IdlePeers {
         let mut nonce = [0xff; 16];
         nonce[..8].copy_from_slice(&number.to_le_bytes());
         let mut writer = Writer::default();
-        writer.push_hello(&question(Addr::from(net.local_addr(&socket).expect("it is bound")), nonce).encode());
+        writer.push_hello(&connect_hello(Addr::from(net.local_addr(&socket).expect("it is bound")), nonce).encode());
         let sent = writer.with_chunks(|chunks| net.send(&socket, chunks)).expect("a fresh connection has room");
         writer.advance(sent, |_, _| ());
         assert!(writer.is_empty(), "a fresh connection has room");

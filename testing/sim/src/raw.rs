@@ -1,4 +1,5 @@
-//! A peer whose hellos, frames and bytes a test scripts, on a socket of the simulated network.
+//! A peer on a socket of the simulated network whose hellos, frames and bytes are scripted by a
+//! test.
 
 use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
@@ -13,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A message that such a peer receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// A hello.
     Hello(Box<Hello>),
     /// A frame and its payload.
@@ -55,7 +56,7 @@ impl Door {
 }
 
 /// A connect hello that claims `name`, with a nonce and generous credits.
-pub fn question(name: Addr, nonce: [u8; 16]) -> Hello {
+pub fn connect_hello(name: Addr, nonce: [u8; 16]) -> Hello {
     Hello {
         handshake: Handshake::Connect,
         kind: EndpointKind::Rdm,
@@ -76,7 +77,7 @@ impl Raw {
         Self { net, socket, reader: Reader::default(), writer: Writer::default() }
     }
 
-    /// The address that it connects from.
+    /// Its source address.
     pub fn addr(&self) -> Addr {
         Addr::from(self.net.local_addr(&self.socket).expect("it has an address"))
     }
@@ -98,7 +99,7 @@ impl Raw {
         self.writer.push_bytes(first);
     }
 
-    /// Queues bytes as they are.
+    /// Queues raw bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.writer.push_bytes(bytes);
     }
@@ -116,35 +117,35 @@ impl Raw {
         true
     }
 
-    /// Whether queued bytes have not been sent.
+    /// Whether some queued bytes have not been sent.
     pub fn is_behind(&self) -> bool {
         !self.writer.is_empty()
     }
 
     /// Reads the messages that have arrived.
-    pub fn read(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    pub fn read(&mut self) -> Vec<Received> {
+        let mut received = Vec::new();
         loop {
             let mut bytes = vec![0; 64 << 10];
             let outcome = self.net.recv_slice(&self.socket, &mut bytes);
-            match self.take(outcome.map(|count| &bytes[..count]), &mut heard) {
+            match self.take(outcome.map(|count| &bytes[..count]), &mut received) {
                 Ok(true) => {}
-                Ok(false) => return heard,
-                Err(violation) => panic!("what is heard keeps the protocol: {violation:?}"),
+                Ok(false) => return received,
+                Err(violation) => panic!("the endpoint broke the protocol: {violation:?}"),
             }
         }
     }
 
-    fn take(&mut self, outcome: io::Result<&[u8]>, heard: &mut Vec<Heard>) -> Result<bool, Violation> {
+    fn take(&mut self, outcome: io::Result<&[u8]>, received: &mut Vec<Received>) -> Result<bool, Violation> {
         let mut bytes = match outcome {
             Ok([]) => {
-                heard.push(Heard::End);
+                received.push(Received::End);
                 return Ok(false);
             }
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(_) => {
-                heard.push(Heard::End);
+                received.push(Received::End);
                 return Ok(false);
             }
         };
@@ -154,12 +155,12 @@ impl Raw {
             match record {
                 Record::Nothing if used == bytes.len() => return Ok(true),
                 Record::Nothing | Record::Placed(_) => {}
-                Record::Hello(hello) => heard.push(Heard::Hello(Box::new(Hello::parse(hello)?))),
+                Record::Hello(hello) => received.push(Received::Hello(Box::new(Hello::parse(hello)?))),
                 Record::Frame(header, Incoming::Complete(payload)) => {
-                    heard.push(Heard::Frame(Frame::parse(header)?, payload.to_vec()));
+                    received.push(Received::Frame(Frame::parse(header)?, payload.to_vec()));
                 }
                 Record::Frame(header, Incoming::Streaming(len)) => {
-                    heard.push(Heard::Frame(Frame::parse(header)?, Vec::new()));
+                    received.push(Received::Frame(Frame::parse(header)?, Vec::new()));
                     coming = Some(len);
                 }
             }

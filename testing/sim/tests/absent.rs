@@ -1,7 +1,7 @@
-//! One-sided operations with payloads that cannot be read after their frame has left, as a
-//! transport may report, and over shared memory a hostile peer at any time: such an operation
-//! fails, once, and its number belongs to no other operation before the peer has answered all of
-//! its frames.
+//! One-sided operations whose payload cannot be read after their frame has been sent, as a
+//! transport may report; over shared memory a hostile peer can claim it at any time. Such an
+//! operation fails once, and its number is not reused before the peer has answered all of its
+//! frames.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::error::Result;
@@ -48,7 +48,7 @@ struct Lender {
     incoming: Queue,
     /// Payloads that are kept, and whether they can be read.
     kept: Vec<(Token, Buffer, bool)>,
-    /// How many payloads to keep before one that cannot be read.
+    /// Number of payloads that can be read before one that cannot.
     absent: Arc<Mutex<Option<usize>>>,
 }
 
@@ -81,7 +81,7 @@ impl Lender {
                         events.handle_recv_retry(LINK, target);
                         match events.handle_frame(LINK, &header, Incoming::Streaming(len))? {
                             Disposition::Into(target) => events.handle_recv_failed(LINK, target, absent()),
-                            Disposition::Done => panic!("the engine wanted it before"),
+                            Disposition::Done => panic!("the engine first wanted the payload"),
                         }
                     }
                 }
@@ -173,7 +173,7 @@ struct Scene {
     content: Vec<u8>,
     /// A range of B's memory.
     at: Box<dyn Fn(usize, usize) -> Target>,
-    /// Which payload of A, and of B, cannot be read.
+    /// The indexes of the payloads of A and of B that cannot be read.
     absent: [Arc<Mutex<Option<usize>>>; 2],
 }
 
@@ -204,8 +204,8 @@ impl Scene {
         Self { a, b, memory, content, at, absent }
     }
 
-    /// Operations behind the one that fails succeed, before its end and after it. They are more
-    /// than a link may have outstanding, so every request is returned, once.
+    /// Operations posted before and after the failure succeed. They exceed the outstanding requests
+    /// of a link, so every request is returned exactly once.
     fn others_succeed(&mut self, failing: usize) {
         let Self { a, b, at, content, .. } = self;
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -229,7 +229,7 @@ impl Scene {
         }
         assert!(writes.into_iter().all(|write| a.is_done(write)));
         let [failed] = a.finished(failing) else { panic!("it ends once") };
-        let failure = failed.outcome.as_ref().expect_err("its memory was not there");
+        let failure = failed.outcome.as_ref().expect_err("its memory could not be read");
         assert_eq!(failure.errno, Errno::EFAULT, "{}", failure.text);
         assert_eq!(failure.completion.context, failing);
     }

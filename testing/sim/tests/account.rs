@@ -1,4 +1,4 @@
-//! What the account of the memory held for peers is charged for, and that all of it is released.
+//! Charges to the account of the memory held for peers, and their release.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Addr, Cause, Errno};
@@ -7,13 +7,13 @@ use ofi_engine::wire::one_sided::{Action, RemoteAddr};
 use ofi_memory::Buffer;
 use ofi_rig::{Target, expect, ping_pong};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Raw, question};
+use ofi_sim::raw::{Raw, connect_hello};
 use ofi_sim::{Faults, World, pair};
 use std::time::Duration;
 
 const KEY: u64 = 7;
 const MIB: usize = 1 << 20;
-/// A payload that is copied in any case.
+/// A payload that every transport copies.
 const LEAST_COPY: usize = 64 << 10;
 
 fn world() -> World {
@@ -23,12 +23,12 @@ fn world() -> World {
 /// A scripted peer with an open link to a node.
 fn raw(world: &World, node: &mut Node, host: u8) -> Raw {
     let mut raw = Raw::connect(world, ip(host), node.addr().socket());
-    raw.hello(&question(Addr::from(addr(host, 1000)), [host; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(host, 1000)), [host; 16]));
     pass(world, node, &mut [&mut raw]);
     raw
 }
 
-/// Lets everything happen that does not need the peers to read.
+/// Makes all progress that does not need the peers to read.
 fn pass(world: &World, node: &mut Node, raws: &mut [&mut Raw]) {
     for _ in 0..50 {
         raws.iter_mut().for_each(|raw| {

@@ -1,6 +1,6 @@
 //! A peer that sends random frames of one-sided operations, valid, nearly valid and invalid, at any
-//! time, also as answers to what the victim asks it for. The victim must not panic or hold much
-//! memory, its own operations must complete exactly once, and its other links must go on.
+//! time, also as responses to the victim's requests. The victim must not panic or hold much memory,
+//! its own operations must complete exactly once, and its other links must stay up.
 //!
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 500), `OFI_SIM_SEED=s` only seed s.
 
@@ -11,14 +11,14 @@ use ofi_engine::wire::frame::Frame;
 use ofi_engine::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_rig::{Exposed, Target, expect, ping_pong};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
-/// Regions of the victim: writable, only readable, and long.
+/// Regions of the victim: writable, read-only, and long.
 const KEYS: [u64; 3] = [7, 8, 9];
 const LENGTHS: [usize; 3] = [256, 64, 600 << 10];
-/// What the victim may hold for the attacker and the friend: their windows and copied responses.
+/// Maximum memory held for the attacker and the friend: their windows and copied responses.
 const BOUND: usize = 8 << 20;
 
 struct Scene {
@@ -29,8 +29,8 @@ struct Scene {
     to_victim: FiAddr,
     to_attacker: FiAddr,
     raw: Raw,
-    /// Numbers of requests that the attacker has heard of.
-    asked: Vec<u32>,
+    /// Numbers of the victim's requests that the attacker has received.
+    requests: Vec<u32>,
     lives: u8,
 }
 
@@ -43,39 +43,39 @@ impl Scene {
         ping_pong(&world, &mut victim, &mut friend, to_friend, to_victim);
         let to_attacker = victim.know(addr(66, 1000));
         let raw = attack(&world, 0);
-        Self { world, victim, friend, to_friend, to_victim, to_attacker, raw, asked: Vec::new(), lives: 1 }
+        Self { world, victim, friend, to_friend, to_victim, to_attacker, raw, requests: Vec::new(), lives: 1 }
     }
 
-    /// The attacker sends something, and the victim goes on.
+    /// The attacker sends something, and the victim makes progress.
     fn step(&mut self, rng: &mut Rng) {
         for _ in 0..rng.usize(0..6) {
             if rng.u8(0..60) == 0 {
                 let bytes: Vec<u8> = (0..rng.usize(1..60)).map(|_| rng.u8(..)).collect();
                 self.raw.bytes(&bytes);
             } else {
-                let (frame, len) = draw(rng, &self.asked);
+                let (frame, len) = draw(rng, &self.requests);
                 self.raw.frame(&frame, &vec![rng.u8(..); len]);
             }
         }
         let mut open = self.raw.send();
         self.world.advance(Duration::from_micros(20));
         self.victim.progress();
-        // At times it does not read.
+        // Sometimes it does not read.
         if rng.u8(0..3) > 0 {
-            for heard in self.raw.read() {
-                match heard {
-                    Heard::Frame(Frame::Read { id, .. } | Frame::Write { id, .. } | Frame::Atomic { id, .. }, _) => {
-                        self.asked.push(id);
+            for received in self.raw.read() {
+                match received {
+                    Received::Frame(Frame::Read { id, .. } | Frame::Write { id, .. } | Frame::Atomic { id, .. }, _) => {
+                        self.requests.push(id);
                     }
-                    Heard::Frame(..) | Heard::Hello(_) => {}
-                    Heard::End => open = false,
+                    Received::Frame(..) | Received::Hello(_) => {}
+                    Received::End => open = false,
                 }
             }
         }
         if !open {
             self.raw = attack(&self.world, self.lives);
             self.lives = self.lives.wrapping_add(1);
-            self.asked.clear();
+            self.requests.clear();
         }
         let used = self.victim.account.used();
         assert!(used < BOUND, "{used} bytes are held: {}", self.victim.ep.describe());
@@ -118,19 +118,19 @@ impl Scene {
 
 fn attack(world: &World, life: u8) -> Raw {
     let mut raw = Raw::connect(world, ip(66), addr(1, 1000));
-    raw.hello(&question(Addr::from(addr(66, 1000)), [100_u8.wrapping_add(life); 16]));
+    raw.hello(&connect_hello(Addr::from(addr(66, 1000)), [100_u8.wrapping_add(life); 16]));
     raw
 }
 
 /// A frame, with the length of its payload.
-fn draw(rng: &mut Rng, asked: &[u32]) -> (Frame, usize) {
+fn draw(rng: &mut Rng, requests: &[u32]) -> (Frame, usize) {
     let which = rng.usize(0..3);
     let edge = LENGTHS[which] as u64;
     let place = RemoteAddr {
         key: *rng.choice(&[KEYS[which], KEYS[which], KEYS[which], 1, u64::MAX]).unwrap(),
         addr: *rng.choice(&[0, 0, rng.clone().u64(0..edge), edge, edge - 8, u64::MAX]).unwrap(),
     };
-    let known = rng.choice(asked).copied().filter(|_| rng.u8(0..8) > 0);
+    let known = rng.choice(requests).copied().filter(|_| rng.u8(0..8) > 0);
     let id = known.unwrap_or_else(|| *rng.choice(&[0, 1, 2, 63, u32::MAX - 1, u32::MAX]).unwrap());
     let len = *rng.choice(&[0, 1, 8, 8, 16, 64, 4096, 4104, 70_000]).unwrap();
     let (last, wild) = (rng.u8(0..4) > 0, rng.u8(0..24) == 0);
@@ -191,18 +191,18 @@ fn run(seed: u64) {
             scene.befriend(&own);
         }
     }
-    // The attacker leaves; what the victim asked it for ends.
+    // The attacker disconnects, which ends the victim's requests to it.
     let Scene { world, mut victim, mut friend, raw, .. } = scene;
     drop(raw);
     exposed.iter().for_each(Exposed::retire);
     expect(&world, &mut [&mut victim, &mut friend], "everything ends", |sides| {
         sides[0].pending().is_empty() && exposed.iter().all(|region| region.region.is_idle())
     });
-    assert_eq!(exposed[1].rest(), vec![5; LENGTHS[1]], "what may only be read is unchanged");
+    assert_eq!(exposed[1].rest(), vec![5; LENGTHS[1]], "the read-only region has changed");
 }
 
 #[test]
-fn random_frames_harm_nobody_else() {
+fn random_frames_harm_no_other_peer() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let one = number("OFI_SIM_SEED");
     let seeds = one.map_or_else(|| 0..number("OFI_SIM_SEEDS").unwrap_or(500), |seed| seed..seed + 1);

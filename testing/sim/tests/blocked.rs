@@ -6,7 +6,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
 use ofi_rig::{Message, Receive, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -34,15 +34,15 @@ fn steps(world: &World, nodes: &mut [&mut Node]) {
     });
 }
 
-/// Sends unwanted messages until the credit is used up, then a wanted one, which waits. Returns the
-/// number of unwanted messages sent.
+/// Sends unexpected messages until the credit is used up, then an expected one, which waits.
+/// Returns the number of unexpected messages sent.
 fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize {
     let mut sent = 0;
     loop {
         let context = from.send(handle, UNWANTED, vec![1; 1000]);
         steps(world, &mut [from, to]);
         if !from.is_done(context) {
-            // It waits for credit: cancel it, so that the wanted message is next.
+            // The last one waits for credit: cancel it, so that the expected message is next.
             from.ep.cancel(context);
             from.progress();
             assert!(from.outcome(context).is_some_and(Result::is_err));
@@ -53,7 +53,7 @@ fn fill(world: &World, from: &mut Node, to: &mut Node, handle: FiAddr) -> usize 
     }
     let wanted = from.send(handle, WANTED, vec![2; 1000]);
     steps(world, &mut [from, to]);
-    assert!(!from.is_done(wanted), "there is credit for it");
+    assert!(!from.is_done(wanted), "the message had credit");
     sent
 }
 
@@ -70,7 +70,7 @@ fn a_receive_whose_sender_becomes_known_gets_a_message_without_credit() {
 }
 
 #[test]
-fn a_receive_for_a_peer_that_is_to_be_asked_gets_a_message_without_credit() {
+fn a_receive_for_a_claimed_name_gets_a_message_without_credit() {
     let world = world();
     let hosts = vec![ip(2), ip(3)];
     let mut a = open_node(&world, &Options { hosts, ..Options::at(addr(2, 1000)) });
@@ -82,7 +82,7 @@ fn a_receive_for_a_peer_that_is_to_be_asked_gets_a_message_without_credit() {
 }
 
 #[test]
-fn a_send_behind_a_cancelled_one_leaves() {
+fn a_send_behind_a_cancelled_one_is_sent() {
     let world = world();
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
@@ -95,7 +95,7 @@ fn a_send_behind_a_cancelled_one_leaves() {
     let last = last.expect("the credit has an end");
     let short = a.send(to_r, UNWANTED, vec![1; 8]);
     steps(&world, &mut [&mut a, &mut r]);
-    assert!(!a.is_done(short), "it waits for its turn");
+    assert!(!a.is_done(short), "the short message overtook");
     a.ep.cancel(last);
     assert_eq!(a.ep.unfinished(), None);
     assert!(until(&world, &mut [&mut a, &mut r], |nodes| nodes[0].is_done(short)));
@@ -121,14 +121,14 @@ fn received_messages_give_their_peer_credit_for_its_next_one() {
     let (mut a, mut flooder, idle) = (peer(&world, 2), peer(&world, 3), peer(&world, 4));
     let mut r = narrow(&world);
     let (to_r, from_a) = (a.know(r.addr()), r.know(a.addr()));
-    // A link that still has credit: a receive from any source goes on waiting.
+    // The link still has credit, so a receive from any source keeps waiting.
     let mut idle = idle;
     let idle_to_r = idle.know(r.addr());
     let hello = r.receive(FiAddr::UNSPEC, 7, 8);
     idle.send(idle_to_r, 7, vec![1; 8]);
     assert!(until(&world, &mut [&mut idle, &mut r], |nodes| nodes[1].is_done(hello)));
     let wanted = r.receive(FiAddr::UNSPEC, WANTED, 1000);
-    // The flooder fills the memory: it gets credit because any next message may be the wanted one.
+    // The flooder fills the memory: it gets credit because its next message may match the receive.
     let flooder_to_r = flooder.know(r.addr());
     let is_full = (0..10_000).any(|_| {
         let context = flooder.send(flooder_to_r, UNWANTED, vec![1; 1000]);
@@ -150,26 +150,26 @@ fn fences_that_no_sender_waits_for_cost_the_link() {
     let world = world();
     let mut r = narrow(&world);
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
-    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
     let info = |tag, fenced| MessageInfo { tag: Some(tag), data: None, ack: AckMode::Match, fenced };
     for _ in 0..40 {
         r.receive(FiAddr::UNSPEC, WANTED, 8);
     }
     raw.send();
     steps(&world, &mut [&mut r]);
-    let mut heard = raw.read();
+    let mut received = raw.read();
     raw.frame(&Frame::Eager { id: 0, info: info(UNWANTED, false) }, &[]);
     (1..40).for_each(|id| raw.frame(&Frame::Eager { id, info: info(WANTED, true) }, &[]));
     for _ in 0..50 {
         raw.send();
         steps(&world, &mut [&mut r]);
-        heard.extend(raw.read());
-        if heard.contains(&Heard::End) {
+        received.extend(raw.read());
+        if received.contains(&Received::End) {
             break;
         }
     }
-    assert!(matches!(&heard[0], Heard::Hello(hello) if hello.handshake == Handshake::Accept), "{heard:?}");
-    assert!(heard.contains(&Heard::End));
+    assert!(matches!(&received[0], Received::Hello(hello) if hello.handshake == Handshake::Accept), "{received:?}");
+    assert!(received.contains(&Received::End));
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn arrivals_are_acknowledged_however_busy_other_peers_are() {
     let (mut a, mut r) = (peer(&world, 2), narrow(&world));
     let to_r = a.know(r.addr());
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
-    raw.hello(&question(Addr::from(addr(66, 2000)), [7; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
     raw.send();
     steps(&world, &mut [&mut a, &mut r]);
     let sent = a
@@ -211,11 +211,11 @@ fn a_read_that_finds_nothing_acknowledges_arrivals() {
         .try_post(Message::new(to_r, vec![1; 8]).tagged(UNWANTED).flags(OpFlags::TRANSMIT_COMPLETE))
         .expect("few are outstanding");
     steps(&world, &mut [&mut a]);
-    // One read takes the message in but finds no entry; then the reader stops.
+    // One read receives the message but finds no entry; then the reader stops.
     let mut reads = 0;
     while !r.ep.describe().contains("unexpected message") {
         reads += 1;
-        assert!(reads < 10_000, "it does not arrive");
+        assert!(reads < 10_000, "the message does not arrive");
         assert_eq!(r.cq.read(1, |_| ()).err(), Some(ofi_core::Errno::AGAIN));
         world.advance(Duration::from_micros(5));
     }

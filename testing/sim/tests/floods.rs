@@ -7,7 +7,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::Handshake;
 use ofi_rig::{Message, ping_pong, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl Scene {
 
     fn flooder(&self, port: u16, nonce: u8) -> Raw {
         let mut raw = Raw::connect(&self.world, ip(66), addr(1, 1000));
-        raw.hello(&question(Addr::from(addr(66, port)), [nonce; 16]));
+        raw.hello(&connect_hello(Addr::from(addr(66, port)), [nonce; 16]));
         raw
     }
 
@@ -60,7 +60,7 @@ impl Scene {
 }
 
 fn is_accepted(raw: &mut Raw) -> bool {
-    matches!(&raw.read()[..], [Heard::Hello(hello), ..] if hello.handshake == Handshake::Accept)
+    matches!(&raw.read()[..], [Received::Hello(hello), ..] if hello.handshake == Handshake::Accept)
 }
 
 const fn unwanted(ack: AckMode) -> Frame {
@@ -74,12 +74,12 @@ fn fill(scene: &mut Scene, raw: &mut Raw, payload: &[u8]) -> (Option<Handshake>,
     for _ in 0..200 {
         raw.send();
         scene.step();
-        for heard in raw.read() {
-            match heard {
-                Heard::Hello(hello) => (handshake, credit) = (Some(hello.handshake), hello.credits.bytes),
-                Heard::Frame(Frame::Credit { bytes }, _) => credit += bytes,
-                Heard::Frame(..) => {}
-                Heard::End => return (handshake, count),
+        for received in raw.read() {
+            match received {
+                Received::Hello(hello) => (handshake, credit) = (Some(hello.handshake), hello.credits.bytes),
+                Received::Frame(Frame::Credit { bytes }, _) => credit += bytes,
+                Received::Frame(..) => {}
+                Received::End => return (handshake, count),
             }
         }
         let cost = payload.len() as u64 + OVERHEAD;
@@ -104,7 +104,7 @@ fn reconnecting_renews_no_credit() {
         for round in 0..400u16 {
             let mut raw = scene.flooder(2000 + round, 7);
             let (handshake, _) = fill(&mut scene, &mut raw, &[7; 30 << 10]);
-            assert_eq!(handshake, Some(Handshake::Accept), "round {round}: a newcomer is let in");
+            assert_eq!(handshake, Some(Handshake::Accept), "round {round}: a new peer is accepted");
             drop(raw);
             scene.step();
             assert!(scene.is_within(2), "round {round}: {}", scene.victim.ep.describe());
@@ -115,7 +115,7 @@ fn reconnecting_renews_no_credit() {
 }
 
 #[test]
-fn messages_of_closed_peers_are_kept_and_newcomers_are_refused_with_the_reason() {
+fn messages_of_closed_peers_are_kept_and_new_peers_are_refused_with_a_reason() {
     let mut scene = Scene::new(0, LIMIT);
     let (mut kept, mut refused) = (0, false);
     for round in 0..1000u16 {
@@ -166,7 +166,7 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_no_peer() {
             credit += raw
                 .read()
                 .iter()
-                .map(|heard| if let Heard::Frame(Frame::Credit { bytes }, _) = heard { *bytes } else { 0 })
+                .map(|received| if let Received::Frame(Frame::Credit { bytes }, _) = received { *bytes } else { 0 })
                 .sum::<u64>();
         }
         if credit < OVERHEAD {
@@ -177,21 +177,21 @@ fn a_flood_of_empty_messages_ends_at_the_limit_and_starves_no_peer() {
             total += 1;
         }
         while raw.is_behind() {
-            assert!(raw.send(), "it keeps to its credit");
+            assert!(raw.send(), "it stays within its credit");
             scene.step();
         }
         assert!(scene.is_within(2));
     }
     assert!(total >= LIMIT as u64 / OVERHEAD * 95 / 100, "{total} messages");
     scene.ping_pong();
-    // The receives stay posted: other peers can fill them.
+    // The receives stay posted for other peers.
     assert!(scene.victim.outcome(directed).is_none());
     scene.friend.send(scene.to_victim, 2, vec![1; 8]);
     assert!(until(&scene.world, &mut [&mut scene.victim, &mut scene.friend], |nodes| nodes[0].is_done(directed)));
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
+fn a_peer_that_does_not_read_costs_at_most_its_credit() {
     for ack in [AckMode::Delivery, AckMode::Match] {
         let mut scene = Scene::new(2, LIMIT);
         let mut raw = scene.flooder(2000, 7);
@@ -213,7 +213,7 @@ fn a_peer_that_does_not_read_is_owed_no_more_than_its_credit() {
             }
         };
         assert!(ended, "{ack:?}: it sent {sent} messages: {}", scene.victim.ep.describe());
-        assert!(sent < 100_000, "{ack:?}: it sent {sent} messages, more than its credit and what fits on the way");
+        assert!(sent < 100_000, "{ack:?}: it sent {sent} messages, more than its credit and the network allow");
         scene.ping_pong();
     }
 }
@@ -236,19 +236,19 @@ fn output_to_a_peer_that_does_not_read_is_bounded() {
     // Once the peer reads, every message arrives.
     let mut got = 0;
     for _ in 0..20_000 {
-        got += raw.read().iter().filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. }, _))).count();
+        got += raw.read().iter().filter(|received| matches!(received, Received::Frame(Frame::Eager { .. }, _))).count();
         scene.step();
         if got == sent {
             break;
         }
     }
     assert_eq!(got, sent);
-    assert!(scene.victim.account.used() < before, "what was kept for it is free again");
+    assert!(scene.victim.account.used() < before, "the memory kept for it was not released");
     scene.ping_pong();
 }
 
 #[test]
-fn silent_connections_keep_no_newcomer_out() {
+fn silent_connections_block_no_new_peer() {
     let mut scene = Scene::new(0, LIMIT);
     let silent: Vec<Raw> = (0..3000).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
@@ -265,11 +265,12 @@ fn silent_connections_give_way_when_memory_is_short_and_only_then() {
     let mut scene = Scene::new(0, 1 << 20);
     let mut silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&scene.world, ip(66), addr(1, 1000))).collect();
     (0..40).for_each(|_| scene.step());
-    // Some are accepted beyond the limit; the others wait in the backlog, where they cost nothing.
+    // Some are accepted beyond the limit; the others wait in the backlog, which costs nothing.
     let used = scene.victim.account.used();
     assert!((1 << 20..(2 << 20) + (200 << 10)).contains(&used), "{used}");
-    let ended =
-        |peers: &mut [Raw]| peers.iter_mut().map(|raw| raw.read().contains(&Heard::End)).filter(|ended| *ended).count();
+    let ended = |peers: &mut [Raw]| {
+        peers.iter_mut().map(|raw| raw.read().contains(&Received::End)).filter(|ended| *ended).count()
+    };
     assert_eq!(ended(&mut silent), 0, "their peers may be busy");
     scene.world.advance(Duration::from_secs(11));
     // Each newcomer takes the place of a connection that has been silent for long.
@@ -281,7 +282,7 @@ fn silent_connections_give_way_when_memory_is_short_and_only_then() {
     assert_eq!(ended(&mut late), 0);
     // A connection that was silent for long is accepted when it finally sends its hello.
     let last = silent.last_mut().expect("there are some");
-    last.hello(&question(Addr::from(addr(66, 3000)), [8; 16]));
+    last.hello(&connect_hello(Addr::from(addr(66, 3000)), [8; 16]));
     last.send();
     (0..5).for_each(|_| scene.step());
     assert!(is_accepted(last));
@@ -313,7 +314,7 @@ fn garbage_costs_its_own_connection_alone() {
 
 /// Twice a former fixed limit, all connected before the endpoint polls.
 #[test]
-fn many_that_connect_while_the_endpoint_is_busy_are_all_let_in() {
+fn connections_to_a_busy_endpoint_are_all_accepted() {
     let mut scene = Scene::new(0, 256 << 20);
     let mut peers: Vec<Raw> = (0..2048u16)
         .map(|number| {
@@ -329,7 +330,7 @@ fn many_that_connect_while_the_endpoint_is_busy_are_all_let_in() {
 }
 
 #[test]
-fn wanted_messages_arrive_behind_a_million_unwanted_ones() {
+fn expected_messages_arrive_behind_a_million_unexpected_ones() {
     let world = world(0);
     let mut receiver = open_node(&world, &Options::at(addr(1, 1000)));
     let mut sender = open_node(&world, &Options { tx_size: 4096, ..Options::at(addr(2, 1000)) });
@@ -368,7 +369,7 @@ fn at_the_limit_the_receive_fails_with_the_reason() {
         (0..count).for_each(|_| assert!(sender.send(to, 1, vec![1; len]) > 0));
         sender.send(to, 2, vec![2; 8]);
         assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].outcome(wanted).is_some()));
-        let Some(Err(failure)) = receiver.outcome(wanted) else { panic!("it cannot have come") };
+        let Some(Err(failure)) = receiver.outcome(wanted) else { panic!("it cannot have arrived") };
         assert_eq!(failure.errno, Errno::ENOBUFS);
         assert!(failure.text.contains("FI_OFI_PEER_MEMORY"), "{}", failure.text);
         assert!(receiver.account.used() <= limit);

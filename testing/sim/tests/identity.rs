@@ -1,6 +1,6 @@
-//! Peer identity. An attacker on another host claims names that are not its own; it must not
-//! receive, complete or break other peers' operations. A host with several addresses is known by
-//! each of them.
+//! Peer identity. An attacker on another host claims names of others; it must not receive,
+//! complete or break operations of other peers. A host with several addresses is recognized by each
+//! of them.
 
 use ofi_core::{Addr, FiAddr, OpFlags};
 use ofi_engine::endpoint::OVERHEAD;
@@ -8,7 +8,7 @@ use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Handshake, Hello};
 use ofi_rig::{Message, ping_pong, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Door, Heard, Raw, question};
+use ofi_sim::raw::{Door, Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,20 +48,23 @@ fn steps(world: &World, nodes: &mut [&mut Node]) {
 /// Connects a liar to the target under the owner's name; returns the target's answer too.
 fn lie(world: &World, target: &mut Node, change: impl FnOnce(&mut Hello)) -> (Raw, Option<Hello>) {
     let mut raw = Raw::connect(world, ip(LIAR), addr(TARGET, 1000));
-    let mut hello = question(Addr::from(addr(OWNER, 1000)), [0xff; 16]);
+    let mut hello = connect_hello(Addr::from(addr(OWNER, 1000)), [0xff; 16]);
     change(&mut hello);
     raw.hello(&hello);
     assert!(raw.send());
     steps(world, &mut [target]);
-    let answer = raw.read().into_iter().find_map(|heard| match heard {
-        Heard::Hello(hello) => Some(*hello),
+    let answer = raw.read().into_iter().find_map(|received| match received {
+        Received::Hello(hello) => Some(*hello),
         _ => None,
     });
     (raw, answer)
 }
 
-fn heard_messages(raw: &mut Raw) -> usize {
-    raw.read().iter().filter(|heard| matches!(heard, Heard::Frame(Frame::Eager { .. } | Frame::Rts { .. }, _))).count()
+fn received_messages(raw: &mut Raw) -> usize {
+    raw.read()
+        .iter()
+        .filter(|received| matches!(received, Received::Frame(Frame::Eager { .. } | Frame::Rts { .. }, _)))
+        .count()
 }
 
 #[test]
@@ -74,10 +77,10 @@ fn messages_go_to_the_owner_of_a_name_and_not_to_a_claimant() {
     let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
-    assert_eq!(heard_messages(&mut liar), 0);
+    assert_eq!(received_messages(&mut liar), 0);
     // The owner's own link still works.
     ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
-    assert_eq!(heard_messages(&mut liar), 0);
+    assert_eq!(received_messages(&mut liar), 0);
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn a_link_that_exists_is_not_broken_by_a_claim() {
         let (mut liar, _) = lie(&world, &mut target, |hello| (hello.nonce, hello.attempt) = (lied, u64::MAX));
         assert!(target.outcome(waits).is_none());
         ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
-        assert_eq!(heard_messages(&mut liar), 0);
+        assert_eq!(received_messages(&mut liar), 0);
     }
     owner.send(to_target, 9, vec![3; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[0].is_done(waits)));
@@ -129,19 +132,19 @@ fn a_crossing_connect_is_not_won_by_a_claim() {
     let (mut liar, _) = lie(&world, &mut target, |_| ());
     let receive = owner.receive(FiAddr::UNSPEC, 5, 8);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
-    assert_eq!(heard_messages(&mut liar), 0);
+    assert_eq!(received_messages(&mut liar), 0);
 }
 
 #[test]
-fn an_endpoints_own_number_opens_no_door() {
+fn the_nonce_of_the_endpoint_proves_nothing() {
     let world = world();
     let mut target = target(&world);
     // The answer to any connect request reveals the nonce.
     let (_first, answer) = lie(&world, &mut target, |_| ());
-    let told = answer.expect("an answer");
+    let answer = answer.expect("an answer");
     for name in [addr(OWNER, 1000), addr(TARGET, 1000), addr(LIAR, 1000)] {
         let (_liar, answer) = lie(&world, &mut target, |hello| {
-            (hello.nonce, hello.cookie, hello.name) = (told.nonce, told.cookie, Some(Addr::from(name)));
+            (hello.nonce, hello.cookie, hello.name) = (answer.nonce, answer.cookie, Some(Addr::from(name)));
         });
         assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Refuse));
     }
@@ -158,12 +161,12 @@ fn a_peer_on_the_owners_host_is_the_owner_by_the_rule() {
     let mut target = target(&world);
     let name = target.know(addr(OWNER, 1000));
     let mut raw = Raw::connect(&world, ip(OWNER), addr(TARGET, 1000));
-    raw.hello(&question(Addr::from(addr(OWNER, 1000)), [1; 16]));
+    raw.hello(&connect_hello(Addr::from(addr(OWNER, 1000)), [1; 16]));
     raw.send();
     steps(&world, &mut [&mut target]);
     let sent = target.send(name, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target], |nodes| nodes[0].is_done(sent)));
-    assert_eq!(heard_messages(&mut raw), 1);
+    assert_eq!(received_messages(&mut raw), 1);
 }
 
 /// A host with two addresses: it advertises one and connects from the other.
@@ -172,7 +175,7 @@ fn multi_homed(world: &World, from: u8) -> Node {
 }
 
 #[test]
-fn a_host_with_several_addresses_is_known_once_it_is_asked() {
+fn a_host_with_several_addresses_is_recognized_once_verified() {
     [true, false].into_iter().for_each(several_addresses);
 }
 
@@ -245,7 +248,7 @@ fn crossing_connects_of_a_host_with_several_addresses_take_no_second() {
 }
 
 #[test]
-fn a_receive_that_was_posted_first_is_a_reason_to_ask() {
+fn a_posted_receive_triggers_verification() {
     let world = world();
     let (mut target, mut owner) = (target(&world), multi_homed(&world, 3));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
@@ -284,12 +287,12 @@ fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
     owner.send(to_liar, 1, vec![1; 8]);
     steps(&world, &mut [&mut owner]);
     let mut raw = door.accept(&world).expect("the owner connects");
-    let Some(Heard::Hello(asked)) = raw.read().into_iter().next() else { panic!("it says hello") };
-    raw.hello(&Hello { handshake: Handshake::Accept, nonce: target_nonce(), ..*asked.clone() });
+    let Some(Received::Hello(request)) = raw.read().into_iter().next() else { panic!("it says hello") };
+    raw.hello(&Hello { handshake: Handshake::Accept, nonce: target_nonce(), ..*request.clone() });
     raw.send();
     steps(&world, &mut [&mut owner]);
     let (mut liar, answer) = lie(&world, &mut target, |hello| {
-        (hello.nonce, hello.cookie) = (asked.nonce, asked.cookie);
+        (hello.nonce, hello.cookie) = (request.nonce, request.cookie);
     });
     assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is accepted, without a source");
     let named = target.receive(to_owner, 5, 8);
@@ -298,7 +301,7 @@ fn a_connection_that_the_owner_made_to_a_liar_proves_nothing_to_others() {
     let receive = owner.receive(to_target, 5, 8);
     let sent = target.send(to_owner, 5, vec![1; 8]);
     assert!(until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].is_done(receive) && nodes[0].is_done(sent)));
-    assert_eq!(heard_messages(&mut liar), 0);
+    assert_eq!(received_messages(&mut liar), 0);
     assert!(target.outcome(named).is_none(), "it is not from the owner");
     ping_pong(&world, &mut target, &mut owner, to_owner, to_target);
 }
@@ -328,12 +331,12 @@ fn a_false_claim_beside_a_true_one_breaks_nothing() {
         let done = until(&world, &mut [&mut target, &mut owner], |nodes| nodes[1].outcome(waits).is_some());
         assert!(done && owner.is_done(waits), "{:?}", owner.outcome(waits));
         assert_eq!(owner.ep.describe().matches("\nlink ").count(), 1, "its connection is the one that is used");
-        assert!(liars.iter_mut().all(|liar| heard_messages(liar) == 0));
+        assert!(liars.iter_mut().all(|liar| received_messages(liar) == 0));
     }
 }
 
 #[test]
-fn claims_that_keep_coming_keep_no_send_waiting() {
+fn repeated_claims_delay_no_send() {
     let world = world();
     let (mut target, mut owner) = (target(&world), owner(&world));
     let (to_owner, to_target) = (target.know(owner.addr()), owner.know(target.addr()));
@@ -341,12 +344,12 @@ fn claims_that_keep_coming_keep_no_send_waiting() {
     let mut liars = vec![lie(&world, &mut target, |_| ()).0];
     for round in 0..250 {
         if round == 50 {
-            // By now claims arrive one by one.
+            // From now on claims arrive one by one.
             target.send(to_owner, 5, vec![1; 8]);
         }
         // One claim per step, from each of 50 hosts in turn.
         let mut raw = Raw::connect(&world, ip(LIAR + round % 50), addr(TARGET, 1000));
-        raw.hello(&question(Addr::from(addr(OWNER, 1000)), [0xff; 16]));
+        raw.hello(&connect_hello(Addr::from(addr(OWNER, 1000)), [0xff; 16]));
         liars.push(raw);
         assert!(liars.iter_mut().rev().take(3).all(Raw::send));
         target.progress();
@@ -378,7 +381,7 @@ fn closing_sends_a_message_that_waits_behind_a_false_claim() {
 }
 
 #[test]
-fn a_claim_to_a_name_without_an_owner_keeps_nothing_waiting() {
+fn a_claim_to_an_unowned_name_delays_nothing() {
     let world = world();
     let mut target = target(&world);
     let to_owner = target.know(addr(OWNER, 1000));

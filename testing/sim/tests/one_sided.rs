@@ -1,5 +1,6 @@
-//! One-sided operations with hostile peers: what does not fit the state of a link ends that link,
-//! and what a region does not allow is refused; neither harms the memory, the endpoint or others.
+//! One-sided operations with hostile peers: a frame that does not fit the state of a link ends that
+//! link, and an access that a region does not allow is refused. Neither harms the memory, the
+//! endpoint or other peers.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Addr, MrAccess};
@@ -8,7 +9,7 @@ use ofi_engine::wire::hello::Handshake;
 use ofi_engine::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_rig::{Exposed, Target, until};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
-use ofi_sim::raw::{Heard, Raw, question};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ impl Scene {
         let mut node = open_node(&world, &Options::at(addr(1, 1000)));
         let memory = node.expose(KEY, vec![0x11; LEN]);
         let mut raw = Raw::connect(&world, ip(2), addr(1, 1000));
-        raw.hello(&question(Addr::from(addr(2, 1000)), [9; 16]));
+        raw.hello(&connect_hello(Addr::from(addr(2, 1000)), [9; 16]));
         let mut scene = Self {
             world,
             node: {
@@ -39,34 +40,37 @@ impl Scene {
             memory,
             raw,
         };
-        let heard = scene.say(&[]);
-        assert!(matches!(&heard[..], [Heard::Hello(hello), ..] if hello.handshake == Handshake::Accept), "{heard:?}");
+        let received = scene.exchange(&[]);
+        assert!(
+            matches!(&received[..], [Received::Hello(hello), ..] if hello.handshake == Handshake::Accept),
+            "{received:?}"
+        );
         scene
     }
 
-    /// Sends frames, and returns what the node answers.
-    fn say(&mut self, frames: &[(Frame, Vec<u8>)]) -> Vec<Heard> {
+    /// Sends frames, and returns the node's answers.
+    fn exchange(&mut self, frames: &[(Frame, Vec<u8>)]) -> Vec<Received> {
         for (frame, payload) in frames {
             self.raw.frame(frame, payload);
         }
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let Self { world, node, raw, .. } = self;
         let mut left = 50;
         until(world, &mut [node], |_| {
             raw.send();
-            heard.extend(raw.read());
+            received.extend(raw.read());
             left -= 1;
             left == 0
         });
-        heard
+        received
     }
 
     /// The link ends, and the node serves another peer as before.
     #[track_caller]
     fn ends_the_link(frames: &[(Frame, Vec<u8>)]) {
         let mut scene = Self::new();
-        let heard = scene.say(frames);
-        assert_eq!(heard.last(), Some(&Heard::End), "{frames:?} is answered by {heard:?}");
+        let received = scene.exchange(frames);
+        assert_eq!(received.last(), Some(&Received::End), "{frames:?} is answered by {received:?}");
         assert_eq!(scene.memory.bytes(), [0x11; LEN], "{frames:?}");
         let Self { world, mut node, memory, .. } = scene;
         let mut other = open_node(&world, &Options::at(addr(3, 1000)));
@@ -144,7 +148,7 @@ fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
     let near = Frame::Read { id: 6, place: place(0), len: 8, last: true };
     let other = RemoteAddr { key: 8, addr: 0 };
     let unknown = Frame::Write { id: 7, place: other, more: 0, last: true, commit: false, data: None, performed: 0 };
-    let heard = scene.say(&[
+    let received = scene.exchange(&[
         (write(0, 0, true), vec![5; 8]),
         (unknown, vec![5; 8]),
         (write(u64::MAX, 0, true), vec![5; 8]),
@@ -153,7 +157,7 @@ fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
         (near, vec![]),
     ]);
     let frames: Vec<&Frame> =
-        heard.iter().filter_map(|it| if let Heard::Frame(frame, _) = it { Some(frame) } else { None }).collect();
+        received.iter().filter_map(|it| if let Received::Frame(frame, _) = it { Some(frame) } else { None }).collect();
     let refused = |id, last, why| Frame::Refused { id, last, why };
     for expected in [
         Frame::Performed { count: 1 },
@@ -172,7 +176,7 @@ fn accesses_that_the_region_does_not_allow_are_refused_in_order() {
     assert_eq!(scene.memory.bytes(), expected);
 }
 
-/// A peer that asks for more at once than it was granted, while it reads nothing.
+/// A peer that exceeds its granted requests while it reads nothing.
 #[test]
 fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
     let mut scene = Scene::new();
@@ -190,8 +194,8 @@ fn more_requests_than_granted_end_the_link_and_hold_little_memory() {
         left == 0
     });
     assert!(scene.node.account.used() < 4 << 20, "{} bytes are held", scene.node.account.used());
-    let heard = scene.say(&[]);
-    assert_eq!(heard.last(), Some(&Heard::End), "the link has ended");
+    let received = scene.exchange(&[]);
+    assert_eq!(received.last(), Some(&Received::End), "the link has ended");
     big.close();
 }
 
@@ -201,22 +205,21 @@ fn rights_are_checked_for_each_kind_of_access() {
     let readable = scene.node.try_expose(20, vec![1; 64], MrAccess::REMOTE_READ).expect("the key is free");
     let place = RemoteAddr { key: 20, addr: 0 };
     let sum = Action { kind: AtomicKind::Base, op: AtomicOp::Sum, datatype: Datatype::Uint64 };
-    let heard = scene.say(&[
+    let received = scene.exchange(&[
         (Frame::Write { id: 1, place, more: 0, last: true, commit: false, data: Some(3), performed: 0 }, vec![9; 8]),
         (Frame::Atomic { id: 2, place, action: sum, len: None, last: true, data: None }, vec![9; 8]),
     ]);
     for id in [1, 2] {
-        let refused = Heard::Frame(Frame::Refused { id, last: true, why: Refusal::Rights }, vec![]);
-        assert!(heard.contains(&refused), "{heard:?}");
+        let refused = Received::Frame(Frame::Refused { id, last: true, why: Refusal::Rights }, vec![]);
+        assert!(received.contains(&refused), "{received:?}");
     }
     assert_eq!(readable.close(), [1; 64]);
-    assert!(scene.node.reap().is_empty(), "a refused write tells the application nothing");
+    assert!(scene.node.reap().is_empty(), "a refused write reported a completion");
 }
 
-/// The node reads two ranges of the peer's memory, or writes them, and the peer answers once too
-/// often.
+/// The node reads or writes two ranges of the peer's memory, and the peer answers once too often.
 #[test]
-fn an_answer_too_many_ends_the_link() {
+fn an_extra_answer_ends_the_link() {
     let bytes = Frame::Response { id: 0, last: true };
     let refused = Frame::Refused { id: 0, last: true, why: Refusal::Bounds };
     let early = Frame::Refused { id: 0, last: false, why: Refusal::Key };
@@ -236,12 +239,12 @@ fn an_answer_too_many_ends_the_link() {
         let to = scene.node.know(addr(2, 1000));
         let target = Target::new(to, 5, 0, 8).and(5, 100, 8);
         let access = if reads { scene.node.read(&target) } else { scene.node.write(&target, vec![1; 16]) };
-        let asked = scene.say(&[]);
-        let id = asked.iter().find_map(|heard| match heard {
-            Heard::Frame(Frame::Read { id, .. } | Frame::Write { id, .. }, _) => Some(*id),
+        let requests = scene.exchange(&[]);
+        let id = requests.iter().find_map(|received| match received {
+            Received::Frame(Frame::Read { id, .. } | Frame::Write { id, .. }, _) => Some(*id),
             _ => None,
         });
-        let id = id.unwrap_or_else(|| panic!("it leaves: {asked:?}"));
+        let id = id.unwrap_or_else(|| panic!("the request was not sent: {requests:?}"));
         let answer = |frame: &Frame| match *frame {
             Frame::Response { last, .. } => (Frame::Response { id, last }, vec![2; 8]),
             Frame::Refused { last, why, .. } => (Frame::Refused { id, last, why }, vec![]),
@@ -249,18 +252,18 @@ fn an_answer_too_many_ends_the_link() {
         };
         let answers: Vec<_> = answers.iter().map(answer).collect();
         let (extra, due) = answers.split_last().expect("there are some");
-        let heard = scene.say(due);
-        assert!(!heard.contains(&Heard::End), "{due:?} are due");
+        let received = scene.exchange(due);
+        assert!(!received.contains(&Received::End), "{due:?} are due");
         let [ended] = scene.node.finished(access) else { panic!("{due:?} do not end it once") };
         assert_eq!(ended.outcome.is_ok(), succeeds, "{due:?}: {:?}", ended.outcome);
-        let heard = scene.say(std::slice::from_ref(extra));
-        assert_eq!(heard.last(), Some(&Heard::End), "{extra:?} is not due");
-        assert_eq!(scene.node.finished(access).len(), 1, "it has not ended again");
+        let received = scene.exchange(std::slice::from_ref(extra));
+        assert_eq!(received.last(), Some(&Received::End), "{extra:?} is not due");
+        assert_eq!(scene.node.finished(access).len(), 1, "the operation ended again");
     }
 }
 
-/// A peer sends writes that are refused and reads nothing, until its link ends. Returns how many it
-/// sent, and how much the account was charged meanwhile; `full`: the account has no room.
+/// A peer sends writes that are refused, and reads nothing, until its link ends. Returns how many
+/// it sent, and the highest charge of the account; with `full` the account has no room.
 fn refused_until_the_end(full: bool) -> (usize, usize) {
     let mut scene = Scene::new();
     let account = scene.node.account.clone();
@@ -289,7 +292,7 @@ fn refused_until_the_end(full: bool) -> (usize, usize) {
     (sent, most)
 }
 
-/// Refusals have to wait while the peer does not read, and operations without a response need no
+/// Refusals wait while the peer does not read, although operations without a response need no
 /// credit.
 #[test]
 fn refused_writes_of_a_peer_that_does_not_read_hold_little_memory() {

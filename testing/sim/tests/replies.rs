@@ -1,5 +1,5 @@
-//! When the acknowledgments of a peer's writes leave: at once for a reader that may not poll again
-//! soon, and with the reply of an application that has answered at once before.
+//! When the acknowledgments of a peer's writes are sent: at once if the reader may not poll again
+//! soon, with the reply if the application has replied at once before.
 
 use ofi_core::{Completion, FiAddr, OpFlags};
 use ofi_os::wait_fd::FdWaitObject;
@@ -36,7 +36,7 @@ impl Scene {
         let (at_a, at_b) = (Target::new(to_a, KEY, 0, 8), Target::new(to_b, KEY, 0, 8));
         let first = a.write(&at_b, vec![1; 8]);
         expect(&RealTime, &mut [&mut a, &mut b], "the link opens", |sides| sides[0].is_done(first));
-        // No poll is under way that a reply could precede.
+        // No poll is running that a reply could precede.
         (0..3).for_each(|_| {
             b.progress();
         });
@@ -95,7 +95,7 @@ fn an_acknowledgment_travels_with_a_reply_to_a_read_that_returned_entries() {
     let first = scene.write_and_read();
     scene.reply();
     assert!(scene.is_done(first));
-    // Its acknowledgment of the reply comes to B together with this write.
+    // Its acknowledgment of the reply reaches B together with this write.
     let second = scene.a.write(&scene.at_b, vec![4; 8]);
     let mut entries = 0;
     assert_eq!(scene.b.cq.read(8, |_| entries += 1), Ok(1), "the reply is done");
@@ -119,7 +119,7 @@ fn an_acknowledgment_leaves_before_its_reader_sleeps() {
     let mut scene = Scene::replied();
     let write = scene.write_and_read();
     assert!(!scene.is_done(write));
-    // Nothing comes, so this call ends by its timeout.
+    // Nothing arrives, so this call times out.
     scene.b.cq.wait(1, Some(Duration::from_millis(1))).expect("the queue can be waited on");
     assert!(scene.is_done(write));
 }
@@ -162,7 +162,7 @@ impl Three {
         three
     }
 
-    /// Lets everything happen that only some of the nodes are needed for.
+    /// Makes all progress that needs only some of the nodes.
     fn settle(&mut self, which: &[usize]) {
         for _ in 0..20 {
             which.iter().for_each(|node| {
@@ -172,7 +172,7 @@ impl Three {
         }
     }
 
-    /// A writes to B, which reads its queue once when the write is there.
+    /// A writes to B, which reads its queue once when the write has arrived.
     fn write_and_read(&mut self) -> usize {
         let write = self.nodes[0].write(&Target::new(self.to_b, KEY, 0, 8), vec![2; 8]);
         self.settle(&[0, 2]);

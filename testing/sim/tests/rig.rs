@@ -1,5 +1,5 @@
-//! The rig notices what it is there for: operations that complete twice, never, or without having
-//! been asked to.
+//! The rig detects what it is for: operations that complete twice, never, or although their success
+//! is suppressed.
 
 use ofi_core::{BindFlags, Completion, FiAddr, OpFlags};
 use ofi_rig::{Message, Options, Receive, Side, expect, finish, ping_pong};
@@ -70,7 +70,7 @@ fn a_success_that_was_to_be_suppressed_is_noticed() {
 }
 
 #[test]
-#[should_panic(expected = "every operation completes: it never happens")]
+#[should_panic(expected = "every operation completes: did not happen in time")]
 fn an_operation_that_does_not_complete_in_time_is_noticed() {
     let world = world();
     world.black_hole(addr(1, 9));

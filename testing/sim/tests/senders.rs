@@ -13,7 +13,7 @@ fn open(world: &World, port: u16) -> Node {
 }
 
 #[test]
-fn a_message_stays_its_senders_when_the_handle_is_given_to_another() {
+fn a_message_keeps_its_sender_when_its_handle_is_reused() {
     let world = World::new(1, Faults { stall: 0, split: false });
     let (mut a, mut c, mut r) = (open(&world, 1), open(&world, 2), open(&world, 3));
     let handle = r.know(a.addr());
@@ -60,9 +60,9 @@ fn a_receive_reports_its_sender_as_it_was_when_it_matched() {
         r.progress();
     }
     r.know(addr(1, 1));
-    // A receive call has the endpoint look at the address vector.
+    // A receive call makes the endpoint check the address vector.
     r.post_receive(Receive::new(8).tagged(9).flags(OpFlags::PEEK));
-    assert!(r.outcome(got).is_none(), "the data is not here yet");
+    assert!(r.outcome(got).is_none(), "the data has not arrived yet");
     for _ in 0..20 {
         a.progress();
         r.progress();
@@ -110,7 +110,7 @@ fn sends_that_cannot_be_written_fail_however_many_connections_there_are() {
     for to_peer in to {
         let sent = hub.send(to_peer, 1, vec![1; 8]);
         let ended = until(&world, &mut [&mut hub], |nodes| nodes[0].outcome(sent).is_some());
-        assert!(ended, "nothing comes of it:\n{}", hub.ep.describe());
+        assert!(ended, "the operation never ends:\n{}", hub.ep.describe());
         let failure = hub.outcome(sent).unwrap().as_ref().unwrap_err();
         assert_eq!(failure.errno, Errno::ECONNRESET, "{}", failure.text);
     }
@@ -160,7 +160,7 @@ fn receives_are_canceled_however_many_there_are() {
     let late: Vec<usize> = (0..3).map(|tag| r.receive(FiAddr::UNSPEC, COUNT + tag, 8)).collect();
     for context in receives.iter().rev().chain(&late) {
         r.ep.cancel(*context);
-        // Nothing has this context any more.
+        // No operation has this context any more.
         r.ep.cancel(*context);
     }
     r.progress();
@@ -172,7 +172,7 @@ fn receives_are_canceled_however_many_there_are() {
 }
 
 #[test]
-fn a_send_that_ends_the_holding_is_complete_only_when_the_system_has_all_of_its_bytes() {
+fn a_send_that_flushes_a_burst_is_complete_only_when_the_system_has_all_of_its_bytes() {
     for seed in 0..100 {
         let world = World::new(seed, Faults { stall: 0, split: false });
         let (mut a, mut r) = (open(&world, 1), open(&world, 2));
@@ -181,7 +181,7 @@ fn a_send_that_ends_the_holding_is_complete_only_when_the_system_has_all_of_its_
         let receives: Vec<_> = (0..6000).map(|_| r.receive(FiAddr::UNSPEC, 7, 1000)).collect();
         let mut complete = 0;
         for round in 1..=receives.len() / 6 {
-            // The fifth message of a burst is held. Behind a pause the next one takes it along.
+            // The fifth message of a burst is held back. After a pause the next one flushes it.
             for _ in 0..5 {
                 a.send(to_r, 7, vec![1; 8]);
             }

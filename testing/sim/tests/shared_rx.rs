@@ -1,5 +1,5 @@
-//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context): messages of any
-//! of the endpoints take the context's receives, and complete on the endpoint that received them.
+//! Receive contexts that several endpoints share (fi_endpoint(3), fi_srx_context): messages to any
+//! of the endpoints match the context's receives, and complete on the endpoint that received them.
 
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
@@ -118,7 +118,7 @@ impl World {
         self.senders[sender].ep.send(op).unwrap();
     }
 
-    /// Polls everything `rounds` times. Returns what each receiver has completed.
+    /// Polls everything `rounds` times. Returns each receiver's completions.
     fn poll(&self, rounds: usize) -> [Vec<Completion>; 2] {
         let mut done: [Vec<Completion>; 2] = Default::default();
         for _ in 0..rounds {
@@ -132,7 +132,7 @@ impl World {
 }
 
 /// Contexts and completion data.
-fn told(done: &[Completion]) -> Vec<(usize, u64)> {
+fn reports(done: &[Completion]) -> Vec<(usize, u64)> {
     done.iter().map(|entry| (entry.context, entry.data)).collect()
 }
 
@@ -144,7 +144,7 @@ fn messages_of_any_endpoint_take_the_receives_in_their_order() {
         world.send(sender, 9, data, 8);
         let done = world.poll(20);
         assert_eq!(done[1 - sender].len(), 0);
-        assert_eq!(told(&done[sender]), [(context, data)]);
+        assert_eq!(reports(&done[sender]), [(context, data)]);
     }
 }
 
@@ -158,9 +158,9 @@ fn unexpected_messages_complete_on_the_endpoint_that_received_them() {
         }
         (1..=4).for_each(|context| world.post(5, context, len));
         let done = world.poll(200);
-        // The oldest first, whichever endpoint has it.
-        assert_eq!(told(&done[0]), [(1, 1), (4, 4)], "{len} bytes");
-        assert_eq!(told(&done[1]), [(2, 2), (3, 3)], "{len} bytes");
+        // The oldest first, on whichever endpoint it arrived.
+        assert_eq!(reports(&done[0]), [(1, 1), (4, 4)], "{len} bytes");
+        assert_eq!(reports(&done[1]), [(2, 2), (3, 3)], "{len} bytes");
         assert!(done.concat().iter().all(|entry| entry.len == len));
     }
 }
@@ -191,11 +191,11 @@ fn directed_receives_match_their_source_on_any_endpoint() {
     assert_eq!(world.poll(50).concat().len(), 0);
     assert_eq!((world.av.insert(addr(10)), world.av.insert(addr(20))), (FiAddr(0), FiAddr(1)));
     let done = world.poll(50);
-    assert_eq!((told(&done[0]), told(&done[1])), (vec![], vec![(1, 1)]));
+    assert_eq!((reports(&done[0]), reports(&done[1])), (vec![], vec![(1, 1)]));
     assert_eq!(done[1][0].src, FiAddr(1));
     world.post_from(FiAddr(0), 5, 2, 8);
     let done = world.poll(50);
-    assert_eq!((told(&done[0]), told(&done[1])), (vec![(2, 0)], vec![]));
+    assert_eq!((reports(&done[0]), reports(&done[1])), (vec![(2, 0)], vec![]));
 }
 
 #[test]
@@ -203,14 +203,14 @@ fn an_endpoint_that_is_closed_leaves_the_context_to_the_others() {
     let world = World::new();
     (0..2).for_each(|sender| world.send(sender, 5, sender as u64, 3 << 20));
     world.poll(50);
-    // Both messages are matched; the first endpoint is closed before it looks.
+    // Both messages are matched; the first endpoint is closed before it handles its match.
     (1..=3).for_each(|context| world.post(5, context, 3 << 20));
     world.receivers[0].ep.close();
     let failure = world.receivers[0].cq.read_error().expect("the receive that had its message fails");
     assert_eq!((failure.completion.context, failure.errno), (1, Errno::ECANCELED));
     world.send(1, 5, 2, 8);
     let done = world.poll(200);
-    assert_eq!((told(&done[0]), told(&done[1])), (vec![], vec![(3, 2), (2, 1)]));
+    assert_eq!((reports(&done[0]), reports(&done[1])), (vec![], vec![(3, 2), (2, 1)]));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_receive_brings_a_blocked_peer_the_credit_for_its_message() {
     world.send(1, 6, 1000, 8);
     world.poll(200);
     world.post(6, 1, 8);
-    assert_eq!(told(&world.poll(200)[1]), [(1, 1000)]);
+    assert_eq!(reports(&world.poll(200)[1]), [(1, 1000)]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_receive_for_a_handle_is_told_of_an_insertion_before_any_poll() {
     world.poll(50);
     world.post_from(FiAddr(0), 5, 1, 8);
     world.av.insert(addr(20));
-    assert_eq!(told(&world.poll(50)[1]), [(1, 7)]);
+    assert_eq!(reports(&world.poll(50)[1]), [(1, 7)]);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_closed_endpoint_leaves_its_successor_alone() {
             shared.receive(op).unwrap();
         }
     }
-    assert_eq!(told(&done), [(1, 2)]);
+    assert_eq!(reports(&done), [(1, 2)]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Short writes, which leave within their call, until the peer has carried them out: how many there
-//! may be, what waits for them, and what becomes of them when their link ends.
+//! Short writes, which are sent within their call, until the peer has carried them out: how many
+//! may be outstanding, which operations wait for them, and their fate when their link ends.
 
 use ofi_core::{Errno, OpFlags};
 use ofi_rig::{Exposed, Target, until};
@@ -8,7 +8,7 @@ use ofi_sim::{Faults, World};
 
 const KEY: u64 = 7;
 
-/// A node that writes to another one, which reads nothing until the test has it do so.
+/// A node that writes to another one, which makes progress only when the test polls it.
 struct Scene {
     world: World,
     from: Node,
@@ -68,13 +68,13 @@ fn a_fenced_write_leaves_when_those_before_it_are_done() {
         let earlier = scene.from.write(&scene.target, vec![turn; 8]);
         let fenced = scene.from.try_write(&scene.target, vec![0x80 | turn; 8], None, OpFlags::FENCE).unwrap();
         let behind = scene.from.write(&scene.target, vec![0xc0 | turn; 8]);
-        // The initiator does nothing meanwhile: what it has sent is all that arrives.
+        // The initiator makes no calls, so only what it has already sent arrives.
         let Scene { world, to, memory, .. } = &mut scene;
         assert!(until(world, &mut [to], |_| memory.bytes() == [turn; 8]), "the first write arrives");
         (0..50).for_each(|_| {
             to.progress();
         });
-        assert_eq!(memory.bytes(), [turn; 8], "the fenced write left before the other was done");
+        assert_eq!(memory.bytes(), [turn; 8], "the fenced write was sent before the other was done");
         scene.until(|from| from.is_done(earlier) && from.is_done(fenced) && from.is_done(behind));
         assert_eq!(scene.memory.bytes(), [0xc0 | turn; 8]);
     }
@@ -83,7 +83,7 @@ fn a_fenced_write_leaves_when_those_before_it_are_done() {
 #[test]
 fn writes_fail_once_and_in_order_when_their_link_ends() {
     let mut scene = Scene::new(1024);
-    // One is longer, and is remembered otherwise.
+    // One is longer, and is tracked in another way.
     let write = |len| {
         let target = Target::new(scene.target.peer, KEY, 0, len);
         scene.from.write(&target, vec![3; len])

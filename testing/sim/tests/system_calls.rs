@@ -1,5 +1,5 @@
 //! A small send, write or fetch-add makes at most one system call, counted at the transport's
-//! interface to sockets; it takes along the acknowledgment that was left for it.
+//! interface to sockets, and carries a deferred acknowledgment.
 
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Caps, FiAddr, Instant};
@@ -158,7 +158,7 @@ fn open(nonce: u8, calls: &Calls) -> Side<TcpTransport<Counted>> {
     Side::open(options, Arc::new(FdWaitObject::new(false).unwrap()), |_| opener)
 }
 
-/// The most system calls that one of 2,000 operations made, over a link that is up.
+/// The maximum number of system calls of one of 2,000 operations, over an open link.
 fn most_calls(mut post: impl FnMut(&mut Side<TcpTransport<Counted>>)) -> u64 {
     let calls = Calls::default();
     let (mut a, mut b) = (open(1, &calls), open(2, &Calls::default()));

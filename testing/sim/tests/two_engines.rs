@@ -1,7 +1,7 @@
 //! Two endpoints exchange random messages and access each other's memory over a network that
 //! splits, stalls and breaks, or through shared memory that runs out at times, and across restarts.
 //! Every accepted operation must complete exactly once, every message must arrive once, unchanged
-//! and in order, and memory must be what the operations on it make of it in their order. At times a
+//! and in order, and memory must hold the results of the operations in their order. Sometimes a
 //! thread sleeps on one endpoint's queue descriptor while others post, cancel and read another
 //! queue: while the descriptor is not readable, no work may be pending.
 //!
@@ -245,16 +245,16 @@ struct Ledger {
     /// By receiver's life, sender's life and exact tag: (order of the receive, number of the
     /// message).
     order: HashMap<Lane, Vec<(u32, u32)>>,
-    /// What each side does to the other's memory, by the initiator's side.
+    /// Operations of each side on the other's memory, by the initiator's side.
     accesses: [Accesses; 2],
-    /// The same of earlier lives.
+    /// The same for earlier lives.
     past: [Vec<Accesses>; 2],
     /// Keys and completion data that have been given out.
     given: u64,
 }
 
 impl Ledger {
-    /// What a side does to the other's memory, now and in earlier lives.
+    /// Operations of a side on the other's memory, now and in earlier lives.
     fn accesses_of(&mut self, initiator: u8) -> impl Iterator<Item = &mut Accesses> {
         let which = usize::from(initiator);
         self.accesses[which..=which].iter_mut().chain(&mut self.past[which])
@@ -277,7 +277,7 @@ impl Ledger {
         self.accesses[usize::from(1 - side.number)].expose(&side.rig, key, len, rng);
     }
 
-    /// A side has died: nobody uses its memory from now on, and it no other's.
+    /// A side has died: its memory is no longer accessed, and it accesses no other memory.
     fn died(&mut self, side: u8) {
         self.accesses_of(side).for_each(Accesses::initiator_died);
         self.accesses_of(1 - side).for_each(Accesses::target_died);
@@ -437,7 +437,7 @@ impl<M: Medium> Side<M> {
             let done = *one.completion();
             any |= one.outcome.is_ok();
             if let Err(failure) = &one.outcome {
-                assert_ne!(failure.errno, Errno::EPROTO, "both sides keep the protocol: {failure:?}");
+                assert_ne!(failure.errno, Errno::EPROTO, "a side broke the protocol: {failure:?}");
             }
             match one.kind {
                 Kind::Send if done.flags.contains(OpFlags::SEND) => continue,
@@ -474,14 +474,14 @@ impl<M: Medium> Side<M> {
         let posted = self.posted[&completion.context];
         assert!(completion.flags.contains(OpFlags::RECV | OpFlags::REMOTE_CQ_DATA), "{completion:?}");
         let name = name_of(completion.data);
-        let (len, tag) = *ledger.sent.get(&name).expect("what arrives was sent");
+        let (len, tag) = *ledger.sent.get(&name).expect("the message was sent");
         assert_eq!(len, total, "{name:?}");
         assert_eq!(tag.is_some(), completion.flags.contains(OpFlags::TAGGED));
         if let (Some(tag), Some((wanted, ignore))) = (tag, posted.tag) {
             assert_eq!((tag ^ wanted) & !ignore, 0);
             assert_eq!(tag, completion.tag);
         }
-        assert!(content(name, len)[..completion.len] == bytes[..completion.len], "{name:?} is not what was sent");
+        assert!(content(name, len)[..completion.len] == bytes[..completion.len], "{name:?} arrived changed");
         assert!(ledger.arrived.insert(name, ()).is_none(), "{name:?} arrived twice");
         let exact = posted.tag.is_none_or(|(_, ignore)| ignore == 0);
         if exact {
@@ -634,7 +634,7 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
         two.progress(ledger);
         medium.idle(&two.rig);
     }
-    assert_eq!(two.rig.account.used(), 0, "memory is held for nobody:\n{}", two.rig.ep.describe());
+    assert_eq!(two.rig.account.used(), 0, "memory is still held for a peer:\n{}", two.rig.ep.describe());
     two.rig.close();
     let accesses =
         std::mem::take(&mut ledger.accesses).into_iter().chain(ledger.past.iter_mut().flat_map(std::mem::take));

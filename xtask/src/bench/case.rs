@@ -8,7 +8,7 @@ macro_rules! words {
         pub(crate) enum $name { $($variant),* }
 
         impl $name {
-            #[allow(dead_code, reason = "tests ask whether every value occurs")]
+            #[allow(dead_code, reason = "tests check that every value occurs")]
             pub(crate) const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// The word on the command line.
@@ -95,7 +95,7 @@ pub(crate) enum Bar {
     Rival(f64),
     /// For the ratio to the bare medium.
     Bare(f64),
-    /// For the ratio to our own message.
+    /// For the ratio to our own two-sided message.
     Message(f64),
     /// For the value itself.
     Value(f64),

@@ -64,7 +64,7 @@ pub(crate) fn two_cores() -> Result<[usize; 2], String> {
         let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
         line_of(path).map(|list| parse_list(&list)).unwrap_or_default()
     };
-    let first = *allowed.first().ok_or("the kernel does not say which cores may be used")?;
+    let first = *allowed.first().ok_or("the kernel does not report which cores this process may use")?;
     let others = || allowed.iter().copied().filter(|core| *core != first);
     let apart = others().find(|core| !siblings(first).contains(core));
     let second = apart.or_else(|| others().next()).ok_or("two cores are needed, and this process may use one")?;

@@ -99,7 +99,7 @@ struct Bench {
 pub(crate) fn run(options: &Options) -> Outcome {
     let chosen: Vec<Case> = cases::all().into_iter().filter(|case| options.wants(case)).collect();
     if chosen.is_empty() {
-        return Err("no case has such a name; --list prints all of them".into());
+        return Err("no case has such a name; --list prints all names".into());
     }
     if options.list {
         chosen.iter().for_each(|case| println!("{}", case.name()));
@@ -144,7 +144,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let [a, b] = match options.cores[..] {
         [] => machine::two_cores()?,
         [a, b] if a != b => [a, b],
-        _ => return Err("--cores wants two different cores".into()),
+        _ => return Err("--cores takes two different cores".into()),
     };
     let settings = Settings {
         cores: [a, b],
@@ -163,7 +163,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
         work,
     };
     let ours = Library::open(&programs.fabric, &folder)?;
-    sample::prove_that_wrong_bytes_are_noticed(&programs, &settings, &ours.folder)?;
+    sample::prove_that_wrong_bytes_are_detected(&programs, &settings, &ours.folder)?;
     let mut remarks = Vec::new();
     remarks.extend(busy("before"));
     let rival = match options.rival.as_deref() {
@@ -171,7 +171,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
         Some(folder) => Some(Library::open(&programs.fabric, &rival::named(folder)?)?),
         None => rival::reference()
             .and_then(|folder| Library::open(&programs.fabric, &folder))
-            .map_err(|why| remarks.push(format!("No reference, so ours and the bare media only: {why}.")))
+            .map_err(|why| remarks.push(format!("No reference, only our library and the bare media: {why}.")))
             .ok(),
     };
     let ucx = works("ucx_perftest", "-h");
@@ -181,7 +181,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let mut uncounted = Vec::new();
     for counted in [Counted::SystemCalls, Counted::Instructions] {
         if let Some((program, _)) = counted.counter().filter(|(program, option)| !works(program, option)) {
-            remarks.push(format!("Cases that count by {program} stay empty: it is not installed."));
+            remarks.push(format!("Cases that count with {program} are empty: it is not installed."));
             uncounted.push(counted);
         }
     }

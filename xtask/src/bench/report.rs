@@ -414,7 +414,7 @@ const METHOD: &str = "
   message, otherwise lengths and first words as they arrive and the last message whole. Each run first proves that a flipped bit is noticed.
 - *bare* is the best of a busy, a blocking and a batched loop over a socket; within a host it is the cache line (up to 64 B) or memcpy
   in one process with the same buffers. UCX is Debian's ucx_perftest: kept buffers, one thread.
-- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window under way; *half round
+- One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window in flight; *half round
   trip on polled memory* does not wait for completions; *fetch-add* is the time from the call to the completion, and compared with the
   round trip of our own message of the same round.
 - System calls (strace) and instructions (callgrind) are those of one process with both ends, per message.
@@ -445,7 +445,7 @@ pub(crate) mod tests {
 
     pub(crate) fn report() -> Report {
         let mut failed = entry(64, &[5.0], &[], &[4.0]);
-        failed.add(Tool::Rival, Err("no end within 60 s".into()));
+        failed.add(Tool::Rival, Err("did not finish within 60 s".into()));
         Report {
             date: "2026-01-02".into(),
             machine: Machine { facts: vec![("processor", "Some Processor".into())] },
@@ -471,10 +471,13 @@ pub(crate) mod tests {
     #[test]
     fn a_failure_shows_a_dash_and_its_reason() {
         let report = report();
-        assert!(report.row(&report.entries[1]).ends_with("\n    reference 2.5.1: no end within 60 s"));
+        assert!(report.row(&report.entries[1]).ends_with("\n    reference 2.5.1: did not finish within 60 s"));
         let markdown = report.markdown(&[]);
         assert!(markdown.contains("| tcp 64 B half round trip | us | 5.00 | - | - | - | - |"), "{markdown}");
-        assert!(markdown.contains("- tcp 64 B half round trip, reference 2.5.1: no end within 60 s\n"), "{markdown}");
+        assert!(
+            markdown.contains("- tcp 64 B half round trip, reference 2.5.1: did not finish within 60 s\n"),
+            "{markdown}"
+        );
         assert!(report.failures_of_ours().is_empty());
     }
 
@@ -534,7 +537,7 @@ pub(crate) mod tests {
         );
         assert_eq!(first["tools"]["ours"]["ours_to_it"], Value::Null);
         assert_eq!(first["bars"][0], json!({ "of": "rival", "limit": 0.95, "verdict": "met by the median only" }));
-        assert_eq!(second["tools"]["rival"]["failure"], "no end within 60 s");
+        assert_eq!(second["tools"]["rival"]["failure"], "did not finish within 60 s");
         assert_eq!(second["tools"].get("ucx_tag"), None);
     }
 

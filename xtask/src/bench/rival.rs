@@ -33,7 +33,7 @@ impl Library {
     }
 }
 
-/// The folder of the reference inside PyPI's mpich wheel, installed below target/ once.
+/// The folder of the reference inside PyPI's mpich wheel, which is installed below target/ once.
 pub(crate) fn reference() -> Result<PathBuf, String> {
     let venv = disk::target().join("bench/venv");
     let found = |venv: &Path| -> Option<PathBuf> {

@@ -16,11 +16,11 @@ pub(crate) struct Programs {
     pub(crate) fabric: PathBuf,
     /// `benches/bare.c`, which uses no library.
     pub(crate) bare: PathBuf,
-    /// For temporary files.
+    /// The folder for temporary files.
     pub(crate) work: PathBuf,
 }
 
-/// How samples are taken.
+/// Settings of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// The cores of the two processes.
@@ -71,9 +71,9 @@ pub(crate) fn printed(command: &mut Command, limit: u32) -> Result<String, Strin
 fn reason(code: Option<i32>, errors: &str, limit: u32) -> String {
     let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     match code {
-        Some(124 | 137) => format!("no end within {limit} s"),
+        Some(124 | 137) => format!("did not finish within {limit} s"),
         _ if !last.is_empty() => last.to_owned(),
-        Some(code) => format!("exit status {code} without a word"),
+        Some(code) => format!("exit status {code} without a message"),
         None => "killed by a signal".to_owned(),
     }
 }
@@ -100,8 +100,8 @@ pub(crate) fn of_library(
     take(command.args(&arguments).env("LD_LIBRARY_PATH", folder), settings.limit, round)
 }
 
-/// Flips a bit of a message with each kind of buffers, and fails unless the program notices.
-pub(crate) fn prove_that_wrong_bytes_are_noticed(
+/// Flips a bit of a message with each kind of buffers, and fails unless the program detects it.
+pub(crate) fn prove_that_wrong_bytes_are_detected(
     programs: &Programs,
     settings: &Settings,
     folder: &Path,
@@ -111,7 +111,9 @@ pub(crate) fn prove_that_wrong_bytes_are_noticed(
         command.args(["--size", "4096", "--milliseconds", "10", "--corrupt", "10", "--buffers", buffers.word()]);
         match take(command.args(cores_option(settings.cores)).env("LD_LIBRARY_PATH", folder), settings.limit, 0) {
             Err(why) if why.contains("wrong bytes") => {}
-            other => return Err(format!("a wrong message was not noticed with buffers {}: {other:?}", buffers.word())),
+            other => {
+                return Err(format!("a corrupt message was not detected with buffers {}: {other:?}", buffers.word()));
+            }
         }
     }
     Ok(())
@@ -206,18 +208,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_by_their_last_line() {
+    fn failures_are_reported_by_their_last_line() {
         assert_eq!(reason(Some(1), "first\nside.c:3: it does not hold\n\n", 60), "side.c:3: it does not hold");
-        assert_eq!(reason(Some(124), "", 60), "no end within 60 s");
-        assert_eq!(reason(Some(137), "whatever\n", 20), "no end within 20 s");
-        assert_eq!(reason(Some(3), "", 60), "exit status 3 without a word");
+        assert_eq!(reason(Some(124), "", 60), "did not finish within 60 s");
+        assert_eq!(reason(Some(137), "output\n", 20), "did not finish within 20 s");
+        assert_eq!(reason(Some(3), "", 60), "exit status 3 without a message");
         assert_eq!(reason(None, "", 60), "killed by a signal");
     }
 
     #[test]
     fn a_program_that_hangs_is_ended() {
         let mut sleeps = limited("sleep", 1);
-        assert_eq!(printed(sleeps.arg("60"), 1), Err("no end within 1 s".to_owned()));
+        assert_eq!(printed(sleeps.arg("60"), 1), Err("did not finish within 1 s".to_owned()));
     }
 
     #[test]

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_as_good_as_nothing() {
+    fn two_zeros_compare_equal() {
         let none = Sample { round: 0, value: 0.0, before: 0.0, after: 0.0 };
         let some = Sample { value: 2.0, ..none };
         assert_eq!(Ratios::of(&[none], &[none], TIME).map(|ratios| ratios.median), Some(1.0));

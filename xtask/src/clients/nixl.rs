@@ -1,18 +1,18 @@
-//! NIXL from PyPI: what its LIBFABRIC back end needs on a machine without a GPU.
+//! Installs NIXL from PyPI so that its LIBFABRIC back end works on a machine without a GPU.
 
 use crate::disk;
 use crate::run::{Outcome, run};
 use std::path::Path;
 use std::process::Command;
 
-/// Without dependencies, because NIXL asks for torch, which is large and not used by our program.
+/// Without dependencies: NIXL requires torch, which is large and which our program does not use.
 pub(super) const PACKAGES: &[&str] = &["--no-deps", "nixl-cu12==1.3.0", "numpy==2.2.6"];
 
 /// Puts stand-ins for the libraries of CUDA into `folder`, and Open MPI's hwloc.
 pub(super) fn make_stand_ins(folder: &Path, open_mpi: &Path) -> Outcome {
     disk::make(folder)?;
     let script = folder.join("versions");
-    // The back end asks for this version of libcudart's symbols, and for none of libcuda's.
+    // The back end needs versioned symbols of libcudart, but not of libcuda.
     disk::write(&script, "libcudart.so.12 { global: *; };\n")?;
     for name in ["libcuda.so.1", "libcudart.so.12"] {
         let mut cc = Command::new("cc");

@@ -14,7 +14,7 @@ static int same(const void *a, const void *b, size_t len)
 }
 
 /* An active endpoint replaces a passive one: it takes over the address and connects from it. */
-CASE_OURS(a_connection_leaves_from_the_passive_endpoints_address)
+CASE_OURS(connection_uses_the_passive_endpoint_address)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
 	char name[64], from[64], taken[64], seen[64];
@@ -62,7 +62,7 @@ CASE_OURS(a_connection_leaves_from_the_passive_endpoints_address)
 }
 
 /* A client that connected before the passive endpoint gave up its address gets an error. */
-CASE_OURS(what_the_passive_endpoint_was_asked_is_not_left_open)
+CASE_OURS(pending_requests_fail_when_the_address_moves)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
 	struct fi_eq_err_entry error;

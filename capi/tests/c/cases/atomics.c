@@ -9,7 +9,7 @@ static union {
 	_Alignas(32) char aligned[32];
 } there;
 
-/* One element with every call; `result` takes the previous value. */
+/* One element through every fetching call; `result` receives the previous value. */
 static void fetch(struct pair *p, struct region *r, enum fi_datatype type, enum fi_op op, const void *operand, void *result)
 {
 	POST(fi_fetch_atomic(p->a.ep, operand, 1, NULL, result, NULL, p->to_b, r->addr, r->key, type, op, &contexts[1]));
@@ -239,8 +239,8 @@ CASE(atomic_on_connected_endpoints)
 	part(&p);
 }
 
-/* Everything that is valid works with as many elements as it says. */
-CASE(atomic_valid_calls_are_true)
+/* Every valid operation works with the reported number of elements. */
+CASE(atomic_valid_calls_hold)
 {
 	static char operands[1 << 14], compares[1 << 14], results[1 << 14];
 	struct pair p;
@@ -289,7 +289,7 @@ CASE(atomic_valid_calls_are_true)
 	part(&p);
 }
 
-/* Integers have all operations, reals none on bits, complex numbers no order. */
+/* Integers support all operations, reals no bitwise ones, complex numbers no comparisons. */
 CASE_OURS(atomic_operations_of_each_type)
 {
 	struct pair p;
@@ -347,7 +347,7 @@ CASE_OURS(atomic_bad_calls_are_refused)
 	part(&p);
 }
 
-CASE_OURS(atomic_errors_come_to_the_initiator)
+CASE_OURS(atomic_errors_are_reported_to_the_initiator)
 {
 	uint64_t one = 1, got = 0;
 	struct pair p;
@@ -367,7 +367,7 @@ CASE_OURS(atomic_errors_come_to_the_initiator)
 	POST(fi_fetch_atomic(p.a.ep, &one, 1, NULL, &got, NULL, p.to_b, r.addr + 64, r.key, FI_UINT64, FI_SUM, &contexts[1]));
 	failed(&p.a, &p.b, FI_EACCES);
 	CHECK(there.words[0] == 5);
-	/* Reading needs only the right to read. */
+	/* An atomic read needs only FI_REMOTE_READ. */
 	POST(fi_fetch_atomic(p.a.ep, NULL, 1, NULL, &got, NULL, p.to_b, readable.addr, readable.key, FI_UINT64, FI_ATOMIC_READ,
 		&contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
@@ -413,8 +413,8 @@ CASE(atomic_flags_of_calls)
 	part(&p);
 }
 
-/* An update is visible before the target hears of a later transfer of the same pair. */
-CASE(atomic_is_visible_before_a_notice)
+/* An update is visible before the target completes a later transfer of the same pair. */
+CASE(atomic_is_visible_before_a_later_completion)
 {
 	uint64_t one = 1;
 	struct pair p;

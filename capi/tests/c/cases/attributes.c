@@ -12,7 +12,7 @@ static struct fi_info *found_by(uint32_t version, struct fi_info *hints)
 	return ret ? NULL : list;
 }
 
-/* The capabilities of the domains in the results: those that any has, and those that all have. */
+/* The capabilities of the domains in the results: their union and their intersection. */
 static void domain_caps(uint64_t asked, uint64_t *any, uint64_t *every)
 {
 	struct fi_info *hints = hints_for(&RDM), *list, *i;
@@ -31,7 +31,7 @@ static void domain_caps(uint64_t asked, uint64_t *any, uint64_t *every)
 	fi_freeinfo(hints);
 }
 
-CASE(domain_caps_asked_and_unasked)
+CASE(domain_caps_requested_and_default)
 {
 	uint64_t any, every;
 
@@ -45,7 +45,7 @@ CASE(domain_caps_asked_and_unasked)
 	CHECK(every & FI_AV_USER_ID && !(any & FI_DIRECTED_RECV));
 }
 
-CASE(domain_knows_directed_receives)
+CASE(domain_reports_directed_recv)
 {
 	struct fi_info *hints = hints_for(&RDM), *list;
 	uint64_t any, every;
@@ -73,7 +73,7 @@ CASE(domain_hints_of_capabilities)
 	fi_freeinfo(hints);
 }
 
-CASE(domain_mode_is_within_what_is_granted)
+CASE(domain_mode_is_within_the_hints)
 {
 	static const uint64_t modes[] = { 0, FI_CONTEXT, FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV | FI_RX_CQ_DATA };
 	struct fi_info *hints = hints_for(&RDM), *list, *i;
@@ -108,7 +108,7 @@ CASE(ep_protocol_versions)
 	fi_freeinfo(hints);
 }
 
-CASE(ep_contexts_take_over_what_info_has)
+CASE(tx_and_rx_attrs_inherit_from_the_info)
 {
 	struct fi_info *hints = hints_for(&RDM), *list, *i;
 
@@ -135,7 +135,7 @@ static int field_width(uint64_t format, int bit)
 	return width;
 }
 
-CASE_OURS(tag_fields_are_as_wide_as_asked)
+CASE_OURS(tag_fields_are_as_wide_as_requested)
 {
 	/* Two 8-bit fields above a 16-bit field. */
 	static const uint64_t asked = 0xff00ffff;

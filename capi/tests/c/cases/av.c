@@ -330,7 +330,7 @@ CASE_OURS(av_insertsym_names)
 	fi_addr_t handles[2];
 
 	open_domain(&s, &RDM);
-	/* A name without a number cannot be incremented; a single one is valid. */
+	/* A name without a number cannot be incremented, but a single one is valid. */
 	CHECK(fi_av_insertsym(s.av, "localhost", 2, "5000", 1, handles, 0, NULL) == -FI_EINVAL);
 	CHECK(fi_av_insertsym(s.av, "localhost", 1, "5000", 2, handles, 0, NULL) == 2 && handles[0] != handles[1]);
 	close_side(&s);

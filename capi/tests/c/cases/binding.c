@@ -40,7 +40,7 @@ static int is_refusal(struct side *s, struct fid_eq *eq)
 		err.context == s;
 }
 
-CASE_OURS(domain_eq_hears_of_its_endpoints)
+CASE_OURS(domain_eq_gets_endpoint_events)
 {
 	struct event event;
 	uint32_t number;
@@ -61,7 +61,7 @@ CASE_OURS(domain_eq_hears_of_its_endpoints)
 	close_door(&d);
 }
 
-CASE_OURS(domain_eq_is_second_to_the_endpoint_s)
+CASE_OURS(endpoint_eq_overrides_the_domain_eq)
 {
 	struct event event;
 	struct fid_eq *own, *of_domain;
@@ -91,7 +91,7 @@ CASE_OURS(domain_eq_is_second_to_the_endpoint_s)
 	close_door(&d);
 }
 
-CASE_OURS(domain_eq_hears_of_groups)
+CASE_OURS(domain_eq_gets_join_events)
 {
 	unsigned char group[16] = { 2, 0, 0x44, 0x45, 239, 7, 7, 8 };
 	struct fi_eq_entry event;
@@ -112,7 +112,7 @@ CASE_OURS(domain_eq_hears_of_groups)
 	close_all(&s);
 }
 
-CASE_OURS(replaced_eq_hands_its_events_over)
+CASE_OURS(replacing_an_eq_moves_its_events)
 {
 	struct fid_eq *first;
 	struct event event;
@@ -145,7 +145,7 @@ CASE_OURS(replaced_eq_hands_its_events_over)
 }
 
 /* The queue that replaces another makes the endpoint's progress from then on. */
-CASE_OURS(replaced_eq_leaves_progress_to_the_next)
+CASE_OURS(new_eq_drives_progress)
 {
 	struct fid_eq *next_eq;
 	struct event event;
@@ -168,7 +168,7 @@ CASE_OURS(replaced_eq_leaves_progress_to_the_next)
 }
 
 /* An alias may be closed before the endpoint: events never name it. */
-CASE_OURS(events_name_the_endpoint_and_not_its_alias)
+CASE_OURS(events_name_the_endpoint_not_its_alias)
 {
 	struct fid_ep *alias;
 	struct event event;

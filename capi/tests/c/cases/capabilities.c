@@ -103,7 +103,7 @@ CASE(caps_extra_may_be_used)
 
 	meet(&p, &ONLY_MSG);
 	if (!(p.b.info->caps & FI_MULTI_RECV))
-		SKIP("nothing comes unasked");
+		SKIP("the result has only the requested capabilities");
 	POST(fi_recvmsg(p.b.ep, &msg, FI_MULTI_RECV));
 	POST(fi_send(p.a.ep, "ab", 2, NULL, p.to_b, &contexts[1]));
 	entry = done(&p.b, &p.a, &contexts[0]);
@@ -184,7 +184,7 @@ CASE(caps_directed_recv_of_messages)
 /*
  * A slow receiver loses nothing: messages arrive whole and in order, and the sender gets FI_EAGAIN.
  */
-CASE(reliable_types_control_the_flow)
+CASE(reliable_endpoints_apply_flow_control)
 {
 	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG };
 	static struct { uint32_t number; char rest[996]; } out[5000], in;
@@ -293,7 +293,7 @@ CASE(vectors_of_long_messages_are_copied)
 	part(&p);
 }
 
-/* As many buffers as rx_attr allows. */
+/* As many buffers as rx_attr->iov_limit allows. */
 CASE(receive_vectors_up_to_the_limit)
 {
 	char out[64] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", in[64];

@@ -26,7 +26,7 @@
 #include <string.h>
 #include <poll.h>
 #include <time.h>
-#include "../check.h"
+#include "../completion.h"
 
 /* The lower of the versions of these headers and of the library. */
 #define HEADERS	FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)
@@ -69,14 +69,6 @@ int main(int argc, char **argv)
 	return argc == 2 && !strcmp(argv[1], "--list") ? 0 : 2;
 }
 
-static inline double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec / 1e9;
-}
-
 /* Attributes of the endpoint to open. */
 struct want {
 	enum fi_ep_type type;		/* 0: RDM */
@@ -106,7 +98,7 @@ struct side {
 	size_t len;
 };
 
-/* All open sides. Waiting on one drives all: with manual progress a peer answers only then. */
+/* All open sides. Waiting on one drives all: a peer with manual progress answers only then. */
 static struct side *sides[16];
 
 static inline void drive(void)
@@ -123,7 +115,7 @@ static inline int is_msg(const struct want *w)
 	return w->type == FI_EP_MSG;
 }
 
-/* The provider of cases that name none: udp for datagrams, else OFI_TEST_PROVIDER, or tcp. */
+/* The default provider: udp for datagrams, otherwise OFI_TEST_PROVIDER or tcp. */
 static inline const char *provider_of(const struct want *w)
 {
 	const char *over = getenv("OFI_TEST_PROVIDER");
@@ -200,18 +192,21 @@ static inline void open_domain(struct side *s, const struct want *w)
 	CHECK(fi_av_open(s->domain, &av_attr, &s->av, NULL) == 0);
 }
 
-static inline void open_ep(struct side *s, struct fi_info *info)
+/* Enables an endpoint whose completion queues are bound. */
+static inline void enable_ep(struct side *s)
 {
-	CHECK(fi_endpoint(s->domain, info, &s->ep, s) == 0);
-	CHECK(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->want.bind) == 0);
-	if (is_msg(&s->want))
-		CHECK(fi_ep_bind(s->ep, &s->eq->fid, 0) == 0);
-	else
-		CHECK(fi_ep_bind(s->ep, &s->av->fid, 0) == 0);
+	CHECK(fi_ep_bind(s->ep, is_msg(&s->want) ? &s->eq->fid : &s->av->fid, 0) == 0);
 	CHECK(fi_enable(s->ep) == 0);
 	s->len = sizeof(s->name);
 	if (!is_msg(&s->want))
 		CHECK(fi_getname(&s->ep->fid, s->name, &s->len) == 0);
+}
+
+static inline void open_ep(struct side *s, struct fi_info *info)
+{
+	CHECK(fi_endpoint(s->domain, info, &s->ep, s) == 0);
+	CHECK(fi_ep_bind(s->ep, &s->cq->fid, FI_TRANSMIT | FI_RECV | s->want.bind) == 0);
+	enable_ep(s);
 }
 
 static inline void open_side(struct side *s, const struct want *w)
@@ -313,25 +308,7 @@ static inline void part(struct pair *p)
 static inline int next(struct side *s, struct side *other, struct fi_cq_tagged_entry *entry,
 	struct fi_cq_err_entry *err, double wait)
 {
-	double end = seconds() + wait;
-
-	do {
-		ssize_t ret = fi_cq_read(s->cq, entry, 1);
-
-		if (ret == 1)
-			return 1;
-		if (ret == -FI_EAVAIL) {
-			memset(err, 0, sizeof(*err));
-			CHECK(fi_cq_readerr(s->cq, err, 0) == 1);
-			return 0;
-		}
-		CHECK(ret == -FI_EAGAIN);
-		if (other) {
-			ret = fi_cq_read(other->cq, NULL, 0);
-			CHECK(ret == 0 || ret == -FI_EAGAIN || ret == -FI_EAVAIL);
-		}
-	} while (seconds() < end);
-	return -1;
+	return next_entry(s->cq, other ? other->cq : NULL, entry, err, wait);
 }
 
 /* The next completion, which must be a success with this context. */

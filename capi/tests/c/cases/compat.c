@@ -45,7 +45,7 @@ CASE(compat_removed_values_nomatch)
 	WITH(of("tcp", FI_EP_RDM), h->caps = FI_MSG | 1ULL << 48, 0);
 }
 
-/* These levels are deprecated, and stricter for the caller than the library needs. */
+/* These levels are deprecated, and restrict the caller more than the library needs. */
 CASE_OURS(compat_thread_levels_served)
 {
 	static const int levels[] = { 2, 5 };

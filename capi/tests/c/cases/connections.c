@@ -205,7 +205,7 @@ CASE_OURS(cm_shutdown_rules)
 }
 
 /* The same for sends that wait for the peer. */
-CASE_OURS(cm_shutdown_is_the_last_word)
+CASE_OURS(cm_shutdown_cancels_before_it_returns)
 {
 	static char big[600000];
 	struct iovec iov = { big, 1 };
@@ -214,8 +214,8 @@ CASE_OURS(cm_shutdown_is_the_last_word)
 	int i;
 
 	/*
-	 * The first has sent its RTS and has no receive, the second waits for a match, the third
-	 * for the peer to have it.
+	 * The first has sent its RTS and has no receive; the second waits for a match, the third
+	 * for the arrival at the peer.
 	 */
 	meet(&p, &MSG);
 	POST(fi_send(p.a.ep, big, sizeof(big), NULL, 0, &contexts[0]));
@@ -267,7 +267,7 @@ CASE_OURS(cm_shutdown_with_bytes_under_way)
 	part(&p);
 }
 
-/* Whether cancelled or dropped, no completion follows. */
+/* No completion follows, whether the operation was cancelled or dropped. */
 CASE_OURS(cm_shutdown_leaves_nothing_to_come)
 {
 	struct fi_cq_tagged_entry entry;
@@ -429,7 +429,7 @@ static void turned_away(struct door *d)
 	CHECK(fi_eq_read(d->s.eq, &number, &event, sizeof(event), 0) == -FI_EAGAIN);
 }
 
-CASE_OURS(cm_backlog_bounds_what_waits)
+CASE_OURS(cm_backlog_bounds_pending_requests)
 {
 	struct side a[3];
 	struct door d;
@@ -504,7 +504,7 @@ CASE_OURS(info_handle_opens_endpoint)
 	close_side(&s);
 }
 
-CASE_OURS(refused_endpoint_leaves_the_passive_one)
+CASE_OURS(failed_open_leaves_the_passive_endpoint)
 {
 	struct fi_info *info;
 	struct fid_pep *pep;
@@ -580,8 +580,8 @@ CASE_OURS(cm_accept_needs_the_request)
 }
 
 /*
- * An active endpoint's address is the one it was given, before and after connecting, and for its
- * peer.
+ * An active endpoint keeps its assigned address before and after connecting, and its peer sees the
+ * same address.
  */
 static void connects_from(struct fi_info *info)
 {
@@ -620,7 +620,7 @@ CASE_OURS(cm_connects_from_its_address)
 	fi_freeinfo(info);
 }
 
-CASE_OURS(cm_connects_from_the_port_it_was_given)
+CASE_OURS(cm_connects_from_its_port)
 {
 	struct fi_info *info = find(&MSG);
 	struct sockaddr_in addr = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

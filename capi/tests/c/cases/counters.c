@@ -214,7 +214,7 @@ CASE(cntr_counts_suppressed)
 	part_counted(&c);
 }
 
-CASE(cntr_counts_failures_apart)
+CASE(cntr_counts_errors_separately)
 {
 	struct counted c;
 	char in[8];
@@ -727,7 +727,7 @@ CASE_OURS(cntr_bound_again_after_enabling)
 }
 
 /* A change that fi_poll had no room to report still makes fi_trywait return -FI_EAGAIN. */
-CASE_OURS(cntr_news_not_told_are_news)
+CASE_OURS(cntr_unreported_change_stays_pending)
 {
 	struct fid_cntr *cntr;
 	struct fid_poll *set;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A passive endpoint, and endpoints that connect to it. */
+/* A passive endpoint ("door") and endpoints that connect to it. */
 #ifndef DOOR_H
 #define DOOR_H
 

@@ -46,8 +46,8 @@ CASE_OURS(getinfo_ignored_addresses_are_not_read)
 	forget(hints);
 }
 
-/* Only as many bytes of an address are read as its family has, whatever the length. */
-CASE_OURS(getinfo_senseless_address_lengths)
+/* Only as many bytes of an address are read as its family has, regardless of the length. */
+CASE_OURS(getinfo_invalid_address_lengths)
 {
 	static const unsigned char v4[16] = { 2, 0, 0, 7, 127, 0, 0, 1 }, v6[28] = { 10, 0, 0, 7, [23] = 1 };
 	static const struct { const void *addr; size_t size; uint32_t format; } kinds[] = {
@@ -128,7 +128,7 @@ static void keeps_to_its_format(struct fid *fid, const void *good, size_t len)
 	CHECK(fi_setname(fid, (void *) good, len) == 0);
 }
 
-CASE_OURS(cm_names_keep_to_the_endpoint_s_format)
+CASE_OURS(cm_names_have_the_endpoint_format)
 {
 	static const unsigned char v4[16] = { 2, 0, 0, 0, 127, 0, 0, 1 };
 	const void *good = within_host(&MSG) ? "fi_shm://a-name-of-mine" : (const void *) v4;

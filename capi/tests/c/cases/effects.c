@@ -6,20 +6,7 @@
 static _Alignas(32) uint8_t there[1 << 20];
 static uint8_t here[1 << 20];
 
-static struct iovec iov = { here, 8 };
-static struct fi_rma_iov remote = { .len = 8 };
-static struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-	.context = &contexts[2] };
-
-static struct fi_msg_rma *access_to(struct pair *p, struct region *r)
-{
-	remote.addr = r->addr;
-	remote.key = r->key;
-	msg.addr = p->to_b;
-	return &msg;
-}
-
-/* The flags of the call count, not the defaults of the endpoint. */
+/* The flags of the call replace the endpoint's defaults. */
 CASE(rma_flags_of_messages_replace_defaults)
 {
 	struct want w = SIDED;
@@ -32,16 +19,16 @@ CASE(rma_flags_of_messages_replace_defaults)
 	expose(&p.b, &r, there, sizeof(there));
 	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r), 0));
-	POST(fi_readmsg(p.a.ep, access_to(&p, &r), 0));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
 	quiet(&p.a, &p.b);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r), FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	hide(&r);
 	part(&p);
 }
 
-/* Once a transfer is complete at this level, the endpoint may go. */
+/* A write that is complete at FI_TRANSMIT_COMPLETE no longer needs its endpoint. */
 CASE_OURS(rma_transmitted_writes_outlive_their_endpoint)
 {
 	struct pair p;
@@ -51,10 +38,10 @@ CASE_OURS(rma_transmitted_writes_outlive_their_endpoint)
 	for (i = 0; i < 5; i++) {
 		memset(there, 0, sizeof(there));
 		memset(here, 7, sizeof(here));
-		iov.iov_len = remote.len = sizeof(here);
 		meet(&p, &SIDED);
 		expose(&p.b, &r, there, sizeof(there));
-		POST(fi_writemsg(p.a.ep, access_to(&p, &r), FI_COMPLETION | FI_TRANSMIT_COMPLETE));
+		POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, sizeof(here), &contexts[2]),
+			FI_COMPLETION | FI_TRANSMIT_COMPLETE));
 		done(&p.a, &p.b, &contexts[2]);
 		CHECK(fi_close(&p.a.ep->fid) == 0);
 		p.a.ep = NULL;
@@ -65,10 +52,9 @@ CASE_OURS(rma_transmitted_writes_outlive_their_endpoint)
 		hide(&r);
 		part(&p);
 	}
-	iov.iov_len = remote.len = 8;
 }
 
-/* No provider here asks for FI_RX_CQ_DATA, also if the program would follow it. */
+/* No provider requires FI_RX_CQ_DATA, even if the program supports it. */
 CASE_OURS(rma_data_takes_no_receive)
 {
 	struct fi_info *hints = hints_for(&SIDED), *info, *each;
@@ -83,7 +69,7 @@ CASE_OURS(rma_data_takes_no_receive)
 	fi_freeinfo(info);
 }
 
-/* The target's receives and its notices of writes share a queue, which is not that of its sends. */
+/* Completions of remote writes with data go to the target's receive queue. */
 CASE(ep_remote_writes_reach_the_receive_queue)
 {
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
@@ -98,9 +84,7 @@ CASE(ep_remote_writes_reach_the_receive_queue)
 	CHECK(fi_endpoint(p.b.domain, p.b.info, &p.b.ep, NULL) == 0);
 	CHECK(fi_ep_bind(p.b.ep, &tx->fid, FI_TRANSMIT) == 0);
 	CHECK(fi_ep_bind(p.b.ep, &p.b.cq->fid, FI_RECV) == 0);
-	CHECK(fi_ep_bind(p.b.ep, &p.b.av->fid, 0) == 0 && fi_enable(p.b.ep) == 0);
-	p.b.len = sizeof(p.b.name);
-	CHECK(fi_getname(&p.b.ep->fid, p.b.name, &p.b.len) == 0);
+	enable_ep(&p.b);
 	p.to_b = insert(&p.a, p.b.name);
 	expose(&p.b, &r, there, sizeof(there));
 	POST(fi_writedata(p.a.ep, here, 8, NULL, 6, p.to_b, r.addr, r.key, &contexts[1]));
@@ -115,7 +99,7 @@ CASE(ep_remote_writes_reach_the_receive_queue)
 	part(&p);
 }
 
-/* The operand belongs to the application again when its entry has come. */
+/* The application may reuse the operand after the completion. */
 CASE(atomic_operands_can_be_reused)
 {
 	uint64_t operands[512], i, j, *words = (uint64_t *) there;
@@ -174,7 +158,7 @@ CASE(atomic_inject_is_limited)
 	}
 }
 
-/* Posts until the queue is full; everything that was accepted is carried out once. */
+/* Posts until the queue is full; every accepted operation is carried out once. */
 CASE(atomic_again_queues_nothing)
 {
 	uint64_t one = 1, got[1], *word = (uint64_t *) there;
@@ -202,7 +186,7 @@ CASE(atomic_again_queues_nothing)
 	part(&p);
 }
 
-/* Floats of 16 and 8 bits, which only later headers name: 1 plus half a step, and the largest. */
+/* 16-bit and 8-bit floats, which older headers lack: rounding to even, and overflow. */
 CASE_OURS(atomic_floats_of_few_bits)
 {
 	static const struct { int type; size_t size; uint16_t one, half_step, largest, beyond; } types[] = {
@@ -218,7 +202,7 @@ CASE_OURS(atomic_floats_of_few_bits)
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
 	for (i = 0; i < ARRAY(types); i++) {
-		/* A tie goes to the even neighbour: down from 1, up from the next. */
+		/* A tie rounds to even: down from 1, up from its successor. */
 		const uint16_t sums[][3] = {
 			{ types[i].one, types[i].half_step, types[i].one },
 			{ types[i].one + 1, types[i].half_step, types[i].one + 2 },
@@ -243,7 +227,7 @@ CASE_OURS(atomic_floats_of_few_bits)
 	part(&p);
 }
 
-/* An initiator and a target endpoint that a thread of their own drives. */
+/* An initiator and a target endpoint, driven by their own thread. */
 struct lane {
 	struct fid_ep *from, *to;
 	struct fid_cq *from_cq, *to_cq;
@@ -281,7 +265,7 @@ static void *update(void *arg)
 	return NULL;
 }
 
-/* Two endpoints of the target update the same elements at the same time, some of them under locks. */
+/* Two endpoints of the target update the same elements concurrently; the wide ones need a lock. */
 CASE_OURS(atomic_updates_are_atomic)
 {
 	struct want w = SIDED;
@@ -319,7 +303,7 @@ CASE_OURS(atomic_updates_are_atomic)
 	part(&p);
 }
 
-/* A domain that reports no accesses takes no counters, and an endpoint that does not counts none. */
+/* Without FI_RMA_EVENT a domain refuses counters of regions, and an endpoint counts no access. */
 CASE_OURS(mr_counts_need_rma_event)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE };
@@ -343,12 +327,7 @@ CASE_OURS(mr_counts_need_rma_event)
 	CHECK(fi_close(&domain->fid) == 0 && fi_close(&fabric->fid) == 0);
 	fi_freeinfo(info);
 
-	open_side(&p.a, &SIDED);
-	open_domain(&p.b, &SIDED);
-	p.b.info->caps &= ~FI_RMA_EVENT;
-	p.b.info->rx_attr->caps &= ~FI_RMA_EVENT;
-	open_ep(&p.b, p.b.info);
-	p.to_b = insert(&p.a, p.b.name);
+	meet_without_rma_event(&p);
 	expose(&p.b, &r, there, sizeof(there));
 	CHECK(fi_cntr_open(p.b.domain, &attr, &cntr, NULL) == 0);
 	CHECK(fi_mr_bind(r.mr, &cntr->fid, FI_REMOTE_WRITE | FI_REMOTE_READ) == 0);

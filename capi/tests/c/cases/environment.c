@@ -119,7 +119,7 @@ CASE(provider_filter_env)
 	gives("FI_PROVIDER=", "nothing ");
 	gives("FI_PROVIDER=^", "tcp tcp;ofi_rxm shm udp ");
 	gives("-u FI_PROVIDER", "tcp tcp;ofi_rxm shm udp ");
-	gives("FI_PROVIDER=nobody", "nothing ");
+	gives("FI_PROVIDER=none0", "nothing ");
 	gives("FI_PROVIDER=udp", "udp ");
 	gives("FI_PROVIDER=UDP", "udp ");
 	gives("FI_PROVIDER=^udp,tcp", "shm ");
@@ -129,9 +129,9 @@ CASE(provider_filter_env)
 }
 
 /* FI_PROV_ATTR_ONLY lists all provider names, usable or not. */
-CASE(prov_attr_only_shows_the_hidden)
+CASE(prov_attr_only_lists_filtered_providers)
 {
-	const char *out = printed("FI_PROVIDER=udp FI_TCP_IFACE=nobody", "print_provider_names");
+	const char *out = printed("FI_PROVIDER=udp FI_TCP_IFACE=none0", "print_provider_names");
 
 	CHECK(strstr(out, "tcp ") && strstr(out, "udp ") && strstr(out, "ofi_rxm ") && strstr(out, "shm "));
 }
@@ -174,7 +174,7 @@ CASE_OURS(provider_order_is_fixed)
 	};
 	size_t n;
 
-	/* Connectionless endpoints come first, connected ones last, whatever is filtered out. */
+	/* Connectionless endpoints come first, connected ones last, after any filtering. */
 	for (n = 0; n < ARRAY(orders); n++) {
 		const char *out = printed(orders[n][0], "print_order");
 
@@ -213,9 +213,9 @@ CASE_OURS(interfaces_by_list_and_network)
 {
 	static const char *providers[][2] = { { "FI_TCP_IFACE", "print_interfaces" }, { "FI_UDP_IFACE", "print_interfaces_of_udp" } };
 	static const struct { const char *value; int only; } values[] = {
-		{ "lo", 1 }, { "nobody,lo", 1 }, { "127.0.0.0/8", 1 }, { "127.0.0.0/8,::1", 1 }, { "127.0.0.1", 1 },
+		{ "lo", 1 }, { "none0,lo", 1 }, { "127.0.0.0/8", 1 }, { "127.0.0.0/8,::1", 1 }, { "127.0.0.1", 1 },
 		/* Without loopback. */
-		{ "l", 0 }, { "nobody", 0 }, { "^lo", 0 }, { "198.51.100.0/24", 0 }, { "^127.0.0.0/8,::1/128", 0 },
+		{ "l", 0 }, { "none0", 0 }, { "^lo", 0 }, { "198.51.100.0/24", 0 }, { "^127.0.0.0/8,::1/128", 0 },
 	};
 	char setting[64];
 	size_t p, v;
@@ -234,8 +234,8 @@ CASE_OURS(interfaces_by_list_and_network)
 	 * A value that fits no interface leaves none, and each variable applies to its own
 	 * provider.
 	 */
-	CHECK(!strcmp(printed("FI_TCP_IFACE=nobody", "print_interfaces"), ""));
-	CHECK(strstr(printed("FI_TCP_IFACE=nobody", "print_interfaces_of_udp"), ":lo:addr"));
+	CHECK(!strcmp(printed("FI_TCP_IFACE=none0", "print_interfaces"), ""));
+	CHECK(strstr(printed("FI_TCP_IFACE=none0", "print_interfaces_of_udp"), ":lo:addr"));
 }
 
 CASE(params_listed_and_read)
@@ -286,7 +286,7 @@ CASE_OURS(params_from_environment_and_file)
 	CHECK(unlink(path) == 0);
 }
 
-CASE(library_starts_with_any_call)
+CASE(any_call_may_be_the_first)
 {
 	int n, status;
 
@@ -312,7 +312,7 @@ CASE(library_starts_with_any_call)
  * Loads, uses and closes the library repeatedly. Uses a copy: this program is linked to the library
  * itself and never unloads it.
  */
-CASE_OURS(library_given_up_and_taken_again)
+CASE_OURS(library_unloaded_and_loaded_again)
 {
 	char line[8192], path[4096] = "", copy[64], command[8192];
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -343,19 +343,19 @@ CASE_OURS(library_given_up_and_taken_again)
 	CHECK(unlink(copy) == 0);
 }
 
-CASE_OURS(one_reason_for_an_empty_answer)
+CASE_OURS(empty_result_logs_one_reason)
 {
-	const char *out = printed("FI_LOG_LEVEL=warn", "ask_for_the_impossible 2>&1");
+	const char *out = printed("FI_LOG_LEVEL=warn", "request_unsupported 2>&1");
 
 	/*
 	 * One block that names provider, field, wanted and offered values; nothing at the default
 	 * level.
 	 */
 	CHECK(strstr(out, "udp") && strstr(out, "ep_attr->") && strstr(out, "FI_PROTO"));
-	CHECK(!strcmp(printed("-u FI_LOG_LEVEL", "ask_for_the_impossible 2>&1"), ""));
+	CHECK(!strcmp(printed("-u FI_LOG_LEVEL", "request_unsupported 2>&1"), ""));
 }
 
-HELPER(ask_for_the_impossible)
+HELPER(request_unsupported)
 {
 	struct fi_info *hints = fi_allocinfo(), *list;
 
@@ -368,18 +368,18 @@ HELPER(ask_for_the_impossible)
 }
 
 /* The reason names only the missing attribute, and why it is missing. */
-CASE_OURS(the_reason_is_what_is_missing)
+CASE_OURS(reason_names_what_is_missing)
 {
-	const char *out = printed("FI_TCP_IFACE=lo FI_LOG_LEVEL=warn", "ask_for_other_hosts 2>&1");
+	const char *out = printed("FI_TCP_IFACE=lo FI_LOG_LEVEL=warn", "request_remote_comm 2>&1");
 
 	CHECK(strstr(out, "tcp (FI_EP_RDM): caps: lacks FI_REMOTE_COMM, because lo is the loopback interface"));
 	CHECK(strstr(out, "udp (FI_EP_DGRAM): caps: lacks FI_TAGGED\n") && strstr(out, "shm (FI_EP_RDM): caps: lacks FI_REMOTE_COMM\n"));
 	CHECK(!strstr(out, "FI_MSG") && !strstr(out, "none that is up"));
-	out = printed("FI_LOG_LEVEL=warn", "ask_for_what_nobody_has 2>&1");
+	out = printed("FI_LOG_LEVEL=warn", "request_unsupported_level 2>&1");
 	CHECK(strstr(out, "tx_attr->op_flags: lacks FI_COMMIT_COMPLETE\n") && strstr(out, "0x") == NULL);
 }
 
-HELPER(ask_for_other_hosts)
+HELPER(request_remote_comm)
 {
 	struct fi_info *hints = fi_allocinfo(), *list;
 
@@ -391,7 +391,7 @@ HELPER(ask_for_other_hosts)
 	fi_freeinfo(hints);
 }
 
-HELPER(ask_for_what_nobody_has)
+HELPER(request_unsupported_level)
 {
 	struct fi_info *hints = fi_allocinfo(), *list;
 
@@ -420,7 +420,7 @@ static void log_line(const struct fi_provider *prov, enum fi_log_level level, en
 }
 
 /* Log callbacks read the provider's name. */
-CASE_OURS(log_callbacks_are_told_who_speaks)
+CASE_OURS(log_callbacks_get_the_provider_name)
 {
 	static struct fi_ops_log ops = { .size = sizeof(ops), .enabled = log_enabled, .log = log_line };
 	static struct fid_logging logging = { .fid = { .fclass = 0 }, .ops = &ops };
@@ -428,8 +428,8 @@ CASE_OURS(log_callbacks_are_told_who_speaks)
 
 	logging.fid.context = NULL;
 	if (fi_import_log(FI_VERSION(1, 13), 0, &logging) != 0)
-		SKIP("these headers import it otherwise");
-	hints->fabric_attr->prov_name = strdup("nobody");
+		SKIP("these headers import log callbacks in another way");
+	hints->fabric_attr->prov_name = strdup("none0");
 	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
 	CHECK(heard);
 	fi_freeinfo(hints);

@@ -94,7 +94,7 @@ CASE(cq_truncated_receive)
 	part(&p);
 }
 
-CASE_OURS(cq_truncated_receive_tells_all)
+CASE_OURS(cq_truncated_receive_entry_is_complete)
 {
 	struct fi_cq_err_entry err;
 	struct pair p;

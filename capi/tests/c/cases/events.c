@@ -348,7 +348,7 @@ CASE(eq_connect_failure_event)
 	close_side(&a);
 }
 
-CASE_OURS(a_failed_endpoint_stays_failed)
+CASE_OURS(failed_endpoint_stays_failed)
 {
 	struct door d;
 	struct side a;
@@ -393,7 +393,7 @@ CASE(eq_close_rules)
 	close_door(&d);
 }
 
-CASE_OURS(eq_events_go_with_their_endpoint)
+CASE_OURS(eq_events_are_dropped_with_their_endpoint)
 {
 	struct door d;
 	struct side a, b;

@@ -77,7 +77,7 @@ CASE(getinfo_addr_format_hint)
 	fi_freeinfo(hints);
 }
 
-CASE_OURS(every_address_format_that_covers)
+CASE_OURS(getinfo_format_covers_narrower_ones)
 {
 	/* FI_SOCKADDR_IP, which older headers lack. */
 	enum { IP = 17 };
@@ -315,7 +315,7 @@ static void follow(struct side *client, struct side *server, const struct want *
 
 static const struct want CONNECTED = { .type = FI_EP_MSG };
 
-CASE(getinfo_leads_to_the_service)
+CASE(getinfo_result_connects_to_the_service)
 {
 	struct fi_info *hints = hints_for(&CONNECTED), *info;
 	struct side server, client;
@@ -618,7 +618,7 @@ CASE(getinfo_hint_addrs_ignored)
 	fi_freeinfo(hints);
 }
 
-/* An ignored address is not read, whatever its length. */
+/* An ignored address is not read, regardless of its length. */
 CASE(getinfo_ignored_lengths)
 {
 	struct fi_info *hints = of("tcp", FI_EP_RDM), *list;

@@ -134,7 +134,7 @@ CASE_OURS(getinfo_fields_since_1_5)
 	}
 }
 
-CASE_OURS(getinfo_what_is_not_there_is_refused)
+CASE_OURS(getinfo_unsupported_attrs_nomatch)
 {
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_iov_limit = 1 << 20, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->mr_cnt = (size_t) 1 << 40, 0);
@@ -266,7 +266,7 @@ CASE(getinfo_values_reach_hints)
 }
 
 /* Fields that the manual calls minimums must be met for a match; the reference ignores these. */
-CASE_OURS(getinfo_every_number_is_compared)
+CASE_OURS(getinfo_every_size_is_compared)
 {
 	const size_t many = (size_t) 1 << 40;
 
@@ -312,7 +312,7 @@ CASE_OURS(mr_mode_before_and_since_1_5)
 }
 
 /* Callers before 1.5 did not know the new bits, so they do not match. */
-CASE(mr_mode_before_1_5_knows_no_new_bits)
+CASE(mr_mode_before_1_5_has_no_new_bits)
 {
 	static const int modes[] = { FI_MR_LOCAL, FI_MR_PROV_KEY | FI_MR_VIRT_ADDR };
 	struct fi_info *list;

@@ -142,7 +142,7 @@ CASE(getinfo_secondary_caps_rules)
 	fi_freeinfo(hints);
 }
 
-CASE_OURS(caps_that_come_unasked)
+CASE_OURS(caps_reported_by_default)
 {
 	static const struct { const char *provider; enum fi_ep_type type; uint64_t named; } asked[] = {
 		{ "tcp", FI_EP_RDM, FI_MSG }, { "tcp;ofi_rxm", FI_EP_RDM, FI_TAGGED }, { "tcp", FI_EP_MSG, FI_MSG },

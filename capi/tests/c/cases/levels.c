@@ -287,7 +287,7 @@ CASE_OURS(cq_match_complete_level)
  * Each level includes the weaker ones, and at every level the receiver's completion means that the
  * message has arrived.
  */
-CASE_OURS(cq_levels_rise)
+CASE_OURS(cq_levels_include_weaker_ones)
 {
 	static const uint64_t levels[] = {
 		FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE
@@ -373,7 +373,7 @@ CASE_OURS(cq_fence_level)
 }
 
 /* The level of a fenced operation covers all earlier sends to that peer. */
-CASE_OURS(cq_fence_certifies_what_came_before)
+CASE_OURS(cq_fence_level_covers_earlier_sends)
 {
 	static const uint64_t earlier[] = { 0, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE };
 	struct fi_cq_tagged_entry entry;

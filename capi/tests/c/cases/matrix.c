@@ -80,7 +80,7 @@ static ssize_t post(struct side *s, enum op op, fi_addr_t dest, struct region *r
 	}
 }
 
-/* Whether the operation has that level: a match is that of a message. */
+/* Whether the operation has that level: only messages have FI_MATCH_COMPLETE. */
 static int has_level(enum op op, uint64_t level)
 {
 	return level != FI_MATCH_COMPLETE || is_message(op);
@@ -92,7 +92,7 @@ static ssize_t post_receive(struct side *s, enum op op, size_t len, void *contex
 		fi_recv(s->ep, to, len, NULL, FI_ADDR_UNSPEC, context);
 }
 
-/* The next entry, which must have what its format has and nothing behind it. */
+/* The next entry, which must fill the fields of its format and no byte behind them. */
 static struct fi_cq_tagged_entry entry_of(struct side *s, struct side *other, int format, void *context)
 {
 	struct { struct fi_cq_tagged_entry entry; char more[8]; } got;
@@ -224,23 +224,23 @@ CASE_OURS(matrix_of_connected_endpoints)
 	every_operation(FI_EP_MSG);
 }
 
-/* What of an endpoint and its memory a peer in another process must know. */
+/* The address and memory key that a peer in another process needs. */
 struct card {
 	char name[64];
 	struct region r;
 };
 
-static void tell(int fd, const void *what, size_t len)
+static void write_to(int fd, const void *what, size_t len)
 {
 	CHECK(write(fd, what, len) == (ssize_t) len);
 }
 
-static void hear(int fd, void *what, size_t len)
+static void read_from(int fd, void *what, size_t len)
 {
 	CHECK(read(fd, what, len) == (ssize_t) len);
 }
 
-/* A process that answers until it is killed. */
+/* The peer process: makes progress until it is killed. */
 static void serve(const struct want *want, int in, int out)
 {
 	struct { struct fi_eq_cm_entry cm; char data[256]; } event;
@@ -257,7 +257,7 @@ static void serve(const struct want *want, int in, int out)
 		CHECK(fi_pep_bind(pep, &s.eq->fid, 0) == 0);
 		CHECK(fi_listen(pep) == 0);
 		CHECK(fi_getname(&pep->fid, card.name, &len) == 0);
-		tell(out, &card, sizeof(card));
+		write_to(out, &card, sizeof(card));
 		CHECK(event_of(&s, NULL, &number, &event, sizeof(event)) > 0 && number == FI_CONNREQ);
 		open_ep(&s, event.cm.info);
 		CHECK(fi_accept(s.ep, NULL, 0) == 0);
@@ -265,19 +265,19 @@ static void serve(const struct want *want, int in, int out)
 	} else {
 		open_side(&s, want);
 		memcpy(card.name, s.name, sizeof(card.name));
-		tell(out, &card, sizeof(card));
-		hear(in, &card, sizeof(card));
+		write_to(out, &card, sizeof(card));
+		read_from(in, &card, sizeof(card));
 		insert(&s, card.name);
 	}
 	expose(&s, &card.r, to, sizeof(to));
 	for (i = 0; i < 42; i++)
 		CHECK(post_receive(&s, i % 2 ? SEND : TSEND, sizeof(to), &contexts[3]) == 0);
-	tell(out, &card, sizeof(card));
+	write_to(out, &card, sizeof(card));
 	for (;;)
 		drive();
 }
 
-/* The peer is killed when so many operations, of every kind and level, have completed. */
+/* The peer is killed after this many completed operations of every kind and level. */
 static void killed(enum fi_ep_type type, int format, int moment)
 {
 	struct want want = want_of(type, format, format % 2);
@@ -301,16 +301,16 @@ static void killed(enum fi_ep_type type, int format, int moment)
 	if (!child)
 		serve(&want, there[0], back[1]);
 	open_side(&s, &want);
-	hear(back[0], &card, sizeof(card));
+	read_from(back[0], &card, sizeof(card));
 	if (is_msg(&want)) {
 		CHECK(fi_connect(s.ep, card.name, NULL, 0) == 0);
 		CHECK(event_of(&s, NULL, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
 	} else {
 		dest = insert(&s, card.name);
 		memcpy(card.name, s.name, sizeof(card.name));
-		tell(there[1], &card, sizeof(card));
+		write_to(there[1], &card, sizeof(card));
 	}
-	hear(back[0], &card, sizeof(card));
+	read_from(back[0], &card, sizeof(card));
 	own = calloc(ARRAY(seen), sizeof(*own));
 	CHECK(own);
 	/* The link is open. */

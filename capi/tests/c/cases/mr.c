@@ -63,7 +63,7 @@ CASE(mr_registers_and_closes)
 	attr.requested_key = next_key();
 	CHECK(fi_mr_regattr(s.domain, &attr, 0, &mr) == 0);
 	CHECK(mr->fid.context == &contexts[2]);
-	/* The caller's vector is its own again. */
+	/* The caller may reuse its vector after the call. */
 	memset(iov, 0, sizeof(iov));
 	CHECK(fi_close(&mr->fid) == 0);
 	close_side(&s);
@@ -108,7 +108,7 @@ CASE_OURS(mr_bad_arguments_have_their_errors)
 	/* Memory of a device is refused. */
 	attr.iface = 1;
 	CHECK(fi_mr_regattr(s.domain, &attr, 0, &mr) == -FI_ENOSYS);
-	/* Without FI_HMEM the field does not count. */
+	/* Without FI_HMEM the field is ignored. */
 	attr.iface = 77;
 	CHECK(fi_mr_regattr(s.domain, &attr, 0, &mr) == 0);
 	CHECK(fi_close(&mr->fid) == 0);
@@ -154,7 +154,7 @@ CASE_OURS(mr_without_remote_rights_has_no_key)
 	close_side(&s);
 }
 
-CASE_OURS(mr_modes_as_the_info_has_them)
+CASE_OURS(mr_modes_of_the_info)
 {
 	const int modes[] = { 0, FI_MR_SCALABLE, FI_MR_BASIC, FI_MR_VIRT_ADDR, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR | FI_MR_PROV_KEY };
 	struct pair p;
@@ -207,7 +207,7 @@ CASE(mr_mode_is_a_permission)
 	}
 }
 
-CASE(mr_offsets_run_through_several_buffers)
+CASE(mr_offsets_span_several_buffers)
 {
 	struct iovec iov[3] = { { there, 4 }, { there + 1000, 2 }, { there + 2000, 100 } };
 	struct pair p;
@@ -243,7 +243,7 @@ CASE(mr_rights_and_overlaps)
 	part(&p);
 }
 
-CASE_OURS(mr_closed_is_out_of_reach)
+CASE_OURS(mr_closed_is_inaccessible)
 {
 	struct pair p;
 	struct region r;
@@ -259,8 +259,8 @@ CASE_OURS(mr_closed_is_out_of_reach)
 	part(&p);
 }
 
-/* The whole address space: holes are errors of the initiator, and neither process crashes. */
-CASE_OURS(mr_of_everything_has_holes)
+/* A region of the whole address space: access to unmapped memory is an error of the initiator. */
+CASE_OURS(mr_of_the_whole_address_space)
 {
 	const struct { void *base; size_t len; } all[] = { { NULL, SIZE_MAX }, { (void *) 0, UINT64_MAX } };
 	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -287,7 +287,7 @@ CASE_OURS(mr_of_everything_has_holes)
 	write_fails(&p, 0, 0, FI_EFAULT);
 	POST(fi_atomic(p.a.ep, &one, 1, NULL, p.to_b, 0, 0, FI_UINT64, FI_SUM, &contexts[1]));
 	CHECK(failed(&p.a, &p.b, FI_EFAULT).op_context == &contexts[1]);
-	/* What is mapped later can be reached. */
+	/* Memory that is mapped later can be accessed. */
 	CHECK(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page);
 	write_works(&p, 0, 0);
 	arrives(page, "written", 8);
@@ -315,7 +315,7 @@ CASE_OURS(mr_raw_keys)
 	CHECK(fi_mr_unmap_key(p.a.domain, key) == 0);
 	CHECK(fi_mr_unmap_key(p.a.domain, key) == -FI_EINVAL);
 	hide(&r);
-	/* A domain stays open as long as there are mapped keys. */
+	/* A domain with mapped keys cannot be closed. */
 	CHECK(fi_mr_map_raw(p.a.domain, base, raw, size, &key, 0) == 0);
 	CHECK(fi_close(&p.a.ep->fid) == 0 && fi_close(&p.a.av->fid) == 0 && fi_close(&p.a.cq->fid) == 0);
 	p.a.ep = NULL;
@@ -353,14 +353,14 @@ CASE_OURS(mr_counts_and_bindings)
 	while (fi_cntr_read(cntr) != 1 && seconds() < end)
 		drive();
 	CHECK(fi_cntr_read(cntr) == 1);
-	/* What is bound stays open until the region is closed. */
+	/* Bound objects cannot be closed before the region. */
 	CHECK(fi_close(&cntr->fid) == -FI_EBUSY && fi_close(&p.b.ep->fid) == -FI_EBUSY);
 	CHECK(fi_close(&mr->fid) == 0);
 	CHECK(fi_close(&cntr->fid) == 0);
 	part(&p);
 }
 
-CASE_OURS(mr_waits_for_its_endpoint)
+CASE_OURS(mr_is_disabled_without_its_endpoint)
 {
 	struct pair p;
 	struct fid_mr *mr;

@@ -310,7 +310,7 @@ CASE(getinfo_nic_dup_free)
 }
 
 /* The NIC is that of the info's interface; loopback and shm have none. */
-CASE_OURS(nic_is_that_of_the_interface)
+CASE_OURS(nic_belongs_to_the_interface)
 {
 	struct fi_info *list, *i;
 
@@ -357,7 +357,7 @@ CASE(nic_is_copied_and_closed_by_its_own_calls)
 
 #define ONE_SIDED	(FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT)
 #define CONNECTED	(FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_FENCE | FI_MULTI_RECV | FI_LOCAL_COMM | ONE_SIDED)
-/* Everything is carried out in the order in which it was posted. */
+/* All orderings: operations are carried out in the order in which they were posted. */
 #define EVERY_ORDER \
 	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_WAS | FI_ORDER_SAR | \
 	FI_ORDER_SAW | FI_ORDER_SAS)

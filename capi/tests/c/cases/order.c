@@ -4,22 +4,8 @@
 
 #define ROUNDS	30
 
-/* Longer than what a read returns in order with later writes (max_order_war_size). */
+/* Longer than max_order_war_size: a read is not ordered with a later write. */
 static uint8_t there[60000], here[60000], back[60000];
-
-static struct iovec iov;
-static struct fi_rma_iov remote;
-static struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1 };
-
-/* The message structure of an access to one place. */
-static struct fi_msg_rma *access_to(struct pair *p, struct region *r, void *buf, size_t at, size_t len, void *context)
-{
-	iov = (struct iovec) { buf, len };
-	remote = (struct fi_rma_iov) { r->addr + at, len, r->key };
-	msg.addr = p->to_b;
-	msg.context = context;
-	return &msg;
-}
 
 static void write_to(struct pair *p, struct region *r, const void *buf, size_t at, size_t len, void *context)
 {
@@ -52,8 +38,8 @@ static void complete(struct pair *p, int count)
 		CHECK(next(&p->a, &p->b, &entry, &err, 15) == 1);
 }
 
-/* A long read is under way when the fence comes: what it returns is from before the fence. */
-CASE(rma_fence_holds_accesses_back)
+/* A long read in flight when the fence is posted returns data from before the fence. */
+CASE(rma_fence_delays_later_accesses)
 {
 	struct pair p;
 	struct region r;
@@ -69,12 +55,12 @@ CASE(rma_fence_holds_accesses_back)
 		memset(here, 2, sizeof(here));
 		read_from(&p, &r, back, 0, sizeof(back), &contexts[1]);
 		POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 4000, &contexts[2]), FI_COMPLETION | FI_FENCE));
-		/* What follows waits with it. */
+		/* Later operations wait with it. */
 		write_to(&p, &r, here + 4000, 4000, sizeof(here) - 4000, &contexts[3]);
 		done(&p.a, &p.b, &contexts[1]);
 		CHECK(all(back, sizeof(back), 1));
 		complete(&p, 2);
-		/* A fenced read comes after the writes before it, whatever their length. */
+		/* A fenced read follows the earlier writes, regardless of their length. */
 		memset(here, 3, sizeof(here));
 		write_to(&p, &r, here, 0, sizeof(here), &contexts[1]);
 		POST(fi_readmsg(p.a.ep, access_to(&p, &r, back, 0, sizeof(back), &contexts[2]), FI_COMPLETION | FI_FENCE));
@@ -85,7 +71,7 @@ CASE(rma_fence_holds_accesses_back)
 	part(&p);
 }
 
-CASE(atomic_fence_holds_operations_back)
+CASE(atomic_fence_delays_later_operations)
 {
 	static uint8_t values[4000];
 	struct fi_ioc operands = { values, sizeof(values) };
@@ -121,7 +107,7 @@ CASE(atomic_fence_holds_operations_back)
 	part(&p);
 }
 
-/* Between two fences writes, and reads after writes, keep the order of the endpoint. */
+/* Between two fences, writes and reads after writes keep the endpoint's order. */
 CASE(rma_order_between_fences)
 {
 	struct pair p;
@@ -130,7 +116,7 @@ CASE(rma_order_between_fences)
 
 	meet(&p, &SIDED);
 	if (!(p.a.info->caps & FI_FENCE) || !(p.a.info->tx_attr->msg_order & FI_ORDER_RAW))
-		SKIP("no fences or no order");
+		SKIP("no fences or no ordering");
 	expose(&p.b, &r, there, sizeof(there));
 	for (i = 0; i < ROUNDS; i++) {
 		uint8_t values[4] = { 1, 2, 3, 4 }, got[2] = { 0, 0 };
@@ -149,7 +135,7 @@ CASE(rma_order_between_fences)
 	part(&p);
 }
 
-/* Reads and writes on one place, up to the lengths that the info names. */
+/* Reads and writes of one range, up to the sizes in the info (max_order_*_size). */
 CASE_OURS(ep_order_of_accesses)
 {
 	const uint64_t orders = FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_RMA_RAR |
@@ -162,7 +148,7 @@ CASE_OURS(ep_order_of_accesses)
 	for (kind = 0; kind < ARRAY(wants); kind++) {
 		meet(&p, wants[kind]);
 		CHECK((p.a.info->tx_attr->msg_order & orders) == orders);
-		/* Any length, but for a write after a read. */
+		/* Any length, except for a write after a read. */
 		CHECK(p.a.info->ep_attr->max_order_raw_size == SIZE_MAX);
 		CHECK(p.a.info->ep_attr->max_order_waw_size == SIZE_MAX);
 		war = p.a.info->ep_attr->max_order_war_size;
@@ -183,7 +169,7 @@ CASE_OURS(ep_order_of_accesses)
 			read_from(&p, &r, here, 0, sizeof(here), &contexts[1]);
 			complete(&p, 3);
 			CHECK(all(here, sizeof(here), 3));
-			/* Read after read: the target's changes show in order. */
+			/* Read after read: the target's changes are seen in order. */
 			there[0] = 0;
 			read_from(&p, &r, back, 0, 1, &contexts[1]);
 			read_from(&p, &r, back + 1, 0, 1, &contexts[1]);
@@ -233,7 +219,7 @@ CASE_OURS(ep_order_of_messages_and_accesses)
 	part(&p);
 }
 
-/* Each atomic builds on the one before it, and on writes; reads see their results. */
+/* Each atomic operation uses the result of earlier ones and of writes; reads see the results. */
 CASE(atomic_operations_build_on_each_other)
 {
 	const uint64_t orders = FI_ORDER_RAW | FI_ORDER_WAW | FI_ORDER_WAR;
@@ -247,7 +233,7 @@ CASE(atomic_operations_build_on_each_other)
 	meet(&p, &SIDED);
 	if ((p.a.info->tx_attr->msg_order & orders) != orders || p.a.info->ep_attr->max_order_waw_size < 8 ||
 	    fi_atomicvalid(p.a.ep, FI_UINT64, FI_PROD, &count))
-		SKIP("no such atomics or no order");
+		SKIP("no such atomics or no ordering");
 	expose(&p.b, &r, there, sizeof(there));
 	for (i = 0; i < ROUNDS; i++) {
 		*word = 0;
@@ -265,8 +251,8 @@ CASE(atomic_operations_build_on_each_other)
 	part(&p);
 }
 
-/* The update is there when the entry of its own data comes, and when a counter has counted it. */
-CASE_OURS(atomic_is_visible_before_its_own_notice)
+/* The update is visible once the target has its completion, or its counter has counted it. */
+CASE_OURS(atomic_is_visible_before_its_own_completion)
 {
 	struct want w = SIDED;
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE };

@@ -12,10 +12,10 @@
 static char here[LEN];
 static char *file;
 
-/* By page of the file: the byte of the page's start when it was last synchronized, or -1. */
+/* For each page of the file: its first byte at the last synchronization, or -1. */
 static volatile int durable[LEN / PAGE];
 
-/* Takes the place of the C library's, also for the library under test. */
+/* Replaces the C library's function, for the library under test too. */
 int msync(void *at, size_t len, int flags)
 {
 	char *from = at;
@@ -49,7 +49,7 @@ static void forget(void)
 		durable[i] = -1;
 }
 
-/* How many pages are durable with this byte. */
+/* Number of pages that are durable with this byte. */
 static size_t pages_with(char byte)
 {
 	size_t i, count = 0;
@@ -66,24 +66,17 @@ static void expose_file(struct side *s, struct region *r, uint64_t flags)
 	r->addr = is_virtual(s) ? (uintptr_t) file : 0;
 }
 
-static struct iovec iov = { here, LEN };
-static struct fi_rma_iov remote[2];
-static struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = remote, .rma_iov_count = 1,
-	.context = &contexts[1] };
-
-static struct fi_msg_rma *access_to(struct pair *p, struct region *r, size_t at, size_t len)
+static struct fi_msg_rma *commit_to(struct pair *p, struct region *r, size_t len)
 {
-	iov.iov_len = len;
-	remote[0] = (struct fi_rma_iov) { r->addr + at, len, r->key };
-	msg.rma_iov_count = 1;
-	msg.addr = p->to_b;
-	return &msg;
+	return access_to(p, r, here, 0, len, &contexts[1]);
 }
 
 static void write_is_durable(const struct want *base)
 {
 	const size_t lens[] = { 1, 4000, 5 * PAGE, LEN };
 	struct want w = *base;
+	struct fi_rma_iov remote[2];
+	struct fi_msg_rma *msg;
 	struct pair p;
 	struct region r;
 	size_t i;
@@ -99,26 +92,28 @@ static void write_is_durable(const struct want *base)
 
 		forget();
 		memset(here, byte, lens[i]);
-		POST(fi_writemsg(p.a.ep, access_to(&p, &r, 0, lens[i]), FI_COMPLETION | FI_COMMIT_COMPLETE));
+		POST(fi_writemsg(p.a.ep, commit_to(&p, &r, lens[i]), FI_COMPLETION | FI_COMMIT_COMPLETE));
 		CHECK(done(&p.a, &p.b, &contexts[1]).flags == (FI_RMA | FI_WRITE));
 		CHECK(pages_with(byte) == pages && file[lens[i] - 1] == byte);
 	}
-	/* Several places, and data for the target, whose entry is no earlier. */
+	/* Several ranges, and data for the target, whose entry follows the synchronization. */
 	forget();
 	memset(here, 9, LEN);
-	access_to(&p, &r, 0, PAGE)->data = 4;
-	remote[0].len = PAGE / 2;
+	remote[0] = (struct fi_rma_iov) { r.addr, PAGE / 2, r.key };
 	remote[1] = (struct fi_rma_iov) { r.addr + 10 * PAGE, PAGE / 2, r.key };
-	msg.rma_iov_count = 2;
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_COMMIT_COMPLETE | FI_REMOTE_CQ_DATA));
+	msg = commit_to(&p, &r, PAGE);
+	msg->data = 4;
+	msg->rma_iov = remote;
+	msg->rma_iov_count = ARRAY(remote);
+	POST(fi_writemsg(p.a.ep, msg, FI_COMPLETION | FI_COMMIT_COMPLETE | FI_REMOTE_CQ_DATA));
 	CHECK(done(&p.b, &p.a, NULL).data == 4 && pages_with(9) == 2);
 	done(&p.a, &p.b, &contexts[1]);
-	/* Other levels leave the pages to the system; a read has the level of its bytes. */
+	/* Other levels synchronize nothing, and neither does a read. */
 	forget();
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r, 0, LEN), FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	POST(fi_writemsg(p.a.ep, commit_to(&p, &r, LEN), FI_COMPLETION | FI_DELIVERY_COMPLETE));
 	done(&p.a, &p.b, &contexts[1]);
 	memset(here, 0, LEN);
-	POST(fi_readmsg(p.a.ep, access_to(&p, &r, 0, LEN), FI_COMPLETION | FI_COMMIT_COMPLETE));
+	POST(fi_readmsg(p.a.ep, commit_to(&p, &r, LEN), FI_COMPLETION | FI_COMMIT_COMPLETE));
 	CHECK(done(&p.a, &p.b, &contexts[1]).flags == (FI_RMA | FI_READ) && here[LEN - 1] == 9);
 	CHECK(pages_with(9) == 0);
 	hide(&r);
@@ -148,7 +143,7 @@ static int attempt(uint64_t caps)
 	return ret;
 }
 
-/* Memory that was not registered so is left alone, and so is a write that nobody may commit. */
+/* Memory registered without FI_RMA_PMEM accepts no such write and is never synchronized. */
 CASE_OURS(rma_commit_needs_persistent_memory)
 {
 	struct want w = SIDED;
@@ -169,9 +164,9 @@ CASE_OURS(rma_commit_needs_persistent_memory)
 	w.caps |= FI_RMA_PMEM;
 	meet(&p, &w);
 	expose_file(&p.b, &r, 0);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r, 0, LEN), FI_COMPLETION | FI_COMMIT_COMPLETE));
+	POST(fi_writemsg(p.a.ep, commit_to(&p, &r, LEN), FI_COMPLETION | FI_COMMIT_COMPLETE));
 	CHECK(failed(&p.a, &p.b, FI_EACCES).op_context == &contexts[1] && file[0] == 0 && file[LEN - 1] == 0);
-	POST(fi_writemsg(p.a.ep, access_to(&p, &r, 0, 8), FI_COMPLETION | FI_COMMIT_COMPLETE));
+	POST(fi_writemsg(p.a.ep, commit_to(&p, &r, 8), FI_COMPLETION | FI_COMMIT_COMPLETE));
 	failed(&p.a, &p.b, FI_EACCES);
 	CHECK(file[0] == 0 && pages_with(5) == 0 && pages_with(0) == 0);
 	write_works(&p, r.addr, r.key);
@@ -184,13 +179,13 @@ CASE_OURS(rma_commit_needs_persistent_memory)
 	CHECK(fi_tsendmsg(p.a.ep, &tagged, FI_COMMIT_COMPLETE) == -FI_EBADFLAGS);
 	hide(&r);
 	part(&p);
-	/* The capability is one of RMA, and only for programs that ask for it. */
+	/* The capability belongs to FI_RMA, and only programs that request it get it. */
 	CHECK(attempt(FI_MSG | FI_RMA_PMEM) == -FI_ENODATA && attempt(FI_RMA | FI_RMA_PMEM) == 0);
 	/* Without it the level is refused at once. */
 	meet(&p, &SIDED);
 	CHECK(!(p.a.info->caps & FI_RMA_PMEM));
 	expose_file(&p.b, &r, FI_RMA_PMEM);
-	CHECK(fi_writemsg(p.a.ep, access_to(&p, &r, 0, 8), FI_COMMIT_COMPLETE) == -FI_EBADFLAGS);
+	CHECK(fi_writemsg(p.a.ep, commit_to(&p, &r, 8), FI_COMMIT_COMPLETE) == -FI_EBADFLAGS);
 	hide(&r);
 	part(&p);
 	CHECK(munmap(file, LEN) == 0);

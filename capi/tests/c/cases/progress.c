@@ -7,7 +7,7 @@
 
 static char big[20][128 << 10], into[20][128 << 10];
 
-/* Reads until the endpoint is idle: no longer polled, but left to its descriptor. */
+/* Reads until the library stops polling the endpoint and waits for its descriptor. */
 static void let_cool(struct side *s)
 {
 	double end = seconds() + 3;
@@ -16,7 +16,7 @@ static void let_cool(struct side *s)
 		fi_cq_read(s->cq, NULL, 0);
 }
 
-CASE_OURS(a_quiet_endpoint_answers)
+CASE_OURS(idle_endpoint_answers)
 {
 	struct fi_msg_tagged msg = { 0 };
 	struct iovec iov = { "x", 1 };
@@ -38,7 +38,7 @@ CASE_OURS(a_quiet_endpoint_answers)
 }
 
 /* Nineteen messages without receives do not block one that has a receive. */
-CASE_OURS(what_is_wanted_overtakes_what_is_not)
+CASE_OURS(expected_messages_overtake_unexpected_ones)
 {
 	struct pair p;
 	size_t i;
@@ -72,7 +72,7 @@ static void *sleep_on_queue(void *arg)
 }
 
 /* One thread sleeps on the queue while another posts a burst: all of it leaves. */
-CASE_OURS(a_burst_leaves_while_another_thread_sleeps)
+CASE_OURS(burst_is_sent_while_another_thread_sleeps)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
 	struct pair p;
@@ -117,7 +117,7 @@ static void *wait_for_signal_with_source(void *arg)
 	return NULL;
 }
 
-CASE_OURS(a_signal_wakes_all_who_wait)
+CASE_OURS(signal_wakes_all_waiters)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
 	struct fi_cq_tagged_entry entry;
@@ -150,7 +150,7 @@ static void *read_one(void *arg)
 }
 
 /* Each of two waiters without timeout gets one entry: none returns empty. */
-CASE_OURS(a_reader_without_timeout_gets_something)
+CASE_OURS(sread_without_timeout_returns_an_entry)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
 	pthread_t threads[2];
@@ -180,8 +180,8 @@ CASE_OURS(a_reader_without_timeout_gets_something)
 	part(&p);
 }
 
-/* A wait does not sleep through a counter change from before it. */
-CASE_OURS(a_counter_that_moved_is_not_slept_on)
+/* A wait returns if the counter changed before it began. */
+CASE_OURS(cntr_wait_sees_an_earlier_change)
 {
 	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_FD };
 	struct fid_cntr *counter;
@@ -256,7 +256,7 @@ CASE_OURS(closing_while_connecting_leaves_no_event)
 /*
  * Closing an endpoint discards pending operations without completions (fi_endpoint(3), fi_close).
  */
-CASE_OURS(closing_reports_nothing)
+CASE_OURS(closing_an_endpoint_reports_nothing)
 {
 	struct fi_cq_tagged_entry entry;
 	struct pair p;
@@ -274,8 +274,8 @@ CASE_OURS(closing_reports_nothing)
 	part(&p);
 }
 
-/* fi_poll makes progress on all members, however few it may report. */
-CASE_OURS(a_poll_set_moves_all_on)
+/* fi_poll makes progress on all members, even if it may report only a few. */
+CASE_OURS(poll_makes_progress_on_all_members)
 {
 	struct fid_poll *set;
 	void *context;

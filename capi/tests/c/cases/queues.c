@@ -33,7 +33,7 @@ CASE(cq_open_accepts_attr)
 	CHECK(cq_attempt(s.domain, (struct fi_cq_attr) { .size = 100000 }) == 0);
 	CHECK(cq_attempt(s.domain, (struct fi_cq_attr) { .flags = FI_AFFINITY, .signaling_vector = 0 }) == 0);
 	CHECK(cq_attempt(s.domain, (struct fi_cq_attr) { .signaling_vector = 12345 }) == 0);
-	/* Without a wait object the wait condition is ignored, whatever it is. */
+	/* Without a wait object the wait condition is ignored. */
 	CHECK(cq_attempt(s.domain, (struct fi_cq_attr) { .wait_cond = FI_CQ_COND_THRESHOLD }) == 0);
 	CHECK(cq_attempt(s.domain, (struct fi_cq_attr) { .wait_cond = 99 }) == 0);
 	/* wait_set is ignored unless the wait object is a wait set. */
@@ -517,7 +517,7 @@ CASE_OURS(post_eagain_at_the_size)
 	CHECK(fi_send(p.a.ep, "x", 1, NULL, p.to_b, &contexts[i]) == -FI_EAGAIN);
 	for (i = 0; i < 4; i++)
 		done(&p.a, &p.b, &contexts[i]);
-	/* Refused calls have queued nothing; all accepted ones complete. */
+	/* Refused calls queue nothing; all accepted ones complete. */
 	CHECK(failed(&p.b, &p.a, FI_ECANCELED).op_context == &contexts[0]);
 	for (i = 1; i < 5; i++)
 		done(&p.b, &p.a, &contexts[i]);

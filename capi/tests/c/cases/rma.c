@@ -35,11 +35,11 @@ static void moves_bytes(const struct want *w)
 		POST(fi_read(p.a.ep, back, lens[i], NULL, p.to_b, r.addr, r.key, &contexts[2]));
 		entry = done(&p.a, &p.b, &contexts[2]);
 		CHECK(entry.flags == (FI_RMA | FI_READ));
-		/* The bytes of a read are there with its entry. */
+		/* The data of a read has arrived when its completion is read. */
 		CHECK(!memcmp(back, here, lens[i]));
 		CHECK(lens[i] == sizeof(back) || back[lens[i]] == 0);
 	}
-	/* Two writes side by side leave the bytes of one. */
+	/* Two writes to the same range leave the bytes of one. */
 	memset(there, 0, sizeof(there));
 	POST(fi_write(p.a.ep, here, 10, NULL, p.to_b, r.addr, r.key, &contexts[1]));
 	POST(fi_write(p.a.ep, here + 10, 20, NULL, p.to_b, r.addr + 10, r.key, &contexts[2]));
@@ -105,7 +105,7 @@ CASE(rma_vectors_gather_and_scatter)
 	part(&p);
 }
 
-/* Local and remote vectors, with different borders. */
+/* Local and remote vectors that are divided differently. */
 CASE(rma_messages_name_several_remote_places)
 {
 	struct iovec iov[2] = { { here, 100 }, { here + 200, 300 } };
@@ -186,7 +186,7 @@ CASE_OURS(rma_bad_vectors_are_refused)
 	remote[0].len = 0;
 	CHECK(fi_writemsg(p.a.ep, &msg, 0) == -FI_EINVAL);
 	remote[0].len = 8;
-	/* Too many, or none where there should be some. */
+	/* Too many elements, or none although the length is not 0. */
 	msg.rma_iov_count = 9;
 	CHECK(fi_writemsg(p.a.ep, &msg, 0) == -FI_EINVAL);
 	msg.rma_iov_count = 1;
@@ -197,7 +197,7 @@ CASE_OURS(rma_bad_vectors_are_refused)
 	msg.iov_count = 1;
 	msg.rma_iov = NULL;
 	CHECK(fi_writemsg(p.a.ep, &msg, 0) == -FI_EINVAL);
-	/* The sums exceed the address space. */
+	/* The total lengths overflow. */
 	msg.rma_iov = remote;
 	msg.rma_iov_count = 2;
 	remote[0].len = remote[1].len = SIZE_MAX;
@@ -208,7 +208,7 @@ CASE_OURS(rma_bad_vectors_are_refused)
 	part(&p);
 }
 
-/* The target's entry carries the data; it takes no receive. */
+/* The target's entry carries the data and consumes no receive. */
 static void entry_with_data(struct pair *p, uint64_t data)
 {
 	struct fi_cq_tagged_entry entry = done(&p->b, &p->a, NULL);
@@ -216,12 +216,9 @@ static void entry_with_data(struct pair *p, uint64_t data)
 	CHECK(entry.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA) && entry.data == data && entry.len == 100);
 }
 
-CASE(rma_writes_with_data_tell_the_target)
+CASE(rma_writedata_completes_at_the_target)
 {
-	struct iovec iov = { here, 100 };
-	struct fi_rma_iov remote = { .len = 100 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2], .data = 33 };
+	struct fi_msg_rma *msg;
 	struct pair p;
 	struct region r;
 	char in[8];
@@ -229,7 +226,7 @@ CASE(rma_writes_with_data_tell_the_target)
 	fill();
 	meet(&p, &SIDED);
 	if (p.b.info->mode & FI_RX_CQ_DATA)
-		SKIP("remote data takes receives");
+		SKIP("remote data consumes receives");
 	expose(&p.b, &r, there, sizeof(there));
 	POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_writedata(p.a.ep, here, 100, NULL, 11, p.to_b, r.addr, r.key, &contexts[1]));
@@ -239,14 +236,13 @@ CASE(rma_writes_with_data_tell_the_target)
 	POST(fi_inject_writedata(p.a.ep, here + 50, 100, 22, p.to_b, r.addr, r.key));
 	entry_with_data(&p, 22);
 	CHECK(!memcmp(there, here + 50, 100));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_REMOTE_CQ_DATA));
+	msg = access_to(&p, &r, here, 0, 100, &contexts[2]);
+	msg->data = 33;
+	POST(fi_writemsg(p.a.ep, msg, FI_COMPLETION | FI_REMOTE_CQ_DATA));
 	entry_with_data(&p, 33);
 	done(&p.a, &p.b, &contexts[2]);
-	/* Without the flag the data stays here. */
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION));
+	/* Without the flag no data is sent. */
+	POST(fi_writemsg(p.a.ep, msg, FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	quiet(&p.b, &p.a);
 	/* The receive is still posted. */
@@ -257,12 +253,8 @@ CASE(rma_writes_with_data_tell_the_target)
 	part(&p);
 }
 
-CASE(rma_inject_gives_the_buffer_back)
+CASE(rma_inject_buffer_is_reusable_at_once)
 {
-	struct iovec iov = { back, 64 };
-	struct fi_rma_iov remote = { .len = 64 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 	size_t most;
@@ -278,11 +270,8 @@ CASE(rma_inject_gives_the_buffer_back)
 	arrives(there, here, most);
 	quiet(&p.a, &p.b);
 	CHECK(fi_inject_write(p.a.ep, back, most + 1, p.to_b, r.addr, r.key) < 0);
-	remote.addr = r.addr + 1000;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	memcpy(back, here + 77, 64);
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | FI_INJECT));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, back, 1000, 64, &contexts[2]), FI_COMPLETION | FI_INJECT));
 	memset(back, 1, 64);
 	done(&p.a, &p.b, &contexts[2]);
 	arrives(there + 1000, here + 77, 64);
@@ -323,10 +312,6 @@ CASE(rma_length_is_limited)
 CASE(rma_selective_completion)
 {
 	struct want w = SIDED;
-	struct iovec iov = { here, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
@@ -334,37 +319,27 @@ CASE(rma_selective_completion)
 	w.bind = FI_SELECTIVE_COMPLETION;
 	meet(&p, &w);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
-	POST(fi_writemsg(p.a.ep, &msg, 0));
-	POST(fi_readmsg(p.a.ep, &msg, 0));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), 0));
 	quiet(&p.a, &p.b);
-	POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	CHECK(done(&p.a, &p.b, &contexts[2]).flags == (FI_RMA | FI_WRITE));
-	POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION));
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_COMPLETION));
 	CHECK(done(&p.a, &p.b, &contexts[2]).flags == (FI_RMA | FI_READ));
 	hide(&r);
 	part(&p);
 }
 
-CASE(rma_announced_operations_leave)
+CASE(rma_operations_with_more_are_sent)
 {
-	struct iovec iov = { here, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
 	fill();
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
-	POST(fi_writemsg(p.a.ep, &msg, FI_MORE | FI_COMPLETION));
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, 8, &contexts[2]), FI_MORE | FI_COMPLETION));
 	done(&p.a, &p.b, &contexts[2]);
 	arrives(there, here, 8);
 	hide(&r);
@@ -374,33 +349,24 @@ CASE(rma_announced_operations_leave)
 CASE(rma_completion_levels)
 {
 	const uint64_t levels[] = { FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE };
-	struct iovec iov = { here, sizeof(here) };
-	struct fi_rma_iov remote = { .len = sizeof(here) };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 	size_t i;
 
 	meet(&p, &SIDED);
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	for (i = 0; i < ARRAY(levels); i++) {
 		fill();
-		POST(fi_writemsg(p.a.ep, &msg, FI_COMPLETION | levels[i]));
+		POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 0, sizeof(here), &contexts[2]), FI_COMPLETION | levels[i]));
 		done(&p.a, &p.b, &contexts[2]);
 		if (levels[i] == FI_DELIVERY_COMPLETE)
 			CHECK(!memcmp(there, here, sizeof(here)));
-		/* The source can be used again. */
+		/* The source buffer may be reused. */
 		memset(here, 9, sizeof(here));
 		arrives(there + 1, (char []) { 7 }, 1);
-		iov.iov_base = back;
-		POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION | levels[i]));
+		POST(fi_readmsg(p.a.ep, access_to(&p, &r, back, 0, sizeof(back), &contexts[2]), FI_COMPLETION | levels[i]));
 		done(&p.a, &p.b, &contexts[2]);
 		CHECK(back[1] == 7 && back[100] == (char) 700);
-		iov.iov_base = here;
 	}
 	hide(&r);
 	part(&p);
@@ -408,10 +374,6 @@ CASE(rma_completion_levels)
 
 CASE(rma_fence_waits_for_earlier_operations)
 {
-	struct iovec iov = { back, 8 };
-	struct fi_rma_iov remote = { .len = 8 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = &remote, .rma_iov_count = 1,
-		.context = &contexts[2] };
 	struct pair p;
 	struct region r;
 
@@ -420,12 +382,9 @@ CASE(rma_fence_waits_for_earlier_operations)
 	if (!(p.a.info->caps & FI_FENCE))
 		SKIP("no fences");
 	expose(&p.b, &r, there, sizeof(there));
-	remote.addr = r.addr + 60000;
-	remote.key = r.key;
-	msg.addr = p.to_b;
 	POST(fi_write(p.a.ep, here, sizeof(here), NULL, p.to_b, r.addr, r.key, &contexts[1]));
-	POST(fi_readmsg(p.a.ep, &msg, FI_COMPLETION | FI_FENCE));
-	/* What follows the fence waits with it. */
+	POST(fi_readmsg(p.a.ep, access_to(&p, &r, back, 60000, 8, &contexts[2]), FI_COMPLETION | FI_FENCE));
+	/* Operations after the fence wait with it. */
 	POST(fi_read(p.a.ep, back + 100, 8, NULL, p.to_b, r.addr + 50000, r.key, &contexts[3]));
 	done(&p.a, &p.b, &contexts[1]);
 	done(&p.a, &p.b, &contexts[2]);
@@ -435,7 +394,7 @@ CASE(rma_fence_waits_for_earlier_operations)
 	part(&p);
 }
 
-CASE_OURS(rma_errors_come_to_the_initiator)
+CASE_OURS(rma_errors_are_reported_to_the_initiator)
 {
 	struct pair p;
 	struct region r, readable, writable;
@@ -452,7 +411,7 @@ CASE_OURS(rma_errors_come_to_the_initiator)
 	write_fails(&p, r.addr + 57, r.key, FI_EACCES);
 	write_fails(&p, r.addr + UINT64_MAX - 3, r.key, FI_EACCES);
 	read_fails(&p, r.addr + 64, r.key, FI_EACCES);
-	/* The memory is as it was, and both endpoints work. */
+	/* The memory is unchanged, and both endpoints work. */
 	CHECK(there[0] == 5 && there[56] == 5 && there[63] == 5 && there[64] == 5);
 	write_works(&p, r.addr + 56, r.key);
 	arrives(there + 56, "written", 8);
@@ -493,7 +452,7 @@ CASE(rma_event_counters)
 	part(&p);
 }
 
-/* Posts until the queue is full; everything that was accepted completes, and nothing else. */
+/* Posts until the queue is full; exactly the accepted operations complete. */
 CASE(rma_again_queues_nothing)
 {
 	struct pair p;
@@ -538,7 +497,7 @@ CASE_OURS(rma_needs_its_capabilities)
 	part(&p);
 }
 
-/* An endpoint that was not opened as a target is none. */
+/* An endpoint opened without FI_REMOTE_WRITE refuses the write. */
 CASE_OURS(rma_target_needs_its_capabilities)
 {
 	struct want of_target = { .caps = FI_RMA | FI_WRITE | FI_SEND | FI_RECV };

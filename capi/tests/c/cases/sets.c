@@ -99,7 +99,7 @@ CASE_OURS(wait_open_kinds)
 			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == 0 && list.nfds == 1 && fds[0].fd >= 0);
 			index = list.change_index;
 			CHECK(index != 77);
-			/* Without room it only reports the change index. */
+			/* Without room, only the change index is reported. */
 			list.nfds = 0;
 			list.change_index = 77;
 			CHECK(fi_control(&set->fid, FI_GETWAIT, &list) == -FI_ETOOSMALL && list.nfds == 1);
@@ -166,7 +166,7 @@ CASE(poll_set_reports_members)
 	part(&p);
 }
 
-CASE_OURS(poll_set_tells_of_all_that_is_ready)
+CASE_OURS(poll_set_reports_every_ready_member)
 {
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED };
 	struct fid_poll *set;
@@ -204,7 +204,7 @@ CASE_OURS(poll_set_tells_of_all_that_is_ready)
 	CHECK(ret == 2 && ready[0] != ready[1]);
 	CHECK(ready[0] == &contexts[8] || ready[0] == &contexts[9]);
 	CHECK(ready[1] == &contexts[8] || ready[1] == &contexts[9]);
-	/* Reports no more than fit. */
+	/* fi_poll reports no more than fit. */
 	ready[1] = NULL;
 	CHECK(fi_poll(set, ready, 1) == 1 && ready[1] == NULL);
 	failed(&p.b, &p.a, FI_ETRUNC);

@@ -67,7 +67,7 @@ CASE_OURS(srx_serves_several_endpoints)
 	close_side(&b);
 }
 
-CASE_OURS(srx_opens_with_what_the_domain_has)
+CASE_OURS(srx_open_rules)
 {
 	struct fid_ep *srx, *other;
 	struct side s, t;
@@ -219,7 +219,7 @@ CASE_OURS(srx_receives_can_be_cancelled)
 	begin_shared(&a, &b, &srx, FI_MULTI_RECV);
 	CHECK(fi_setopt(&srx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
 	POST(fi_recv(srx, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
-	/* Nobody could tell of it. */
+	/* No queue could report the cancellation. */
 	CHECK(fi_cancel(&srx->fid, &contexts[0]) == -FI_ENOCQ);
 	join(&b, &a, &srx->fid, &users[0]);
 	join(&b, &a, &srx->fid, &users[1]);
@@ -229,7 +229,7 @@ CASE_OURS(srx_receives_can_be_cancelled)
 	CHECK(fi_cancel(&srx->fid, &contexts[0]) == 0);
 	CHECK(next_of(&users[0], &entry, &err) == 0);
 	CHECK(err.err == FI_ECANCELED && err.op_context == &contexts[0] && err.flags & FI_RECV && err.flags & FI_MSG);
-	/* It has gone, and takes no message. */
+	/* The cancelled receive matches no message. */
 	CHECK(fi_cancel(&srx->fid, &contexts[0]) == 0);
 	POST(fi_send(a.ep, "message", 8, NULL, users[1].addr, &contexts[4]));
 	CHECK(next_of(&users[1], &entry, &err) == 1 && entry.op_context == &contexts[1] && !strcmp(in[1], "message"));
@@ -284,7 +284,7 @@ CASE_OURS(srx_buffers_take_messages_of_several_endpoints)
 		CHECK(entry.op_context == &contexts[3] && entry.len == sizeof(out) && entry.buf == buffer + 400 * i);
 		CHECK(((char *) entry.buf)[399] == 'a' + i);
 		released = !!(entry.flags & FI_MULTI_RECV);
-		/* 600 bytes are left, and then 200, fewer than the option says. */
+		/* 600 bytes are left, then 200, fewer than FI_OPT_MIN_MULTI_RECV. */
 		CHECK(i == 1 || !released);
 	}
 	if (!released) {
@@ -294,7 +294,7 @@ CASE_OURS(srx_buffers_take_messages_of_several_endpoints)
 	end_shared(&a, &b, srx, users, 2);
 }
 
-/* Entries and counts are those of the endpoint that a message was sent to. */
+/* Entries and counts belong to the message's destination endpoint. */
 CASE_OURS(srx_completions_belong_to_endpoints)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_NONE };
@@ -316,7 +316,7 @@ CASE_OURS(srx_completions_belong_to_endpoints)
 	/* The context itself has neither. */
 	CHECK(fi_ep_bind(srx, &b.cq->fid, FI_RECV) < 0 && fi_ep_bind(srx, &cntr[0]->fid, FI_RECV) < 0);
 	for (round = 0; round < 3; round++) {
-		/* In the last round the message is there before the receive. */
+		/* In the last round the message arrives before the receive is posted. */
 		for (i = 0; i < 2; i++) {
 			if (round < 2)
 				POST(fi_recv(srx, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[i]));
@@ -382,7 +382,7 @@ CASE_OURS(srx_on_connected_endpoints)
 	done(&b, &a[1], &contexts[0]);
 	done(&a[1], &b, &contexts[4]);
 	CHECK(!strcmp(in[0], "tagged!"));
-	/* The other connection's end leaves the receives to this one. */
+	/* When the other connection ends, this one gets the receives. */
 	POST(fi_recv(srx, in[0], 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	CHECK(fi_close(&accepted[1]->fid) == 0);
 	POST(fi_send(a[0].ep, "message", 8, NULL, 0, &contexts[4]));
@@ -394,7 +394,7 @@ CASE_OURS(srx_on_connected_endpoints)
 	close_side(&b);
 }
 
-CASE_OURS(srx_has_to_be_bound)
+CASE_OURS(srx_must_be_bound)
 {
 	struct fid_stx *stx;
 	struct fid_ep *srx;
@@ -411,7 +411,7 @@ CASE_OURS(srx_has_to_be_bound)
 	CHECK(fi_enable(s.ep) == -FI_EOPBADSTATE);
 	CHECK(fi_ep_bind(s.ep, &stx->fid, 0) == 0);
 	CHECK(fi_enable(s.ep) == 0);
-	/* Too late for another one. */
+	/* An enabled endpoint cannot be bound to another context. */
 	CHECK(fi_ep_bind(s.ep, &srx->fid, 0) < 0);
 	CHECK(fi_close(&s.ep->fid) == 0);
 	s.ep = NULL;

@@ -13,6 +13,17 @@
 static const struct want SIDED = { .caps = FI_TAGGED | ONE_SIDED };
 static const struct want SIDED_MSG = { .type = FI_EP_MSG, .caps = FI_TAGGED | ONE_SIDED };
 
+/* A pair whose second endpoint lacks FI_RMA_EVENT; only the first can send. */
+static inline void meet_without_rma_event(struct pair *p)
+{
+	open_side(&p->a, &SIDED);
+	open_domain(&p->b, &SIDED);
+	p->b.info->caps &= ~FI_RMA_EVENT;
+	p->b.info->rx_attr->caps &= ~FI_RMA_EVENT;
+	open_ep(&p->b, p->b.info);
+	p->to_b = insert(&p->a, p->b.name);
+}
+
 /* A registered region, and how peers name its first byte. */
 struct region {
 	struct fid_mr *mr;
@@ -55,7 +66,22 @@ static inline void hide(struct region *r)
 	CHECK(fi_close(&r->mr->fid) == 0);
 }
 
-/* A write of 8 bytes that must fail with this number, and leave both endpoints usable. */
+/* The message structure of an access to one range of the region, valid until the next call. */
+static inline struct fi_msg_rma *access_to(struct pair *p, struct region *r, void *buf, size_t at, size_t len,
+	void *context)
+{
+	static struct fi_rma_iov remote;
+	static struct fi_msg_rma msg;
+	static struct iovec iov;
+
+	iov = (struct iovec) { buf, len };
+	remote = (struct fi_rma_iov) { r->addr + at, len, r->key };
+	msg = (struct fi_msg_rma) { .msg_iov = &iov, .iov_count = 1, .addr = p->to_b, .rma_iov = &remote, .rma_iov_count = 1,
+		.context = context };
+	return &msg;
+}
+
+/* A write of 8 bytes, which must fail with this error number and leave both endpoints usable. */
 static inline void write_fails(struct pair *p, uint64_t addr, uint64_t key, int number)
 {
 	static char bytes[8] = "refused";
@@ -74,7 +100,7 @@ static inline void write_works(struct pair *p, uint64_t addr, uint64_t key)
 	done(&p->a, &p->b, &contexts[0]);
 }
 
-/* A read of 8 bytes that must fail with this number. */
+/* A read of 8 bytes, which must fail with this error number. */
 static inline void read_fails(struct pair *p, uint64_t addr, uint64_t key, int number)
 {
 	static char bytes[8];
@@ -93,7 +119,7 @@ static inline void read_works(struct pair *p, uint64_t addr, uint64_t key)
 	done(&p->a, &p->b, &contexts[0]);
 }
 
-/* Until the bytes are there, for ten seconds: a write completes before it is carried out. */
+/* Waits up to ten seconds for the bytes: a write may complete before it is carried out. */
 static inline void arrives(const void *place, const void *bytes, size_t len)
 {
 	double end = seconds() + 10;

@@ -470,7 +470,7 @@ static int text_by_the_library(const struct fid *fid, char *buf, size_t len)
 }
 
 /* An object's own tostr is used; without it, the address is shown. */
-CASE_OURS(tostr_asks_the_object)
+CASE_OURS(tostr_calls_the_object)
 {
 	struct fi_ops ops = { .size = sizeof(ops), .tostr = text_of_mine };
 	struct fid object = { .fclass = FI_CLASS_EP, .ops = &ops };

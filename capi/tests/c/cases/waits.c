@@ -486,7 +486,7 @@ CASE_OURS(wait_on_mutex_and_condition)
 	part(&p);
 }
 
-CASE_OURS(an_idle_reader_uses_no_processor)
+CASE_OURS(idle_reader_uses_no_cpu)
 {
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_UNSPEC };
 	struct want dgram = { .type = FI_EP_DGRAM, .wait = FI_WAIT_UNSPEC };

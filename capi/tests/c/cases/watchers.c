@@ -28,7 +28,7 @@ static int readable(int fd, int timeout)
  * A change after fi_trywait keeps the descriptor readable until the next fi_trywait, even if it
  * also wakes another thread.
  */
-CASE_OURS(watcher_keeps_the_news_of_a_counter)
+CASE_OURS(fd_stays_readable_after_a_counter_change)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_FD };
 	struct fid_cntr *cntr;
@@ -79,7 +79,7 @@ static void *read_two(void *arg)
 	return NULL;
 }
 
-CASE_OURS(watcher_keeps_the_news_of_a_queue)
+CASE_OURS(fd_stays_readable_after_a_queue_entry)
 {
 	struct fi_cq_attr attr = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_FD,
 		.wait_cond = FI_CQ_COND_THRESHOLD };

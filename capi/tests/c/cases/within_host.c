@@ -43,7 +43,7 @@ CASE_OURS(names_of_nodes_and_services)
 /*
  * IP providers take no name as source or destination: only shm matches, with or without the format.
  */
-CASE_OURS(a_name_as_source_is_for_shm_alone)
+CASE_OURS(source_names_match_only_shm)
 {
 	static const uint32_t formats[] = { FI_FORMAT_UNSPEC, FI_ADDR_STR };
 	struct fi_info *hints, *info, *i;
@@ -67,7 +67,7 @@ CASE_OURS(a_name_as_source_is_for_shm_alone)
 }
 
 /* A node with a scheme is a complete address and takes no service. */
-CASE_OURS(no_service_beside_an_address)
+CASE_OURS(service_with_an_address_is_refused)
 {
 	struct fi_info *info, *i;
 
@@ -106,7 +106,7 @@ static void has_random_name(const struct fi_info *info)
 }
 
 /* Every info has a source, a fresh one if the query gives none. */
-CASE_OURS(every_info_within_the_host_has_a_source)
+CASE_OURS(shm_infos_have_a_source)
 {
 	static const struct { const char *node, *service; uint64_t flags; const char *src, *dest; } queries[] = {
 		{ NULL, NULL, 0, NULL, NULL }, { "job", NULL, 0, NULL, "fi_shm://job" }, { NULL, "7", 0, NULL, "fi_ns://7" },
@@ -145,7 +145,7 @@ CASE_OURS(every_info_within_the_host_has_a_source)
 }
 
 /* The first endpoint takes the name in its info; another one of the same info gets its own name. */
-CASE_OURS(a_name_that_was_handed_out_is_the_first_endpoints)
+CASE_OURS(info_name_goes_to_the_first_endpoint)
 {
 	char names[3][64], in[8] = "";
 	struct fid_ep *ep[3];
@@ -194,7 +194,7 @@ CASE_OURS(shm_has_no_layers)
 }
 
 /* shm reaches only this host, and reports that. */
-CASE_OURS(within_the_host_only)
+CASE_OURS(shm_reaches_only_this_host)
 {
 	struct fi_info *hints = hints_for(&SHM), *info;
 
@@ -222,7 +222,7 @@ CASE_OURS(names_of_fabric_and_domain_ignore_case)
 	fi_freeinfo(hints);
 }
 
-CASE_OURS(a_chosen_name_is_the_endpoints)
+CASE_OURS(chosen_name_is_the_endpoint_name)
 {
 	char name[64], unique[64], small[8];
 	size_t len = sizeof(name);
@@ -262,7 +262,7 @@ CASE_OURS(a_chosen_name_is_the_endpoints)
  * Strings are passed as an array of pointers, as in the manual, or back to back, as from
  * fi_getname.
  */
-CASE_OURS(av_strings_either_way)
+CASE_OURS(av_strings_by_pointer_or_packed)
 {
 	const char *pointers[2] = { "fi_shm://one", "fi_shm://second" };
 	char behind[] = "fi_shm://one\0fi_shm://third", back[64];

@@ -50,8 +50,8 @@ fn send_when_there_is_room<M: Medium>(
     world.submit_surely(node, id, &frame, manner);
 }
 
-/// Large data frames, each when the one before is done, among small frames: as the engine sends
-/// long messages, so that a transport may choose another way for them.
+/// Large data frames among small ones, each submitted when the one before is done, as the engine
+/// sends long messages: a transport may carry them in another way.
 pub(crate) fn data_frames<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);
@@ -68,7 +68,7 @@ pub(crate) fn data_frames<M: Medium>(seed: u64) {
     world.settle();
 }
 
-/// More frames than any short counter of a transport counts.
+/// Enough frames to wrap a transport's 8-bit and 16-bit counters.
 pub(crate) fn many<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);
@@ -119,7 +119,7 @@ fn submit_little<M: Medium>(world: &mut World<M>) -> ChannelId {
     channel
 }
 
-/// After a flush the peer alone finds everything.
+/// After a flush the peer receives everything without further calls of the sender.
 pub(crate) fn flush_all<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = submit_little(&mut world);
@@ -127,7 +127,7 @@ pub(crate) fn flush_all<M: Medium>(seed: u64) {
     expect_everything(&mut world, channel);
 }
 
-/// After a poll the peer alone finds everything.
+/// After a poll the peer receives everything without further calls of the sender.
 pub(crate) fn poll<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = submit_little(&mut world);

@@ -5,14 +5,14 @@ use crate::medium::Medium;
 use crate::world::World;
 use ofi_core::Cause;
 
-/// Two nodes with a link on which both have submitted something, in part under way.
+/// Two nodes with a link on which both have submitted frames, some of them still in flight.
 fn busy_pair<M: Medium>(seed: u64) -> (World<M>, ChannelId) {
     let mut world = World::<M>::new(seed);
     world.open();
     world.open();
     world.large = world.rng.choice([0, 5, 300]).unwrap_or(0);
     let channel = world.link(0, 1);
-    // Large data frames need some messages back and forth before they go another way.
+    // A transport may need a few round trips before it carries large data frames in another way.
     let rounds = if world.large > 100 { world.rng.usize(20..60) } else { world.rng.usize(0..20) };
     for _ in 0..rounds {
         let node = world.rng.usize(0..2);
@@ -29,7 +29,7 @@ fn busy_pair<M: Medium>(seed: u64) -> (World<M>, ChannelId) {
     (world, channel)
 }
 
-/// Lets everything end, and connects again: numbers may be reused now.
+/// Waits until everything has ended, and connects again: link numbers may be reused now.
 fn finish<M: Medium>(mut world: World<M>, channel: ChannelId) {
     world.settle();
     for side in [INITIATOR, ACCEPTOR] {
@@ -45,7 +45,7 @@ fn finish<M: Medium>(mut world: World<M>, channel: ChannelId) {
     world.settle();
 }
 
-/// The ledger demands that the frames of the side that shuts down have arrived before the end.
+/// The ledger requires that the frames of the side that shuts down arrive before the end.
 pub(crate) fn one_shuts_down<M: Medium>(seed: u64) {
     let (mut world, channel) = busy_pair::<M>(seed);
     let node = world.rng.usize(0..2);
@@ -54,7 +54,7 @@ pub(crate) fn one_shuts_down<M: Medium>(seed: u64) {
     finish(world, channel);
 }
 
-/// Frames of a side whose shutdown is done arrive; the end overtakes none.
+/// All frames of a side whose shutdown is done arrive before the end of the link.
 pub(crate) fn both_shut_down<M: Medium>(seed: u64) {
     let (mut world, channel) = busy_pair::<M>(seed);
     if world.rng.bool() {
@@ -67,7 +67,7 @@ pub(crate) fn both_shut_down<M: Medium>(seed: u64) {
     finish(world, channel);
 }
 
-/// The side that aborts gets everything back at once, and no event afterwards.
+/// The side that aborts gets all buffers back at once, and no event afterwards.
 pub(crate) fn abort<M: Medium>(seed: u64) {
     let (mut world, channel) = busy_pair::<M>(seed);
     let node = world.rng.usize(0..2);
@@ -76,7 +76,7 @@ pub(crate) fn abort<M: Medium>(seed: u64) {
     finish(world, channel);
 }
 
-/// One node goes away without a word.
+/// One node disappears without a shutdown.
 pub(crate) fn vanish<M: Medium>(seed: u64) {
     let (mut world, channel) = busy_pair::<M>(seed);
     let node = world.rng.usize(0..2);
@@ -121,7 +121,7 @@ pub(crate) fn violation<M: Medium>(seed: u64) {
     world.medium.calm();
     world.settle();
     for node in [0, 1] {
-        assert_eq!(world.side(other, node), Side::Open, "a violation ends another link");
+        assert_eq!(world.side(other, node), Side::Open, "a violation ended another link");
         let id = world.end_of(node, other);
         world.submit_some(node, id, 5);
     }

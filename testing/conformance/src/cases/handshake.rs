@@ -1,4 +1,4 @@
-//! Links that do not come about, and listeners.
+//! Failed handshakes, and listeners.
 
 use crate::ledger::{ACCEPTOR, ChannelId, End, INITIATOR, Plan, Side};
 use crate::medium::{Medium, Nowhere};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The handle of a connect request that a listener reports.
 type Request<M> = <<M as Medium>::Carrier as Transport>::Request;
 
-/// Either side refuses; a link beside it stays.
+/// Either side refuses; another link stays up.
 pub(crate) fn refused<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     world.open();
@@ -50,7 +50,7 @@ pub(crate) fn aborted<M: Medium>(seed: u64) {
     let id = world.end_of(0, channel);
     world.nodes[0].abort(id);
     world.settle();
-    // Another link gets its number.
+    // Another link may get its number.
     world.medium.calm();
     let next = world.link(0, 1);
     for node in [0, 1] {
@@ -61,7 +61,7 @@ pub(crate) fn aborted<M: Medium>(seed: u64) {
     world.settle();
 }
 
-/// The link goes down once: at once, or by the transport's deadline and not earlier.
+/// The link goes down exactly once: immediately, or at the transport's deadline but not earlier.
 pub(crate) fn nowhere<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     let node = world.open();
@@ -111,16 +111,16 @@ fn ask<M: Medium>(world: &mut World<M>, listener: &mut M::Listener, plan: Plan) 
     let addr = listener.local_addr();
     let channel = world.ledger.borrow_mut().add(addr, plan, &mut world.rng);
     world.nodes[from].connect(&addr, channel);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     let end = clock::now() + M::WATCHDOG;
-    while asked.is_empty() {
+    while requests.is_empty() {
         world.step(from);
-        listener.poll(&mut asked);
+        listener.poll(&mut requests);
         world.nodes[from].transport.wait(Duration::from_micros(100));
         assert!(clock::now() < end, "the listener gets no request");
     }
-    let ConnectRequest { request, hello, to, .. } = asked.remove(0);
-    assert!(asked.is_empty(), "one request is reported twice");
+    let ConnectRequest { request, hello, to, .. } = requests.remove(0);
+    assert!(requests.is_empty(), "one request is reported twice");
     assert_eq!((world.ledger.borrow().channel_of(&hello), to), (channel, addr));
     (from, channel, request)
 }
@@ -137,14 +137,15 @@ fn accept<M: Medium>(world: &mut World<M>, channel: ChannelId, request: Request<
     world.nodes.len() - 1
 }
 
-/// Two nodes with a link that a listener handed over: the initiator, and the acceptor.
+/// Two nodes with a link made through a listener: the initiator and the acceptor.
 pub(crate) fn connected_pair<M: Medium>(world: &mut World<M>) -> (NodeId, NodeId, ChannelId) {
     let mut listener = world.medium.listen().expect("the medium has listeners");
     let (from, channel, request) = ask(world, &mut listener, Plan::Accept);
     (from, accept(world, channel, request), channel)
 }
 
-/// A listener's request is refused, or accepted by another transport, and then carries frames.
+/// A listener's request is refused, or accepted by another transport; an accepted link carries
+/// frames.
 pub(crate) fn listener<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     let mut listener = world.medium.listen().expect("the medium has listeners");

@@ -1,4 +1,4 @@
-//! The cases: each checks one part of the contract by scripts that follow from a seed.
+//! The cases: each checks one part of the contract with scripts generated from a seed.
 
 mod delivery;
 mod ends;
@@ -13,7 +13,7 @@ use crate::medium::{Medium, Need};
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// What it needs of the medium.
+    /// The properties that the medium must have.
     pub(crate) needs: &'static [Need],
     /// It runs this fraction of the scripts.
     pub(crate) share: u64,
@@ -26,7 +26,7 @@ const SOME: u64 = 10;
 /// The same for long ones.
 const FEW: u64 = 100;
 
-/// The same for those that differ little.
+/// The same for cases whose scripts differ little.
 const ONE: u64 = 1000;
 
 /// All cases.

@@ -10,8 +10,8 @@ use ofi_engine::transport::{ControlSubmitted, Flush, Urgency};
 /// Payload bytes of a frame.
 const LEN: usize = 1024;
 
-/// A link takes a bounded number of bytes while the peer does not poll, and refuses the rest. When
-/// the peer reads again, room is reported, and everything arrives.
+/// While the peer does not poll, a link accepts a bounded number of bytes and refuses the rest.
+/// When the peer reads again, the transport reports room, and everything arrives.
 pub(crate) fn back_pressure<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
     let channel = world.link(0, 1);
@@ -38,14 +38,14 @@ pub(crate) fn back_pressure<M: Medium>(seed: u64) {
             node.flush(Flush::All);
         }
         taken += LEN;
-        assert!(taken <= M::MOST_UNREAD, "{taken} bytes are taken from the sender while the peer does not read");
+        assert!(taken <= M::MOST_UNREAD, "the link accepted {taken} bytes while the peer did not read");
     }
     world.until("the peer reads everything", |world| {
         let ledger = world.ledger.borrow();
         let is_backed_up = world.nodes[0].observer.links[&id].backed_up;
         ledger.channels[channel].flows[INITIATOR].is_empty() && !is_backed_up
     });
-    assert!(world.nodes[0].has_room(id), "everything was read, and the link is backed up");
+    assert!(world.nodes[0].has_room(id), "the link is backed up although the peer has read everything");
     world.submit_some(0, id, 10);
     world.flush_all();
     world.settle();

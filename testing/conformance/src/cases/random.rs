@@ -6,8 +6,8 @@ use crate::world::{NodeId, World};
 use ofi_engine::transport::{Flush, Transport};
 use std::time::Duration;
 
-/// Rounds of a script. Most are short: many short scripts cost as much as a long one, and begin and
-/// end more links.
+/// Rounds of a script. Most scripts are short: for the same cost, many short ones begin and end
+/// more links than a long one.
 const ROUNDS: [usize; 12] = [10, 10, 10, 25, 25, 25, 25, 50, 50, 50, 100, 200];
 
 /// One script.

@@ -11,11 +11,11 @@ use ofi_os::clock;
 fn sleep<M: Medium>(world: &mut World<M>, node: usize) {
     let end = clock::now() + M::WATCHDOG;
     while !world.fall_asleep(node) {
-        assert!(clock::now() < end, "a transport that has nothing to do does not fall asleep");
+        assert!(clock::now() < end, "an idle transport does not fall asleep");
     }
 }
 
-/// Waits until the descriptor of a sleeping node is readable; no deadline may be what wakes it.
+/// Waits until a sleeping node's descriptor is readable: a deadline must not be what wakes it.
 fn expect_woken<M: Medium>(world: &mut World<M>, node: usize, what: &str) {
     let end = clock::now() + M::WATCHDOG;
     while !world.medium.is_readable(&world.nodes[node].transport) {
@@ -38,7 +38,7 @@ fn expect_woken_by_frame<M: Medium>(world: &mut World<M>, from: NodeId, to: Node
     world.settle();
 }
 
-/// A frame wakes the transport that has accepted a listener's request, and the one that asked.
+/// A frame wakes the transport that accepted a listener's request, and the one that connected.
 pub(crate) fn woken_after_hand_over<M: Medium>(seed: u64) {
     let mut world = World::<M>::new(seed);
     world.medium.calm();
@@ -52,7 +52,7 @@ pub(crate) fn woken_after_hand_over<M: Medium>(seed: u64) {
 /// A connect request, a frame and the end of a link make the descriptor readable.
 pub(crate) fn woken<M: Medium>(seed: u64) {
     let mut world = World::<M>::calm_pair(seed);
-    // The rest of a payload that is dropped may be under way when everything has arrived.
+    // The rest of a dropped payload may still be in flight when everything else has arrived.
     world.nodes[1].observer.takes_all = true;
     sleep(&mut world, 1);
     let channel = world.connect(0, 1, Plan::Accept);

@@ -1,6 +1,6 @@
 //! When a send completes, and which completions are reported (fi_cq(3), fi_endpoint(3), fi_msg(3)).
-//! A side that is not polled makes no progress, so an operation that needs it cannot complete
-//! meanwhile.
+//! A side that is not polled makes no progress, so an operation that needs its progress cannot
+//! complete.
 
 use super::pair::{INJECT, LONG, Pair, assert_content, content, sizes};
 use super::{Case, EndpointMedium, cases};
@@ -11,8 +11,8 @@ use ofi_rig::{Message, Receive};
 
 pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     cases![&[];
-        an_inject_call_gives_the_buffer_back_and_reports_no_success,
-        the_inject_flag_gives_the_buffer_back_and_reports_success,
+        an_inject_call_frees_the_buffer_and_reports_no_success,
+        the_inject_flag_frees_the_buffer_and_reports_success,
         an_injected_message_that_has_to_wait_keeps_its_bytes,
         an_inject_above_the_limit_is_refused,
         a_send_without_a_level_does_not_wait_for_the_peer,
@@ -26,14 +26,14 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         at_every_level_a_posted_receive_suffices,
         a_fenced_send_waits_for_those_before_it,
         the_level_of_a_fence_covers_earlier_sends,
-        selective_completion_reports_sends_that_ask_for_it,
-        selective_completion_reports_receives_that_ask_for_it,
+        selective_completion_reports_sends_that_request_it,
+        selective_completion_reports_receives_that_request_it,
         errors_are_reported_with_selective_completion_too,
         selective_completion_is_for_every_level,
     ]
 }
 
-/// Sizes of messages that travel with their headers.
+/// Sizes of eager messages.
 fn eager_sizes<T: Transport>() -> impl Iterator<Item = usize> {
     sizes::<T>().into_iter().filter(|len| *len <= MOST_EAGER)
 }
@@ -47,9 +47,9 @@ fn receive<M: EndpointMedium>(pair: &mut Pair<M>, tag: u64, len: usize) {
     assert_content(&pair.got(receive), tag, len);
 }
 
-/// fi_msg(3), fi_inject: the buffer may be used again at once, and no completion is written. The
-/// rig overwrites the buffer and fails if a success is reported.
-fn an_inject_call_gives_the_buffer_back_and_reports_no_success<M: EndpointMedium>(seed: u64) {
+/// fi_msg(3), fi_inject: the buffer may be reused at once, and success is not reported. The rig
+/// overwrites the buffer and fails if it reads a success.
+fn an_inject_call_frees_the_buffer_and_reports_no_success<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (number, len) in (0..).zip(sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT)) {
         for tag in [number, number + 100] {
@@ -62,8 +62,8 @@ fn an_inject_call_gives_the_buffer_back_and_reports_no_success<M: EndpointMedium
     pair.end();
 }
 
-/// fi_endpoint(3), FI_INJECT: the buffer may be used again at once; the completion comes.
-fn the_inject_flag_gives_the_buffer_back_and_reports_success<M: EndpointMedium>(seed: u64) {
+/// fi_endpoint(3), FI_INJECT: the buffer may be reused at once; the completion is reported.
+fn the_inject_flag_frees_the_buffer_and_reports_success<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let levels = [OpFlags::empty(), OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE];
     for (number, len) in (0..).zip(sizes::<M::Carrier>().into_iter().filter(|len| *len <= INJECT)) {
@@ -76,9 +76,8 @@ fn the_inject_flag_gives_the_buffer_back_and_reports_success<M: EndpointMedium>(
     pair.end();
 }
 
-/// fi_msg(3), fi_inject: the buffer may be used again at once, also if the message cannot leave
-/// yet, because there is no link or because the link is full. Only half of the calls have a
-/// completion.
+/// fi_msg(3), fi_inject: the buffer may be reused at once even if the message must wait, because
+/// there is no link yet or the link is full. Only half of the calls report a completion.
 fn an_injected_message_that_has_to_wait_keeps_its_bytes<M: EndpointMedium>(seed: u64) {
     for linked in [false, true] {
         let mut pair = if linked { Pair::<M>::new(seed) } else { Pair::<M>::unlinked(seed, |_| ()) };
@@ -117,13 +116,12 @@ fn an_inject_above_the_limit_is_refused<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_endpoint(3), `op_flags`: here the default level is FI_INJECT_COMPLETE (a decision of this
-/// library).
+/// fi_endpoint(3), `op_flags`: the default level is FI_INJECT_COMPLETE (a choice of this library).
 fn a_send_without_a_level_does_not_wait_for_the_peer<M: EndpointMedium>(seed: u64) {
     completes_alone::<M>(seed, OpFlags::empty());
 }
 
-/// fi_cq(3), FI_INJECT_COMPLETE: the buffer may be used again.
+/// fi_cq(3), FI_INJECT_COMPLETE: the buffer may be reused.
 fn inject_complete_does_not_wait_for_the_peer<M: EndpointMedium>(seed: u64) {
     completes_alone::<M>(seed, OpFlags::INJECT_COMPLETE);
 }
@@ -133,7 +131,7 @@ fn completes_alone<M: EndpointMedium>(seed: u64, level: OpFlags) {
     for (tag, len) in (0..).zip([0, 1, 8, 100]) {
         let sent = send_at(&mut pair, tag, len, level);
         let alone = ofi_rig::until(pair.medium.watch(), &mut [&mut pair.a], |sides| sides[0].is_done(sent));
-        assert!(alone, "it waits for the peer:\n{}", pair.a.ep.describe());
+        assert!(alone, "the send waits for the peer:\n{}", pair.a.ep.describe());
         receive(&mut pair, tag, len);
     }
     pair.end();
@@ -153,8 +151,8 @@ fn eager_messages_complete_without_a_receive<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_cq(3), FI_TRANSMIT_COMPLETE: the operation no longer depends on the initiator; here the
-/// message is at the peer's endpoint (a decision of this library).
+/// fi_cq(3), FI_TRANSMIT_COMPLETE: the operation no longer depends on the initiator: the message
+/// is at the peer's endpoint (a choice of this library).
 fn transmit_complete_waits_for_the_peer_but_not_for_a_receive<M: EndpointMedium>(seed: u64) {
     waits_for_the_peer::<M>(seed, OpFlags::TRANSMIT_COMPLETE);
 }
@@ -169,14 +167,14 @@ fn waits_for_the_peer<M: EndpointMedium>(seed: u64, level: OpFlags) {
     for (tag, len) in (0..).zip(eager_sizes::<M::Carrier>()) {
         let sent = send_at(&mut pair, tag, len, level);
         pair.poll_a();
-        assert!(pair.a.outcome(sent).is_none(), "it completes without the peer");
+        assert!(pair.a.outcome(sent).is_none(), "the send completed without the peer");
         pair.sent(sent);
         receive(&mut pair, tag, len);
     }
     pair.end();
 }
 
-/// fi_cq(3): the payload of a rendezvous leaves only when it has a place.
+/// fi_cq(3): a rendezvous message needs a receive before its payload is sent.
 fn a_rendezvous_is_delivered_once_its_receive_is_posted<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let levels = [OpFlags::empty(), OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE, OpFlags::MATCH_COMPLETE];
@@ -184,7 +182,7 @@ fn a_rendezvous_is_delivered_once_its_receive_is_posted<M: EndpointMedium>(seed:
         for len in [MOST_EAGER + 1, LONG] {
             let sent = send_at(&mut pair, tag, len, level);
             pair.barrier();
-            assert!(pair.a.outcome(sent).is_none(), "its bytes have no place yet");
+            assert!(pair.a.outcome(sent).is_none(), "the send completed before a receive was posted");
             receive(&mut pair, tag, len);
             pair.sent(sent);
         }
@@ -198,7 +196,7 @@ fn match_complete_waits_for_the_receive<M: EndpointMedium>(seed: u64) {
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
         let sent = send_at(&mut pair, tag, len, OpFlags::MATCH_COMPLETE);
         pair.barrier();
-        assert!(pair.a.outcome(sent).is_none(), "{len} bytes are matched without a receive");
+        assert!(pair.a.outcome(sent).is_none(), "{len} bytes were matched without a receive");
         // A receive that does not match changes nothing.
         let other = pair.b.receive(FiAddr::UNSPEC, tag + 1000, len);
         pair.barrier();
@@ -211,7 +209,7 @@ fn match_complete_waits_for_the_receive<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_tagged(3), FI_MATCH_COMPLETE: matched to a tagged buffer, or discarded.
+/// fi_tagged(3), FI_MATCH_COMPLETE: the message is matched to a tagged receive, or discarded.
 fn a_discarded_message_counts_as_matched<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
@@ -260,7 +258,7 @@ fn a_fenced_send_waits_for_those_before_it<M: EndpointMedium>(seed: u64) {
     // No barrier: its message would wait behind the fence.
     pair.poll();
     assert!(pair.a.outcome(first).is_none() && pair.a.outcome(fenced).is_none());
-    assert!(pair.b.outcome(behind).is_none(), "the fenced message overtakes the one before it");
+    assert!(pair.b.outcome(behind).is_none(), "the fenced message overtook the one before it");
     receive(&mut pair, 1, MOST_EAGER + 1);
     pair.sent(first);
     pair.sent(fenced);
@@ -268,8 +266,8 @@ fn a_fenced_send_waits_for_those_before_it<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// A fence with a level completes when everything before it has reached that level (a decision of
-/// this library).
+/// A fenced operation completes when all earlier ones have reached its level (a choice of this
+/// library).
 fn the_level_of_a_fence_covers_earlier_sends<M: EndpointMedium>(seed: u64) {
     let earlier = [OpFlags::empty(), OpFlags::INJECT_COMPLETE, OpFlags::TRANSMIT_COMPLETE, OpFlags::DELIVERY_COMPLETE];
     for len in [0, 8, 5000, MOST_EAGER] {
@@ -289,7 +287,7 @@ fn the_level_of_a_fence_covers_earlier_sends<M: EndpointMedium>(seed: u64) {
 }
 
 /// fi_endpoint(3), FI_SELECTIVE_COMPLETION. The rig fails if another success is reported.
-fn selective_completion_reports_sends_that_ask_for_it<M: EndpointMedium>(seed: u64) {
+fn selective_completion_reports_sends_that_request_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::with(seed, |options| options.bind = BindFlags::SELECTIVE_COMPLETION);
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
         let loud = pair.b.post_receive(Receive::new(len).tagged(tag).flags(OpFlags::COMPLETION));
@@ -304,7 +302,7 @@ fn selective_completion_reports_sends_that_ask_for_it<M: EndpointMedium>(seed: u
     pair.end();
 }
 
-fn selective_completion_reports_receives_that_ask_for_it<M: EndpointMedium>(seed: u64) {
+fn selective_completion_reports_receives_that_request_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::with(seed, |options| options.bind = BindFlags::SELECTIVE_COMPLETION);
     for (tag, len) in (0..).zip(sizes::<M::Carrier>()) {
         let silent = pair.b.post_receive(Receive::new(len).tagged(tag));

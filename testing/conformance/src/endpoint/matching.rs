@@ -1,4 +1,4 @@
-//! Which receive takes which message, in which order, and how both end (fi_tagged(3), fi_msg(3)).
+//! Matching of messages and receives: rules, order and completions (fi_tagged(3), fi_msg(3)).
 
 use super::pair::{INJECT, LONG, Pair, assert_content, content, message_of, sizes};
 use super::{Case, EndpointMedium, cases};
@@ -7,7 +7,7 @@ use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_engine::wire::frame::MOST_EAGER;
 use ofi_rig::{Message, Receive, expect};
 
-/// More entries than a match queue searches one by one.
+/// More entries than a match queue searches linearly.
 const MANY: u64 = 40;
 
 pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
@@ -18,10 +18,10 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         ignored_bits_of_a_tag_may_differ,
         the_receive_that_was_posted_first_takes_the_first_message,
         unexpected_messages_are_received_in_the_order_of_sending,
-        receives_posted_in_reverse_take_their_own_tags,
+        receives_posted_in_reverse_match_their_own_tags,
         a_wildcard_between_exact_receives_keeps_its_turn,
         random_tags_match_as_the_model_says,
-        tagged_and_untagged_messages_do_not_meet,
+        tagged_and_untagged_messages_do_not_match,
         a_directed_receive_waits_until_its_address_is_inserted,
         a_truncated_message_is_an_error_of_its_receive_alone,
         an_unexpected_message_is_truncated_too,
@@ -53,7 +53,7 @@ fn messages_of_every_size_arrive_at_posted_receives<M: EndpointMedium>(seed: u64
         let done = got.outcome.as_ref().unwrap();
         assert_eq!((done.tag, done.src), (number, pair.to_a));
         assert_eq!(done.flags, OpFlags::TAGGED | OpFlags::RECV);
-        assert!(got.bytes[len..].iter().all(|byte| *byte == 0), "bytes behind the message are written");
+        assert!(got.bytes[len..].iter().all(|byte| *byte == 0), "bytes behind the message were written");
         let got = pair.got(untagged);
         assert_content(&got, number + 100, len);
         let done = got.outcome.as_ref().unwrap();
@@ -117,7 +117,8 @@ fn ignored_bits_of_a_tag_may_differ<M: EndpointMedium>(seed: u64) {
     let got = pair.got(receive);
     assert_content(&got, 1, 8);
     assert_eq!(got.completion().tag, high | 0b1100, "the tag of the message is reported");
-    // A mask of all bits takes the oldest; then an unexpected message is found behind others.
+    // A mask of all bits matches the oldest; then a receive finds an unexpected message behind
+    // others.
     let last = pair.b.post_receive(Receive::new(8).matching(high, 0b1111));
     assert_content(&pair.got(last), high | 0b1011, 8);
     let any = pair.b.post_receive(Receive::new(8).matching(77, u64::MAX));
@@ -127,7 +128,7 @@ fn ignored_bits_of_a_tag_may_differ<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// Sizes of messages with short ones among long ones, so that one may overtake the other.
+/// Sizes of short messages among long ones, so that a short one might overtake.
 fn mixed(number: u64) -> usize {
     [8, 70_000, MOST_EAGER + 1, 0, 300][usize::try_from(number % 5).unwrap()]
 }
@@ -150,13 +151,13 @@ fn the_receive_that_was_posted_first_takes_the_first_message<M: EndpointMedium>(
     pair.end();
 }
 
-/// fi_endpoint(3), FI_ORDER_SAS: messages match in the order of sending, whatever their sizes.
+/// fi_endpoint(3), FI_ORDER_SAS: messages of all sizes match in the order of sending.
 fn unexpected_messages_are_received_in_the_order_of_sending<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for number in 0..MANY {
         pair.send(5, number, mixed(number));
     }
-    // Not a barrier: some are still on their way, as the credit of the link is limited.
+    // No barrier: the link's credit is limited, so some messages are still in flight.
     pair.poll();
     for number in 0..MANY {
         let receive = pair.b.receive(FiAddr::UNSPEC, 5, 300_000);
@@ -165,7 +166,7 @@ fn unexpected_messages_are_received_in_the_order_of_sending<M: EndpointMedium>(s
     pair.end();
 }
 
-fn receives_posted_in_reverse_take_their_own_tags<M: EndpointMedium>(seed: u64) {
+fn receives_posted_in_reverse_match_their_own_tags<M: EndpointMedium>(seed: u64) {
     for early in [true, false] {
         let mut pair = Pair::<M>::new(seed);
         let len = |number: u64| usize::try_from(number).unwrap() * 50;
@@ -189,7 +190,7 @@ fn a_wildcard_between_exact_receives_keeps_its_turn<M: EndpointMedium>(seed: u64
     let mut pair = Pair::<M>::new(seed);
     let tags = [(1, 0), (2, 0), (9, u64::MAX), (1, 0), (2, 0), (9, u64::MAX)];
     let receives = tags.map(|(tag, ignore)| pair.b.post_receive(Receive::new(8).matching(tag, ignore)));
-    // Tags of messages, and the receives that take them.
+    // Tags of the messages, and the receives that they match.
     for (tag, place) in [(1, 0), (1, 2), (2, 1), (2, 4), (7, 5), (1, 3)] {
         let number = 10 * tag + place;
         pair.send(tag, number, 8);
@@ -229,7 +230,7 @@ fn random_tags_match_as_the_model_says<M: EndpointMedium>(seed: u64) {
                 None => posted.push(receive),
             }
         }
-        assert!(posted.iter().all(|(context, ..)| pair.b.outcome(*context).is_none()), "another receive completes");
+        assert!(posted.iter().all(|(context, ..)| pair.b.outcome(*context).is_none()), "another receive completed");
     }
     for (tag, number, len) in waiting {
         let receive = pair.b.receive(FiAddr::UNSPEC, tag, MOST_EAGER + 1);
@@ -238,13 +239,13 @@ fn random_tags_match_as_the_model_says<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_tagged(3): tagged and untagged messages are matched apart.
-fn tagged_and_untagged_messages_do_not_meet<M: EndpointMedium>(seed: u64) {
+/// fi_tagged(3): tagged and untagged messages are matched separately.
+fn tagged_and_untagged_messages_do_not_match<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER + 1] {
         let mut pair = Pair::<M>::new(seed);
         let any_tag = pair.b.post_receive(Receive::new(len).matching(0, u64::MAX));
         pair.a.post(Message::new(pair.to_b, content(1, len)));
-        // The message of a tagged barrier would go to this receive.
+        // A tagged barrier's message would match this receive.
         pair.poll();
         assert!(pair.b.outcome(any_tag).is_none());
         let untagged = pair.b.post_receive(Receive::new(len));
@@ -261,7 +262,7 @@ fn tagged_and_untagged_messages_do_not_meet<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_getinfo(3), FI_DIRECTED_RECV: a receive with a source takes its messages only.
+/// fi_getinfo(3), FI_DIRECTED_RECV: a receive with a source matches only messages from it.
 fn a_directed_receive_takes_messages_of_its_source_only<M: EndpointMedium>(seed: u64) {
     directed::<M>(seed, Some(5));
 }
@@ -285,8 +286,8 @@ fn directed<M: EndpointMedium>(seed: u64, tag: Option<u64>) {
         pair.a.post(message(pair.to_b, 1));
         let got = pair.got(from_a);
         assert_content(&got, 1, len);
-        assert!(pair.b.outcome(from_c).is_none(), "a message of another source");
-        // A message waits for a receive that takes it, while one of another source does not.
+        assert!(pair.b.outcome(from_c).is_none(), "the receive matched a message of another source");
+        // One source's message stays unexpected while another's matches.
         pair.a.post(message(pair.to_b, 2));
         if tag.is_some() {
             pair.barrier()
@@ -308,7 +309,7 @@ fn directed<M: EndpointMedium>(seed: u64, tag: Option<u64>) {
     }
 }
 
-/// fi_endpoint(3), FI_ORDER_SAS holds between two endpoints, not among several.
+/// fi_endpoint(3): FI_ORDER_SAS holds between two endpoints, not across senders.
 fn receives_from_any_source_keep_the_order_of_each<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let mut c = pair.third();
@@ -332,8 +333,8 @@ fn receives_from_any_source_keep_the_order_of_each<M: EndpointMedium>(seed: u64)
     pair.end_with(vec![c]);
 }
 
-/// A receive may name a source before the address vector has it (a decision of this library); it
-/// matches from the insertion on, also messages that came before.
+/// A receive may name a source before it is in the address vector (a choice of this library). After
+/// the insertion it matches earlier messages too.
 fn a_directed_receive_waits_until_its_address_is_inserted<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER, LONG] {
         let mut pair = Pair::<M>::unlinked(seed, |_| ());
@@ -353,8 +354,8 @@ fn a_directed_receive_waits_until_its_address_is_inserted<M: EndpointMedium>(see
     }
 }
 
-/// fi_cq(3), FI_ETRUNC: the message is cut to the buffer, and `olen` is what was lost. The sender
-/// does not fail, and the link goes on.
+/// fi_cq(3), FI_ETRUNC: the message is truncated, and `olen` is the excess. The send succeeds, and
+/// the link stays up.
 fn a_truncated_message_is_an_error_of_its_receive_alone<M: EndpointMedium>(seed: u64) {
     truncate::<M>(seed, false);
 }
@@ -381,7 +382,7 @@ fn truncate<M: EndpointMedium>(seed: u64, early: bool) {
             let done = failure.completion;
             assert_eq!((failure.errno, failure.olen, done.len), (Errno::ETRUNC, len - room, room));
             assert_eq!((done.tag, done.flags), (5, OpFlags::TAGGED | OpFlags::RECV));
-            assert!(got.bytes == content(number, len)[..room], "the part that fits is there");
+            assert!(got.bytes == content(number, len)[..room], "the part that fits has arrived");
             pair.sent(sent);
             let next = pair.b.receive(FiAddr::UNSPEC, 5, len);
             pair.send(5, number + 100, len);
@@ -391,7 +392,7 @@ fn truncate<M: EndpointMedium>(seed: u64, early: bool) {
     pair.end();
 }
 
-/// fi_endpoint(3), fi_cancel: a cancelled receive ends with FI_ECANCELED and takes no message.
+/// fi_endpoint(3), fi_cancel: a cancelled receive ends with FI_ECANCELED and matches no message.
 fn a_cancelled_receive_takes_nothing<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER, LONG] {
         let mut pair = Pair::<M>::new(seed);
@@ -403,7 +404,7 @@ fn a_cancelled_receive_takes_nothing<M: EndpointMedium>(seed: u64) {
         assert_content(&pair.got(receives[1]), 1, len);
         pair.send(6, 2, len);
         assert_content(&pair.got(receives[2]), 2, len);
-        // Nothing is left that could take another message.
+        // No receive is left that could match another message.
         pair.send(5, 3, len);
         pair.barrier();
         let late = pair.b.receive(FiAddr::UNSPEC, 5, len);
@@ -415,7 +416,7 @@ fn a_cancelled_receive_takes_nothing<M: EndpointMedium>(seed: u64) {
 fn cancelling_an_unknown_context_does_nothing<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let posted = pair.b.receive(FiAddr::UNSPEC, 5, 8);
-    // A context that names nothing.
+    // A context of no operation.
     pair.b.ep.cancel(posted + 1000);
     pair.barrier();
     assert!(pair.b.outcome(posted).is_none());
@@ -424,10 +425,10 @@ fn cancelling_an_unknown_context_does_nothing<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_endpoint(3), fi_cancel: a send that has not left is cancelled. Those behind it leave.
+/// fi_endpoint(3), fi_cancel: a queued send is cancelled, and those behind it are sent.
 fn a_cancelled_send_does_not_arrive<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER, LONG] {
-        // Nothing leaves before the link is open, for which both sides have to be polled.
+        // Nothing is sent before the link is open, which needs polls of both sides.
         let mut pair = Pair::<M>::unlinked(seed, |_| ());
         let sends = [1, 2, 3].map(|number| pair.send(5, number, len));
         pair.a.ep.cancel(sends[1]);
@@ -441,7 +442,7 @@ fn a_cancelled_send_does_not_arrive<M: EndpointMedium>(seed: u64) {
         assert!(pair.a.is_done(sends[0]) && pair.a.is_done(sends[2]));
         let none = pair.b.receive(FiAddr::UNSPEC, 5, len);
         pair.barrier();
-        assert!(pair.b.outcome(none).is_none(), "the cancelled message arrives");
+        assert!(pair.b.outcome(none).is_none(), "the cancelled message arrived");
         pair.end();
     }
 }
@@ -459,7 +460,7 @@ fn cancelling_a_completed_operation_does_nothing<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_cq(3), FI_REMOTE_CQ_DATA: set if, and only if, the sender gave data.
+/// fi_cq(3): FI_REMOTE_CQ_DATA is set if and only if the sender passed data.
 fn completion_data_reaches_the_receiver<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for (number, len) in (0..).zip(sizes::<M::Carrier>()) {
@@ -495,7 +496,7 @@ fn completion_data_reaches_the_receiver<M: EndpointMedium>(seed: u64) {
 
 fn messages_of_no_bytes_keep_their_tags<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
-    // Also into a buffer of some bytes.
+    // Into a non-empty buffer too.
     let receives = [7, 8, 9].map(|tag| pair.b.receive(FiAddr::UNSPEC, tag, usize::try_from(tag).unwrap() - 7));
     for tag in [9, 7, 8] {
         pair.send(tag, 0, 0);

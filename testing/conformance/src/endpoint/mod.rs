@@ -1,7 +1,7 @@
-//! One suite for the behaviour of endpoints, run over any [`EndpointMedium`]: what the manual pages
-//! say of matching, completion levels, peeking, multi-receive, remote memory access and atomic
-//! operations, for all sizes.
-//! `pair.rs` opens two endpoints by the rig of `testing/rig`; the other files have the cases.
+//! One suite for the behaviour of endpoints, run over any [`EndpointMedium`]: the rules of the
+//! manual pages for matching, completion levels, peeking, multi-receive, remote memory access and
+//! atomic operations, for all sizes.
+//! `pair.rs` opens two endpoints with the rig of `testing/rig`; the other files hold the cases.
 
 mod levels;
 mod matching;
@@ -28,7 +28,7 @@ pub trait EndpointMedium: Sized + 'static {
     const NAME: &'static str;
     /// Number of seeds that each case runs with. They determine faults and settings.
     const SEEDS: u64;
-    /// What it cannot do, with the reasons.
+    /// The needs that it does not meet, with the reasons.
     const LACKS: &'static [(Need, &'static str)] = &[];
 
     /// A medium; `rng` determines its faults.
@@ -47,7 +47,7 @@ pub trait EndpointMedium: Sized + 'static {
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// What it needs of the medium.
+    /// The properties that the medium must have.
     needs: &'static [Need],
     /// Runs it with a seed.
     run: fn(u64),
@@ -61,8 +61,8 @@ macro_rules! cases {
 }
 use cases;
 
-/// All cases over a medium. A case that needs what the medium lacks is shown as ignored, with the
-/// reason in its name. `OFI_CONFORMANCE_SEED=s` runs only seed s.
+/// All cases over a medium. A case whose needs the medium does not meet is ignored, and its
+/// name gives the reason. `OFI_CONFORMANCE_SEED=s` runs only seed s.
 pub fn endpoint_trials<M: EndpointMedium>() -> Vec<Trial> {
     let messages = [matching::cases::<M>(), levels::cases::<M>(), peek::cases::<M>(), multi_recv::cases::<M>()];
     let all = messages.into_iter().chain([one_sided::cases::<M>()]);

@@ -1,4 +1,4 @@
-//! Buffers that take several messages (fi_msg(3), FI_MULTI_RECV; fi_endpoint(3),
+//! Buffers for several messages (fi_msg(3), FI_MULTI_RECV; fi_endpoint(3),
 //! FI_OPT_MIN_MULTI_RECV).
 
 use super::pair::{LONG, Pair, assert_content, content};
@@ -9,8 +9,8 @@ use ofi_rig::{Finished, Message, Receive};
 
 pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
     cases![&[];
-        messages_lie_one_behind_the_other,
-        unexpected_messages_lie_one_behind_the_other,
+        messages_are_packed_in_order,
+        unexpected_messages_are_packed_in_order,
         long_and_short_messages_share_a_buffer,
         a_buffer_is_released_below_the_minimum,
         a_buffer_is_released_after_its_last_message,
@@ -42,7 +42,7 @@ impl<M: EndpointMedium> Pair<M> {
         self.b.take(buffer)
     }
 
-    /// The entries until the buffer is released.
+    /// All entries up to the one that releases the buffer.
     #[track_caller]
     fn entries_to_release(&mut self, buffer: usize) -> Vec<Finished> {
         self.wait("a multi-receive buffer is released", |_, b| b.finished(buffer).last().is_some_and(releases));
@@ -55,17 +55,18 @@ fn releases(entry: &Finished) -> bool {
     entry.completion().flags.contains(OpFlags::MULTI_RECV)
 }
 
-/// Whether an entry is that of a message; otherwise it releases the buffer only.
+/// Whether an entry reports a message; otherwise it only releases the buffer.
 fn has_message(entry: &Finished) -> bool {
     entry.completion().flags.contains(OpFlags::RECV)
 }
 
-/// fi_msg(3), FI_MULTI_RECV: each message has its own completion, and lies behind the one before.
-fn messages_lie_one_behind_the_other<M: EndpointMedium>(seed: u64) {
+/// fi_msg(3), FI_MULTI_RECV: each message has its own completion and is placed behind the one
+/// before.
+fn messages_are_packed_in_order<M: EndpointMedium>(seed: u64) {
     packed::<M>(seed, false);
 }
 
-fn unexpected_messages_lie_one_behind_the_other<M: EndpointMedium>(seed: u64) {
+fn unexpected_messages_are_packed_in_order<M: EndpointMedium>(seed: u64) {
     packed::<M>(seed, true);
 }
 
@@ -103,14 +104,14 @@ fn packed<M: EndpointMedium>(seed: u64, early: bool) {
     pair.end();
 }
 
-/// Rendezvous and eager messages complete in any order, but lie in the order of sending.
+/// Rendezvous and eager messages complete in any order, but are placed in the order of sending.
 fn long_and_short_messages_share_a_buffer<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let lens = [8, LONG, 100, MOST_EAGER + 1, 0, MOST_EAGER, 8];
     let buffer = pair.post_buffer(lens.iter().sum::<usize>() + (64 << 10));
     let sends: Vec<usize> = (0..).zip(lens).map(|(number, len)| pair.send_untagged(number, len)).collect();
     let mut entries = pair.entries(buffer, lens.len());
-    // Those of no bytes before the next one at the same place.
+    // Empty messages come before the next one at the same offset.
     entries.sort_by_key(|entry| (entry.at, entry.completion().len));
     let mut at = 0;
     for (number, (entry, len)) in (0..).zip(entries.iter().zip(lens)) {
@@ -138,7 +139,7 @@ fn a_buffer_is_released_below_the_minimum<M: EndpointMedium>(seed: u64) {
     pair.send_untagged(3, 1);
     let entries = pair.entries_to_release(buffer);
     assert_content(&entries[0], 3, 1);
-    // The buffer is the application's again: the next message waits for another receive.
+    // The released buffer takes no further message: the next one waits for another receive.
     pair.send_untagged(4, 8);
     pair.tagged_barrier();
     let receive = pair.b.post_receive(Receive::new(8));
@@ -148,13 +149,13 @@ fn a_buffer_is_released_below_the_minimum<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_cq(3), FI_MULTI_RECV: a released buffer has no message on its way into it.
+/// fi_cq(3), FI_MULTI_RECV: no message is still arriving in a released buffer.
 fn a_buffer_is_released_after_its_last_message<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     pair.b.ep.set_min_multi_recv(1);
     let first = pair.post_buffer(LONG + 100);
     let second = pair.post_buffer(LONG);
-    // The second message does not fit behind the first, whose bytes have yet to come.
+    // The second message does not fit behind the first, whose payload has not arrived yet.
     pair.send_untagged(1, LONG);
     pair.send_untagged(2, 200);
     let entries = pair.entries_to_release(first);
@@ -167,7 +168,7 @@ fn a_buffer_is_released_after_its_last_message<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_msg(3), FI_MULTI_RECV: a message that does not fit into the rest releases the buffer.
+/// fi_msg(3), FI_MULTI_RECV: a message that does not fit into the free space releases the buffer.
 fn a_message_that_does_not_fit_goes_to_the_next_buffer<M: EndpointMedium>(seed: u64) {
     for long in [false, true] {
         let unit = if long { MOST_EAGER + 1 } else { 100 };
@@ -185,7 +186,7 @@ fn a_message_that_does_not_fit_goes_to_the_next_buffer<M: EndpointMedium>(seed: 
         entries.sort_by_key(|entry| entry.at);
         assert_content(&entries[0], 2, 2 * unit);
         assert_content(&entries[1], 3, unit - 1);
-        assert_eq!((entries[0].at, entries[1].at), (0, 2 * unit), "the released buffer takes nothing more");
+        assert_eq!((entries[0].at, entries[1].at), (0, 2 * unit), "the released buffer took another message");
         pair.end();
     }
 }
@@ -211,7 +212,7 @@ fn a_first_message_larger_than_the_buffer_is_truncated<M: EndpointMedium>(seed: 
             assert_eq!((failure.errno, failure.olen, failure.completion.len), (Errno::ETRUNC, len - 8, 8));
             assert!(cut.bytes == content(1, len)[..8]);
             pair.sent(sent);
-            // The link goes on.
+            // The link stays up.
             let next = pair.post_buffer(1000);
             pair.send_untagged(2, 8);
             let entries = pair.entries(next, 1);
@@ -229,7 +230,7 @@ fn an_unused_buffer_can_be_cancelled<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_endpoint(3), fi_cancel: the buffer is released, and takes nothing more.
+/// fi_endpoint(3), fi_cancel: the buffer is released and takes no further message.
 fn a_partly_used_buffer_can_be_cancelled<M: EndpointMedium>(seed: u64) {
     for len in [8, MOST_EAGER + 1] {
         let mut pair = Pair::<M>::new(seed);
@@ -245,8 +246,8 @@ fn a_partly_used_buffer_can_be_cancelled<M: EndpointMedium>(seed: u64) {
     }
 }
 
-/// fi_cq(3), FI_MULTI_RECV: no later entry refers to the buffer, even if the cancellation came
-/// before the end of a message.
+/// fi_cq(3), FI_MULTI_RECV: no entry refers to the released buffer, even if it was cancelled while
+/// a message was arriving.
 fn a_buffer_cancelled_while_a_message_arrives_is_released_behind_it<M: EndpointMedium>(seed: u64) {
     // How many polls it takes until the message is arriving depends on the transport.
     for polls in 0..12 {
@@ -311,7 +312,7 @@ fn a_tagged_buffer_takes_messages_that_match<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_msg(3): receives match in the order of posting, buffers for several messages among them.
+/// fi_msg(3): receives and multi-receive buffers match in the order of posting.
 fn a_buffer_takes_its_turn_among_receives<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let before = pair.b.post_receive(Receive::new(8));
@@ -332,7 +333,7 @@ fn a_buffer_takes_its_turn_among_receives<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_endpoint(3): FI_MULTI_RECV and FI_TAGGED_MULTI_RECV have to be requested.
+/// fi_endpoint(3): FI_MULTI_RECV and FI_TAGGED_MULTI_RECV must be requested.
 fn without_the_capability_a_buffer_is_refused<M: EndpointMedium>(seed: u64) {
     let both = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
     let mut pair = Pair::<M>::with(seed, |options| options.caps = options.caps.difference(both));

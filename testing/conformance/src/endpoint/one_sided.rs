@@ -16,7 +16,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         writes_of_every_size_arrive_whole,
         reads_of_every_size_return_the_memory,
         several_ranges_are_one_operation,
-        a_write_behind_a_write_is_the_last_one,
+        the_later_of_two_writes_wins,
         a_read_sees_the_writes_before_it_and_none_behind_it,
         a_message_behind_a_write_comes_after_it,
         completion_data_is_reported_without_a_receive,
@@ -83,7 +83,10 @@ fn writes_of_every_size_arrive_whole<M: EndpointMedium>(seed: u64) {
         assert_eq!(entry.flags, OpFlags::RMA | OpFlags::WRITE, "{len}");
         let bytes = memory.close();
         assert!(bytes[8..8 + len] == content(len as u64, len), "{len} bytes");
-        assert!(bytes[..8].iter().chain(&bytes[8 + len..]).all(|byte| *byte == 0xaa), "{len} bytes, and no others");
+        assert!(
+            bytes[..8].iter().chain(&bytes[8 + len..]).all(|byte| *byte == 0xaa),
+            "the write changed bytes beside its {len}"
+        );
     }
     pair.end();
 }
@@ -129,7 +132,7 @@ fn several_ranges_are_one_operation<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-fn a_write_behind_a_write_is_the_last_one<M: EndpointMedium>(seed: u64) {
+fn the_later_of_two_writes_wins<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for len in [8, 5000, MOST_EAGER + 1, LONG] {
         let memory = pair.b.expose(KEY, vec![0; len]);
@@ -148,7 +151,7 @@ fn a_write_behind_a_write_is_the_last_one<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// max_order_raw_size is unlimited; max_order_war_size is what a short response has.
+/// max_order_raw_size is unlimited; max_order_war_size is the size of a short response.
 fn a_read_sees_the_writes_before_it_and_none_behind_it<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for len in [8, 100, 4096] {
@@ -191,12 +194,12 @@ fn completion_data_is_reported_without_a_receive<M: EndpointMedium>(seed: u64) {
     for (data, len) in [(7, 8), (8, 0), (9, 70_000), (10, LONG)] {
         let target = pair.at(0, len);
         let write = pair.a.try_write(&target, content(data, len), Some(data), OpFlags::empty()).unwrap();
-        pair.wait("B is told", |_, b| !b.inject_errors().is_empty());
-        let told = pair.b.take(0).remove(0);
-        let entry = *told.outcome.as_ref().expect("it is no error");
+        pair.wait("B gets the completion", |_, b| !b.inject_errors().is_empty());
+        let reported = pair.b.take(0).remove(0);
+        let entry = *reported.outcome.as_ref().expect("it is no error");
         let flags = OpFlags::RMA | OpFlags::REMOTE_WRITE | OpFlags::REMOTE_CQ_DATA;
         assert_eq!((entry.flags, entry.data, entry.len), (flags, data, len));
-        assert!(memory.bytes()[..len] == content(data, len), "the bytes are there when B is told");
+        assert!(memory.bytes()[..len] == content(data, len), "the bytes arrived after the completion at B");
         pair.succeeds(write);
     }
     memory.close();
@@ -255,7 +258,7 @@ fn a_refused_operation_fails_for_its_initiator_alone<M: EndpointMedium>(seed: u6
     pair.fails(read, Cause::RemoteRights, Errno::EACCES);
     let add = pair.a.try_atomic(&Target::new(to, 3, 0, 8), FETCH_ADD, &[1; 8], &[], OpFlags::empty()).unwrap();
     pair.fails(add, Cause::RemoteRights, Errno::EACCES);
-    // The link is as good as before, and nothing was written.
+    // The link still works, and nothing was written.
     let fine = pair.a.write(&pair.at(0, 4), vec![9; 4]);
     pair.succeeds(fine);
     assert_eq!(memory.close(), [[9; 4].as_slice(), [1; 96].as_slice()].concat());
@@ -411,8 +414,8 @@ fn a_closed_region_is_refused<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// Writes, reads, atomics and messages in random order against a plain array: what is offered as
-/// order (FI_ORDER_RAW, WAW, WAR within its size, SAW) holds.
+/// Writes, reads, atomics and messages in random order against a plain array: the offered orders
+/// (FI_ORDER_RAW, WAW, WAR up to max_order_war_size, SAW) hold.
 fn random_operations_match_a_model<M: EndpointMedium>(seed: u64) {
     const SIZE: usize = 600_000;
     let mut pair = Pair::<M>::new(seed);
@@ -459,7 +462,7 @@ fn random_operations_match_a_model<M: EndpointMedium>(seed: u64) {
     let receive = pair.b.post_receive(Receive::new(8).tagged(1));
     let send = pair.a.send(pair.to_b, 1, vec![1; 8]);
     pair.wait("the message behind everything", |_, b| b.is_done(receive));
-    assert!(memory.bytes() == model, "the memory is what the model says");
+    assert!(memory.bytes() == model, "the memory differs from the model");
     for (context, bytes) in expected {
         let done = pair.succeeds(context);
         assert!(done.bytes == bytes, "{:?}", done.outcome);

@@ -1,4 +1,4 @@
-//! Two endpoints that know each other, and what most cases do with them.
+//! Two endpoints with each other's addresses, and the steps that most cases share.
 
 use super::EndpointMedium;
 use fastrand::Rng;
@@ -12,7 +12,7 @@ pub(super) const INJECT: usize = 4096;
 /// A message that takes several data frames.
 pub(super) const LONG: usize = (3 << 20) + 5;
 
-/// Sizes around all limits: of what travels in one line or record, of inject, of eager messages.
+/// Sizes around all limits: a cache line, a record, inject, eager messages.
 /// Endpoints with the default account have an eager limit of [`MOST_EAGER`].
 pub(super) fn sizes<T: Transport>() -> Vec<usize> {
     let inline = T::INLINE_MAX;
@@ -32,7 +32,7 @@ pub(super) fn content(number: u64, len: usize) -> Vec<u8> {
 /// The part of a successful receive that the message fills.
 #[track_caller]
 pub(super) fn message_of(received: &Finished) -> &[u8] {
-    let done = received.outcome.as_ref().unwrap_or_else(|failure| panic!("it fails: {failure:?}"));
+    let done = received.outcome.as_ref().unwrap_or_else(|failure| panic!("the receive failed: {failure:?}"));
     &received.bytes[..done.len]
 }
 
@@ -60,12 +60,12 @@ impl<M: EndpointMedium> Pair<M> {
         Self::with(seed, |_| ())
     }
 
-    /// The same with other options.
+    /// The same with the given options.
     pub(super) fn with(seed: u64, change: impl Fn(&mut Options)) -> Self {
         let mut pair = Self::unlinked(seed, change);
         pair.to_a = pair.b.know(pair.a.addr());
-        // One after the other: two connections at once take longer. Flagged, in case the queues
-        // report nothing else.
+        // One after the other: two connections at once take longer. With FI_COMPLETION, in case the
+        // queues are bound with FI_SELECTIVE_COMPLETION.
         let Self { medium, a, b, to_a, to_b, .. } = &mut pair;
         for back in [false, true] {
             let (from, to, handle) = if back { (&mut *b, &mut *a, *to_a) } else { (&mut *a, &mut *b, *to_b) };
@@ -78,7 +78,7 @@ impl<M: EndpointMedium> Pair<M> {
         pair
     }
 
-    /// Two endpoints without a link. A knows B, and B does not know A.
+    /// Two endpoints without a link. A has the address of B, but B does not have that of A.
     pub(super) fn unlinked(seed: u64, change: impl Fn(&mut Options)) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut medium = M::new(&mut rng);
@@ -105,8 +105,8 @@ impl<M: EndpointMedium> Pair<M> {
         });
     }
 
-    /// Polls both for some time, without a condition. What must not happen may need longer than
-    /// this to happen over real time; [`Self::barrier`] is better where it is possible.
+    /// Polls both for some time, without a condition. In real time an event that must not happen
+    /// may come later than this, so prefer [`Self::barrier`].
     pub(super) fn poll(&mut self) {
         let mut left = 100;
         until(self.medium.watch(), &mut [&mut self.a, &mut self.b], |_| {
@@ -129,7 +129,7 @@ impl<M: EndpointMedium> Pair<M> {
     pub(super) fn sent(&mut self, context: usize) {
         self.wait("a send completes", |a, _| a.outcome(context).is_some());
         let done = self.a.take(context);
-        let [Finished { outcome: Ok(done), .. }] = &done[..] else { panic!("the send fails: {done:?}") };
+        let [Finished { outcome: Ok(done), .. }] = &done[..] else { panic!("the send failed: {done:?}") };
         assert!(done.flags.contains(OpFlags::SEND), "{done:?}");
     }
 
@@ -142,8 +142,8 @@ impl<M: EndpointMedium> Pair<M> {
         done.remove(0)
     }
 
-    /// Waits until B has all that A has sent, and A all answers of B to that: the link is in order,
-    /// and so are B's acknowledgments. The message that proves it is untagged.
+    /// Waits until B has everything that A has sent, and A has B's acknowledgments: sends an
+    /// untagged message behind them, because links are ordered.
     #[track_caller]
     pub(super) fn barrier(&mut self) {
         let receive = self.b.post_receive(Receive::new(0));

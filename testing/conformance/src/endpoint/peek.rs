@@ -1,4 +1,4 @@
-//! Looking at unexpected messages, claiming and discarding them (fi_tagged(3): FI_PEEK, FI_CLAIM,
+//! Peeking at unexpected messages, claiming and discarding them (fi_tagged(3): FI_PEEK, FI_CLAIM,
 //! FI_DISCARD).
 
 use super::pair::{LONG, Pair, assert_content, content, sizes};
@@ -15,7 +15,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         a_peek_finds_the_oldest_that_matches,
         untagged_messages_are_found_too,
         a_claimed_message_is_received_by_its_context_alone,
-        claims_are_told_apart_by_their_contexts,
+        claims_are_identified_by_their_contexts,
         a_claim_into_a_short_buffer_is_truncated,
         a_peek_discards_the_message,
         a_claimed_message_is_discarded,
@@ -23,7 +23,7 @@ pub(super) fn cases<M: EndpointMedium>() -> Vec<Case> {
         messages_that_are_still_arriving_are_claimed,
         messages_that_are_still_arriving_are_discarded,
         a_claim_of_nothing_is_refused,
-        a_peek_stays_not_posted,
+        a_peek_does_not_stay_posted,
     ];
     all.extend(cases![&[Need::Third]; a_directed_peek_finds_messages_of_its_source_only]);
     all
@@ -42,8 +42,8 @@ impl<M: EndpointMedium> Pair<M> {
         assert_eq!((failure.errno, failure.completion.tag), (Errno::ENOMSG, tag));
     }
 
-    /// Peeks until the message is found, which may be before all of it has arrived. Returns the
-    /// context of the peek too.
+    /// Peeks until the message is found, perhaps before all of it has arrived. Also returns the
+    /// context of the peek.
     fn peek_early(&mut self, tag: u64, flags: OpFlags) -> (usize, Finished) {
         for _ in 0..1_000_000 {
             self.a.progress();
@@ -54,7 +54,7 @@ impl<M: EndpointMedium> Pair<M> {
                 Err(failure) => assert_eq!(failure.errno, Errno::ENOMSG),
             }
         }
-        panic!("it is never found\n{}\n{}", self.a.ep.describe(), self.b.ep.describe());
+        panic!("the message is never found\n{}\n{}", self.a.ep.describe(), self.b.ep.describe());
     }
 
     /// Acts on the message that a context has claimed.
@@ -114,7 +114,7 @@ fn a_peek_reports_the_message_and_leaves_it<M: EndpointMedium>(seed: u64) {
 
 fn a_peek_finds_the_oldest_that_matches<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
-    // More than a queue searches one by one, lengths tell them apart.
+    // More than a queue searches linearly; their lengths identify them.
     for tag in 0..40 {
         pair.send(tag, tag, usize::try_from(tag).unwrap());
     }
@@ -164,7 +164,7 @@ fn a_claimed_message_is_received_by_its_context_alone<M: EndpointMedium>(seed: u
         assert_content(&pair.got(receives[0]), number + 1, len);
         pair.barrier();
         pair.peek_finds_nothing(5);
-        assert!(pair.b.outcome(receives[1]).is_none(), "a receive takes the claimed message");
+        assert!(pair.b.outcome(receives[1]).is_none(), "a receive matched the claimed message");
         pair.claim(claim, 5, len, OpFlags::empty());
         let got = pair.got(claim);
         assert_content(&got, number, len);
@@ -177,7 +177,7 @@ fn a_claimed_message_is_received_by_its_context_alone<M: EndpointMedium>(seed: u
 }
 
 /// fi_tagged(3), FI_CLAIM: the context of the peek identifies the message.
-fn claims_are_told_apart_by_their_contexts<M: EndpointMedium>(seed: u64) {
+fn claims_are_identified_by_their_contexts<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for len in [8, MOST_EAGER, MOST_EAGER + 1] {
         let sent = [1, 2, 3].map(|number| pair.send(5, number, len));
@@ -236,7 +236,7 @@ fn a_claimed_message_is_discarded<M: EndpointMedium>(seed: u64) {
         pair.claim(claim, 5, len, OpFlags::DISCARD);
         let gone = pair.got(claim);
         assert!(gone.outcome.is_ok(), "{gone:?}");
-        assert!(gone.bytes.iter().all(|byte| *byte == 0), "the buffer is written");
+        assert!(gone.bytes.iter().all(|byte| *byte == 0), "the buffer was written");
         pair.peek_finds_nothing(5);
         pair.sent(sent);
         // The claim is used up.
@@ -293,7 +293,7 @@ fn messages_that_are_still_arriving_are_discarded<M: EndpointMedium>(seed: u64) 
             }
             pair.sent(sent);
             pair.peek_finds_nothing(5);
-            // The link goes on.
+            // The link stays up.
             let sent = pair.send(5, 2, 8);
             let receive = pair.b.receive(FiAddr::UNSPEC, 5, 8);
             assert_content(&pair.got(receive), 2, 8);
@@ -303,7 +303,7 @@ fn messages_that_are_still_arriving_are_discarded<M: EndpointMedium>(seed: u64) 
     pair.end();
 }
 
-/// The manual leaves open what happens without a claim: here the call fails.
+/// The manual does not define FI_CLAIM without a claimed message: here the call fails.
 fn a_claim_of_nothing_is_refused<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     let sent = pair.send(5, 1, 8);
@@ -318,8 +318,8 @@ fn a_claim_of_nothing_is_refused<M: EndpointMedium>(seed: u64) {
     pair.end();
 }
 
-/// fi_tagged(3), FI_PEEK: the operation does not remain queued.
-fn a_peek_stays_not_posted<M: EndpointMedium>(seed: u64) {
+/// fi_tagged(3), FI_PEEK: a peek that finds nothing does not stay queued.
+fn a_peek_does_not_stay_posted<M: EndpointMedium>(seed: u64) {
     let mut pair = Pair::<M>::new(seed);
     for _ in 0..3 {
         pair.peek_finds_nothing(5);

@@ -27,7 +27,7 @@ fn wait_object() -> Arc<FdWaitObject> {
     Arc::new(FdWaitObject::new(true).expect("descriptors are free"))
 }
 
-/// A queue in memory, which has the least of a transport.
+/// A queue of frames in memory, the minimal transport.
 #[derive(Debug)]
 pub(crate) struct InMemory(Vec<Wire<Vec<u8>>>);
 
@@ -90,8 +90,8 @@ impl EndpointMedium for Simulated {
     }
 }
 
-/// tcp over the system's sockets, on a loopback address of their own: the ports of one address run
-/// out, since each stays in use for a minute.
+/// tcp over the system's sockets. Each instance has its own loopback address, because a port stays
+/// in use for a minute and the ports of one address run out.
 #[derive(Debug)]
 pub(crate) struct Loopback([u8; 4]);
 

@@ -1,4 +1,4 @@
-//! A second thread at an endpoint.
+//! A second thread that uses an endpoint.
 
 use crate::world::{GUEST, LAST, Name, World, reached_by, wait};
 use fastrand::Rng;
@@ -43,7 +43,7 @@ impl<T: Transport> Guest<T> {
                 // Not 0, which is the context of all inject calls.
                 self.ep.cancel(latest.saturating_sub(rng.usize(0..16)).max(1));
             }
-            // Receives from any source look at the address vector again.
+            // Receives from any source check the address vector for changes.
             5 => assert!(self.av.remove(self.av.insert(self.stranger))),
             _ => self.progress(rng),
         }
@@ -70,7 +70,7 @@ impl<T: Transport> Guest<T> {
         if rng.bool() {
             wait(&self.cq, Duration::from_micros(rng.u64(0..1000)));
         } else {
-            // What there is to read belongs to the other thread.
+            // The entries belong to the other thread.
             self.cq.read(0, |_| ()).ok();
         }
     }

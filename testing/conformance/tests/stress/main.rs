@@ -2,8 +2,8 @@
 //! several threads at once: one thread drives two endpoints, and two threads share one. Completion
 //! queues have room for one entry, and most worlds have little memory for their peers. Every
 //! accepted operation must complete exactly once, every message must arrive once, unchanged and in
-//! order, memory must be what the one-sided operations make of it, and in the end no endpoint holds
-//! memory for a peer and the process is no larger than after the first worlds.
+//! order, and memory must hold the results of the one-sided operations. In the end no endpoint
+//! holds memory for a peer, and the process is no larger than after the first worlds.
 //!
 //! `OFI_STRESS_SECONDS=n` runs for n seconds over each transport (default 3). `OFI_STRESS_SEED=s`
 //! repeats the random choices of a run, but not its timing. The worlds of a run have consecutive
@@ -31,12 +31,12 @@ use std::time::Duration;
 use watch::Watch;
 use world::{ENDPOINTS, LAST, MOST_POSTED, THREADS, World, reached_by, wait};
 
-/// How many endpoints each thread drives, besides the thread that is a guest.
+/// How many endpoints each thread drives, not counting the guest thread.
 const DRIVERS: [usize; THREADS - 1] = [1, 1, 2];
-/// Worlds after which the process has its size. They differ in the memory that they need.
+/// Worlds after which the process has reached its size. Worlds differ in the memory that they need.
 const EARLY: u64 = 4;
-/// Growth of the process that the allocator explains: what freed memory remains with each thread's
-/// arena depends on the timing.
+/// Tolerated growth of the process: how much freed memory stays in each thread's arena depends on
+/// the timing.
 const SLACK: usize = 64 << 20;
 
 /// Drives endpoints through all rounds, and closes them.
@@ -48,8 +48,8 @@ fn drive<T: Transport>(mut nodes: Vec<Node<T>>, world: &World, rng: &mut Rng) {
             let which = rng.usize(0..nodes.len());
             nodes[which].step(world, rng);
         }
-        // The last message to each endpoint arrives behind all accesses: inject calls do not report
-        // that they have completed.
+        // Inject calls do not report completion, but the last message to each endpoint arrives
+        // behind all accesses.
         let first = nodes[0].number;
         let mut last: Vec<(usize, usize)> =
             (0..nodes.len()).flat_map(|node| reached_by(first + node).map(move |dest| (node, dest))).collect();
@@ -82,7 +82,7 @@ fn drive<T: Transport>(mut nodes: Vec<Node<T>>, world: &World, rng: &mut Rng) {
     }
     for node in nodes.iter_mut().filter(|node| node.number == LAST) {
         while world.tally().closed < ENDPOINTS - 1 || node.rig.account.used() > 0 {
-            assert!(!node.reap(world), "something completes after everything has");
+            assert!(!node.reap(world), "an operation completed twice");
         }
         node.rig.close();
     }
@@ -178,7 +178,7 @@ fn stress<M: Medium>() {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // One at a time: the size of the process and the panic hook are those of one.
+    // One at a time: the size of the process and the panic hook belong to one run.
     arguments.test_threads = Some(1);
     let trial = |name, run: fn()| {
         Trial::test(name, move || {

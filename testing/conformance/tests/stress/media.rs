@@ -1,4 +1,4 @@
-//! Endpoints over the transports that the stress is for.
+//! Endpoints over the transports under stress.
 
 use fastrand::Rng;
 use ofi_core::Addr;
@@ -25,7 +25,7 @@ pub(crate) trait Medium {
     fn stranger(&self) -> Addr;
 }
 
-/// tcp, in each world on a loopback address of its own: the ports of one address run out.
+/// tcp. Each world has its own loopback address, because the ports of one address run out.
 pub(crate) struct Loopback([u8; 4]);
 
 impl Medium for Loopback {

@@ -1,4 +1,4 @@
-//! An endpoint's random operations, and the checks of what completes.
+//! An endpoint's random operations, and the checks of their completions.
 
 use crate::world::{
     ACCESS, ENDPOINTS, GUEST, LAST, MOST, MOST_INJECTED, MOST_POSTED, Name, TAGS, World, reached_by, wait,
@@ -16,7 +16,7 @@ struct Posted {
     /// The tag with its ignore mask.
     tag: Option<(u64, u64)>,
     order: u32,
-    /// It is one of those for any message.
+    /// It matches any message.
     any: bool,
 }
 
@@ -112,7 +112,7 @@ impl<T: Transport> Node<T> {
         let target = rng.choice(reached_by(self.number)).unwrap_or(LAST);
         self.next_access += 1;
         let data = ACCESS | (self.number as u64) << 32 | self.next_access;
-        // Locked until the operation is noted: the target may hear of it at once.
+        // Locked until the operation is recorded: it may complete at the target at once.
         let posted = world.accesses(self.number, target).post(&mut self.rig, self.peers[target], (MOST, data), rng);
         assert!(matches!(posted, Ok(()) | Err(Errno::AGAIN)), "{posted:?}");
     }
@@ -126,7 +126,7 @@ impl<T: Transport> Node<T> {
             1 => Receive::new(MOST),
             _ => Receive::new(rng.usize(0..70_000)),
         };
-        // The others are for the end of the round.
+        // The remaining room is for the end of the round.
         if self.posted.len() < MOST_POSTED {
             self.post(receive.from(src), tag, false);
         }
@@ -153,8 +153,8 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Reads the completion queue until it is empty, and checks what it reads. True if there was
-    /// anything.
+    /// Reads the completion queue until it is empty, and checks the entries. True if there were
+    /// any.
     pub(crate) fn reap(&mut self, world: &World) -> bool {
         let finished = self.rig.reap();
         for one in &finished {
@@ -189,13 +189,13 @@ impl<T: Transport> Node<T> {
             }
             Kind::Receive | Kind::MultiRecv | Kind::Peek => {
                 match &one.outcome {
-                    // A multi-receive buffer may end without another message.
+                    // A multi-receive buffer may be released without another message.
                     Ok(_) if !done.flags.contains(OpFlags::RECV) => assert_eq!(one.kind, Kind::MultiRecv),
                     Ok(_) => self.check_message(&done, done.len, &one.bytes, world),
                     Err(failure) if failure.errno == Errno::ETRUNC => {
                         self.check_message(&done, done.len + failure.olen, &one.bytes, world);
                     }
-                    // ENOBUFS: only a peer could fill it whose messages have used up the memory.
+                    // ENOBUFS: only a peer whose messages have used up the memory could match it.
                     Err(failure) => assert!(
                         matches!(failure.errno, Errno::ECANCELED | Errno::ENOBUFS),
                         "no link fails: {failure:?}"
@@ -219,13 +219,13 @@ impl<T: Transport> Node<T> {
         if let (Some(tag), Some((wanted, ignore))) = (tag, posted.tag) {
             assert_eq!(((tag ^ wanted) & !ignore, tag), (0, done.tag), "{name:?}");
         }
-        assert!(sent[..done.len] == bytes[..done.len], "{name:?} is not what was sent");
+        assert!(sent[..done.len] == bytes[..done.len], "{name:?} arrived changed");
         assert!(self.arrived.insert(done.data), "{name:?} arrived twice");
         self.order.entry((name.author, tag)).or_default().push((posted.order, name.number));
         world.tally().received += 1;
     }
 
-    /// Exposes memory to every endpoint, itself too.
+    /// Exposes memory to every endpoint, including itself.
     pub(crate) fn expose(&mut self, world: &World, rng: &mut Rng) {
         for initiator in 0..ENDPOINTS {
             for _ in 0..rng.usize(1..4) {
@@ -236,7 +236,7 @@ impl<T: Transport> Node<T> {
         }
     }
 
-    /// Cancels the receives that are left, after all messages have arrived.
+    /// Cancels the remaining receives after all messages have arrived.
     pub(crate) fn end_receives(&mut self, world: &World) {
         for context in self.rig.pending() {
             self.rig.ep.cancel(context);
@@ -244,11 +244,11 @@ impl<T: Transport> Node<T> {
         while !self.rig.pending().is_empty() {
             self.reap(world);
         }
-        assert!(!self.reap(world), "something completes after everything has");
+        assert!(!self.reap(world), "an operation completed twice");
         assert!(self.posted.is_empty(), "receives that ended without a completion");
     }
 
-    /// Checks what the round has made of the messages, and of the memory here.
+    /// Checks the messages of the round and the contents of the memory.
     pub(crate) fn end_round(&mut self, world: &World) {
         self.arrived.clear();
         for (stream, mut pairs) in self.order.drain() {

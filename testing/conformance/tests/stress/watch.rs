@@ -1,16 +1,16 @@
-//! Ends the process, with a description of what is under way, when nothing completes or a thread
+//! Ends the process with a description of the pending operations when nothing completes or a thread
 //! fails.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long nothing may complete.
+/// Maximum time without a completion.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Describe = Box<dyn Fn() -> String + Send>;
 
-/// What is under way, for the message of a failure.
+/// Describes the pending operations, for the message of a failure.
 pub(crate) struct Watch {
     seed: Mutex<u64>,
     completions: Mutex<usize>,
@@ -52,13 +52,13 @@ impl Watch {
         *self.describe.lock().unwrap_or_else(PoisonError::into_inner) = describe;
     }
 
-    /// Ends the process at once: the other threads would wait for the one that failed.
+    /// Ends the process at once, because the other threads would wait for the failed one.
     pub(crate) fn abort(self: &Arc<Self>, name: &str) -> ! {
         let seed = *self.seed.lock().unwrap_or_else(PoisonError::into_inner);
         eprintln!(
             "OFI_STRESS_SEED={seed} cargo test -p ofi-conformance --test stress -- {name} begins with this world"
         );
-        // An endpoint whose lock is never released again cannot be described.
+        // The failed thread may hold an endpoint's lock; then the endpoint cannot be described.
         let (done, is_done) = mpsc::channel();
         let watch = self.clone();
         std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What the threads of a world share: the rules of its messages, and the state of its rounds.
+//! The state shared by the threads of a world: the rules of its messages, and its rounds.
 
 use crate::watch::Watch;
 use fastrand::Rng;
@@ -9,8 +9,8 @@ use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 use std::time::Duration;
 
 pub(crate) const ENDPOINTS: usize = 4;
-/// The endpoint that is closed last, and that two threads share. It does not reach itself, since a
-/// link to itself would remain.
+/// The endpoint that is closed last and shared by two threads. It does not send to itself, because
+/// the link to itself would remain.
 pub(crate) const LAST: usize = 0;
 /// The author's number of the thread that shares [`LAST`].
 pub(crate) const GUEST: usize = ENDPOINTS;
@@ -21,7 +21,7 @@ pub(crate) const TAGS: u64 = 3;
 pub(crate) const MOST: usize = 300_000;
 /// The longest message of an inject call, in bytes.
 pub(crate) const MOST_INJECTED: usize = 4096;
-/// Receives that a node posts while a round is under way.
+/// Receives that a node keeps posted during a round.
 pub(crate) const MOST_POSTED: usize = 64;
 /// Marks the data of one-sided operations.
 pub(crate) const ACCESS: u64 = 1 << 62;
@@ -74,7 +74,7 @@ pub(crate) struct Tally {
     pub(crate) closed: usize,
 }
 
-/// What the threads of a world share.
+/// The state shared by the threads of a world.
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) rounds: usize,
@@ -102,7 +102,7 @@ impl World {
     }
 }
 
-/// The endpoints that one sends to.
+/// The endpoints that an endpoint sends to.
 pub(crate) const fn reached_by(number: usize) -> std::ops::Range<usize> {
     if number == LAST { LAST + 1..ENDPOINTS } else { 0..ENDPOINTS }
 }

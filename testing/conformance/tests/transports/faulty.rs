@@ -1,4 +1,4 @@
-//! Tests of the suite itself: a good transport with one fault added, which some case must notice.
+//! Tests of the suite itself: adds one fault to a correct transport; some case must detect it.
 
 use crate::tcp::Simulated;
 use fastrand::Rng;
@@ -15,7 +15,7 @@ use ofi_engine::wire::frame::{Header, Violation};
 use ofi_memory::Buffer;
 use std::time::Duration;
 
-/// What the transport without the fault fails.
+/// The cases that fail without the fault.
 const KNOWN: &[&str] = &["a_poll_that_gives_a_payload_back_returns_true"];
 
 type Good = <Simulated as Medium>::Carrier;
@@ -85,14 +85,14 @@ impl<const F: u8> Medium for FaultyMedium<F> {
 #[derive(Debug)]
 struct Faulty<const F: u8> {
     inner: Good,
-    /// Counts what the fault changes every eighth time.
+    /// Counts the occasions for the fault, which strikes every eighth time.
     count: u32,
     aborted: Option<LinkId>,
-    /// A link for which the next poll reports room that it did not lack.
+    /// A link for which the next poll reports room although it was not backed up.
     sent_on: Option<LinkId>,
 }
 
-/// Changes events on their way up.
+/// Changes events before the engine gets them.
 struct Events<'a, E, const F: u8> {
     to: &'a mut E,
     count: &'a mut u32,
@@ -200,7 +200,7 @@ impl<const F: u8> Transport for Faulty<F> {
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, urgency: Urgency) -> Submitted {
         payload.inject &= F != INJECT_KEPT;
         match self.inner.submit(link, header, payload, urgency) {
-            // It takes what it will never send.
+            // It accepts a payload that it will never send.
             Submitted::Full if F == NO_BACK_PRESSURE => Submitted::Done,
             Submitted::Done if F == ROOM_UNASKED => {
                 self.sent_on = Some(link);
@@ -286,9 +286,9 @@ impl LinkEvents for IgnoreEvents {
 
 fn trial<const F: u8>(fault: &str) -> Trial {
     let fault = fault.to_owned();
-    Trial::test(format!("suite::notices {fault}"), move || match first_failure::<FaultyMedium<F>>(KNOWN) {
+    Trial::test(format!("suite::detects {fault}"), move || match first_failure::<FaultyMedium<F>>(KNOWN) {
         Some(case) => {
-            println!("{fault} is noticed by {case}");
+            println!("{case} detects {fault}");
             Ok(())
         }
         None => Err("every case passes with this fault".into()),
@@ -301,15 +301,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial::<FRAME_LOST>("a lost frame"),
         trial::<FRAME_TWICE>("a frame that arrives twice"),
         trial::<BYTE_CHANGED>("a changed byte"),
-        trial::<SENT_FORGOTTEN>("a sent payload that is not given back"),
-        trial::<SENT_TWICE>("a payload that is given back twice"),
-        trial::<RETURNED_FORGOTTEN>("a payload that is neither sent nor given back"),
-        trial::<TARGET_FORGOTTEN>("a receive buffer that is not given back"),
+        trial::<SENT_FORGOTTEN>("a sent payload that is not returned"),
+        trial::<SENT_TWICE>("a payload that is returned twice"),
+        trial::<RETURNED_FORGOTTEN>("a payload that is neither sent nor returned"),
+        trial::<TARGET_FORGOTTEN>("a receive buffer that is not returned"),
         trial::<DOWN_FORGOTTEN>("an end that is not reported"),
         trial::<DOWN_TWICE>("an end that is reported twice"),
         trial::<DOWN_AFTER_ABORT>("an end that is reported after an abort"),
         trial::<ROOM_FORGOTTEN>("room that is not reported"),
-        trial::<ROOM_UNASKED>("room that is reported unasked"),
+        trial::<ROOM_UNASKED>("room reported for a link that was not backed up"),
         trial::<NO_BACK_PRESSURE>("no back-pressure"),
         trial::<FLUSH_HOLDS>("a flush that holds frames back"),
         trial::<VIOLATION_IGNORED>("a violation that is ignored"),

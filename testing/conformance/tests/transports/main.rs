@@ -11,7 +11,7 @@ use libtest_mimic::Arguments;
 use ofi_conformance::{ExpectedFailure, trials};
 use std::process::ExitCode;
 
-/// What is known to fail.
+/// Known failures.
 const EXPECTED: &[ExpectedFailure] = &[];
 
 fn main() -> ExitCode {

@@ -18,7 +18,8 @@ impl Medium for SameProcess {
     type Listener = LoopbackTransport;
 
     const NAME: &'static str = "same_process";
-    const LACKS: &'static [(Need, &'static str)] = &[(Need::Breaks, "there is nothing between two endpoints to break")];
+    const LACKS: &'static [(Need, &'static str)] =
+        &[(Need::Breaks, "endpoints of one process have no connection that could break")];
 
     fn new(_: &mut Rng) -> Self {
         Self(Arc::new(Account::new(0)))

@@ -11,8 +11,7 @@ use ofi_sync::account::Account;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Peers that are gone are noticed by probes. By default they are so rare that scripts would do
-/// nothing but wait.
+/// Interval of the liveness probes. With the default, scripts would mostly wait for them.
 const PROBE_EVERY: Duration = Duration::from_micros(200);
 
 /// Shared memory.
@@ -24,7 +23,7 @@ impl Medium for SharedMemory {
     type Listener = ShmListener;
 
     const NAME: &'static str = "shm";
-    // A script waits for its probes at times; others run meanwhile.
+    // Scripts sometimes wait for liveness probes; others run meanwhile.
     const WORKERS: usize = 4;
     // Where the system allows few datagrams in a socket's queue (net.unix.max_dgram_qlen).
     const RETRIES_REQUESTS: bool = true;

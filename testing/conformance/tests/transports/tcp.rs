@@ -83,8 +83,8 @@ impl Medium for Simulated {
     }
 }
 
-/// The system's sockets, on a loopback address of their own: the ports of one address run out,
-/// since each stays in use for a minute.
+/// The system's sockets. Each instance has its own loopback address, because a port stays in use
+/// for a minute and the ports of one address run out.
 #[derive(Debug)]
 pub(crate) struct Loopback([u8; 4]);
 

@@ -1,4 +1,4 @@
-//! The queue in memory that the engine's cost is measured over: it has the least of a transport.
+//! The queue in memory over which the engine's cost is measured: a minimal transport.
 
 use fastrand::Rng;
 use ofi_conformance::{Medium, Need, Nowhere};
@@ -21,7 +21,7 @@ impl Medium for InMemory {
     const LACKS: &'static [(Need, &'static str)] = &[
         (Need::Ends, "a wire has one link, which never ends"),
         (Need::Breaks, "a wire does not break"),
-        (Need::Sleep, "a wire has no descriptor, its endpoints poll all the time"),
+        (Need::Sleep, "a wire has no descriptor: its endpoints poll all the time"),
         (Need::BackPressure, "the queue of a wire grows without bound"),
         (Need::Nowhere, "a wire leads to its other end only"),
         (Need::Listener, "a wire has no listener"),
@@ -54,7 +54,7 @@ impl Medium for InMemory {
     }
 }
 
-/// The listener that does not exist.
+/// Never opened: a wire has no listener.
 #[derive(Debug)]
 pub(crate) enum NoListener {}
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What counters count: one-sided operations, and bytes (fi_cntr(3)). */
+/* Counters of one-sided operations and of bytes (fi_cntr(3)). */
 #include "sided.h"
 
 /* Headers before 1.21 lack FI_CNTR_EVENTS_BYTES. */
@@ -17,7 +17,7 @@ static struct fid_cntr *counter(struct side *s, int events)
 	return cntr;
 }
 
-/* A counter of an endpoint, which may be enabled. */
+/* A counter bound to an endpoint, which may already be enabled. */
 static struct fid_cntr *bound(struct side *s, int events, uint64_t kinds)
 {
 	struct fid_cntr *cntr = counter(s, events);
@@ -26,7 +26,7 @@ static struct fid_cntr *bound(struct side *s, int events, uint64_t kinds)
 	return cntr;
 }
 
-/* Both values become these within ten seconds, and stay. */
+/* Both values are reached within ten seconds, and not exceeded. */
 static void counts(struct fid_cntr *cntr, uint64_t successes, uint64_t errors)
 {
 	double end = seconds() + 10;
@@ -52,8 +52,8 @@ static void part_with(struct pair *p, struct fid_cntr **counters, size_t count)
 	part(p);
 }
 
-/* Two remote places of `len` bytes each, for calls with message structures. */
-static struct fi_rma_iov *two_places(struct region *r, size_t len)
+/* Two remote ranges of `len` bytes each, for calls with message structures. */
+static struct fi_rma_iov *two_ranges(struct region *r, size_t len)
 {
 	static struct fi_rma_iov remote[2];
 
@@ -62,13 +62,13 @@ static struct fi_rma_iov *two_places(struct region *r, size_t len)
 	return remote;
 }
 
-enum { WRITES, READS, PEERS_WRITES, PEERS_READS, KINDS };
+enum { WRITES, READS, REMOTE_WRITES, REMOTE_READS, KINDS };
 
-/* Every kind of one-sided operation once, with all counters; the last of each kind fails. */
+/* Posts every kind of one-sided operation, then failing ones, and checks all four counters. */
 static void one_of_each(struct pair *p, struct region *r, int events, const uint64_t (*expected)[2])
 {
 	struct iovec iov = { here, 200 };
-	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = two_places(r, 100), .rma_iov_count = 2,
+	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1, .rma_iov = two_ranges(r, 100), .rma_iov_count = 2,
 		.addr = p->to_b, .context = &contexts[1] };
 	struct fid_cntr *cntr[KINDS] = { bound(&p->a, events, FI_WRITE), bound(&p->a, events, FI_READ),
 		bound(&p->b, events, FI_REMOTE_WRITE), bound(&p->b, events, FI_REMOTE_READ) };
@@ -91,15 +91,15 @@ static void one_of_each(struct pair *p, struct region *r, int events, const uint
 	POST(fi_compare_atomic(p->a.ep, one, 1, NULL, one, NULL, got, NULL, p->to_b, r->addr, r->key, FI_UINT64, FI_CSWAP,
 		&contexts[1]));
 	done(&p->a, &p->b, &contexts[1]);
-	/* What fails counts as an error at the initiator, and the target has done nothing. */
+	/* A failed operation counts as an error at the initiator, and not at all at the target. */
 	write_fails(p, r->addr + sizeof(there), r->key, FI_EACCES);
 	read_fails(p, r->addr + sizeof(there), r->key, FI_EACCES);
-	two_places(r, 100)[0].key = 4711;
+	two_ranges(r, 100)[0].key = 4711;
 	POST(fi_readmsg(p->a.ep, &msg, FI_COMPLETION));
 	failed(&p->a, &p->b, FI_EINVAL);
 	for (i = 0; i < KINDS; i++)
 		counts(cntr[i], expected[i][0], expected[i][1]);
-	/* The operations of the other side count there. */
+	/* The target gets no completions. */
 	quiet(&p->b, &p->a);
 	hide(r);
 	part_with(p, cntr, KINDS);
@@ -135,7 +135,7 @@ CASE_OURS(cntr_bytes_of_one_sided_operations)
 	counts_one_sided(BYTES, expected);
 }
 
-/* Short and long messages, with completion data, which is not counted; and failures. */
+/* Short and long messages, with remote CQ data, which does not count, and failures. */
 static void counts_bytes_of_messages(const struct want *w)
 {
 	static char in[1 << 20], out[1 << 20];
@@ -158,14 +158,14 @@ static void counts_bytes_of_messages(const struct want *w)
 	POST(fi_inject(p.a.ep, out, 7, p.to_b));
 	POST(fi_recv(p.b.ep, in, 100, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	done(&p.b, &p.a, &contexts[0]);
-	/* Without bytes. */
+	/* An empty message counts 0 bytes. */
 	POST(fi_send(p.a.ep, NULL, 0, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
 	POST(fi_recv(p.b.ep, in, 100, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	done(&p.b, &p.a, &contexts[0]);
 	counts(cntr[0], 17 + sizeof(out), 0);
 	counts(cntr[1], 17 + sizeof(out), 0);
-	/* A message that was cut is one error, whatever its length. */
+	/* A truncated message is one error, regardless of its length. */
 	POST(fi_recv(p.b.ep, in, 50, NULL, FI_ADDR_UNSPEC, &contexts[0]));
 	POST(fi_send(p.a.ep, out, 60, NULL, p.to_b, &contexts[1]));
 	done(&p.a, &p.b, &contexts[1]);
@@ -200,7 +200,7 @@ CASE_OURS(cntr_bytes_of_datagrams)
 	part_with(&p, cntr, 2);
 }
 
-/* A counter that a region has, and one of the endpoint bound before it was enabled. */
+/* A counter bound to a region, and one bound to the endpoint before it was enabled. */
 CASE_OURS(cntr_bytes_of_a_region)
 {
 	struct want w = SIDED;
@@ -214,9 +214,7 @@ CASE_OURS(cntr_bytes_of_a_region)
 	CHECK(fi_endpoint(p.b.domain, p.b.info, &p.b.ep, NULL) == 0);
 	of_ep = bound(&p.b, BYTES, FI_REMOTE_WRITE | FI_REMOTE_READ);
 	CHECK(fi_ep_bind(p.b.ep, &p.b.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
-	CHECK(fi_ep_bind(p.b.ep, &p.b.av->fid, 0) == 0 && fi_enable(p.b.ep) == 0);
-	p.b.len = sizeof(p.b.name);
-	CHECK(fi_getname(&p.b.ep->fid, p.b.name, &p.b.len) == 0);
+	enable_ep(&p.b);
 	p.to_b = insert(&p.a, p.b.name);
 	expose(&p.b, &r, there, sizeof(there));
 	of_region = counter(&p.b, BYTES);
@@ -235,19 +233,14 @@ CASE_OURS(cntr_bytes_of_a_region)
 	part_with(&p, &of_ep, 1);
 }
 
-/* Without FI_RMA_EVENT such a counter can be bound, and counts nothing. */
+/* Without FI_RMA_EVENT a counter of remote accesses can be bound, but counts nothing. */
 CASE_OURS(cntr_of_peers_needs_rma_event)
 {
 	struct fid_cntr *cntr;
 	struct pair p;
 	struct region r;
 
-	open_side(&p.a, &SIDED);
-	open_domain(&p.b, &SIDED);
-	p.b.info->caps &= ~FI_RMA_EVENT;
-	p.b.info->rx_attr->caps &= ~FI_RMA_EVENT;
-	open_ep(&p.b, p.b.info);
-	p.to_b = insert(&p.a, p.b.name);
+	meet_without_rma_event(&p);
 	expose(&p.b, &r, there, sizeof(there));
 	cntr = bound(&p.b, COMPLETIONS, FI_REMOTE_WRITE | FI_REMOTE_READ);
 	write_works(&p, r.addr, r.key);
@@ -267,7 +260,7 @@ CASE_OURS(cntr_default_flags)
 	cntr = counter(&s, COMPLETIONS);
 	CHECK(fi_control(&cntr->fid, FI_GETOPSFLAG, &flags) == 0 && flags == 0);
 	CHECK(fi_control(&cntr->fid, FI_SETOPSFLAG, &flags) == 0);
-	/* No flag of an operation concerns a counter. */
+	/* No operation flag applies to a counter. */
 	flags = FI_COMPLETION;
 	CHECK(fi_control(&cntr->fid, FI_SETOPSFLAG, &flags) == -FI_EBADFLAGS);
 	CHECK(fi_control(&cntr->fid, FI_GETOPSFLAG, &flags) == 0 && flags == 0);

@@ -48,7 +48,7 @@ CASE_OURS(tagged_calls_need_the_capability)
 		done(&b, &a, &contexts[0]);
 		close_side(&a);
 		close_side(&b);
-		/* And the other way round. */
+		/* The other way round: FI_MSG is not requested. */
 		w.caps = FI_TAGGED;
 		open_exactly(&a, &w, FI_TAGGED | FI_SEND | FI_RECV);
 		open_exactly(&b, &w, FI_TAGGED | FI_SEND | FI_RECV);
@@ -74,7 +74,7 @@ static struct sockaddr_in group_of_this_process(void)
 	return group;
 }
 
-CASE_OURS(joining_needs_the_capability)
+CASE_OURS(join_needs_the_capability)
 {
 	static const struct want without = { .type = FI_EP_DGRAM }, with = { .type = FI_EP_DGRAM, .caps = FI_MULTICAST };
 	struct sockaddr_in group = group_of_this_process();
