@@ -9,7 +9,7 @@ use crate::av::AddressVector;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
-use crate::op::{AtomicCall, RecvOp, RmaOp, SendOp};
+use crate::op::{RecvOp, SendOp};
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::link::OneSidedPayload;
@@ -19,7 +19,7 @@ use crate::rx::shared::{Notified, RxSource, SharedRx};
 use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::target::{RESPONSE, Target};
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
-use crate::tx::{Access, Admitted, Tx, send_control};
+use crate::tx::{Admitted, Tx};
 use crate::wire::frame::{Frame, Violation};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
@@ -42,7 +42,7 @@ pub(super) struct Core<K: LockKind> {
     pub(super) out: Reporter<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     /// Sequence number of the latest operation.
-    seq: u64,
+    pub(super) seq: u64,
 }
 
 impl<K: LockKind> Core<K> {
@@ -131,51 +131,9 @@ impl<K: LockKind> Core<K> {
         tx.send(peers, out, transport, (peer, op, admitted), *seq)
     }
 
-    /// Reads or writes a peer's memory.
-    #[inline]
-    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, mut op: RmaOp) -> Result<(), Errno> {
-        if !self.life.is_open() {
-            self.life.accepts()?;
-        }
-        let how = self.tx.admit_rma(&self.out, &self.limits, &op)?;
-        let left = self.take_most_acks_along(transport, op.peer);
-        if let Some(peer) = self.known_peer(op.peer)
-            && self.tx.try_write_fast(&mut self.peers, transport, (peer, &mut op, how), self.seq + 1)
-        {
-            self.seq += 1;
-            return Ok(());
-        }
-        if let Some(link) = left {
-            send_control(&mut self.peers, transport, link);
-        }
-        self.start(transport, Access::of(op, how))
-    }
-
-    /// Carries out an atomic operation on a peer's memory.
-    #[inline]
-    pub(super) fn atomic<T: Transport>(&mut self, transport: &mut T, call: AtomicCall) -> Result<(), Errno> {
-        self.life.accepts()?;
-        let access = self.tx.admit_atomic(&self.out, &self.limits, call)?;
-        self.take_acks_along(transport, access.peer);
-        self.start(transport, access)
-    }
-
-    fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
-        let peer = match self.known_peer(access.peer) {
-            Some(peer) => peer,
-            None => self.find_peer(access.peer)?,
-        };
-        if let Life::Connected(_) = self.life {
-            self.check_connection(peer)?;
-        }
-        self.seq += 1;
-        let Self { peers, tx, out, seq, .. } = self;
-        tx.start(peers, out, transport, (peer, access), *seq)
-    }
-
     /// Checks that a connected endpoint has its connection. It has a peer from fi_connect or
     /// fi_accept on.
-    fn check_connection(&self, peer: PeerId) -> Result<(), Errno> {
+    pub(super) fn check_connection(&self, peer: PeerId) -> Result<(), Errno> {
         match self.peers.state_of(peer) {
             PeerState::Open(_) => Ok(()),
             PeerState::Idle => Err(Errno::ENOTCONN),

@@ -2,6 +2,7 @@
 //! fi_tagged(3)). Connectionless and connected endpoints share the code; a connected one has
 //! exactly one peer.
 
+mod accesses;
 mod cm;
 mod config;
 mod connected;
