@@ -14,6 +14,7 @@
 
 mod error;
 pub mod ib;
+pub mod memory;
 mod order;
 pub mod path;
 mod resolve;
