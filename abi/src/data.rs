@@ -302,8 +302,8 @@ pub struct fi_cq_err_entry {
     pub src_addr: fi_addr_t,
 }
 
-/// A variable or an event of a profile (`struct fi_profile_desc`, fi_profile(3)). In C `datatype` is
-/// a union of two enumerations, of which `datatype_sel` tells the one in use.
+/// A variable or an event of a profile (`struct fi_profile_desc`, fi_profile(3)). In C `datatype`
+/// is a union of two enumerations, of which `datatype_sel` tells the one in use.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_profile_desc {

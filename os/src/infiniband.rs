@@ -1,5 +1,5 @@
-//! InfiniBand devices, as sysfs lists them. All memory is allocated so that a lack of it is an error:
-//! callers are lookups that report it.
+//! InfiniBand devices, as sysfs lists them. All memory is allocated so that a lack of it is an
+//! error: callers are lookups that report it.
 #![allow(unsafe_code)]
 
 use core::ffi::c_char;

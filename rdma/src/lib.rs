@@ -15,6 +15,7 @@
 mod error;
 pub mod ib;
 pub mod memory;
+pub mod message;
 mod order;
 pub mod path;
 mod resolve;

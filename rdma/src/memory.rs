@@ -2,9 +2,7 @@
 //! allocated here, so that a lack of memory is EAI_MEMORY and not the end of the process.
 
 use crate::error::{Error, Kind, Result};
-use std::borrow::Cow;
 use std::collections::TryReserveError;
-use std::fmt::{self, Write};
 
 /// EAI_MEMORY.
 #[cold]
@@ -62,26 +60,4 @@ pub fn map<T, U>(from: Vec<T>, mut make: impl FnMut(T) -> Result<U>) -> Result<V
         out.push(make(element)?);
     }
     Ok(out)
-}
-
-/// A string that grows only while there is memory.
-struct Growing(String);
-
-impl Write for Growing {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        self.0.try_reserve(part.len()).map_err(|_| fmt::Error)?;
-        self.0.push_str(part);
-        Ok(())
-    }
-}
-
-/// The message of an error. Without memory for it, the message is lost, and the error's code
-/// remains.
-#[cold]
-pub fn text(what: fmt::Arguments<'_>) -> Cow<'static, str> {
-    let mut out = Growing(String::new());
-    match out.write_fmt(what) {
-        Ok(()) => Cow::Owned(out.0),
-        Err(fmt::Error) => Cow::Borrowed("no memory for the message"),
-    }
 }

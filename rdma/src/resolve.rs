@@ -3,6 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::ib::IbAddr;
 use crate::memory;
+use crate::message;
 use crate::order;
 use crate::path::{self, PathRecord};
 use crate::types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
@@ -133,7 +134,7 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
     };
     if port_space != PortSpace::Ib && datagrams(port_space) != (qp_type == QpType::Ud) {
         let why = format_args!("queue pairs of the type {qp_type} cannot use the port space {port_space}");
-        return Err(Error::new(Kind::QpType, memory::text(why)));
+        return Err(Error::new(Kind::QpType, message::compose(why)));
     }
     Ok((qp_type, port_space))
 }
@@ -142,7 +143,7 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
 /// datagrams.
 fn port(service: &str, datagram: bool) -> Result<u16> {
     let quoted = Quoted(service);
-    let wrong = |why: &str| Error::new(Kind::Service, memory::text(format_args!("the service {quoted} {why}")));
+    let wrong = |why: &str| Error::new(Kind::Service, message::compose(format_args!("the service {quoted} {why}")));
     if service.is_empty() {
         return Err(wrong("is empty"));
     }
@@ -203,7 +204,7 @@ impl<'a> Request<'a> {
         for (what, address) in [("source", source), ("destination", destination)] {
             if let (Some(address), Some(family)) = (address.filter(|address| !request.takes(address)), hints.family) {
                 let why = format_args!("the {what} {address} of the hints is not of their family {family}");
-                return Err(Error::new(Kind::AddrFamily, memory::text(why)));
+                return Err(Error::new(Kind::AddrFamily, message::compose(why)));
             }
         }
         Ok(request)
@@ -247,7 +248,7 @@ impl<'a> Request<'a> {
             destinations.retain(|to| to.family() == source.family());
             if destinations.is_empty() {
                 let why = format_args!("the destination has no address of the family of the source {source}");
-                return Err(Error::new(Kind::AddrFamily, memory::text(why)));
+                return Err(Error::new(Kind::AddrFamily, message::compose(why)));
             }
         }
         let routed = !self.hints.flags.contains(Flags::NOROUTE) && self.source.is_none();
@@ -305,7 +306,7 @@ impl<'a> Request<'a> {
     fn node(&self, node: &str) -> Result<(Vec<Address>, Option<String>)> {
         let quoted = Quoted(node);
         let failed = |failure: &Failure| Error::resolver(failure, format_args!("the node {quoted}"));
-        let unknown = |why: &str| Error::new(Kind::NoName, memory::text(format_args!("the node {quoted} {why}")));
+        let unknown = |why: &str| Error::new(Kind::NoName, message::compose(format_args!("the node {quoted} {why}")));
         if node.is_empty() || node.len() > MOST_NODE {
             return Err(unknown(if node.is_empty() { "is empty" } else { "is longer than any name" }));
         }
@@ -332,7 +333,7 @@ impl<'a> Request<'a> {
                         && self.ask(node, resolve::Family::Any, false).is_ok() =>
                 {
                     let why = format_args!("the node {quoted} has no address of the family {family}");
-                    Err(Error::new(Kind::AddrFamily, memory::text(why)))
+                    Err(Error::new(Kind::AddrFamily, message::compose(why)))
                 }
                 _ => Err(failed(&failure)),
             },

@@ -155,7 +155,8 @@ unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, arg: *mut c_void
             if *flags & (OpFlags::SEND.bits() | receive) != receive {
                 return Errno::EINVAL.negative();
             }
-            // Relaxed: a control call, which the application orders before the calls that it is for.
+            // Relaxed: a control call, which the application orders before the calls that it is
+            // for.
             if command == FI_SETOPSFLAG {
                 srx.rx_flags.store(*flags & !receive, Ordering::Relaxed);
             } else {

@@ -4,8 +4,8 @@ use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use ofi_rdma::ib::SOCKADDR_IB_LEN;
-use ofi_rdma::memory;
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
+use ofi_rdma::{memory, message};
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
@@ -51,8 +51,8 @@ const ADDRESS_WORDS: usize = SOCKADDR_IB_LEN / size_of::<u64>();
 
 type Entries = Vec<usize>;
 
-/// The addresses of the entries in the caller's hands, in order. [`free`] leaves all others to their
-/// library.
+/// The addresses of the entries in the caller's hands, in order. [`free`] leaves all others to
+/// their library.
 static ENTRIES: Mutex<Entries> = Mutex::new(Vec::new());
 
 fn entries() -> MutexGuard<'static, Entries> {
@@ -111,7 +111,7 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
     }
     if len > MOST_BYTES {
         let why = format_args!("{what} is {len} bytes long, more than the maximum of {MOST_BYTES}");
-        return Err(Error::new(Kind::System(Errno::EMSGSIZE), memory::text(why)));
+        return Err(Error::new(Kind::System(Errno::EMSGSIZE), message::compose(why)));
     }
     // SAFETY: the caller vouches for the bytes, and `len` is within the limit for a slice.
     Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
@@ -125,7 +125,8 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
         let read = |bytes| {
-            let told = |error: Error| Error::new(error.kind(), memory::text(format_args!("{what}: {}", error.why())));
+            let told =
+                |error: Error| Error::new(error.kind(), message::compose(format_args!("{what}: {}", error.why())));
             Address::decode(bytes).map_err(told)
         };
         (!bytes.is_empty()).then(|| read(bytes)).transpose()
@@ -133,7 +134,7 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     let name = |from: *const c_char, what: &str| {
         // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
         let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
-        let refused = |_| Error::new(Kind::NoName, memory::text(format_args!("{what} is not valid UTF-8")));
+        let refused = |_| Error::new(Kind::NoName, message::compose(format_args!("{what} is not valid UTF-8")));
         name.map(|name| name.to_str().map_err(refused).and_then(memory::string)).transpose()
     };
     // SAFETY: as for addresses.
@@ -271,8 +272,8 @@ pub(crate) unsafe fn free(list: *mut rdma_addrinfo, foreign: impl Fn(*mut rdma_a
         let public = unsafe { &mut *this };
         next = core::mem::replace(&mut public.ai_next, null_mut());
         if ours {
-            // SAFETY: the public part comes first in an entry, which was made as a boxed list of one
-            // and has the same layout; it is freed once: it was in the list of entries.
+            // SAFETY: the public part comes first in an entry, which was made as a boxed list of
+            // one and has the same layout; it is freed once: it was in the list of entries.
             drop(unsafe { Box::from_raw(this.cast::<Entry>()) });
         } else {
             foreign(this);
