@@ -214,8 +214,8 @@ struct RdmaPort {
 
 /// The RDMA device of the hardware at `device`, and its port that carries the interface at `root`.
 fn rdma_port(device: &Path, root: &Path) -> Option<RdmaPort> {
-    let mut devices = fs::read_dir(device.join("infiniband")).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let device = devices.next()?;
+    let devices = fs::read_dir(device.join("infiniband")).ok()?;
+    let device = devices.filter_map(|entry| Some(entry.ok()?.path())).min()?;
     // The kernel counts an interface's ports from 0, and those of an RDMA device from 1.
     let port = device.join("ports").join((number_of(&root.join("dev_port")).unwrap_or(0) + 1).to_string());
     Some(RdmaPort { device, port })
