@@ -216,9 +216,11 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> Result<*mut rdma_addrinfo>
     let mut entries = entries();
     entries.try_reserve(1)?;
     // A list of one has the layout of the entry, and can be allocated where a box would abort.
-    let mut made = memory::one(Entry { public, addresses, names, route, connect })?.into_boxed_slice();
+    let made = memory::one(Entry { public, addresses, names, route, connect })?.into_boxed_slice();
+    let made: *mut Entry = Box::into_raw(made).cast();
+    // SAFETY: made above, and not handed out before this function returns.
+    let entry = unsafe { &mut *made };
     // Set the pointers only now: the entry no longer moves.
-    let entry = &mut made[0];
     let name = |of: &Option<Vec<u8>>| of.as_ref().map_or(null(), |name| name.as_ptr().cast());
     let address = |of: usize| if len_of(&entry.public, of) == 0 { null() } else { at(&entry.addresses[of]) };
     let (source, destination) = (address(0), address(1));
@@ -228,11 +230,10 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> Result<*mut rdma_addrinfo>
     entry.public.ai_dst_canonname = name(&entry.names[1]);
     entry.public.ai_route = at(&entry.route);
     entry.public.ai_connect = at(&entry.connect);
-    let entry: *mut rdma_addrinfo = Box::into_raw(made).cast();
-    if let Err(place) = entries.binary_search(&entry.addr()) {
-        entries.insert(place, entry.addr());
+    if let Err(place) = entries.binary_search(&made.addr()) {
+        entries.insert(place, made.addr());
     }
-    Ok(entry)
+    Ok(made.cast())
 }
 
 /// The length of the source address (0) or of the destination address (1).
