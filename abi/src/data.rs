@@ -2,7 +2,7 @@
 //! `fi_tagged.h`, `fi_eq.h`, `fi_domain.h`).
 
 use crate::fabric::{fi_info, fid};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 /// A handle for a peer's address (`fi_addr_t`, fi_av(3)).
 pub type fi_addr_t = u64;
@@ -301,6 +301,33 @@ pub struct fi_cq_err_entry {
     pub err_data_size: usize,
     pub src_addr: fi_addr_t,
 }
+
+/// A variable or an event of a profile (`struct fi_profile_desc`, fi_profile(3)). In C `datatype`
+/// is a union of two enumerations, of which `datatype_sel` tells the one in use.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_profile_desc {
+    pub id: u32,
+    pub datatype_sel: u32,
+    pub datatype: u32,
+    pub flags: u64,
+    pub size: usize,
+    pub name: *const c_char,
+    pub desc: *const c_char,
+}
+
+/// A type of data (`enum fi_datatype`): a number of 64 bits.
+pub const FI_UINT64: u32 = 7;
+/// A type of data (`enum fi_type`): a [`fi_cq_err_entry`].
+pub const FI_TYPE_CQ_ERR_ENTRY: u32 = 33;
+/// Variable: how many messages wait for a receive.
+pub const FI_VAR_UNEXP_MSG_CNT: u32 = 0;
+/// Variable: the messages that wait for a receive.
+pub const FI_VAR_UNEXP_MSG_QUEUE: u32 = 1;
+/// Variable: open connections.
+pub const FI_VAR_CONNECTION_CNT: u32 = 3;
+/// Variable: bytes of memory in use.
+pub const FI_VAR_OFI_MEM: u32 = 7;
 
 /// Event: a peer requests a connection.
 pub const FI_CONNREQ: u32 = 1;

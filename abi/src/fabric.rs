@@ -256,6 +256,8 @@ pub const FI_CLASS_MC: usize = 19;
 pub const FI_CLASS_NIC: usize = 20;
 /// Class of the log, for fi_import_log(3).
 pub const FI_CLASS_LOG: usize = 26;
+/// Class of a profile.
+pub const FI_CLASS_PROFILE: usize = 30;
 
 /// fi_control(3): reads an endpoint's default flags.
 pub const FI_GETOPSFLAG: c_int = 2;

@@ -3,7 +3,8 @@
 
 use crate::data::{
     fi_addr_t, fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry,
-    fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr, fi_wait_attr, iovec,
+    fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr, fi_profile_desc, fi_wait_attr,
+    iovec,
 };
 use crate::fabric::{fi_info, fi_provider, fi_rx_attr, fi_tx_attr, fid};
 use core::ffi::{c_char, c_int, c_void};
@@ -92,8 +93,8 @@ tables! {
         setopt: unsafe extern "C" fn(*mut fid, c_int, c_int, *const c_void, usize) -> c_int,
         tx_ctx: Absent,
         rx_ctx: Absent,
-        rx_size_left: Absent,
-        tx_size_left: Absent,
+        rx_size_left: unsafe extern "C" fn(*mut fid_ep) -> isize,
+        tx_size_left: unsafe extern "C" fn(*mut fid_ep) -> isize,
         export_xpu: Absent,
     }
     /// Connection management (`struct fi_ops_cm`, fi_cm(3)).
@@ -224,6 +225,16 @@ tables! {
     }
     /// Calls of a wait set (`struct fi_ops_wait`, fi_poll(3)).
     fi_ops_wait { wait: unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int, }
+    /// Calls of a profile (`struct fi_profile_ops`, fi_profile(3)).
+    fi_profile_ops {
+        reset: unsafe extern "C" fn(*mut fid_profile, u64) -> c_int,
+        query_vars: unsafe extern "C" fn(*mut fid_profile, *mut fi_profile_desc, *mut usize) -> isize,
+        query_events: unsafe extern "C" fn(*mut fid_profile, *mut fi_profile_desc, *mut usize) -> isize,
+        read_var: unsafe extern "C" fn(*mut fid_profile, u32, *mut c_void, *mut usize) -> isize,
+        reg_callback: unsafe extern "C" fn(*mut fid_profile, u32, *const c_void, *mut c_void) -> c_int,
+        start_reads: unsafe extern "C" fn(*mut fid_profile, u64),
+        end_reads: unsafe extern "C" fn(*mut fid_profile, u64),
+    }
     /// Calls of a poll set (`struct fi_ops_poll`, fi_poll(3)).
     fi_ops_poll {
         poll: unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int,
@@ -274,6 +285,8 @@ objects! {
     fid_cntr { ops: *const fi_ops_cntr, }
     /// A wait set (`struct fid_wait`).
     fid_wait { ops: *const fi_ops_wait, }
+    /// A profile (`struct fid_profile`, fi_profile(3)).
+    fid_profile { ops: *const fi_profile_ops, }
     /// A poll set (`struct fid_poll`).
     fid_poll { ops: *const fi_ops_poll, }
 }

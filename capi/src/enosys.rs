@@ -47,8 +47,8 @@ pub(crate) const fn ep_ops(
         setopt,
         tx_ctx: enosys,
         rx_ctx: enosys,
-        rx_size_left: enosys,
-        tx_size_left: enosys,
+        rx_size_left: size_left,
+        tx_size_left: size_left,
         export_xpu: enosys,
     }
 }
@@ -76,6 +76,10 @@ unsafe extern "C" fn ops_open(_: *mut fid, _: *const c_char, _: u64, _: *mut *mu
 
 unsafe extern "C" fn ops_set(_: *mut fid, _: *const c_char, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
     ENOSYS
+}
+
+unsafe extern "C" fn size_left(_: *mut fid_ep) -> isize {
+    ENOSYS as isize
 }
 
 unsafe extern "C" fn tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {

@@ -124,6 +124,7 @@ const OVER_ANY: &[&str] = &[
     "objects",
     "order",
     "persistent",
+    "profile",
     "progress",
     "queues",
     "rma",

@@ -21,15 +21,13 @@ pub enum Level {
 
 impl Level {
     /// The level of that name; `None` for "none" and "off". Unknown words mean warn (as libfabric).
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        match name.trim().to_ascii_lowercase().as_str() {
-            "none" | "off" => None,
-            "error" => Some(Self::Error),
-            "trace" => Some(Self::Trace),
-            "info" => Some(Self::Info),
-            "debug" => Some(Self::Debug),
-            _ => Some(Self::Warn),
+    pub fn named(name: &str) -> Option<Self> {
+        let is = |word: &str| name.trim().eq_ignore_ascii_case(word);
+        let levels = [("error", Self::Error), ("trace", Self::Trace), ("info", Self::Info), ("debug", Self::Debug)];
+        if is("none") || is("off") {
+            return None;
         }
+        Some(levels.into_iter().find(|(word, _)| is(word)).map_or(Self::Warn, |(_, level)| level))
     }
 }
 

@@ -445,6 +445,12 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
         K::lock(&self.inner).config.limits.set(which, size)
     }
 
+    /// How many receives can be posted now without `AGAIN`.
+    pub fn rx_size_left(&self) -> usize {
+        let inner = K::lock(&self.inner);
+        inner.config.rx_size.saturating_sub(inner.rx.posted.len())
+    }
+
     /// Cancels the oldest receive with that context (fi_cancel(3)).
     pub fn cancel(&self, context: usize) {
         let mut inner = K::lock(&self.inner);

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,15 +63,16 @@ fn flag(flags: u32, bit: i32) -> bool {
 }
 
 /// Visits each address of the interfaces that are up, with its interface and prefix length, in the
-/// kernel's order.
-fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
+/// kernel's order, until a visit fails.
+fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32) -> io::Result<()>) -> io::Result<()> {
     let mut list = core::ptr::null_mut();
     // SAFETY: `list` is a place for the result.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
-        return shortage::note(&io::Error::last_os_error());
+        return Err(io::Error::last_os_error()).inspect_err(shortage::note);
     }
+    let mut result = Ok(());
     let mut next = list;
-    while !next.is_null() {
+    while result.is_ok() && !next.is_null() {
         // SAFETY: the list is valid until it is freed below.
         let entry = unsafe { &*next };
         next = entry.ifa_next;
@@ -83,23 +85,31 @@ fn each(mut visit: impl FnMut(&libc::ifaddrs, SocketAddr, u32)) {
             Some(IpAddr::V6(mask)) => mask.to_bits().count_ones(),
             None => 0,
         };
-        visit(entry, addr, prefix);
+        result = visit(entry, addr, prefix);
     }
     // SAFETY: the list came from getifaddrs and is freed once.
     unsafe { libc::freeifaddrs(list) };
+    result
 }
 
 /// The addresses of this host with their prefix lengths.
-pub fn prefixes() -> Vec<(IpAddr, u32)> {
+///
+/// # Errors
+/// Those of getifaddrs(3), and OutOfMemory.
+pub fn prefixes() -> io::Result<Vec<(IpAddr, u32)>> {
     let mut out = Vec::new();
-    each(|_, addr, prefix| out.push((addr.ip(), prefix)));
-    out
+    each(|_, addr, prefix| {
+        out.try_reserve(1).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        out.push((addr.ip(), prefix));
+        Ok(())
+    })?;
+    Ok(out)
 }
 
 /// The addresses of the interfaces that are up, in the kernel's order.
 pub fn interfaces() -> Vec<Interface> {
     let mut out = Vec::new();
-    each(|entry, addr, prefix| {
+    let listed = each(|entry, addr, prefix| {
         let flags = entry.ifa_flags;
         // SAFETY: the kernel gives each entry a name that ends with NUL.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
@@ -117,7 +127,10 @@ pub fn interfaces() -> Vec<Interface> {
             mtu: sys("mtu").and_then(|text| text.trim().parse().ok()).unwrap_or(0),
             name,
         });
+        Ok(())
     });
+    // A failure is noted, and leaves the list empty.
+    drop(listed);
     out
 }
 
@@ -163,33 +176,89 @@ pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
     Some(source)
 }
 
-/// The hardware behind an interface, from sysfs; `None` if there is none.
-pub fn nic(name: &str) -> Option<Nic> {
-    let root = format!("/sys/class/net/{name}");
-    let device = fs::canonicalize(format!("{root}/device")).inspect_err(shortage::note).ok()?;
-    let read = |path: String| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let link = |path: String| fs::read_link(path).ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
-    let pci = device.file_name().and_then(|name| parse_pci(&name.to_string_lossy()));
-    let state = match read(format!("{root}/operstate")).as_deref() {
+/// The hardware behind an interface; `None` if there is none. `sysfs` is the folder of the sysfs:
+/// [`SYSFS`](crate::infiniband::SYSFS), or what a test has made.
+pub fn nic(sysfs: &Path, name: &str) -> Option<Nic> {
+    let root = sysfs.join("class/net").join(name);
+    let device = fs::canonicalize(root.join("device")).inspect_err(shortage::note).ok()?;
+    let state = match text_of(&root.join("operstate")).as_deref() {
         Some("up") => LinkState::Up,
         Some("down") => LinkState::Down,
         _ => LinkState::Unknown,
     };
-    let megabits = read(format!("{root}/speed")).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+    let rdma = rdma_port(&device, &root);
+    let megabits = number_of(&root.join("speed")).filter(|megabits| *megabits > 0);
+    let speed = megabits.map(|megabits| megabits * 1_000_000);
+    let speed = speed.or_else(|| rate_of(&text_of(&rdma.as_ref()?.port.join("rate"))?)).unwrap_or(0);
     Some(Nic {
         name: Some(name.to_owned()),
-        device_id: read(format!("{}/device", device.display())),
-        device_version: read(format!("{}/revision", device.display())),
-        vendor_id: read(format!("{}/vendor", device.display())),
-        driver: link(format!("{root}/device/driver")),
-        firmware: None,
-        pci,
-        address: read(format!("{root}/address")),
-        mtu: read(format!("{root}/mtu")).and_then(|text| text.parse().ok()).unwrap_or(0),
-        speed: u64::try_from(megabits).unwrap_or(0) * 1_000_000,
+        device_id: text_of(&device.join("device")),
+        device_version: text_of(&device.join("revision")),
+        vendor_id: text_of(&device.join("vendor")),
+        driver: target_of(&device.join("driver")),
+        firmware: rdma.as_ref().and_then(|rdma| text_of(&rdma.device.join("fw_ver"))),
+        pci: pci_of(&device),
+        address: text_of(&root.join("address")),
+        mtu: number_of(&root.join("mtu")).and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(0),
+        speed,
         state,
-        network: Some("Ethernet".to_owned()),
+        network: network_of(&root, rdma.as_ref()),
     })
+}
+
+/// The RDMA device that shares an interface's hardware.
+struct RdmaPort {
+    device: PathBuf,
+    port: PathBuf,
+}
+
+/// The RDMA device of the hardware at `device`, and its port that carries the interface at `root`.
+fn rdma_port(device: &Path, root: &Path) -> Option<RdmaPort> {
+    let devices = fs::read_dir(device.join("infiniband")).ok()?;
+    let device = devices.filter_map(|entry| Some(entry.ok()?.path())).min()?;
+    // The kernel counts an interface's ports from 0, and those of an RDMA device from 1.
+    let port = device.join("ports").join((number_of(&root.join("dev_port")).unwrap_or(0) + 1).to_string());
+    Some(RdmaPort { device, port })
+}
+
+/// The kind of network: the RDMA port's link layer, or else that of the interface's type (ARPHRD_*
+/// of `<net/if_arp.h>`); `None` for other types.
+fn network_of(root: &Path, rdma: Option<&RdmaPort>) -> Option<String> {
+    const ETHERNET: u64 = 1;
+    const INFINIBAND: u64 = 32;
+    rdma.and_then(|rdma| text_of(&rdma.port.join("link_layer"))).or_else(|| match number_of(&root.join("type")) {
+        Some(ETHERNET) => Some("Ethernet".to_owned()),
+        Some(INFINIBAND) => Some("InfiniBand".to_owned()),
+        _ => None,
+    })
+}
+
+/// The place on the PCI bus of a device, or of the adapter that a virtio device is behind.
+fn pci_of(device: &Path) -> Option<(u16, u8, u8, u8)> {
+    let place = |path: &Path| parse_pci(&path.file_name()?.to_string_lossy());
+    let behind = || if target_of(&device.join("subsystem"))? == "virtio" { place(device.parent()?) } else { None };
+    place(device).or_else(behind)
+}
+
+/// Bits per second of an RDMA port's rate, such as "100 Gb/sec (4X EDR)".
+fn rate_of(text: &str) -> Option<u64> {
+    let (number, _) = text.split_once(" Gb/sec")?;
+    let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
+    Some(whole.parse::<u64>().ok()? * 1_000_000_000 + tenths.parse::<u64>().ok().filter(|t| *t < 10)? * 100_000_000)
+}
+
+fn text_of(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// A number; `None` also for -1, by which the kernel says that it knows none.
+fn number_of(path: &Path) -> Option<u64> {
+    text_of(path)?.parse().ok()
+}
+
+/// The last part of what a link points to.
+fn target_of(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_string_lossy().into_owned())
 }
 
 /// Parses a PCI address such as "0000:3b:00.1".
@@ -267,13 +336,92 @@ pub fn ranked(mut all: Vec<Interface>, outward: Option<&str>) -> Vec<Interface> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::infiniband::SYSFS;
+    use std::os::unix::fs::symlink;
+
+    /// A made-up sysfs with an interface whose device is at `place`; the files are of the interface
+    /// or, with "device/" in front, of the device.
+    fn machine(place: &str, subsystem: &str, files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let (net, device) = (root.path().join("class/net/x0"), root.path().join("devices").join(place));
+        fs::create_dir_all(&net).unwrap();
+        fs::create_dir_all(&device).unwrap();
+        symlink(&device, net.join("device")).unwrap();
+        symlink(format!("../../bus/{subsystem}"), device.join("subsystem")).unwrap();
+        symlink("../../drivers/made_up", device.join("driver")).unwrap();
+        for (path, text) in files {
+            let path = net.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn an_interface_of_an_rdma_device_has_its_link_layer_rate_and_firmware() {
+        let machine = machine(
+            "pci0000:3a/0000:3b:00.1",
+            "pci",
+            &[
+                ("type", "32"),
+                ("speed", "-1"),
+                ("mtu", "4092"),
+                ("operstate", "up"),
+                ("dev_port", "1"),
+                ("address", "00:00:10:29:fe:80"),
+                ("device/device", "0x1019"),
+                ("device/vendor", "0x15b3"),
+                ("device/revision", "0x00"),
+                ("device/infiniband/mlx5_0/fw_ver", "16.35.2000"),
+                ("device/infiniband/mlx5_0/ports/1/link_layer", "Ethernet"),
+                ("device/infiniband/mlx5_0/ports/2/link_layer", "InfiniBand"),
+                ("device/infiniband/mlx5_0/ports/2/rate", "2.5 Gb/sec (1X SDR)"),
+            ],
+        );
+        let expected = Nic {
+            name: Some("x0".into()),
+            device_id: Some("0x1019".into()),
+            device_version: Some("0x00".into()),
+            vendor_id: Some("0x15b3".into()),
+            driver: Some("made_up".into()),
+            firmware: Some("16.35.2000".into()),
+            pci: Some((0, 0x3b, 0, 1)),
+            address: Some("00:00:10:29:fe:80".into()),
+            mtu: 4092,
+            speed: 2_500_000_000,
+            state: LinkState::Up,
+            network: Some("InfiniBand".into()),
+        };
+        assert_eq!(nic(machine.path(), "x0"), Some(expected));
+        assert_eq!(nic(machine.path(), "x1"), None);
+    }
+
+    #[test]
+    fn a_virtio_interface_is_on_the_bus_of_its_adapter() {
+        let files = [("type", "1"), ("speed", "10000"), ("mtu", "1500"), ("operstate", "down")];
+        let virtual_one = machine("pci0000:00/0000:00:03.0/virtio0", "virtio", &files);
+        let found = nic(virtual_one.path(), "x0").unwrap();
+        assert_eq!((found.pci, found.network.as_deref()), (Some((0, 0, 3, 0)), Some("Ethernet")));
+        assert_eq!((found.speed, found.mtu, found.state), (10_000_000_000, 1500, LinkState::Down));
+        assert_eq!((found.firmware, found.device_id), (None, None));
+        // The nearest PCI device of a USB adapter is the controller, not the interface.
+        let usb = machine("pci0000:00/0000:00:14.0/1-1:1.0", "usb", &[("type", "512")]);
+        let found = nic(usb.path(), "x0").unwrap();
+        assert_eq!((found.pci, found.network, found.speed, found.state), (None, None, 0, LinkState::Unknown));
+    }
+
+    #[test]
+    fn rates_are_read() {
+        assert_eq!(rate_of("100 Gb/sec (4X EDR)"), Some(100_000_000_000));
+        assert_eq!(rate_of("fast"), None);
+    }
 
     #[test]
     fn loopback_is_there_and_routes_to_itself() {
         let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
         assert_eq!(lo.network(), "127.0.0.0/8");
         assert_eq!(source_for(lo.addr), Some(SocketAddr::new(lo.addr.ip(), 0)));
-        assert_eq!(nic(&lo.name), None);
+        assert_eq!(nic(Path::new(SYSFS), &lo.name), None);
     }
 
     #[test]

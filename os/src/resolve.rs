@@ -4,7 +4,8 @@
 use crate::shortage;
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
-use std::ffi::{CStr, CString};
+use std::collections::TryReserveError;
+use std::ffi::CStr;
 use std::net::SocketAddr;
 
 /// The wanted address family.
@@ -46,7 +47,7 @@ pub struct Failure {
     /// The EAI code, negative.
     pub code: i32,
     /// The resolver's text for the code.
-    pub text: String,
+    pub text: &'static str,
     /// The system's error behind EAI_SYSTEM.
     pub errno: Option<Errno>,
 }
@@ -65,7 +66,7 @@ impl Failure {
         let text = unsafe { libc::gai_strerror(code) };
         // SAFETY: it returns a static string for every code.
         let text = unsafe { CStr::from_ptr(text) };
-        Self { code, text: text.to_string_lossy().into_owned(), errno }
+        Self { code, text: text.to_str().unwrap_or("an error of the resolver"), errno }
     }
 
     /// An unknown name is no system error; lack of memory is one.
@@ -95,7 +96,7 @@ pub fn resolve(node: Option<&str>, service: Option<&str>, options: Options) -> R
 /// The addresses of `node` and `service` with the node's canonical name, or the resolver's error.
 /// Text that contains NUL is EAI_NONAME.
 pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Result<Found, Failure> {
-    let text = |text: Option<&str>| text.map(CString::new).transpose().map_err(|_| Failure::new(libc::EAI_NONAME));
+    let text = |text: Option<&str>| text.map(ended).transpose();
     let (node, service) = (text(node)?, text(service)?);
     // SAFETY: all-zero is a valid addrinfo of hints.
     let mut hints: libc::addrinfo = unsafe { core::mem::zeroed() };
@@ -114,7 +115,7 @@ pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Re
             hints.ai_flags |= flag;
         }
     }
-    let pointer = |text: &Option<CString>| text.as_ref().map_or(core::ptr::null(), |text| text.as_ptr());
+    let pointer = |text: &Option<Vec<u8>>| text.as_ref().map_or(core::ptr::null(), |text| text.as_ptr().cast());
     let mut list = core::ptr::null_mut();
     // SAFETY: both strings end with NUL or are null, `hints` is valid, `list` is a place for the
     // result.
@@ -122,27 +123,67 @@ pub fn lookup(node: Option<&str>, service: Option<&str>, options: Options) -> Re
     if code != 0 {
         return Err(Failure::new(code));
     }
+    // SAFETY: the resolver has returned the list, which is valid until it is freed below.
+    let found = unsafe { read(list) };
+    // SAFETY: the list came from getaddrinfo and is freed once.
+    unsafe { libc::freeaddrinfo(list) };
+    match found {
+        Ok(found) if found.addrs.is_empty() => Err(Failure::new(libc::EAI_NODATA)),
+        Ok(found) => Ok(found),
+        Err(_) => Err(Failure::new(libc::EAI_MEMORY)),
+    }
+}
+
+/// Reads the resolver's list; fails without memory for a copy.
+///
+/// # Safety
+/// The list is one of getaddrinfo(3), or null.
+unsafe fn read(list: *const libc::addrinfo) -> Result<Found, TryReserveError> {
     let mut found = Found { addrs: Vec::new(), canonical: None };
     let mut next = list;
     while !next.is_null() {
-        // SAFETY: the resolver's list is valid until it is freed below.
+        // SAFETY: an entry of a list of getaddrinfo(3), by this function's contract.
         let entry = unsafe { &*next };
         let len = usize::try_from(entry.ai_addrlen).unwrap_or(0);
         // SAFETY: the resolver says that `len` bytes of address are there.
         let bytes = unsafe { core::slice::from_raw_parts(entry.ai_addr.cast::<u8>(), len) };
         if let Some(addr) = ofi_core::Addr::decode(bytes) {
+            found.addrs.try_reserve(1)?;
             found.addrs.push(addr.socket());
         }
         if found.canonical.is_none() && !entry.ai_canonname.is_null() {
             // SAFETY: the resolver's names end with NUL.
             let name = unsafe { CStr::from_ptr(entry.ai_canonname) };
-            found.canonical = Some(name.to_string_lossy().into_owned());
+            found.canonical = Some(lossy(name)?);
         }
         next = entry.ai_next;
     }
-    // SAFETY: the list came from getaddrinfo and is freed once.
-    unsafe { libc::freeaddrinfo(list) };
-    if found.addrs.is_empty() { Err(Failure::new(libc::EAI_NODATA)) } else { Ok(found) }
+    Ok(found)
+}
+
+/// The text as a C string. Fails with EAI_NONAME if it contains NUL, with EAI_MEMORY without memory
+/// for the copy.
+fn ended(text: &str) -> Result<Vec<u8>, Failure> {
+    if text.contains('\0') {
+        return Err(Failure::new(libc::EAI_NONAME));
+    }
+    let mut out = Vec::new();
+    out.try_reserve_exact(text.len() + 1).map_err(|_| Failure::new(libc::EAI_MEMORY))?;
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+    Ok(out)
+}
+
+/// A copy of a name, in which U+FFFD replaces what is not UTF-8.
+fn lossy(name: &CStr) -> Result<String, TryReserveError> {
+    let mut out = String::new();
+    for part in name.to_bytes().utf8_chunks() {
+        let replacement = if part.invalid().is_empty() { "" } else { "\u{fffd}" };
+        out.try_reserve(part.valid().len() + replacement.len())?;
+        out.push_str(part.valid());
+        out.push_str(replacement);
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -160,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_lack_of_memory_is_told_from_an_unknown_name() {
-        let system = |errno| Failure { code: libc::EAI_SYSTEM, text: String::new(), errno: Some(errno) };
+        let system = |errno| Failure { code: libc::EAI_SYSTEM, text: "", errno: Some(errno) };
         assert_eq!(Failure::new(libc::EAI_MEMORY).errno(), Errno::ENOMEM);
         assert_eq!(system(Errno::ENOMEM).errno(), Errno::ENOMEM);
         assert_eq!(system(Errno::EIO).errno(), Errno::ENODATA);

@@ -1,7 +1,9 @@
 //! Errors, one to one with the codes of rdma_getaddrinfo(3).
 
+use crate::message;
 use ofi_core::Errno;
 use ofi_os::resolve::Failure;
+use std::borrow::Cow;
 use std::fmt;
 
 /// Result of a resolution.
@@ -94,13 +96,13 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
-    why: String,
+    why: Cow<'static, str>,
 }
 
 impl Error {
     /// Creates an error; `why` names the wrong input.
     #[cold]
-    pub fn new(kind: Kind, why: impl Into<String>) -> Self {
+    pub fn new(kind: Kind, why: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, why: why.into() }
     }
 
@@ -109,8 +111,8 @@ impl Error {
     pub(crate) fn resolver(failure: &Failure, input: impl fmt::Display) -> Self {
         let kind = Kind::of(failure);
         match kind {
-            Kind::System(errno) => Self::new(kind, format!("{input}: {errno}")),
-            _ => Self::new(kind, format!("{input}: {}", failure.text)),
+            Kind::System(errno) => Self::new(kind, message::compose(format_args!("{input}: {errno}"))),
+            _ => Self::new(kind, message::compose(format_args!("{input}: {}", failure.text))),
         }
     }
 
@@ -140,10 +142,10 @@ mod tests {
     #[test]
     fn codes_of_the_resolver_are_those_of_the_manual() {
         for code in -11..0 {
-            let failure = Failure { code, text: String::new(), errno: None };
+            let failure = Failure { code, text: "", errno: None };
             assert_eq!(Kind::of(&failure).code(), code);
         }
-        let odd = Failure { code: -105, text: "Interrupted".into(), errno: None };
+        let odd = Failure { code: -105, text: "Interrupted", errno: None };
         assert_eq!(Error::resolver(&odd, "the node \"x\"").to_string(), "the node \"x\": Interrupted (EAI_FAIL)");
     }
 }

@@ -14,6 +14,8 @@
 
 mod error;
 pub mod ib;
+pub mod memory;
+pub mod message;
 mod order;
 pub mod path;
 mod resolve;

@@ -7,6 +7,8 @@
 //! load over many hosts. The RFC permits this deviation. Destinations that no rule distinguishes
 //! keep the order of the system's resolver, which sorts by its own rules.
 
+use crate::error::Result;
+use crate::memory;
 use crate::types::Address;
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
@@ -80,12 +82,24 @@ pub(crate) type Pair = (Address, Option<Address>);
 /// Sorts destinations, best first. `prefixes` holds this host's addresses with their prefix
 /// lengths. Destinations that no rule distinguishes keep their order (rule 10), and so do non-IP
 /// addresses.
-pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) {
+///
+/// # Errors
+/// [`Kind::Memory`](crate::Kind::Memory). The order is then as before.
+pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) -> Result<()> {
     let ip = |address: &Address| match address {
         Address::Inet(socket) => Some(socket.ip().to_canonical()),
         Address::Ib(_) => None,
     };
-    pairs.sort_by_cached_key(|(to, from)| ip(to).map(|dest| key(dest, from.as_ref().and_then(ip), prefixes)));
+    let mut keyed = memory::room(pairs.len())?;
+    for (place, (to, from)) in pairs.iter().enumerate() {
+        keyed.push((ip(to).map(|dest| key(dest, from.as_ref().and_then(ip), prefixes)), place, (*to, *from)));
+    }
+    // The place makes all keys different: a stable sort would allocate.
+    keyed.sort_unstable_by(|(key, place, _), (other, behind, _)| key.cmp(other).then(place.cmp(behind)));
+    for (pair, (.., sorted)) in pairs.iter_mut().zip(keyed) {
+        *pair = sorted;
+    }
+    Ok(())
 }
 
 /// Sort key: one element per rule, in rule order; less is better. An unreachable destination has no
@@ -119,7 +133,7 @@ mod tests {
                 pair.split_once(' ').map_or_else(|| (read(pair), None), |(to, from)| (read(to), Some(read(from))))
             })
             .collect();
-        sort(&mut list, prefixes);
+        sort(&mut list, prefixes).unwrap();
         list.iter().map(|(to, _)| to.to_string().trim_end_matches(":0").trim_matches(['[', ']']).to_owned()).collect()
     }
 
@@ -176,7 +190,7 @@ mod tests {
         ) {
             let before: Vec<Pair> = ips.iter().map(|(to, from)| (at(*to), from.map(at))).collect();
             let mut after = before.clone();
-            sort(&mut after, &prefixes);
+            sort(&mut after, &prefixes).unwrap();
             prop_assert!(after.is_sorted_by_key(|(_, from)| from.is_none()));
             prop_assert!(before.iter().all(|to| after.contains(to)) && after.len() == before.len());
         }

@@ -2,8 +2,11 @@
 //! `<infiniband/sa.h>` as values. `ai_route` holds them as bytes, since other transports may use
 //! another format.
 
+use crate::error::Result;
 use crate::ib::{IbAddr, part};
+use crate::memory;
 use bitflags::bitflags;
+use std::ops::Range;
 
 /// Bytes of a `struct ibv_path_record`.
 pub const PATH_RECORD_LEN: usize = 64;
@@ -154,23 +157,54 @@ pub fn encode(paths: &[PathData]) -> Vec<u8> {
     paths.iter().flat_map(PathData::encode).collect()
 }
 
+/// The routing data with only those paths that `keep` accepts, encoded anew; as it is if it is in
+/// another format.
+///
+/// # Errors
+/// [`Kind::Memory`](crate::Kind::Memory).
+pub(crate) fn filtered(route: &[u8], keep: impl Fn(&PathData) -> bool) -> Result<Vec<u8>> {
+    let Some(paths) = entries(route) else { return memory::bytes(route) };
+    let mut out = memory::room(route.len() / PATH_RECORD_LEN * PATH_DATA_LEN)?;
+    for path in paths.filter(keep) {
+        out.extend_from_slice(&path.encode());
+    }
+    Ok(out)
+}
+
 /// Decodes an `ai_route`: an array of `struct ibv_path_data`, or of `struct ibv_path_record`, whose
 /// records become bidirectional primary paths. `None` if its length, flags or reserved bytes fit
 /// neither.
 pub fn decode(route: &[u8]) -> Option<Vec<PathData>> {
-    let zero =
-        |bytes: &[u8], range: std::ops::Range<usize>| bytes.get(range).is_some_and(|part| part.iter().all(|b| *b == 0));
-    let read = |size: usize, read: &dyn Fn(&[u8]) -> Option<PathData>| -> Option<Vec<PathData>> {
-        let whole = !route.is_empty() && route.len().is_multiple_of(size);
-        if whole { route.chunks_exact(size).map(read).collect() } else { None }
+    entries(route).map(Iterator::collect)
+}
+
+/// The paths of an `ai_route`, as [`decode`] reads them.
+pub(crate) fn entries(route: &[u8]) -> Option<impl Iterator<Item = PathData> + use<'_>> {
+    let formats: [(usize, Reader); 2] = [(PATH_DATA_LEN, read_data), (PATH_RECORD_LEN, read_record)];
+    let fits = |(size, read): &(usize, Reader)| {
+        let whole = !route.is_empty() && route.len().is_multiple_of(*size);
+        whole && route.chunks_exact(*size).all(|bytes| read(bytes).is_some())
     };
-    let data = read(PATH_DATA_LEN, &|bytes| {
-        let known = |data: &PathData| PathFlags::all().contains(data.flags) && zero(bytes, 4..8) && zero(bytes, 66..72);
-        PathData::decode(bytes).filter(known)
-    });
+    let (size, read) = formats.into_iter().find(fits)?;
+    Some(route.chunks_exact(size).filter_map(read))
+}
+
+/// Reads an entry; `None` if its flags or reserved bytes are not of the format.
+type Reader = fn(&[u8]) -> Option<PathData>;
+
+fn read_data(bytes: &[u8]) -> Option<PathData> {
+    let known = |data: &PathData| PathFlags::all().contains(data.flags) && zero(bytes, 4..8) && zero(bytes, 66..72);
+    PathData::decode(bytes).filter(known)
+}
+
+fn read_record(bytes: &[u8]) -> Option<PathData> {
     let flags = PathFlags::GMP | PathFlags::PRIMARY | PathFlags::BIDIRECTIONAL;
-    let record = |bytes: &[u8]| PathRecord::decode(bytes).filter(|_| zero(bytes, 58..64));
-    data.or_else(|| read(PATH_RECORD_LEN, &|bytes| record(bytes).map(|path| PathData { flags, path })))
+    let path = PathRecord::decode(bytes).filter(|_| zero(bytes, 58..64))?;
+    Some(PathData { flags, path })
+}
+
+fn zero(bytes: &[u8], range: Range<usize>) -> bool {
+    bytes.get(range).is_some_and(|part| part.iter().all(|byte| *byte == 0))
 }
 
 #[cfg(test)]

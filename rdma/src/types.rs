@@ -1,7 +1,8 @@
 //! Hints and results: `struct rdma_addrinfo` as typed values.
 
 use crate::error::{Error, Kind, Result};
-use crate::ib::{AF_IB, IbAddr, part};
+use crate::ib::{AF_IB, IbAddr, SOCKADDR_IB_LEN, part};
+use crate::message;
 use crate::path::{self, PathData};
 use bitflags::bitflags;
 use ofi_core::Errno;
@@ -38,8 +39,9 @@ impl Flags {
     /// [`Kind::BadFlags`] if undefined bits are set.
     pub fn from_raw(raw: i32) -> Result<Self> {
         let unknown = raw & !Self::all().bits();
-        Self::from_bits(raw)
-            .ok_or_else(|| Error::new(Kind::BadFlags, format!("the flags {unknown:#x} are not defined")))
+        Self::from_bits(raw).ok_or_else(|| {
+            Error::new(Kind::BadFlags, message::compose(format_args!("the flags {unknown:#x} are not defined")))
+        })
     }
 }
 
@@ -72,7 +74,10 @@ macro_rules! numbers {
                 match raw {
                     0 => Ok(None),
                     $($value => Ok(Some(Self::$variant)),)*
-                    other => Err(Error::new(Kind::$kind, format!("the {} {other} ({other:#x}) is not supported", $what))),
+                    other => Err(Error::new(
+                        Kind::$kind,
+                        message::compose(format_args!("the {} {other} ({other:#x}) is not supported", $what)),
+                    )),
                 }
             }
         }
@@ -166,14 +171,17 @@ impl Address {
         }
     }
 
-    /// Encodes as a `struct sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib` (48).
-    pub fn encode(&self) -> Vec<u8> {
+    /// Encodes as a `struct sockaddr_in` (16 bytes), `sockaddr_in6` (28) or `sockaddr_ib` (48): the
+    /// first of the bytes, and their number.
+    pub fn encode(&self) -> ([u8; SOCKADDR_IB_LEN], usize) {
         match self {
             Self::Inet(socket) => {
+                let mut out = [0; SOCKADDR_IB_LEN];
                 let (bytes, len) = ofi_core::Addr::from(*socket).encode();
-                bytes[..len].to_vec()
+                out[..len].copy_from_slice(&bytes[..len]);
+                (out, len)
             }
-            Self::Ib(ib) => ib.encode().to_vec(),
+            Self::Ib(ib) => (ib.encode(), SOCKADDR_IB_LEN),
         }
     }
 
@@ -183,8 +191,10 @@ impl Address {
     /// [`Kind::Family`] for another family, [`Kind::System`] with EINVAL if too short for its
     /// family.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let short =
-            || Error::new(Kind::System(Errno::EINVAL), format!("an address of {} bytes is too short", bytes.len()));
+        let short = || {
+            let why = message::compose(format_args!("an address of {} bytes is too short", bytes.len()));
+            Error::new(Kind::System(Errno::EINVAL), why)
+        };
         let family = u16::from_ne_bytes(part(bytes, 0).ok_or_else(short)?);
         let found = match family {
             // `Addr::decode` accepts a sockaddr_in without its padding; rdma_getaddrinfo does not.
@@ -192,7 +202,8 @@ impl Address {
             AF_INET | AF_INET6 => ofi_core::Addr::decode(bytes).map(|addr| Self::Inet(addr.socket())),
             AF_IB => IbAddr::decode(bytes).map(Self::Ib),
             other => {
-                return Err(Error::new(Kind::Family, format!("addresses of the family {other} are not supported")));
+                let why = message::compose(format_args!("addresses of the family {other} are not supported"));
+                return Err(Error::new(Kind::Family, why));
             }
         };
         found.ok_or_else(short)
@@ -277,6 +288,11 @@ impl AddrInfo {
 mod tests {
     use super::*;
 
+    fn encoded(address: Address) -> Vec<u8> {
+        let (bytes, len) = address.encode();
+        bytes[..len].to_vec()
+    }
+
     #[test]
     fn numbers_stand_for_themselves() {
         for family in Family::ALL {
@@ -298,16 +314,16 @@ mod tests {
     fn addresses_are_read_as_written() {
         for text in ["10.9.0.1:7471", "[fd09::1]:1", "[fe80::1%3]:9"] {
             let address = Address::Inet(text.parse().unwrap());
-            assert_eq!(Address::decode(&address.encode()), Ok(address));
+            assert_eq!(Address::decode(&encoded(address)), Ok(address));
         }
         let ib = Address::Ib(IbAddr::new([7; 16], 0x106, 1));
-        assert_eq!(Address::decode(&ib.encode()), Ok(ib));
+        assert_eq!(Address::decode(&encoded(ib)), Ok(ib));
     }
 
     #[test]
     fn invalid_addresses_are_refused() {
-        let v6 = Address::Inet("[fd09::1]:1".parse().unwrap()).encode();
-        let v4 = Address::Inet("10.9.0.1:1".parse().unwrap()).encode();
+        let v6 = encoded(Address::Inet("[fd09::1]:1".parse().unwrap()));
+        let v4 = encoded(Address::Inet("10.9.0.1:1".parse().unwrap()));
         for short in [&v6[..27], &v4[..15], &v6[..1], &[]] {
             assert_eq!(Address::decode(short).unwrap_err().kind(), Kind::System(Errno::EINVAL));
         }

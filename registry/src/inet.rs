@@ -6,10 +6,12 @@ use ofi_core::error::{Error, Result};
 use ofi_core::info::{Info, Nic, Offer};
 use ofi_core::negotiate::{Problem, Reason, format_covers};
 use ofi_core::{Addr, AddrFormat, Caps, Errno};
+use ofi_os::infiniband::SYSFS;
 use ofi_os::netif::{self, Interface, Selection, outward, ranked};
 use ofi_os::resolve::{Family, Options, resolve};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// The addresses that an application gives.
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,7 +123,7 @@ impl Host {
         if let Some(known) = nics.get(name) {
             return known.clone();
         }
-        let nic = netif::nic(name);
+        let nic = netif::nic(Path::new(SYSFS), name);
         nics.insert(name.to_owned(), nic.clone());
         nic
     }

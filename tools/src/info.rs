@@ -236,6 +236,9 @@ pub fn main() -> ExitCode {
         if options.explain || infos.is_empty() {
             refusals.0.iter().for_each(|refusal| eprintln!("{refusal}"));
         }
+        if options.explain {
+            eprintln!("docs/refused.md of the sources: what no provider supports, and why");
+        }
     }
     if infos.is_empty() {
         if !options.json {

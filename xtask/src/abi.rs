@@ -81,7 +81,8 @@ fn rust_asserts(data: &Data) -> Result<String, String> {
     let declared = source.lines().filter_map(|line| {
         let line = line.trim_start();
         let name = line.strip_prefix("pub struct ").or_else(|| {
-            Some(line).filter(|line| (line.starts_with("fi_ops_") || line.starts_with("fid_")) && line.contains(" {"))
+            let tables = ["fi_ops_", "fi_profile_ops", "fid_"];
+            Some(line).filter(|line| tables.iter().any(|table| line.starts_with(table)) && line.contains(" {"))
         })?;
         name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
     });

@@ -12,8 +12,9 @@ use crate::objects::cq::CqObj;
 use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
+use crate::objects::profile;
 use crate::objects::srx::{SrxObj, StxObj};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use ofi_abi::FI_CLASS_EP;
 use ofi_abi::{
@@ -36,7 +37,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) struct EpObj {
     pub(crate) data: DataPath,
     pub(crate) control: Arc<dyn EndpointControl>,
-    /// Aliases of this endpoint, and multicast groups that it has joined.
+    /// Aliases and profiles of this endpoint, and multicast groups that it has joined.
     pub(crate) dependents: Children,
     /// For an alias: keeps the original endpoint open.
     pub(crate) alias_of: Option<Child>,
@@ -84,7 +85,7 @@ impl DerefMut for EpObj {
 
 object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ops_open, ..enosys::fid_ops(close) };
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let ep = ours!(EpObj, fid);
@@ -176,6 +177,20 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
         }
         _ => Errno::ENOSYS.negative(),
     }
+}
+
+/// fi_open_ops: only a profile can be opened.
+unsafe extern "C" fn ops_open(
+    fid: *mut fid,
+    name: *const c_char,
+    flags: u64,
+    ops: *mut *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    let ep = ours!(EpObj, fid);
+    let control = ep.control.clone();
+    // SAFETY: fi_open_ops passes a string and a place for the pointer, or null.
+    unsafe { profile::open((name, flags), ops, context, &ep.dependents, move |list| control.measures(list)) }
 }
 
 impl EpObj {

@@ -4,7 +4,7 @@
 use crate::convert;
 use crate::endpoint::cm;
 use crate::endpoint::data_path::DataPath;
-use crate::endpoint::object::{EpObj, SharedContexts, cancel};
+use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
@@ -21,7 +21,7 @@ use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
-static OPS: fi_ops_ep = options::table(cancel);
+static OPS: fi_ops_ep = options::endpoint_table();
 
 /// Opens an endpoint.
 ///

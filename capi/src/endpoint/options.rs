@@ -1,21 +1,37 @@
 //! Endpoint options (fi_getopt(3), fi_setopt(3)).
 
-use crate::endpoint::object::EpObj;
+use crate::endpoint::object::{EpObj, cancel};
 use crate::enosys;
 use crate::ffi::handle;
-use crate::ffi::ptr::{put_size, read_size, status};
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::{counted, put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
     FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid,
+    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid, fid_ep,
 };
 use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
 use ofi_engine::wire::hello::MAX_USER_DATA;
 
-/// The table of an endpoint or passive endpoint, which differ in what cancels.
-pub(crate) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
+/// The table of an endpoint.
+pub(super) const fn endpoint_table() -> fi_ops_ep {
+    fi_ops_ep { rx_size_left, tx_size_left, ..table(cancel) }
+}
+
+/// The table of a passive endpoint, but for how many operations it takes: it has none.
+pub(super) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) -> isize) -> fi_ops_ep {
     enosys::ep_ops(cancel, getopt, setopt)
+}
+
+/// fi_rx_size_left: receives that can be posted now.
+unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+    counted(Ok(ours!(EpObj, ep.cast(), isize).control.rx_size_left()))
+}
+
+/// fi_tx_size_left: sends and one-sided operations that can be posted now.
+unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
+    counted(ours!(EpObj, ep.cast(), isize).control.tx_size_left())
 }
 
 /// An option whose value is a size_t.

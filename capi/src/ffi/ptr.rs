@@ -73,6 +73,11 @@ pub(crate) fn posted(result: Result<(), Errno>) -> isize {
     }
 }
 
+/// The return value of a call that counts.
+pub(crate) fn counted(count: Result<usize, Errno>) -> isize {
+    count.map_or_else(|errno| errno.negative() as isize, |count| isize::try_from(count).unwrap_or(isize::MAX))
+}
+
 /// The text of a C string; `None` for null.
 ///
 /// # Safety

@@ -6,9 +6,10 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::objects::memory::Memory;
+use crate::objects::profile;
 use crate::state::open_objects::Listed;
 use core::any::Any;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::FI_CLASS_DOMAIN;
 use ofi_abi::{
     FI_MAP_RAW_MR, FI_UNMAP_KEY, fi_mr_map_raw, fi_ops, fi_ops_atomic, fi_ops_cq, fi_ops_msg, fi_ops_rma,
@@ -18,7 +19,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, CounterUnit, EventQueue, RxSettings, Waiting};
+use ofi_engine::{Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -45,7 +46,7 @@ pub(crate) struct DomainObj {
 
 object!(DomainObj, FI_CLASS_DOMAIN, FID_OPS, c.fid [ops mr]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ..enosys::fid_ops(close) };
+pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ops_open, ..enosys::fid_ops(close) };
 
 impl DomainObj {
     /// Whether entries of address vectors may have user ids (FI_AV_USER_ID).
@@ -71,6 +72,8 @@ pub(crate) trait SrxControl: Any + Send + Sync {
     fn cancel(&self, context: usize) -> core::result::Result<(), Errno>;
     fn min_multi_recv(&self) -> usize;
     fn set_min_multi_recv(&self, least: usize);
+    /// How many receives can be posted now.
+    fn size_left(&self) -> usize;
 }
 
 /// A new receive context of the engine, with the tables for its calls.
@@ -145,6 +148,27 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
         _ => Err(Errno::ENOSYS),
     };
     result.map_or_else(Errno::negative, |()| 0)
+}
+
+/// fi_open_ops: only a profile can be opened, of all endpoints together.
+unsafe extern "C" fn ops_open(
+    fid: *mut fid,
+    name: *const c_char,
+    flags: u64,
+    ops: *mut *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, fid);
+    let this = core::ptr::from_ref(domain);
+    let measure = move |list| {
+        let mut all = Measures::default();
+        // SAFETY: the domain stays open while it has profiles.
+        let endpoints = unsafe { &*this }.memory.endpoints();
+        endpoints.iter().try_for_each(|endpoint| all.add(endpoint.measures(list)?))?;
+        Ok(all)
+    };
+    // SAFETY: fi_open_ops passes a string and a place for the pointer, or null.
+    unsafe { profile::open((name, flags), ops, context, &domain.children, measure) }
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

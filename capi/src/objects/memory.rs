@@ -62,6 +62,11 @@ impl Memory {
         locked(&self.endpoints).retain(|known| !core::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(endpoint)));
     }
 
+    /// The domain's endpoints that are open.
+    pub(super) fn endpoints(&self) -> Vec<Arc<dyn EndpointControl>> {
+        locked(&self.endpoints).iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Makes a key of a raw key (fi_mr_map_raw).
     ///
     /// # Safety
@@ -102,8 +107,7 @@ impl Memory {
     pub(super) fn wait_until_idle(&self, region: &MemoryRegion) -> bool {
         let end = ofi_os::clock::now() + CLOSE_DEADLINE;
         while !region.is_idle() {
-            let endpoints: Vec<_> = locked(&self.endpoints).iter().filter_map(Weak::upgrade).collect();
-            endpoints.iter().for_each(|endpoint| endpoint.make_progress());
+            self.endpoints().iter().for_each(|endpoint| endpoint.make_progress());
             if ofi_os::clock::now() >= end {
                 return region.is_idle();
             }

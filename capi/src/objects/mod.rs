@@ -13,5 +13,6 @@ pub(crate) mod mc;
 pub(crate) mod memory;
 pub(crate) mod mr;
 pub(crate) mod poll;
+pub(crate) mod profile;
 pub(crate) mod srx;
 pub(crate) mod wait;

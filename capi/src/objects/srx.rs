@@ -9,21 +9,23 @@ use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::ffi::ptr::{posted, put_size, read_size};
+use crate::ffi::ptr::{counted, posted, put_size, read_size};
 use crate::objects::domain::{DomainObj, OpenedSrx, SrxControl};
 use core::ffi::{c_int, c_void};
 use core::ops::{Deref, DerefMut};
-use ofi_abi::{FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV};
+use ofi_abi::{
+    FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG,
+};
 use ofi_abi::{fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
 use ofi_core::error::{Error, Result};
-use ofi_core::{BindFlags, Caps, Errno};
+use ofi_core::{BindFlags, Caps, Errno, OpFlags};
 use ofi_engine::endpoint::peer_account;
 use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{RxSettings, SharedRx};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Maximum number of posted receives, unless the attributes request more.
@@ -57,7 +59,9 @@ impl DerefMut for SrxObj {
 
 object!(SrxObj, FI_CLASS_SRX_CTX, SRX_FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-static OPS: fi_ops_ep = enosys::ep_ops(cancel, getopt, setopt);
+static OPS: fi_ops_ep = fi_ops_ep { rx_size_left, ..STX_OPS };
+
+static STX_OPS: fi_ops_ep = enosys::ep_ops(cancel, getopt, setopt);
 
 pub(crate) static SRX_FID_OPS: fi_ops = fi_ops { control: srx_control, ..enosys::fid_ops(close_srx) };
 
@@ -83,6 +87,9 @@ impl<K: LockKind> SrxControl for SharedRx<K> {
     }
     fn set_min_multi_recv(&self, least: usize) {
         self.set_min_multi_recv(least);
+    }
+    fn size_left(&self) -> usize {
+        self.size_left()
     }
 }
 
@@ -136,10 +143,29 @@ impl SrxObj {
     }
 }
 
-unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, _: *mut c_void) -> c_int {
-    let _ = ours!(SrxObj, fid);
-    // It is enabled from the start.
-    if command == FI_ENABLE { 0 } else { Errno::ENOSYS.negative() }
+unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let srx = ours!(SrxObj, fid);
+    let receive = OpFlags::RECV.bits();
+    match command {
+        // It is enabled from the start.
+        FI_ENABLE => 0,
+        FI_GETOPSFLAG | FI_SETOPSFLAG => {
+            // SAFETY: fi_control(3) passes a valid u64 for these commands, or null.
+            let Some(flags) = (unsafe { arg.cast::<u64>().as_mut() }) else { return Errno::EINVAL.negative() };
+            if *flags & (OpFlags::SEND.bits() | receive) != receive {
+                return Errno::EINVAL.negative();
+            }
+            // Relaxed: a control call, which the application orders before the calls that it is
+            // for.
+            if command == FI_SETOPSFLAG {
+                srx.rx_flags.store(*flags & !receive, Ordering::Relaxed);
+            } else {
+                *flags = srx.rx_flags.load(Ordering::Relaxed);
+            }
+            0
+        }
+        _ => Errno::ENOSYS.negative(),
+    }
 }
 
 /// Cancels a receive; one of the endpoints reports it. A transmit context has no operations.
@@ -147,6 +173,10 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: C passes the object that holds this table.
     let srx = unsafe { handle::borrow::<SrxObj>(fid) }.map_err(|_| Errno::ENOSYS);
     posted(srx.and_then(|srx| srx.context.cancel(context.addr())))
+}
+
+unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+    counted(Ok(ours!(SrxObj, ep.cast(), isize).context.size_left()))
 }
 
 /// A shared receive context has one option, FI_OPT_MIN_MULTI_RECV.
@@ -215,7 +245,7 @@ pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *
             return Err(Error::new(Errno::EINVAL, what));
         }
     }
-    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &OPS };
+    let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &STX_OPS };
     let object = StxObj { c, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())
 }

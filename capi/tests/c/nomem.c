@@ -16,6 +16,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_profile.h>
 #include <rdma/providers/fi_prov.h>
 #include "check.h"
 
@@ -391,6 +392,14 @@ static int open_alias(void **made)
 	return ret;
 }
 
+static int open_profile(void **made)
+{
+	int ret = fi_profile_open(&ep->fid, 0, (struct fid_profile **) made, NULL);
+
+	CHECK(ret || !failures);
+	return ret;
+}
+
 /* Enabling uses the library's own memory; its reserve may be enough. */
 static int enable(void **made)
 {
@@ -564,6 +573,7 @@ static const struct trial everywhere[] = {
 	{ "fi_endpoint", open_ep, close_it, 0 },
 	{ "fi_enable", enable, close_it, 0 },
 	{ "fi_ep_alias", open_alias, close_it, 0 },
+	{ "fi_profile_open", open_profile, close_it, 0 },
 };
 
 static struct fi_info *find(const char *provider, enum fi_ep_type type)

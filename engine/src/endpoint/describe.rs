@@ -1,9 +1,11 @@
 //! Describes the state of an endpoint, for people and for checks.
 
 use super::core::Core;
+use crate::measures::Measures;
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
 use crate::peer::table::{Peer, PeerState};
+use ofi_core::Errno;
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Core<K> {
@@ -28,6 +30,18 @@ impl<K: LockKind> Core<K> {
             return Some(format!("a response that could leave is still queued on {id:?}"));
         }
         peers.table.iter().find_map(|(_, peer)| stuck(peer))
+    }
+
+    /// What fi_profile(3) reports.
+    pub(super) fn measures(&mut self, with_messages: bool) -> Result<Measures, Errno> {
+        let Self { peers, rx, out, .. } = self;
+        let rx = rx.lock();
+        Ok(Measures {
+            unexpected: rx.waiting_len(peers) as u64,
+            messages: if with_messages { rx.describe_waiting(peers, out)? } else { Vec::new() },
+            connections: peers.links.iter().count() as u64,
+            peer_memory: peers.account().used() as u64,
+        })
     }
 
     /// Describes links and operations, and what they wait for.

@@ -24,6 +24,7 @@ use crate::completion::cq::CompletionQueue;
 use crate::completion::eq::{EventQueue, Owner};
 use crate::completion::sinks::{Bindings, BoundQueues};
 use crate::limits::SizeLimit;
+use crate::measures::Measures;
 pub use crate::peer::credit::{GUARANTEED, OVERHEAD};
 use crate::progress::auto::Auto;
 use crate::progress::set::{Pollable, ReadyFlag};
@@ -295,6 +296,25 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// EINVAL above the endpoint's maximum.
     pub fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
         K::lock(&self.inner).core.limits.set(which, size)
+    }
+
+    /// What fi_profile(3) reports, with a list of the messages that wait for a receive, or without.
+    ///
+    /// # Errors
+    /// ENOMEM if there is no memory for the list.
+    pub fn measures(&self, with_messages: bool) -> Result<Measures, Errno> {
+        K::lock(&self.inner).core.measures(with_messages)
+    }
+
+    /// How many sends and one-sided operations can be posted now without `AGAIN`.
+    pub fn tx_size_left(&self) -> usize {
+        K::lock(&self.inner).core.tx.size_left()
+    }
+
+    /// How many receives can be posted now without `AGAIN`, to its own receive context or to the
+    /// shared one.
+    pub fn rx_size_left(&self) -> usize {
+        K::lock(&self.inner).core.rx.lock().size_left()
     }
 
     /// Describes pending operations and what each waits for, to help find the cause of a hang.

@@ -4,6 +4,7 @@ use crate::completion::eq::{ConnectionRequest, Owner};
 use crate::datagram::Datagrams;
 use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
 use crate::limits::SizeLimit;
+use crate::measures::Measures;
 use crate::progress::set::Pollable;
 use crate::transport::{Flush, Listener, Transport};
 use crate::{AddressVector, DatagramEndpoint, Endpoint, EventQueue, PassiveEndpoint};
@@ -45,6 +46,18 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn limit(&self, which: SizeLimit) -> usize;
     /// Changes a size limit (fi_setopt(3)).
     fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()>;
+    /// How many sends and one-sided operations can be posted now without `AGAIN`
+    /// (fi_tx_size_left).
+    fn tx_size_left(&self) -> Result<usize, Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// How many receives can be posted now without `AGAIN` (fi_rx_size_left).
+    fn rx_size_left(&self) -> usize;
+    /// What fi_profile(3) reports, with a list of the messages that wait for a receive, or without;
+    /// ENOMEM if there is no memory for the list.
+    fn measures(&self, _with_messages: bool) -> Result<Measures, Errno> {
+        Ok(Measures::default())
+    }
     /// The address at which peers reach it (fi_getname(3)).
     fn local_addr(&self) -> Result<Addr>;
     /// Sets the address, before it is in use (fi_setname(3)).
@@ -139,6 +152,15 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
         self.set_limit(which, size)
     }
+    fn tx_size_left(&self) -> Result<usize, Errno> {
+        Ok(self.tx_size_left())
+    }
+    fn rx_size_left(&self) -> usize {
+        self.rx_size_left()
+    }
+    fn measures(&self, with_messages: bool) -> Result<Measures, Errno> {
+        self.measures(with_messages)
+    }
     fn local_addr(&self) -> Result<Addr> {
         self.local_addr()
     }
@@ -203,6 +225,9 @@ impl<D: Datagrams, K: LockKind> EndpointControl for DatagramEndpoint<D, K> {
     }
     fn set_limit(&self, which: SizeLimit, size: usize) -> Result<()> {
         self.set_limit(which, size)
+    }
+    fn rx_size_left(&self) -> usize {
+        self.rx_size_left()
     }
     fn local_addr(&self) -> Result<Addr> {
         self.local_addr()

@@ -576,6 +576,11 @@ impl MatchQueue {
         self.unexpected.iter().filter(|entry| entry.live).map(|entry| (entry.key, entry.peer))
     }
 
+    /// How many messages wait for a receive.
+    pub(crate) const fn unexpected_len(&self) -> usize {
+        self.unexpected_live
+    }
+
     /// How many receives are posted.
     pub(crate) const fn posted_len(&self) -> usize {
         self.posted_live

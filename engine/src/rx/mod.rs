@@ -120,6 +120,11 @@ impl RxContext {
         self.min_multi_recv
     }
 
+    /// How many more receives can be posted now.
+    pub(crate) fn size_left(&self) -> usize {
+        self.settings.size.saturating_sub(self.receives.len())
+    }
+
     #[inline(always)]
     fn add(&mut self, ticket: Ticket, buffer: Option<Buffer>, role: Role, (queue, seq): (QueueKind, u64)) -> u32 {
         self.receives.insert(Receive { ticket, buffer, stage: ReceiveStage::Posted, role, queue, seq })

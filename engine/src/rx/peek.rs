@@ -1,13 +1,14 @@
 //! Looking at unexpected messages: FI_PEEK, FI_CLAIM, FI_DISCARD (fi_tagged(3)). Nothing is posted.
 
-use super::match_queue::Pattern;
+use super::match_queue::{MatchQueue, Pattern};
 use super::post::{Match, Posting};
 use super::receive::{Claim, Role};
+use super::unexpected::Unexpected;
 use super::{QueueKind, RxContext};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
 use crate::transport::Down;
-use ofi_core::{Cause, Completion, Errno, OpFlags};
+use ofi_core::{Cause, Completion, Errno, FiAddr, OpFlags};
 use ofi_memory::{Buffer, Ticket};
 use ofi_sync::lock::LockKind;
 
@@ -108,15 +109,56 @@ impl RxContext {
 
     fn report_peek<K: LockKind>(&self, peers: &Peers, out: &Reporter<K>, mut completion: Completion, message: u32) {
         let Some(message) = self.unexpected.get(message) else { return };
-        let info = message.info();
-        completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
-        completion.tag = info.tag.unwrap_or(0);
-        completion.src = out.source(peers.handle_of(message.peer));
-        if let Some(data) = info.data {
-            completion.data = data;
-            completion.flags |= OpFlags::REMOTE_CQ_DATA;
-        }
+        describe(message, peers, out, &mut completion);
         out.sinks.report(completion);
+    }
+
+    /// How many messages of this endpoint wait for a receive.
+    pub(crate) fn waiting_len(&self, peers: &Peers) -> usize {
+        if self.participants.is_shared() {
+            return self.waiting(peers).count();
+        }
+        self.queues.iter().map(MatchQueue::unexpected_len).sum()
+    }
+
+    /// The messages of this endpoint that wait for a receive, as entries of a queue.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn describe_waiting<K: LockKind>(
+        &self,
+        peers: &Peers,
+        out: &Reporter<K>,
+    ) -> Result<Vec<Completion>, Errno> {
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(self.waiting_len(peers)).map_err(|_| Errno::ENOMEM)?;
+        entries.extend(self.waiting(peers).map(|message| {
+            let class = if message.info().tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
+            let flags = class | OpFlags::RECV;
+            let mut entry = Completion { context: 0, flags, len: 0, buf: 0, data: 0, tag: 0, src: FiAddr::UNSPEC };
+            describe(message, peers, out, &mut entry);
+            entry
+        }));
+        Ok(entries)
+    }
+
+    fn waiting(&self, peers: &Peers) -> impl Iterator<Item = &Unexpected> {
+        let mine = if self.participants.is_shared() { Some(peers.participant()) } else { None };
+        let keys = self.queues.iter().flat_map(MatchQueue::unexpected);
+        let messages = keys.filter_map(|(key, _)| self.unexpected.get(key));
+        messages.filter(move |message| mine.is_none_or(|mine| message.participant == mine))
+    }
+}
+
+/// Writes what is known of a message before it is received.
+fn describe<K: LockKind>(message: &Unexpected, peers: &Peers, out: &Reporter<K>, completion: &mut Completion) {
+    let info = message.info();
+    completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
+    completion.tag = info.tag.unwrap_or(0);
+    completion.src = out.source(peers.handle_of(message.peer));
+    if let Some(data) = info.data {
+        completion.data = data;
+        completion.flags |= OpFlags::REMOTE_CQ_DATA;
     }
 }
 

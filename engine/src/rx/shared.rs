@@ -401,6 +401,11 @@ impl<K: LockKind> SharedRx<K> {
         K::lock(&self.context).min_multi_recv()
     }
 
+    /// How many receives can be posted now without `AGAIN`.
+    pub fn size_left(&self) -> usize {
+        K::lock(&self.context).size_left()
+    }
+
     /// Sets what [`Self::min_multi_recv`] answers, for buffers that are posted from now on.
     pub fn set_min_multi_recv(&self, least: usize) {
         K::lock(&self.context).set_min_multi_recv(least);

@@ -118,6 +118,11 @@ impl Tx {
         Self { sends: Slab::new(), one_sided: Slab::new(), left: 0, size, fences: 0, cancelable: Cancelable::default() }
     }
 
+    /// How many more operations can be posted now.
+    pub(crate) fn size_left(&self) -> usize {
+        self.size.saturating_sub(self.sends.len() + self.left)
+    }
+
     /// Adds a send under way on a link.
     #[inline(never)]
     fn insert(&mut self, peers: &mut Peers, mut send: Outgoing) -> u32 {

@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
 use list::rdma_addrinfo;
 use ofi_core::log::Level;
-use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result};
+use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result, memory, message};
 
 macro_rules! export {
     ($($target:path => $name:literal;)*) => {$(
@@ -53,12 +53,12 @@ unsafe extern "C" fn rdma_getaddrinfo(
     let hints = unsafe { hints.as_ref() };
     let found = match resolve(node, service, hints) {
         Ok(_) if res.is_null() => Err(list::invalid("the result pointer is null")),
-        found => found,
+        found => found.and_then(list::from),
     };
     let kind = match found {
-        Ok(found) => {
+        Ok(list) => {
             // SAFETY: not null, so a place for a pointer by rdma_getaddrinfo(3).
-            unsafe { res.write(list::from(found)) };
+            unsafe { res.write(list) };
             None
         }
         Err(error) => {
@@ -82,13 +82,14 @@ fn resolve(
     hints: Option<&rdma_addrinfo>,
 ) -> Result<Vec<AddrInfo>> {
     let utf8 = |text: Option<Result<_, &CStr>>, kind, what| {
-        text.transpose().map_err(|text| Error::new(kind, format!("the {what} {text:?} is not valid UTF-8")))
+        let refused = |text| Error::new(kind, message::compose(format_args!("the {what} {text:?} is not valid UTF-8")));
+        text.transpose().map_err(refused)
     };
     let node = utf8(node, Kind::NoName, "node")?;
     let service = utf8(service, Kind::Service, "service")?;
     match hints.map(list::hints).transpose()? {
         // Even all-zero hints are completed: the caller passed them.
-        Some(hints) if node.is_none() && service.is_none() => ofi_rdma::complete(&hints).map(|info| vec![info]),
+        Some(hints) if node.is_none() && service.is_none() => memory::one(ofi_rdma::complete(&hints)?),
         hints => ofi_rdma::resolve(node, service, &hints.unwrap_or_default()),
     }
 }
@@ -106,10 +107,18 @@ unsafe fn text<'a>(string: *const c_char) -> Option<Result<&'a str, &'a CStr>> {
 /// Logs the reason of a failure, if the log level asks for it.
 #[cold]
 fn explain(function: &str, why: impl fmt::Display) {
-    if ofi_core::log_params::wanted() < Some(Level::Warn) {
+    // Not std's environment, which copies values: without memory that would end the process.
+    // SAFETY: the name ends with NUL. A program that changes its environment meanwhile breaks
+    // getenv(3) everywhere.
+    let level = unsafe { libc::getenv(c"FI_LOG_LEVEL".as_ptr()) };
+    if level.is_null() {
         return;
     }
-    let line = format!("librdmaaddrinfo: {function}: {why}\n");
+    // SAFETY: not null, so it ends with NUL (getenv(3)).
+    if unsafe { CStr::from_ptr(level) }.to_str().map_or(Some(Level::Warn), Level::named) < Some(Level::Warn) {
+        return;
+    }
+    let line = message::compose(format_args!("librdmaaddrinfo: {function}: {why}\n"));
     // Not std's stderr: a fork could leave its lock held forever in the child. A failed write is
     // ignored: the log is optional.
     // SAFETY: the pointer and length are those of a string.

@@ -3,9 +3,10 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
+use ofi_rdma::ib::SOCKADDR_IB_LEN;
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
-use std::collections::BTreeSet;
-use std::ffi::CString;
+use ofi_rdma::{memory, message};
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// An entry of a list. The layout is that of the C structure.
@@ -37,17 +38,22 @@ pub(crate) struct rdma_addrinfo {
 struct Entry {
     public: rdma_addrinfo,
     /// In words, so that they are aligned for every address type.
-    addresses: [Box<[u64]>; 2],
-    names: [Option<CString>; 2],
+    addresses: [[u64; ADDRESS_WORDS]; 2],
+    /// Each ends with NUL.
+    names: [Option<Vec<u8>>; 2],
     /// In words too: a route is an array of structures.
-    route: Box<[u64]>,
-    connect: Box<[u64]>,
+    route: Vec<u64>,
+    connect: Vec<u64>,
 }
 
-type Entries = BTreeSet<usize>;
+/// Words of the longest address.
+const ADDRESS_WORDS: usize = SOCKADDR_IB_LEN / size_of::<u64>();
 
-/// The addresses of the entries in the caller's hands. [`free`] leaves all others to their library.
-static ENTRIES: Mutex<Entries> = Mutex::new(BTreeSet::new());
+type Entries = Vec<usize>;
+
+/// The addresses of the entries in the caller's hands, in order. [`free`] leaves all others to
+/// their library.
+static ENTRIES: Mutex<Entries> = Mutex::new(Vec::new());
 
 fn entries() -> MutexGuard<'static, Entries> {
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,7 +97,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// EAI_SYSTEM with EINVAL, for errors without a code in the manual.
 #[cold]
-pub(crate) fn invalid(why: impl Into<String>) -> Error {
+pub(crate) fn invalid(why: impl Into<Cow<'static, str>>) -> Error {
     Error::new(Kind::System(Errno::EINVAL), why)
 }
 
@@ -104,8 +110,8 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
         return Ok(&[]);
     }
     if len > MOST_BYTES {
-        let why = format!("{what} is {len} bytes long, more than the maximum of {MOST_BYTES}");
-        return Err(Error::new(Kind::System(Errno::EMSGSIZE), why));
+        let why = format_args!("{what} is {len} bytes long, more than the maximum of {MOST_BYTES}");
+        return Err(Error::new(Kind::System(Errno::EMSGSIZE), message::compose(why)));
     }
     // SAFETY: the caller vouches for the bytes, and `len` is within the limit for a slice.
     Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
@@ -119,15 +125,17 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
         let read = |bytes| {
-            Address::decode(bytes).map_err(|error| Error::new(error.kind(), format!("{what}: {}", error.why())))
+            let told =
+                |error: Error| Error::new(error.kind(), message::compose(format_args!("{what}: {}", error.why())));
+            Address::decode(bytes).map_err(told)
         };
         (!bytes.is_empty()).then(|| read(bytes)).transpose()
     };
     let name = |from: *const c_char, what: &str| {
         // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
         let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
-        let refused = |_| Error::new(Kind::NoName, format!("{what} is not valid UTF-8"));
-        name.map(|name| name.to_str().map(str::to_owned).map_err(refused)).transpose()
+        let refused = |_| Error::new(Kind::NoName, message::compose(format_args!("{what} is not valid UTF-8")));
+        name.map(|name| name.to_str().map_err(refused).and_then(memory::string)).transpose()
     };
     // SAFETY: as for addresses.
     let route = unsafe { bytes(given.ai_route, given.ai_route_len, "hints.ai_route") }?;
@@ -142,19 +150,32 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         destination: address(given.ai_dst_addr, given.ai_dst_len, "hints.ai_dst_addr")?,
         source_name: name(given.ai_src_canonname, "hints.ai_src_canonname")?,
         destination_name: name(given.ai_dst_canonname, "hints.ai_dst_canonname")?,
-        route: route.to_vec(),
-        connect: connect.to_vec(),
+        route: memory::bytes(route)?,
+        connect: memory::bytes(connect)?,
     })
 }
 
+/// The bytes of a word, of which the last may lack some.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(word)
+}
+
 /// Copies bytes into memory aligned for any structure.
-fn words(bytes: &[u8]) -> Box<[u64]> {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_ne_bytes(word)
-    };
-    bytes.chunks(8).map(word).collect()
+fn words(bytes: &[u8]) -> Result<Vec<u64>> {
+    let mut out = memory::room(bytes.len().div_ceil(8))?;
+    out.extend(bytes.chunks(8).map(word));
+    Ok(out)
+}
+
+/// Copies a name; one that contains NUL is dropped.
+fn ended(name: Option<String>) -> Result<Option<Vec<u8>>> {
+    let Some(name) = name.filter(|name| !name.contains('\0')) else { return Ok(None) };
+    let mut out = memory::room(name.len() + 1)?;
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+    Ok(Some(out))
 }
 
 /// A pointer to the words, or null if there are none.
@@ -162,11 +183,10 @@ fn at(words: &[u64]) -> *const c_void {
     if words.is_empty() { null() } else { words.as_ptr().cast() }
 }
 
-fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
-    let addresses =
-        [info.source, info.destination].map(|address| address.map_or_else(Vec::new, |address| address.encode()));
+fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> Result<*mut rdma_addrinfo> {
+    let addresses = [info.source, info.destination].map(|address| address.map(|address| address.encode()));
     // At most 48 bytes.
-    let len = |of: usize| libc::socklen_t::try_from(addresses[of].len()).unwrap_or(0);
+    let len = |of: usize| addresses[of].map_or(0, |(_, len)| libc::socklen_t::try_from(len).unwrap_or(0));
     let public = rdma_addrinfo {
         ai_flags: info.flags.bits(),
         ai_family: info.family.map_or(0, Family::raw),
@@ -184,31 +204,60 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> *mut rdma_addrinfo {
         ai_connect: null(),
         ai_next: next,
     };
-    let mut entry = Box::new(Entry {
-        public,
-        addresses: addresses.map(|bytes| words(&bytes)),
-        // A name that contains NUL is dropped.
-        names: [info.source_name, info.destination_name].map(|name| name.and_then(|name| CString::new(name).ok())),
-        route: words(&info.route),
-        connect: words(&info.connect),
-    });
+    let aligned = |address: Option<([u8; SOCKADDR_IB_LEN], usize)>| {
+        let bytes = address.map_or([0; SOCKADDR_IB_LEN], |(bytes, _)| bytes);
+        core::array::from_fn(|index| word(&bytes[index * 8..][..8]))
+    };
+    let addresses = addresses.map(aligned);
+    let names = [ended(info.source_name)?, ended(info.destination_name)?];
+    let (route, connect) = (words(&info.route)?, words(&info.connect)?);
+    // Before the lock is taken: a fork takes it behind the one of the handlers.
+    watch_forks();
+    let mut entries = entries();
+    entries.try_reserve(1)?;
+    // A list of one has the layout of the entry, and can be allocated where a box would abort.
+    let made = memory::one(Entry { public, addresses, names, route, connect })?.into_boxed_slice();
+    let made: *mut Entry = Box::into_raw(made).cast();
+    // SAFETY: made above, and not handed out before this function returns.
+    let entry = unsafe { &mut *made };
     // Set the pointers only now: the entry no longer moves.
-    let name = |of: &Option<CString>| of.as_ref().map_or(null(), |name| name.as_ptr());
-    entry.public.ai_src_addr = at(&entry.addresses[0]);
-    entry.public.ai_dst_addr = at(&entry.addresses[1]);
+    let name = |of: &Option<Vec<u8>>| of.as_ref().map_or(null(), |name| name.as_ptr().cast());
+    let address = |of: usize| if len_of(&entry.public, of) == 0 { null() } else { at(&entry.addresses[of]) };
+    let (source, destination) = (address(0), address(1));
+    entry.public.ai_src_addr = source;
+    entry.public.ai_dst_addr = destination;
     entry.public.ai_src_canonname = name(&entry.names[0]);
     entry.public.ai_dst_canonname = name(&entry.names[1]);
     entry.public.ai_route = at(&entry.route);
     entry.public.ai_connect = at(&entry.connect);
-    let entry: *mut rdma_addrinfo = Box::into_raw(entry).cast();
-    watch_forks();
-    entries().insert(entry.addr());
-    entry
+    if let Err(place) = entries.binary_search(&made.addr()) {
+        entries.insert(place, made.addr());
+    }
+    Ok(made.cast())
+}
+
+/// The length of the source address (0) or of the destination address (1).
+const fn len_of(public: &rdma_addrinfo, of: usize) -> libc::socklen_t {
+    if of == 0 { public.ai_src_len } else { public.ai_dst_len }
 }
 
 /// Makes a list, in the order of `found`.
-pub(crate) fn from(found: Vec<AddrInfo>) -> *mut rdma_addrinfo {
-    found.into_iter().rev().fold(null_mut(), |next, info| entry(info, next))
+///
+/// # Errors
+/// [`Kind::Memory`]; nothing is left of the list.
+pub(crate) fn from(found: Vec<AddrInfo>) -> Result<*mut rdma_addrinfo> {
+    let mut list = null_mut();
+    for info in found.into_iter().rev() {
+        match entry(info, list) {
+            Ok(first) => list = first,
+            Err(error) => {
+                // SAFETY: all entries were made above and not handed out.
+                unsafe { free(list, |_| ()) };
+                return Err(error);
+            }
+        }
+    }
+    Ok(list)
 }
 
 /// Frees a list; passes entries not made by [`from`] to `foreign`, unlinked one by one.
@@ -219,16 +268,23 @@ pub(crate) unsafe fn free(list: *mut rdma_addrinfo, foreign: impl Fn(*mut rdma_a
     let mut next = list;
     while !next.is_null() {
         let this = next;
-        let ours = entries().remove(&this.addr());
+        let ours = forget(this.addr());
         // SAFETY: the entry is no longer in use, and every library's entry has this link.
         let public = unsafe { &mut *this };
         next = core::mem::replace(&mut public.ai_next, null_mut());
         if ours {
-            // SAFETY: the public part comes first in an entry made as a box, and the entry is freed
-            // once: it was in the set.
+            // SAFETY: the public part comes first in an entry, which was made as a boxed list of
+            // one and has the same layout; it is freed once: it was in the list of entries.
             drop(unsafe { Box::from_raw(this.cast::<Entry>()) });
         } else {
             foreign(this);
         }
     }
+}
+
+/// Removes an entry from those in the caller's hands; false if it is none of them.
+fn forget(entry: usize) -> bool {
+    let mut entries = entries();
+    let place = entries.binary_search(&entry);
+    place.map(|place| entries.remove(place)).is_ok()
 }

@@ -121,6 +121,14 @@ fn lists_are_as_the_manual_says() {
 }
 
 #[test]
+fn a_lack_of_memory_is_an_answer() {
+    // A program cannot replace AddressSanitizer's allocator.
+    if !is_sanitized() {
+        inside(&compile("nomem.c"), &[]);
+    }
+}
+
+#[test]
 fn children_of_forks_can_free() {
     inside(&compile("forks.c"), &[]);
 }

@@ -337,12 +337,49 @@ CASE_OURS(what_is_not_there_says_so)
 {
 	struct fid_ep *ep;
 	struct side s;
-	char buf[8];
 
 	open_side(&s, &RDM);
 	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == -FI_ENOSYS);
 	CHECK(fi_tx_context(s.ep, 0, s.info->tx_attr, &ep, NULL) == -FI_ENOSYS);
+	close_side(&s);
+}
+
+/* docs/refused.md lists them with the reasons. */
+CASE_OURS(what_is_refused_answers_enosys)
+{
+	static const struct want msg = { .type = FI_EP_MSG };
+	struct fid_pep *pep;
+	struct fid_stx *stx;
+	struct fid *alias;
+	struct side s;
+	char buf[8];
+	size_t len = sizeof(buf);
+	uint64_t flags = 0;
+	void *ops;
+	int fd;
+
+	open_side(&s, &RDM);
+	CHECK(fi_control(&s.ep->fid, FI_GETFIDFLAG, &flags) == -FI_ENOSYS);
+	CHECK(fi_control(&s.domain->fid, FI_SETFIDFLAG, &flags) == -FI_ENOSYS);
+	CHECK(fi_control(&s.ep->fid, FI_GETWAIT, &fd) == -FI_ENOSYS);
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 0))
+	CHECK(fi_control(&s.ep->fid, FI_GET_FD, &fd) == -FI_ENOSYS);
+	CHECK(fi_control(&s.ep->fid, FI_EXPORT_FID, buf) == -FI_ENOSYS);
+#endif
+	CHECK(fi_alias(&s.cq->fid, &alias, 0) == -FI_ENOSYS && fi_alias(&s.domain->fid, &alias, 0) == -FI_ENOSYS);
 	CHECK(fi_set_ops(&s.domain->fid, "hmem_override_ops", 0, buf, NULL) == -FI_ENOSYS);
+	CHECK(fi_open_ops(&s.fabric->fid, "fi_profile_ops", 0, &ops, NULL) == -FI_ENOSYS);
+	CHECK(fi_connect(s.ep, s.name, NULL, 0) == -FI_ENOSYS && fi_accept(s.ep, NULL, 0) == -FI_ENOSYS);
+	CHECK(fi_shutdown(s.ep, 0) == -FI_ENOSYS && fi_getpeer(s.ep, buf, &len) == -FI_ENOSYS);
+	CHECK(fi_listen((struct fid_pep *) s.ep) == -FI_ENOSYS);
+	CHECK(fi_stx_context(s.domain, NULL, &stx, NULL) == 0);
+	CHECK(fi_cancel(&stx->fid, NULL) == -FI_ENOSYS && fi_tx_size_left((struct fid_ep *) stx) == -FI_ENOSYS);
+	CHECK(fi_close(&stx->fid) == 0);
+	close_side(&s);
+	open_domain(&s, &msg);
+	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
+	CHECK(fi_cancel(&pep->fid, NULL) == -FI_ENOSYS && fi_rx_size_left((struct fid_ep *) pep) == -FI_ENOSYS);
+	CHECK(fi_close(&pep->fid) == 0);
 	close_side(&s);
 }
 

@@ -1,0 +1,266 @@
+//! Profiles (fi_profile(3)): states of an endpoint, or of all endpoints of a domain, as variables.
+//! There are no events: to report them would cost every message that no receive waits for.
+
+use crate::enosys;
+use crate::ffi::handle;
+use crate::ffi::handle::object;
+use crate::ffi::handle::ours;
+use crate::ffi::ptr::make;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use ofi_abi::{
+    FI_CLASS_PROFILE, FI_TYPE_CQ_ERR_ENTRY, FI_UINT64, FI_VAR_CONNECTION_CNT, FI_VAR_OFI_MEM, FI_VAR_UNEXP_MSG_CNT,
+    FI_VAR_UNEXP_MSG_QUEUE, fi_cq_err_entry, fi_ops, fi_profile_desc, fi_profile_ops, fid, fid_profile,
+};
+use ofi_core::{Completion, Errno};
+use ofi_engine::Measures;
+use ofi_sync::busy::{Child, Children};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Reads the state, with a list of the messages that wait for a receive, or without.
+type Measure = dyn Fn(bool) -> Result<Measures, Errno>;
+
+/// A profile.
+#[repr(C)]
+pub(crate) struct ProfileObj {
+    c: fid_profile,
+    measure: Box<Measure>,
+    /// What all reads answer between fi_profile_start_reads and fi_profile_end_reads.
+    snapshot: Mutex<Option<Measures>>,
+    /// Keeps the endpoint or domain open.
+    _parent: Child,
+}
+
+object!(ProfileObj, FI_CLASS_PROFILE, FID_OPS, c.fid[ops]);
+
+pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
+
+static OPS: fi_profile_ops = fi_profile_ops {
+    size: size_of::<fi_profile_ops>(),
+    reset,
+    query_vars,
+    query_events,
+    read_var,
+    reg_callback,
+    start_reads,
+    end_reads,
+};
+
+/// The name by which fi_open_ops opens a profile.
+const NAME: &CStr = c"fi_profile_ops";
+
+/// `enum fi_profile_type`: the type of a variable is an `enum fi_datatype`, or an `enum fi_type`.
+const PRIMITIVE: u32 = 0;
+const DEFINED: u32 = 1;
+
+/// A variable.
+struct Variable {
+    id: u32,
+    /// `None` for a list of messages, otherwise a number.
+    number: Option<fn(&Measures) -> u64>,
+    name: &'static CStr,
+    desc: &'static CStr,
+}
+
+static VARIABLES: [Variable; 4] = [
+    Variable {
+        id: FI_VAR_UNEXP_MSG_CNT,
+        number: Some(|measures| measures.unexpected),
+        name: c"FI_VAR_UNEXP_MSG_CNT",
+        desc: c"messages that wait for a receive",
+    },
+    Variable {
+        id: FI_VAR_UNEXP_MSG_QUEUE,
+        number: None,
+        name: c"FI_VAR_UNEXP_MSG_QUEUE",
+        desc: c"the messages that wait for a receive, one entry each",
+    },
+    Variable {
+        id: FI_VAR_CONNECTION_CNT,
+        number: Some(|measures| measures.connections),
+        name: c"FI_VAR_CONNECTION_CNT",
+        desc: c"open connections",
+    },
+    Variable {
+        id: FI_VAR_OFI_MEM,
+        number: Some(|measures| measures.peer_memory),
+        name: c"FI_VAR_OFI_MEM",
+        desc: c"bytes of memory that is held for peers (FI_OFI_PEER_MEMORY limits it for each endpoint)",
+    },
+];
+
+/// fi_open_ops on an object of which `measure` tells the state. The profile is the only set of
+/// operations that can be opened; it keeps the `parent` open.
+///
+/// # Safety
+/// The name is null or ends with NUL; `ops` is null or valid.
+pub(crate) unsafe fn open(
+    (name, flags): (*const c_char, u64),
+    ops: *mut *mut c_void,
+    context: *mut c_void,
+    parent: &Children,
+    measure: impl Fn(bool) -> Result<Measures, Errno> + 'static,
+) -> c_int {
+    if name.is_null() || ops.is_null() {
+        return Errno::EINVAL.negative();
+    }
+    // SAFETY: not null, so it ends with NUL by this function's contract.
+    if unsafe { CStr::from_ptr(name) } != NAME {
+        return Errno::ENOSYS.negative();
+    }
+    if flags != 0 {
+        return Errno::EBADFLAGS.negative();
+    }
+    let mut profile = core::ptr::null_mut();
+    let open = |_: &_| {
+        let c = fid_profile { fid: handle::header::<ProfileObj>(context), ops: &OPS };
+        let object = ProfileObj { c, measure: Box::new(measure), snapshot: Mutex::default(), _parent: parent.add() };
+        Ok(handle::install(object).cast::<fid>())
+    };
+    // SAFETY: the place is a local variable, and the profile's object is new.
+    let status = unsafe { make(&raw mut profile, "open a profile", open) };
+    if status == 0 {
+        // The caller finds the profile by the place of its table (fi_profile_open).
+        // SAFETY: the profile was just made.
+        let place = unsafe { &raw mut (*profile.cast::<ProfileObj>()).c.ops };
+        // SAFETY: not null, so valid by this function's contract.
+        unsafe { ops.write(place.cast()) };
+    }
+    status
+}
+
+impl ProfileObj {
+    fn snapshot(&self) -> MutexGuard<'_, Option<Measures>> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: C passes the object that holds this table, for the last time.
+    unsafe { handle::close::<ProfileObj>(fid, |_| false) }
+}
+
+/// All variables are states, which there is nothing to set back to.
+unsafe extern "C" fn reset(profile: *mut fid_profile, flags: u64) -> c_int {
+    let _ = ours!(ProfileObj, profile.cast());
+    if flags == 0 { 0 } else { Errno::EBADFLAGS.negative() }
+}
+
+unsafe extern "C" fn query_vars(profile: *mut fid_profile, list: *mut fi_profile_desc, count: *mut usize) -> isize {
+    let _ = ours!(ProfileObj, profile.cast(), isize);
+    // SAFETY: null or valid by fi_profile_query_vars.
+    unsafe { list_into(&VARIABLES, list, count) }
+}
+
+unsafe extern "C" fn query_events(profile: *mut fid_profile, list: *mut fi_profile_desc, count: *mut usize) -> isize {
+    let _ = ours!(ProfileObj, profile.cast(), isize);
+    // SAFETY: null or valid by fi_profile_query_events.
+    unsafe { list_into(&[], list, count) }
+}
+
+/// Describes as many variables as there is room for, and counts all. Returns how many it described.
+///
+/// # Safety
+/// `count` is null or valid, and `list` is null or has room for that many.
+unsafe fn list_into(variables: &[Variable], list: *mut fi_profile_desc, count: *mut usize) -> isize {
+    // SAFETY: null or valid by this function's contract.
+    let Some(count) = (unsafe { count.as_mut() }) else { return Errno::EINVAL.negative() as isize };
+    let room = if list.is_null() { 0 } else { *count };
+    *count = variables.len();
+    for (index, variable) in variables.iter().take(room).enumerate() {
+        let (datatype_sel, datatype, size) = match variable.number {
+            Some(_) => (PRIMITIVE, FI_UINT64, size_of::<u64>()),
+            None => (DEFINED, FI_TYPE_CQ_ERR_ENTRY, size_of::<fi_cq_err_entry>()),
+        };
+        let (name, desc) = (variable.name.as_ptr(), variable.desc.as_ptr());
+        let described = fi_profile_desc { id: variable.id, datatype_sel, datatype, flags: 0, size, name, desc };
+        // SAFETY: the list has room for more entries than `index`.
+        unsafe { list.wrapping_add(index).write(described) };
+    }
+    room.min(variables.len()).cast_signed()
+}
+
+/// Writes a variable's value: a number whole or, for a short buffer, not at all (-FI_ETOOSMALL); of
+/// a list as many entries as fit. `size` becomes the size of the whole value. Returns the number of
+/// bytes written.
+unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_void, size: *mut usize) -> isize {
+    let profile = ours!(ProfileObj, profile.cast(), isize);
+    let variable = VARIABLES.iter().find(|variable| variable.id == id);
+    // SAFETY: null or valid by fi_profile(3).
+    let (Some(variable), Some(size)) = (variable, unsafe { size.as_mut() }) else {
+        return Errno::EINVAL.negative() as isize;
+    };
+    let snapshot = profile.snapshot();
+    let fresh;
+    let measures = match &*snapshot {
+        Some(measures) => measures,
+        None => match (profile.measure)(variable.number.is_none()) {
+            Ok(measures) => {
+                fresh = measures;
+                &fresh
+            }
+            Err(errno) => return errno.negative() as isize,
+        },
+    };
+    let room = if data.is_null() { 0 } else { *size };
+    match variable.number {
+        Some(number) => {
+            *size = size_of::<u64>();
+            if room < *size {
+                return Errno::ETOOSMALL.negative() as isize;
+            }
+            // SAFETY: there is room for a number.
+            unsafe { data.cast::<u64>().write_unaligned(number(measures)) };
+            size.cast_signed()
+        }
+        None => {
+            const ENTRY: usize = size_of::<fi_cq_err_entry>();
+            let count = measures.messages.len().min(room / ENTRY);
+            *size = measures.messages.len() * ENTRY;
+            for (index, message) in measures.messages.iter().take(count).enumerate() {
+                // SAFETY: there is room for `count` entries.
+                unsafe { data.cast::<fi_cq_err_entry>().wrapping_add(index).write_unaligned(entry(message)) };
+            }
+            (count * ENTRY).cast_signed()
+        }
+    }
+}
+
+fn entry(message: &Completion) -> fi_cq_err_entry {
+    let Completion { context, flags, len, buf, data, tag, src } = *message;
+    fi_cq_err_entry {
+        op_context: core::ptr::with_exposed_provenance_mut(context),
+        flags: flags.bits(),
+        len,
+        buf: core::ptr::with_exposed_provenance_mut(buf),
+        data,
+        tag,
+        olen: 0,
+        err: 0,
+        prov_errno: 0,
+        err_data: core::ptr::null_mut(),
+        err_data_size: 0,
+        src_addr: src.0,
+    }
+}
+
+/// There are no events.
+unsafe extern "C" fn reg_callback(profile: *mut fid_profile, _: u32, _: *const c_void, _: *mut c_void) -> c_int {
+    let _ = ours!(ProfileObj, profile.cast());
+    Errno::EINVAL.negative()
+}
+
+unsafe extern "C" fn start_reads(profile: *mut fid_profile, _: u64) {
+    // SAFETY: C passes the object that holds this table.
+    if let Ok(profile) = unsafe { handle::borrow::<ProfileObj>(profile.cast()) } {
+        // Without memory there is no snapshot, and reads answer what holds when they are made.
+        let measures = (profile.measure)(true).ok();
+        *profile.snapshot() = measures;
+    }
+}
+
+unsafe extern "C" fn end_reads(profile: *mut fid_profile, _: u64) {
+    // SAFETY: C passes the object that holds this table.
+    if let Ok(profile) = unsafe { handle::borrow::<ProfileObj>(profile.cast()) } {
+        *profile.snapshot() = None;
+    }
+}

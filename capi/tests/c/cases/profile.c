@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Profiles of endpoints and domains (fi_profile(3)), and how much may still be posted (fi_endpoint(3)). */
+#include "case.h"
+
+#if __has_include(<rdma/fi_profile.h>)
+#include <rdma/fi_profile.h>
+
+static uint64_t value(struct fid_profile *profile, uint32_t id)
+{
+	uint64_t found = ~0ULL;
+
+	CHECK(fi_profile_read_u64(profile, id, &found) == 0);
+	return found;
+}
+
+static void send_to_b(struct pair *p, const char *text, uint64_t tag)
+{
+	POST(fi_tsend(p->a.ep, text, strlen(text), NULL, p->to_b, tag, &contexts[15]));
+	done(&p->a, &p->b, &contexts[15]);
+}
+
+/* Makes progress until so many messages wait for a receive. */
+static void wait_for(struct pair *p, struct fid_profile *profile, uint64_t count)
+{
+	double end = seconds() + 10;
+
+	while (value(profile, FI_VAR_UNEXP_MSG_CNT) != count) {
+		fi_cq_read(p->a.cq, NULL, 0);
+		fi_cq_read(p->b.cq, NULL, 0);
+		CHECK(seconds() < end);
+	}
+}
+#endif
+
+CASE_OURS(profile_lists_its_variables)
+{
+#if __has_include(<rdma/fi_profile.h>)
+	struct fi_profile_desc list[8];
+	struct fid_profile *profile;
+	struct side s;
+	uint64_t number;
+	size_t count;
+
+	open_side(&s, &RDM);
+	CHECK(fi_profile_open(&s.ep->fid, 1, &profile, NULL) == -FI_EBADFLAGS);
+	CHECK(fi_profile_open(&s.av->fid, 0, &profile, NULL) == -FI_ENOSYS);
+	CHECK(fi_profile_open(&s.ep->fid, 0, &profile, &s) == 0);
+	CHECK(profile->fid.fclass == FI_CLASS_PROFILE && profile->fid.context == &s);
+	CHECK(fi_profile_query_vars(profile, NULL, &count) == 0 && count == 4);
+	count = 1;
+	CHECK(fi_profile_query_vars(profile, list, &count) == 1 && count == 4);
+	count = 8;
+	CHECK(fi_profile_query_vars(profile, list, &count) == 4 && count == 4);
+	CHECK(list[0].id == FI_VAR_UNEXP_MSG_CNT && list[0].datatype_sel == fi_primitive_type);
+	CHECK(list[0].datatype.primitive == FI_UINT64 && list[0].size == 8 && list[0].flags == 0);
+	CHECK(!strcmp(list[0].name, "FI_VAR_UNEXP_MSG_CNT") && list[0].desc[0]);
+	CHECK(list[1].id == FI_VAR_UNEXP_MSG_QUEUE && list[1].datatype_sel == fi_defined_type);
+	CHECK(list[1].datatype.defined == FI_TYPE_CQ_ERR_ENTRY && list[1].size == sizeof(struct fi_cq_err_entry));
+	CHECK(list[2].id == FI_VAR_CONNECTION_CNT && list[3].id == FI_VAR_OFI_MEM);
+	CHECK(fi_profile_query_vars(profile, list, NULL) == -FI_EINVAL);
+	/* There are no events. */
+	CHECK(fi_profile_query_events(profile, list, &count) == 0 && count == 0);
+	CHECK(fi_profile_register_callback(profile, FI_EVENT_UNEXP_MSG_RECVD, NULL, NULL) == -FI_EINVAL);
+	CHECK(fi_profile_read_u64(profile, FI_VAR_CONN_REJECT, &number) == -FI_EINVAL);
+	CHECK(fi_profile_read_u64(profile, 4242, &number) == -FI_EINVAL);
+	CHECK(fi_profile_reset(profile, 0) == 0 && fi_profile_reset(profile, 1) == -FI_EBADFLAGS);
+	CHECK(fi_close(&s.ep->fid) == -FI_EBUSY);
+	CHECK(fi_profile_close(profile) == 0);
+	close_side(&s);
+#else
+	SKIP("these headers are older");
+#endif
+}
+
+CASE_OURS(profile_counts_unexpected_messages)
+{
+#if __has_include(<rdma/fi_profile.h>)
+	struct fid_profile *profile, *of_domain;
+	struct fi_cq_err_entry list[4];
+	size_t size = sizeof(list);
+	struct pair p;
+	char in[64];
+
+	meet(&p, &RDM);
+	CHECK(fi_profile_open(&p.b.ep->fid, 0, &profile, NULL) == 0);
+	CHECK(fi_profile_open(&p.b.domain->fid, 0, &of_domain, NULL) == 0);
+	CHECK(value(profile, FI_VAR_UNEXP_MSG_CNT) == 0 && value(profile, FI_VAR_CONNECTION_CNT) == 0);
+	send_to_b(&p, "first", 7);
+	send_to_b(&p, "second one", 8);
+	wait_for(&p, profile, 2);
+	CHECK(value(of_domain, FI_VAR_UNEXP_MSG_CNT) == 2);
+	CHECK(value(profile, FI_VAR_CONNECTION_CNT) > 0);
+	CHECK(value(of_domain, FI_VAR_CONNECTION_CNT) >= value(profile, FI_VAR_CONNECTION_CNT));
+	CHECK(value(profile, FI_VAR_OFI_MEM) <= 256ULL << 20);
+	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == 2 * sizeof(*list));
+	CHECK(size == 2 * sizeof(*list));
+	CHECK(list[0].tag == 7 && list[0].len == 5 && list[0].flags == (FI_TAGGED | FI_RECV) && list[0].err == 0);
+	CHECK(list[1].tag == 8 && list[1].len == 10);
+	size = 2 * sizeof(*list) - 1;
+	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == sizeof(*list));
+	CHECK(size == 2 * sizeof(*list));
+	size = 4;
+	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_CNT, list, &size) == -FI_ETOOSMALL && size == 8);
+	/* Reads between start and end see one state. */
+	fi_profile_start_reads(profile, 0);
+	POST(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[0]));
+	done(&p.b, &p.a, &contexts[0]);
+	CHECK(value(profile, FI_VAR_UNEXP_MSG_CNT) == 2 && value(of_domain, FI_VAR_UNEXP_MSG_CNT) == 1);
+	fi_profile_end_reads(profile, 0);
+	CHECK(value(profile, FI_VAR_UNEXP_MSG_CNT) == 1);
+	size = sizeof(list);
+	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == sizeof(*list) && list[0].tag == 8);
+	CHECK(fi_profile_close(profile) == 0 && fi_profile_close(of_domain) == 0);
+	part(&p);
+#else
+	SKIP("these headers are older");
+#endif
+}
+
+/* So many receives can be posted, and no more. */
+CASE_OURS(ep_rx_size_left_is_exact)
+{
+	static char in[8];
+	ssize_t left, i;
+	struct side s;
+
+	open_side(&s, &RDM);
+	left = fi_rx_size_left(s.ep);
+	CHECK(left == (ssize_t) s.info->rx_attr->size);
+	for (i = left; i > 0; i--) {
+		CHECK(fi_rx_size_left(s.ep) == i);
+		CHECK(fi_recv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL) == 0);
+	}
+	CHECK(fi_rx_size_left(s.ep) == 0);
+	CHECK(fi_recv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL) == -FI_EAGAIN);
+	close_side(&s);
+}
+
+/* Messages that nobody receives stay outstanding: so many can be posted without -FI_EAGAIN. */
+CASE_OURS(ep_tx_size_left_is_a_lower_bound)
+{
+	static char out[1 << 20];
+	ssize_t left, i;
+	struct pair p;
+
+	meet(&p, &RDM);
+	left = fi_tx_size_left(p.a.ep);
+	CHECK(left == (ssize_t) p.a.info->tx_attr->size);
+	for (i = left; i > 0; i--) {
+		CHECK(fi_tx_size_left(p.a.ep) >= i);
+		CHECK(fi_send(p.a.ep, out, sizeof(out), NULL, p.to_b, NULL) == 0);
+	}
+	CHECK(fi_tx_size_left(p.a.ep) == 0);
+	CHECK(fi_send(p.a.ep, out, sizeof(out), NULL, p.to_b, NULL) == -FI_EAGAIN);
+	CHECK(fi_rx_size_left(p.a.ep) == (ssize_t) p.a.info->rx_attr->size);
+	part(&p);
+}
+
+/* The system's buffer decides when a packet may leave. */
+CASE_OURS(dgram_size_left)
+{
+	struct want dgram = { .type = FI_EP_DGRAM };
+	static char in[8];
+	struct side s;
+	ssize_t left;
+
+	open_side(&s, &dgram);
+	left = fi_rx_size_left(s.ep);
+	CHECK(left == (ssize_t) s.info->rx_attr->size);
+	CHECK(fi_recv(s.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL) == 0);
+	CHECK(fi_rx_size_left(s.ep) == left - 1);
+	CHECK(fi_tx_size_left(s.ep) == -FI_ENOSYS);
+	close_side(&s);
+}
+
+CASE_OURS(srx_size_left_and_flags)
+{
+	struct fi_rx_attr attr = { .size = 3 };
+	uint64_t flags = FI_TRANSMIT;
+	static char in[8];
+	struct fid_ep *srx;
+	struct side s;
+
+	open_domain(&s, &RDM);
+	CHECK(fi_srx_context(s.domain, &attr, &srx, NULL) == 0);
+	CHECK(fi_rx_size_left(srx) == 3 && fi_tx_size_left(srx) == -FI_ENOSYS);
+	CHECK(fi_recv(srx, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL) == 0);
+	CHECK(fi_rx_size_left(srx) == 2);
+	/* Its default flags concern receives only. */
+	CHECK(fi_control(&srx->fid, FI_GETOPSFLAG, &flags) == -FI_EINVAL);
+	flags = FI_RECV | FI_COMPLETION;
+	CHECK(fi_control(&srx->fid, FI_SETOPSFLAG, &flags) == 0);
+	flags = FI_RECV;
+	CHECK(fi_control(&srx->fid, FI_GETOPSFLAG, &flags) == 0 && flags == FI_COMPLETION);
+	CHECK(fi_control(&srx->fid, FI_GETOPSFLAG, NULL) == -FI_EINVAL);
+	CHECK(fi_close(&srx->fid) == 0);
+	close_side(&s);
+}

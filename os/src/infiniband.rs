@@ -1,0 +1,177 @@
+//! InfiniBand devices, as sysfs lists them. All memory is allocated so that a lack of it is an
+//! error: callers are lookups that report it.
+#![allow(unsafe_code)]
+
+use core::ffi::c_char;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::Ipv6Addr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The folder of the system's sysfs.
+pub const SYSFS: &str = "/sys";
+
+/// Visits the GIDs of all active ports whose link layer is InfiniBand, device by device, in the
+/// kernel's order. `sysfs` is the folder of the sysfs: [`SYSFS`], or what a test has made.
+///
+/// # Errors
+/// OutOfMemory. A device that goes away meanwhile, and a machine that has none, are no errors.
+pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()> {
+    each_name(&joined(sysfs, "class/infiniband")?, |device| {
+        let ports = joined(&joined(&joined(sysfs, "class/infiniband")?, device)?, "ports")?;
+        each_name(&ports, |port| {
+            let port = joined(&ports, port)?;
+            let mut text = [0; LINE];
+            let layer = line(&joined(&port, "link_layer")?, &mut text)?;
+            if layer != Some("InfiniBand") {
+                return Ok(());
+            }
+            let state = line(&joined(&port, "state")?, &mut text)?;
+            if !state.is_some_and(|state| state.ends_with("ACTIVE")) {
+                return Ok(());
+            }
+            let gids = joined(&port, "gids")?;
+            each_name(&gids, |gid| {
+                let gid = line(&joined(&gids, gid)?, &mut text)?.and_then(|gid| gid.parse::<Ipv6Addr>().ok());
+                // The unused entries of the table are zero.
+                if let Some(gid) = gid.filter(|gid| !gid.is_unspecified()) {
+                    visit(gid.octets());
+                }
+                Ok(())
+            })
+        })
+    })
+}
+
+/// The longest line that is read: more than a GID has.
+const LINE: usize = 64;
+
+fn no_memory<E>(_: E) -> io::Error {
+    io::ErrorKind::OutOfMemory.into()
+}
+
+fn is_of_memory(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::OutOfMemory
+}
+
+fn joined(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut out = PathBuf::new();
+    out.try_reserve_exact(folder.as_os_str().len() + 1 + name.len()).map_err(no_memory)?;
+    out.push(folder);
+    out.push(name);
+    Ok(out)
+}
+
+/// The first line of a file, without white space at its ends; `None` if it cannot be read.
+fn line<'a>(path: &Path, text: &'a mut [u8; LINE]) -> io::Result<Option<&'a str>> {
+    match File::open(path).and_then(|mut file| file.read(text)) {
+        Ok(len) => Ok(core::str::from_utf8(&text[..len]).ok().and_then(|text| text.lines().next()).map(str::trim)),
+        Err(error) if is_of_memory(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Visits the names in a folder in ascending order of length and text, so that "10" comes behind
+/// "9". A folder that cannot be read is empty.
+fn each_name(folder: &Path, mut visit: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
+    let mut names = names(folder)?;
+    names.sort_unstable_by(|name, other| (name.len(), name).cmp(&(other.len(), other)));
+    names.iter().try_for_each(|name| visit(name))
+}
+
+/// The names in a folder. std's iterator over a folder ends the process where there is no memory.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut out = Vec::new();
+    let bytes = folder.as_os_str().as_bytes();
+    let mut path: Vec<u8> = Vec::new();
+    path.try_reserve_exact(bytes.len() + 1).map_err(no_memory)?;
+    path.extend_from_slice(bytes);
+    path.push(0);
+    // SAFETY: the path ends with NUL.
+    let open = unsafe { libc::opendir(path.as_ptr().cast()) };
+    if open.is_null() {
+        let error = io::Error::last_os_error();
+        return if is_of_memory(&error) { Err(error) } else { Ok(out) };
+    }
+    let read = loop {
+        // SAFETY: the folder is open, and only this thread has it.
+        let entry = unsafe { libc::readdir(open) };
+        if entry.is_null() {
+            break Ok(());
+        }
+        // SAFETY: the entry is valid until the next call for this folder.
+        let name = unsafe { &raw const (*entry).d_name };
+        // SAFETY: the name ends with NUL.
+        let name = unsafe { CStr::from_ptr(name.cast::<c_char>()) };
+        if let Ok(name) = name.to_str()
+            && !name.starts_with('.')
+            && let Err(error) = keep(&mut out, name)
+        {
+            break Err(error);
+        }
+    };
+    // SAFETY: opened above, and closed once.
+    unsafe { libc::closedir(open) };
+    read.map(|()| out)
+}
+
+fn keep(names: &mut Vec<String>, name: &str) -> io::Result<()> {
+    let mut copy = String::new();
+    copy.try_reserve_exact(name.len()).map_err(no_memory)?;
+    copy.push_str(name);
+    names.try_reserve(1).map_err(no_memory)?;
+    names.push(copy);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Writes the files of a made-up sysfs.
+    fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join("class/infiniband").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn found(root: &Path) -> Vec<Ipv6Addr> {
+        let mut out = Vec::new();
+        each_gid(root, |gid| out.push(gid.into())).unwrap();
+        out
+    }
+
+    #[test]
+    fn gids_of_active_infiniband_ports_are_found() {
+        let root = sysfs(&[
+            ("mlx5_0/ports/1/link_layer", "InfiniBand\n"),
+            ("mlx5_0/ports/1/state", "4: ACTIVE\n"),
+            ("mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:0002:c903:0000:0001\n"),
+            ("mlx5_0/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
+            ("mlx5_0/ports/1/gids/2", "fec0:0000:0000:0001:0002:c903:0000:0001\n"),
+            ("mlx5_0/ports/1/gids/10", "fec0:0000:0000:0001:0002:c903:0000:0003\n"),
+            ("mlx5_0/ports/2/link_layer", "InfiniBand\n"),
+            ("mlx5_0/ports/2/state", "1: DOWN\n"),
+            ("mlx5_0/ports/2/gids/0", "fe80:0000:0000:0000:0002:c903:0000:0002\n"),
+            ("rxe0/ports/1/link_layer", "Ethernet\n"),
+            ("rxe0/ports/1/state", "4: ACTIVE\n"),
+            ("rxe0/ports/1/gids/0", "fe80:0000:0000:0000:00ff:00ff:fe00:0001\n"),
+            ("odd0/ports/1/link_layer", "InfiniBand\n"),
+        ]);
+        let wanted = ["fe80::2:c903:0:1", "fec0::1:2:c903:0:1", "fec0::1:2:c903:0:3"];
+        assert_eq!(found(root.path()), wanted.map(|gid| gid.parse::<Ipv6Addr>().unwrap()));
+    }
+
+    #[test]
+    fn a_machine_without_devices_has_no_gids() {
+        assert_eq!(found(sysfs(&[]).path()), [] as [Ipv6Addr; 0]);
+        assert_eq!(found(Path::new("/nowhere")), [] as [Ipv6Addr; 0]);
+    }
+}
