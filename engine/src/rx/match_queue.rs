@@ -21,8 +21,6 @@ use std::sync::Arc;
 
 /// Entries up to which a queue is searched one by one. Tests make long queues short.
 const LINEAR: usize = if cfg!(test) { 3 } else { 32 };
-/// Entries that searches pass over before they are indexed: about what an index saves.
-const PASSES: usize = if cfg!(test) { 3 } else { 64 };
 
 #[derive(Debug)]
 struct Posted {
@@ -51,8 +49,6 @@ pub(crate) struct MatchQueue {
     posted_live: usize,
     /// Of all entries but the last few: most receives are matched before they would be indexed.
     posted_index: Option<Box<PostedIndex>>,
-    /// Entries that the index lacks and that searches have passed over since it was extended.
-    passed: usize,
     /// The place of the receive that [`Self::first`] found.
     found: usize,
     /// The first, if any, is live.
@@ -77,7 +73,6 @@ impl MatchQueue {
             front: 0,
             posted_live: 0,
             posted_index: None,
-            passed: 0,
             found: 0,
             unexpected: VecDeque::new(),
             unexpected_live: 0,
@@ -153,7 +148,6 @@ impl MatchQueue {
             }
         }
         index.extend_to(index.len().max(older));
-        self.passed = 0;
     }
 
     #[cold]
@@ -188,19 +182,19 @@ impl MatchQueue {
     /// [`Self::first`] if the oldest receive is not the one.
     #[inline(never)]
     fn first_of_others(&mut self, tag: u64, peer: u32) -> Option<u32> {
-        if let Some(index) = &self.posted_index
+        if let Some(index) = &mut self.posted_index
             && index.lacks(tag)
+            && !index.is_short()
             && let Some(recent) = self.posted.get(index.len()..)
-            && self.passed <= PASSES
         {
             for (passed, posted) in recent.iter().enumerate() {
                 if posted.pattern.fits(tag, peer) && posted.live {
-                    self.passed += passed;
+                    index.note_passed(passed);
                     self.found = index.len() + passed;
                     return (!posted.persistent).then_some(posted.key);
                 }
             }
-            self.passed += recent.len();
+            index.note_passed(recent.len());
             return None;
         }
         self.first_of_all(tag, peer)
@@ -307,7 +301,7 @@ impl MatchQueue {
         if self.posted.len() - self.front <= LINEAR {
             return self.position(self.front, |posted| posted.pattern.fits(tag, peer));
         }
-        if self.passed > PASSES {
+        if self.posted_index.as_ref().is_some_and(|index| index.is_short()) {
             self.extend_index();
         }
         self.posted_index();

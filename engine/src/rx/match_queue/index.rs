@@ -19,6 +19,9 @@ type Positions<K> = HashMap<K, VecDeque<Position>>;
 /// Stale places that an index may hold beside as many live ones.
 const SLACK: usize = 64;
 
+/// Entries that searches pass over before they are indexed: about what an index saves.
+const PASSES: usize = if cfg!(test) { 3 } else { 64 };
+
 /// The oldest live place of a list. Drops the stale ones before it, and an empty list.
 fn oldest<K: Eq + Hash>(places: &mut Positions<K>, key: &K, is_live: impl Fn(Position) -> bool) -> Option<Position> {
     let list = places.get_mut(key)?;
@@ -61,6 +64,8 @@ pub(super) struct PostedIndex {
     others: bool,
     /// The places before this are indexed.
     len: usize,
+    /// How many later entries searches have passed over.
+    passed: usize,
 }
 
 impl PostedIndex {
@@ -83,6 +88,19 @@ impl PostedIndex {
     /// The entries up to that length that are not in the index are gone.
     pub(super) const fn extend_to(&mut self, len: usize) {
         self.len = len;
+        self.passed = 0;
+    }
+
+    /// A search has passed over entries behind the indexed ones.
+    #[inline(always)]
+    pub(super) const fn note_passed(&mut self, entries: usize) {
+        self.passed += entries;
+    }
+
+    /// Whether searches have passed over so many entries that these should be indexed.
+    #[inline(always)]
+    pub(super) const fn is_short(&self) -> bool {
+        self.passed > PASSES
     }
 
     /// Removes the entry at the last place of the queue, if it is indexed.
