@@ -308,6 +308,8 @@ pub const FI_CONNREQ: u32 = 1;
 pub const FI_CONNECTED: u32 = 2;
 /// Event: the connection has ended.
 pub const FI_SHUTDOWN: u32 = 3;
+/// Event: a call that inserts addresses has ended.
+pub const FI_AV_COMPLETE: u32 = 5;
 /// Event: a multicast group has been joined.
 pub const FI_JOIN_COMPLETE: u32 = 6;
 

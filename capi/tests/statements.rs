@@ -158,6 +158,7 @@ const OVER_IP: &[&str] = &[
     "av_insertsym_names",
     "straddr_uri_form_v6",
     "av_user_id_handles",
+    "av_event_insertions",
 ];
 
 fn waits(case: &str) -> bool {
