@@ -105,6 +105,7 @@ const OVER_ANY: &[&str] = &[
     "atomics",
     "attributes",
     "av",
+    "av_sets",
     "binding",
     "capabilities",
     "completions",

@@ -217,6 +217,22 @@ impl AddressVector {
         table.entries.get(handle.index()?)?.as_ref().map(|entry| entry.addr)
     }
 
+    /// The handles that have an address, of `first`, `first` + `stride` and so on up to `last`.
+    ///
+    /// # Errors
+    /// ENOMEM if there is no memory for the list.
+    pub fn handles(&self, first: FiAddr, last: FiAddr, stride: u64) -> Result<Vec<FiAddr>, Errno> {
+        let table = self.lock();
+        let step = usize::try_from(stride.max(1)).unwrap_or(usize::MAX);
+        let skipped = usize::try_from(first.0).unwrap_or(usize::MAX);
+        let used = table.entries.iter().enumerate().skip(skipped).step_by(step).filter(|(_, entry)| entry.is_some());
+        let used = used.map(|(index, _)| FiAddr(index as u64)).take_while(|handle| *handle <= last);
+        let mut out = Vec::new();
+        out.try_reserve(used.clone().count()).map_err(|_| Errno::ENOMEM)?;
+        out.extend(used);
+        Ok(out)
+    }
+
     /// Sets the source that completions report instead of the handle; false if there is no such
     /// handle.
     pub fn set_user_id(&self, handle: FiAddr, user: FiAddr) -> bool {

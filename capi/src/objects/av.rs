@@ -10,7 +10,7 @@ use crate::objects::eq::EqObj;
 use core::ffi::c_int;
 use ofi_abi::FI_CLASS_AV;
 use ofi_abi::{fi_ops, fid, fid_av};
-use ofi_core::{AddrFormat, Errno};
+use ofi_core::{AddrFormat, AvType, Errno};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::{AddressVector, EventQueue};
 use ofi_sync::busy::Child;
@@ -28,6 +28,8 @@ pub(crate) struct AvObj {
     pub(crate) ids: bool,
     pub(crate) reports: Reports,
     pub(crate) format: AddrFormat,
+    /// FI_AV_TABLE or FI_AV_MAP.
+    pub(crate) kind: AvType,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
 }

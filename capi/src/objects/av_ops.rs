@@ -6,6 +6,7 @@ use crate::ffi::handle::ours;
 use crate::ffi::ptr::{put_text, socket_addr};
 use crate::objects::av::{AvObj, Reports, USER_ID};
 use crate::objects::av_insert::{insert, insertsvc, insertsym};
+use crate::objects::av_set;
 use crate::objects::domain::DomainObj;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{fi_addr_t, fi_av_attr, fi_ops_av, fid_av};
@@ -22,7 +23,7 @@ static OPS: fi_ops_av = fi_ops_av {
     remove,
     lookup,
     straddr,
-    av_set: enosys::enosys,
+    av_set: av_set::open,
     insert_auth_key: enosys::enosys,
     lookup_auth_key: enosys::enosys,
     set_user_id,
@@ -67,6 +68,7 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
         ids,
         reports,
         format: domain.format,
+        kind: AvType(attr.r#type),
         domain,
         parent: domain.children.add(),
     };

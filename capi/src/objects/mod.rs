@@ -4,6 +4,7 @@
 pub(crate) mod av;
 mod av_insert;
 mod av_ops;
+mod av_set;
 pub(crate) mod cntr;
 pub(crate) mod cq;
 pub(crate) mod domain;
