@@ -130,6 +130,7 @@ const OVER_ANY: &[&str] = &[
     "rma",
     "sets",
     "shared",
+    "shared_avs",
     "sources",
     "tagged",
     "threads",

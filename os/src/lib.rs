@@ -9,6 +9,7 @@ pub mod descriptor;
 pub mod limits;
 pub mod mappings;
 pub mod mutex_cond;
+pub mod named;
 pub mod netif;
 pub mod poller;
 pub mod process;

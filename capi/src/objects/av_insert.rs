@@ -1,5 +1,5 @@
-//! Insertions into address vectors (fi_av(3)). With FI_EVENT they report to an event queue what they
-//! otherwise return; the work is done in the call in either case.
+//! Insertions into address vectors (fi_av(3)). With FI_EVENT they report to an event queue what
+//! they otherwise return; the work is done in the call in either case.
 
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{refuse, socket_addr, text};
@@ -12,7 +12,8 @@ use ofi_core::{Addr, AddrFormat, Errno, FiAddr};
 use ofi_engine::EventQueue;
 use ofi_engine::completion::eq::{Event, EventKind};
 
-/// A call that inserts addresses: where it reports what became of each, and what it has done so far.
+/// A call that inserts addresses: where it reports what became of each, and what it has done so
+/// far.
 struct Insertion<'a> {
     av: &'a AvObj,
     /// The array for handles; null if not requested.
@@ -36,6 +37,10 @@ impl<'a> Insertion<'a> {
         let ids = unsafe { &*av.domain }.user_ids();
         if flags & !(FI_MORE | FI_SYNC_ERR | USER_ID) != 0 || flags & USER_ID != 0 && !ids {
             return Err(Errno::EBADFLAGS);
+        }
+        if flags & USER_ID != 0 && av.av.is_shared() {
+            // The ids would be other processes' as well.
+            return Err(Errno::ENOSYS);
         }
         if flags & USER_ID != 0 && av.ids {
             // A vector opened with FI_AV_USER_ID gets its ids by fi_av_set_user_id(3) only.
@@ -82,8 +87,8 @@ impl<'a> Insertion<'a> {
         }
     }
 
-    /// Ends the call. Its result: the number of inserted addresses, or 0 if an event has it. An error
-    /// if nothing was inserted for lack of memory, or `alone`, because of any failure.
+    /// Ends the call. Its result: the number of inserted addresses, or 0 if an event has it. An
+    /// error if nothing was inserted for lack of memory, or `alone`, because of any failure.
     fn end(self, alone: bool) -> c_int {
         self.push(EventKind::Inserted { context: self.context, count: self.inserted });
         match self.failure {

@@ -3,11 +3,12 @@
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
-use crate::ffi::ptr::{put_text, socket_addr};
+use crate::ffi::ptr::{put_text, socket_addr, text};
 use crate::objects::av::{AvObj, Reports, USER_ID};
 use crate::objects::av_insert::{insert, insertsvc, insertsym};
 use crate::objects::av_set;
 use crate::objects::domain::DomainObj;
+use crate::state::open_objects::Listed;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{fi_addr_t, fi_av_attr, fi_ops_av, fid_av};
 use ofi_core::error::{Error, Result};
@@ -34,16 +35,24 @@ static OPS: fi_ops_av = fi_ops_av {
 const SYMMETRIC: u64 = 1 << 59;
 /// FI_EVENT: insertions report to an event queue.
 const EVENT: u64 = 1 << 24;
+/// FI_READ: a shared address vector is opened for reading only.
+const READ: u64 = 1 << 8;
 
-/// Opens an address vector; writes its resolved type back to `attr`.
-pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_void) -> Result<*mut fid_av> {
+/// Opens an address vector; writes its resolved type back to `attr`, and the address of a shared
+/// one.
+///
+/// # Safety
+/// The attribute's name is null or ends with NUL.
+pub(crate) unsafe fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_void) -> Result<*mut fid_av> {
     let refuse = |errno, what: &str| Err(Error::new(errno, format!("open an address vector {what}")));
-    if !attr.name.is_null() {
-        return refuse(Errno::ENOSYS, "with a name: shared address vectors are not supported");
-    }
-    let ids = attr.flags & USER_ID != 0;
-    if attr.flags & !(EVENT | SYMMETRIC | USER_ID) != 0 {
+    // SAFETY: this function's contract.
+    let name = unsafe { text(attr.name) };
+    let (ids, read_only) = (attr.flags & USER_ID != 0, attr.flags & READ != 0);
+    if attr.flags & !(EVENT | SYMMETRIC | USER_ID | READ) != 0 || read_only && name.is_none() {
         return refuse(Errno::EINVAL, &format!("with flags {:#x}", attr.flags));
+    }
+    if ids && name.is_some() {
+        return refuse(Errno::ENOSYS, "with a name and FI_AV_USER_ID: shared ones have no user ids");
     }
     if ids && !domain.user_ids() {
         return refuse(Errno::EINVAL, "with FI_AV_USER_ID: not enabled for the domain");
@@ -59,12 +68,21 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
     if attr.r#type == AvType::UNSPEC.0 {
         attr.r#type = if domain.av_type == AvType::UNSPEC.0 { AvType::TABLE.0 } else { domain.av_type };
     }
-    let universe = || usize::try_from(ofi_registry::UNIVERSE_SIZE.number(1024)).unwrap_or(1024);
-    let count = if attr.count == 0 { universe() } else { attr.count };
+    let vector = match name {
+        None => private(attr.count, ids),
+        Some(name) => {
+            let domain_name = domain.listed.as_ref().map(Listed::name).unwrap_or_default();
+            ofi_registry::open_shared_av(&domain_name, domain.format, &name, read_only)?
+        }
+    };
+    if let (Some(base), true) = (vector.shared_base(), attr.map_addr.is_null()) {
+        // Handles are indices wherever it is mapped.
+        attr.map_addr = core::ptr::without_provenance_mut(base);
+    }
     let reports = if attr.flags & EVENT == 0 { Reports::ToCaller } else { Reports::ToQueue(OnceLock::new()) };
     let av = AvObj {
         c: fid_av { fid: handle::header::<AvObj>(context), ops: &OPS },
-        av: Arc::new(AddressVector::new(count, ids)),
+        av: Arc::new(vector),
         ids,
         reports,
         format: domain.format,
@@ -78,6 +96,12 @@ pub(crate) fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *mut c_vo
     Ok(av.cast())
 }
 
+/// An address vector of this process, for `count` addresses.
+fn private(count: usize, ids: bool) -> AddressVector {
+    let universe = || usize::try_from(ofi_registry::UNIVERSE_SIZE.number(1024)).unwrap_or(1024);
+    AddressVector::new(if count == 0 { universe() } else { count }, ids)
+}
+
 unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr_t, flags: u64) -> c_int {
     let av = ours!(AvObj, av.cast());
     if flags != 0 {
@@ -87,6 +111,10 @@ unsafe extern "C" fn set_user_id(av: *mut fid_av, handle: fi_addr_t, id: fi_addr
     // SAFETY: the domain stays open while it has address vectors.
     if !unsafe { &*av.domain }.user_ids() {
         return Errno::EINVAL.negative();
+    }
+    if av.av.is_shared() {
+        // The ids would be other processes' as well.
+        return Errno::ENOSYS.negative();
     }
     if av.av.set_user_id(FiAddr(handle), FiAddr(id)) { 0 } else { Errno::EINVAL.negative() }
 }
@@ -101,8 +129,8 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
     for index in (0..count).rev() {
         // SAFETY: fi_av_remove(3) passes `count` handles.
         let handle = FiAddr(unsafe { *handles.wrapping_add(index) });
-        if !av.av.remove(handle) {
-            result = Errno::EINVAL.negative();
+        if let Err(errno) = av.av.try_remove(handle) {
+            result = errno.negative();
         }
     }
     result

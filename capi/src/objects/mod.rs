@@ -1,5 +1,6 @@
 //! All objects except endpoints: each file has a struct, its function tables and their thunks;
-//! `fabric_ops` and `domain_ops` have the calls that open other objects; `av_ops` opens address vectors.
+//! `fabric_ops` and `domain_ops` have the calls that open other objects; `av_ops` opens address
+//! vectors.
 
 pub(crate) mod av;
 mod av_insert;
