@@ -118,6 +118,19 @@ pub struct fi_av_attr {
     pub flags: u64,
 }
 
+/// How to open a set of addresses (`struct fi_av_set_attr`, fi_av_set(3)).
+#[derive(Debug)]
+#[repr(C)]
+pub struct fi_av_set_attr {
+    pub count: usize,
+    pub start_addr: fi_addr_t,
+    pub end_addr: fi_addr_t,
+    pub stride: u64,
+    pub comm_key_size: usize,
+    pub comm_key: *mut u8,
+    pub flags: u64,
+}
+
 /// How to open an event queue (`struct fi_eq_attr`, fi_eq(3)). `wait_set` is a `struct fid_wait *`.
 #[derive(Debug)]
 #[repr(C)]
@@ -335,6 +348,8 @@ pub const FI_CONNREQ: u32 = 1;
 pub const FI_CONNECTED: u32 = 2;
 /// Event: the connection has ended.
 pub const FI_SHUTDOWN: u32 = 3;
+/// Event: a call that inserts addresses has ended.
+pub const FI_AV_COMPLETE: u32 = 5;
 /// Event: a multicast group has been joined.
 pub const FI_JOIN_COMPLETE: u32 = 6;
 
@@ -355,6 +370,12 @@ pub const FI_OPT_INJECT_TAGGED_SIZE: c_int = 17;
 
 /// fi_av(3): reports each address that could not be inserted in the context's array.
 pub const FI_SYNC_ERR: u64 = 1 << 58;
+/// fi_av_set(3): the set begins with all addresses of its vector.
+pub const FI_UNIVERSE: u64 = 1 << 57;
+/// fi_av_set(3): the first of the flags for a collective that the set has to serve.
+pub const FI_BARRIER_SET: u64 = 1 << 40;
+/// fi_av_set(3): the last of these flags.
+pub const FI_GATHER_SET: u64 = 1 << 48;
 /// fi_av(3), fi_msg(3): more calls follow at once.
 pub const FI_MORE: u64 = 1 << 18;
 /// fi_mr(3): the memory is a dmabuf, which the registration names instead of addresses.

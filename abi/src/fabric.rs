@@ -254,6 +254,8 @@ pub const FI_CLASS_CONNREQ: usize = 18;
 pub const FI_CLASS_MC: usize = 19;
 /// Class of a network interface.
 pub const FI_CLASS_NIC: usize = 20;
+/// Class of a set of addresses.
+pub const FI_CLASS_AV_SET: usize = 21;
 /// Class of the log, for fi_import_log(3).
 pub const FI_CLASS_LOG: usize = 26;
 /// Class of a profile.

@@ -2,9 +2,9 @@
 //! headers call without a check.
 
 use crate::data::{
-    fi_addr_t, fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry,
-    fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr, fi_profile_desc, fi_wait_attr,
-    iovec,
+    fi_addr_t, fi_atomic_attr, fi_av_attr, fi_av_set_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr,
+    fi_eq_err_entry, fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr,
+    fi_profile_desc, fi_wait_attr, iovec,
 };
 use crate::fabric::{fi_info, fi_provider, fi_rx_attr, fi_tx_attr, fid};
 use core::ffi::{c_char, c_int, c_void};
@@ -80,11 +80,21 @@ tables! {
         remove: unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int,
         lookup: unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int,
         straddr: unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
-        av_set: Absent,
+        av_set: unsafe extern "C" fn(
+            *mut fid_av, *mut fi_av_set_attr, *mut *mut fid_av_set, *mut c_void) -> c_int,
         insert_auth_key: Absent,
         lookup_auth_key: Absent,
         set_user_id: unsafe extern "C" fn(*mut fid_av, fi_addr_t, fi_addr_t, u64) -> c_int,
         lookup2: Absent,
+    }
+    /// Calls of a set of addresses (`struct fi_ops_av_set`, fi_av_set(3)).
+    fi_ops_av_set {
+        set_union: unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int,
+        intersect: unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int,
+        diff: unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int,
+        insert: unsafe extern "C" fn(*mut fid_av_set, fi_addr_t) -> c_int,
+        remove: unsafe extern "C" fn(*mut fid_av_set, fi_addr_t) -> c_int,
+        addr: unsafe extern "C" fn(*mut fid_av_set, *mut fi_addr_t) -> c_int,
     }
     /// Calls of an endpoint (`struct fi_ops_ep`, fi_endpoint(3)).
     fi_ops_ep {
@@ -273,6 +283,8 @@ objects! {
     fid_pep { ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
     /// An address vector (`struct fid_av`).
     fid_av { ops: *const fi_ops_av, }
+    /// A set of addresses (`struct fid_av_set`).
+    fid_av_set { ops: *const fi_ops_av_set, }
     /// An event queue (`struct fid_eq`).
     fid_eq { ops: *const fi_ops_eq, }
     /// A completion queue (`struct fid_cq`).

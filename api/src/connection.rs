@@ -77,7 +77,11 @@ impl EventQueue {
                         EventKind::Connected(_) => Event::Connected,
                         EventKind::Shutdown => Event::Shutdown,
                         EventKind::Joined => Event::Joined,
-                        EventKind::User(..) | EventKind::Failed { .. } => return Err(Errno::EOTHER.into()),
+                        // This API writes no events of its own and inserts without them.
+                        EventKind::User(..)
+                        | EventKind::Inserted { .. }
+                        | EventKind::InsertionFailed { .. }
+                        | EventKind::Failed { .. } => return Err(Errno::EOTHER.into()),
                     }));
                 }
             }

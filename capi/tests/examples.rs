@@ -41,6 +41,27 @@ fn hello_arrives_within_a_host() {
     hello("shm");
 }
 
+fn ring(provider: &str, processes: &str) {
+    let output = on(provider, "ring.c").argument(processes).output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("a ring of {processes} over {provider}\n"));
+}
+
+#[test]
+fn a_ring_closes() {
+    ring("tcp", "4");
+}
+
+#[test]
+fn a_ring_closes_within_a_host() {
+    ring("shm", "8");
+}
+
+#[test]
+fn one_process_is_a_ring() {
+    ring("tcp", "1");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

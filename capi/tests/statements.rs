@@ -105,6 +105,7 @@ const OVER_ANY: &[&str] = &[
     "atomics",
     "attributes",
     "av",
+    "av_sets",
     "binding",
     "capabilities",
     "completions",
@@ -130,6 +131,7 @@ const OVER_ANY: &[&str] = &[
     "rma",
     "sets",
     "shared",
+    "shared_avs",
     "sources",
     "tagged",
     "threads",
@@ -159,6 +161,7 @@ const OVER_IP: &[&str] = &[
     "av_insertsym_names",
     "straddr_uri_form_v6",
     "av_user_id_handles",
+    "av_event_insertions",
 ];
 
 fn waits(case: &str) -> bool {

@@ -1,13 +1,17 @@
 //! Address vector (fi_av(3)): handles for addresses. Table and map are the same: dense indices from
 //! 0, the lowest free one first; equal addresses share a handle, which counts its insertions.
 //! Control calls lock it at every threading level. Endpoints cache lookups and check
-//! [`AddressVector::epoch`], one atomic load, before they rely on them.
+//! [`AddressVector::epoch`], one atomic load, before they rely on them. The addresses of a shared
+//! address vector are in memory that several processes have (`av/shared.rs`), and so is its epoch.
+
+pub mod shared;
 
 use crate::hash::HashMap;
 use core::cmp::Reverse;
 use ofi_core::{Addr, Errno, FiAddr};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
+use shared::{SharedMemory, SharedTable};
 use slab::Slab;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,7 +29,9 @@ pub struct AddressVector {
     epoch: AtomicU64,
     /// Opened with FI_AV_USER_ID: the application sets an id for every entry.
     ids: bool,
-    /// The endpoints that are bound to it.
+    /// Where the addresses are if other processes have them too; the table has none then.
+    shared: Option<SharedTable>,
+    /// The endpoints that are bound to it, and its sets.
     pub users: Children,
 }
 
@@ -95,6 +101,24 @@ impl AddressVector {
         av
     }
 
+    /// An address vector whose addresses are in memory made for `capacity` of them, a power of two.
+    ///
+    /// # Errors
+    /// EINVAL if the memory has no such table.
+    pub fn shared(memory: Box<dyn SharedMemory>, capacity: usize) -> Result<Self, Errno> {
+        Ok(Self { shared: Some(SharedTable::new(memory, capacity)?), ..Self::default() })
+    }
+
+    /// Whether other processes have the same addresses.
+    pub const fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Where the memory of a shared address vector begins.
+    pub fn shared_base(&self) -> Option<usize> {
+        self.shared.as_ref().map(SharedTable::base)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,6 +142,11 @@ impl AddressVector {
     /// The present epoch, and the changes since an earlier one, oldest first; `None` if the address
     /// vector does not remember all of them.
     pub fn changes_since(&self, epoch: u64) -> (u64, Option<Vec<Change>>) {
+        if let Some(shared) = &self.shared {
+            let (now, insertions) = shared.insertions_since(epoch);
+            let changed = |(handle, addr)| Change::Inserted(handle, addr);
+            return (now, insertions.map(|insertions| insertions.into_iter().map(changed).collect()));
+        }
         let table = self.lock();
         let now = self.epoch();
         let known = usize::try_from(now.wrapping_sub(epoch)).ok().filter(|count| *count <= table.changes.len());
@@ -128,8 +157,11 @@ impl AddressVector {
     /// Grows with every change.
     #[inline]
     pub fn epoch(&self) -> u64 {
-        // Acquire pairs with the Release in `changed`.
-        self.epoch.load(Ordering::Acquire)
+        match &self.shared {
+            // Acquire pairs with the Release in `changed`.
+            None => self.epoch.load(Ordering::Acquire),
+            Some(shared) => shared.version(),
+        }
     }
 
     /// Inserts an address and returns its handle, new or existing.
@@ -140,8 +172,19 @@ impl AddressVector {
     /// [`Self::insert`] where the application chooses the number of addresses.
     ///
     /// # Errors
-    /// ENOMEM if there is no memory for another address.
+    /// ENOMEM if there is no memory for another address, EACCES if this process may only read the
+    /// addresses, EAGAIN if another one holds the lock and is stopped.
     pub fn try_insert(&self, addr: Addr) -> Result<FiAddr, Errno> {
+        if let Some(shared) = &self.shared {
+            let (handle, is_new) = shared.insert(addr)?;
+            if is_new {
+                let table = self.lock();
+                let waiting = if table.awaited > 0 { table.waiting() } else { Vec::new() };
+                drop(table);
+                waiting.iter().for_each(|reader| reader.learn());
+            }
+            return Ok(handle);
+        }
         let mut table = self.lock();
         let key = addr.canonical();
         if let Some(&index) = table.by_addr.get(&key) {
@@ -195,11 +238,22 @@ impl AddressVector {
         table.awaited = table.awaited - usize::from(before) + usize::from(awaits);
     }
 
-    /// Undoes one insertion; false if there is no such handle.
+    /// Undoes one insertion; false if that fails.
     pub fn remove(&self, handle: FiAddr) -> bool {
+        self.try_remove(handle).is_ok()
+    }
+
+    /// Undoes one insertion.
+    ///
+    /// # Errors
+    /// EINVAL if there is no such handle, EACCES and EAGAIN as for [`Self::try_insert`].
+    pub fn try_remove(&self, handle: FiAddr) -> Result<(), Errno> {
+        if let Some(shared) = &self.shared {
+            return shared.remove(handle);
+        }
         let mut table = self.lock();
-        let Some(index) = handle.index() else { return false };
-        let Some(Some(entry)) = table.entries.get_mut(index) else { return false };
+        let index = handle.index().ok_or(Errno::EINVAL)?;
+        let Some(Some(entry)) = table.entries.get_mut(index) else { return Err(Errno::EINVAL) };
         entry.times -= 1;
         if entry.times == 0 {
             let key = entry.addr.canonical();
@@ -208,17 +262,39 @@ impl AddressVector {
             table.free.push(Reverse(index));
             self.changed(&mut table, Change::Removed(handle, key));
         }
-        true
+        Ok(())
     }
 
     /// The address of a handle.
     pub fn lookup(&self, handle: FiAddr) -> Option<Addr> {
+        if let Some(shared) = &self.shared {
+            return shared.lookup(handle);
+        }
         let table = self.lock();
         table.entries.get(handle.index()?)?.as_ref().map(|entry| entry.addr)
     }
 
+    /// The handles that have an address, of `first`, `first` + `stride` and so on up to `last`.
+    ///
+    /// # Errors
+    /// ENOMEM if there is no memory for the list.
+    pub fn handles(&self, first: FiAddr, last: FiAddr, stride: u64) -> Result<Vec<FiAddr>, Errno> {
+        let table = self.lock();
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let len = self.shared.as_ref().map_or(table.entries.len(), SharedTable::len);
+        let is_used = |index: &usize| match &self.shared {
+            None => table.entries[*index].is_some(),
+            Some(shared) => shared.lookup(FiAddr(*index as u64)).is_some(),
+        };
+        let range = number(first.0)..len.min(number(last.0).saturating_add(1));
+        let mut out = Vec::new();
+        out.try_reserve(range.len() / number(stride.max(1)) + 1).map_err(|_| Errno::ENOMEM)?;
+        out.extend(range.step_by(number(stride.max(1))).filter(is_used).map(|index| FiAddr(index as u64)));
+        Ok(out)
+    }
+
     /// Sets the source that completions report instead of the handle; false if there is no such
-    /// handle.
+    /// handle, or the address vector is shared.
     pub fn set_user_id(&self, handle: FiAddr, user: FiAddr) -> bool {
         let mut table = self.lock();
         let entry = handle.index().and_then(|index| table.entries.get_mut(index)).and_then(Option::as_mut);
@@ -236,6 +312,9 @@ impl AddressVector {
 
     /// The handle of an address, [`FiAddr::UNSPEC`] if it has none.
     pub fn find(&self, addr: &Addr) -> FiAddr {
+        if let Some(shared) = &self.shared {
+            return shared.find(&addr.canonical()).unwrap_or(FiAddr::UNSPEC);
+        }
         self.lock().by_addr.get(&addr.canonical()).map_or(FiAddr::UNSPEC, |&index| FiAddr(index as u64))
     }
 }

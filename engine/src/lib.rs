@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod av;
+pub mod av_set;
 mod cancel;
 pub mod completion;
 pub mod connections;

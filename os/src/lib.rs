@@ -10,6 +10,7 @@ pub mod infiniband;
 pub mod limits;
 pub mod mappings;
 pub mod mutex_cond;
+pub mod named;
 pub mod netif;
 pub mod poller;
 pub mod process;

@@ -12,6 +12,8 @@ pub enum Limit {
     LockedMemory,
     /// Processes and threads of this user.
     Processes,
+    /// The length of a file, in bytes.
+    FileLength,
 }
 
 /// The soft and the hard limit; `u64::MAX` means unlimited.
@@ -20,6 +22,7 @@ pub fn limit(which: Limit) -> Option<(u64, u64)> {
         Limit::Descriptors => libc::RLIMIT_NOFILE,
         Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
         Limit::Processes => libc::RLIMIT_NPROC,
+        Limit::FileLength => libc::RLIMIT_FSIZE,
     };
     let mut value = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `value` is a place for the result.

@@ -85,9 +85,17 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes.
     pub fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        Self::with_rights(fd, len, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps the first `len` bytes for reading only.
+    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with_rights(fd, len, libc::PROT_READ)
+    }
+
+    fn with_rights(fd: BorrowedFd<'_>, len: usize, rights: i32) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice replaces no other.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, fd.as_raw_fd(), 0) };
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

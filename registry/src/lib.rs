@@ -11,6 +11,7 @@ pub mod inet;
 pub mod local;
 mod provider;
 mod query;
+mod shared_av;
 
 pub use auto::AutoThread;
 pub use discover::{Refusal, Refusals, discover};
@@ -18,6 +19,7 @@ pub use endpoint::{open_datagram_endpoint, open_endpoint, open_passive_endpoint}
 pub use filter::{PROVIDER, selected};
 pub use provider::{DomainVisitor, has_provider, open, providers};
 pub use query::Query;
+pub use shared_av::open_shared_av;
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
 use ofi_engine::endpoint::PEER_MEMORY;

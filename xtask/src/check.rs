@@ -14,7 +14,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-core", &[]),
     ("ofi-sync", &["ofi-core"]),
     ("ofi-memory", &["ofi-core", "ofi-sync", "ofi-harness"]),
-    ("ofi-os", &["ofi-core", "ofi-memory"]),
+    ("ofi-os", &["ofi-core", "ofi-memory", "ofi-sync"]),
     ("ofi-engine", &["ofi-core", "ofi-memory", "ofi-sync"]),
     ("ofi-tcp", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),
     ("ofi-shm", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-rig"]),

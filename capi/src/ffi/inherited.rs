@@ -7,9 +7,9 @@ use crate::ffi::ptr::put_text;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::offset_of;
 use ofi_abi::{
-    Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
-    fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged, fi_ops_wait,
-    fi_profile_ops, fid, fid_av, fid_cntr, fid_cq,
+    Absent, fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_av_set, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq,
+    fi_ops_domain, fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_poll, fi_ops_rma, fi_ops_tagged,
+    fi_ops_wait, fi_profile_ops, fid, fid_av, fid_cntr, fid_cq,
 };
 use ofi_core::Errno;
 
@@ -64,7 +64,7 @@ macro_rules! failing {
 
 failing! {
     fi_ops_fabric fi_ops_domain fi_ops_mr fi_ops_ep fi_ops_cm fi_ops_msg fi_ops_tagged fi_ops_rma fi_ops_atomic
-    fi_ops_collective fi_ops_wait fi_ops_poll fi_profile_ops
+    fi_ops_collective fi_ops_wait fi_ops_poll fi_profile_ops fi_ops_av_set
 }
 
 /// Erases the type of a slot's function; C calls it with the type of the slot.

@@ -12,7 +12,7 @@ use crate::objects::fabric::FabricObj;
 use crate::objects::memory::Memory;
 use crate::objects::mr;
 use crate::objects::srx;
-use crate::objects::{av, cntr, cq, poll};
+use crate::objects::{av_ops, cntr, cq, poll};
 use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
@@ -134,8 +134,10 @@ unsafe extern "C" fn av_open(
     let domain = ours!(DomainObj, domain.cast());
     // SAFETY: null or valid attributes by fi_av_open(3).
     let Some(attr) = (unsafe { attr.as_mut() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: the attribute's name is a string by fi_av_open(3), or null.
+    let open = |_: &Watch| unsafe { av_ops::open(domain, attr, context) };
     // SAFETY: `out` is null or valid by fi_av_open(3), and the vector is new.
-    unsafe { make(out, "open an address vector", |_| av::open(domain, attr, context)) }
+    unsafe { make(out, "open an address vector", open) }
 }
 
 unsafe extern "C" fn cntr_open(

@@ -13,8 +13,8 @@ use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::FI_CLASS_CONNREQ;
 use ofi_abi::FI_CLASS_EQ;
 use ofi_abi::{
-    FI_AFFINITY, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr, fi_eq_cm_entry,
-    fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
+    FI_AFFINITY, FI_AV_COMPLETE, FI_CONNECTED, FI_CONNREQ, FI_JOIN_COMPLETE, FI_PEEK, FI_SHUTDOWN, fi_eq_attr,
+    fi_eq_cm_entry, fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::{Errno, Version, WaitObjectKind};
@@ -117,7 +117,7 @@ unsafe fn context_of(owner: Owner) -> *mut c_void {
 /// belongs to the reader that removes the event.
 ///
 /// # Safety
-/// As for [`context_of`], for the event's owner.
+/// As for [`context_of`], for the owner of an event that does not carry its context itself.
 unsafe fn render(event: &Event) -> (u32, Vec<u8>) {
     let mut out = Vec::new();
     out.extend(event.owner.0.to_ne_bytes());
@@ -125,15 +125,20 @@ unsafe fn render(event: &Event) -> (u32, Vec<u8>) {
         EventKind::ConnectionRequest(request) => (FI_CONNREQ, &request.data),
         EventKind::Connected(data) => (FI_CONNECTED, data),
         EventKind::Shutdown => (FI_SHUTDOWN, &[]),
+        // A `fi_eq_entry`: the object, a context, data.
         EventKind::Joined => {
-            // A `fi_eq_entry`: the group, its context, no data.
             // SAFETY: this function's contract.
             out.extend(unsafe { context_of(event.owner) }.expose_provenance().to_ne_bytes());
             out.extend(0u64.to_ne_bytes());
             return (FI_JOIN_COMPLETE, out);
         }
+        EventKind::Inserted { context, count } => {
+            out.extend(context.to_ne_bytes());
+            out.extend((*count as u64).to_ne_bytes());
+            return (FI_AV_COMPLETE, out);
+        }
         EventKind::User(number, bytes) => return (*number, bytes.clone()),
-        EventKind::Failed { .. } => return (0, Vec::new()),
+        EventKind::Failed { .. } | EventKind::InsertionFailed { .. } => return (0, Vec::new()),
     };
     // A `fi_eq_cm_entry`: the endpoint, no info, the peer's data.
     out.resize(size_of::<fi_eq_cm_entry>(), 0);
@@ -158,7 +163,7 @@ unsafe extern "C" fn read(eq: *mut fid_eq, event: *mut u32, buf: *mut c_void, le
             }
         }
         // SAFETY: closing an object drops its events (fi_close(3)), so the owner of an event that
-        // is read is open.
+        // is read is open; only address vectors leave theirs, and these carry their contexts.
         seen = Some(Ok(unsafe { render(event) }));
         peek
     });
@@ -225,17 +230,28 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, entry: *mut fi_eq_err_entry, _flag
     let object = ours!(EqObj, eq.cast(), isize);
     // SAFETY: null or valid by fi_eq_readerr(3).
     let Some(entry) = (unsafe { entry.as_mut() }) else { return Errno::EINVAL.negative() as isize };
-    let Some(Event { owner, kind: EventKind::Failed { errno, cause, data, .. } }) = object.eq.read_error() else {
-        return Errno::AGAIN.negative() as isize;
+    let Some(Event { owner, kind }) = object.eq.read_error() else { return Errno::AGAIN.negative() as isize };
+    let (errno, prov_errno, context, index, data) = match kind {
+        // SAFETY: as in `read`.
+        EventKind::Failed { errno, cause, data, .. } => (errno, cause.code(), unsafe { context_of(owner) }, 0, data),
+        EventKind::InsertionFailed { context, index, errno } => {
+            (errno, 0, core::ptr::with_exposed_provenance_mut(context), index, Vec::new())
+        }
+        // `read_error` returns only failures.
+        EventKind::ConnectionRequest(_)
+        | EventKind::Connected(_)
+        | EventKind::Shutdown
+        | EventKind::Joined
+        | EventKind::Inserted { .. }
+        | EventKind::User(..) => return Errno::AGAIN.negative() as isize,
     };
     let (user, room) = (entry.err_data, entry.err_data_size);
     let mut filled = fi_eq_err_entry {
         fid: core::ptr::with_exposed_provenance_mut(owner.0),
-        // SAFETY: as in `read`.
-        context: unsafe { context_of(owner) },
-        data: 0,
+        context,
+        data: index as u64,
         err: errno.raw(),
-        prov_errno: cause.code(),
+        prov_errno,
         err_data: core::ptr::null_mut(),
         err_data_size: 0,
     };

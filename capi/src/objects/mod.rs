@@ -1,7 +1,11 @@
 //! All objects except endpoints: each file has a struct, its function tables and their thunks;
-//! `fabric_ops` and `domain_ops` have the calls that open other objects.
+//! `fabric_ops` and `domain_ops` have the calls that open other objects; `av_ops` opens address
+//! vectors.
 
 pub(crate) mod av;
+mod av_insert;
+mod av_ops;
+mod av_set;
 pub(crate) mod cntr;
 pub(crate) mod cq;
 pub(crate) mod domain;

@@ -48,6 +48,11 @@ impl Listed {
         list().push(Entry { address, domain, provider: provider.to_owned(), name: name.to_owned() });
         Self(address)
     }
+
+    /// The name with which it is listed.
+    pub(crate) fn name(&self) -> String {
+        list().iter().find(|entry| entry.address == self.0).map(|entry| entry.name.clone()).unwrap_or_default()
+    }
 }
 
 impl Drop for Listed {

@@ -56,6 +56,22 @@ pub enum EventKind {
     Shutdown,
     /// A multicast group has been joined.
     Joined,
+    /// A call that inserts addresses has ended (fi_av(3)).
+    Inserted {
+        /// The call's context.
+        context: usize,
+        /// How many addresses it inserted.
+        count: usize,
+    },
+    /// An address could not be inserted.
+    InsertionFailed {
+        /// The call's context.
+        context: usize,
+        /// The address's index among those of the call.
+        index: usize,
+        /// The error.
+        errno: Errno,
+    },
     /// Something failed.
     Failed {
         /// The error.
@@ -82,7 +98,7 @@ pub struct Event {
 
 impl Event {
     const fn is_failure(&self) -> bool {
-        matches!(self.kind, EventKind::Failed { .. })
+        matches!(self.kind, EventKind::Failed { .. } | EventKind::InsertionFailed { .. })
     }
 }
 

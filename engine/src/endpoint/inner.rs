@@ -17,6 +17,9 @@ use std::time::Duration;
 /// endpoints must not starve.
 const MOST_ROUNDS: usize = 4;
 
+/// How often a sleeping thread looks for handles that another process may insert.
+const LOOK: Duration = Duration::from_millis(50);
+
 pub(super) struct Inner<T: Transport, K: LockKind> {
     pub(super) transport: Option<T>,
     pub(super) core: Core<K>,
@@ -56,7 +59,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             Due::Now => transport.now(),
             Due::At(when) => when,
         });
-        [transport.next_deadline(), ours].into_iter().flatten().min()
+        let look = self.core.peers.agenda.has(Work::WATCHES).then(|| transport.now() + LOOK);
+        [transport.next_deadline(), ours, look].into_iter().flatten().min()
     }
 
     #[inline(always)]
@@ -78,9 +82,13 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             core.take_left();
             active = true;
         }
+        let watches = core.peers.agenda.has(Work::WATCHES);
+        if watches {
+            core.check_av();
+        }
         core.run_deferred(!active);
         active |= Self::finish(transport, core);
-        PollOutcome { active, busy: transport.is_busy() || core.next_due().is_some() }
+        PollOutcome { active, busy: watches || transport.is_busy() || core.next_due().is_some() }
     }
 
     /// Carries out pending work and sends the frames that it produces, for a few rounds; the rest

@@ -21,6 +21,8 @@ impl Work {
     const FLUSHED: Self = Self(8);
     /// Since the last poll, a flush has left deferred acknowledgments for a reply to take along.
     const LEFT: Self = Self(16);
+    /// Receives wait for handles that another process may insert: nothing but a look tells.
+    pub(crate) const WATCHES: Self = Self(32);
 }
 
 /// Pending work of an endpoint.
@@ -189,7 +191,7 @@ impl Agenda {
     /// True if there was any.
     pub(crate) const fn begin_tick(&mut self) -> bool {
         let stirred = self.has(Work::STIRRED);
-        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0;
+        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0 | Work::WATCHES.0;
         stirred
     }
 

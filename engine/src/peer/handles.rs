@@ -2,6 +2,7 @@
 //! when the cache is stale.
 
 use super::Peers;
+use super::agenda::Work;
 use super::table::{PeerId, PeerState, Senders};
 use crate::av::{AddressVector, Change};
 use ofi_core::{Addr, Errno, FiAddr};
@@ -173,6 +174,11 @@ impl Peers {
         if let Some(bound) = self.av.as_mut().filter(|bound| bound.awaits != awaits) {
             bound.awaits = awaits;
             bound.av.set_awaits(bound.reader, awaits);
+            if awaits && bound.av.is_shared() {
+                self.agenda.add(Work::WATCHES);
+            } else {
+                self.agenda.remove(Work::WATCHES);
+            }
         }
     }
 }

@@ -32,14 +32,13 @@ CASE(av_open_rules)
 
 CASE_OURS(av_open_refusals)
 {
-	struct fi_av_attr attr = { .type = FI_AV_TABLE, .name = "shared" };
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
 	struct fid_av *av;
 	struct side s;
 
 	open_domain(&s, &RDM);
 	CHECK(fi_av_open(s.domain, NULL, &av, NULL) == -FI_EINVAL);
 	CHECK(fi_av_open(s.domain, &attr, NULL, NULL) == -FI_EINVAL);
-	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == -FI_ENOSYS);
 	attr = (struct fi_av_attr) { .type = 99 };
 	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == -FI_EINVAL);
 	attr = (struct fi_av_attr) { .flags = FI_SYMMETRIC };
@@ -63,15 +62,121 @@ CASE_OURS(av_open_refusals)
 	}
 }
 
-CASE_OURS(av_event_mode_refused)
+/* An address vector whose insertions report to the side's event queue. */
+static struct fid_av *with_events(struct side *s)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
+	struct fid_av *av;
+
+	CHECK(fi_av_open(s->domain, &attr, &av, &attr) == 0);
+	CHECK(fi_av_bind(av, &s->eq->fid, 0) == 0);
+	return av;
+}
+
+/* Reads the event that ends an insertion of this context; returns how many addresses it inserted. */
+static uint64_t inserted(struct side *s, struct fid_av *av, void *context)
+{
+	struct fi_eq_entry entry = { 0 };
+	uint32_t number = 0;
+
+	CHECK(event_of(s, NULL, &number, &entry, sizeof(entry)) == sizeof(entry));
+	CHECK(number == FI_AV_COMPLETE && entry.fid == &av->fid && entry.context == context);
+	return entry.data;
+}
+
+/* Reads the error of the address with this index. */
+static void not_inserted(struct side *s, struct fid_av *av, void *context, uint64_t index)
+{
+	struct fi_eq_err_entry error = { 0 };
+
+	CHECK(event_of(s, NULL, &(uint32_t) { 0 }, &error, sizeof(error)) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(s->eq, &error, 0) == sizeof(error));
+	CHECK(error.fid == &av->fid && error.context == context && error.data == index && error.err > 0);
+}
+
+CASE_OURS(av_event_rules)
 {
 	struct fi_av_attr attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
 	struct fid_av *av;
 	struct side s;
+	fi_addr_t handle;
+	int error;
 
 	open_domain(&s, &RDM);
-	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == -FI_ENOSYS);
-	CHECK(fi_av_bind(s.av, &s.eq->fid, 0) == -FI_ENOSYS);
+	/* One that reports to its caller has no use for a queue. */
+	CHECK(fi_av_bind(s.av, &s.eq->fid, 0) == -FI_EINVAL);
+	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0);
+	CHECK(fi_av_insertsvc(av, "127.0.0.1", "80", &handle, 0, NULL) == -FI_ENOEQ);
+	CHECK(fi_av_insert(av, NULL, 0, NULL, 0, NULL) == -FI_ENOEQ);
+	CHECK(fi_av_bind(av, &s.cq->fid, 0) == -FI_EINVAL && fi_av_bind(av, NULL, 0) == -FI_EINVAL);
+	CHECK(fi_av_bind(av, &s.eq->fid, 1) == -FI_EBADFLAGS);
+	CHECK(fi_av_bind(av, &s.eq->fid, 0) == 0 && fi_av_bind(av, &s.eq->fid, 0) == -FI_EINVAL);
+	/* The context is for the events and cannot be an array as well. */
+	CHECK(fi_av_insertsvc(av, "127.0.0.1", "80", &handle, FI_SYNC_ERR, &error) == -FI_EBADFLAGS);
+	CHECK(fi_av_insert(av, NULL, 1, NULL, 0, NULL) == -FI_EINVAL);
+	/* A refused call leaves no event; one of no address does. */
+	CHECK(fi_av_insert(av, NULL, 0, NULL, 0, &s) == 0 && inserted(&s, av, &s) == 0);
+	CHECK(fi_eq_read(s.eq, &(uint32_t) { 0 }, &handle, sizeof(handle), 0) == -FI_EAGAIN);
+	/* The queue stays open while it is bound. */
+	CHECK(fi_close(&s.eq->fid) == -FI_EBUSY);
+	CHECK(fi_close(&av->fid) == 0);
+	close_side(&s);
+}
+
+CASE_OURS(av_event_insertions)
+{
+	unsigned char addrs[3][16] = { { 99, 99 }, { 2, 0, 1, 0, 10, 0, 0, 1 }, { 99, 99 } };
+	struct side s;
+	struct fid_av *av;
+	fi_addr_t handles[4] = { 7, 7, 7, 7 };
+	unsigned char back[16];
+	size_t len = sizeof(back);
+
+	open_domain(&s, &RDM);
+	av = with_events(&s);
+	CHECK(fi_av_insert(av, addrs, 3, handles, 0, &handles) == 0);
+	/* The errors come first, then the one completion. */
+	not_inserted(&s, av, &handles, 0);
+	not_inserted(&s, av, &handles, 2);
+	CHECK(inserted(&s, av, &handles) == 1);
+	CHECK(handles[0] == FI_ADDR_NOTAVAIL && handles[1] == 0 && handles[2] == FI_ADDR_NOTAVAIL);
+	CHECK(fi_av_lookup(av, 0, back, &len) == 0 && !memcmp(back, addrs[1], 8));
+	/* There is a completion even if all fail, and handles are not needed. */
+	CHECK(fi_av_insert(av, addrs, 1, NULL, FI_MORE, &len) == 0);
+	not_inserted(&s, av, &len, 0);
+	CHECK(inserted(&s, av, &len) == 0);
+	CHECK(fi_av_insertsvc(av, "127.0.0.1", "no-such-service", handles, 0, &s) == 0);
+	not_inserted(&s, av, &s, 0);
+	CHECK(inserted(&s, av, &s) == 0 && handles[0] == FI_ADDR_NOTAVAIL);
+	CHECK(fi_av_insertsym(av, "10.0.0.2", 2, "5000", 2, handles, 0, NULL) == 0);
+	CHECK(inserted(&s, av, NULL) == 4 && handles[0] == 1 && handles[3] == 4);
+	/* Closing leaves its events where they are. */
+	CHECK(fi_av_insertsvc(av, "10.0.0.9", "80", NULL, 0, &s) == 0);
+	CHECK(fi_close(&av->fid) == 0);
+	CHECK(inserted(&s, av, &s) == 1);
+	close_side(&s);
+}
+
+CASE_OURS(av_event_messages)
+{
+	struct side s;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	fi_addr_t self = 7;
+	char in[8], name[64];
+	size_t len = sizeof(name);
+
+	open_domain(&s, &RDM);
+	av = with_events(&s);
+	CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
+	CHECK(fi_ep_bind(ep, &s.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	CHECK(fi_ep_bind(ep, &av->fid, 0) == 0 && fi_enable(ep) == 0);
+	CHECK(fi_getname(&ep->fid, name, &len) == 0);
+	CHECK(fi_av_insert(av, name, 1, &self, 0, NULL) == 0 && inserted(&s, av, NULL) == 1 && self == 0);
+	POST(fi_recv(ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_inject(ep, "x", 1, self));
+	done(&s, NULL, &contexts[0]);
+	CHECK(fi_close(&ep->fid) == 0 && fi_close(&av->fid) == 0);
 	close_side(&s);
 }
 
