@@ -1,6 +1,6 @@
 //! A table of addresses in memory that several processes share. A process that changes it holds a
-//! lock that ends with the process; readers take none. Nothing read from the memory is trusted: each
-//! index is checked against the capacity, each address is parsed.
+//! lock that ends with the process; readers take none. Nothing read from the memory is trusted:
+//! each index is checked against the capacity, each address is parsed.
 //!
 //! All words are 64 bits. Invariants, which [`Writer::repair`] restores after a writer was killed:
 //! - An entry with an odd sequence number is being written; readers take it for a free one.
