@@ -346,10 +346,11 @@ mod tests {
     use ofi_sync::primitive::Ordering;
 
     fn open(name: &str, access: Access) -> io::Result<NamedMemory> {
-        open_as("named-test", name, access)
+        open_as(&format!("named-{name}"), name, access)
     }
 
-    /// Tests of what was left behind have a kind each: making memory removes that of its kind.
+    /// Each test has a kind of its own: making memory removes what was left behind of its kind, and
+    /// looks at what is in use.
     fn open_as(kind: &str, name: &str, access: Access) -> io::Result<NamedMemory> {
         let initialize = |words: &[AtomicU64]| words[0].store(7, Ordering::Relaxed);
         let layout = Layout { words: 4 * WORDS, head: 0..WORDS };
@@ -379,7 +380,7 @@ mod tests {
         let writer = open("last", Access::Write).unwrap();
         let path = writer.path.clone();
         let user = path.metadata().unwrap().uid();
-        assert_eq!(path, Path::new(&format!("/dev/shm/ofi-named-test.{user}.last.x%2f%2e")));
+        assert_eq!(path, Path::new(&format!("/dev/shm/ofi-named-last.{user}.last.x%2f%2e")));
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         let reader = open("last", Access::Read).unwrap();
         drop(writer);
@@ -457,7 +458,7 @@ mod tests {
         assert_eq!(errno(open(&"long".repeat(80), Access::Write)), Some(libc::ENAMETOOLONG));
         let memory = open("other", Access::Write).unwrap();
         let longer = Layout { words: 5 * WORDS, head: 0..WORDS };
-        let other = NamedMemory::open("named-test", &["other", "x/."], Access::Write, &longer, |_| ());
+        let other = NamedMemory::open("named-other", &["other", "x/."], Access::Write, &longer, |_| ());
         assert_eq!(errno(other), Some(libc::EINVAL));
         let path = memory.path.clone();
         drop(memory);
