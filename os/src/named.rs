@@ -346,11 +346,15 @@ mod tests {
     use ofi_sync::primitive::Ordering;
 
     fn open(name: &str, access: Access) -> io::Result<NamedMemory> {
-        open_as(&format!("named-{name}"), name, access)
+        open_as(&kind(name), name, access)
     }
 
-    /// Each test has a kind of its own: making memory removes what was left behind of its kind, and
-    /// looks at what is in use.
+    /// Each test has a kind of its own, in each process: making memory removes what was left behind
+    /// of its kind, and looks at what is in use.
+    fn kind(test: &str) -> String {
+        format!("named-{test}-{}", std::process::id())
+    }
+
     fn open_as(kind: &str, name: &str, access: Access) -> io::Result<NamedMemory> {
         let initialize = |words: &[AtomicU64]| words[0].store(7, Ordering::Relaxed);
         let layout = Layout { words: 4 * WORDS, head: 0..WORDS };
@@ -380,7 +384,7 @@ mod tests {
         let writer = open("last", Access::Write).unwrap();
         let path = writer.path.clone();
         let user = path.metadata().unwrap().uid();
-        assert_eq!(path, Path::new(&format!("/dev/shm/ofi-named-last.{user}.last.x%2f%2e")));
+        assert_eq!(path, Path::new(&format!("/dev/shm/ofi-{}.{user}.last.x%2f%2e", kind("last"))));
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         let reader = open("last", Access::Read).unwrap();
         drop(writer);
@@ -392,13 +396,12 @@ mod tests {
         assert_eq!(again.words()[0].load(Ordering::Relaxed), 7);
     }
 
-    const LEFT: &str = "named-left";
-
     /// What a killed process leaves: the file, without locks.
     fn leave(name: &str) -> PathBuf {
-        let memory = open_as(LEFT, name, Access::Write).unwrap();
+        let memory = open_as(&kind("left"), name, Access::Write).unwrap();
         memory.words()[0].store(99, Ordering::Relaxed);
-        let (path, kept) = (memory.path.clone(), Path::new("/dev/shm").join(format!("ofi-{name}-kept")));
+        let (path, kept) =
+            (memory.path.clone(), Path::new("/dev/shm").join(format!("ofi-{name}-kept-{}", std::process::id())));
         std::fs::hard_link(&path, &kept).unwrap();
         drop(memory);
         std::fs::rename(kept, &path).unwrap();
@@ -408,14 +411,14 @@ mod tests {
     #[test]
     fn what_was_left_behind_is_not_used() {
         let path = leave("left");
-        let error = open_as(LEFT, "left", Access::Read).map(drop).unwrap_err();
+        let error = open_as(&kind("left"), "left", Access::Read).map(drop).unwrap_err();
         assert_eq!((error.raw_os_error(), path.exists()), (Some(libc::ENOENT), false));
         leave("left");
-        let memory = open_as(LEFT, "left", Access::Write).unwrap();
+        let memory = open_as(&kind("left"), "left", Access::Write).unwrap();
         assert_eq!(memory.words()[0].load(Ordering::Relaxed), 7);
         let other = leave("left-too");
         assert!(other.exists());
-        let unrelated = open_as(LEFT, "unrelated", Access::Write).unwrap();
+        let unrelated = open_as(&kind("left"), "unrelated", Access::Write).unwrap();
         assert!(!other.exists() && memory.path.exists() && unrelated.path.exists());
     }
 
@@ -458,7 +461,7 @@ mod tests {
         assert_eq!(errno(open(&"long".repeat(80), Access::Write)), Some(libc::ENAMETOOLONG));
         let memory = open("other", Access::Write).unwrap();
         let longer = Layout { words: 5 * WORDS, head: 0..WORDS };
-        let other = NamedMemory::open("named-other", &["other", "x/."], Access::Write, &longer, |_| ());
+        let other = NamedMemory::open(&kind("other"), &["other", "x/."], Access::Write, &longer, |_| ());
         assert_eq!(errno(other), Some(libc::EINVAL));
         let path = memory.path.clone();
         drop(memory);
