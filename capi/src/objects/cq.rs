@@ -260,6 +260,25 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
     }
 }
 
+/// The entry of a completion, without an error.
+pub(super) fn err_entry(completion: &Completion) -> fi_cq_err_entry {
+    let Completion { context, flags, len, buf, data, tag, src } = *completion;
+    fi_cq_err_entry {
+        op_context: core::ptr::with_exposed_provenance_mut(context),
+        flags: flags.bits(),
+        len,
+        buf: core::ptr::with_exposed_provenance_mut(buf),
+        data,
+        tag,
+        olen: 0,
+        err: 0,
+        prov_errno: 0,
+        err_data: core::ptr::null_mut(),
+        err_data_size: 0,
+        src_addr: src.0,
+    }
+}
+
 unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err_entry, _flags: u64) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
     let (object, queue) = unsafe { parts::<K>(cq) };
@@ -270,20 +289,11 @@ unsafe extern "C" fn readerr<K: LockKind>(cq: *mut fid_cq, entry: *mut fi_cq_err
         Ok(failure) => failure,
         Err(errno) => return errno.negative() as isize,
     };
-    let Completion { context, flags, len, buf, data, tag, src } = failure.completion;
     let mut filled = fi_cq_err_entry {
-        op_context: core::ptr::with_exposed_provenance_mut(context),
-        flags: flags.bits(),
-        len,
-        buf: core::ptr::with_exposed_provenance_mut(buf),
-        data,
-        tag,
         olen: failure.olen,
         err: failure.errno.raw(),
         prov_errno: failure.cause.code(),
-        err_data: core::ptr::null_mut(),
-        err_data_size: 0,
-        src_addr: src.0,
+        ..err_entry(&failure.completion)
     };
     let size = if object.api < Version::new(1, 5) {
         72

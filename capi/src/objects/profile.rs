@@ -6,12 +6,13 @@ use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::make;
+use crate::objects::cq::err_entry;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use ofi_abi::{
     FI_CLASS_PROFILE, FI_TYPE_CQ_ERR_ENTRY, FI_UINT64, FI_VAR_CONNECTION_CNT, FI_VAR_OFI_MEM, FI_VAR_UNEXP_MSG_CNT,
     FI_VAR_UNEXP_MSG_QUEUE, fi_cq_err_entry, fi_ops, fi_profile_desc, fi_profile_ops, fid, fid_profile,
 };
-use ofi_core::{Completion, Errno};
+use ofi_core::Errno;
 use ofi_engine::Measures;
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -88,8 +89,8 @@ static VARIABLES: [Variable; 4] = [
     },
 ];
 
-/// fi_open_ops on an object of which `measure` tells the state. The profile is the only set of
-/// operations that can be opened; it keeps the `parent` open.
+/// fi_open_ops on an object whose state `measure` reads. The profile is the only set of operations
+/// that can be opened; it keeps the `parent` open.
 ///
 /// # Safety
 /// The name is null or ends with NUL; `ops` is null or valid.
@@ -218,28 +219,10 @@ unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_v
             *size = measures.messages.len() * ENTRY;
             for (index, message) in measures.messages.iter().take(count).enumerate() {
                 // SAFETY: there is room for `count` entries.
-                unsafe { data.cast::<fi_cq_err_entry>().wrapping_add(index).write_unaligned(entry(message)) };
+                unsafe { data.cast::<fi_cq_err_entry>().wrapping_add(index).write_unaligned(err_entry(message)) };
             }
             (count * ENTRY).cast_signed()
         }
-    }
-}
-
-fn entry(message: &Completion) -> fi_cq_err_entry {
-    let Completion { context, flags, len, buf, data, tag, src } = *message;
-    fi_cq_err_entry {
-        op_context: core::ptr::with_exposed_provenance_mut(context),
-        flags: flags.bits(),
-        len,
-        buf: core::ptr::with_exposed_provenance_mut(buf),
-        data,
-        tag,
-        olen: 0,
-        err: 0,
-        prov_errno: 0,
-        err_data: core::ptr::null_mut(),
-        err_data_size: 0,
-        src_addr: src.0,
     }
 }
 
