@@ -60,8 +60,6 @@ pub(super) struct PostedIndex {
     masked: Positions<u64>,
     by_key: HashMap<u32, Position>,
     added: usize,
-    /// Whether there are receives of the other kinds, as few programs have them.
-    others: bool,
     /// The places before this are indexed.
     len: usize,
     /// How many later entries searches have passed over.
@@ -79,7 +77,6 @@ impl PostedIndex {
             (_, src) => self.masked.entry(src.0).or_default(),
         };
         list.push_back(place as Position);
-        self.others = !self.directed.is_empty() || !self.masked.is_empty();
         self.by_key.insert(key, place as Position);
         self.added += 1;
         self.len = place + 1;
@@ -123,7 +120,7 @@ impl PostedIndex {
     /// True if no receive in the index accepts the tag, as far as a glance tells.
     #[inline(always)]
     pub(super) fn lacks(&self, tag: u64) -> bool {
-        !self.others && !self.tags.may_have(tag)
+        !self.tags.may_have(tag) && self.directed.is_empty() && self.masked.is_empty()
     }
 
     /// The places before this are indexed.
