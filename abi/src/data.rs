@@ -316,7 +316,7 @@ pub struct fi_cq_err_entry {
 }
 
 /// A variable or an event of a profile (`struct fi_profile_desc`, fi_profile(3)). In C `datatype`
-/// is a union of two enumerations, of which `datatype_sel` tells the one in use.
+/// is a union of two enumerations; `datatype_sel` selects one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_profile_desc {

@@ -66,9 +66,9 @@ pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize)
     }
 }
 
-/// The initiator's part: `trips` accesses one after the other, of which it does not measure the
-/// first `warm_up`, and then `stream` in a row. Returns the microseconds of each measured one, and
-/// the seconds of the stream.
+/// The initiator's part: `trips` accesses one after the other, and then `stream` in a row. It does
+/// not measure the first `warm_up` trips. Returns the microseconds of each measured one, and the
+/// seconds of the stream.
 pub(crate) fn measure(
     side: &mut Side,
     access: Access,

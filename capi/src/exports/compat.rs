@@ -1,6 +1,6 @@
 //! Entry points for callers linked against older layouts (versions FABRIC_1.0 to FABRIC_1.8). They
 //! copy the hints into current structures, each structure only up to its size in that version.
-//! Results are current structures, of which such callers see a prefix.
+//! Results are current structures; such callers read only a prefix of each.
 
 use crate::exports::getinfo;
 use core::ffi::{c_char, c_int, c_void};

@@ -237,7 +237,7 @@ impl MatchQueue {
             && self.posted.get(at - 1).is_some_and(|before| before.live)
     }
 
-    /// Removes the last entry, of which [`Self::is_recent`] is true.
+    /// Removes the last entry. The caller has seen that [`Self::is_recent`] is true.
     #[inline(always)]
     fn take_last(&mut self) {
         if let Some(last) = self.posted.pop() {

@@ -155,7 +155,7 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
     })
 }
 
-/// The bytes of a word, of which the last may lack some.
+/// Up to 8 bytes as a word; missing ones are zero.
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);

@@ -155,8 +155,8 @@ fn check(table: &SharedTable, model: &BTreeMap<u64, Addr>) {
 
 thread_local!(pub(super) static STORES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) });
 
-/// A writer is killed after each of its stores. `count` entries, of which one is removed; the index
-/// is built anew if they fill the table.
+/// A writer is killed after each of its stores. The table has `count` entries, and one of them is
+/// removed; the index is built anew if they fill the table.
 fn killed_writers(count: u16, removes: bool) {
     for step in 0.. {
         let memory = Heap::new();
