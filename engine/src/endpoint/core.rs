@@ -396,6 +396,13 @@ impl<K: LockKind> Core<K> {
         peers.discard_all();
     }
 
+    /// Handles the acknowledgments that a write has brought along.
+    #[inline(never)]
+    fn handle_performed_along(&mut self, id: LinkId, count: u16) -> Result<Disposition, Violation> {
+        self.tx.handle_performed(&mut self.peers, &mut self.out, id, u32::from(count))?;
+        Ok(Disposition::Done)
+    }
+
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         let frame = Frame::parse_any(header)?;
@@ -478,11 +485,11 @@ impl<K: LockKind> LinkEvents for Core<K> {
         {
             return Ok(Disposition::Done);
         }
-        if let (Some(place), Incoming::Complete(bytes)) = (Frame::plain_write(header), payload)
+        if let (Some((place, performed)), Incoming::Complete(bytes)) = (Frame::plain_write(header), payload)
             && self.life.is_open()
             && self.target.try_write_fast(&mut self.peers, &self.out, (id, place), bytes)
         {
-            return Ok(Disposition::Done);
+            return if performed == 0 { Ok(Disposition::Done) } else { self.handle_performed_along(id, performed) };
         }
         self.dispatch_frame(id, header, payload)
     }

@@ -407,13 +407,14 @@ impl Frame {
         (start == first(EAGER, TAGGED, 0) | id << 32).then_some((u32::try_from(id).ok()?, tag))
     }
 
-    /// Where the payload goes, if the header is that of a whole write with nothing else.
+    /// Where the payload goes and how many operations the frame acknowledges, if the header is that
+    /// of a whole write with nothing else.
     #[inline(always)]
-    pub fn plain_write(header: &[u8]) -> Option<RemoteAddr> {
+    pub fn plain_write(header: &[u8]) -> Option<(RemoteAddr, u16)> {
         let ([start, key, addr], []) = header.as_chunks::<8>() else { return None };
-        let start = u64::from_le_bytes(*start);
+        let [kind, flags, code_low, code_high, ..] = *start;
         let place = RemoteAddr { key: u64::from_le_bytes(*key), addr: u64::from_le_bytes(*addr) };
-        (start << 32 == first(WRITE, LAST, 0) << 32).then_some(place)
+        (kind == WRITE && flags == LAST).then_some((place, u16::from_le_bytes([code_low, code_high])))
     }
 
     /// Parses a header.

@@ -80,7 +80,9 @@ proptest! {
     #[test]
     fn only_whole_writes_with_nothing_else_are_plain(frame in frame(), at in 0usize..40, byte in any::<u8>()) {
         let plain = |frame| match frame {
-            Frame::Write { place, more: 0, last: true, commit: false, data: None, performed: 0, .. } => Some(place),
+            Frame::Write { place, more: 0, last: true, commit: false, data: None, performed, .. } => {
+                Some((place, performed))
+            }
             _ => None,
         };
         let mut bytes = frame.encode().to_vec();
