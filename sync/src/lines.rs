@@ -19,6 +19,11 @@ pub const LINES: u64 = 128;
 pub const LINES: u64 = 4;
 /// Lines that the reader consumes before it publishes its position.
 const TELL_EVERY: u64 = LINES / 4;
+/// Lines that the writer prefetches ahead.
+#[cfg(not(loom))]
+const AHEAD: u64 = 8;
+#[cfg(loom)]
+const AHEAD: u64 = 1;
 /// The bits of a line's first word that are free for the writer.
 pub const HEAD: u64 = (1 << 48) - 1;
 
@@ -31,6 +36,9 @@ pub trait Memory {
     /// Prefetches a line.
     #[inline(always)]
     fn fetch(&self, _index: usize) {}
+    /// Prefetches a line that is to be written.
+    #[inline(always)]
+    fn fetch_to_write(&self, _index: usize) {}
 }
 
 /// The other side wrote a value that no correct program writes.
@@ -141,6 +149,10 @@ impl<M: Memory> Writer<M> {
         // Release pairs with the Acquire in `Reader::head`.
         first.store(stamp(self.next) | head & HEAD, Ordering::Release);
         self.next += 1;
+        if LINES - (self.next - self.consumed) > AHEAD {
+            // The reader has read it: in a burst, its line need not be fetched when it is written.
+            self.memory.fetch_to_write(index(self.next + AHEAD));
+        }
     }
 
     /// The line after [`Self::slot`]. The caller has checked for room for both.

@@ -170,6 +170,16 @@ impl Memory for Ring {
         }
     }
 
+    #[inline(always)]
+    fn fetch_to_write(&self, index: usize) {
+        let line = self.lines.as_ptr().wrapping_add(index);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint and may name any address.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.cast());
+        }
+    }
+
     #[inline]
     fn consumed(&self) -> &AtomicU64 {
         // SAFETY: mapped while the region exists, aligned, and only accessed as an atomic, by both
