@@ -4,28 +4,39 @@ use super::core::Core;
 use super::life::Life;
 use crate::op::{AtomicCall, RmaOp};
 use crate::transport::Transport;
-use crate::tx::{Access, send_control};
+use crate::tx::{Access, How, send_control};
 use ofi_core::Errno;
 use ofi_sync::lock::LockKind;
 
 impl<K: LockKind> Core<K> {
-    /// Reads or writes a peer's memory.
-    #[inline]
-    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, mut op: RmaOp) -> Result<(), Errno> {
+    /// Checks a read or write of a peer's memory.
+    #[inline(always)]
+    pub(super) fn admit_rma(&self, op: &RmaOp) -> Result<How, Errno> {
         if !self.life.is_open() {
             self.life.accepts()?;
         }
-        let how = self.tx.admit_rma(&self.out, &self.limits, &op)?;
+        self.tx.admit_rma(&self.out, &self.limits, op)
+    }
+
+    /// Fast path: a short write that leaves at once. On false the operation is as it was, and
+    /// [`Self::rma`] carries it out.
+    #[inline(always)]
+    pub(super) fn try_write_fast<T: Transport>(&mut self, transport: &mut T, op: &mut RmaOp, how: How) -> bool {
         let left = self.take_most_acks_along(transport, op.peer);
         if let Some(peer) = self.known_peer(op.peer)
-            && self.tx.try_write_fast(&mut self.peers, transport, (peer, &mut op, how), self.seq + 1)
+            && self.tx.try_write_fast(&mut self.peers, transport, (peer, op, how), self.seq + 1)
         {
             self.seq += 1;
-            return Ok(());
+            return true;
         }
         if let Some(link) = left {
             send_control(&mut self.peers, transport, link);
         }
+        false
+    }
+
+    /// Reads or writes a peer's memory.
+    pub(super) fn rma<T: Transport>(&mut self, transport: &mut T, op: RmaOp, how: How) -> Result<(), Errno> {
         self.start(transport, Access::of(op, how))
     }
 

@@ -7,7 +7,7 @@ use crate::av::Reader;
 use crate::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
 use crate::rx::shared::Notified;
 use crate::transport::Transport;
-use crate::tx::Admitted;
+use crate::tx::{Admitted, How};
 use ofi_core::Errno;
 use ofi_sync::lock::LockKind;
 
@@ -38,12 +38,17 @@ impl<T: Transport, K: LockKind> MessageOps for Endpoint<T, K> {
 
 impl<T: Transport, K: LockKind> OneSidedOps for Endpoint<T, K> {
     #[inline]
-    fn rma(&self, op: RmaOp) -> Result<(), Errno> {
+    fn rma(&self, mut op: RmaOp) -> Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
-        let result = core.rma(transport, op);
-        self.hand_on(inner);
-        result
+        let how = core.admit_rma(&op)?;
+        // The operation is not moved: copying what was just stored in other widths would wait until
+        // all earlier stores are done, those to shared memory included.
+        if core.try_write_fast(transport, &mut op, how) {
+            self.hand_on(inner);
+            return Ok(());
+        }
+        self.rma_admitted(inner, op, how)
     }
 
     #[inline]
@@ -61,6 +66,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     fn send_admitted(&self, mut inner: K::Guard<'_, Inner<T, K>>, op: SendOp, admitted: Admitted) -> Result<(), Errno> {
         let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
         let result = core.send(transport, op, admitted);
+        self.hand_on(inner);
+        result
+    }
+
+    #[inline(never)]
+    fn rma_admitted(&self, mut inner: K::Guard<'_, Inner<T, K>>, op: RmaOp, how: How) -> Result<(), Errno> {
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let result = core.rma(transport, op, how);
         self.hand_on(inner);
         result
     }

@@ -20,8 +20,8 @@ use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
 use ofi_memory::Lent;
 use ofi_sync::lock::LockKind;
-pub(crate) use one_sided::Access;
 use one_sided::OneSided;
+pub(crate) use one_sided::{Access, How};
 pub(crate) use send::{Admitted, send_control};
 use slab::Slab;
 
