@@ -15,6 +15,7 @@ use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
 use ofi_engine::{AddressVector, Auto, CompletionQueue as Queue, Waiting};
 use ofi_memory::Buffer;
+use ofi_os::membarrier;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::lock::{LockKind, Park};
@@ -64,7 +65,8 @@ impl DomainVisitor for Open {
         let (auto, regions) = (self.0, Arc::new(Regions::default()));
         let exposed = regions.clone();
         let open: OpenEndpoint = Arc::new(move |info| {
-            let engine = ofi_registry::open_endpoint(provider, Park, info, auto.clone(), exposed.clone())?;
+            let engine =
+                ofi_registry::open_endpoint(provider, membarrier::locks(), info, auto.clone(), exposed.clone())?;
             Ok(AnyEndpoint { control: engine.clone(), messages: engine.clone(), one_sided: Some(engine) })
         });
         Opened { open, regions: Some(regions) }
@@ -73,7 +75,7 @@ impl DomainVisitor for Open {
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
         let auto = self.0;
         let open: OpenEndpoint = Arc::new(move |info| {
-            let engine = ofi_registry::open_datagram_endpoint(provider, Park, info, auto.clone())?;
+            let engine = ofi_registry::open_datagram_endpoint(provider, membarrier::locks(), info, auto.clone())?;
             Ok(AnyEndpoint { control: engine.clone(), messages: engine, one_sided: None })
         });
         Opened { open, regions: None }
@@ -112,7 +114,7 @@ impl Domain {
     pub fn completion_queue(&self, size: usize) -> Result<CompletionQueue> {
         let port = Arc::new(FdWaitObject::new(true)?);
         Ok(CompletionQueue {
-            queue: Arc::new(Queue::new(Park, size, port, Waiting::Sleeping)),
+            queue: Arc::new(Queue::new(Park::default(), size, port, Waiting::Sleeping)),
             loans: self.loans.clone(),
         })
     }

@@ -9,6 +9,7 @@ pub mod descriptor;
 pub mod infiniband;
 pub mod limits;
 pub mod mappings;
+pub mod membarrier;
 pub mod mutex_cond;
 pub mod named;
 pub mod netif;

@@ -162,26 +162,6 @@ pub fn private_cache() -> usize {
     usize::try_from(size).ok().filter(|size| *size >= 64 << 10).unwrap_or(1 << 20)
 }
 
-const REGISTER: i32 = libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
-const ORDER: i32 = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED;
-
-fn membarrier(command: i32) -> i64 {
-    // SAFETY: the call takes no pointers.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
-}
-
-/// Registers this process for mutual ordering of memory accesses with other processes
-/// (membarrier(2)). False if the system does not allow it.
-pub fn share_ordering() -> bool {
-    membarrier(REGISTER) == 0
-}
-
-/// Orders the memory accesses of every process that called [`share_ordering`].
-pub fn order_all() {
-    // Succeeds whenever the registration did.
-    let _ = membarrier(ORDER);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

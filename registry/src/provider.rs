@@ -6,7 +6,8 @@ use ofi_core::info::Offer;
 use ofi_core::param::Param;
 use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass, Version};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
-use ofi_sync::lock::{LockKind, Park, Unlocked};
+use ofi_os::membarrier;
+use ofi_sync::lock::{LockKind, Unlocked};
 
 /// The list, the parameters, the locks held across a fork, and the dispatch, all from one line for
 /// each provider: its Cargo feature, its name here, its type, and whether its endpoints have links.
@@ -139,7 +140,7 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
     let kind = unlocked.filter(|_| is_promised(info));
     Ok(match kind {
         Some(kind) => visit(known, kind, visitor),
-        None => visit(known, Park, visitor),
+        None => visit(known, membarrier::locks(), visitor),
     })
 }
 

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod bias;
 pub mod busy;
 pub mod doorbell;
 pub mod lines;
@@ -9,4 +10,5 @@ pub mod lock;
 pub mod park;
 pub mod primitive;
 pub mod ready_list;
+mod thread;
 pub mod uses;

@@ -3,6 +3,7 @@
 //! only from the caller's promise.
 #![allow(unsafe_code)]
 
+use crate::bias::Barrier;
 use crate::park::{ParkCell, ParkGuard};
 use core::cell::Cell;
 #[allow(clippy::disallowed_types, reason = "this module is the replacement")]
@@ -24,15 +25,24 @@ pub trait LockKind: Copy + Send + Sync + 'static {
 }
 
 /// A lock that parks: any thread may make any call.
-#[derive(Clone, Copy, Debug)]
-pub struct Park;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Park(Option<Barrier>);
+
+impl Park {
+    /// Locks that the thread that uses them most takes without atomic instructions, and other
+    /// threads by `barrier`, which makes every running thread of the process pass a full memory
+    /// barrier.
+    pub const fn owned(barrier: Barrier) -> Self {
+        Self(Some(barrier))
+    }
+}
 
 impl LockKind for Park {
     type Cell<T: Send> = ParkCell<T>;
     type Guard<'a, T: Send + 'a> = ParkGuard<'a, T>;
 
     fn cell<T: Send>(self, value: T) -> ParkCell<T> {
-        ParkCell::new(value)
+        ParkCell::new(value, self.0)
     }
 
     #[inline(always)]
@@ -131,7 +141,7 @@ mod tests {
 
     #[test]
     fn both_kinds_guard_a_value() {
-        let cell = Park.cell(1);
+        let cell = Park::default().cell(1);
         *Park::lock(&cell) += 1;
         assert_eq!(*Park::lock(&cell), 2);
         // SAFETY: this test is one thread.

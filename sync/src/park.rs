@@ -1,12 +1,15 @@
 //! A lock whose waiters sleep. Unlike the standard library's it knows no poisoning, which costs a
-//! look at the thread's panics at each end: taking and releasing it, uncontended, is one atomic
-//! exchange each.
+//! look at the thread's panics at each end. For a thread that owns it (`bias.rs`), taking and
+//! releasing it takes no atomic instruction, uncontended, for others one each.
 #![allow(unsafe_code)]
 
+use crate::bias::{Barrier, Bias};
 use crate::primitive::{AtomicU32, Condvar, Mutex, Ordering};
+use crate::thread;
 #[allow(clippy::disallowed_types, reason = "this module guards the cell")]
 use core::cell::UnsafeCell;
 use core::fmt;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError};
 
@@ -21,7 +24,7 @@ const LOOKS: u32 = 100;
 #[cfg(loom)]
 const LOOKS: u32 = 0;
 
-/// The lock, without what it guards.
+/// A lock that any thread takes by an atomic exchange.
 struct RawLock {
     state: AtomicU32,
     /// Held while a thread decides to sleep, and before it is woken.
@@ -75,6 +78,92 @@ impl RawLock {
         drop(ignore_panics(self.sleeping.lock()));
         self.released.notify_one();
     }
+
+    /// Wakes all, because those that wait for the lock and the one that holds it and waits for its
+    /// former owner sleep at the same place.
+    #[cold]
+    fn wake_all(&self) {
+        drop(ignore_panics(self.sleeping.lock()));
+        self.released.notify_all();
+    }
+}
+
+/// How a thread holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// It owns the lock.
+    Owner,
+    /// It holds the raw lock.
+    Raw,
+}
+
+/// The lock, without what it guards.
+struct Lock {
+    bias: Bias,
+    raw: RawLock,
+}
+
+impl Lock {
+    fn new(barrier: Option<Barrier>) -> Self {
+        Self { bias: Bias::new(barrier), raw: RawLock::new() }
+    }
+
+    #[inline(always)]
+    fn lock(&self) -> Hold {
+        let me = thread::id();
+        if self.bias.is_own(me) {
+            if self.bias.enter(me) {
+                return Hold::Owner;
+            }
+            self.leave();
+        }
+        self.lock_raw(me);
+        Hold::Raw
+    }
+
+    #[inline(never)]
+    fn lock_raw(&self, me: usize) {
+        self.raw.lock();
+        if self.bias.note_use(me) {
+            self.take_ownership_away();
+        }
+    }
+
+    #[cold]
+    fn take_ownership_away(&self) {
+        self.bias.take_away();
+        for _ in 0..LOOKS {
+            if !self.bias.is_inside() {
+                return;
+            }
+            core::hint::spin_loop();
+        }
+        let mut sleeping = ignore_panics(self.raw.sleeping.lock());
+        while self.bias.is_inside() {
+            sleeping = ignore_panics(self.raw.released.wait(sleeping));
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self, hold: Hold) {
+        match hold {
+            Hold::Owner => self.leave(),
+            Hold::Raw => self.unlock_raw(),
+        }
+    }
+
+    #[inline(always)]
+    fn leave(&self) {
+        if self.bias.leave() {
+            self.raw.wake_all();
+        }
+    }
+
+    #[inline(never)]
+    fn unlock_raw(&self) {
+        self.bias.note_release();
+        self.raw.unlock();
+    }
 }
 
 /// Nothing panics while the standard library's lock is held.
@@ -85,7 +174,7 @@ fn ignore_panics<T>(result: LockResult<T>) -> T {
 /// A value that one thread at a time uses; others sleep meanwhile.
 #[allow(clippy::disallowed_types, reason = "this module guards the cell")]
 pub struct ParkCell<T> {
-    lock: RawLock,
+    lock: Lock,
     value: UnsafeCell<T>,
 }
 
@@ -95,15 +184,15 @@ unsafe impl<T: Send> Sync for ParkCell<T> {}
 
 impl<T> ParkCell<T> {
     #[allow(clippy::disallowed_types, reason = "this module guards the cell")]
-    pub(crate) fn new(value: T) -> Self {
-        Self { lock: RawLock::new(), value: UnsafeCell::new(value) }
+    pub(crate) fn new(value: T, barrier: Option<Barrier>) -> Self {
+        Self { lock: Lock::new(barrier), value: UnsafeCell::new(value) }
     }
 
     /// Takes the lock. A panic of its holder, which ends release builds, releases it.
     #[inline(always)]
     pub(crate) fn lock(&self) -> ParkGuard<'_, T> {
-        self.lock.lock();
-        ParkGuard { cell: self }
+        let hold = self.lock.lock();
+        ParkGuard { cell: self, hold, not_send: PhantomData }
     }
 }
 
@@ -116,6 +205,9 @@ impl<T> fmt::Debug for ParkCell<T> {
 /// Access to the value of a [`ParkCell`].
 pub struct ParkGuard<'a, T> {
     cell: &'a ParkCell<T>,
+    hold: Hold,
+    /// Only the thread that has entered as the owner may leave.
+    not_send: PhantomData<*const ()>,
 }
 
 // SAFETY: a guard that several threads share gives them no more than `&T`.
@@ -147,18 +239,32 @@ impl<T> DerefMut for ParkGuard<'_, T> {
 impl<T> Drop for ParkGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.cell.lock.unlock();
+        self.cell.lock.unlock(self.hold);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    /// Other threads pass a barrier when they are interrupted, which they are within this time.
+    fn barrier() {
+        crate::primitive::fence(Ordering::SeqCst);
+        #[allow(clippy::disallowed_methods, reason = "stands for membarrier(2), which is above this crate")]
+        std::thread::sleep(Duration::from_millis(1));
+    }
 
     #[test]
     fn threads_take_turns() {
+        for barrier in [None, Some(barrier as Barrier)] {
+            take_turns(barrier);
+        }
+    }
+
+    fn take_turns(barrier: Option<Barrier>) {
         const TURNS: u64 = 20_000;
-        let cell = ParkCell::new((0u64, 0u64));
+        let cell = ParkCell::new((0u64, 0u64), barrier);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let cell = &cell;
@@ -181,14 +287,31 @@ mod tests {
 
     #[test]
     fn a_panic_releases_it() {
-        let cell = ParkCell::new(1);
-        let panicked = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
-            let _held = cell.lock();
-            panic!("as the test wants");
-        }));
-        assert!(panicked.is_err());
+        let cell = ParkCell::new(1, Some(barrier));
+        for _ in 0..200 {
+            let panicked = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+                let _held = cell.lock();
+                std::panic::resume_unwind(Box::new(()));
+            }));
+            assert!(panicked.is_err());
+        }
         *cell.lock() += 1;
         assert_eq!(*cell.lock(), 2);
+    }
+
+    #[test]
+    fn the_usual_thread_owns_the_lock_until_another_wants_it() {
+        let cell = ParkCell::new(0, Some(barrier));
+        let uses = |most: u32| (1..=most).find(|_| cell.lock().hold == Hold::Owner);
+        assert_eq!(uses(1000), Some(65));
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(cell.lock().hold, Hold::Raw)).join().unwrap());
+        assert_eq!(uses(1000), Some(513));
+    }
+
+    #[test]
+    fn without_a_barrier_nobody_owns_the_lock() {
+        let cell = ParkCell::new(0, None);
+        assert!((0..1000).all(|_| cell.lock().hold == Hold::Raw));
     }
 }
 
@@ -198,32 +321,48 @@ mod models {
     use crate::primitive::Arc;
 
     /// Takes the lock, changes a word that it guards, and releases it.
-    fn add(place: &(RawLock, AtomicU32)) {
+    fn add(place: &(Lock, AtomicU32)) -> Hold {
         let (lock, word) = place;
-        lock.lock();
+        let hold = lock.lock();
         // Relaxed: the lock orders them.
         let value = word.load(Ordering::Relaxed);
         word.store(value + 1, Ordering::Relaxed);
-        lock.unlock();
+        lock.unlock(hold);
+        hold
+    }
+
+    /// Several threads take the lock, this one first `before` times, and then once more.
+    fn check(threads: usize, before: u32, barrier: Option<Barrier>) {
+        let mut model = loom::model::Builder::new();
+        // Unbounded, the model takes minutes.
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let place = Arc::new((Lock::new(barrier), AtomicU32::new(0)));
+            for _ in 0..before {
+                assert_eq!(add(&place), Hold::Raw);
+            }
+            let begin = |_| {
+                let place = place.clone();
+                loom::thread::spawn(move || add(&place))
+            };
+            let threads: Vec<_> = (0..threads).map(begin).collect();
+            let all = before + 1 + u32::try_from(threads.len()).unwrap();
+            add(&place);
+            // Loom fails if a thread sleeps that nothing wakes.
+            threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
+            let hold = place.0.lock();
+            assert_eq!(place.1.load(Ordering::Relaxed), all);
+            place.0.unlock(hold);
+        });
     }
 
     #[test]
     fn nobody_sleeps_for_ever_and_nothing_is_lost() {
-        let mut model = loom::model::Builder::new();
-        // Unbounded, the model takes minutes.
-        model.preemption_bound = Some(3);
-        model.check(|| {
-            let place = Arc::new((RawLock::new(), AtomicU32::new(0)));
-            let threads = [(); 2].map(|()| {
-                let place = place.clone();
-                loom::thread::spawn(move || add(&place))
-            });
-            add(&place);
-            // Loom fails if a thread sleeps that nothing wakes.
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-            place.0.lock();
-            assert_eq!(place.1.load(Ordering::Relaxed), 3);
-            place.0.unlock();
-        });
+        check(2, 0, None);
+    }
+
+    #[test]
+    fn an_owner_and_others_exclude_each_other() {
+        check(2, 1, Some(|| crate::primitive::fence(Ordering::SeqCst)));
     }
 }

@@ -136,8 +136,8 @@ impl EventQueue {
     pub fn new(wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            queue: Park.cell(VecDeque::new()),
-            progress: ProgressSet::with_bell(Park, wait_object.clone(), ringer(&bell, wait_object)),
+            queue: Park::default().cell(VecDeque::new()),
+            progress: ProgressSet::with_bell(Park::default(), wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             spin: Spin::default(),
             how,

@@ -59,16 +59,16 @@ impl Datagrams for Silent {
 
 fn endpoint() -> Arc<DatagramEndpoint<Silent, Park>> {
     let config = Config { caps: Caps::MSG | Caps::SEND | Caps::RECV, limits: Limits::new(1000, 100), rx_size: 10 };
-    DatagramEndpoint::new(Park, config, None, Box::new(|_| Ok(Silent)), None)
+    DatagramEndpoint::new(Park::default(), config, None, Box::new(|_| Ok(Silent)), None)
 }
 
 #[test]
 fn a_failed_call_may_be_repeated() {
     let ports: [Arc<Refusing>; 4] = Default::default();
     let watched = || ports.each_ref().map(|port| port.watched.lock().unwrap().len());
-    let queue = |at: usize| Arc::new(CompletionQueue::new(Park, 1, ports[at].clone(), Waiting::Never));
-    let counter = Arc::new(Counter::new(Park, CounterUnit::Operations, ports[2].clone(), Waiting::Never));
-    let other = Arc::new(Counter::new(Park, CounterUnit::Operations, ports[3].clone(), Waiting::Never));
+    let queue = |at: usize| Arc::new(CompletionQueue::new(Park::default(), 1, ports[at].clone(), Waiting::Never));
+    let counter = Arc::new(Counter::new(Park::default(), CounterUnit::Operations, ports[2].clone(), Waiting::Never));
+    let other = Arc::new(Counter::new(Park::default(), CounterUnit::Operations, ports[3].clone(), Waiting::Never));
     let (ep, av) = (endpoint(), Arc::new(AddressVector::new(1, false)));
     ep.bind_cq(&queue(0), BindFlags::TRANSMIT).unwrap();
     ep.bind_cq(&queue(1), BindFlags::RECV).unwrap();
@@ -133,7 +133,11 @@ fn an_object_of_another_lock_kind_is_of_another_domain() {
         Arc::new(Counter::new(Other, CounterUnit::Operations, port.clone(), Waiting::Never)),
         BindFlags::TRANSMIT,
     ));
-    ep.bind_cq(Arc::new(CompletionQueue::new(Park, 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT).unwrap();
-    ep.bind_counter(Arc::new(Counter::new(Park, CounterUnit::Operations, port, Waiting::Never)), BindFlags::TRANSMIT)
+    ep.bind_cq(Arc::new(CompletionQueue::new(Park::default(), 1, port.clone(), Waiting::Never)), BindFlags::TRANSMIT)
         .unwrap();
+    ep.bind_counter(
+        Arc::new(Counter::new(Park::default(), CounterUnit::Operations, port, Waiting::Never)),
+        BindFlags::TRANSMIT,
+    )
+    .unwrap();
 }

@@ -34,7 +34,7 @@ impl Auto {
     pub fn new(wait_object: Arc<dyn WaitObject>) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
-            progress: ProgressSet::with_waker(Park, wait_object.clone(), ringer(&bell, wait_object.clone())),
+            progress: ProgressSet::with_waker(Park::default(), wait_object.clone(), ringer(&bell, wait_object.clone())),
             wait_object,
             bell,
             stopping: AtomicBool::new(false),

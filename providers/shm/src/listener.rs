@@ -8,7 +8,7 @@ use ofi_core::Addr;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_engine::transport::{ConnectRequest, Listener};
-use ofi_os::shm;
+use ofi_os::membarrier;
 
 /// A name that receives connect requests.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl ShmListener {
     /// Listens under a name, or under a random identity.
     pub fn new(name: Option<&str>, settings: &Settings) -> Result<Self> {
         let control = ControlChannel::open(&settings.space, name)?;
-        Ok(Self { control, orders: shm::share_ordering() })
+        Ok(Self { control, orders: membarrier::share_ordering() })
     }
 }
 

@@ -43,9 +43,9 @@ impl Side {
             account: account.clone(),
         };
         let opener = Box::new(move |addr| Provider.open_rdm(OpenArgs::new(addr, &account)));
-        let ep = Endpoint::new(Park, config, None, opener, None);
+        let ep = Endpoint::new(Park::default(), config, None, opener, None);
         let wait_object = Arc::new(FdWaitObject::new(false).unwrap());
-        let cq = Arc::new(CompletionQueue::new(Park, 64, wait_object, Waiting::Never));
+        let cq = Arc::new(CompletionQueue::new(Park::default(), 64, wait_object, Waiting::Never));
         let av = Arc::new(AddressVector::new(1, false));
         ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
         ep.bind_av(&av).unwrap();

@@ -11,6 +11,7 @@ use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::EndpointKind;
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Loan};
+use ofi_os::membarrier;
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
 use std::collections::HashMap;
@@ -199,8 +200,8 @@ impl<T: Transport> Side<T> {
             regions: regions.clone(),
             account: charged,
         };
-        let ep = Endpoint::new(Park, config, addr, opener(&account), None);
-        let queue = |wait_object| Arc::new(CompletionQueue::new(Park, cq_size, wait_object, waiting));
+        let ep = Endpoint::new(membarrier::locks(), config, addr, opener(&account), None);
+        let queue = |wait_object| Arc::new(CompletionQueue::new(membarrier::locks(), cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
         let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
         ep.bind_cq(&cq, BindFlags::RECV | transmit | bind).expect("the first queue");

@@ -69,9 +69,9 @@ fn config() -> Config {
 fn open(wire: Wire<Vec<u8>>, av: &Arc<AddressVector>, shared: Option<&Arc<SharedRx<Park>>>) -> Side {
     let mut wire = Some(wire);
     let opener = Box::new(move |_| Ok(wire.take().expect("opened once")));
-    let ep = Ep::new(Park, config(), None, opener, None);
+    let ep = Ep::new(Park::default(), config(), None, opener, None);
     let port = Arc::new(FdWaitObject::new(false).unwrap());
-    let cq = Arc::new(CompletionQueue::new(Park, 64, port, Waiting::Never));
+    let cq = Arc::new(CompletionQueue::new(Park::default(), 64, port, Waiting::Never));
     ep.bind_cq(&cq, BindFlags::TRANSMIT | BindFlags::RECV).unwrap();
     ep.bind_av(av).unwrap();
     if let Some(shared) = shared {
@@ -91,7 +91,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let shared = SharedRx::new(Park, RxSettings { size: 1 << 20, caps: CAPS }, Arc::new(Account::new(1 << 20)));
+        let shared =
+            SharedRx::new(Park::default(), RxSettings { size: 1 << 20, caps: CAPS }, Arc::new(Account::new(1 << 20)));
         let av = Arc::new(AddressVector::new(4, false));
         let pair = |port| {
             let (there, here) = Wire::pair(addr(port), addr(port + 1));
@@ -246,7 +247,7 @@ fn endpoints_of_a_context_have_one_address_vector() {
     let world = World::new();
     let (_there, here) = Wire::<Vec<u8>>::pair(addr(30), addr(31));
     let mut here = Some(here);
-    let ep = Ep::new(Park, config(), None, Box::new(move |_| Ok(here.take().expect("opened once"))), None);
+    let ep = Ep::new(Park::default(), config(), None, Box::new(move |_| Ok(here.take().expect("opened once"))), None);
     ep.bind_rx(&world.shared).unwrap();
     let other = Arc::new(AddressVector::new(1, false));
     assert_eq!(ep.bind_av(&other).unwrap_err().errno(), Errno::EINVAL);

@@ -62,7 +62,7 @@ impl WaitObject for Still {
 }
 
 fn queue_of(pollable: &Arc<Quiet>) -> CompletionQueue<Park> {
-    let cq = CompletionQueue::new(Park, 64, Arc::new(Still), Waiting::Sleeping);
+    let cq = CompletionQueue::new(Park::default(), 64, Arc::new(Still), Waiting::Sleeping);
     cq.join(pollable.clone()).expect("it has no descriptor");
     cq
 }
@@ -139,7 +139,7 @@ fn a_trywait_that_fails_leaves_nothing_armed() {
 #[test]
 fn a_sleeper_that_leaves_does_not_disarm_a_watcher() {
     let quiet = Arc::new(Quiet::default());
-    let set = ProgressSet::new(Park, Arc::new(Still));
+    let set = ProgressSet::new(Park::default(), Arc::new(Still));
     set.join(quiet.clone()).expect("it has no descriptor");
     let sleeper = set.sleeper();
     assert!(!set.before_sleep());

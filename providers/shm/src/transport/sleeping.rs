@@ -3,7 +3,7 @@
 
 use super::ShmTransport;
 use ofi_engine::transport::{LinkEvents, Transport};
-use ofi_os::shm;
+use ofi_os::membarrier;
 use ofi_sync::lines::order_own;
 
 /// Whether this side may sleep, and what that takes.
@@ -16,7 +16,7 @@ pub(super) struct Sleep {
 
 impl Sleep {
     pub(super) fn new() -> Self {
-        Self { armed: false, orders: shm::share_ordering() }
+        Self { armed: false, orders: membarrier::share_ordering() }
     }
 
     #[inline(always)]
@@ -43,7 +43,7 @@ impl Sleep {
     /// Orders memory accesses between an announcement of sleep and the last check.
     pub(super) fn order(&self) {
         if self.orders {
-            shm::order_all();
+            membarrier::order_all();
         } else {
             order_own();
         }
