@@ -61,6 +61,23 @@ impl Shared {
         });
     }
 
+    /// Prefetches the `len` bytes at offset `at`, which are to be written.
+    ///
+    /// # Panics
+    /// If the memory has fewer.
+    #[inline]
+    pub fn fetch_to_write(&self, at: usize, len: usize) {
+        let first = self.place(at, len);
+        for line in (0..len).step_by(64) {
+            let place = first.wrapping_add(line);
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch is a hint and may name any address.
+            unsafe {
+                core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(place.cast());
+            }
+        }
+    }
+
     /// Copies bytes to offset `at`.
     ///
     /// # Panics

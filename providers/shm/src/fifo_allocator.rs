@@ -71,14 +71,18 @@ impl FifoAllocator {
         (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
     }
 
-    /// Allocates `len` bytes, to be freed with the line of that number. Returns their offset.
-    pub(crate) fn take(&mut self, line: u64, len: usize) -> Option<usize> {
+    /// The offset of the next `len` bytes, and how many that uses up, if they are free.
+    #[inline]
+    pub(crate) fn next(&self, len: usize) -> Option<(usize, usize)> {
         let wraps = self.head + len > self.limit;
         let cost = if wraps { len + self.limit - self.head } else { len };
-        if self.used + cost > self.limit {
-            return None;
-        }
         let at = if wraps { 0 } else { self.head };
+        (self.used + cost <= self.limit).then_some((at, cost))
+    }
+
+    /// Allocates `len` bytes, to be freed with the line of that number. Returns their offset.
+    pub(crate) fn take(&mut self, line: u64, len: usize) -> Option<usize> {
+        let (at, cost) = self.next(len)?;
         self.head = at + len;
         self.used += cost;
         self.moved = self.moved.saturating_add(len);
