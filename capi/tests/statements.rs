@@ -23,6 +23,8 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
     ("eq_close_rules", "aborts when an event queue with events is closed"),
     ("caps_local_remote_comm", "names loopback as able to reach other nodes"),
     ("getinfo_secondary_caps_rules", "an info of tcp;ofi_rxm lacks the requested FI_REMOTE_COMM"),
+    ("caps_sides_need_rma_or_atomic", "offers FI_READ and the like without FI_RMA and FI_ATOMIC"),
+    ("caps_rma_event_needs_a_target", "offers FI_RMA_EVENT without FI_REMOTE_READ and FI_REMOTE_WRITE"),
     ("caps_directed_recv_of_messages", "a directed receive matches an untagged message from any peer"),
     ("max_msg_size_enforced", "accepts a message that is larger than max_msg_size"),
     ("ep_close_discards_pending", "reports pending operations when their endpoint is closed"),

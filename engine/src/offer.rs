@@ -43,7 +43,8 @@ impl Medium {
         let tx_caps = transfers | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
         let targets = Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT;
         let rx_caps = transfers | Caps::RECV | targets | multi_recv | directed;
-        let domain_caps = if connectionless { reach | Caps::AV_USER_ID | Caps::DIRECTED_RECV } else { reach };
+        let of_addresses = Caps::AV_USER_ID | Caps::DIRECTED_RECV | Caps::SHARED_AV;
+        let domain_caps = if connectionless { reach | of_addresses } else { reach };
         let tx_flags = OpFlags::COMPLETION
             | OpFlags::INJECT
             | OpFlags::INJECT_COMPLETE

@@ -77,7 +77,7 @@ static void member(const char *ring, fi_addr_t count)
 
 	check("fi_allocinfo", hints ? 0 : -FI_ENOMEM);
 	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_TAGGED;
+	hints->caps = FI_TAGGED | FI_SHARED_AV;
 	CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
 	CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
 	CHECK(fi_domain(fabric, info, &domain, NULL));

@@ -250,6 +250,10 @@ impl SharedContexts {
 unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
     let flags = wanted.flags & !(transmit | receive);
+    // FI_TRIGGER describes the context of one operation: it is no default.
+    if flags & OpFlags::TRIGGER.bits() != 0 {
+        return Errno::EINVAL.negative();
+    }
     // Relaxed: control calls, which the application orders.
     let (mut tx, mut rx) = (ep.tx_flags.load(Ordering::Relaxed), ep.rx_flags.load(Ordering::Relaxed));
     match wanted.flags & (transmit | receive) {

@@ -4,7 +4,9 @@ use super::core::Core;
 use crate::measures::Measures;
 use crate::peer::Peers;
 use crate::peer::agenda::Work;
+use crate::peer::link::Link;
 use crate::peer::table::{Peer, PeerState};
+use crate::transport::LinkId;
 use ofi_core::Errno;
 use ofi_sync::lock::LockKind;
 
@@ -36,10 +38,11 @@ impl<K: LockKind> Core<K> {
     pub(super) fn measures(&mut self, with_messages: bool) -> Result<Measures, Errno> {
         let Self { peers, rx, out, .. } = self;
         let rx = rx.lock();
+        let is_open = |id: LinkId, link: &Link| peers.state_of(link.peer) != PeerState::Connecting(id);
         Ok(Measures {
             unexpected: rx.waiting_len(peers) as u64,
             messages: if with_messages { rx.describe_waiting(peers, out)? } else { Vec::new() },
-            connections: peers.links.iter().count() as u64,
+            connections: peers.links.iter().filter(|(id, link)| is_open(*id, link)).count() as u64,
             peer_memory: peers.account().used() as u64,
         })
     }

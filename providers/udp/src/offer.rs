@@ -19,7 +19,7 @@ const IOV_LIMIT: usize = 8;
 pub fn dgram() -> Offer {
     let tx_caps = Caps::MSG | Caps::MULTICAST | Caps::SEND;
     let rx_caps = Caps::MSG | Caps::RECV | Caps::SOURCE | Caps::SOURCE_ERR;
-    let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::AV_USER_ID;
+    let domain_caps = Caps::LOCAL_COMM | Caps::REMOTE_COMM | Caps::AV_USER_ID | Caps::SHARED_AV;
     let op_flags = OpFlags::COMPLETION | OpFlags::INJECT | OpFlags::INJECT_COMPLETE | OpFlags::TRANSMIT_COMPLETE;
     let most = Info {
         caps: tx_caps | rx_caps | domain_caps,

@@ -46,7 +46,7 @@ CASE(getinfo_domain_attr_hints)
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = FI_RM_DISABLED, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = 9, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_LOCAL_COMM, 1);
-	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_SHARED_AV, 0);
+	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_HMEM, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cntr_cnt = list->domain_attr->cntr_cnt, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cntr_cnt = (size_t) 1 << 40, 0);
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 5))
@@ -126,7 +126,7 @@ CASE_OURS(getinfo_fields_since_1_5)
 		else if (field == 1)
 			hints->domain_attr->cntr_cnt = (size_t) 1 << 40;
 		else
-			hints->domain_attr->caps = FI_SHARED_AV;
+			hints->domain_attr->caps = FI_HMEM;
 		CHECK(ask(FI_VERSION(1, 4), NULL, NULL, 0, hints, &list) == 0);
 		fi_freeinfo(list);
 		CHECK(ask(FI_VERSION(1, 5), NULL, NULL, 0, hints, &list) == -FI_ENODATA);

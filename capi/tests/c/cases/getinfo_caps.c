@@ -3,6 +3,7 @@
 #include "getinfo.h"
 
 #define BOTH		(FI_SEND | FI_RECV)
+#define SIDES		(FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 /*
  * By number where older headers lack the name: FI_PEER, FI_XPU, FI_EXACT_DIRECTED_RECV (once
  * FI_VARIABLE_MSG).
@@ -110,6 +111,7 @@ CASE(getinfo_secondary_caps_rules)
 		int ret;
 
 		hints->caps = FI_MSG | bits[b] | (bits[b] == FI_SOURCE_ERR ? FI_SOURCE : 0);
+		hints->caps |= bits[b] == FI_RMA_EVENT ? FI_RMA : 0;
 		ret = ask(API, NULL, NULL, 0, hints, &list);
 		CHECK(ret == 0 || (ret == -FI_ENODATA && !list));
 		for (i = list; i; i = i->next) {
@@ -124,14 +126,17 @@ CASE(getinfo_secondary_caps_rules)
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0);
 	whole = first_of(list, "tcp", FI_EP_RDM)->caps & PRIMARY;
 	fi_freeinfo(list);
-	/* Without caps, all are set; with some, those and all secondary ones except FI_SOURCE. */
+	/*
+	 * Without caps, all are set; with some, those and all secondary ones except FI_SOURCE, and
+	 * except FI_RMA_EVENT on an endpoint that is no target.
+	 */
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 	all = list->caps;
 	CHECK(!(whole & ~all) && all & FI_TAGGED && all & FI_MSG && (all & BOTH) == BOTH && all & FI_LOCAL_COMM);
 	fi_freeinfo(list);
 	hints->caps = FI_MSG;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
-	CHECK((list->caps & SECONDARY) == (all & SECONDARY & ~FI_SOURCE));
+	CHECK((list->caps & SECONDARY & ~FI_RMA_EVENT) == (all & SECONDARY & ~(FI_SOURCE | FI_RMA_EVENT)));
 	fi_freeinfo(list);
 	hints->caps = FI_MSG | FI_SOURCE | FI_MULTI_RECV;
 	CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
@@ -162,12 +167,12 @@ CASE_OURS(caps_reported_by_default)
 		fi_freeinfo(list);
 		/*
 		 * One requested: it is set with both directions and all secondary ones except
-		 * FI_SOURCE.
+		 * FI_SOURCE, and FI_RMA_EVENT as the endpoint is no target.
 		 */
 		hints->caps = asked[n].named;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 		CHECK(first_of(list, asked[n].provider, asked[n].type)->caps
-			== (asked[n].named | BOTH | (whole & SECONDARY & ~FI_SOURCE)));
+			== (asked[n].named | BOTH | (whole & SECONDARY & ~(FI_SOURCE | FI_RMA_EVENT))));
 		for (i = list; i; i = i->next) {
 			CHECK(!(i->caps & (FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV)));
 			CHECK(!((i->tx_attr->caps | i->rx_attr->caps) & ~i->caps));
@@ -205,7 +210,7 @@ CASE_OURS(caps_zero_shows_all)
 			/* FI_SOURCE_ERR turns valid messages into errors: it must be requested. */
 			if (one == FI_SOURCE_ERR)
 				continue;
-			hints->caps = FI_MSG | one;
+			hints->caps = FI_MSG | one | (one & (SIDES | FI_RMA_EVENT) ? FI_RMA : 0);
 			ret = ask(API, NULL, NULL, 0, hints, &list);
 			if (ret == 0)
 				fi_freeinfo(list);
@@ -215,6 +220,49 @@ CASE_OURS(caps_zero_shows_all)
 		}
 		fi_freeinfo(hints);
 	}
+}
+
+CASE(caps_sides_need_rma_or_atomic)
+{
+	static const uint64_t sides[] = { FI_READ, FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE, SIDES };
+	static const enum fi_ep_type types[] = { FI_EP_RDM, FI_EP_MSG };
+	size_t s, t;
+
+	for (t = 0; t < ARRAY(types); t++) {
+		for (s = 0; s < ARRAY(sides); s++) {
+			WITH(of("tcp", types[t]), h->caps = sides[s], 0);
+			WITH(of("tcp", types[t]), h->caps = FI_MSG | FI_TAGGED | sides[s], 0);
+			WITH(of("tcp", types[t]), h->caps = FI_MSG | FI_RMA | sides[s], 1);
+			WITH(of("tcp", types[t]), h->caps = FI_TAGGED | FI_ATOMIC | sides[s], 1);
+		}
+	}
+}
+
+/* FI_RMA_EVENT is about what peers do with the endpoint's memory. */
+CASE(caps_rma_event_needs_a_target)
+{
+	static const uint64_t none[] = { FI_MSG, FI_TAGGED, FI_RMA | FI_READ, FI_MSG | FI_ATOMIC | FI_READ | FI_WRITE };
+	static const uint64_t targets[] = { FI_RMA, FI_MSG | FI_RMA | FI_REMOTE_READ, FI_ATOMIC | FI_REMOTE_WRITE | FI_READ };
+	struct fi_info *hints = of("tcp", FI_EP_RDM), *list, *i;
+	size_t n;
+
+	for (n = 0; n < ARRAY(none); n++) {
+		hints->caps = none[n];
+		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
+		for (i = list; i; i = i->next)
+			CHECK(!((i->caps | i->rx_attr->caps) & FI_RMA_EVENT));
+		fi_freeinfo(list);
+		WITH(of("tcp", FI_EP_RDM), h->caps = none[n] | FI_RMA_EVENT, 0);
+		WITH(of("tcp", FI_EP_RDM), h->caps = none[n]; h->rx_attr->caps = FI_RMA_EVENT, 0);
+	}
+	for (n = 0; n < ARRAY(targets); n++) {
+		hints->caps = targets[n] | FI_RMA_EVENT;
+		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
+		for (i = list; i; i = i->next)
+			CHECK(i->caps & i->rx_attr->caps & FI_RMA_EVENT);
+		fi_freeinfo(list);
+	}
+	fi_freeinfo(hints);
 }
 
 CASE_OURS(caps_source_err_reports)

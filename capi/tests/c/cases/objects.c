@@ -295,6 +295,8 @@ CASE_OURS(ep_alias_opsflag_rules)
 	meet(&p, &RDM);
 	CHECK(fi_ep_alias(p.a.ep, &alias, FI_TRANSMIT | FI_RECV) == -FI_EINVAL);
 	CHECK(fi_ep_alias(p.a.ep, &alias, 0) == -FI_EINVAL);
+	CHECK(fi_ep_alias(p.a.ep, &alias, FI_TRANSMIT | FI_TRIGGER) == -FI_EINVAL);
+	CHECK(fi_ep_alias(p.a.ep, &alias, FI_RECV | FI_TRIGGER) == -FI_EINVAL);
 	CHECK(fi_control(&p.a.ep->fid, FI_GETOPSFLAG, &flags) == -FI_EINVAL);
 	flags = 0;
 	CHECK(fi_control(&p.a.ep->fid, FI_SETOPSFLAG, &flags) == -FI_EINVAL);

@@ -35,11 +35,18 @@ static void wait_for(struct pair *p, struct fid_profile *profile, uint64_t count
 CASE_OURS(profile_lists_its_variables)
 {
 #if __has_include(<rdma/fi_profile.h>)
+	static const uint32_t ids[] = {
+		FI_VAR_UNEXP_MSG_CNT, FI_VAR_UNEXP_MSG_QUEUE, FI_VAR_CONNECTION_CNT, FI_VAR_OFI_MEM,
+	};
+	static const char *const names[] = {
+		"FI_VAR_UNEXP_MSG_CNT", "FI_VAR_UNEXP_MSG_QUEUE", "FI_VAR_CONNECTION_CNT", "FI_VAR_OFI_MEM",
+	};
 	struct fi_profile_desc list[8];
 	struct fid_profile *profile;
+	struct fid_domain *alone;
 	struct side s;
 	uint64_t number;
-	size_t count;
+	size_t count, i;
 
 	open_side(&s, &RDM);
 	CHECK(fi_profile_open(&s.ep->fid, 1, &profile, NULL) == -FI_EBADFLAGS);
@@ -51,12 +58,16 @@ CASE_OURS(profile_lists_its_variables)
 	CHECK(fi_profile_query_vars(profile, list, &count) == 1 && count == 4);
 	count = 8;
 	CHECK(fi_profile_query_vars(profile, list, &count) == 4 && count == 4);
-	CHECK(list[0].id == FI_VAR_UNEXP_MSG_CNT && list[0].datatype_sel == fi_primitive_type);
-	CHECK(list[0].datatype.primitive == FI_UINT64 && list[0].size == 8 && list[0].flags == 0);
-	CHECK(!strcmp(list[0].name, "FI_VAR_UNEXP_MSG_CNT") && list[0].desc[0]);
-	CHECK(list[1].id == FI_VAR_UNEXP_MSG_QUEUE && list[1].datatype_sel == fi_defined_type);
-	CHECK(list[1].datatype.defined == FI_TYPE_CQ_ERR_ENTRY && list[1].size == sizeof(struct fi_cq_err_entry));
-	CHECK(list[2].id == FI_VAR_CONNECTION_CNT && list[3].id == FI_VAR_OFI_MEM);
+	for (i = 0; i < 4; i++) {
+		CHECK(list[i].id == ids[i] && !strcmp(list[i].name, names[i]) && list[i].desc[0] && list[i].flags == 0);
+		if (ids[i] == FI_VAR_UNEXP_MSG_QUEUE) {
+			CHECK(list[i].datatype_sel == fi_defined_type && list[i].datatype.defined == FI_TYPE_CQ_ERR_ENTRY);
+			CHECK(list[i].size == sizeof(struct fi_cq_err_entry));
+		} else {
+			CHECK(list[i].datatype_sel == fi_primitive_type && list[i].datatype.primitive == FI_UINT64);
+			CHECK(list[i].size == 8);
+		}
+	}
 	CHECK(fi_profile_query_vars(profile, list, NULL) == -FI_EINVAL);
 	/* There are no events. */
 	CHECK(fi_profile_query_events(profile, list, &count) == 0 && count == 0);
@@ -66,6 +77,9 @@ CASE_OURS(profile_lists_its_variables)
 	CHECK(fi_profile_reset(profile, 0) == 0 && fi_profile_reset(profile, 1) == -FI_EBADFLAGS);
 	CHECK(fi_close(&s.ep->fid) == -FI_EBUSY);
 	CHECK(fi_profile_close(profile) == 0);
+	CHECK(fi_domain(s.fabric, s.info, &alone, NULL) == 0);
+	CHECK(fi_profile_open(&alone->fid, 0, &profile, NULL) == 0 && fi_close(&alone->fid) == -FI_EBUSY);
+	CHECK(fi_profile_close(profile) == 0 && fi_close(&alone->fid) == 0);
 	close_side(&s);
 #else
 	SKIP("these headers are older");
@@ -79,19 +93,24 @@ CASE_OURS(profile_counts_unexpected_messages)
 	struct fi_cq_err_entry list[4];
 	size_t size = sizeof(list);
 	struct pair p;
+	uint64_t held;
 	char in[64];
 
 	meet(&p, &RDM);
 	CHECK(fi_profile_open(&p.b.ep->fid, 0, &profile, NULL) == 0);
 	CHECK(fi_profile_open(&p.b.domain->fid, 0, &of_domain, NULL) == 0);
 	CHECK(value(profile, FI_VAR_UNEXP_MSG_CNT) == 0 && value(profile, FI_VAR_CONNECTION_CNT) == 0);
+	CHECK(value(profile, FI_VAR_OFI_MEM) == 0);
 	send_to_b(&p, "first", 7);
 	send_to_b(&p, "second one", 8);
 	wait_for(&p, profile, 2);
 	CHECK(value(of_domain, FI_VAR_UNEXP_MSG_CNT) == 2);
-	CHECK(value(profile, FI_VAR_CONNECTION_CNT) > 0);
-	CHECK(value(of_domain, FI_VAR_CONNECTION_CNT) >= value(profile, FI_VAR_CONNECTION_CNT));
-	CHECK(value(profile, FI_VAR_OFI_MEM) <= 256ULL << 20);
+	CHECK(value(profile, FI_VAR_CONNECTION_CNT) == 1 && value(of_domain, FI_VAR_CONNECTION_CNT) == 1);
+	held = value(profile, FI_VAR_OFI_MEM);
+	CHECK(held > 0 && held <= 256ULL << 20 && value(of_domain, FI_VAR_OFI_MEM) == held);
+	/* There is nothing to reset. */
+	CHECK(fi_profile_reset(profile, 0) == 0 && value(profile, FI_VAR_UNEXP_MSG_CNT) == 2);
+	CHECK(value(profile, FI_VAR_CONNECTION_CNT) == 1 && value(profile, FI_VAR_OFI_MEM) == held);
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == 2 * sizeof(*list));
 	CHECK(size == 2 * sizeof(*list));
 	CHECK(list[0].tag == 7 && list[0].len == 5 && list[0].flags == (FI_TAGGED | FI_RECV) && list[0].err == 0);
@@ -112,6 +131,89 @@ CASE_OURS(profile_counts_unexpected_messages)
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == sizeof(*list) && list[0].tag == 8);
 	CHECK(fi_profile_close(profile) == 0 && fi_profile_close(of_domain) == 0);
 	part(&p);
+#else
+	SKIP("these headers are older");
+#endif
+}
+
+#if __has_include(<rdma/fi_profile.h>)
+/* Whether the domain's variable is the sum of those of its two endpoints. */
+static int adds_up(struct fid_profile *domain, struct fid_profile *one, struct fid_profile *other, uint32_t id)
+{
+	return value(domain, id) == value(one, id) + value(other, id);
+}
+#endif
+
+CASE_OURS(profile_of_a_domain_adds_up_its_endpoints)
+{
+#if __has_include(<rdma/fi_profile.h>)
+	struct fid_profile *of_b, *of_second, *of_domain;
+	struct fi_cq_err_entry list[4];
+	size_t size = sizeof(list), len = 64;
+	struct fid_ep *second;
+	struct pair p;
+	char name[64];
+	fi_addr_t to;
+
+	meet(&p, &RDM);
+	CHECK(fi_endpoint(p.b.domain, p.b.info, &second, NULL) == 0);
+	CHECK(fi_ep_bind(second, &p.b.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	CHECK(fi_ep_bind(second, &p.b.av->fid, 0) == 0 && fi_enable(second) == 0);
+	CHECK(fi_getname(&second->fid, name, &len) == 0);
+	to = insert(&p.a, name);
+	CHECK(fi_profile_open(&p.b.ep->fid, 0, &of_b, NULL) == 0);
+	CHECK(fi_profile_open(&second->fid, 0, &of_second, NULL) == 0);
+	CHECK(fi_profile_open(&p.b.domain->fid, 0, &of_domain, NULL) == 0);
+	send_to_b(&p, "first", 7);
+	send_to_b(&p, "second", 8);
+	POST(fi_tsend(p.a.ep, "third", 5, NULL, to, 9, &contexts[15]));
+	done(&p.a, &p.b, &contexts[15]);
+	wait_for(&p, of_b, 2);
+	wait_for(&p, of_second, 1);
+	CHECK(adds_up(of_domain, of_b, of_second, FI_VAR_UNEXP_MSG_CNT));
+	CHECK(value(of_b, FI_VAR_CONNECTION_CNT) == 1 && value(of_second, FI_VAR_CONNECTION_CNT) == 1);
+	CHECK(adds_up(of_domain, of_b, of_second, FI_VAR_CONNECTION_CNT));
+	CHECK(value(of_second, FI_VAR_OFI_MEM) > 0 && adds_up(of_domain, of_b, of_second, FI_VAR_OFI_MEM));
+	CHECK(of_domain->ops->read_var(of_domain, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == 3 * sizeof(*list));
+	CHECK(list[0].tag + list[1].tag + list[2].tag == 7 + 8 + 9);
+	/* Nothing is reset, as there are states only. */
+	CHECK(fi_profile_reset(of_domain, 0) == 0 && value(of_domain, FI_VAR_UNEXP_MSG_CNT) == 3);
+	size = sizeof(list);
+	CHECK(of_b->ops->read_var(of_b, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == 2 * sizeof(*list));
+	CHECK(fi_profile_reset(of_b, 0) == 0 && value(of_b, FI_VAR_UNEXP_MSG_CNT) == 2);
+	CHECK(of_b->ops->read_var(of_b, FI_VAR_UNEXP_MSG_QUEUE, list + 2, &size) == 2 * sizeof(*list));
+	CHECK(!memcmp(list, list + 2, 2 * sizeof(*list)));
+	CHECK(fi_profile_close(of_b) == 0 && fi_profile_close(of_second) == 0 && fi_profile_close(of_domain) == 0);
+	CHECK(fi_close(&second->fid) == 0);
+	part(&p);
+#else
+	SKIP("these headers are older");
+#endif
+}
+
+CASE_OURS(profile_counts_open_connections)
+{
+#if __has_include(<rdma/fi_profile.h>)
+	struct fid_profile *profile;
+	double end = seconds() + 0.05;
+	struct side a, b;
+	char in[8];
+
+	open_side(&a, &RDM);
+	open_side(&b, &RDM);
+	CHECK(fi_profile_open(&a.ep->fid, 0, &profile, NULL) == 0);
+	/* The peer makes no progress: it does not answer. */
+	CHECK(fi_tsend(a.ep, "x", 1, NULL, insert(&a, b.name), 7, &contexts[0]) == 0);
+	do {
+		CHECK(fi_cq_read(a.cq, NULL, 0) == -FI_EAGAIN && value(profile, FI_VAR_CONNECTION_CNT) == 0);
+	} while (seconds() < end);
+	POST(fi_trecv(b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[1]));
+	done(&b, &a, &contexts[1]);
+	CHECK(value(profile, FI_VAR_CONNECTION_CNT) == 1);
+	done(&a, &b, &contexts[0]);
+	CHECK(fi_profile_close(profile) == 0);
+	close_side(&a);
+	close_side(&b);
 #else
 	SKIP("these headers are older");
 #endif

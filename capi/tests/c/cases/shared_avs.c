@@ -5,6 +5,9 @@
 #include <dirent.h>
 #include <sched.h>
 
+/* What its processes open. */
+static struct want shared = { .caps = FI_TAGGED | FI_SHARED_AV };
+
 /* The name of the case's address vector: its own, and that of the processes it starts. */
 static char shared_name[32];
 
@@ -92,11 +95,12 @@ static int is_number(struct side *s, struct fid_av *av, fi_addr_t addr, int numb
 
 CASE_OURS(shared_av_rules)
 {
-	struct want ids = { .caps = FI_TAGGED | FI_SOURCE | FI_AV_USER_ID };
+	struct want ids = { .caps = FI_TAGGED | FI_SOURCE | FI_SHARED_AV | FI_AV_USER_ID };
 	struct fi_av_attr attr = { .type = FI_AV_TABLE, .flags = FI_READ };
 	struct fid_av *av, *reader, *again;
 	struct side s;
 	fi_addr_t first = 0;
+	int err = 0;
 
 	choose_name();
 	open_domain(&s, &ids);
@@ -107,12 +111,16 @@ CASE_OURS(shared_av_rules)
 	CHECK(fi_av_open(s.domain, &attr, &av, NULL) == 0 && attr.map_addr == &s && files() == 1);
 	reader = open_shared(&s, FI_READ);
 	CHECK(insert_number(&s, av, 1) == 0 && is_number(&s, reader, 0, 1) && !is_number(&s, reader, 1, 1));
-	/* Who reads does not write. */
+	/* A reader cannot write. */
 	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, 0, NULL) == 0 && first == FI_ADDR_NOTAVAIL);
+	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, FI_SYNC_ERR, &err) == 0 && err == FI_EACCES);
 	first = 0;
 	CHECK(fi_av_remove(reader, &first, 1, 0) == -FI_EACCES && is_number(&s, av, 0, 1));
 	/* Ids are a matter of one process. */
 	CHECK(fi_av_insert(av, numbered(&s, 2), 1, &first, FI_AV_USER_ID, NULL) == -FI_ENOSYS);
+#if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
+	CHECK(fi_av_set_user_id(av, 0, 5, 0) == -FI_ENOSYS);
+#endif
 	CHECK(try_open(&s, FI_AV_USER_ID, &again) == -FI_ENOSYS);
 	/* Another name is another address vector. */
 	strcat(shared_name, "x");
@@ -130,7 +138,7 @@ CASE_OURS(shared_av_last_close_removes)
 	struct side s;
 
 	choose_name();
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	one = open_shared(&s, 0);
 	other = open_shared(&s, FI_READ);
 	CHECK(insert_number(&s, one, 5) == 0);
@@ -150,7 +158,7 @@ static void insert_three(int in, int out)
 	fi_addr_t addr;
 	int i;
 
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	av = open_shared(&s, 0);
 	for (i = 0; i < 3; i++)
 		CHECK(insert_number(&s, av, 10 + i) == (fi_addr_t) i);
@@ -164,7 +172,7 @@ static void insert_three(int in, int out)
 	close_side(&s);
 }
 
-CASE_OURS(shared_av_between_processes)
+static void exchange_addresses(void)
 {
 	struct fid_av *av;
 	struct side s;
@@ -176,7 +184,7 @@ CASE_OURS(shared_av_between_processes)
 	choose_name();
 	pid = child(insert_three, &to, &from);
 	hear(from, &done_, 1);
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	av = open_shared(&s, 0);
 	/* What another process inserted is there, with the same handles. */
 	CHECK(is_number(&s, av, 0, 10) && is_number(&s, av, 1, 11) && is_number(&s, av, 2, 12));
@@ -192,6 +200,11 @@ CASE_OURS(shared_av_between_processes)
 	CHECK(is_number(&s, av, 1, 20) && files() == 1);
 	CHECK(fi_close(&av->fid) == 0 && gone());
 	close_side(&s);
+}
+
+CASE_OURS(shared_av_between_processes)
+{
+	exchange_addresses();
 }
 
 /* An endpoint whose addresses are the shared ones. */
@@ -232,14 +245,15 @@ static void arrives(struct side *a, fi_addr_t to, struct side *b, fi_addr_t from
 	CHECK(ret == 1 && source == from);
 }
 
-CASE_OURS(shared_av_messages)
+static void exchange_messages(void)
 {
-	struct want w = { .caps = FI_TAGGED | FI_SOURCE };
+	struct want w = shared;
 	struct fid_av *avs[3];
 	struct side a, b, c;
 	fi_addr_t addr = 1;
 
 	choose_name();
+	w.caps |= FI_SOURCE;
 	open_with(&a, &w, &avs[0]);
 	open_with(&b, &w, &avs[1]);
 	open_with(&c, &w, &avs[2]);
@@ -260,6 +274,18 @@ CASE_OURS(shared_av_messages)
 	CHECK(gone());
 }
 
+CASE_OURS(shared_av_messages)
+{
+	exchange_messages();
+}
+
+CASE_OURS(shared_av_of_datagrams)
+{
+	shared = (struct want) { .type = FI_EP_DGRAM, .caps = FI_SHARED_AV };
+	exchange_addresses();
+	exchange_messages();
+}
+
 /* Another address vector of the same name, as in another process, that gets an address in time. */
 struct inserter {
 	struct fid_av *av;
@@ -278,7 +304,8 @@ static void *insert_later(void *arg)
 
 CASE_OURS(shared_av_awaited_insertion)
 {
-	struct want w = { .caps = FI_TAGGED | FI_SOURCE | FI_DIRECTED_RECV, .wait = FI_WAIT_UNSPEC };
+	struct want w = { .caps = FI_TAGGED | FI_SOURCE | FI_SHARED_AV | FI_DIRECTED_RECV,
+		.wait = FI_WAIT_UNSPEC };
 	struct fid_av *avs[2];
 	struct side a, b;
 	struct inserter later;
@@ -322,7 +349,7 @@ static void insert_for_ever(int in, int out)
 	int i;
 
 	(void) in;
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	av = open_shared(&s, 0);
 	for (i = 0; ; i = (i + 1) % 4000) {
 		addr = insert_number(&s, av, i);
@@ -346,7 +373,7 @@ CASE_OURS(shared_av_of_a_killed_writer)
 	choose_name();
 	for (i = 0; i < 2; i++)
 		pids[i] = child(insert_for_ever, &to[i], &from[i]);
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	av = open_shared(&s, 0);
 	for (i = 0; i < 2; i++)
 		hear(from[i], &done_, 1);
@@ -392,13 +419,13 @@ CASE_OURS(shared_av_left_behind)
 		CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
 		/* Others that make address vectors may have removed its file by now. */
 		CHECK(files() <= 1);
-		open_domain(&s, &RDM);
+		open_domain(&s, &shared);
 		/* With its last process it has ended, although nobody removed its file. */
 		if (i == 0) {
 			CHECK(try_open(&s, FI_READ, &av) == -FI_ENOENT && gone());
 		} else {
 			av = open_shared(&s, 0);
-			CHECK(!is_number(&s, av, 1, 1) && insert_number(&s, av, 9) == 0);
+			CHECK(!is_number(&s, av, 0, 1) && insert_number(&s, av, 9) == 0);
 			CHECK(fi_close(&av->fid) == 0 && gone());
 		}
 		close_side(&s);
@@ -425,7 +452,7 @@ CASE_OURS(shared_av_in_a_forked_child)
 	int to, from;
 
 	choose_name();
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	inherited = open_shared(&s, 0);
 	CHECK(insert_number(&s, inherited, 1) == 0);
 	join(child(close_inherited, &to, &from));
@@ -445,7 +472,7 @@ CASE_OURS(shared_av_with_events)
 	uint32_t number;
 
 	choose_name();
-	open_domain(&s, &RDM);
+	open_domain(&s, &shared);
 	av = open_shared(&s, FI_EVENT);
 	CHECK(fi_av_bind(av, &s.eq->fid, 0) == 0);
 	CHECK(fi_av_insert(av, numbered(&s, 1), 1, NULL, 0, &s) == 0);
