@@ -155,11 +155,10 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
         out |= sides & primary;
     }
     let mut unnamed = (Caps::SOURCE | Caps::ONLY_IF_NAMED | Caps::KNOWN_BESIDES) - named;
-    // There is nothing to count for an endpoint that is no target.
+    // FI_RMA_EVENT is about peers' accesses: it means nothing for an endpoint that is no target.
     if !out.intersects(Caps::REMOTE_READ | Caps::REMOTE_WRITE) {
-        if named.contains(Caps::RMA_EVENT) {
-            let field = if wanted.contains(Caps::RMA_EVENT) { "caps" } else { "rx_attr->caps" };
-            return Err(Reason::new(field, "FI_RMA_EVENT", "it together with FI_REMOTE_READ or FI_REMOTE_WRITE"));
+        if wanted.contains(Caps::RMA_EVENT) {
+            return Err(Reason::new("caps", "FI_RMA_EVENT", "it together with FI_REMOTE_READ or FI_REMOTE_WRITE"));
         }
         unnamed |= Caps::RMA_EVENT;
     }

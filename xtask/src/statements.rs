@@ -285,9 +285,11 @@ impl Ran {
         ran.cases(&output(cargo(&arguments).args(READABLE))?);
         for (of, names) in named {
             let mut test = cargo(&["test", "-q", "-p", of]);
-            test.args(targets(of)?).args(["--", "--exact"]).args(READABLE).args(names);
+            test.args(targets(of)?).args(["--", "--exact", "--show-output"]).args(READABLE).args(names);
             let text = output(&mut test)?;
-            ran.rust.extend(passed(&text).map(|name| ((*of).to_owned(), name.to_owned())));
+            let without = skipped(&text);
+            let passed = passed(&text).filter(|name| !without.contains(name));
+            ran.rust.extend(passed.map(|name| ((*of).to_owned(), name.to_owned())));
         }
         Ok(ran)
     }
@@ -308,6 +310,21 @@ fn passed(text: &str) -> impl Iterator<Item = &str> {
         let (name, end) = line.strip_prefix("test ")?.split_once(" ... ")?;
         (end == "ok").then(|| name.trim())
     })
+}
+
+/// The tests that passed without having run: a line of their output says what is missing. It stands
+/// under "---- NAME stdout ----".
+fn skipped(text: &str) -> BTreeSet<&str> {
+    let mut of = None;
+    let mut out = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            of = Some(name);
+        } else if line.starts_with("skipped: ") {
+            out.extend(of);
+        }
+    }
+    out
 }
 
 /// Cargo arguments for a crate's test programs, except the cases, which take one filter only.
@@ -379,6 +396,14 @@ mod tests {
         let lists = lists("a.1 | s | test: rust::c::m::t, good\na.2 | s | test: rust::c::u, rust::d::t");
         let expected = BTreeMap::from([("c", BTreeSet::from(["m::t", "u"])), ("d", BTreeSet::from(["t"]))]);
         assert_eq!(lists.rust(), expected);
+    }
+
+    #[test]
+    fn a_test_that_misses_something_has_not_run() {
+        let text = "test a ... ok\ntest m::b ... ok\n\nsuccesses:\n\n---- a stdout ----\nsaid\n\n\
+            ---- m::b stdout ----\nsaid\nskipped: no namespace\n\n\nsuccesses:\n    a\n    m::b\n";
+        assert_eq!(passed(text).collect::<Vec<_>>(), ["a", "m::b"]);
+        assert_eq!(skipped(text), BTreeSet::from(["m::b"]));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
@@ -108,6 +109,9 @@ static struct fid_eq *eq;
 static struct fid_pep *pep;
 static struct fid_cq *cq;
 static struct fid_ep *ep;
+
+/* The name of an address vector, which no other process has. */
+static char shared_name[32];
 
 /* A call that stores its result, if any, in `made`. */
 struct trial {
@@ -260,6 +264,14 @@ static int open_av(void **made)
 	return fi_av_open(domain, &attr, (struct fid_av **) made, NULL);
 }
 
+/* A file in /dev/shm that ends with the address vector. */
+static int open_shared_av(void **made)
+{
+	struct fi_av_attr attr = { .count = 100, .name = shared_name };
+
+	return fi_av_open(domain, &attr, (struct fid_av **) made, NULL);
+}
+
 static int open_cntr(void **made)
 {
 	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
@@ -362,6 +374,35 @@ static int insert_named(void **made, int (*call)(struct fid_av *table, fi_addr_t
 	if (ret < 0)
 		CHECK(fi_close(&table->fid) == 0);
 	return ret < 0 ? ret : 0;
+}
+
+/* A set of so many addresses that its members do not fit into the library's memory reserve. */
+static int open_set(void **made)
+{
+	struct fi_av_attr attr = { .count = 1 << 16 };
+	struct fi_av_set_attr set_attr = { .flags = FI_UNIVERSE };
+	unsigned char addr[16] = { 2, 0, 0, 7, 10 };
+	struct fid_av_set *set;
+	struct fid_av *table;
+	long n = left;
+	size_t i;
+	int ret;
+
+	left = 0;
+	*made = NULL;
+	CHECK(fi_av_open(domain, &attr, &table, NULL) == 0);
+	for (i = 0; i < attr.count; i++) {
+		addr[6] = (unsigned char) (i >> 8);
+		addr[7] = (unsigned char) i;
+		CHECK(fi_av_insert(table, addr, 1, NULL, 0, NULL) == 1);
+	}
+	left = n;
+	ret = fi_av_set(table, &set_attr, &set, NULL);
+	left = 0;
+	if (!ret)
+		CHECK(fi_av_set_remove(set, attr.count - 1) == 0 && fi_close(&set->fid) == 0);
+	CHECK(fi_close(&table->fid) == 0);
+	return ret;
 }
 
 static int service(struct fid_av *table, fi_addr_t *handle, int *error)
@@ -567,6 +608,7 @@ static const struct trial everywhere[] = {
 	{ "fi_cq_open in a wait set", open_cq_in_set, close_it, 0 },
 	{ "fi_eq_open", open_eq, close_it, 0 },
 	{ "fi_av_open", open_av, close_it, 0 },
+	{ "fi_av_open by name", open_shared_av, close_it, 0 },
 	{ "fi_cntr_open", open_cntr, close_it, 0 },
 	{ "fi_wait_open", open_wait, close_it, 0 },
 	{ "fi_poll_open", open_poll, close_it, 0 },
@@ -721,6 +763,7 @@ int main(int argc, char **argv)
 
 	(void) argc;
 	(void) argv;
+	snprintf(shared_name, sizeof(shared_name), "nomem-%d", (int) getpid());
 	for (round = 0; round < 2; round++) {
 		before = atomic_load(&live);
 		open_all(provider, FI_EP_RDM);
@@ -728,6 +771,7 @@ int main(int argc, char **argv)
 			attempt(&everywhere[i]);
 		if (strcmp(provider, "shm")) {
 			attempt(&(struct trial) { "fi_av_insert", insert, close_it, 0 });
+			attempt(&(struct trial) { "fi_av_set", open_set, nothing, 0 });
 			attempt(&(struct trial) { "fi_av_insertsvc", insert_service, close_it, 0 });
 			attempt(&(struct trial) { "fi_av_insertsym", insert_series, close_it, 0 });
 		}

@@ -163,12 +163,14 @@ static void slots(void)
 	for (i = 0; i < 2; i++) {
 		struct fi_info *hints = fi_allocinfo(), *info;
 		struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_NONE };
+		struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_NONE };
 		struct fi_av_attr av_attr = { .type = FI_AV_UNSPEC };
 		struct fid_fabric *fabric;
 		struct fid_domain *domain;
 		struct fid_eq *eq;
 		struct fid_ep *ep;
 		struct fid_cq *cq;
+		struct fid_cntr *cntr;
 		struct fid_av *av;
 
 		hints->ep_attr->type = types[i];
@@ -179,6 +181,7 @@ static void slots(void)
 		CHECK(fi_cq_open(domain, &cq_attr, &cq, NULL) == 0);
 		CHECK(fi_av_open(domain, &av_attr, &av, NULL) == 0);
 		CHECK(av_attr.type != FI_AV_UNSPEC);
+		CHECK(fi_cntr_open(domain, &cntr_attr, &cntr, NULL) == 0);
 		CHECK(fi_endpoint(domain, info, &ep, NULL) == 0);
 		every_slot(fabric->fid.ops, "fi_ops of a fabric");
 		every_slot(fabric->ops, "fi_ops_fabric");
@@ -187,6 +190,7 @@ static void slots(void)
 		every_slot(domain->mr, "fi_ops_mr");
 		every_slot(eq->ops, "fi_ops_eq");
 		every_slot(cq->ops, "fi_ops_cq");
+		every_slot(cntr->ops, "fi_ops_cntr");
 		every_slot(av->ops, "fi_ops_av");
 		every_slot(ep->fid.ops, "fi_ops of an endpoint");
 		every_slot(ep->ops, "fi_ops_ep");
@@ -205,6 +209,14 @@ static void slots(void)
 			every_slot(pep->cm, "fi_ops_cm of a passive endpoint");
 			CHECK(fi_close(&pep->fid) == 0);
 		}
+
+		/* No header has these calls yet. */
+		CHECK(cq->ops->export_xpu(cq, 0, NULL) == -FI_ENOSYS);
+		CHECK(cntr->ops->export_xpu(cntr, 0, NULL) == -FI_ENOSYS);
+		CHECK(ep->ops->export_xpu(ep, 0, NULL) == -FI_ENOSYS);
+		CHECK(domain->ops->xpu_ctx(domain, NULL, NULL, 0, NULL) == -FI_ENOSYS);
+		CHECK(av->ops->lookup2(av, 0, NULL, NULL, 0) == -FI_ENOSYS);
+		CHECK(fi_close(&cntr->fid) == 0);
 
 		/* Parents in use cannot be closed and still work. */
 		CHECK(fi_close(&fabric->fid) == -FI_EBUSY);

@@ -50,8 +50,7 @@ fn each_refusal_names_its_field() {
 #[test]
 fn a_refusal_says_what_is_missing_and_nothing_else() {
     let ask = |change: fn(&mut Hints)| {
-        let mut hints =
-            Hints { tx: Some(TxAttr::default()), domain: Some(DomainAttr::default()), ..Hints::default() };
+        let mut hints = Hints { tx: Some(TxAttr::default()), domain: Some(DomainAttr::default()), ..Hints::default() };
         change(&mut hints);
         let required = Info { mode: Mode::CONTEXT | Mode::ASYNC_IOV, ..offer() };
         let offer = if hints.mode.is_empty() { offer() } else { required };

@@ -381,6 +381,43 @@ CASE_OURS(atomic_errors_are_reported_to_the_initiator)
 	part(&p);
 }
 
+/* Fetching and comparing atomics read, the others write. */
+CASE_OURS(atomic_needs_its_capabilities)
+{
+	struct want reads = { .caps = FI_ATOMIC | FI_READ | FI_SEND | FI_RECV };
+	struct want writes = { .caps = FI_ATOMIC | FI_WRITE | FI_SEND | FI_RECV };
+	uint64_t one = 1, five = 5, was = 0;
+	struct pair p;
+	struct region r;
+
+	there.words[0] = 5;
+	open_side(&p.a, &reads);
+	open_side(&p.b, &SIDED);
+	p.to_b = insert(&p.a, p.b.name);
+	expose(&p.b, &r, &there, sizeof(there));
+	CHECK(fi_atomic(p.a.ep, &one, 1, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, NULL) == -FI_ENOSYS);
+	CHECK(fi_inject_atomic(p.a.ep, &one, 1, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM) == -FI_ENOSYS);
+	fetch(&p, &r, FI_UINT64, FI_SUM, &one, &was);
+	CHECK(was == 5 && there.words[0] == 6);
+	compare(&p, &r, FI_UINT64, FI_CSWAP, &five, (uint64_t []) { 6 }, &was);
+	CHECK(was == 6 && there.words[0] == 5);
+	hide(&r);
+	part(&p);
+	open_side(&p.a, &writes);
+	open_side(&p.b, &SIDED);
+	p.to_b = insert(&p.a, p.b.name);
+	expose(&p.b, &r, &there, sizeof(there));
+	CHECK(fi_fetch_atomic(p.a.ep, &one, 1, NULL, &was, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, NULL)
+		== -FI_ENOSYS);
+	CHECK(fi_compare_atomic(p.a.ep, &one, 1, NULL, &five, NULL, &was, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_CSWAP,
+		NULL) == -FI_ENOSYS);
+	POST(fi_atomic(p.a.ep, &one, 1, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, &contexts[1]));
+	done(&p.a, &p.b, &contexts[1]);
+	arrives(&there, (uint64_t []) { 6 }, 8);
+	hide(&r);
+	part(&p);
+}
+
 CASE(atomic_flags_of_calls)
 {
 	struct want w = SIDED;

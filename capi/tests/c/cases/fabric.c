@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Fabrics, and operations common to all objects: fi_fabric(3), fi_control(3). */
 #include "case.h"
+#include <rdma/fi_collective.h>
+#if __has_include(<rdma/fi_profile.h>)
+#include <rdma/fi_profile.h>
+#endif
 
 /* The last part of a layered name selects the provider to open. */
 CASE(fabric_opens_the_last_layer)
@@ -65,11 +69,20 @@ CASE_OURS(unknown_commands_on_every_object)
 	struct fi_poll_attr poll_attr = { 0 };
 	struct want msg = { .type = FI_EP_MSG };
 	struct fid_wait *wait_set;
+	struct fi_rx_attr rx_attr = { .size = 3 };
+	struct fi_av_set_attr set_attr = { .flags = FI_UNIVERSE };
 	struct fid_poll *poll_set;
+	struct fid_av_set *set;
 	struct fid_cntr *cntr;
 	struct fid_pep *pep;
+	struct fid_stx *stx;
+	struct fid_ep *srx;
+	struct fid_mr *mr;
 	struct side s;
 	int arg = 0;
+#if __has_include(<rdma/fi_profile.h>)
+	struct fid_profile *profile;
+#endif
 
 	open_side(&s, &RDM);
 	CHECK(fi_control(&s.fabric->fid, 4242, &arg) == -FI_ENOSYS);
@@ -82,6 +95,16 @@ CASE_OURS(unknown_commands_on_every_object)
 	CHECK(fi_wait_open(s.fabric, &wait_attr, &wait_set) == 0 && fi_control(&wait_set->fid, 4242, &arg) == -FI_ENOSYS);
 	CHECK(fi_poll_open(s.domain, &poll_attr, &poll_set) == 0 && fi_control(&poll_set->fid, 4242, &arg) == -FI_ENOSYS);
 	CHECK(fi_close(&cntr->fid) == 0 && fi_close(&wait_set->fid) == 0 && fi_close(&poll_set->fid) == 0);
+	CHECK(fi_srx_context(s.domain, &rx_attr, &srx, NULL) == 0 && fi_control(&srx->fid, 4242, &arg) == -FI_ENOSYS);
+	CHECK(fi_stx_context(s.domain, NULL, &stx, NULL) == 0 && fi_control(&stx->fid, 4242, &arg) == -FI_ENOSYS);
+	CHECK(fi_av_set(s.av, &set_attr, &set, NULL) == 0 && fi_control(&set->fid, 4242, &arg) == -FI_ENOSYS);
+	CHECK(fi_mr_reg(s.domain, &arg, sizeof(arg), FI_SEND, 0, 0, 0, &mr, NULL) == 0);
+	CHECK(fi_control(&mr->fid, 4242, &arg) == -FI_ENOSYS);
+	CHECK(fi_close(&srx->fid) == 0 && fi_close(&stx->fid) == 0 && fi_close(&set->fid) == 0 && fi_close(&mr->fid) == 0);
+#if __has_include(<rdma/fi_profile.h>)
+	CHECK(fi_profile_open(&s.ep->fid, 0, &profile, NULL) == 0);
+	CHECK(fi_control(&profile->fid, 4242, &arg) == -FI_ENOSYS && fi_profile_close(profile) == 0);
+#endif
 	close_side(&s);
 	open_domain(&s, &msg);
 	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0 && fi_control(&pep->fid, 4242, &arg) == -FI_ENOSYS);

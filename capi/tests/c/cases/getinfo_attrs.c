@@ -33,7 +33,7 @@ CASE(getinfo_mr_mode_rules)
 
 CASE(getinfo_domain_attr_hints)
 {
-	struct fi_info *list;
+	struct fi_info *list, *hints, *disabled, *i;
 
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->cq_data_size = list->domain_attr->cq_data_size, 1);
@@ -44,6 +44,13 @@ CASE(getinfo_domain_attr_hints)
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->av_type = FI_AV_MAP, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = FI_RM_ENABLED, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = FI_RM_DISABLED, 1);
+	hints = of("tcp", FI_EP_RDM);
+	hints->domain_attr->resource_mgmt = FI_RM_DISABLED;
+	CHECK(ask(API, NULL, NULL, 0, hints, &disabled) == 0);
+	for (i = disabled; i; i = i->next)
+		CHECK(i->domain_attr->resource_mgmt == FI_RM_ENABLED);
+	fi_freeinfo(disabled);
+	fi_freeinfo(hints);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->resource_mgmt = 9, 0);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_LOCAL_COMM, 1);
 	WITH(of("tcp", FI_EP_RDM), h->domain_attr->caps = FI_HMEM, 0);

@@ -248,13 +248,14 @@ CASE(caps_rma_event_needs_a_target)
 
 	for (n = 0; n < ARRAY(none); n++) {
 		hints->caps = none[n];
+		hints->rx_attr->caps = n % 2 ? FI_RMA_EVENT : 0;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);
 		for (i = list; i; i = i->next)
 			CHECK(!((i->caps | i->rx_attr->caps) & FI_RMA_EVENT));
 		fi_freeinfo(list);
 		WITH(of("tcp", FI_EP_RDM), h->caps = none[n] | FI_RMA_EVENT, 0);
-		WITH(of("tcp", FI_EP_RDM), h->caps = none[n]; h->rx_attr->caps = FI_RMA_EVENT, 0);
 	}
+	hints->rx_attr->caps = 0;
 	for (n = 0; n < ARRAY(targets); n++) {
 		hints->caps = targets[n] | FI_RMA_EVENT;
 		CHECK(ask(API, NULL, NULL, 0, hints, &list) == 0);

@@ -141,6 +141,51 @@ CASE(mr_keys_of_the_application)
 	close_side(&s);
 }
 
+/* The domains of a side and the second one of the same name have their own keys. */
+CASE_OURS(mr_keys_belong_to_a_domain)
+{
+	struct fid_mr *mr, *other;
+	struct fid_domain *second;
+	struct pair p;
+
+	memset(there, 0, sizeof(there));
+	meet(&p, &SIDED);
+	CHECK(fi_domain(p.b.fabric, p.b.info, &second, NULL) == 0);
+	CHECK(fi_mr_reg(p.b.domain, there, 8, FI_REMOTE_WRITE, 0, 5, 0, &mr, NULL) == 0 && fi_mr_key(mr) == 5);
+	CHECK(fi_mr_reg(second, there + 8, 8, FI_REMOTE_WRITE, 0, 5, 0, &other, NULL) == 0 && fi_mr_key(other) == 5);
+	write_works(&p, 0, 5);
+	arrives(there, "written", 8);
+	CHECK(!there[8]);
+	/* The key is gone in one domain and stays in the other. */
+	CHECK(fi_close(&mr->fid) == 0);
+	write_fails(&p, 0, 5, FI_EINVAL);
+	CHECK(fi_mr_reg(second, there, 8, FI_REMOTE_WRITE, 0, 5, 0, &mr, NULL) == -FI_ENOKEY);
+	CHECK(fi_close(&other->fid) == 0 && fi_close(&second->fid) == 0);
+	part(&p);
+}
+
+/* As many as mr_cnt promises, but not more than a test has time for. */
+CASE(mr_cnt_regions_can_be_registered)
+{
+	struct fid_mr **all;
+	struct side s;
+	size_t count, i;
+
+	open_side(&s, &SIDED);
+	count = s.info->domain_attr->mr_cnt;
+	all = malloc(count * sizeof(*all));
+	if (!count)
+		SKIP("the provider promises no regions");
+	count = count < 1 << 16 ? count : 1 << 16;
+	CHECK(all);
+	for (i = 0; i < count; i++)
+		CHECK(fi_mr_reg(s.domain, there, sizeof(there), FI_REMOTE_READ, 0, i, 0, &all[i], NULL) == 0);
+	for (i = 0; i < count; i++)
+		CHECK(fi_close(&all[i]->fid) == 0);
+	free(all);
+	close_side(&s);
+}
+
 CASE_OURS(mr_without_remote_rights_has_no_key)
 {
 	struct fid_mr *mr, *other;

@@ -371,6 +371,7 @@ CASE_OURS(what_is_refused_answers_enosys)
 	CHECK(fi_alias(&s.cq->fid, &alias, 0) == -FI_ENOSYS && fi_alias(&s.domain->fid, &alias, 0) == -FI_ENOSYS);
 	CHECK(fi_set_ops(&s.domain->fid, "hmem_override_ops", 0, buf, NULL) == -FI_ENOSYS);
 	CHECK(fi_open_ops(&s.fabric->fid, "fi_profile_ops", 0, &ops, NULL) == -FI_ENOSYS);
+	CHECK(fi_open(API, "mr_cache", NULL, 0, 0, &alias, NULL) == -FI_ENOSYS);
 	CHECK(fi_connect(s.ep, s.name, NULL, 0) == -FI_ENOSYS && fi_accept(s.ep, NULL, 0) == -FI_ENOSYS);
 	CHECK(fi_shutdown(s.ep, 0) == -FI_ENOSYS && fi_getpeer(s.ep, buf, &len) == -FI_ENOSYS);
 	CHECK(fi_listen((struct fid_pep *) s.ep) == -FI_ENOSYS);

@@ -295,6 +295,7 @@ CASE(getinfo_nic_dup_free)
 		copy = fi_dupinfo(i);
 		CHECK(!copy->nic == !i->nic);
 		CHECK(!i->nic || (copy->nic != i->nic && i->nic->fid.fclass == FI_CLASS_NIC));
+		CHECK(!i->nic || !i->nic->prov_attr);
 		fi_freeinfo(copy);
 		CHECK(!bus || bus->bus_type == FI_BUS_PCI || bus->bus_type == FI_BUS_UNKNOWN);
 		CHECK(!link || link->state == FI_LINK_UP || link->state == FI_LINK_DOWN || link->state == FI_LINK_UNKNOWN);

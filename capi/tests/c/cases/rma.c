@@ -372,6 +372,29 @@ CASE(rma_completion_levels)
 	part(&p);
 }
 
+/* With manual progress the target carries out what peers post when its application reads a queue. */
+CASE_OURS(progress_of_accesses_needs_the_target)
+{
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct pair p;
+	struct region r;
+
+	fill();
+	meet(&p, &SIDED);
+	expose(&p.b, &r, there, sizeof(there));
+	/* The first one connects the endpoints. */
+	write_works(&p, r.addr, r.key);
+	arrives(there, "written", 8);
+	POST(fi_writemsg(p.a.ep, access_to(&p, &r, here, 100, 8, &contexts[1]), FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	POST(fi_read(p.a.ep, back, 8, NULL, p.to_b, r.addr, r.key, &contexts[2]));
+	CHECK(next(&p.a, NULL, &entry, &err, 0.05) == -1 && !there[100] && !there[107] && !back[0]);
+	CHECK(next(&p.a, &p.b, &entry, &err, 10) == 1 && next(&p.a, &p.b, &entry, &err, 10) == 1);
+	CHECK(!memcmp(there + 100, here, 8) && !memcmp(back, "written", 8));
+	hide(&r);
+	part(&p);
+}
+
 CASE(rma_fence_waits_for_earlier_operations)
 {
 	struct pair p;
