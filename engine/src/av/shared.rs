@@ -195,14 +195,20 @@ impl SharedTable {
         self.entry(handle.index()?).map(|entry| entry.addr)
     }
 
-    /// The slots of the index at present, and the one at which the search for this key begins.
-    fn slots(&self, key: &Addr) -> (Range<usize>, usize) {
-        let bits = u32::try_from(self.load(word::BITS)).unwrap_or(u32::MAX);
+    /// The slots of an index of this size.
+    fn slots_of(&self, bits: u32) -> Range<usize> {
         let most = self.capacity.trailing_zeros() + 1;
         // 0 in a table without entries.
         let count = if bits == 0 { 0 } else { 1 << bits.min(most) };
         let first = index_at(self.capacity);
-        (first..first + count, usize::try_from(self.hash(key)).unwrap_or_default() & count.saturating_sub(1))
+        first..first + count
+    }
+
+    /// The slots of the index at present, and the one at which the search for this key begins.
+    fn slots(&self, key: &Addr) -> (Range<usize>, usize) {
+        let slots = self.slots_of(u32::try_from(self.load(word::BITS)).unwrap_or(u32::MAX));
+        let begin = usize::try_from(self.hash(key)).unwrap_or_default() & slots.len().saturating_sub(1);
+        (slots, begin)
     }
 
     fn hash(&self, key: &Addr) -> u64 {
@@ -381,20 +387,25 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Builds the index anew, with room for this many entries more.
+    /// Builds the index anew, with room for this many entries more. Without memory for one of the
+    /// size that is best, it gets its present size again if that has room.
     fn build_index(&self, more: usize) -> Result<(), Errno> {
         let (table, len) = (self.table, self.table.len());
         // A quarter full at most, unless it is the largest.
         let wanted = ((len + more) * 4).next_power_of_two().trailing_zeros();
-        let bits = wanted.max(FEWEST_BITS).min(table.capacity.trailing_zeros() + 1);
-        let first = index_at(table.capacity);
-        let slots = first..first + (1 << bits);
-        table.memory.provide(slots.clone())?;
+        let mut bits = wanted.max(FEWEST_BITS).min(table.capacity.trailing_zeros() + 1);
+        if let Err(errno) = table.memory.provide(table.slots_of(bits)) {
+            bits = u32::try_from(table.load(word::BITS)).unwrap_or(u32::MAX);
+            let used = table.load(word::USED).saturating_add(more as u64);
+            if used > table.slots_of(bits).len() as u64 / 2 {
+                return Err(errno);
+            }
+        }
         let sequence = table.load(word::INDEX) | 1;
         table.store(word::INDEX, sequence);
         // Pairs with the Acquire fence in `find`.
         fence(Ordering::Release);
-        slots.for_each(|slot| table.store(slot, EMPTY));
+        table.slots_of(bits).for_each(|slot| table.store(slot, EMPTY));
         table.store(word::BITS, u64::from(bits));
         table.store(word::FILLED, 0);
         for index in 0..len {
