@@ -132,6 +132,10 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
         let handle = FiAddr(unsafe { *handles.wrapping_add(index) });
         if let Err(errno) = av.av.try_remove(handle) {
             result = errno.negative();
+            // Every other one would wait as long for the process that is stopped.
+            if errno.is_again() {
+                break;
+            }
         }
     }
     result
