@@ -3,6 +3,7 @@
 use crate::one_sided::{self, Access};
 use crate::pair::kind_named;
 use crate::side::{PATIENCE, Side, now, percentile, trouble};
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use ofi::{
     Addr, AddrFormat, Caps, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info,
     Listener, Query, Version,
@@ -19,7 +20,7 @@ const PORT: u16 = 47_592;
 /// Maximum length of a control line, in bytes.
 const LINE: u64 = 4096;
 /// The first control line of both sides.
-const GREETING: &str = "ofi fi_pingpong 2";
+const GREETING: &str = "ofi fi_pingpong 3";
 /// Control lines: whether the endpoint of a side has one-sided operations.
 const ACCESSES: [&str; 2] = ["accesses", "messages only"];
 /// Length of the word that fetch-add changes.
@@ -49,7 +50,7 @@ pub struct Options {
     #[arg(short = 'e', value_name = "EP_TYPE", default_value = "dgram", value_parser = ["msg", "rdm", "dgram"])]
     endpoint: String,
     /// Messages of each size in each direction, and accesses of each size
-    #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10)]
+    #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10, value_parser = at_least_one())]
     iterations: usize,
     /// Message size in bytes, or all
     #[arg(short = 'S', value_name = "SIZE", default_value = "all")]
@@ -75,6 +76,10 @@ pub struct Options {
     /// Name or address of the other side
     #[arg(value_name = "SRV_ADDR")]
     server: Option<String>,
+}
+
+fn at_least_one() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// The result for messages or accesses of one size.
@@ -414,6 +419,14 @@ fn print(row: &Row) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn nothing_is_measured_without_iterations() {
+        let parse = |number| Options::try_parse_from(["fi_pingpong", "-I", number, "--warm-up", "0"]);
+        assert!(parse("0").is_err());
+        assert_eq!(parse("1").map(|options| options.iterations).ok(), Some(1));
+    }
 
     #[test]
     fn numbers_are_short() {
