@@ -9,7 +9,7 @@ use crate::path::{self, PathRecord};
 use crate::types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
 use ofi_core::Errno;
 use ofi_os::resolve::{self, Failure, Found, Options};
-use ofi_os::{infiniband, netif};
+use ofi_os::{infiniband, netif, shortage};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -93,13 +93,16 @@ fn ends(hints: &Hints, port_space: PortSpace) -> (Option<Address>, Option<Addres
 /// InfiniBand port. `None` without a route.
 fn source_for(sysfs: &Path, destination: &Address) -> Result<Option<Address>> {
     Ok(match destination {
-        Address::Inet(socket) => netif::source_for(*socket).map(Address::Inet),
+        Address::Inet(socket) => {
+            let found = netif::source_for(*socket).map_err(|error| lacking(&error, "the source for a destination"))?;
+            found.map(Address::Inet)
+        }
         Address::Ib(ib) => ib_source(sysfs, ib)?.map(Address::Ib),
     })
 }
 
 /// The GID of an active port in the subnet of the destination: the destination itself if it is a
-/// port of this machine, else the first that the kernel lists. Only a subnet administrator knows
+/// port of this machine, else the first by name. Only a subnet administrator knows
 /// what routers between subnets reach, and this call asks none.
 fn ib_source(sysfs: &Path, destination: &IbAddr) -> Result<Option<IbAddr>> {
     let mut found: Option<[u8; 16]> = None;
@@ -108,7 +111,7 @@ fn ib_source(sysfs: &Path, destination: &IbAddr) -> Result<Option<IbAddr>> {
             found = Some(gid);
         }
     });
-    visited.map_err(|_| memory::exhausted())?;
+    visited.map_err(|error| lacking(&error, "the InfiniBand devices"))?;
     let [.., high, low, _, _] = destination.service_id.to_be_bytes();
     let source = |gid| IbAddr { pkey: destination.pkey, ..IbAddr::new(gid, u16::from_be_bytes([high, low]), 0) };
     Ok(found.map(source))
@@ -275,7 +278,7 @@ impl<'a> Request<'a> {
         if several && !administrated()? {
             // Without the prefixes, rule 9 does not apply.
             let prefixes = match netif::prefixes() {
-                Err(error) if is_of_memory(&error) => return Err(memory::exhausted()),
+                Err(error) if shortage::is_one(&error) => return Err(lacking(&error, "the prefixes of interfaces")),
                 found => found.unwrap_or_default(),
             };
             order::sort(&mut pairs, &prefixes)?;
@@ -398,14 +401,18 @@ fn administrated() -> Result<bool> {
         Ok(text) => Ok(text
             .lines()
             .any(|line| ["label", "precedence", "scopev4"].iter().any(|word| line.trim_start().starts_with(word)))),
-        Err(error) if is_of_memory(&error) => Err(memory::exhausted()),
+        Err(error) if shortage::is_one(&error) => Err(lacking(&error, "/etc/gai.conf")),
         Err(_) => Ok(false),
     }
 }
 
-/// Whether memory was lacking.
-fn is_of_memory(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::OutOfMemory
+/// The error if memory or descriptors were lacking to look something up.
+#[cold]
+fn lacking(error: &std::io::Error, what: &str) -> Error {
+    match error.raw_os_error().map(Errno::from_raw) {
+        None | Some(Errno::ENOMEM) => memory::exhausted(),
+        Some(errno) => Error::new(Kind::System(errno), message::compose(format_args!("{what}: {errno}"))),
+    }
 }
 
 #[cfg(test)]
