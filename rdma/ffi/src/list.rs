@@ -6,8 +6,9 @@ use core::ptr::{null, null_mut};
 use ofi_rdma::ib::SOCKADDR_IB_LEN;
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
 use ofi_rdma::{memory, message};
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An entry of a list. The layout is that of the C structure.
 #[repr(C)]
@@ -66,7 +67,10 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    hold(Some(entries()));
+    // The handlers may be registered twice. A thread that exits has lost its thread-locals.
+    if FORKING.try_with(|held| held.borrow().is_none()) == Ok(true) {
+        hold(Some(entries()));
+    }
 }
 
 extern "C" fn after_fork() {
@@ -79,16 +83,19 @@ fn hold(guard: Option<MutexGuard<'static, Entries>>) {
     drop(FORKING.try_with(|held| held.replace(guard)));
 }
 
+/// Registers the handlers before the lock is first taken. Uses no lock, because a fork could copy it
+/// while it is held: concurrent first calls may all register, which is harmless.
 fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handlers live as long as this library, and unloading it removes them
-        // (pthread_atfork(3)).
-        let failed = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
-        // Fails only without memory for three pointers; then a fork may leave the lock held in the
-        // child.
-        debug_assert_eq!(failed, 0);
-    });
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it protects nothing.
+    if WATCHED.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the handlers live as long as this library, and unloading it removes them
+    // (pthread_atfork(3)).
+    let code = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    // Fails only without memory for three pointers; the next call tries again.
+    WATCHED.store(code == 0, Ordering::Relaxed);
 }
 
 /// Maximum size of a route or of connection data, in bytes. A connection transfers less than 256,
@@ -125,9 +132,9 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
         let read = |bytes| {
-            let told =
+            let with_name =
                 |error: Error| Error::new(error.kind(), message::compose(format_args!("{what}: {}", error.why())));
-            Address::decode(bytes).map_err(told)
+            Address::decode(bytes).map_err(with_name)
         };
         (!bytes.is_empty()).then(|| read(bytes)).transpose()
     };
