@@ -123,12 +123,12 @@ impl Drop for Turn<'_> {
 
 /// The right to write, until dropped.
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct WriteGuard<'a> {
     file: &'a File,
     _turn: Turn<'a>,
 }
 
-impl Drop for Writing<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         unlock(self.file, WRITING);
     }
@@ -139,8 +139,8 @@ enum Attempt {
     Opened(OpenFile),
     /// There is no such file.
     Missing,
-    /// Another process removes the file at this moment.
-    Interfered,
+    /// Another process is removing the file.
+    BeingRemoved,
 }
 
 fn error(errno: i32) -> io::Error {
@@ -170,7 +170,7 @@ fn unlock(file: &File, byte: i64) {
 }
 
 /// Calls `attempt` until it has a result; EAGAIN at the end of the patience.
-fn until<T>(end: Instant, mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+fn retry<T>(end: Instant, mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
     let mut pause = Duration::from_micros(50);
     for count in 0.. {
         if let Some(result) = attempt()? {
@@ -230,12 +230,12 @@ fn join(path: &Path) -> io::Result<Attempt> {
         Err(error) => return Err(error),
     };
     if remove_if_unused(path, &file)? || !try_lock(&file, OPEN, libc::F_RDLCK)? {
-        return Ok(Attempt::Interfered);
+        return Ok(Attempt::BeingRemoved);
     }
     let file = OpenFile { file, path: path.to_owned() };
     // With the lock it cannot be removed any more, but it may have been before.
     let is_removed = file.file.metadata()?.nlink() == 0;
-    Ok(if is_removed { Attempt::Interfered } else { Attempt::Opened(file) })
+    Ok(if is_removed { Attempt::BeingRemoved } else { Attempt::Opened(file) })
 }
 
 /// Allocates a part of a file.
@@ -306,14 +306,14 @@ impl NamedMemory {
             return Err(error(libc::ENAMETOOLONG));
         }
         let path = Path::new(FOLDER).join(name);
-        until(clock::now() + PATIENCE, || match (join(&path)?, access) {
+        retry(clock::now() + PATIENCE, || match (join(&path)?, access) {
             (Attempt::Opened(file), _) => Self::map(file, access, layout).map(Some),
             (Attempt::Missing, Access::Read) => Err(error(libc::ENOENT)),
             (Attempt::Missing, Access::Write) => {
                 sweep(&prefix);
                 Self::make(&path, layout, &initialize)
             }
-            (Attempt::Interfered, _) => Ok(None),
+            (Attempt::BeingRemoved, _) => Ok(None),
         })
     }
 
@@ -364,19 +364,19 @@ impl NamedMemory {
     /// # Errors
     /// EAGAIN if another process does not end writing in time, because it is stopped; ESTALE if the
     /// file was removed under its users: those who open the name from then on get other memory.
-    pub fn write(&self) -> io::Result<Writing<'_>> {
+    pub fn write(&self) -> io::Result<WriteGuard<'_>> {
         self.write_within(PATIENCE)
     }
 
-    fn write_within(&self, patience: Duration) -> io::Result<Writing<'_>> {
+    fn write_within(&self, patience: Duration) -> io::Result<WriteGuard<'_>> {
         let end = clock::now() + patience;
         let (turn, file) = (self.turns.take(end)?, &self.file.file);
-        until(end, || Ok(try_lock(file, WRITING, libc::F_WRLCK)?.then_some(())))?;
-        let writing = Writing { file, _turn: turn };
+        retry(end, || Ok(try_lock(file, WRITING, libc::F_WRLCK)?.then_some(())))?;
+        let guard = WriteGuard { file, _turn: turn };
         if file.metadata()?.nlink() == 0 {
             return Err(error(libc::ESTALE));
         }
-        Ok(writing)
+        Ok(guard)
     }
 
     /// Allocates words: without memory an error now, instead of SIGBUS at the first access.

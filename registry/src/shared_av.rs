@@ -71,13 +71,13 @@ impl SharedMemory for Named {
         self.memory.access() == Access::Write
     }
 
-    fn exclusively(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
+    fn with_write_lock(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
         let _writing = self.memory.write().map_err(|error| self.refused(error.into()))?;
         change();
         Ok(())
     }
 
-    fn provide(&self, words: Range<usize>) -> Result<(), Errno> {
+    fn allocate(&self, words: Range<usize>) -> Result<(), Errno> {
         self.memory.allocate(words).map_err(|error| match Errno::from(error) {
             // The file system is memory.
             Errno::ENOSPC => Errno::ENOMEM,

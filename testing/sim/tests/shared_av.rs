@@ -27,12 +27,12 @@ impl SharedMemory for Heap {
         true
     }
 
-    fn exclusively(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
+    fn with_write_lock(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
         change();
         Ok(())
     }
 
-    fn provide(&self, _words: Range<usize>) -> Result<(), Errno> {
+    fn allocate(&self, _words: Range<usize>) -> Result<(), Errno> {
         Ok(())
     }
 }

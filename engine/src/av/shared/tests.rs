@@ -44,13 +44,13 @@ impl SharedMemory for Heap {
         self.is_writable
     }
 
-    fn exclusively(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
+    fn with_write_lock(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
         let _writing = self.writing.lock().unwrap();
         change();
         Ok(())
     }
 
-    fn provide(&self, words: Range<usize>) -> Result<(), Errno> {
+    fn allocate(&self, words: Range<usize>) -> Result<(), Errno> {
         assert!(words.end <= self.words.len());
         if self.is_full.load(Ordering::Relaxed) { Err(Errno::ENOMEM) } else { Ok(()) }
     }
