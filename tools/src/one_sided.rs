@@ -1,6 +1,6 @@
 //! Access to another process's memory: the initiator measures, the target only makes progress.
 
-use crate::side::{PATIENCE, Side, fill, is_filled, now, trouble};
+use crate::side::{PATIENCE, Side, failure, fill, is_filled, now};
 use ofi::{Error, MrAccess, RemoteAddr};
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize)
     if right {
         Ok(())
     } else {
-        Err(trouble(format!("after {count} times {} the memory has wrong contents", access.name())))
+        Err(failure(format!("after {count} times {} the memory has wrong contents", access.name())))
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn measure(
 }
 
 fn returned_wrong(access: Access) -> Error {
-    trouble(format!("a {} returned wrong bytes", access.name()))
+    failure(format!("a {} returned wrong bytes", access.name()))
 }
 
 /// Checks what a read has returned.

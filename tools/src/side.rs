@@ -44,7 +44,7 @@ pub(crate) fn is_filled(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(at))
 }
 
-pub(crate) fn trouble(text: impl Into<String>) -> Error {
+pub(crate) fn failure(text: impl Into<String>) -> Error {
     Error::new(Errno::EOTHER, text.into())
 }
 
@@ -146,7 +146,7 @@ impl Side {
         let checked = std::mem::replace(&mut self.checked, false);
         self.take()?;
         self.checked = checked;
-        let key = self.latest.first_chunk().ok_or_else(|| trouble("the peer sent no key"))?;
+        let key = self.latest.first_chunk().ok_or_else(|| failure("the peer sent no key"))?;
         Ok(u64::from_le_bytes(*key))
     }
 
@@ -270,7 +270,7 @@ impl Side {
             self.posted -= 1;
             buf.truncate(completion.len);
             if self.checked && !is_filled(&buf) {
-                return Err(trouble("a message arrived changed"));
+                return Err(failure("a message arrived changed"));
             }
         } else {
             self.sending -= 1;
