@@ -14,13 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define CHECK(what)                                                                    \
-	do {                                                                           \
-		if (!(what)) {                                                         \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what); \
-			exit(1);                                                       \
-		}                                                                      \
-	} while (0)
+#include "check.h"
 
 /* struct sockaddr_ib of <infiniband/ib.h>. */
 struct ib {
