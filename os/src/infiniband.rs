@@ -2,7 +2,7 @@
 //! error: callers are lookups that report it.
 #![allow(unsafe_code)]
 
-use crate::shortage;
+use crate::{fallible, shortage};
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::fs::File;
@@ -49,13 +49,9 @@ pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()>
 /// The longest line that is read: more than a GID has.
 const LINE: usize = 64;
 
-fn no_memory<E>(_: E) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
-}
-
 fn joined(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let mut out = PathBuf::new();
-    out.try_reserve_exact(folder.as_os_str().len() + 1 + name.len()).map_err(no_memory)?;
+    out.try_reserve_exact(folder.as_os_str().len() + 1 + name.len())?;
     out.push(folder);
     out.push(name);
     Ok(out)
@@ -81,11 +77,7 @@ fn each_name(folder: &Path, mut visit: impl FnMut(&str) -> io::Result<()>) -> io
 /// The names in a folder. std's iterator over a folder ends the process where there is no memory.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let mut out = Vec::new();
-    let bytes = folder.as_os_str().as_bytes();
-    let mut path: Vec<u8> = Vec::new();
-    path.try_reserve_exact(bytes.len() + 1).map_err(no_memory)?;
-    path.extend_from_slice(bytes);
-    path.push(0);
+    let path = fallible::terminated(folder.as_os_str().as_bytes())?;
     // SAFETY: the path ends with NUL.
     let open = unsafe { libc::opendir(path.as_ptr().cast()) };
     if open.is_null() {
@@ -115,11 +107,9 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 fn keep(names: &mut Vec<String>, name: &str) -> io::Result<()> {
-    let mut copy = String::new();
-    copy.try_reserve_exact(name.len()).map_err(no_memory)?;
-    copy.push_str(name);
-    names.try_reserve(1).map_err(no_memory)?;
-    names.push(copy);
+    let name = fallible::string(name)?;
+    names.try_reserve(1)?;
+    names.push(name);
     Ok(())
 }
 
