@@ -66,6 +66,7 @@ errnos! {
     EHOSTUNREACH = 113, "No route to host";
     EALREADY = 114, "Operation already in progress";
     EINPROGRESS = 115, "Operation now in progress";
+    ESTALE = 116, "Stale file handle";
     EREMOTEIO = 121, "Remote I/O error";
     ECANCELED = 125, "Operation canceled";
     EKEYREJECTED = 129, "Key was rejected by service";

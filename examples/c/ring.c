@@ -43,6 +43,20 @@ static void check(const char *call, ssize_t ret)
 		check(#call, ret_); \
 	} while (0)
 
+/* Waits for a completion; ends the program if the operation failed or nothing completes. */
+static void wait_for_completion(struct fid_cq *cq)
+{
+	struct fi_cq_err_entry error = { 0 };
+	struct fi_cq_tagged_entry entry;
+	char reason[256] = "";
+	ssize_t ret = fi_cq_sread(cq, &entry, 1, NULL, TIME_LIMIT * 1000);
+
+	/* An operation failed: its entry has an error number and the provider's reason. */
+	if (ret == -FI_EAVAIL && fi_cq_readerr(cq, &error, 0) == 1)
+		check(fi_cq_strerror(cq, error.prov_errno, error.err_data, reason, sizeof(reason)), -error.err);
+	check("wait for a completion", ret == -FI_EAGAIN ? -FI_ETIMEDOUT : ret);
+}
+
 /* Waits until the address vector has an entry with this index. */
 static void wait_for(struct fid_av *av, fi_addr_t index)
 {
@@ -95,12 +109,8 @@ static void member(const char *ring, fi_addr_t count)
 
 	POST(cq, fi_trecv(ep, &from, sizeof(from), NULL, FI_ADDR_UNSPEC, TAG, 0, &from));
 	POST(cq, fi_tsend(ep, &rank, sizeof(rank), NULL, (rank + 1) % count, TAG, &rank));
-	for (done = 0; done < 2; done++) {
-		struct fi_cq_tagged_entry entry;
-		ssize_t ret = fi_cq_sread(cq, &entry, 1, NULL, TIME_LIMIT * 1000);
-
-		check("wait for a completion", ret == -FI_EAGAIN ? -FI_ETIMEDOUT : ret);
-	}
+	for (done = 0; done < 2; done++)
+		wait_for_completion(cq);
 	check("compare the ranks", (from + 1) % count == rank ? 0 : -FI_EOTHER);
 	if (rank == 0)
 		printf("a ring of %d over %s\n", (int) count, info->fabric_attr->prov_name);

@@ -2,6 +2,7 @@
 //! error: callers are lookups that report it.
 #![allow(unsafe_code)]
 
+use crate::{fallible, shortage};
 use core::ffi::c_char;
 use std::ffi::CStr;
 use std::fs::File;
@@ -13,11 +14,11 @@ use std::path::{Path, PathBuf};
 /// The folder of the system's sysfs.
 pub const SYSFS: &str = "/sys";
 
-/// Visits the GIDs of all active ports whose link layer is InfiniBand, device by device, in the
-/// kernel's order. `sysfs` is the folder of the sysfs: [`SYSFS`], or what a test has made.
+/// Visits the GIDs of all active ports whose link layer is InfiniBand, device by device, in
+/// ascending order of their names: a shorter name comes first. `sysfs` is the folder of the sysfs: [`SYSFS`], or what a test has made.
 ///
 /// # Errors
-/// OutOfMemory. A device that goes away meanwhile, and a machine that has none, are no errors.
+/// A lack of memory or of descriptors. A device that goes away meanwhile, and a machine that has none, are no errors.
 pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()> {
     each_name(&joined(sysfs, "class/infiniband")?, |device| {
         let ports = joined(&joined(&joined(sysfs, "class/infiniband")?, device)?, "ports")?;
@@ -48,17 +49,9 @@ pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()>
 /// The longest line that is read: more than a GID has.
 const LINE: usize = 64;
 
-fn no_memory<E>(_: E) -> io::Error {
-    io::ErrorKind::OutOfMemory.into()
-}
-
-fn is_of_memory(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::OutOfMemory
-}
-
 fn joined(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let mut out = PathBuf::new();
-    out.try_reserve_exact(folder.as_os_str().len() + 1 + name.len()).map_err(no_memory)?;
+    out.try_reserve_exact(folder.as_os_str().len() + 1 + name.len())?;
     out.push(folder);
     out.push(name);
     Ok(out)
@@ -68,7 +61,7 @@ fn joined(folder: &Path, name: &str) -> io::Result<PathBuf> {
 fn line<'a>(path: &Path, text: &'a mut [u8; LINE]) -> io::Result<Option<&'a str>> {
     match File::open(path).and_then(|mut file| file.read(text)) {
         Ok(len) => Ok(core::str::from_utf8(&text[..len]).ok().and_then(|text| text.lines().next()).map(str::trim)),
-        Err(error) if is_of_memory(&error) => Err(error),
+        Err(error) if shortage::is_one(&error) => Err(error),
         Err(_) => Ok(None),
     }
 }
@@ -84,16 +77,12 @@ fn each_name(folder: &Path, mut visit: impl FnMut(&str) -> io::Result<()>) -> io
 /// The names in a folder. std's iterator over a folder ends the process where there is no memory.
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let mut out = Vec::new();
-    let bytes = folder.as_os_str().as_bytes();
-    let mut path: Vec<u8> = Vec::new();
-    path.try_reserve_exact(bytes.len() + 1).map_err(no_memory)?;
-    path.extend_from_slice(bytes);
-    path.push(0);
+    let path = fallible::terminated(folder.as_os_str().as_bytes())?;
     // SAFETY: the path ends with NUL.
     let open = unsafe { libc::opendir(path.as_ptr().cast()) };
     if open.is_null() {
         let error = io::Error::last_os_error();
-        return if is_of_memory(&error) { Err(error) } else { Ok(out) };
+        return if shortage::is_one(&error) { Err(error) } else { Ok(out) };
     }
     let read = loop {
         // SAFETY: the folder is open, and only this thread has it.
@@ -118,11 +107,9 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 fn keep(names: &mut Vec<String>, name: &str) -> io::Result<()> {
-    let mut copy = String::new();
-    copy.try_reserve_exact(name.len()).map_err(no_memory)?;
-    copy.push_str(name);
-    names.try_reserve(1).map_err(no_memory)?;
-    names.push(copy);
+    let name = fallible::string(name)?;
+    names.try_reserve(1)?;
+    names.push(name);
     Ok(())
 }
 

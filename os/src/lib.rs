@@ -6,6 +6,7 @@ pub mod clock;
 pub mod control_socket;
 pub mod datagram;
 pub mod descriptor;
+pub mod fallible;
 pub mod infiniband;
 pub mod limits;
 pub mod mappings;

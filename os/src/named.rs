@@ -14,10 +14,11 @@
 use crate::clock;
 use crate::descriptor::Private;
 use crate::limits::{self, Limit};
-use crate::shm::{Mapping, PAGE};
+use crate::shm::{self, Mapping, PAGE};
 use core::fmt::Write as _;
 use core::ops::Range;
 use core::slice;
+use ofi_core::Instant;
 use ofi_sync::primitive::AtomicU64;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -26,7 +27,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 const FOLDER: &str = "/dev/shm";
@@ -34,6 +35,10 @@ const FOLDER: &str = "/dev/shm";
 const LONGEST: usize = 255;
 /// How long to wait for processes that hold a lock for a few instructions, but may be stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Attempts to get a lock of another process before this one sleeps between them.
+const YIELDS: u32 = 100;
+/// The longest sleep between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// The byte that stands for having the memory open.
 const OPEN: i64 = 0;
@@ -63,20 +68,67 @@ pub struct Layout {
 pub struct NamedMemory {
     mapping: Mapping,
     access: Access,
-    path: PathBuf,
-    /// A thread of this process writes: the lock on the file does not keep them apart.
-    writing: Mutex<()>,
+    turns: Turns,
+    file: OpenFile,
+}
+
+/// A file whose first byte this process has locked for reading. Its end removes the file if no
+/// other process has it open.
+#[derive(Debug)]
+struct OpenFile {
     file: Private<File>,
+    path: PathBuf,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // Of two that close at once, the second to unlock finds no lock of the first.
+        unlock(&self.file, OPEN);
+        // A failure leaves the file to the next that opens memory of this kind.
+        let _ = remove_if_unused(&self.path, &self.file);
+    }
+}
+
+/// Writers of one process take turns: the lock on the file does not keep its threads apart.
+#[derive(Debug, Default)]
+struct Turns {
+    is_taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl Turns {
+    /// Waits for this thread's turn.
+    fn take(&self, end: Instant) -> io::Result<Turn<'_>> {
+        let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(is_taken, end.since(clock::now()), |is_taken| *is_taken);
+        let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *is_taken {
+            return Err(error(libc::EAGAIN));
+        }
+        *is_taken = true;
+        Ok(Turn(self))
+    }
+}
+
+/// The turn of a thread, until dropped.
+#[derive(Debug)]
+struct Turn<'a>(&'a Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.ended.notify_one();
+    }
 }
 
 /// The right to write, until dropped.
 #[derive(Debug)]
-pub struct Writing<'a> {
+pub struct WriteGuard<'a> {
     file: &'a File,
-    _thread: MutexGuard<'a, ()>,
+    _turn: Turn<'a>,
 }
 
-impl Drop for Writing<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
         unlock(self.file, WRITING);
     }
@@ -84,11 +136,11 @@ impl Drop for Writing<'_> {
 
 /// What became of an attempt to open.
 enum Attempt {
-    Opened(File),
+    Opened(OpenFile),
     /// There is no such file.
     Missing,
-    /// Another process removes the file at this moment.
-    Interfered,
+    /// Another process is removing the file.
+    BeingRemoved,
 }
 
 fn error(errno: i32) -> io::Error {
@@ -117,18 +169,26 @@ fn unlock(file: &File, byte: i64) {
     let _ = try_lock(file, byte, libc::F_UNLCK);
 }
 
-/// Calls `attempt` until it has a result or the patience ends.
-fn until<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
-    let end = clock::now() + PATIENCE;
-    loop {
+/// Calls `attempt` until it has a result; EAGAIN at the end of the patience.
+fn retry<T>(end: Instant, mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    let mut pause = Duration::from_micros(50);
+    for count in 0.. {
         if let Some(result) = attempt()? {
             return Ok(result);
         }
-        if clock::now() >= end {
-            return Err(error(libc::EAGAIN));
+        let left = end.since(clock::now());
+        if left.is_zero() {
+            break;
         }
-        std::thread::yield_now();
+        if count < YIELDS {
+            std::thread::yield_now();
+            continue;
+        }
+        #[allow(clippy::disallowed_methods, reason = "no condition tells of a lock of another process")]
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
+    Err(error(libc::EAGAIN))
 }
 
 /// Whether the path names this file.
@@ -148,9 +208,10 @@ fn remove_if_unused(path: &Path, file: &File) -> io::Result<bool> {
     Ok(is_unused)
 }
 
-fn open_file(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+fn open_file(path: &Path) -> io::Result<Private<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = Private::new(options.open(path)?);
     let meta = file.metadata()?;
     // SAFETY: the call takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -169,22 +230,17 @@ fn join(path: &Path) -> io::Result<Attempt> {
         Err(error) => return Err(error),
     };
     if remove_if_unused(path, &file)? || !try_lock(&file, OPEN, libc::F_RDLCK)? {
-        return Ok(Attempt::Interfered);
+        return Ok(Attempt::BeingRemoved);
     }
+    let file = OpenFile { file, path: path.to_owned() };
     // With the lock it cannot be removed any more, but it may have been before.
-    let is_removed = file.metadata()?.nlink() == 0;
-    Ok(if is_removed { Attempt::Interfered } else { Attempt::Opened(file) })
+    let is_removed = file.file.metadata()?.nlink() == 0;
+    Ok(if is_removed { Attempt::BeingRemoved } else { Attempt::Opened(file) })
 }
 
 /// Allocates a part of a file.
-fn allocate(file: &File, words: Range<usize>) -> io::Result<()> {
-    let bytes = |words: usize| libc::off_t::try_from(words * size_of::<u64>()).map_err(|_| error(libc::EFBIG));
-    let (at, len) = (bytes(words.start)?, bytes(words.len())?);
-    // SAFETY: the call takes no pointers.
-    if unsafe { libc::fallocate(file.as_raw_fd(), 0, at, len) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+fn allocate(file: &Private<File>, words: Range<usize>) -> io::Result<()> {
+    shm::allocate(file.as_fd(), words.start * size_of::<u64>()..words.end * size_of::<u64>())
 }
 
 /// Gives a file without a name this one. False if there is such a file.
@@ -250,21 +306,21 @@ impl NamedMemory {
             return Err(error(libc::ENAMETOOLONG));
         }
         let path = Path::new(FOLDER).join(name);
-        until(|| match (join(&path)?, access) {
-            (Attempt::Opened(file), _) => Self::map(file, &path, access, layout).map(Some),
+        retry(clock::now() + PATIENCE, || match (join(&path)?, access) {
+            (Attempt::Opened(file), _) => Self::map(file, access, layout).map(Some),
             (Attempt::Missing, Access::Read) => Err(error(libc::ENOENT)),
             (Attempt::Missing, Access::Write) => {
                 sweep(&prefix);
                 Self::make(&path, layout, &initialize)
             }
-            (Attempt::Interfered, _) => Ok(None),
+            (Attempt::BeingRemoved, _) => Ok(None),
         })
     }
 
     /// Makes the file. `None` if another process did.
     fn make(path: &Path, layout: &Layout, initialize: impl Fn(&[AtomicU64])) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(FOLDER)?;
+        let file = Private::new(options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(FOLDER)?);
         let len = (layout.words * size_of::<u64>()) as u64;
         // Beyond this limit ftruncate(2) would end the process by a signal.
         if limits::limit(Limit::FileLength).is_some_and(|(most, _)| most < len) {
@@ -276,22 +332,18 @@ impl NamedMemory {
         if !try_lock(&file, OPEN, libc::F_RDLCK)? {
             return Err(error(libc::EAGAIN));
         }
-        let memory = Self::map(file, path, Access::Write, layout)?;
+        let memory = Self::map(OpenFile { file, path: path.to_owned() }, Access::Write, layout)?;
         initialize(memory.words());
-        Ok(link(&memory.file, path)?.then_some(memory))
+        Ok(link(&memory.file.file, path)?.then_some(memory))
     }
 
-    fn map(file: File, path: &Path, access: Access, layout: &Layout) -> io::Result<Self> {
-        let file = Private::new(file);
+    fn map(file: OpenFile, access: Access, layout: &Layout) -> io::Result<Self> {
         let bytes = layout.words * size_of::<u64>();
-        if file.metadata()?.len() != bytes as u64 {
+        if file.file.metadata()?.len() != bytes as u64 {
             return Err(error(libc::EINVAL));
         }
-        let mapping = match access {
-            Access::Read => Mapping::read_only(file.as_fd(), bytes),
-            Access::Write => Mapping::new(file.as_fd(), bytes),
-        }?;
-        Ok(Self { mapping, access, path: path.to_owned(), writing: Mutex::new(()), file })
+        let mapping = Mapping::sparse(file.file.as_fd(), bytes, access == Access::Write)?;
+        Ok(Self { mapping, access, turns: Turns::default(), file })
     }
 
     /// All words. Words of pages that are not allocated read as zero, and allocate them.
@@ -310,11 +362,21 @@ impl NamedMemory {
     /// Waits until no other process and no other thread writes.
     ///
     /// # Errors
-    /// EAGAIN if another process does not end writing in time, because it is stopped.
-    pub fn write(&self) -> io::Result<Writing<'_>> {
-        let thread = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        until(|| Ok(try_lock(&self.file, WRITING, libc::F_WRLCK)?.then_some(())))?;
-        Ok(Writing { file: &self.file, _thread: thread })
+    /// EAGAIN if another process does not end writing in time, because it is stopped; ESTALE if the
+    /// file was removed under its users: those who open the name from then on get other memory.
+    pub fn write(&self) -> io::Result<WriteGuard<'_>> {
+        self.write_within(PATIENCE)
+    }
+
+    fn write_within(&self, patience: Duration) -> io::Result<WriteGuard<'_>> {
+        let end = clock::now() + patience;
+        let (turn, file) = (self.turns.take(end)?, &self.file.file);
+        retry(end, || Ok(try_lock(file, WRITING, libc::F_WRLCK)?.then_some(())))?;
+        let guard = WriteGuard { file, _turn: turn };
+        if file.metadata()?.nlink() == 0 {
+            return Err(error(libc::ESTALE));
+        }
+        Ok(guard)
     }
 
     /// Allocates words: without memory an error now, instead of SIGBUS at the first access.
@@ -324,21 +386,12 @@ impl NamedMemory {
     pub fn allocate(&self, words: Range<usize>) -> io::Result<()> {
         // Whole pages, which the kernel would allocate anyway.
         let (first, last) = (words.start / WORDS * WORDS, words.end.next_multiple_of(WORDS));
-        allocate(&self.file, first..last.min(self.words().len()))
+        allocate(&self.file.file, first..last.min(self.words().len()))
     }
 }
 
 /// Words of a page.
 const WORDS: usize = PAGE / size_of::<u64>();
-
-impl Drop for NamedMemory {
-    fn drop(&mut self) {
-        // Of two that close at once, the second to unlock finds no lock of the first.
-        unlock(&self.file, OPEN);
-        // A failure leaves the file to the next that opens memory of this kind.
-        let _ = remove_if_unused(&self.path, &self.file);
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -382,7 +435,7 @@ mod tests {
     #[test]
     fn the_last_to_close_it_removes_it() {
         let writer = open("last", Access::Write).unwrap();
-        let path = writer.path.clone();
+        let path = writer.file.path.clone();
         let user = path.metadata().unwrap().uid();
         assert_eq!(path, Path::new(&format!("/dev/shm/ofi-{}.{user}.last.x%2f%2e", kind("last"))));
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
@@ -401,7 +454,7 @@ mod tests {
         let memory = open_as(&kind("left"), name, Access::Write).unwrap();
         memory.words()[0].store(99, Ordering::Relaxed);
         let (path, kept) =
-            (memory.path.clone(), Path::new("/dev/shm").join(format!("ofi-{name}-kept-{}", std::process::id())));
+            (memory.file.path.clone(), Path::new("/dev/shm").join(format!("ofi-{name}-kept-{}", std::process::id())));
         std::fs::hard_link(&path, &kept).unwrap();
         drop(memory);
         std::fs::rename(kept, &path).unwrap();
@@ -419,7 +472,7 @@ mod tests {
         let other = leave("left-too");
         assert!(other.exists());
         let unrelated = open_as(&kind("left"), "unrelated", Access::Write).unwrap();
-        assert!(!other.exists() && memory.path.exists() && unrelated.path.exists());
+        assert!(!other.exists() && memory.file.path.exists() && unrelated.file.path.exists());
     }
 
     #[test]
@@ -440,6 +493,55 @@ mod tests {
         assert_eq!(memories[0].words()[1].load(Ordering::Relaxed), 4000);
     }
 
+    /// Neither an attempt of another process nor one of another thread waits for ever, or burns
+    /// the time of a processor.
+    #[test]
+    fn a_writer_that_is_stopped_is_not_waited_for_long() {
+        let memories = [(); 2].map(|()| open("stopped", Access::Write).unwrap());
+        let patience = Duration::from_millis(500);
+        let _stopped = memories[0].write().unwrap();
+        for memory in &memories {
+            let (begin, used) = (clock::now(), processor_time());
+            assert_eq!(memory.write_within(patience).map(drop).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+            assert!(clock::now().since(begin) >= patience);
+            assert!(processor_time() - used < patience / 2);
+        }
+    }
+
+    /// What this thread has used.
+    fn processor_time() -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a local, and the clock exists on every Linux.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+        Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap())
+    }
+
+    #[test]
+    fn memory_whose_name_was_removed_is_not_written() {
+        let memory = open("stale", Access::Write).unwrap();
+        drop(memory.write().unwrap());
+        std::fs::remove_file(&memory.file.path).unwrap();
+        let other = open("stale", Access::Write).unwrap();
+        assert_eq!(memory.write().map(drop).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        assert_eq!(memory.words()[0].load(Ordering::Relaxed), 7);
+        drop(memory);
+        assert!(other.file.path.exists());
+        drop(other.write().unwrap());
+    }
+
+    /// A process that is opening it when the last one closes it, and then fails to map it.
+    #[test]
+    fn who_fails_to_open_it_leaves_no_file() {
+        let memory = open("failed", Access::Write).unwrap();
+        let path = memory.file.path.clone();
+        let Ok(Attempt::Opened(joined)) = join(&path) else { panic!("it is there") };
+        drop(memory);
+        assert!(path.exists());
+        let longer = Layout { words: 5 * WORDS, head: 0..WORDS };
+        assert_eq!(errno(NamedMemory::map(joined, Access::Write, &longer)), Some(libc::EINVAL));
+        assert!(!path.exists());
+    }
+
     #[test]
     fn openers_and_closers_at_once_always_agree() {
         std::thread::scope(|scope| {
@@ -448,7 +550,7 @@ mod tests {
                     for _ in 0..300 {
                         let memory = open("agree", Access::Write).unwrap();
                         // As long as it is open, its name stays its own.
-                        assert!(names(&memory.path, &memory.file));
+                        assert!(names(&memory.file.path, &memory.file.file));
                     }
                 });
             }
@@ -463,7 +565,7 @@ mod tests {
         let longer = Layout { words: 5 * WORDS, head: 0..WORDS };
         let other = NamedMemory::open(&kind("other"), &["other", "x/."], Access::Write, &longer, |_| ());
         assert_eq!(errno(other), Some(libc::EINVAL));
-        let path = memory.path.clone();
+        let path = memory.file.path.clone();
         drop(memory);
         std::os::unix::fs::symlink("/proc/self/exe", &path).unwrap();
         assert_eq!(errno(open("other", Access::Write)), Some(libc::ELOOP));

@@ -167,13 +167,24 @@ pub fn index_of(addr: &SocketAddr) -> u32 {
 
 /// The source address that the kernel would use to reach `dest` (its port does not matter), with
 /// port 0 and its scope, if any. Sends no packet.
-pub fn source_for(mut dest: SocketAddr) -> Option<SocketAddr> {
+///
+/// # Errors
+/// A lack of descriptors or of memory.
+pub fn source_for(mut dest: SocketAddr) -> io::Result<Option<SocketAddr>> {
     dest.set_port(9);
-    let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None).ok()?;
-    socket.connect(&dest.into()).ok()?;
-    let mut source = socket.local_addr().ok()?.as_socket()?;
-    source.set_port(0);
-    Some(source)
+    let find = || {
+        let socket = Socket::new(Domain::for_address(dest), Type::DGRAM.cloexec(), None)?;
+        socket.connect(&dest.into())?;
+        socket.local_addr()
+    };
+    match find() {
+        Ok(source) => Ok(source.as_socket().map(|mut source| {
+            source.set_port(0);
+            source
+        })),
+        Err(error) if shortage::is_one(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The hardware behind an interface; `None` if there is none. `sysfs` is the folder of the sysfs:
@@ -315,7 +326,7 @@ fn names(entry: &str, interface: &Interface) -> bool {
 /// The name of the interface that routes to outside networks. Looks up a documentation address (RFC
 /// 5737); sends no packet.
 pub fn outward(all: &[Interface]) -> Option<String> {
-    let source = source_for(SocketAddr::from(([192, 0, 2, 1], 9)))?;
+    let source = source_for(SocketAddr::from(([192, 0, 2, 1], 9))).ok()??;
     all.iter().find(|i| i.addr.ip() == source.ip()).map(|i| i.name.clone())
 }
 
@@ -419,7 +430,7 @@ mod tests {
     fn loopback_is_there_and_routes_to_itself() {
         let lo = interfaces().into_iter().find(|i| i.loopback && i.addr.is_ipv4()).expect("a loopback interface");
         assert_eq!(lo.network(), "127.0.0.0/8");
-        assert_eq!(source_for(lo.addr), Some(SocketAddr::new(lo.addr.ip(), 0)));
+        assert_eq!(source_for(lo.addr).unwrap(), Some(SocketAddr::new(lo.addr.ip(), 0)));
         assert_eq!(nic(Path::new(SYSFS), &lo.name), None);
     }
 

@@ -238,8 +238,8 @@ mod tests {
     #[test]
     fn unmapped_memory_is_known() {
         // Far from where the kernel puts mappings of its own choice: another test's thread would
-        // soon be given a range that was unmapped there.
-        let (far, rights) = (ptr::without_provenance_mut(0x2000_0000_0000), libc::PROT_READ);
+        // soon be given a range that was unmapped there. Some kernels have addresses of 39 bits.
+        let (far, rights) = (ptr::without_provenance_mut(0x10_0000_0000), libc::PROT_READ);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: the kernel refuses the address if something is mapped there.
         let base = unsafe { libc::mmap(far, 3 * PAGE, rights, flags, -1, 0) };

@@ -1,7 +1,7 @@
 //! Name resolution by the system's resolver (getaddrinfo(3)).
 #![allow(unsafe_code)]
 
-use crate::shortage;
+use crate::{fallible, shortage};
 use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use std::collections::TryReserveError;
@@ -167,11 +167,7 @@ fn ended(text: &str) -> Result<Vec<u8>, Failure> {
     if text.contains('\0') {
         return Err(Failure::new(libc::EAI_NONAME));
     }
-    let mut out = Vec::new();
-    out.try_reserve_exact(text.len() + 1).map_err(|_| Failure::new(libc::EAI_MEMORY))?;
-    out.extend_from_slice(text.as_bytes());
-    out.push(0);
-    Ok(out)
+    fallible::terminated(text.as_bytes()).map_err(|_| Failure::new(libc::EAI_MEMORY))
 }
 
 /// A copy of a name, in which U+FFFD replaces what is not UTF-8.

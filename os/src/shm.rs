@@ -3,9 +3,10 @@
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Mapping granularity in bytes.
 pub const PAGE: usize = 4096;
@@ -44,13 +45,29 @@ pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     let size = |len: usize| libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::ftruncate(fd.as_raw_fd(), size(len)?) })?;
-    if reserved > 0 {
-        // SAFETY: the call takes no pointers.
-        done(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, size(reserved)?) })?;
-    }
+    allocate(fd.as_fd(), 0..reserved)?;
     // SAFETY: the call takes no pointers.
     done(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
     Ok(fd)
+}
+
+/// Bytes that one call allocates: one that a signal interrupts begins anew.
+const PART: usize = 1 << 20;
+
+/// Allocates a part of a file of memory, in bytes: an error now instead of SIGBUS later.
+pub(crate) fn allocate(fd: BorrowedFd<'_>, bytes: Range<usize>) -> io::Result<()> {
+    let offset = |at: usize| libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
+    for at in bytes.clone().step_by(PART) {
+        let (begin, len) = (offset(at)?, offset(PART.min(bytes.end - at))?);
+        // SAFETY: the call takes no pointers.
+        while let Err(error) = done(unsafe { libc::fallocate(fd.as_raw_fd(), 0, begin, len) }) {
+            // Some kernels let any signal interrupt it.
+            if error.raw_os_error() != Some(libc::EINTR) {
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The length of a peer's memory. EPERM unless it is sealed against shrinking: access could raise
@@ -88,9 +105,19 @@ impl Mapping {
         Self::with_rights(fd, len, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Maps the first `len` bytes for reading only.
-    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        Self::with_rights(fd, len, libc::PROT_READ)
+    /// Maps the first `len` bytes of memory whose pages are allocated as they are needed. They are
+    /// not locked (mlockall(2) with MCL_FUTURE): that would allocate all of them.
+    pub(crate) fn sparse(fd: BorrowedFd<'_>, len: usize, writable: bool) -> io::Result<Self> {
+        // Locking allocates no pages while nothing may access them.
+        let mapping = Self::with_rights(fd, len, libc::PROT_NONE)?;
+        let base = mapping.base.as_ptr().cast::<libc::c_void>();
+        // A failure leaves it locked, which costs memory only.
+        // SAFETY: the mapping is new, and the call changes no content.
+        let _ = unsafe { libc::munlock(base, len) };
+        let rights = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: the mapping is new, so nothing relies on its rights.
+        done(unsafe { libc::mprotect(base, len, rights) })?;
+        Ok(mapping)
     }
 
     fn with_rights(fd: BorrowedFd<'_>, len: usize, rights: i32) -> io::Result<Self> {
@@ -165,7 +192,6 @@ pub fn private_cache() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn memory_is_sealed_and_mapped() {

@@ -24,6 +24,12 @@ pub fn hold() -> Held {
     Held(lock())
 }
 
+/// Whether a resource of this process or of the system was lacking, so that a lookup has no answer.
+pub fn is_one(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOBUFS))
+        || error.kind() == std::io::ErrorKind::OutOfMemory
+}
+
 /// Counts the error if it is ENOMEM.
 pub(crate) fn note(error: &std::io::Error) {
     if error.raw_os_error() == Some(libc::ENOMEM) {

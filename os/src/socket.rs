@@ -259,7 +259,7 @@ fn is_this_host(peer: &SocketAddr, socket: &Raw) -> bool {
     let local = socket.local_addr().ok().and_then(|addr| addr.as_socket());
     match local {
         Some(local) if !local.ip().is_unspecified() => local.ip() == peer.ip(),
-        _ => crate::netif::source_for(*peer).is_some_and(|source| source.ip() == peer.ip()),
+        _ => matches!(crate::netif::source_for(*peer), Ok(Some(source)) if source.ip() == peer.ip()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Errors, one to one with the codes of rdma_getaddrinfo(3).
 
-use crate::message;
 use ofi_core::Errno;
+use ofi_os::fallible;
 use ofi_os::resolve::Failure;
 use std::borrow::Cow;
 use std::fmt;
@@ -111,8 +111,8 @@ impl Error {
     pub(crate) fn resolver(failure: &Failure, input: impl fmt::Display) -> Self {
         let kind = Kind::of(failure);
         match kind {
-            Kind::System(errno) => Self::new(kind, message::compose(format_args!("{input}: {errno}"))),
-            _ => Self::new(kind, message::compose(format_args!("{input}: {}", failure.text))),
+            Kind::System(errno) => Self::new(kind, fallible::message(format_args!("{input}: {errno}"))),
+            _ => Self::new(kind, fallible::message(format_args!("{input}: {}", failure.text))),
         }
     }
 

@@ -14,8 +14,7 @@
 
 mod error;
 pub mod ib;
-pub mod memory;
-pub mod message;
+mod memory;
 mod order;
 pub mod path;
 mod resolve;

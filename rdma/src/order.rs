@@ -8,8 +8,8 @@
 //! keep the order of the system's resolver, which sorts by its own rules.
 
 use crate::error::Result;
-use crate::memory;
 use crate::types::Address;
+use ofi_os::fallible;
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -90,7 +90,7 @@ pub(crate) fn sort(pairs: &mut [Pair], prefixes: &[(IpAddr, u32)]) -> Result<()>
         Address::Inet(socket) => Some(socket.ip().to_canonical()),
         Address::Ib(_) => None,
     };
-    let mut keyed = memory::room(pairs.len())?;
+    let mut keyed = fallible::room(pairs.len())?;
     for (place, (to, from)) in pairs.iter().enumerate() {
         keyed.push((ip(to).map(|dest| key(dest, from.as_ref().and_then(ip), prefixes)), place, (*to, *from)));
     }

@@ -4,8 +4,8 @@
 
 use crate::error::Result;
 use crate::ib::{IbAddr, part};
-use crate::memory;
 use bitflags::bitflags;
+use ofi_os::fallible;
 use std::ops::Range;
 
 /// Bytes of a `struct ibv_path_record`.
@@ -163,8 +163,8 @@ pub fn encode(paths: &[PathData]) -> Vec<u8> {
 /// # Errors
 /// [`Kind::Memory`](crate::Kind::Memory).
 pub(crate) fn filtered(route: &[u8], keep: impl Fn(&PathData) -> bool) -> Result<Vec<u8>> {
-    let Some(paths) = entries(route) else { return memory::bytes(route) };
-    let mut out = memory::room(route.len() / PATH_RECORD_LEN * PATH_DATA_LEN)?;
+    let Some(paths) = entries(route) else { return Ok(fallible::bytes(route)?) };
+    let mut out = fallible::room(route.len() / PATH_RECORD_LEN * PATH_DATA_LEN)?;
     for path in paths.filter(keep) {
         out.extend_from_slice(&path.encode());
     }

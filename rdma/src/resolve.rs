@@ -3,13 +3,12 @@
 use crate::error::{Error, Kind, Result};
 use crate::ib::IbAddr;
 use crate::memory;
-use crate::message;
 use crate::order;
 use crate::path::{self, PathRecord};
 use crate::types::{AddrInfo, Address, Family, Flags, Hints, PortSpace, QpType};
 use ofi_core::Errno;
 use ofi_os::resolve::{self, Failure, Found, Options};
-use ofi_os::{infiniband, netif};
+use ofi_os::{fallible, infiniband, netif, shortage};
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -38,7 +37,7 @@ fn resolve_on(sysfs: &Path, node: Option<&str>, service: Option<&str>, hints: &H
         if *hints == Hints::default() {
             return Err(Error::new(Kind::NoName, "node, service and hints are all missing"));
         }
-        return memory::one(complete_on(sysfs, hints)?);
+        return Ok(fallible::one(complete_on(sysfs, hints)?)?);
     }
     let request = Request::new(sysfs, node, hints)?;
     let port = service.map_or(Ok(0), |service| port(service, request.qp_type == QpType::Ud))?;
@@ -69,10 +68,10 @@ fn complete_on(sysfs: &Path, hints: &Hints) -> Result<AddrInfo> {
         port_space: hints.port_space,
         source: source.or(found),
         destination,
-        source_name: memory::name(hints.source_name.as_deref())?,
-        destination_name: memory::name(hints.destination_name.as_deref().filter(|_| !passive))?,
+        source_name: fallible::name(hints.source_name.as_deref())?,
+        destination_name: fallible::name(hints.destination_name.as_deref().filter(|_| !passive))?,
         route: path::filtered(&hints.route, |_| true)?,
-        connect: memory::bytes(&hints.connect)?,
+        connect: fallible::bytes(&hints.connect)?,
     })
 }
 
@@ -93,13 +92,16 @@ fn ends(hints: &Hints, port_space: PortSpace) -> (Option<Address>, Option<Addres
 /// InfiniBand port. `None` without a route.
 fn source_for(sysfs: &Path, destination: &Address) -> Result<Option<Address>> {
     Ok(match destination {
-        Address::Inet(socket) => netif::source_for(*socket).map(Address::Inet),
+        Address::Inet(socket) => {
+            let found = netif::source_for(*socket).map_err(|error| lacking(&error, "the source for a destination"))?;
+            found.map(Address::Inet)
+        }
         Address::Ib(ib) => ib_source(sysfs, ib)?.map(Address::Ib),
     })
 }
 
 /// The GID of an active port in the subnet of the destination: the destination itself if it is a
-/// port of this machine, else the first that the kernel lists. Only a subnet administrator knows
+/// port of this machine, else the first by name. Only a subnet administrator knows
 /// what routers between subnets reach, and this call asks none.
 fn ib_source(sysfs: &Path, destination: &IbAddr) -> Result<Option<IbAddr>> {
     let mut found: Option<[u8; 16]> = None;
@@ -108,7 +110,7 @@ fn ib_source(sysfs: &Path, destination: &IbAddr) -> Result<Option<IbAddr>> {
             found = Some(gid);
         }
     });
-    visited.map_err(|_| memory::exhausted())?;
+    visited.map_err(|error| lacking(&error, "the InfiniBand devices"))?;
     let [.., high, low, _, _] = destination.service_id.to_be_bytes();
     let source = |gid| IbAddr { pkey: destination.pkey, ..IbAddr::new(gid, u16::from_be_bytes([high, low]), 0) };
     Ok(found.map(source))
@@ -134,7 +136,7 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
     };
     if port_space != PortSpace::Ib && datagrams(port_space) != (qp_type == QpType::Ud) {
         let why = format_args!("queue pairs of the type {qp_type} cannot use the port space {port_space}");
-        return Err(Error::new(Kind::QpType, message::compose(why)));
+        return Err(Error::new(Kind::QpType, fallible::message(why)));
     }
     Ok((qp_type, port_space))
 }
@@ -143,7 +145,7 @@ fn transport(hints: &Hints) -> Result<(QpType, PortSpace)> {
 /// datagrams.
 fn port(service: &str, datagram: bool) -> Result<u16> {
     let quoted = Quoted(service);
-    let wrong = |why: &str| Error::new(Kind::Service, message::compose(format_args!("the service {quoted} {why}")));
+    let wrong = |why: &str| Error::new(Kind::Service, fallible::message(format_args!("the service {quoted} {why}")));
     if service.is_empty() {
         return Err(wrong("is empty"));
     }
@@ -204,7 +206,7 @@ impl<'a> Request<'a> {
         for (what, address) in [("source", source), ("destination", destination)] {
             if let (Some(address), Some(family)) = (address.filter(|address| !request.takes(address)), hints.family) {
                 let why = format_args!("the {what} {address} of the hints is not of their family {family}");
-                return Err(Error::new(Kind::AddrFamily, message::compose(why)));
+                return Err(Error::new(Kind::AddrFamily, fallible::message(why)));
             }
         }
         Ok(request)
@@ -225,12 +227,12 @@ impl<'a> Request<'a> {
                 let (addresses, name) = self.node(node)?;
                 (memory::map(self.reached(addresses, false)?, |(address, _)| Ok(address))?, name)
             }
-            (None, Some(source)) => (memory::one(source)?, memory::name(self.hints.source_name.as_deref())?),
+            (None, Some(source)) => (fallible::one(source)?, fallible::name(self.hints.source_name.as_deref())?),
             (None, None) => (self.nowhere(true)?, None),
         };
         let entry = |source: Address| {
             let source = source.with_port(self.port_space, port);
-            let source_name = memory::name(name.as_deref())?;
+            let source_name = fallible::name(name.as_deref())?;
             Ok(AddrInfo { source: Some(source), source_name, ..self.entry(Flags::PASSIVE, &source)? })
         };
         memory::map(sources, entry)
@@ -240,7 +242,7 @@ impl<'a> Request<'a> {
         let (mut destinations, name) = match (self.node, self.destination) {
             (Some(node), _) => self.node(node)?,
             (None, Some(destination)) => {
-                (memory::one(destination)?, memory::name(self.hints.destination_name.as_deref())?)
+                (fallible::one(destination)?, fallible::name(self.hints.destination_name.as_deref())?)
             }
             (None, None) => (self.nowhere(false)?, None),
         };
@@ -248,7 +250,7 @@ impl<'a> Request<'a> {
             destinations.retain(|to| to.family() == source.family());
             if destinations.is_empty() {
                 let why = format_args!("the destination has no address of the family of the source {source}");
-                return Err(Error::new(Kind::AddrFamily, message::compose(why)));
+                return Err(Error::new(Kind::AddrFamily, fallible::message(why)));
             }
         }
         let routed = !self.hints.flags.contains(Flags::NOROUTE) && self.source.is_none();
@@ -256,9 +258,9 @@ impl<'a> Request<'a> {
             let destination = to.with_port(self.port_space, port);
             Ok(AddrInfo {
                 source: self.source.or_else(|| found.filter(|_| routed)),
-                source_name: memory::name(self.hints.source_name.as_deref().filter(|_| self.source.is_some()))?,
+                source_name: fallible::name(self.hints.source_name.as_deref().filter(|_| self.source.is_some()))?,
                 destination: Some(destination),
-                destination_name: memory::name(name.as_deref())?,
+                destination_name: fallible::name(name.as_deref())?,
                 ..self.entry(Flags::empty(), &destination)?
             })
         };
@@ -275,7 +277,7 @@ impl<'a> Request<'a> {
         if several && !administrated()? {
             // Without the prefixes, rule 9 does not apply.
             let prefixes = match netif::prefixes() {
-                Err(error) if is_of_memory(&error) => return Err(memory::exhausted()),
+                Err(error) if shortage::is_one(&error) => return Err(lacking(&error, "the prefixes of interfaces")),
                 found => found.unwrap_or_default(),
             };
             order::sort(&mut pairs, &prefixes)?;
@@ -291,7 +293,7 @@ impl<'a> Request<'a> {
             qp_type: Some(self.qp_type),
             port_space: Some(self.port_space),
             route: self.route()?,
-            connect: memory::bytes(&self.hints.connect)?,
+            connect: fallible::bytes(&self.hints.connect)?,
             ..AddrInfo::default()
         })
     }
@@ -306,7 +308,7 @@ impl<'a> Request<'a> {
     fn node(&self, node: &str) -> Result<(Vec<Address>, Option<String>)> {
         let quoted = Quoted(node);
         let failed = |failure: &Failure| Error::resolver(failure, format_args!("the node {quoted}"));
-        let unknown = |why: &str| Error::new(Kind::NoName, message::compose(format_args!("the node {quoted} {why}")));
+        let unknown = |why: &str| Error::new(Kind::NoName, fallible::message(format_args!("the node {quoted} {why}")));
         if node.is_empty() || node.len() > MOST_NODE {
             return Err(unknown(if node.is_empty() { "is empty" } else { "is longer than any name" }));
         }
@@ -333,7 +335,7 @@ impl<'a> Request<'a> {
                         && self.ask(node, resolve::Family::Any, false).is_ok() =>
                 {
                     let why = format_args!("the node {quoted} has no address of the family {family}");
-                    Err(Error::new(Kind::AddrFamily, message::compose(why)))
+                    Err(Error::new(Kind::AddrFamily, fallible::message(why)))
                 }
                 _ => Err(failed(&failure)),
             },
@@ -359,7 +361,7 @@ impl<'a> Request<'a> {
 
     /// Removes duplicates and converts to the family of this request.
     fn addresses(&self, found: Vec<SocketAddr>) -> Result<Vec<Address>> {
-        let mut out: Vec<Address> = memory::room(found.len())?;
+        let mut out: Vec<Address> = fallible::room(found.len())?;
         for socket in found {
             let address = match socket {
                 SocketAddr::V6(v6) if self.ib => Address::Ib(gid(*v6.ip(), v6.scope_id(), self.port_space)),
@@ -398,14 +400,18 @@ fn administrated() -> Result<bool> {
         Ok(text) => Ok(text
             .lines()
             .any(|line| ["label", "precedence", "scopev4"].iter().any(|word| line.trim_start().starts_with(word)))),
-        Err(error) if is_of_memory(&error) => Err(memory::exhausted()),
+        Err(error) if shortage::is_one(&error) => Err(lacking(&error, "/etc/gai.conf")),
         Err(_) => Ok(false),
     }
 }
 
-/// Whether memory was lacking.
-fn is_of_memory(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::OutOfMemory
+/// The error if memory or descriptors were lacking to look something up.
+#[cold]
+fn lacking(error: &std::io::Error, what: &str) -> Error {
+    match error.raw_os_error().map(Errno::from_raw) {
+        None | Some(Errno::ENOMEM) => memory::exhausted(),
+        Some(errno) => Error::new(Kind::System(errno), fallible::message(format_args!("{what}: {errno}"))),
+    }
 }
 
 #[cfg(test)]

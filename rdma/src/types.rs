@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Kind, Result};
 use crate::ib::{AF_IB, IbAddr, SOCKADDR_IB_LEN, part};
-use crate::message;
 use crate::path::{self, PathData};
 use bitflags::bitflags;
 use ofi_core::Errno;
+use ofi_os::fallible;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -40,7 +40,7 @@ impl Flags {
     pub fn from_raw(raw: i32) -> Result<Self> {
         let unknown = raw & !Self::all().bits();
         Self::from_bits(raw).ok_or_else(|| {
-            Error::new(Kind::BadFlags, message::compose(format_args!("the flags {unknown:#x} are not defined")))
+            Error::new(Kind::BadFlags, fallible::message(format_args!("the flags {unknown:#x} are not defined")))
         })
     }
 }
@@ -76,7 +76,7 @@ macro_rules! numbers {
                     $($value => Ok(Some(Self::$variant)),)*
                     other => Err(Error::new(
                         Kind::$kind,
-                        message::compose(format_args!("the {} {other} ({other:#x}) is not supported", $what)),
+                        fallible::message(format_args!("the {} {other} ({other:#x}) is not supported", $what)),
                     )),
                 }
             }
@@ -192,7 +192,7 @@ impl Address {
     /// family.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let short = || {
-            let why = message::compose(format_args!("an address of {} bytes is too short", bytes.len()));
+            let why = fallible::message(format_args!("an address of {} bytes is too short", bytes.len()));
             Error::new(Kind::System(Errno::EINVAL), why)
         };
         let family = u16::from_ne_bytes(part(bytes, 0).ok_or_else(short)?);
@@ -202,7 +202,7 @@ impl Address {
             AF_INET | AF_INET6 => ofi_core::Addr::decode(bytes).map(|addr| Self::Inet(addr.socket())),
             AF_IB => IbAddr::decode(bytes).map(Self::Ib),
             other => {
-                let why = message::compose(format_args!("addresses of the family {other} are not supported"));
+                let why = fallible::message(format_args!("addresses of the family {other} are not supported"));
                 return Err(Error::new(Kind::Family, why));
             }
         };

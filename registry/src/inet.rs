@@ -143,7 +143,10 @@ pub fn expand(offer: &Offer, host: &Host, ends: Endpoints) -> Result<Vec<Info>, 
         return Ok(vec![named(offer, src, ends.dest, host)]);
     }
     if let Some(dest) = ends.dest {
-        let source = netif::source_for(dest.socket()).ok_or_else(|| Reason::new("dest_addr", dest, "no route"))?;
+        let source = match netif::source_for(dest.socket()) {
+            Ok(source) => source.ok_or_else(|| Reason::new("dest_addr", dest, "no route"))?,
+            Err(error) => return Err(Reason::new("dest_addr", dest, error)),
+        };
         return Ok(vec![named(offer, source.into(), Some(dest), host)]);
     }
     let chosen = offer.interfaces.and_then(|param| param.text());

@@ -2,7 +2,7 @@
 //! and exposes memory.
 
 use crate::one_sided::{self, Access};
-use crate::side::{PATIENCE, Side, WINDOW, now, percentile, trouble};
+use crate::side::{PATIENCE, Side, WINDOW, failure, now, percentile};
 use ofi::Addr;
 use ofi::{Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query, Version};
 use std::io::{BufRead, Write};
@@ -83,7 +83,7 @@ fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
     let query = Query { version: Version::API, source: node.is_some(), node, hints: Some(hints), ..Query::default() };
     let (infos, refusals) = ofi::discover(&query)?;
     let exact = |info: &Info| info.fabric.prov_name.as_deref() == Some(provider);
-    infos.into_iter().find(exact).ok_or_else(|| trouble(refusals.to_string()))
+    infos.into_iter().find(exact).ok_or_else(|| failure(refusals.to_string()))
 }
 
 /// The endpoint type with this short name.
@@ -97,7 +97,7 @@ pub(crate) fn kind_named(name: &str) -> EndpointType {
 
 /// The echoing process: prints its address, reads the peer's (if connectionless), runs the plan.
 pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
-    let plan = parse_plan(&options.plan).ok_or_else(|| trouble("invalid plan"))?;
+    let plan = parse_plan(&options.plan).ok_or_else(|| failure("invalid plan"))?;
     let info = find(&options.provider, &options.endpoint)?;
     let print_addr = |addr: Addr| {
         let mut out = std::io::stdout();
@@ -110,12 +110,12 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         let listener = Listener::listen(&info, &events)?;
         print_addr(listener.local_addr()?)?;
         let Some(Event::Request(request)) = events.next(PATIENCE)? else {
-            return Err(trouble("no connection request arrived in time"));
+            return Err(failure("no connection request arrived in time"));
         };
         let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
         ep.accept(request)?;
         let Some(Event::Connected) = events.next(PATIENCE)? else {
-            return Err(trouble("the connection was not established"));
+            return Err(failure("the connection was not established"));
         };
         follow(&mut Side::new(domain, ep, cq, FiAddr(0), true), &plan)?;
     } else {
@@ -123,7 +123,7 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         print_addr(ep.local_addr()?)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-        let peer = ep.peer(line.trim().parse().map_err(|()| trouble("invalid peer address"))?);
+        let peer = ep.peer(line.trim().parse().map_err(|()| failure("invalid peer address"))?);
         follow(&mut Side::new(domain, ep, cq, peer, options.endpoint != "dgram"), &plan)?;
     }
     Ok(true)
@@ -165,7 +165,7 @@ pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, 
         let ep = domain.endpoint(&info, &cq, Some(&events))?;
         ep.connect(addr)?;
         let Some(Event::Connected) = events.next(PATIENCE)? else {
-            return Err(trouble("the connection was not established"));
+            return Err(failure("the connection was not established"));
         };
         return Ok((Side::new(domain, ep, cq, FiAddr(0), true), None));
     }

@@ -2,7 +2,8 @@
 
 use crate::one_sided::{self, Access};
 use crate::pair::kind_named;
-use crate::side::{PATIENCE, Side, now, percentile, trouble};
+use crate::side::{PATIENCE, Side, failure, now, percentile};
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use ofi::{
     Addr, AddrFormat, Caps, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info,
     Listener, Query, Version,
@@ -19,7 +20,7 @@ const PORT: u16 = 47_592;
 /// Maximum length of a control line, in bytes.
 const LINE: u64 = 4096;
 /// The first control line of both sides.
-const GREETING: &str = "ofi fi_pingpong 2";
+const GREETING: &str = "ofi fi_pingpong 3";
 /// Control lines: whether the endpoint of a side has one-sided operations.
 const ACCESSES: [&str; 2] = ["accesses", "messages only"];
 /// Length of the word that fetch-add changes.
@@ -49,7 +50,7 @@ pub struct Options {
     #[arg(short = 'e', value_name = "EP_TYPE", default_value = "dgram", value_parser = ["msg", "rdm", "dgram"])]
     endpoint: String,
     /// Messages of each size in each direction, and accesses of each size
-    #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10)]
+    #[arg(short = 'I', value_name = "NUMBER", default_value_t = 10, value_parser = at_least_one())]
     iterations: usize,
     /// Message size in bytes, or all
     #[arg(short = 'S', value_name = "SIZE", default_value = "all")]
@@ -75,6 +76,10 @@ pub struct Options {
     /// Name or address of the other side
     #[arg(value_name = "SRV_ADDR")]
     server: Option<String>,
+}
+
+fn at_least_one() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// The result for messages or accesses of one size.
@@ -151,7 +156,7 @@ impl Control {
     fn read_line(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match (&mut self.lines).take(LINE).read_line(&mut line) {
-            Ok(0) => Err(trouble("the other side closed the control connection")),
+            Ok(0) => Err(failure("the other side closed the control connection")),
             Ok(_) => Ok(line.trim().to_owned()),
             Err(error) => Err(Error::os(error, "read from the control connection")),
         }
@@ -193,7 +198,7 @@ fn choose(options: &Options, local: SocketAddr) -> Result<Info, Error> {
         ofi::discover(&Query { version: Version::API, node, source, hints: Some(hints), ..Query::default() })
     };
     let (infos, refusals) = entries(kind)?;
-    let best = infos.into_iter().next().ok_or_else(|| trouble(refusals.to_string()))?;
+    let best = infos.into_iter().next().ok_or_else(|| failure(refusals.to_string()))?;
     // Of the best entry: those with one-sided operations may be of another provider.
     let same = |info: &Info| info.fabric.prov_name == best.fabric.prov_name && info.domain.name == best.domain.name;
     let (with_accesses, _) = entries(kind | ONE_SIDED)?;
@@ -205,12 +210,12 @@ fn sizes(options: &Options, most: usize) -> Result<Vec<usize>, Error> {
     if options.size == "all" {
         return Ok(ALL.into_iter().filter(|size| *size <= most).collect());
     }
-    let size = options.size.parse().map_err(|_| trouble(format!("read the size \"{}\"", options.size)))?;
-    if size > most { Err(trouble(format!("{size} bytes are more than {most}"))) } else { Ok(vec![size]) }
+    let size = options.size.parse().map_err(|_| failure(format!("read the size \"{}\"", options.size)))?;
+    if size > most { Err(failure(format!("{size} bytes are more than {most}"))) } else { Ok(vec![size]) }
 }
 
 fn parse(text: &str) -> Result<Addr, Error> {
-    text.parse().map_err(|()| trouble(format!("the other side sent \"{text}\"")))
+    text.parse().map_err(|()| failure(format!("the other side sent \"{text}\"")))
 }
 
 /// Opens the measured connection.
@@ -222,13 +227,13 @@ fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, E
         let events = EventQueue::new()?;
         let connected = |events: &EventQueue| match events.next(PATIENCE)? {
             Some(Event::Connected) => Ok(()),
-            _ => Err(trouble("the connection was not established")),
+            _ => Err(failure("the connection was not established")),
         };
         if options.server.is_none() {
             let listener = Listener::listen(info, &events)?;
             control.send_line(&listener.local_addr()?.to_string())?;
             let Some(Event::Request(request)) = events.next(PATIENCE)? else {
-                return Err(trouble("no connection request arrived in time"));
+                return Err(failure("no connection request arrived in time"));
             };
             let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
             ep.accept(request)?;
@@ -258,7 +263,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
     control.send_line(GREETING)?;
     let hello = control.read_line()?;
     if hello != GREETING {
-        return Err(trouble(format!("the other side is another program: it sent \"{hello}\"")));
+        return Err(failure(format!("the other side is another program: it sent \"{hello}\"")));
     }
     let (local, remote) = control.addresses()?;
     let info = choose(options, local)?;
@@ -414,6 +419,14 @@ fn print(row: &Row) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn nothing_is_measured_without_iterations() {
+        let parse = |number| Options::try_parse_from(["fi_pingpong", "-I", number, "--warm-up", "0"]);
+        assert!(parse("0").is_err());
+        assert_eq!(parse("1").map(|options| options.iterations).ok(), Some(1));
+    }
 
     #[test]
     fn numbers_are_short() {

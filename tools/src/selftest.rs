@@ -38,7 +38,7 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Trouble {
+struct Failure {
     provider: String,
     endpoint: String,
     error: String,
@@ -47,7 +47,7 @@ struct Trouble {
 #[derive(Debug, Default, Serialize)]
 struct Report {
     rows: Vec<Row>,
-    failures: Vec<Trouble>,
+    failures: Vec<Failure>,
 }
 
 const MESSAGES: [Step; 5] = [
@@ -126,7 +126,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         let result = pair_up(&provider, endpoint, &bar);
         match result {
             Ok(rows) => report.rows.extend(rows.into_iter().map(|measured| row(&provider, endpoint, measured))),
-            Err(error) => report.failures.push(Trouble {
+            Err(error) => report.failures.push(Failure {
                 provider: provider.clone(),
                 endpoint: endpoint.to_owned(),
                 error: error.to_string(),
@@ -231,7 +231,7 @@ fn print(report: &Report) {
     }
     crate::line!("{table}");
     crate::line!("us: half a round trip of messages; from the call to the completion of other operations");
-    for Trouble { provider, endpoint, error } in &report.failures {
+    for Failure { provider, endpoint, error } in &report.failures {
         crate::line!("{provider} {endpoint} FAILED: {error}");
     }
 }

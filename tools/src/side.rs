@@ -44,7 +44,7 @@ pub(crate) fn is_filled(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(at))
 }
 
-pub(crate) fn trouble(text: impl Into<String>) -> Error {
+pub(crate) fn failure(text: impl Into<String>) -> Error {
     Error::new(Errno::EOTHER, text.into())
 }
 
@@ -83,18 +83,21 @@ impl Side {
         &self.latest
     }
 
+    /// Zeroes them: the next read into their buffer must replace them.
+    pub(crate) fn clear_latest(&mut self) {
+        self.latest.fill(0);
+    }
+
     /// Sets whether every received byte is verified.
     pub(crate) const fn check(&mut self, on: bool) {
         self.checked = on;
     }
 
-    /// Fills the buffers of a whole window with the test pattern; operations of this size use only
-    /// these.
-    pub(crate) fn fill_buffers(&mut self, size: usize) {
-        let mut filled = vec![0; size];
-        fill(&mut filled);
-        // One more is taken before a window that is full.
-        self.spare = vec![filled; WINDOW + 1];
+    /// Makes the buffers of `in_flight` operations at once, at most [`WINDOW`], from this one.
+    /// Operations of its size use only these.
+    pub(crate) fn set_buffers(&mut self, one: Vec<u8>, in_flight: usize) {
+        // One more is taken before a window that is full, or is the latest.
+        self.spare = vec![one; in_flight.min(WINDOW) + 1];
     }
 
     fn buffer(&mut self, size: usize) -> Vec<u8> {
@@ -127,6 +130,11 @@ impl Side {
         self.post("send", buf, |ep, buf| ep.send(peer, tag, buf))
     }
 
+    /// Sends a message of a few bytes, for which it takes none of the buffers.
+    pub(crate) fn send_note(&mut self, note: &[u8]) -> Result<(), Error> {
+        self.send_bytes(note.to_vec())
+    }
+
     /// Sends the key of a region to the peer.
     pub(crate) fn send_key(&mut self, key: u64) -> Result<(), Error> {
         self.send_bytes(key.to_le_bytes().to_vec())
@@ -138,12 +146,17 @@ impl Side {
         let checked = std::mem::replace(&mut self.checked, false);
         self.take()?;
         self.checked = checked;
-        let key = self.latest.first_chunk().ok_or_else(|| trouble("the peer sent no key"))?;
+        let key = self.latest.first_chunk().ok_or_else(|| failure("the peer sent no key"))?;
         Ok(u64::from_le_bytes(*key))
     }
 
     pub(crate) fn write(&mut self, to: RemoteAddr, size: usize) -> Result<(), Error> {
-        let (peer, buf) = (self.peer, self.buffer(size));
+        let (peer, mut buf) = (self.peer, self.spare.pop().unwrap_or_default());
+        // The buffer of a note, for example.
+        if buf.len() != size {
+            buf.resize(size, 0);
+            fill(&mut buf);
+        }
         self.post("write", buf, |ep, buf| ep.write(peer, to, buf))
     }
 
@@ -191,22 +204,25 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for a message, at most `limit`, and does not sleep: the peer's accesses to this side's
-    /// memory need progress, but complete nothing here.
-    pub(crate) fn take_awake(&mut self, limit: Duration) -> Result<(), Error> {
+    /// Waits for a note of the peer, at most `limit`, and does not sleep: the peer's accesses to
+    /// this side's memory need progress, but complete nothing here.
+    pub(crate) fn take_note(&mut self, limit: Duration) -> Result<&[u8], Error> {
+        let checked = std::mem::replace(&mut self.checked, false);
         let (before, begin) = (self.posted, now());
-        loop {
+        while self.posted == before {
             for _ in 0..SPINS {
                 self.step(false)?;
                 if self.posted < before {
-                    return Ok(());
+                    break;
                 }
             }
-            if begin.elapsed() > limit {
+            if self.posted == before && begin.elapsed() > limit {
                 return Err(self.timed_out());
             }
             std::thread::yield_now();
         }
+        self.checked = checked;
+        Ok(&self.latest)
     }
 
     /// A timeout that describes the endpoint's state.
@@ -254,7 +270,7 @@ impl Side {
             self.posted -= 1;
             buf.truncate(completion.len);
             if self.checked && !is_filled(&buf) {
-                return Err(trouble("a message arrived changed"));
+                return Err(failure("a message arrived changed"));
             }
         } else {
             self.sending -= 1;

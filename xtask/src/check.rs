@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["ofi-abi", "ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry", "ofi-harness"],
     ),
     ("ofi-rdma", &["ofi-core", "ofi-os"]),
-    ("ofi-rdma-ffi", &["ofi-core", "ofi-rdma", "ofi-harness"]),
+    ("ofi-rdma-ffi", &["ofi-core", "ofi-os", "ofi-sync", "ofi-rdma", "ofi-harness"]),
     ("ofi-tools", &["ofi", "ofi-rdma"]),
     ("ofi-harness", &[]),
     ("ofi-rig", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os"]),

@@ -71,7 +71,7 @@ fn pmem(folder: &Path) -> Outcome {
     let library = share.join("libfabric.so.1");
     disk::copy(disk::target().join("debug/libfabric.so"), &library)?;
     let mut cc = cc(&share.join("pmem"));
-    cc.args(["-Icapi/include", "-Icapi/tests/c", "testing/rdma-vm/pmem.c"]).arg(&library);
+    cc.args(["-Icapi/include", "-Icapi/tests/c", "-Itesting/harness/c", "testing/rdma-vm/pmem.c"]).arg(&library);
     needs(run(&mut cc))?;
     let image = folder.join("disk.img");
     disk::write(&image, "")?;

@@ -25,8 +25,16 @@ struct Insertion<'a> {
     /// The call's context, which its events carry.
     context: usize,
     inserted: usize,
-    /// The last failure.
+    /// The last failure of an address, or the first one of the address vector.
     failure: Option<Errno>,
+    /// A process that changes the address vector is stopped: the other addresses are not tried.
+    aborted: bool,
+}
+
+/// Whether an address vector fails with this error, whatever the address: no memory, opened for
+/// reading only, a process that changes it is stopped, or its file was removed.
+const fn is_of_vector(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOMEM | Errno::EACCES | Errno::AGAIN | Errno::ESTALE)
 }
 
 impl<'a> Insertion<'a> {
@@ -53,7 +61,16 @@ impl<'a> Insertion<'a> {
             (true, None) if context.is_null() => return Err(Errno::EINVAL),
             (true, None) => context.cast(),
         };
-        Ok(Self { av, handles, errors, events, context: context.expose_provenance(), inserted: 0, failure: None })
+        Ok(Self {
+            av,
+            handles,
+            errors,
+            events,
+            context: context.expose_provenance(),
+            inserted: 0,
+            failure: None,
+            aborted: false,
+        })
     }
 
     /// Reports what became of an address.
@@ -72,13 +89,24 @@ impl<'a> Insertion<'a> {
         match result {
             Ok(_) => self.inserted += 1,
             Err(errno) => {
-                // A lack of memory outweighs other failures.
-                if self.failure != Some(Errno::ENOMEM) {
+                // A failure of the address vector outweighs those of addresses.
+                if !self.failure.is_some_and(is_of_vector) {
                     self.failure = Some(errno);
                 }
                 self.push(EventKind::InsertionFailed { context: self.context, index, errno });
             }
         }
+    }
+
+    /// Inserts the address that `read` returns.
+    fn insert(&mut self, read: impl FnOnce() -> Result<Addr, Errno>) -> Result<FiAddr, Errno> {
+        if self.aborted {
+            return Err(Errno::ECANCELED);
+        }
+        let inserted = insert_one(self.av, read);
+        // Each of the others would wait as long.
+        self.aborted = inserted == Err(Errno::AGAIN);
+        inserted
     }
 
     fn push(&self, kind: EventKind) {
@@ -88,12 +116,13 @@ impl<'a> Insertion<'a> {
     }
 
     /// Ends the call. Its result: the number of inserted addresses, or 0 if an event has it. An
-    /// error if nothing was inserted for lack of memory, or `alone`, because of any failure.
+    /// error if nothing was inserted because the address vector failed or, `alone`, because of any
+    /// failure.
     fn end(self, alone: bool) -> c_int {
         self.push(EventKind::Inserted { context: self.context, count: self.inserted });
         match self.failure {
             _ if self.events.is_some() => 0,
-            Some(errno) if self.inserted == 0 && (alone || errno == Errno::ENOMEM) => errno.negative(),
+            Some(errno) if self.inserted == 0 && (alone || is_of_vector(errno)) => errno.negative(),
             // The calls refuse counts that do not fit.
             _ => c_int::try_from(self.inserted).unwrap_or(c_int::MAX),
         }
@@ -128,10 +157,11 @@ fn insert_one(av: &AvObj, read: impl FnOnce() -> Result<Addr, Errno>) -> Result<
     if !watch.verdict() {
         return inserted;
     }
-    if let Ok(handle) = inserted {
-        av.av.remove(handle);
+    match inserted {
+        // The entry of a shared address vector, which another process keeps from being changed.
+        Ok(handle) if av.av.try_remove(handle).is_err() => Ok(handle),
+        _ => Err(Errno::ENOMEM),
     }
-    Err(Errno::ENOMEM)
 }
 
 /// Resolves a node and a service in the vector's format.
@@ -177,7 +207,7 @@ pub(crate) unsafe extern "C" fn insert(
         // SAFETY: fi_av_insert(3) passes `count` addresses in the domain's format, one behind the
         // other.
         let addr = unsafe { read(at) };
-        let result = insert_one(av, || addr.ok_or(Errno::EINVAL));
+        let result = insertion.insert(|| addr.ok_or(Errno::EINVAL));
         if let (Ok(handle), true) = (result, flags & USER_ID != 0) {
             // SAFETY: with FI_AV_USER_ID the array holds `count` ids to begin with (fi_av(3)).
             let id = FiAddr(unsafe { *handles.wrapping_add(index) });
@@ -223,7 +253,7 @@ pub(crate) unsafe extern "C" fn insertsvc(
             }
         }
     };
-    let result = insert_one(av, read);
+    let result = insertion.insert(read);
     // SAFETY: fi_av_insertsvc(3) passes places for one element, or null.
     unsafe { insertion.put(0, result) };
     insertion.end(true)
@@ -297,7 +327,7 @@ pub(crate) unsafe extern "C" fn insertsym(
     };
     for index in 0..nodes * services {
         let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-        let result = insert_one(av, || {
+        let result = insertion.insert(|| {
             let (node, service) = (node.name(place(index / services)), service.name(place(index % services)));
             resolve(av, Some(&node), Some(&service)).map_err(|error| error.errno())?.ok_or(Errno::EINVAL)
         });

@@ -71,8 +71,9 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *m
     let vector = match name {
         None => private(attr.count, ids),
         Some(name) => {
-            let domain_name = domain.listed.as_ref().map(Listed::name).unwrap_or_default();
-            ofi_registry::open_shared_av(&domain_name, domain.format, &name, read_only)?
+            let of_domain = |name: fn(&Listed) -> String| domain.listed.as_ref().map(name).unwrap_or_default();
+            let (provider, domain_name) = (of_domain(Listed::provider), of_domain(Listed::name));
+            ofi_registry::open_shared_av((&provider, &domain_name), domain.format, &name, read_only)?
         }
     };
     if let (Some(base), true) = (vector.shared_base(), attr.map_addr.is_null()) {
@@ -131,6 +132,10 @@ unsafe extern "C" fn remove(av: *mut fid_av, handles: *mut fi_addr_t, count: usi
         let handle = FiAddr(unsafe { *handles.wrapping_add(index) });
         if let Err(errno) = av.av.try_remove(handle) {
             result = errno.negative();
+            // Every other one would wait as long for the process that is stopped.
+            if errno.is_again() {
+                break;
+            }
         }
     }
     result

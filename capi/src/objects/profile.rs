@@ -180,9 +180,9 @@ unsafe fn list_into(variables: &[Variable], list: *mut fi_profile_desc, count: *
     room.min(variables.len()).cast_signed()
 }
 
-/// Writes a variable's value: a number whole or, for a short buffer, not at all (-FI_ETOOSMALL); of
-/// a list as many entries as fit. `size` becomes the size of the whole value. Returns the number of
-/// bytes written.
+/// Writes a variable's value: a number whole, of a list as many entries as fit; -FI_ETOOSMALL if the
+/// buffer has no room for a number, or is there but has no room for an entry. `size` becomes the
+/// size of the whole value. Returns the number of bytes written.
 unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_void, size: *mut usize) -> isize {
     let profile = ours!(ProfileObj, profile.cast(), isize);
     let variable = VARIABLES.iter().find(|variable| variable.id == id);
@@ -217,6 +217,9 @@ unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_v
             const ENTRY: usize = size_of::<fi_cq_err_entry>();
             let count = measures.messages.len().min(room / ENTRY);
             *size = measures.messages.len() * ENTRY;
+            if !data.is_null() && room < ENTRY {
+                return Errno::ETOOSMALL.negative() as isize;
+            }
             for (index, message) in measures.messages.iter().take(count).enumerate() {
                 // SAFETY: there is room for `count` entries.
                 unsafe { data.cast::<fi_cq_err_entry>().wrapping_add(index).write_unaligned(err_entry(message)) };

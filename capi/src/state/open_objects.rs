@@ -51,7 +51,16 @@ impl Listed {
 
     /// The name with which it is listed.
     pub(crate) fn name(&self) -> String {
-        list().iter().find(|entry| entry.address == self.0).map(|entry| entry.name.clone()).unwrap_or_default()
+        self.entry().map(|entry| entry.name).unwrap_or_default()
+    }
+
+    /// The name of its provider.
+    pub(crate) fn provider(&self) -> String {
+        self.entry().map(|entry| entry.provider).unwrap_or_default()
+    }
+
+    fn entry(&self) -> Option<Entry> {
+        list().iter().find(|entry| entry.address == self.0).cloned()
     }
 }
 

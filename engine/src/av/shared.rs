@@ -3,9 +3,10 @@
 //! each index is checked against the capacity, each address is parsed.
 //!
 //! All words are 64 bits. Invariants, which [`Writer::repair`] restores after a writer was killed:
-//! - An entry with an odd sequence number is being written; readers take it for a free one.
-//! - The index has the entries in use, by a hash of their canonical addresses, unless its sequence
-//!   number is odd.
+//! - Each entry is a seqlock. While its sequence number is odd it is being written; readers take it
+//!   for a free one.
+//! - The index is a hash table with open addressing, linear probing and tombstones. It has the
+//!   entries in use by their canonical addresses, unless its own sequence number is odd.
 //! - `VERSION` counts the changes; the log has the entry that each of the latest ones was about.
 
 use core::fmt;
@@ -26,13 +27,13 @@ pub trait SharedMemory: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// If the others do not end in time: `change` was not called.
-    fn exclusively(&self, change: &mut dyn FnMut()) -> Result<(), Errno>;
+    fn with_write_lock(&self, change: &mut dyn FnMut()) -> Result<(), Errno>;
 
     /// Allocates these words: without memory an error now, instead of a signal at the first access.
     ///
     /// # Errors
     /// ENOMEM or ENOSPC.
-    fn provide(&self, words: Range<usize>) -> Result<(), Errno>;
+    fn allocate(&self, words: Range<usize>) -> Result<(), Errno>;
 }
 
 /// Indices of the words of the head.
@@ -50,8 +51,8 @@ mod word {
     /// Entries in use.
     pub(super) const USED: usize = 5;
     /// No entry below this one is free.
-    pub(super) const LOWEST: usize = 6;
-    /// Sequence number of the index: odd while it is built anew.
+    pub(super) const FIRST_FREE: usize = 6;
+    /// Sequence number of the index (a seqlock): odd while it is built anew.
     pub(super) const INDEX: usize = 7;
     /// The index has two to the power of this many slots.
     pub(super) const BITS: usize = 8;
@@ -72,10 +73,10 @@ const ENTRY: usize = 2 + MAX_LEN / 8;
 const CHUNK: usize = 64;
 /// Slots of the smallest index, as a power of two.
 const FEWEST_BITS: u32 = 9;
-/// A slot that was never filled, and one whose entry was removed. Others have an entry's number
-/// plus [`FIRST`].
+/// A slot that was never filled, which ends a search, and one whose entry was removed, which does
+/// not. Others have an entry's number plus [`FIRST`].
 const EMPTY: u64 = 0;
-const REMOVED: u64 = 1;
+const TOMBSTONE: u64 = 1;
 const FIRST: u64 = 2;
 /// How often a reader tries again if a writer interferes.
 const TRIES: usize = 16;
@@ -111,7 +112,7 @@ pub(super) struct SharedTable {
 struct Entry {
     addr: Addr,
     /// How often the address was inserted.
-    times: u64,
+    insertions: u64,
 }
 
 impl SharedTable {
@@ -170,8 +171,8 @@ impl SharedTable {
         for _ in 0..TRIES {
             let sequence = self.load(at);
             let usage = self.load(at + 1);
-            let (times, len) = (usage >> 8, usize::try_from(usage & 0xff).ok()?);
-            if sequence % 2 == 1 || times == 0 {
+            let (insertions, len) = (usage >> 8, usize::try_from(usage & 0xff).ok()?);
+            if sequence % 2 == 1 || insertions == 0 {
                 return None;
             }
             let mut bytes = [0; MAX_LEN];
@@ -184,7 +185,7 @@ impl SharedTable {
             // words sees the odd sequence number.
             fence(Ordering::Acquire);
             if self.memory.words()[at].load(Ordering::Relaxed) == sequence {
-                return Some(Entry { addr: Addr::decode(bytes.get(..len)?)?, times });
+                return Some(Entry { addr: Addr::decode(bytes.get(..len)?)?, insertions });
             }
         }
         None
@@ -195,14 +196,20 @@ impl SharedTable {
         self.entry(handle.index()?).map(|entry| entry.addr)
     }
 
-    /// The slots of the index at present, and the one at which the search for this key begins.
-    fn slots(&self, key: &Addr) -> (Range<usize>, usize) {
-        let bits = u32::try_from(self.load(word::BITS)).unwrap_or(u32::MAX);
+    /// The slots of an index of this size.
+    fn slots_of(&self, bits: u32) -> Range<usize> {
         let most = self.capacity.trailing_zeros() + 1;
         // 0 in a table without entries.
         let count = if bits == 0 { 0 } else { 1 << bits.min(most) };
         let first = index_at(self.capacity);
-        (first..first + count, usize::try_from(self.hash(key)).unwrap_or_default() & count.saturating_sub(1))
+        first..first + count
+    }
+
+    /// The slots of the index at present, and the one at which the search for this key begins.
+    fn slots(&self, key: &Addr) -> (Range<usize>, usize) {
+        let slots = self.slots_of(u32::try_from(self.load(word::BITS)).unwrap_or(u32::MAX));
+        let begin = usize::try_from(self.hash(key)).unwrap_or_default() & slots.len().saturating_sub(1);
+        (slots, begin)
     }
 
     fn hash(&self, key: &Addr) -> u64 {
@@ -244,7 +251,7 @@ impl SharedTable {
         for slot in self.probe(key) {
             match self.load(slot) {
                 EMPTY => return None,
-                REMOVED => {}
+                TOMBSTONE => {}
                 number => {
                     let index = usize::try_from(number - FIRST).unwrap_or(usize::MAX);
                     if self.entry(index).is_some_and(|entry| entry.addr.canonical() == *key) {
@@ -286,7 +293,7 @@ impl SharedTable {
             return Err(Errno::EACCES);
         }
         let mut made = None;
-        self.memory.exclusively(&mut || {
+        self.memory.with_write_lock(&mut || {
             let writer = Writer { table: self };
             made = Some(writer.repair().and_then(|()| make(&writer)));
         })?;
@@ -297,7 +304,7 @@ impl SharedTable {
     ///
     /// # Errors
     /// EACCES in a table that this process may only read, ENOMEM if there is no memory or the table
-    /// is full, or that of [`SharedMemory::exclusively`].
+    /// is full, or that of [`SharedMemory::with_write_lock`].
     pub(super) fn insert(&self, addr: Addr) -> Result<(FiAddr, bool), Errno> {
         self.change(|writer| writer.insert(addr))
     }
@@ -373,7 +380,7 @@ impl Writer<'_> {
             }
         }
         table.store(word::USED, used);
-        table.store(word::LOWEST, 0);
+        table.store(word::FIRST_FREE, 0);
         self.build_index(0)?;
         // More than the log has: readers learn everything anew.
         table.store(word::VERSION, table.version().wrapping_add(LOGGED));
@@ -381,20 +388,25 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Builds the index anew, with room for this many entries more.
+    /// Builds the index anew, with room for this many entries more. Without memory for one of the
+    /// size that is best, it gets its present size again if that has room.
     fn build_index(&self, more: usize) -> Result<(), Errno> {
         let (table, len) = (self.table, self.table.len());
         // A quarter full at most, unless it is the largest.
         let wanted = ((len + more) * 4).next_power_of_two().trailing_zeros();
-        let bits = wanted.max(FEWEST_BITS).min(table.capacity.trailing_zeros() + 1);
-        let first = index_at(table.capacity);
-        let slots = first..first + (1 << bits);
-        table.memory.provide(slots.clone())?;
+        let mut bits = wanted.max(FEWEST_BITS).min(table.capacity.trailing_zeros() + 1);
+        if let Err(errno) = table.memory.allocate(table.slots_of(bits)) {
+            bits = u32::try_from(table.load(word::BITS)).unwrap_or(u32::MAX);
+            let used = table.load(word::USED).saturating_add(more as u64);
+            if used > table.slots_of(bits).len() as u64 / 2 {
+                return Err(errno);
+            }
+        }
         let sequence = table.load(word::INDEX) | 1;
         table.store(word::INDEX, sequence);
         // Pairs with the Acquire fence in `find`.
         fence(Ordering::Release);
-        slots.for_each(|slot| table.store(slot, EMPTY));
+        table.slots_of(bits).for_each(|slot| table.store(slot, EMPTY));
         table.store(word::BITS, u64::from(bits));
         table.store(word::FILLED, 0);
         for index in 0..len {
@@ -422,8 +434,8 @@ impl Writer<'_> {
     fn free_entry(&self) -> Result<usize, Errno> {
         let (table, len) = (self.table, self.table.len());
         if table.load(word::USED) < len as u64 {
-            let lowest = usize::try_from(table.load(word::LOWEST)).unwrap_or(0).min(len);
-            if let Some(free) = (lowest..len).find(|index| self.usage(*index) >> 8 == 0) {
+            let first_free = usize::try_from(table.load(word::FIRST_FREE)).unwrap_or(0).min(len);
+            if let Some(free) = (first_free..len).find(|index| self.usage(*index) >> 8 == 0) {
                 return Ok(free);
             }
         }
@@ -432,7 +444,7 @@ impl Writer<'_> {
         }
         if len.is_multiple_of(CHUNK) {
             let end = (len + CHUNK).min(table.capacity);
-            table.memory.provide(SharedTable::entry_at(len)..SharedTable::entry_at(end))?;
+            table.memory.allocate(SharedTable::entry_at(len)..SharedTable::entry_at(end))?;
         }
         Ok(len)
     }
@@ -459,7 +471,7 @@ impl Writer<'_> {
         }
         self.fill_slot(&key, index);
         table.store(word::USED, table.load(word::USED).wrapping_add(1));
-        table.store(word::LOWEST, index as u64 + 1);
+        table.store(word::FIRST_FREE, index as u64 + 1);
         self.log(index, false);
         self.end();
         Ok((FiAddr(index as u64), true))
@@ -468,18 +480,18 @@ impl Writer<'_> {
     fn remove(&self, handle: FiAddr) -> Result<(), Errno> {
         let (table, index) = (self.table, handle.index().ok_or(Errno::EINVAL)?);
         let entry = table.entry(index).ok_or(Errno::EINVAL)?;
-        if entry.times > 1 {
+        if entry.insertions > 1 {
             let usage = self.usage(index);
             table.store(SharedTable::entry_at(index) + 1, usage.wrapping_sub(1 << 8));
             return Ok(());
         }
         self.begin();
         if let Some((slot, _)) = table.find_slot(&entry.addr.canonical()) {
-            table.store(slot, REMOVED);
+            table.store(slot, TOMBSTONE);
         }
         self.write_entry(index, None);
         table.store(word::USED, table.load(word::USED).saturating_sub(1));
-        table.store(word::LOWEST, table.load(word::LOWEST).min(index as u64));
+        table.store(word::FIRST_FREE, table.load(word::FIRST_FREE).min(index as u64));
         self.log(index, true);
         self.end();
         Ok(())

@@ -270,6 +270,12 @@ impl<K: LockKind> Core<K> {
         self.tell_others();
     }
 
+    /// Tells the address vector whether receives wait for handles.
+    #[cold]
+    pub(super) fn note_awaited(&mut self) {
+        self.peers.note_awaited(self.rx.lock().is_pending());
+    }
+
     /// Notifies the other endpoints of a shared receive context for which this one has left
     /// matches.
     pub(super) fn tell_others(&mut self) {

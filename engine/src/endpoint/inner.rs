@@ -85,6 +85,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         let watches = core.peers.agenda.has(Work::WATCHES);
         if watches {
             core.check_av();
+            // The receives that waited may be cancelled by now.
+            core.note_awaited();
         }
         core.run_deferred(!active);
         active |= Self::finish(transport, core);

@@ -10,7 +10,8 @@ use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
 use list::rdma_addrinfo;
 use ofi_core::log::Level;
-use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result, memory, message};
+use ofi_os::fallible;
+use ofi_rdma::{AddrInfo, Errno, Error, Kind, Result};
 
 macro_rules! export {
     ($($target:path => $name:literal;)*) => {$(
@@ -82,14 +83,15 @@ fn resolve(
     hints: Option<&rdma_addrinfo>,
 ) -> Result<Vec<AddrInfo>> {
     let utf8 = |text: Option<Result<_, &CStr>>, kind, what| {
-        let refused = |text| Error::new(kind, message::compose(format_args!("the {what} {text:?} is not valid UTF-8")));
+        let refused =
+            |text| Error::new(kind, fallible::message(format_args!("the {what} {text:?} is not valid UTF-8")));
         text.transpose().map_err(refused)
     };
     let node = utf8(node, Kind::NoName, "node")?;
     let service = utf8(service, Kind::Service, "service")?;
     match hints.map(list::hints).transpose()? {
         // Even all-zero hints are completed: the caller passed them.
-        Some(hints) if node.is_none() && service.is_none() => memory::one(ofi_rdma::complete(&hints)?),
+        Some(hints) if node.is_none() && service.is_none() => Ok(fallible::one(ofi_rdma::complete(&hints)?)?),
         hints => ofi_rdma::resolve(node, service, &hints.unwrap_or_default()),
     }
 }
@@ -118,7 +120,7 @@ fn explain(function: &str, why: impl fmt::Display) {
     if unsafe { CStr::from_ptr(level) }.to_str().map_or(Some(Level::Warn), Level::named) < Some(Level::Warn) {
         return;
     }
-    let line = message::compose(format_args!("librdmaaddrinfo: {function}: {why}\n"));
+    let line = fallible::message(format_args!("librdmaaddrinfo: {function}: {why}\n"));
     // Not std's stderr: a fork could leave its lock held forever in the child. A failed write is
     // ignored: the log is optional.
     // SAFETY: the pointer and length are those of a string.

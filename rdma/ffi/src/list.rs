@@ -3,11 +3,12 @@
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
+use ofi_os::fallible;
 use ofi_rdma::ib::SOCKADDR_IB_LEN;
 use ofi_rdma::{AddrInfo, Address, Errno, Error, Family, Flags, Hints, Kind, PortSpace, QpType, Result};
-use ofi_rdma::{memory, message};
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// An entry of a list. The layout is that of the C structure.
 #[repr(C)]
@@ -66,7 +67,10 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
-    hold(Some(entries()));
+    // The handlers may be registered twice. A thread that exits has lost its thread-locals.
+    if FORKING.try_with(|held| held.borrow().is_none()) == Ok(true) {
+        hold(Some(entries()));
+    }
 }
 
 extern "C" fn after_fork() {
@@ -79,16 +83,19 @@ fn hold(guard: Option<MutexGuard<'static, Entries>>) {
     drop(FORKING.try_with(|held| held.replace(guard)));
 }
 
+/// Registers the handlers before the lock is first taken. Uses no lock, because a fork could copy it
+/// while it is held: concurrent first calls may all register, which is harmless.
 fn watch_forks() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handlers live as long as this library, and unloading it removes them
-        // (pthread_atfork(3)).
-        let failed = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
-        // Fails only without memory for three pointers; then a fork may leave the lock held in the
-        // child.
-        debug_assert_eq!(failed, 0);
-    });
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it protects nothing.
+    if WATCHED.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the handlers live as long as this library, and unloading it removes them
+    // (pthread_atfork(3)).
+    let code = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    // Fails only without memory for three pointers; the next call tries again.
+    WATCHED.store(code == 0, Ordering::Relaxed);
 }
 
 /// Maximum size of a route or of connection data, in bytes. A connection transfers less than 256,
@@ -111,7 +118,7 @@ unsafe fn bytes<'a>(from: *const c_void, len: usize, what: &str) -> Result<&'a [
     }
     if len > MOST_BYTES {
         let why = format_args!("{what} is {len} bytes long, more than the maximum of {MOST_BYTES}");
-        return Err(Error::new(Kind::System(Errno::EMSGSIZE), message::compose(why)));
+        return Err(Error::new(Kind::System(Errno::EMSGSIZE), fallible::message(why)));
     }
     // SAFETY: the caller vouches for the bytes, and `len` is within the limit for a slice.
     Ok(unsafe { core::slice::from_raw_parts(from.cast(), len) })
@@ -125,17 +132,17 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         // (rdma_getaddrinfo(3)).
         let bytes = unsafe { bytes(from, len, what) }?;
         let read = |bytes| {
-            let told =
-                |error: Error| Error::new(error.kind(), message::compose(format_args!("{what}: {}", error.why())));
-            Address::decode(bytes).map_err(told)
+            let with_name =
+                |error: Error| Error::new(error.kind(), fallible::message(format_args!("{what}: {}", error.why())));
+            Address::decode(bytes).map_err(with_name)
         };
         (!bytes.is_empty()).then(|| read(bytes)).transpose()
     };
     let name = |from: *const c_char, what: &str| {
         // SAFETY: a name of a valid entry is null or ends with NUL (rdma_getaddrinfo(3)).
         let name = (!from.is_null()).then(|| unsafe { CStr::from_ptr(from) });
-        let refused = |_| Error::new(Kind::NoName, message::compose(format_args!("{what} is not valid UTF-8")));
-        name.map(|name| name.to_str().map_err(refused).and_then(memory::string)).transpose()
+        let refused = |_| Error::new(Kind::NoName, fallible::message(format_args!("{what} is not valid UTF-8")));
+        name.map(|name| name.to_str().map_err(refused).and_then(|name| Ok(fallible::string(name)?))).transpose()
     };
     // SAFETY: as for addresses.
     let route = unsafe { bytes(given.ai_route, given.ai_route_len, "hints.ai_route") }?;
@@ -150,8 +157,8 @@ pub(crate) fn hints(given: &rdma_addrinfo) -> Result<Hints> {
         destination: address(given.ai_dst_addr, given.ai_dst_len, "hints.ai_dst_addr")?,
         source_name: name(given.ai_src_canonname, "hints.ai_src_canonname")?,
         destination_name: name(given.ai_dst_canonname, "hints.ai_dst_canonname")?,
-        route: memory::bytes(route)?,
-        connect: memory::bytes(connect)?,
+        route: fallible::bytes(route)?,
+        connect: fallible::bytes(connect)?,
     })
 }
 
@@ -164,7 +171,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// Copies bytes into memory aligned for any structure.
 fn words(bytes: &[u8]) -> Result<Vec<u64>> {
-    let mut out = memory::room(bytes.len().div_ceil(8))?;
+    let mut out = fallible::room(bytes.len().div_ceil(8))?;
     out.extend(bytes.chunks(8).map(word));
     Ok(out)
 }
@@ -172,10 +179,7 @@ fn words(bytes: &[u8]) -> Result<Vec<u64>> {
 /// Copies a name; one that contains NUL is dropped.
 fn ended(name: Option<String>) -> Result<Option<Vec<u8>>> {
     let Some(name) = name.filter(|name| !name.contains('\0')) else { return Ok(None) };
-    let mut out = memory::room(name.len() + 1)?;
-    out.extend_from_slice(name.as_bytes());
-    out.push(0);
-    Ok(Some(out))
+    Ok(Some(fallible::terminated(name.as_bytes())?))
 }
 
 /// A pointer to the words, or null if there are none.
@@ -216,7 +220,7 @@ fn entry(info: AddrInfo, next: *mut rdma_addrinfo) -> Result<*mut rdma_addrinfo>
     let mut entries = entries();
     entries.try_reserve(1)?;
     // A list of one has the layout of the entry, and can be allocated where a box would abort.
-    let made = memory::one(Entry { public, addresses, names, route, connect })?.into_boxed_slice();
+    let made = fallible::one(Entry { public, addresses, names, route, connect })?.into_boxed_slice();
     let made: *mut Entry = Box::into_raw(made).cast();
     // SAFETY: made above, and not handed out before this function returns.
     let entry = unsafe { &mut *made };

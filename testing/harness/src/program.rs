@@ -28,11 +28,12 @@ pub struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// A program of one source file.
+    /// A program of one source file. It may include the headers of `testing/harness/c`.
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let source = source.into();
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Self { source, name, arguments: Vec::new(), includes: Vec::new(), libraries: Vec::new(), shared: false }
+        let includes = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("c")];
+        Self { source, name, arguments: Vec::new(), includes, libraries: Vec::new(), shared: false }
     }
 
     /// Sets the name of the output, for a source that builds several programs.

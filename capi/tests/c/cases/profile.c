@@ -92,6 +92,7 @@ CASE_OURS(profile_counts_unexpected_messages)
 	struct fid_profile *profile, *of_domain;
 	struct fi_cq_err_entry list[4];
 	size_t size = sizeof(list);
+	uint64_t number = 4242;
 	struct pair p;
 	uint64_t held;
 	char in[64];
@@ -118,6 +119,10 @@ CASE_OURS(profile_counts_unexpected_messages)
 	size = 2 * sizeof(*list) - 1;
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == sizeof(*list));
 	CHECK(size == 2 * sizeof(*list));
+	/* A list is no number: nothing would tell the caller that none was written. */
+	CHECK(fi_profile_read_u64(profile, FI_VAR_UNEXP_MSG_QUEUE, &number) == -FI_ETOOSMALL && number == 4242);
+	size = 0;
+	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, NULL, &size) == 0 && size == 2 * sizeof(*list));
 	size = 4;
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_CNT, list, &size) == -FI_ETOOSMALL && size == 8);
 	/* Reads between start and end see one state. */

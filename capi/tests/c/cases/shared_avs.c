@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Address vectors that processes share by name (fi_av(3)). */
+#define _GNU_SOURCE
 #include "case.h"
 #include "../process.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
 /* What its processes open. */
 static struct want shared = { .caps = FI_TAGGED | FI_SHARED_AV };
@@ -34,6 +38,9 @@ static struct fid_av *open_shared(struct side *s, uint64_t flags)
 	return av;
 }
 
+/* The last file of that name. */
+static char shared_file[300];
+
 /* How many files of that name there are. */
 static int files(void)
 {
@@ -45,7 +52,10 @@ static int files(void)
 	while ((entry = readdir(folder))) {
 		const char *last = strrchr(entry->d_name, '.');
 
-		count += strstr(entry->d_name, "ofi-av.") == entry->d_name && !strcmp(last + 1, shared_name);
+		if (strstr(entry->d_name, "ofi-av.") == entry->d_name && !strcmp(last + 1, shared_name)) {
+			snprintf(shared_file, sizeof(shared_file), "/dev/shm/%s", entry->d_name);
+			count++;
+		}
 	}
 	closedir(folder);
 	return count;
@@ -112,8 +122,8 @@ CASE_OURS(shared_av_rules)
 	reader = open_shared(&s, FI_READ);
 	CHECK(insert_number(&s, av, 1) == 0 && is_number(&s, reader, 0, 1) && !is_number(&s, reader, 1, 1));
 	/* A reader cannot write. */
-	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, 0, NULL) == 0 && first == FI_ADDR_NOTAVAIL);
-	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, FI_SYNC_ERR, &err) == 0 && err == FI_EACCES);
+	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, 0, NULL) == -FI_EACCES && first == FI_ADDR_NOTAVAIL);
+	CHECK(fi_av_insert(reader, numbered(&s, 2), 1, &first, FI_SYNC_ERR, &err) == -FI_EACCES && err == FI_EACCES);
 	first = 0;
 	CHECK(fi_av_remove(reader, &first, 1, 0) == -FI_EACCES && is_number(&s, av, 0, 1));
 	/* Ids are a matter of one process. */
@@ -479,5 +489,100 @@ CASE_OURS(shared_av_with_events)
 	CHECK(event_of(&s, NULL, &number, &entry, sizeof(entry)) == sizeof(entry));
 	CHECK(number == FI_AV_COMPLETE && entry.data == 1 && entry.context == &s && is_number(&s, av, 0, 1));
 	CHECK(fi_close(&av->fid) == 0);
+	close_side(&s);
+}
+
+struct remover {
+	struct fid_av *av;
+	int ret;
+	pthread_t thread;
+};
+
+static void *remove_two(void *arg)
+{
+	struct remover *r = arg;
+
+	r->ret = fi_av_remove(r->av, (fi_addr_t[2]) { 0, 1 }, 2, 0);
+	return NULL;
+}
+
+/* A process that is stopped while it changes the address vector has the lock of its file. */
+CASE_OURS(shared_av_of_a_stopped_writer)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1, .l_len = 1 };
+	struct fid_av *av;
+	struct side s;
+	struct remover r;
+	fi_addr_t addrs[3];
+	int errors[3], fd, i;
+	char names[3][64];
+	size_t len;
+	double begin;
+
+	choose_name();
+	open_domain(&s, &RDM);
+	av = open_shared(&s, 0);
+	CHECK(insert_number(&s, av, 1) == 0 && insert_number(&s, av, 2) == 1 && files() == 1);
+	fd = open(shared_file, O_RDWR | O_CLOEXEC);
+	CHECK(fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0);
+	len = within_host(&s.want) ? strlen(numbered(&s, 3)) + 1 : 16;
+	for (i = 0; i < 3; i++)
+		memcpy((char *) names + i * len, numbered(&s, 3 + i), len);
+	begin = seconds();
+	r = (struct remover) { .av = av };
+	CHECK(pthread_create(&r.thread, NULL, remove_two, &r) == 0);
+	/* Only the first address waits for the other process. */
+	CHECK(fi_av_insert(av, names, 3, addrs, FI_SYNC_ERR, errors) == -FI_EAGAIN);
+	CHECK(pthread_join(r.thread, NULL) == 0 && r.ret == -FI_EAGAIN && seconds() - begin < 9);
+	CHECK(errors[0] == FI_EAGAIN && errors[1] == FI_ECANCELED && errors[2] == FI_ECANCELED);
+	CHECK(addrs[0] == FI_ADDR_NOTAVAIL && addrs[1] == FI_ADDR_NOTAVAIL && addrs[2] == FI_ADDR_NOTAVAIL);
+	/* It can be read meanwhile, and nothing of it has changed. */
+	CHECK(is_number(&s, av, 0, 1) && is_number(&s, av, 1, 2) && !is_number(&s, av, 2, 3));
+	close(fd);
+	CHECK(fi_av_insert(av, names, 3, addrs, 0, NULL) == 3 && addrs[2] == 4);
+	CHECK(fi_close(&av->fid) == 0);
+	close_side(&s);
+}
+
+CASE_OURS(shared_av_whose_file_was_removed)
+{
+	struct fid_av *av, *other;
+	struct side s;
+	fi_addr_t addr = 0;
+
+	choose_name();
+	open_domain(&s, &RDM);
+	av = open_shared(&s, 0);
+	CHECK(insert_number(&s, av, 1) == 0 && files() == 1 && unlink(shared_file) == 0);
+	/* Who opens the name from now on has another one: a change would be lost on them. */
+	other = open_shared(&s, 0);
+	CHECK(!is_number(&s, other, 0, 1) && insert_number(&s, other, 2) == 0);
+	CHECK(fi_av_insert(av, numbered(&s, 3), 1, &addr, 0, NULL) == -ESTALE && addr == FI_ADDR_NOTAVAIL);
+	addr = 0;
+	CHECK(fi_av_remove(av, &addr, 1, 0) == -ESTALE && is_number(&s, av, 0, 1));
+	CHECK(fi_close(&av->fid) == 0 && files() == 1 && is_number(&s, other, 0, 2));
+	CHECK(fi_close(&other->fid) == 0);
+	close_side(&s);
+}
+
+/* A program that locks its memory pays for the addresses, not for all that there might be. */
+CASE_OURS(shared_av_in_locked_memory)
+{
+	struct fid_av *av;
+	struct stat stat_;
+	struct side s;
+	void *all;
+
+	choose_name();
+	open_domain(&s, &RDM);
+	CHECK(mlockall(MCL_FUTURE) == 0);
+	all = mmap(NULL, 512 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (all == MAP_FAILED)
+		SKIP("so much memory may not be locked");
+	CHECK(munmap(all, 512 << 20) == 0);
+	av = open_shared(&s, 0);
+	CHECK(insert_number(&s, av, 1) == 0 && is_number(&s, av, 0, 1));
+	CHECK(files() == 1 && stat(shared_file, &stat_) == 0 && stat_.st_blocks * 512 < 4 << 20);
+	CHECK(munlockall() == 0 && fi_close(&av->fid) == 0);
 	close_side(&s);
 }

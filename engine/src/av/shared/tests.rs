@@ -1,6 +1,7 @@
 use super::*;
 use core::cell::RefCell;
 use core::net::SocketAddr;
+use ofi_sync::primitive::AtomicBool;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,17 +14,24 @@ struct Heap {
     words: Arc<[AtomicU64]>,
     writing: Arc<Mutex<()>>,
     is_writable: bool,
+    capacity: usize,
+    /// No more memory can be allocated.
+    is_full: Arc<AtomicBool>,
 }
 
 impl Heap {
     fn new() -> Self {
-        let words: Arc<[AtomicU64]> = (0..words_for(CAPACITY)).map(|_| AtomicU64::new(0)).collect();
+        Self::of(CAPACITY)
+    }
+
+    fn of(capacity: usize) -> Self {
+        let words: Arc<[AtomicU64]> = (0..words_for(capacity)).map(|_| AtomicU64::new(0)).collect();
         initialize(&words, 0x1234_5678);
-        Self { words, writing: Arc::default(), is_writable: true }
+        Self { words, writing: Arc::default(), is_writable: true, capacity, is_full: Arc::default() }
     }
 
     fn table(&self) -> SharedTable {
-        SharedTable::new(Box::new(self.clone()), CAPACITY).unwrap()
+        SharedTable::new(Box::new(self.clone()), self.capacity).unwrap()
     }
 }
 
@@ -36,15 +44,15 @@ impl SharedMemory for Heap {
         self.is_writable
     }
 
-    fn exclusively(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
+    fn with_write_lock(&self, change: &mut dyn FnMut()) -> Result<(), Errno> {
         let _writing = self.writing.lock().unwrap();
         change();
         Ok(())
     }
 
-    fn provide(&self, words: Range<usize>) -> Result<(), Errno> {
+    fn allocate(&self, words: Range<usize>) -> Result<(), Errno> {
         assert!(words.end <= self.words.len());
-        Ok(())
+        if self.is_full.load(Ordering::Relaxed) { Err(Errno::ENOMEM) } else { Ok(()) }
     }
 }
 
@@ -205,6 +213,34 @@ fn a_writer_killed_while_it_builds_the_index_loses_no_entry() {
     let stores = recorded(&memory, |table| assert_eq!(insert(table, 97), 5));
     assert!(stores.iter().any(|(at, _)| *at == word::INDEX), "the index is built anew");
     killed_writers(64, false);
+}
+
+#[test]
+fn a_killed_writer_is_repaired_without_memory_for_a_larger_index() {
+    let memory = Heap::of(1024);
+    let table = memory.table();
+    // As many as the smallest index takes. Built anew, it would get more slots.
+    (0..256).for_each(|number| assert_eq!(insert(&table, number), u64::from(number)));
+    memory.words[word::DIRTY].store(1, Ordering::Relaxed);
+    memory.is_full.store(true, Ordering::Relaxed);
+    assert_eq!(table.remove(FiAddr(7)), Ok(()));
+    assert!((0..256).all(|number| table.find(&addr(number)).is_some() == (number != 7)));
+    // What was removed makes room, although its slots are not empty.
+    assert_eq!(insert(&table, 300), 7);
+    assert_eq!(table.find(&addr(300)), Some(FiAddr(7)));
+    assert_eq!(table.insert(addr(301)), Err(Errno::ENOMEM));
+    assert_eq!(table.remove(FiAddr(8)), Ok(()));
+}
+
+#[test]
+fn a_writer_killed_before_the_first_insertion_is_repaired_without_memory() {
+    let memory = Heap::new();
+    memory.words[word::DIRTY].store(1, Ordering::Relaxed);
+    memory.is_full.store(true, Ordering::Relaxed);
+    assert_eq!(memory.table().remove(FiAddr(0)), Err(Errno::EINVAL));
+    assert_eq!(memory.table().insert(addr(1)), Err(Errno::ENOMEM));
+    memory.is_full.store(false, Ordering::Relaxed);
+    assert_eq!(insert(&memory.table(), 1), 0);
 }
 
 /// The stores that a change makes, in order, without their effect on `memory`.

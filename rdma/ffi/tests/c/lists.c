@@ -5,20 +5,16 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
-#define CHECK(what)                                                                    \
-	do {                                                                           \
-		if (!(what)) {                                                         \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what); \
-			exit(1);                                                       \
-		}                                                                      \
-	} while (0)
+#include "check.h"
 
 /* struct sockaddr_ib of <infiniband/ib.h>. */
 struct ib {
@@ -416,6 +412,23 @@ static void *many(void *unused)
 	return unused;
 }
 
+/* Whether there is a route cannot be looked up. */
+static void no_descriptors(void)
+{
+	struct rdma_addrinfo *res = NULL, hints = { .ai_flags = RAI_NUMERICHOST };
+	struct rlimit before, none;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = before;
+	none.rlim_cur = 0;
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	errno = 0;
+	CHECK(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res) == EAI_SYSTEM && errno == EMFILE && !res);
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &res) == 0 && res->ai_src_len > 0);
+	rdma_freeaddrinfo(res);
+}
+
 int main(void)
 {
 	pthread_t threads[4];
@@ -426,6 +439,7 @@ int main(void)
 	infiniband();
 	routes();
 	freeing();
+	no_descriptors();
 	for (int i = 0; i < 4; i++)
 		CHECK(!pthread_create(&threads[i], NULL, many, NULL));
 	for (int i = 0; i < 4; i++)

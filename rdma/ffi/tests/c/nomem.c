@@ -15,86 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(what)                                                                    \
-	do {                                                                           \
-		if (!(what)) {                                                         \
-			fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #what); \
-			exit(1);                                                       \
-		}                                                                      \
-	} while (0)
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-void *__libc_memalign(size_t align, size_t size);
-void __libc_free(void *block);
-
-/* Allocated blocks. */
-static long live;
-/* Allocations until one fails; 0: none fails. */
-static long left;
-/* All later ones fail too. */
-static int persistent;
-static long failures;
-
-static int fails(void)
-{
-	if (!left || (left > 1 && left--))
-		return 0;
-	left = persistent;
-	failures++;
-	errno = ENOMEM;
-	return 1;
-}
-
-static void *counted(void *block)
-{
-	live += block != NULL;
-	return block;
-}
-
-void *malloc(size_t size)
-{
-	return fails() ? NULL : counted(__libc_malloc(size));
-}
-
-void *calloc(size_t count, size_t size)
-{
-	return fails() ? NULL : counted(__libc_calloc(count, size));
-}
-
-void *realloc(void *block, size_t size)
-{
-	void *moved;
-
-	if (fails())
-		return NULL;
-	moved = __libc_realloc(block, size);
-	live += !block && moved;
-	return moved;
-}
-
-void *memalign(size_t align, size_t size)
-{
-	return fails() ? NULL : counted(__libc_memalign(align, size));
-}
-
-void *aligned_alloc(size_t align, size_t size)
-{
-	return memalign(align, size);
-}
-
-int posix_memalign(void **out, size_t align, size_t size)
-{
-	*out = memalign(align, size);
-	return *out ? 0 : ENOMEM;
-}
-
-void free(void *block)
-{
-	live -= block != NULL;
-	__libc_free(block);
-}
+#include "allocator.h"
+#include "check.h"
 
 struct question {
 	const char *node, *service;
