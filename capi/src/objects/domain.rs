@@ -7,6 +7,7 @@ use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::objects::memory::Memory;
 use crate::objects::profile;
+use crate::objects::sep::ScalableControl;
 use crate::state::open_objects::Listed;
 use core::any::Any;
 use core::ffi::{c_char, c_int, c_void};
@@ -58,6 +59,8 @@ impl DomainObj {
 /// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
+    /// A scalable endpoint.
+    fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>>;
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq;
     fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting)
     -> Arc<dyn CounterControl>;

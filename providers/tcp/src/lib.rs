@@ -138,6 +138,10 @@ impl LinkProvider for Provider {
             |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());
         in_port_range(addr, open)
     }
+
+    fn open_context(self, listener: &TcpListener, args: OpenArgs<'_>) -> Result<Tcp> {
+        Ok(Tcp::context(system(args.class)?, listener, settings(args.account)))
+    }
 }
 
 /// Opens on a port of the configured range (ignored if invalid), unless the application chose one.
