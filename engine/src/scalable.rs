@@ -345,7 +345,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
         let mut state = self.lock();
         let Some(listener) = &mut state.listener else { return PollOutcome { active: false, busy: false } };
         let active = listener.poll(&mut asked);
-        let busy = listener.next_deadline().is_some();
+        let busy = listener.next_deadline().is_some() || listener.descriptor().is_none();
         drop(state);
         asked.into_iter().for_each(|asked| self.handle_request(asked));
         PollOutcome { active, busy }

@@ -177,15 +177,19 @@ impl<T: Transport> Side<T> {
         Self::open_with(options, av, received, Some(sent), opener)
     }
 
-    /// A context of a scalable endpoint, whose address vector is `av`. `open` makes it with that
-    /// configuration.
+    /// A context of a scalable endpoint, whose address vector is `av`, that transmits or receives.
+    /// `open` makes it with that configuration.
     pub fn open_context(
         options: Options,
         av: Arc<AddressVector>,
         wait_object: Arc<dyn WaitObject>,
+        way: BindFlags,
         open: impl FnOnce(Config) -> Arc<Endpoint<T, Park>>,
     ) -> Self {
-        Self::open_with_endpoint(options, av, (wait_object, None), |config, _| open(config))
+        let transmits = Caps::SEND | Caps::READ | Caps::WRITE;
+        let (mut options, other) = (options, way == BindFlags::TRANSMIT);
+        options.caps -= if other { Caps::RECEIVE - Caps::TRANSMIT } else { transmits };
+        Self::open_with_endpoint(options, av, (wait_object, None), Some(way), |config, _| open(config))
     }
 
     fn open_with(
@@ -195,7 +199,7 @@ impl<T: Transport> Side<T> {
         sent: Option<Arc<dyn WaitObject>>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        Self::open_with_endpoint(options, av.clone(), (received, sent), |config, addr| {
+        Self::open_with_endpoint(options, av.clone(), (received, sent), None, |config, addr| {
             let opener = opener(&config.account);
             let ep = Endpoint::new(membarrier::locks(), config, addr, opener, None);
             ep.bind_av(&av).expect("the first address vector");
@@ -207,6 +211,7 @@ impl<T: Transport> Side<T> {
         options: Options,
         av: Arc<AddressVector>,
         (received, sent): (Arc<dyn WaitObject>, Option<Arc<dyn WaitObject>>),
+        only: Option<BindFlags>,
         open: impl FnOnce(Config, Option<Addr>) -> Arc<Endpoint<T, Park>>,
     ) -> Self {
         let Options { addr, caps, tx_size, rx_size, limits, nonce, provider, memory, cq_size, waiting, bind, .. } =
@@ -229,7 +234,7 @@ impl<T: Transport> Side<T> {
         let queue = |wait_object| Arc::new(CompletionQueue::new(membarrier::locks(), cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
         let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
-        ep.bind_cq(&cq, BindFlags::RECV | transmit | bind).expect("the first queue");
+        ep.bind_cq(&cq, only.unwrap_or(BindFlags::RECV | transmit) | bind).expect("the first queue");
         if let Some(sent) = &sent {
             ep.bind_cq(sent, BindFlags::TRANSMIT | bind).expect("the first queue of sends");
         }
