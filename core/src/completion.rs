@@ -41,7 +41,11 @@ impl RxBits {
     /// The handle of a receive context (fi_rx_addr); `index` fits into the bits.
     #[inline]
     pub fn join(self, handle: FiAddr, index: u16) -> FiAddr {
-        if index == 0 || self.0 == 0 || handle == FiAddr::UNSPEC { handle } else { FiAddr(u64::from(index) << (64 - self.0) | handle.0) }
+        if index == 0 || self.0 == 0 || handle == FiAddr::UNSPEC {
+            handle
+        } else {
+            FiAddr(u64::from(index) << (64 - self.0) | handle.0)
+        }
     }
 
     /// Whether a handle leaves the bits free.

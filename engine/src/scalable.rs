@@ -196,7 +196,8 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
 
     /// Closes it, after all its contexts: requests that wait for a context are refused.
     pub fn close(&self) {
-        let places = self.lock().receive.iter_mut().map(|place| core::mem::take(&mut place.waiting)).collect::<Vec<_>>();
+        let places =
+            self.lock().receive.iter_mut().map(|place| core::mem::take(&mut place.waiting)).collect::<Vec<_>>();
         places.into_iter().flatten().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
         let mut state = self.lock();
         (state.listener, state.av) = (None, None);

@@ -18,7 +18,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use ofi_abi::FI_CLASS_EP;
 use ofi_abi::{
-    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
+    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG,
+    fi_alias, fi_ops, fid, fid_ep,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::info::EpAttr;

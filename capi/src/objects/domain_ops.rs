@@ -28,7 +28,9 @@ use ofi_engine::erased::{CounterControl, EndpointControl};
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, ScalableEndpoint, Waiting};
+use ofi_engine::{
+    AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, ScalableEndpoint, Waiting,
+};
 use ofi_registry::{AutoThread, DomainVisitor};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};

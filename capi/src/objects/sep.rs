@@ -184,7 +184,11 @@ impl SepObj {
             caps,
             inject_size: at_most("inject_size", wanted.inject_size, base.inject_size)?,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: if base.iov_limit == 0 { wanted.iov_limit } else { at_most("iov_limit", wanted.iov_limit, base.iov_limit)? },
+            iov_limit: if base.iov_limit == 0 {
+                wanted.iov_limit
+            } else {
+                at_most("iov_limit", wanted.iov_limit, base.iov_limit)?
+            },
             tclass: base.tclass,
             ..wanted
         };
@@ -206,7 +210,11 @@ impl SepObj {
         info.rx = RxAttr {
             caps,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: if base.iov_limit == 0 { wanted.iov_limit } else { at_most("iov_limit", wanted.iov_limit, base.iov_limit)? },
+            iov_limit: if base.iov_limit == 0 {
+                wanted.iov_limit
+            } else {
+                at_most("iov_limit", wanted.iov_limit, base.iov_limit)?
+            },
             ..wanted
         };
         (info.caps, info.tx.caps) = (caps, Caps::empty());

@@ -1,8 +1,8 @@
 //! The sockets and readiness events that the transport needs: the kernel's in [`System`]; tests
 //! simulate them, to run the whole transport under split reads, stalls and broken connections.
 
-use ofi_core::{Addr, Instant};
 use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Instant};
 use ofi_memory::{Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest, Poller};
 use ofi_os::socket::{Health, Socket};

@@ -19,7 +19,8 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Listener, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Listener, Payload, ShutdownState, Submitted, Token, Transport,
+    Urgency,
 };
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;

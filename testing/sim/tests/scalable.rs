@@ -47,7 +47,11 @@ impl Portal {
         Self { world: world.clone(), at, endpoint, av }
     }
 
-    fn context(&self, way: BindFlags, open: impl FnOnce(Config) -> Arc<ofi_engine::Endpoint<TcpTransport<SimNet>, Park>>) -> Node {
+    fn context(
+        &self,
+        way: BindFlags,
+        open: impl FnOnce(Config) -> Arc<ofi_engine::Endpoint<TcpTransport<SimNet>, Park>>,
+    ) -> Node {
         let options = Options { provider: "sim", ..Options::default() };
         Side::open_context(options, self.av.clone(), self.world.port(), way, open)
     }
@@ -114,7 +118,9 @@ fn random_messages_between_contexts_arrive_once_with_their_source() {
         let (mut a, mut b): (Vec<&mut Node>, Vec<&mut Node>) = (tx.iter_mut().collect(), rx.iter_mut().collect());
         let mut nodes: Vec<&mut Node> = a.drain(..).chain(b.drain(..)).collect();
         expect(&world, &mut nodes, "all messages arrive", |nodes| {
-            expected.iter().all(|(from, sent, to, received, _)| nodes[*from].is_done(*sent) && nodes[3 + *to].is_done(*received))
+            expected
+                .iter()
+                .all(|(from, sent, to, received, _)| nodes[*from].is_done(*sent) && nodes[3 + *to].is_done(*received))
         });
         for (_, _, to, received, bytes) in &expected {
             let done = &nodes[3 + *to].finished(*received)[0];
@@ -151,7 +157,11 @@ fn contexts_that_there_are_not_refuse() {
     let (to_right, to_ordinary) = (left.know(right.at), left.know(addr(3, 1000)));
     let (mut tx, mut rx, closed) = (left.transmit(0), right.receive(0), right.receive(1));
     closed.ep.close();
-    for (handle, why) in [(context(to_right, 2), "no receive context"), (context(to_right, 1), "closed"), (context(to_ordinary, 1), "no receive context")] {
+    for (handle, why) in [
+        (context(to_right, 2), "no receive context"),
+        (context(to_right, 1), "closed"),
+        (context(to_ordinary, 1), "no receive context"),
+    ] {
         let sent = tx.send(handle, 7, vec![5; 8]);
         expect(&world, &mut [&mut tx, &mut rx, &mut ordinary], why, |nodes| nodes[0].outcome(sent).is_some());
         let (errno, text) = failure(&tx, sent);
@@ -160,7 +170,9 @@ fn contexts_that_there_are_not_refuse() {
     // A context that is opened anew takes messages again.
     let mut again = right.receive(1);
     let (received, sent) = (again.receive(FiAddr::UNSPEC, 7, 8), tx.send(context(to_right, 1), 7, vec![5; 8]));
-    expect(&world, &mut [&mut tx, &mut again], "the message arrives", |nodes| nodes[1].is_done(received) && nodes[0].is_done(sent));
+    expect(&world, &mut [&mut tx, &mut again], "the message arrives", |nodes| {
+        nodes[1].is_done(received) && nodes[0].is_done(sent)
+    });
 }
 
 #[test]
@@ -178,7 +190,10 @@ fn an_ordinary_endpoint_and_a_scalable_one_connect_to_each_other_at_once() {
         second.send(to_ordinary, 2, vec![2; 8]);
         let mut nodes = [&mut ordinary, &mut first, &mut second, &mut rx];
         expect(&world, &mut nodes, "all messages arrive", |nodes| {
-            nodes[0].is_done(from_first) && nodes[0].is_done(from_second) && nodes[3].is_done(received) && nodes[0].is_done(sent)
+            nodes[0].is_done(from_first)
+                && nodes[0].is_done(from_second)
+                && nodes[3].is_done(received)
+                && nodes[0].is_done(sent)
         });
         finish(&world, &mut nodes);
         // The end of a context leaves the other links.
@@ -238,7 +253,13 @@ fn changes_of_the_address_vector_reach_named_contexts() {
 }
 
 /// Connects with these contexts under a name; returns the answer too.
-fn lie(world: &World, host: u8, to: SocketAddr, nodes: &mut [&mut Node], change: impl FnOnce(&mut Hello)) -> (Raw, Option<Hello>) {
+fn lie(
+    world: &World,
+    host: u8,
+    to: SocketAddr,
+    nodes: &mut [&mut Node],
+    change: impl FnOnce(&mut Hello),
+) -> (Raw, Option<Hello>) {
     let mut raw = Raw::connect(world, ip(host), to);
     let mut hello = connect_hello(Addr::from(addr(host, 1000)), [host; 16]);
     change(&mut hello);
@@ -293,7 +314,16 @@ fn hostile_requests_cost_a_scalable_endpoint_their_connection_only() {
     for round in 0..300 {
         let index = |rng: &mut Rng| if rng.bool() { rng.u16(0..3) } else { rng.u16(..) };
         let contexts = Contexts { transmit: index(&mut rng), receive: index(&mut rng) };
-        let handshake = *rng.choice(&[Handshake::Connect, Handshake::Connect, Handshake::Connect, Handshake::Verify, Handshake::Mine, Handshake::Reject]).unwrap();
+        let handshake = *rng
+            .choice(&[
+                Handshake::Connect,
+                Handshake::Connect,
+                Handshake::Connect,
+                Handshake::Verify,
+                Handshake::Mine,
+                Handshake::Reject,
+            ])
+            .unwrap();
         let (raw, answer) = lie(&world, 60 + rng.u8(0..5), right.at, &mut [&mut rx], |hello| {
             (hello.contexts, hello.handshake, hello.attempt) = (contexts, handshake, rng.u64(..));
             hello.nonce = [rng.u8(..); 16];
@@ -317,7 +347,9 @@ fn hostile_requests_cost_a_scalable_endpoint_their_connection_only() {
         }
     }
     let (received, sent) = (rx.receive(FiAddr::UNSPEC, 7, 8), tx.send(to_right, 7, vec![5; 8]));
-    expect(&world, &mut [&mut tx, &mut rx], "a friend is served", |nodes| nodes[0].is_done(sent) && nodes[1].is_done(received));
+    expect(&world, &mut [&mut tx, &mut rx], "a friend is served", |nodes| {
+        nodes[0].is_done(sent) && nodes[1].is_done(received)
+    });
     drop(open);
     rx.ep.close();
     right.endpoint.close();

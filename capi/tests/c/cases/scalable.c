@@ -713,3 +713,19 @@ CASE_OURS(sep_contexts_are_offered)
 	CHECK(fi_getinfo(API, local ? NULL : "127.0.0.1", NULL, local ? 0 : FI_SOURCE, hints, &info) == -FI_ENODATA);
 	fi_freeinfo(hints);
 }
+
+CASE_OURS(sep_types_that_have_no_contexts)
+{
+	struct want msg = { .type = FI_EP_MSG };
+	struct fid_ep *ep;
+	struct side s;
+
+	open_side(&s, &RDM);
+	CHECK(fi_tx_context(s.ep, 0, s.info->tx_attr, &ep, NULL) == -FI_ENOSYS);
+	CHECK(fi_rx_context(s.ep, 0, s.info->rx_attr, &ep, NULL) == -FI_ENOSYS);
+	close_side(&s);
+	open_domain(&s, &msg);
+	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == -FI_ENOSYS);
+	CHECK(fi_scalable_ep(s.domain, NULL, &ep, NULL) == -FI_EINVAL);
+	close_side(&s);
+}
