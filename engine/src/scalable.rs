@@ -60,13 +60,13 @@ struct State<L: Listener, T: Transport, K: LockKind> {
     av: Option<(Arc<AddressVector>, Child)>,
     /// Whether each transmit context is open.
     transmit: Vec<bool>,
-    receive: Vec<Place<L::Request, T, K>>,
-    /// Number of requests that wait, in all places.
+    receive: Vec<ReceiveSlot<L::Request, T, K>>,
+    /// Number of requests that wait, in all slots.
     waiting: usize,
 }
 
-/// The place of a receive context.
-struct Place<R, T: Transport, K: LockKind> {
+/// A receive context that is open, or may be.
+struct ReceiveSlot<R, T: Transport, K: LockKind> {
     stage: Stage,
     context: Weak<Endpoint<T, K>>,
     /// Requests that came before the context was enabled.
@@ -98,18 +98,19 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         kind: K,
         (transmit, receive): (usize, usize),
         source: Option<Addr>,
-        (opener, open_context): (ListenerOpener<L>, ContextOpener<L, T>),
+        opener: ListenerOpener<L>,
+        open_context: ContextOpener<L, T>,
         nonce: [u8; 16],
         auto: Option<Arc<Auto>>,
     ) -> Arc<Self> {
-        let place = || Place { stage: Stage::Absent, context: Weak::new(), waiting: Vec::new() };
+        let slot = || ReceiveSlot { stage: Stage::Absent, context: Weak::new(), waiting: Vec::new() };
         let state = State {
             listener: None,
             opener,
             source,
             av: None,
             transmit: vec![false; transmit.min(MOST_CONTEXTS)],
-            receive: core::iter::repeat_with(place).take(receive.min(MOST_CONTEXTS)).collect(),
+            receive: core::iter::repeat_with(slot).take(receive.min(MOST_CONTEXTS)).collect(),
             waiting: 0,
         };
         let (state, ready_flag) = (Mutex::new(state), ReadyFlag::default());
@@ -179,12 +180,12 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         let mut state = self.lock();
         state.open()?;
         let (count, name) = (state.receive.len(), "receive");
-        let place = state.receive.get_mut(index).ok_or_else(|| no_such(name, index, count))?;
-        if matches!(place.stage, Stage::Opened | Stage::Enabled) {
+        let slot = state.receive.get_mut(index).ok_or_else(|| no_such(name, index, count))?;
+        if matches!(slot.stage, Stage::Opened | Stage::Enabled) {
             return Err(is_used(name, index));
         }
         let context = self.context(Contexts { transmit: 0, receive: number(index) }, config);
-        (place.stage, place.context) = (Stage::Opened, Arc::downgrade(&context));
+        (slot.stage, slot.context) = (Stage::Opened, Arc::downgrade(&context));
         Ok(context)
     }
 
@@ -196,9 +197,9 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
 
     /// Closes it, after all its contexts: requests that wait for a context are refused.
     pub fn close(&self) {
-        let places =
-            self.lock().receive.iter_mut().map(|place| core::mem::take(&mut place.waiting)).collect::<Vec<_>>();
-        places.into_iter().flatten().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
+        let waiting =
+            self.lock().receive.iter_mut().map(|slot| core::mem::take(&mut slot.waiting)).collect::<Vec<_>>();
+        waiting.into_iter().flatten().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
         let mut state = self.lock();
         (state.listener, state.av) = (None, None);
     }
@@ -248,18 +249,18 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         let is_full = state.waiting >= MOST_WAITING;
         let why = match state.receive.get_mut(usize::from(hello.contexts.receive)) {
             None => NO_CONTEXT,
-            Some(Place { stage: Stage::Closed, .. }) => IS_CLOSED,
-            Some(Place { stage: Stage::Enabled, context, .. }) => match context.upgrade() {
+            Some(ReceiveSlot { stage: Stage::Closed, .. }) => IS_CLOSED,
+            Some(ReceiveSlot { stage: Stage::Enabled, context, .. }) => match context.upgrade() {
                 Some(context) => {
                     drop(state);
                     return self.hand_over(&context, asked);
                 }
                 None => IS_CLOSED,
             },
-            Some(Place { stage: Stage::Absent | Stage::Opened, .. }) if is_full => {
+            Some(ReceiveSlot { stage: Stage::Absent | Stage::Opened, .. }) if is_full => {
                 "too many connect requests wait for contexts that are not enabled"
             }
-            Some(Place { stage: Stage::Absent | Stage::Opened, waiting, .. }) => {
+            Some(ReceiveSlot { stage: Stage::Absent | Stage::Opened, waiting, .. }) => {
                 waiting.push(asked);
                 state.waiting += 1;
                 return;
@@ -313,9 +314,9 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
             return;
         }
         let mut state = self.lock();
-        let Some(place) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
-        place.stage = Stage::Enabled;
-        let (waiting, context) = (core::mem::take(&mut place.waiting), place.context.upgrade());
+        let Some(slot) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
+        slot.stage = Stage::Enabled;
+        let (waiting, context) = (core::mem::take(&mut slot.waiting), slot.context.upgrade());
         state.waiting -= waiting.len();
         drop(state);
         if let Some(context) = context {
@@ -331,9 +332,9 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
             }
             return;
         }
-        let Some(place) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
-        (place.stage, place.context) = (Stage::Closed, Weak::new());
-        let waiting = core::mem::take(&mut place.waiting);
+        let Some(slot) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
+        (slot.stage, slot.context) = (Stage::Closed, Weak::new());
+        let waiting = core::mem::take(&mut slot.waiting);
         state.waiting -= waiting.len();
         drop(state);
         waiting.into_iter().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));

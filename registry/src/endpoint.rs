@@ -7,9 +7,8 @@ use ofi_core::{EndpointType, Errno, Info};
 use ofi_engine::datagram;
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::limits::Limits;
-use ofi_engine::passive::ListenerOpener;
 use ofi_engine::provider::{DatagramProvider, LinkProvider, OpenArgs, Provider};
-use ofi_engine::scalable::{ContextOpener, ScalableEndpoint};
+use ofi_engine::scalable::ScalableEndpoint;
 use ofi_engine::target::mr::Regions;
 use ofi_engine::wire::hello::{Contexts, EndpointKind};
 use ofi_engine::{Auto, DatagramEndpoint, Endpoint, PassiveEndpoint};
@@ -66,6 +65,9 @@ fn config_of<P: Provider>(info: &Info, regions: Arc<Regions>) -> Result<Config> 
     })
 }
 
+/// The scalable endpoints of a provider.
+pub type ScalableOf<P, K> = ScalableEndpoint<<P as LinkProvider>::Listener, <P as LinkProvider>::Transport, K>;
+
 /// Opens a scalable endpoint with as many contexts as the info says.
 ///
 /// # Errors
@@ -75,7 +77,7 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
     kind: K,
     info: &Info,
     auto: Option<Arc<Auto>>,
-) -> Result<Arc<ScalableEndpoint<P::Listener, P::Transport, K>>> {
+) -> Result<Arc<ScalableOf<P, K>>> {
     if info.ep.kind != EndpointType::RDM {
         return Err(wrong_type::<P>(info));
     }
@@ -88,8 +90,7 @@ pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
     // A shared context stands for one of its kind.
     let count = |count: usize| if count == SHARED_CONTEXT { 1 } else { count.max(1) };
     let counts = (count(info.ep.tx_ctx_cnt), count(info.ep.rx_ctx_cnt));
-    let openers: (ListenerOpener<P::Listener>, ContextOpener<P::Listener, P::Transport>) = (open, open_context);
-    Ok(ScalableEndpoint::new(kind, counts, info.src_addr, openers, ofi_os::random(), auto))
+    Ok(ScalableEndpoint::new(kind, counts, info.src_addr, open, open_context, ofi_os::random(), auto))
 }
 
 /// The configuration of a context of a scalable endpoint. Its peers may access the domain's

@@ -28,10 +28,8 @@ use ofi_engine::erased::{CounterControl, EndpointControl};
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{
-    AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, ScalableEndpoint, Waiting,
-};
-use ofi_registry::{AutoThread, DomainVisitor};
+use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
+use ofi_registry::{AutoThread, DomainVisitor, ScalableOf};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
 use std::sync::{Arc, Mutex};
@@ -290,7 +288,7 @@ impl<P: LinkProvider> OpenEndpoint for Links<P> {
 struct TypedScalable<P: LinkProvider, K: LockKind> {
     provider: P,
     regions: Arc<Regions>,
-    endpoint: Arc<ScalableEndpoint<P::Listener, P::Transport, K>>,
+    endpoint: Arc<ScalableOf<P, K>>,
 }
 
 impl<P: LinkProvider, K: LockKind> ScalableControl for TypedScalable<P, K> {

@@ -251,12 +251,12 @@ impl Bindings {
         BoundQueues { queues, counters }: BoundQueues<K>,
     ) -> Result<()> {
         for pollable in pollables {
-            for cq in queues.iter().cloned() {
-                let key = cq.join(pollable.clone())?;
+            for cq in &queues {
+                let (cq, key) = (cq.clone(), cq.join(pollable.clone())?);
                 self.add(move || cq.leave(key));
             }
-            for counter in counters.iter().cloned() {
-                let key = counter.join(pollable.clone())?;
+            for counter in &counters {
+                let (counter, key) = (counter.clone(), counter.join(pollable.clone())?);
                 self.add(move || counter.leave(key));
             }
         }

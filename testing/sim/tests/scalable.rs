@@ -41,7 +41,7 @@ impl Portal {
             let settings = Settings { account: account.clone(), ..Settings::default() };
             Ok(TcpTransport::context(opens.net_of(at.ip()), listener, settings))
         });
-        let endpoint = ScalableEndpoint::new(Park, counts, None, (listener, context), ofi_os::random(), None);
+        let endpoint = ScalableEndpoint::new(Park, counts, None, listener, context, ofi_os::random(), None);
         let av = Arc::new(AddressVector::new(4, false).with_rx_bits(RxBits::new(BITS).unwrap()));
         endpoint.bind_av(&av).unwrap();
         Self { world: world.clone(), at, endpoint, av }
@@ -106,10 +106,10 @@ fn random_messages_between_contexts_arrive_once_with_their_source() {
         for number in 0..40_u64 {
             let (from, to) = (rng.usize(0..3), rng.usize(0..3));
             let len = *rng.choice(&[0, 1, 100, 5000, 70_000, 300_000]).unwrap();
-            let bytes: Vec<u8> = (0..len).map(|at| (at as u64 ^ number) as u8).collect();
+            let bytes: Vec<u8> = (0..len).map(|at: u64| (at ^ number).to_le_bytes()[0]).collect();
             let handle = context(to_right, u16::try_from(to).unwrap());
             let src = if rng.bool() { to_left } else { FiAddr::UNSPEC };
-            let post = |rx: &mut Vec<Node>| rx[to].receive(src, number, len);
+            let post = |rx: &mut Vec<Node>| rx[to].receive(src, number, bytes.len());
             let early = rng.bool().then(|| post(&mut rx));
             let sent = tx[from].send(handle, number, bytes.clone());
             let received = early.unwrap_or_else(|| post(&mut rx));
