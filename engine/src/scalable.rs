@@ -197,8 +197,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
 
     /// Closes it, after all its contexts: requests that wait for a context are refused.
     pub fn close(&self) {
-        let waiting =
-            self.lock().receive.iter_mut().map(|slot| core::mem::take(&mut slot.waiting)).collect::<Vec<_>>();
+        let waiting = self.lock().receive.iter_mut().map(|slot| core::mem::take(&mut slot.waiting)).collect::<Vec<_>>();
         waiting.into_iter().flatten().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
         let mut state = self.lock();
         (state.listener, state.av) = (None, None);

@@ -8,6 +8,7 @@ use ofi_engine::endpoint::Config;
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Contexts, Handshake, Hello};
 use ofi_engine::{AddressVector, ScalableEndpoint};
+use ofi_os::membarrier;
 use ofi_rig::{Message, Options, Side, expect, finish, until};
 use ofi_sim::node::{self, Node, addr, ip, open_node};
 use ofi_sim::raw::{Raw, Received, connect_hello};
@@ -41,7 +42,8 @@ impl Portal {
             let settings = Settings { account: account.clone(), ..Settings::default() };
             Ok(TcpTransport::context(opens.net_of(at.ip()), listener, settings))
         });
-        let endpoint = ScalableEndpoint::new(Park, counts, None, listener, context, ofi_os::random(), None);
+        let endpoint =
+            ScalableEndpoint::new(membarrier::locks(), counts, None, listener, context, ofi_os::random(), None);
         let av = Arc::new(AddressVector::new(4, false).with_rx_bits(RxBits::new(BITS).unwrap()));
         endpoint.bind_av(&av).unwrap();
         Self { world: world.clone(), at, endpoint, av }
