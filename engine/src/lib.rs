@@ -19,6 +19,7 @@ pub mod offer;
 pub mod op;
 pub mod passive;
 mod peer;
+mod portal;
 pub mod progress;
 pub mod provider;
 mod rx;

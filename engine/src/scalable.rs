@@ -9,6 +9,7 @@ use crate::av::AddressVector;
 use crate::endpoint::{Config, Endpoint};
 use crate::passive::ListenerOpener;
 use crate::peer::contexts::NO_CONTEXT;
+use crate::portal::Portal;
 use crate::progress::auto::Auto;
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{ConnectRequest, Flush, Listener, Transport};
@@ -31,16 +32,6 @@ const MOST_WAITING: usize = 4096;
 /// Opens the transport of a context, which charges the account. Peers reach it through the
 /// listener.
 pub type ContextOpener<L, T> = Box<dyn Fn(&L, &Arc<Account>) -> Result<T> + Send + Sync>;
-
-/// What a context needs of its scalable endpoint.
-pub(crate) trait Portal: Pollable {
-    /// The address vector of all contexts.
-    fn av(&self) -> Option<Arc<AddressVector>>;
-    /// A context has been enabled, and takes connect requests if it receives.
-    fn handle_enabled(&self, contexts: Contexts);
-    /// A context takes no connect requests any more; its index is free.
-    fn handle_closed(&self, contexts: Contexts);
-}
 
 /// A scalable endpoint.
 pub struct ScalableEndpoint<L: Listener, T: Transport<Request = L::Request>, K: LockKind> {

@@ -12,7 +12,6 @@ use crate::objects::domain::DomainObj;
 use crate::objects::eq::ConnReqObj;
 use crate::objects::eq::EqObj;
 use crate::objects::profile;
-use crate::objects::sep::{RxContextObj, TxContextObj};
 use crate::objects::srx::{SrxObj, StxObj};
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::{Deref, DerefMut};
@@ -122,6 +121,38 @@ macro_rules! our_endpoint {
     };
 }
 pub(crate) use our_endpoint;
+
+/// A transmit context of a scalable endpoint.
+#[repr(transparent)]
+pub(crate) struct TxContextObj(pub(crate) EpObj);
+
+/// A receive context of a scalable endpoint.
+#[repr(transparent)]
+pub(crate) struct RxContextObj(pub(crate) EpObj);
+
+macro_rules! context {
+    ($kind:ident, $class:expr, $ops:ident) => {
+        impl Deref for $kind {
+            type Target = EpObj;
+            fn deref(&self) -> &EpObj {
+                &self.0
+            }
+        }
+
+        impl DerefMut for $kind {
+            fn deref_mut(&mut self) -> &mut EpObj {
+                &mut self.0
+            }
+        }
+
+        object!($kind, $class, $ops, c.fid [ops cm msg rma tagged atomic collective]);
+
+        pub(crate) static $ops: fi_ops = fid_ops();
+    };
+}
+
+context!(TxContextObj, FI_CLASS_TX_CTX, TX_FID_OPS);
+context!(RxContextObj, FI_CLASS_RX_CTX, RX_FID_OPS);
 
 /// Hands a context of a scalable endpoint to C.
 pub(crate) fn install_context<O: Object + DerefMut<Target = EpObj>>(

@@ -6,7 +6,7 @@ use crate::convert::{self, rx_from_c, tx_from_c};
 use crate::endpoint::cm;
 use crate::endpoint::data_path::DataPath;
 use crate::endpoint::message::{NotRequested, tables};
-use crate::endpoint::object::{EpObj, SharedContexts, install_context};
+use crate::endpoint::object::{EpObj, RxContextObj, SharedContexts, TxContextObj, install_context};
 use crate::endpoint::open;
 use crate::endpoint::{atomic, rma};
 use crate::enosys;
@@ -15,37 +15,20 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::{make, status};
 use crate::objects::av::AvObj;
-use crate::objects::domain::{DomainObj, Opened};
+use crate::objects::domain::{DomainObj, Opened, ScalableControl};
 use core::ffi::{c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
-use ofi_abi::{
-    FI_CLASS_RX_CTX, FI_CLASS_SEP, FI_CLASS_TX_CTX, FI_ENABLE, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr,
-    fi_tx_attr, fid, fid_ep,
-};
+use ofi_abi::{FI_CLASS_SEP, FI_ENABLE, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::info::{EpAttr, Info, RxAttr, TxAttr};
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{Addr, AddrFormat, Caps, EndpointType, Errno};
-use ofi_engine::AddressVector;
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::scalable::MOST_CONTEXTS;
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Arc, Mutex};
-
-/// A scalable endpoint of any provider and lock kind.
-pub(crate) trait ScalableControl: Send + Sync {
-    fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()>;
-    /// The address of all contexts.
-    fn local_addr(&self) -> Result<Addr>;
-    fn set_local_addr(&self, addr: Addr) -> Result<()>;
-    /// Opens a transmit context with the info's capabilities and attributes.
-    fn open_transmit(&self, index: usize, info: &Info) -> Result<Opened>;
-    /// The same for a receive context.
-    fn open_receive(&self, index: usize, info: &Info) -> Result<Opened>;
-    fn close(&self);
-}
 
 /// A scalable endpoint.
 #[repr(C)]
@@ -119,38 +102,6 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let (contexts, _parent) = (Children::new(), domain.children.add());
     Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
 }
-
-/// A transmit context of a scalable endpoint.
-#[repr(transparent)]
-pub(crate) struct TxContextObj(pub(crate) EpObj);
-
-/// A receive context of a scalable endpoint.
-#[repr(transparent)]
-pub(crate) struct RxContextObj(pub(crate) EpObj);
-
-macro_rules! context {
-    ($kind:ident, $class:expr, $ops:ident) => {
-        impl Deref for $kind {
-            type Target = EpObj;
-            fn deref(&self) -> &EpObj {
-                &self.0
-            }
-        }
-
-        impl DerefMut for $kind {
-            fn deref_mut(&mut self) -> &mut EpObj {
-                &mut self.0
-            }
-        }
-
-        object!($kind, $class, $ops, c.fid [ops cm msg rma tagged atomic collective]);
-
-        pub(crate) static $ops: fi_ops = crate::endpoint::object::fid_ops();
-    };
-}
-
-context!(TxContextObj, FI_CLASS_TX_CTX, TX_FID_OPS);
-context!(RxContextObj, FI_CLASS_RX_CTX, RX_FID_OPS);
 
 /// Refuses an attribute above that of the scalable endpoint; 0 inherits it.
 fn at_most(what: &str, wanted: usize, most: usize) -> Result<usize> {

@@ -93,7 +93,7 @@ impl LinkProvider for Provider {
     }
 
     fn open_context(self, listener: &ShmListener, args: OpenArgs<'_>) -> Result<ShmTransport> {
-        ShmTransport::context(listener, settings(args.account))
+        ShmTransport::context(listener.control(), settings(args.account))
     }
 }
 

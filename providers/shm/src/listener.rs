@@ -13,7 +13,7 @@ use ofi_os::membarrier;
 /// A name that receives connect requests.
 #[derive(Debug)]
 pub struct ShmListener {
-    pub(crate) control: ControlChannel,
+    control: ControlChannel,
     orders: bool,
     /// Another endpoint may have its identity afterwards.
     releases: bool,
@@ -29,6 +29,11 @@ impl ShmListener {
     /// nobody has read ends with it.
     pub fn scalable(name: Option<&str>, settings: &Settings) -> Result<Self> {
         Self::open(name, settings, false)
+    }
+
+    /// Its control sockets.
+    pub(crate) const fn control(&self) -> &ControlChannel {
+        &self.control
     }
 
     fn open(name: Option<&str>, settings: &Settings, releases: bool) -> Result<Self> {

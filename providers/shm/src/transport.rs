@@ -6,7 +6,6 @@
 use crate::cma::CmaMode;
 use crate::conn::{Conn, INLINE, Out, Peer, State, Trouble, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
-use crate::listener::ShmListener;
 use crate::names::is_chosen;
 use crate::region::Region;
 use lives::Lives;
@@ -120,8 +119,8 @@ impl ShmTransport {
     }
 
     /// Opens the transport of a context of a scalable endpoint, which accepts its links.
-    pub fn context(endpoint: &ShmListener, settings: Settings) -> Result<Self> {
-        let control = endpoint.control.open_context(&settings.space)?;
+    pub(crate) fn context(endpoint: &ControlChannel, settings: Settings) -> Result<Self> {
+        let control = endpoint.open_context(&settings.space)?;
         Ok(Self::over(control, settings))
     }
 

@@ -19,6 +19,7 @@ use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
 use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use ofi_engine::transport::Listener;
 use ofi_os::netif::{self, Interface};
 use ofi_sync::account::Account;
 use std::net::IpAddr;
@@ -140,7 +141,7 @@ impl LinkProvider for Provider {
     }
 
     fn open_context(self, listener: &TcpListener, args: OpenArgs<'_>) -> Result<Tcp> {
-        Ok(Tcp::context(system(args.class)?, listener, settings(args.account)))
+        Ok(Tcp::context(system(args.class)?, listener.local_addr(), listener.source(), settings(args.account)))
     }
 }
 

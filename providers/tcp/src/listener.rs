@@ -75,7 +75,7 @@ impl<N: Net> TcpListener<N> {
     }
 
     /// The address of its interface, unless it listens on all of them.
-    pub(crate) const fn source(&self) -> Option<std::net::SocketAddr> {
+    pub const fn source(&self) -> Option<std::net::SocketAddr> {
         self.source
     }
 

@@ -10,7 +10,6 @@ pub use crate::conn::Pending;
 use crate::conn::{BACKLOG, Conn, State};
 use crate::deadlines::Deadlines;
 use crate::half_open::HalfOpen;
-use crate::listener::TcpListener;
 use crate::net::Net;
 use crate::reader::Reader;
 use crate::slots;
@@ -19,8 +18,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 use ofi_engine::transport::{
-    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Listener, Payload, ShutdownState, Submitted, Token, Transport,
-    Urgency,
+    ControlSubmitted, Down, Flush, LinkEvents, LinkId, Payload, ShutdownState, Submitted, Token, Transport, Urgency,
 };
 use ofi_engine::wire::frame::Header;
 use ofi_memory::Buffer;
@@ -148,9 +146,10 @@ impl<N: Net> TcpTransport<N> {
         Ok(Self { named: true, ..Self::new(net, Some(listener), Addr::from(name), bind, settings) })
     }
 
-    /// A transport for a context of a scalable endpoint, which accepts its connections.
-    pub fn context(net: N, endpoint: &TcpListener<N>, settings: Settings) -> Self {
-        Self { named: true, ..Self::new(net, None, endpoint.local_addr(), endpoint.source(), settings) }
+    /// A transport for a context of a scalable endpoint with this name, which accepts its
+    /// connections. Its own connections come from the interface address `source`, if given.
+    pub fn context(net: N, name: Addr, source: Option<std::net::SocketAddr>, settings: Settings) -> Self {
+        Self { named: true, ..Self::new(net, None, name, source, settings) }
     }
 
     /// A transport for a connected endpoint, bound to `addr` now if given.

@@ -5,6 +5,7 @@
 use fastrand::Rng;
 use ofi_core::{Addr, BindFlags, Errno, FiAddr, RxBits};
 use ofi_engine::endpoint::Config;
+use ofi_engine::transport::Listener;
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Contexts, Handshake, Hello};
 use ofi_engine::{AddressVector, ScalableEndpoint};
@@ -40,7 +41,7 @@ impl Portal {
             Box::new(move |_| TcpListener::new(listens.net_of(at.ip()), Addr::from(at), None, account.clone()));
         let context = Box::new(move |listener: &TcpListener<SimNet>, account: &Arc<Account>| {
             let settings = Settings { account: account.clone(), ..Settings::default() };
-            Ok(TcpTransport::context(opens.net_of(at.ip()), listener, settings))
+            Ok(TcpTransport::context(opens.net_of(at.ip()), listener.local_addr(), listener.source(), settings))
         });
         let endpoint =
             ScalableEndpoint::new(membarrier::locks(), counts, None, listener, context, ofi_os::random(), None);
