@@ -183,7 +183,8 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         // to the endpoint.
         drop(unsafe { handle::reclaim::<ConnReqObj>(ep.handle) });
     }
-    // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
+    // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on. A
+    // context has the layout of the endpoint object that it is.
     drop(unsafe { handle::reclaim::<EpObj>(fid) });
     0
 }
