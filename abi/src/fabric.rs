@@ -228,8 +228,14 @@ pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
 /// Class of an endpoint.
 pub const FI_CLASS_EP: usize = 3;
+/// A scalable endpoint.
+pub const FI_CLASS_SEP: usize = 4;
+/// A receive context of a scalable endpoint.
+pub const FI_CLASS_RX_CTX: usize = 5;
 /// Class of a shared receive context.
 pub const FI_CLASS_SRX_CTX: usize = 6;
+/// A transmit context of a scalable endpoint.
+pub const FI_CLASS_TX_CTX: usize = 7;
 /// Class of a shared transmit context.
 pub const FI_CLASS_STX_CTX: usize = 8;
 /// Class of a passive endpoint.

@@ -1,6 +1,6 @@
 //! Converts infos between C and Rust.
 
-mod infos;
+pub(crate) mod infos;
 
 use crate::ffi::ptr::{sized_addr, text};
 use core::ffi::{c_char, c_void};

@@ -2,7 +2,9 @@
 //! adds what it supports, and single slots.
 
 use core::ffi::{c_char, c_int, c_void};
-use ofi_abi::{Absent, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fid, fid_ep, fid_mc, fid_pep};
+use ofi_abi::{
+    Absent, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_mc, fid_pep,
+};
 use ofi_core::Errno;
 
 const ENOSYS: c_int = Errno::ENOSYS.negative();
@@ -45,8 +47,8 @@ pub(crate) const fn ep_ops(
         cancel,
         getopt,
         setopt,
-        tx_ctx: enosys,
-        rx_ctx: enosys,
+        tx_ctx,
+        rx_ctx,
         rx_size_left: size_left,
         tx_size_left: size_left,
         export_xpu: enosys,
@@ -75,6 +77,26 @@ unsafe extern "C" fn ops_open(_: *mut fid, _: *const c_char, _: u64, _: *mut *mu
 }
 
 unsafe extern "C" fn ops_set(_: *mut fid, _: *const c_char, _: u64, _: *mut c_void, _: *mut c_void) -> c_int {
+    ENOSYS
+}
+
+unsafe extern "C" fn tx_ctx(
+    _: *mut fid_ep,
+    _: c_int,
+    _: *mut fi_tx_attr,
+    _: *mut *mut fid_ep,
+    _: *mut c_void,
+) -> c_int {
+    ENOSYS
+}
+
+unsafe extern "C" fn rx_ctx(
+    _: *mut fid_ep,
+    _: c_int,
+    _: *mut fi_rx_attr,
+    _: *mut *mut fid_ep,
+    _: *mut c_void,
+) -> c_int {
     ENOSYS
 }
 

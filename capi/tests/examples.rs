@@ -62,6 +62,22 @@ fn one_process_is_a_ring() {
     ring("tcp", "1");
 }
 
+fn lanes(provider: &str) {
+    let output = on(provider, "lanes.c").argument("3").output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("3 lanes over {provider}\n"));
+}
+
+#[test]
+fn threads_have_lanes() {
+    lanes("tcp");
+}
+
+#[test]
+fn threads_have_lanes_within_a_host() {
+    lanes("shm");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

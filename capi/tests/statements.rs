@@ -131,6 +131,7 @@ const OVER_ANY: &[&str] = &[
     "progress",
     "queues",
     "rma",
+    "scalable",
     "sets",
     "shared",
     "shared_avs",

@@ -18,6 +18,42 @@ impl FiAddr {
     }
 }
 
+/// How many high bits of a handle name a receive context of the peer (`rx_ctx_bits`, fi_av(3)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxBits(u32);
+
+impl RxBits {
+    /// That many bits, below 64.
+    pub const fn new(bits: u32) -> Option<Self> {
+        if bits < 64 { Some(Self(bits)) } else { None }
+    }
+
+    /// A handle of the address vector, and the index of a receive context.
+    #[inline]
+    pub fn split(self, handle: FiAddr) -> (FiAddr, u64) {
+        if self.0 == 0 || handle == FiAddr::UNSPEC {
+            return (handle, 0);
+        }
+        let shift = 64 - self.0;
+        (FiAddr(handle.0 & (u64::MAX >> self.0)), handle.0 >> shift)
+    }
+
+    /// The handle of a receive context (fi_rx_addr); `index` fits into the bits.
+    #[inline]
+    pub fn join(self, handle: FiAddr, index: u16) -> FiAddr {
+        if index == 0 || self.0 == 0 || handle == FiAddr::UNSPEC {
+            handle
+        } else {
+            FiAddr(u64::from(index) << (64 - self.0) | handle.0)
+        }
+    }
+
+    /// Whether a handle leaves the bits free.
+    pub const fn leaves(self, handle: FiAddr) -> bool {
+        handle.0 <= u64::MAX >> self.0
+    }
+}
+
 /// A successful operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {

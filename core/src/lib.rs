@@ -23,7 +23,7 @@ pub mod wait;
 pub use addr::Addr;
 pub use atomic::{AtomicKind, AtomicOp, Datatype};
 pub use caps::{BindFlags, Caps, Mode, MrAccess, MrMode, MsgOrder, OpFlags};
-pub use completion::{Cause, Completion, Failure, FiAddr};
+pub use completion::{Cause, Completion, Failure, FiAddr, RxBits};
 pub use errno::Errno;
 pub use error::Error;
 pub use info::{Hints, Info};

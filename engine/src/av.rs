@@ -8,7 +8,7 @@ pub mod shared;
 
 use crate::hash::HashMap;
 use core::cmp::Reverse;
-use ofi_core::{Addr, Errno, FiAddr};
+use ofi_core::{Addr, Errno, FiAddr, RxBits};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::{AtomicU64, Ordering};
 use shared::{SharedMemory, SharedTable};
@@ -29,6 +29,8 @@ pub struct AddressVector {
     epoch: AtomicU64,
     /// Opened with FI_AV_USER_ID: the application sets an id for every entry.
     ids: bool,
+    /// The bits of a handle that name a receive context of the peer.
+    rx_bits: RxBits,
     /// Where the addresses are if other processes have them too; the table has none then.
     shared: Option<SharedTable>,
     /// The endpoints that are bound to it, and its sets.
@@ -109,6 +111,18 @@ impl AddressVector {
         Ok(Self { shared: Some(SharedTable::new(memory, capacity)?), ..Self::default() })
     }
 
+    /// Keeps bits of the handles free for the indices of receive contexts (fi_rx_addr).
+    #[must_use]
+    pub const fn with_rx_bits(mut self, rx_bits: RxBits) -> Self {
+        self.rx_bits = rx_bits;
+        self
+    }
+
+    /// The bits of a handle that name a receive context of the peer.
+    pub const fn rx_bits(&self) -> RxBits {
+        self.rx_bits
+    }
+
     /// Whether other processes have the same addresses.
     pub const fn is_shared(&self) -> bool {
         self.shared.is_some()
@@ -172,11 +186,15 @@ impl AddressVector {
     /// [`Self::insert`] where the application chooses the number of addresses.
     ///
     /// # Errors
-    /// ENOMEM if there is no memory for another address, EACCES if this process may only read the
+    /// ENOMEM if there is no memory for another address or no handle that leaves the bits for receive
+    /// contexts free, EACCES if this process may only read the
     /// addresses, EAGAIN if another one holds the lock and is stopped.
     pub fn try_insert(&self, addr: Addr) -> Result<FiAddr, Errno> {
         if let Some(shared) = &self.shared {
             let (handle, is_new) = shared.insert(addr)?;
+            if !self.rx_bits.leaves(handle) {
+                return Err(Errno::ENOMEM);
+            }
             if is_new {
                 let table = self.lock();
                 let waiting = if table.awaited > 0 { table.waiting() } else { Vec::new() };
@@ -193,7 +211,8 @@ impl AddressVector {
             }
             return Ok(FiAddr(index as u64));
         }
-        if !table.make_room() {
+        let is_last = table.free.is_empty() && !self.rx_bits.leaves(FiAddr(table.entries.len() as u64));
+        if is_last || !table.make_room() {
             return Err(Errno::ENOMEM);
         }
         let entry = Some(Entry { addr, times: 1, user: None });
@@ -265,8 +284,9 @@ impl AddressVector {
         Ok(())
     }
 
-    /// The address of a handle.
+    /// The address of a handle, or of a handle from fi_rx_addr.
     pub fn lookup(&self, handle: FiAddr) -> Option<Addr> {
+        let (handle, _) = self.rx_bits.split(handle);
         if let Some(shared) = &self.shared {
             return shared.lookup(handle);
         }

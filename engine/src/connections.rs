@@ -191,6 +191,10 @@ impl<C: Connector> Transport for ConnectionTransport<C> {
         Ok(self.answer(request, hello))
     }
 
+    fn next_link(&self) -> LinkId {
+        LinkId(self.links.next_number())
+    }
+
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
         let Some(link) = self.links.get_mut(link.0) else { return Submitted::Broken };
         link.is_backed_up |= link.unread >= WINDOW;
@@ -275,6 +279,10 @@ impl<C: Connector> Listener for ConnectionTransport<C> {
         let before = asked.len();
         asked.extend(core::iter::from_fn(|| self.connector.accept()));
         asked.len() > before
+    }
+
+    fn vouches(&self, from: &Addr, name: &Addr) -> bool {
+        name == from
     }
 
     fn refuse(&mut self, mut request: C::Connection, hello: &[u8]) {

@@ -345,9 +345,10 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).out.has_counter(counter);
         // Relaxed: set and read by control calls, which the application orders.
-        let pollable = (first && self.joined.load(Ordering::Relaxed)).then(|| self.clone() as Arc<dyn Pollable>);
+        let is_joined = self.joined.load(Ordering::Relaxed);
+        let pollables: Vec<Arc<dyn Pollable>> = if first && is_joined { vec![self.clone()] } else { Vec::new() };
         let register = || K::lock(&self.inner).out.bind_counter(counter, flags);
-        let user = self.memberships.bind_counter(pollable, counter, register)?;
+        let user = self.memberships.bind_counter(pollables, counter, register)?;
         self.bindings.add(move || drop(user));
         Ok(())
     }
@@ -409,7 +410,7 @@ impl<D: Datagrams, K: LockKind> DatagramEndpoint<D, K> {
     /// Joins the progress sets of its queues and counters, and of the progress thread.
     fn join_queues(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
         let pollable: Arc<dyn Pollable> = self.clone();
-        self.memberships.join(&pollable, queues)?;
+        self.memberships.join(core::slice::from_ref(&pollable), queues)?;
         if let Some(auto) = self.auto.clone() {
             let key = auto.join(pollable)?;
             self.memberships.add(move || auto.leave(key));

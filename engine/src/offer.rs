@@ -2,6 +2,7 @@
 //! describes its medium, and changes the offer where the medium sets limits.
 
 use crate::op::MOST_REMOTE_RANGES;
+use crate::scalable::MOST_CONTEXTS;
 use crate::target::ORDERED;
 use crate::wire::hello::MAX_USER_DATA;
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, Offer, RxAttr, TxAttr};
@@ -29,6 +30,19 @@ pub struct Medium {
     pub addr_format: AddrFormat,
     /// FI_LOCAL_COMM, FI_REMOTE_COMM or both.
     pub reach: Caps,
+}
+
+/// The offer of a provider that has [`LinkProvider::open_context`]: scalable endpoints with many
+/// contexts, and receive contexts that peers can name.
+///
+/// [`LinkProvider::open_context`]: crate::provider::LinkProvider::open_context
+#[must_use]
+pub fn with_contexts(mut offer: Offer) -> Offer {
+    let info = &mut offer.most;
+    (info.domain.max_ep_tx_ctx, info.domain.max_ep_rx_ctx) = (MOST_CONTEXTS, MOST_CONTEXTS);
+    info.caps |= Caps::NAMED_RX_CTX;
+    info.tx.caps |= Caps::NAMED_RX_CTX;
+    offer
 }
 
 impl Medium {

@@ -3,7 +3,7 @@
 use crate::completion::eq::{ConnectionRequest, Event, EventKind, EventQueue, Owner};
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{ConnectRequest, Flush, Listener};
-use crate::wire::hello::{Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
+use crate::wire::hello::{Contexts, Credits, EndpointKind, Handshake, Hello, MAX_USER_DATA};
 use core::fmt;
 use ofi_core::error::Result;
 use ofi_core::wait::Descriptor;
@@ -145,7 +145,8 @@ impl<L: Listener> PassiveEndpoint<L> {
         let credits = Credits { bytes: 0, eager: 0, requests: 0 };
         let data = data.to_vec();
         let (kind, nonce, cookie) = (EndpointKind::Msg, self.nonce, [0; 16]);
-        Hello { handshake, kind, nonce, attempt: 0, cookie, credits, name: None, data }.encode()
+        let contexts = Contexts::default();
+        Hello { handshake, kind, nonce, attempt: 0, cookie, credits, contexts, name: None, data }.encode()
     }
 
     /// Stops listening. The end of their connection refuses unanswered requests.

@@ -3,10 +3,10 @@
 
 use crate::datagram::Datagrams;
 use crate::transport::{Listener, Transport};
-use ofi_core::error::Result;
+use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
 use ofi_core::param::Param;
-use ofi_core::{Addr, AddrFormat, TrafficClass};
+use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
 use ofi_sync::account::Account;
 use std::sync::Arc;
 
@@ -75,6 +75,25 @@ pub trait LinkProvider: Provider {
     /// # Errors
     /// As for [`Self::open_rdm`].
     fn open_listener(self, args: OpenArgs<'_>) -> Result<Self::Listener>;
+
+    /// Opens the listener of a scalable endpoint. By default as for a passive endpoint; a provider
+    /// overrides it if the address of a passive endpoint may pass on to another endpoint.
+    ///
+    /// # Errors
+    /// As for [`Self::open_rdm`].
+    fn open_scalable(self, args: OpenArgs<'_>) -> Result<Self::Listener> {
+        self.open_listener(args)
+    }
+
+    /// Opens the transport of a context of a scalable endpoint. Its address is that of the listener,
+    /// which accepts its connections; its own connections come from that address. `args` has no
+    /// address.
+    ///
+    /// # Errors
+    /// By default ENOSYS: such a provider offers one context of each kind. Otherwise the system's.
+    fn open_context(self, _listener: &Self::Listener, _args: OpenArgs<'_>) -> Result<Self::Transport> {
+        Err(Error::new(Errno::ENOSYS, "open a context of a scalable endpoint"))
+    }
 }
 
 /// A provider of datagram endpoints.

@@ -255,8 +255,11 @@ pub trait Transport: Send + Sized + 'static {
     /// Starts to connect. Returns local errors only; the peer's arrive by
     /// [`LinkEvents::handle_link_down`].
     fn connect(&mut self, to: &Addr, hello: &[u8]) -> Result<LinkId>;
-    /// Accepts a connect request and answers with `hello`.
+    /// Accepts a connect request and answers with `hello`. On success the link has the number that
+    /// [`Self::next_link`] returned before.
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId>;
+    /// The number that the next link will get.
+    fn next_link(&self) -> LinkId;
     /// Sends a frame with a payload, or keeps it until the link takes it.
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, urgency: Urgency) -> Submitted;
     /// Sends a frame without a payload, or copies it until the link takes it. By default a frame
@@ -344,6 +347,9 @@ pub trait Listener: Send + 'static {
     fn local_addr(&self) -> Addr;
     /// Appends new requests. True if anything happened.
     fn poll(&mut self, asked: &mut Vec<ConnectRequest<Self::Request>>) -> bool;
+    /// Whether a connection from `from` proves that the peer owns a name, as for
+    /// [`LinkEvents::handle_connect_request`].
+    fn vouches(&self, from: &Addr, name: &Addr) -> bool;
     /// Refuses a request and answers with `hello`.
     fn refuse(&mut self, request: Self::Request, hello: &[u8]);
     /// The next deadline, if any; as for [`Transport::next_deadline`].

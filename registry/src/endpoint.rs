@@ -2,14 +2,17 @@
 
 use crate::provider::class_of;
 use ofi_core::error::{Error, Result};
+use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{EndpointType, Errno, Info};
 use ofi_engine::datagram;
 use ofi_engine::endpoint::{Config, Opener, peer_account};
 use ofi_engine::limits::Limits;
 use ofi_engine::provider::{DatagramProvider, LinkProvider, OpenArgs, Provider};
+use ofi_engine::scalable::ScalableEndpoint;
 use ofi_engine::target::mr::Regions;
-use ofi_engine::wire::hello::EndpointKind;
+use ofi_engine::wire::hello::{Contexts, EndpointKind};
 use ofi_engine::{Auto, DatagramEndpoint, Endpoint, PassiveEndpoint};
+use ofi_sync::account::Account;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
@@ -24,22 +27,8 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
     auto: Option<Arc<Auto>>,
     regions: Arc<Regions>,
 ) -> Result<Arc<Endpoint<P::Transport, K>>> {
-    let endpoint_kind = match info.ep.kind {
-        EndpointType::MSG => EndpointKind::Msg,
-        EndpointType::RDM => EndpointKind::Rdm,
-        _ => return Err(wrong_type::<P>(info)),
-    };
-    let config = Config {
-        kind: endpoint_kind,
-        caps: info.caps | (info.tx.caps | info.rx.caps),
-        tx_size: info.tx.size.max(1),
-        rx_size: info.rx.size.max(1),
-        limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
-        nonce: ofi_os::random(),
-        provider: P::NAME,
-        account: peer_account(),
-        regions,
-    };
+    let config = config_of::<P>(info, regions)?;
+    let endpoint_kind = config.kind;
     let class = class_of(info, P::NAME)?;
     let (format, charged) = (info.addr_format, config.account.clone());
     let opener: Opener<P::Transport> = Box::new(move |addr| {
@@ -50,6 +39,67 @@ pub fn open_endpoint<P: LinkProvider, K: LockKind>(
         }
     });
     Ok(Endpoint::new(kind, config, info.src_addr, opener, auto))
+}
+
+/// The configuration of an endpoint with links, or of a context of a scalable endpoint.
+///
+/// # Errors
+/// EINVAL for another type of endpoint.
+fn config_of<P: Provider>(info: &Info, regions: Arc<Regions>) -> Result<Config> {
+    let kind = match info.ep.kind {
+        EndpointType::MSG => EndpointKind::Msg,
+        EndpointType::RDM => EndpointKind::Rdm,
+        _ => return Err(wrong_type::<P>(info)),
+    };
+    Ok(Config {
+        kind,
+        caps: info.caps | (info.tx.caps | info.rx.caps),
+        tx_size: info.tx.size.max(1),
+        rx_size: info.rx.size.max(1),
+        limits: Limits::new(info.ep.max_msg_size, info.tx.inject_size),
+        nonce: ofi_os::random(),
+        provider: P::NAME,
+        account: peer_account(),
+        regions,
+        contexts: Contexts::default(),
+    })
+}
+
+/// The scalable endpoints of a provider.
+pub type ScalableOf<P, K> = ScalableEndpoint<<P as LinkProvider>::Listener, <P as LinkProvider>::Transport, K>;
+
+/// Opens a scalable endpoint with as many contexts as the info says.
+///
+/// # Errors
+/// EINVAL for a traffic class that the provider's traffic cannot have.
+pub fn open_scalable_endpoint<P: LinkProvider, K: LockKind>(
+    provider: P,
+    kind: K,
+    info: &Info,
+    auto: Option<Arc<Auto>>,
+) -> Result<Arc<ScalableOf<P, K>>> {
+    if info.ep.kind != EndpointType::RDM {
+        return Err(wrong_type::<P>(info));
+    }
+    let class = class_of(info, P::NAME)?;
+    let (format, account) = (info.addr_format, peer_account());
+    let open = Box::new(move |addr| provider.open_scalable(OpenArgs { addr, format, class, account: &account }));
+    let open_context = Box::new(move |listener: &P::Listener, account: &Arc<Account>| {
+        provider.open_context(listener, OpenArgs { addr: None, format, class, account })
+    });
+    // A shared context stands for one of its kind.
+    let count = |count: usize| if count == SHARED_CONTEXT { 1 } else { count.max(1) };
+    let counts = (count(info.ep.tx_ctx_cnt), count(info.ep.rx_ctx_cnt));
+    Ok(ScalableEndpoint::new(kind, counts, info.src_addr, open, open_context, ofi_os::random(), auto))
+}
+
+/// The configuration of a context of a scalable endpoint. Its peers may access the domain's
+/// `regions`. The info's capabilities are the context's.
+///
+/// # Errors
+/// EINVAL for another type of endpoint than that of scalable endpoints.
+pub fn context_config<P: LinkProvider>(_provider: P, info: &Info, regions: Arc<Regions>) -> Result<Config> {
+    config_of::<P>(info, regions)
 }
 
 /// Opens a datagram endpoint.

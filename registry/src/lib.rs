@@ -15,7 +15,9 @@ mod shared_av;
 
 pub use auto::AutoThread;
 pub use discover::{Refusal, Refusals, discover};
-pub use endpoint::{open_datagram_endpoint, open_endpoint, open_passive_endpoint};
+pub use endpoint::{
+    ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,
+};
 pub use filter::{PROVIDER, selected};
 pub use provider::{DomainVisitor, has_provider, open, providers};
 pub use query::Query;

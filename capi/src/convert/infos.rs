@@ -156,7 +156,7 @@ const EMPTY: fi_info = fi_info {
     nic: core::ptr::null_mut(),
 };
 
-const fn tx_to_c(attr: &TxAttr) -> fi_tx_attr {
+pub(crate) const fn tx_to_c(attr: &TxAttr) -> fi_tx_attr {
     let TxAttr { caps, mode, op_flags, msg_order, comp_order, inject_size, size, iov_limit, rma_iov_limit, tclass } =
         *attr;
     fi_tx_attr {
@@ -173,7 +173,7 @@ const fn tx_to_c(attr: &TxAttr) -> fi_tx_attr {
     }
 }
 
-const fn rx_to_c(attr: &RxAttr) -> fi_rx_attr {
+pub(crate) const fn rx_to_c(attr: &RxAttr) -> fi_rx_attr {
     let RxAttr { caps, mode, op_flags, msg_order, comp_order, total_buffered_recv, size, iov_limit } = *attr;
     fi_rx_attr {
         caps: caps.bits(),

@@ -1,6 +1,6 @@
 //! Addresses and connections (fi_cm(3)).
 
-use crate::endpoint::object::EpObj;
+use crate::endpoint::object::{EpObj, our_endpoint};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -23,13 +23,13 @@ pub(super) static MULTICAST: fi_ops_cm =
     fi_ops_cm { join: crate::objects::mc::join, ..enosys::cm_ops(setname, getname) };
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     // SAFETY: fi_getname(3) passes a buffer of `*len` bytes, or null.
     unsafe { put_name(ep.control.local_addr(), addr, len) }
 }
 
 unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     // SAFETY: fi_setname(3) passes an address of `len` bytes, or null.
     let set = unsafe { name_of_format(addr, len, ep.format) };
     set.map_or_else(Errno::negative, |name| status(name.and_then(|name| ep.control.set_local_addr(name))))
@@ -39,7 +39,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_
 ///
 /// # Safety
 /// `addr` is null or has `*len` writable bytes; `len` is null or valid.
-pub(super) unsafe fn put_name(name: Result<Addr>, addr: *mut c_void, len: *mut usize) -> c_int {
+pub(crate) unsafe fn put_name(name: Result<Addr>, addr: *mut c_void, len: *mut usize) -> c_int {
     match name {
         // SAFETY: this function's contract.
         Ok(local) => unsafe { put_addr(&local, addr, len) },
@@ -52,7 +52,7 @@ pub(super) unsafe fn put_name(name: Result<Addr>, addr: *mut c_void, len: *mut u
 ///
 /// # Safety
 /// `addr` is null or has `len` readable bytes.
-pub(super) unsafe fn name_of_format(
+pub(crate) unsafe fn name_of_format(
     addr: *mut c_void,
     len: usize,
     format: AddrFormat,

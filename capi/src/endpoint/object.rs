@@ -3,8 +3,7 @@
 use crate::endpoint::data_path::DataPath;
 use crate::enosys;
 use crate::ffi::handle;
-use crate::ffi::handle::object;
-use crate::ffi::handle::ours;
+use crate::ffi::handle::{Object, object};
 use crate::ffi::ptr::{make, status};
 use crate::objects::av::AvObj;
 use crate::objects::cntr::CntrObj;
@@ -18,7 +17,8 @@ use core::ffi::{c_char, c_int, c_void};
 use core::ops::{Deref, DerefMut};
 use ofi_abi::FI_CLASS_EP;
 use ofi_abi::{
-    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_alias, fi_ops, fid, fid_ep,
+    FI_ALIAS, FI_CLASS_CNTR, FI_CLASS_CQ, FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG,
+    fi_alias, fi_ops, fid, fid_ep,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::info::EpAttr;
@@ -85,10 +85,88 @@ impl DerefMut for EpObj {
 
 object!(EpObj, FI_CLASS_EP, FID_OPS, c.fid [ops cm msg rma tagged atomic collective]);
 
-pub(crate) static FID_OPS: fi_ops = fi_ops { bind, control, ops_open, ..enosys::fid_ops(close) };
+pub(crate) static FID_OPS: fi_ops = fid_ops();
+
+/// The general operations of an endpoint and of a context of a scalable endpoint. Each class has a
+/// table of its own.
+pub(crate) const fn fid_ops() -> fi_ops {
+    fi_ops { bind, control, ops_open, ..enosys::fid_ops(close) }
+}
+
+/// The endpoint that C passes, or the context of a scalable endpoint, which is one.
+///
+/// # Safety
+/// As for [`handle::borrow`].
+pub(crate) unsafe fn endpoint<'a>(object: *mut fid) -> core::result::Result<&'a EpObj, Errno> {
+    // SAFETY: null or a living object by this function's contract.
+    match unsafe { object.as_ref() }.map(|header| header.fclass) {
+        // SAFETY: this function's contract.
+        Some(FI_CLASS_TX_CTX) => unsafe { handle::borrow::<TxContextObj>(object) }.map(|context| &context.0),
+        // SAFETY: this function's contract.
+        Some(FI_CLASS_RX_CTX) => unsafe { handle::borrow::<RxContextObj>(object) }.map(|context| &context.0),
+        // SAFETY: this function's contract.
+        _ => unsafe { handle::borrow::<EpObj>(object) },
+    }
+}
+
+/// [`endpoint`] for a thunk, which returns its error number.
+macro_rules! our_endpoint {
+    ($fid:expr $(, $wide:ty)?) => {
+        // SAFETY: C passes the object that holds the thunk's table, and fi_close(3) forbids calls
+        // after it.
+        match unsafe { $crate::endpoint::object::endpoint($fid) } {
+            Ok(object) => object,
+            Err(errno) => return errno.negative() $(as $wide)?,
+        }
+    };
+}
+pub(crate) use our_endpoint;
+
+/// A transmit context of a scalable endpoint.
+#[repr(transparent)]
+pub(crate) struct TxContextObj(pub(crate) EpObj);
+
+/// A receive context of a scalable endpoint.
+#[repr(transparent)]
+pub(crate) struct RxContextObj(pub(crate) EpObj);
+
+macro_rules! context {
+    ($kind:ident, $class:expr, $ops:ident) => {
+        impl Deref for $kind {
+            type Target = EpObj;
+            fn deref(&self) -> &EpObj {
+                &self.0
+            }
+        }
+
+        impl DerefMut for $kind {
+            fn deref_mut(&mut self) -> &mut EpObj {
+                &mut self.0
+            }
+        }
+
+        object!($kind, $class, $ops, c.fid [ops cm msg rma tagged atomic collective]);
+
+        pub(crate) static $ops: fi_ops = fid_ops();
+    };
+}
+
+context!(TxContextObj, FI_CLASS_TX_CTX, TX_FID_OPS);
+context!(RxContextObj, FI_CLASS_RX_CTX, RX_FID_OPS);
+
+/// Hands a context of a scalable endpoint to C.
+pub(crate) fn install_context<O: Object + DerefMut<Target = EpObj>>(
+    object: EpObj,
+    class: impl FnOnce(EpObj) -> O,
+) -> *mut fid_ep {
+    let context = handle::install(class(object));
+    // SAFETY: made above and not handed out yet.
+    unsafe { &mut **context }.owner = Owner(context.expose_provenance());
+    context.cast()
+}
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     if ep.dependents.count() > 0 {
         return Errno::EBUSY.negative();
     }
@@ -105,13 +183,14 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         // to the endpoint.
         drop(unsafe { handle::reclaim::<ConnReqObj>(ep.handle) });
     }
-    // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on.
+    // SAFETY: the engine no longer refers to it, and fi_close(3) forbids its use from now on. A
+    // context has the layout of the endpoint object that it is.
     drop(unsafe { handle::reclaim::<EpObj>(fid) });
     0
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     // SAFETY: fi_ep_bind(3) passes an object, ours or another library's.
     if let Ok(cq) = unsafe { handle::borrow::<CqObj>(other) } {
         if !core::ptr::eq(cq.domain, ep.domain) {
@@ -159,7 +238,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     match command {
         FI_ENABLE => status(ep.prepare().and_then(|()| ep.control.clone().enable())),
         FI_GETOPSFLAG | FI_SETOPSFLAG => {
@@ -187,7 +266,7 @@ unsafe extern "C" fn ops_open(
     ops: *mut *mut c_void,
     context: *mut c_void,
 ) -> c_int {
-    let ep = ours!(EpObj, fid);
+    let ep = our_endpoint!(fid);
     let control = ep.control.clone();
     // SAFETY: fi_open_ops passes a string and a place for the pointer, or null.
     unsafe { profile::open((name, flags), ops, context, &ep.dependents, move |list| control.measures(list)) }
@@ -262,13 +341,28 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
         _ => return Errno::EINVAL.negative(),
     }
     // SAFETY: null or valid by this function's contract, and the alias is new.
-    unsafe { make(wanted.fid, "open an alias", |_| Ok(new_alias(ep, tx, rx))) }
+    unsafe { make(wanted.fid, "open an alias", |_| Ok(install_alias(new_alias(ep, tx, rx)))) }
 }
 
-fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
+/// An alias is of its original's class.
+fn install_alias(alias: EpObj) -> *mut fid {
+    match alias.c.fid.fclass {
+        FI_CLASS_TX_CTX => handle::install(TxContextObj(alias)).cast(),
+        FI_CLASS_RX_CTX => handle::install(RxContextObj(alias)).cast(),
+        _ => handle::install(alias).cast(),
+    }
+}
+
+fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
     let c = &ep.c;
+    let context = c.fid.context;
+    let fid = match c.fid.fclass {
+        FI_CLASS_TX_CTX => handle::header::<TxContextObj>(context),
+        FI_CLASS_RX_CTX => handle::header::<RxContextObj>(context),
+        _ => handle::header::<EpObj>(context),
+    };
     let c = fid_ep {
-        fid: handle::header::<EpObj>(c.fid.context),
+        fid,
         ops: c.ops,
         cm: c.cm,
         msg: c.msg,
@@ -278,7 +372,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
         collective: c.collective,
     };
     let (tx_flags, rx_flags) = (AtomicU64::new(tx), AtomicU64::new(rx));
-    let object = EpObj {
+    EpObj {
         data: DataPath { c, engine_ptr: ep.engine_ptr, tx_flags, rx_flags },
         control: ep.control.clone(),
         dependents: Children::new(),
@@ -294,8 +388,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> *mut fid {
         contexts: Mutex::default(),
         // SAFETY: the domain stays open while it has endpoints.
         parent: unsafe { &*ep.domain }.children.add(),
-    };
-    handle::install(object).cast()
+    }
 }
 
 /// Reads or replaces the default flags of one direction (fi_endpoint(3)).
@@ -317,7 +410,7 @@ fn ops_flag(ep: &EpObj, set: bool, arg: &mut u64) -> c_int {
 
 pub(super) unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: C passes the object that holds this table.
-    match unsafe { handle::borrow::<EpObj>(fid) } {
+    match unsafe { endpoint(fid) } {
         Ok(ep) => {
             ep.control.cancel(context.addr());
             0

@@ -9,12 +9,13 @@ use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
 use crate::ffi::handle;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, Opened};
 use crate::objects::eq::ConnReqObj;
 use crate::reserve::Watch;
 use core::ffi::c_void;
-use ofi_abi::{fi_info, fi_ops_ep, fid_ep};
+use ofi_abi::{fi_info, fi_ops_cm, fi_ops_ep, fid, fid_ep};
 use ofi_core::error::{Error, Result};
+use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
@@ -22,6 +23,20 @@ use ofi_sync::primitive::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 static OPS: fi_ops_ep = options::endpoint_table();
+
+/// The public part of an endpoint or of a context of a scalable endpoint.
+pub(crate) fn public_part(fid: fid, cm: &'static fi_ops_cm, opened: &Opened) -> fid_ep {
+    fid_ep {
+        fid,
+        ops: &OPS,
+        cm,
+        msg: opened.msg,
+        rma: opened.rma,
+        tagged: opened.tagged,
+        atomic: opened.atomic,
+        collective: &enosys::COLLECTIVE,
+    }
+}
 
 /// Opens an endpoint.
 ///
@@ -38,6 +53,12 @@ pub(crate) unsafe fn open(
     let info = unsafe { convert::info(info, "") };
     if !matches!(info.ep.kind, EndpointType::RDM | EndpointType::MSG | EndpointType::DGRAM) {
         return Err(Error::new(Errno::ENOSYS, format!("open an endpoint of type {}", info.ep.kind)));
+    }
+    for count in [info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt] {
+        if count > 1 && count != SHARED_CONTEXT {
+            let what = format!("open an endpoint with {count} contexts of a kind: that takes a scalable endpoint");
+            return Err(Error::new(Errno::EINVAL, what));
+        }
     }
     // SAFETY: an info's handle is null or an object, ours or another library's.
     let passive = unsafe { handle::borrow::<PepObj>(handle) }.ok();
@@ -82,20 +103,12 @@ pub(crate) unsafe fn open(
         }
     };
     domain.memory.add_endpoint(&opened.control);
-    let c = fid_ep {
-        fid: handle::header::<EpObj>(context),
-        ops: &OPS,
-        cm: match info.ep.kind {
-            EndpointType::MSG => &cm::CONNECTED,
-            EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
-            _ => &cm::CONNECTIONLESS,
-        },
-        msg: opened.msg,
-        rma: opened.rma,
-        tagged: opened.tagged,
-        atomic: opened.atomic,
-        collective: &enosys::COLLECTIVE,
+    let cm = match info.ep.kind {
+        EndpointType::MSG => &cm::CONNECTED,
+        EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
+        _ => &cm::CONNECTIONLESS,
     };
+    let c = public_part(handle::header::<EpObj>(context), cm, &opened);
     let object = EpObj {
         data: DataPath {
             c,

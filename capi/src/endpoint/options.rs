@@ -1,9 +1,7 @@
 //! Endpoint options (fi_getopt(3), fi_setopt(3)).
 
-use crate::endpoint::object::{EpObj, cancel};
+use crate::endpoint::object::{EpObj, cancel, endpoint, our_endpoint};
 use crate::enosys;
-use crate::ffi::handle;
-use crate::ffi::handle::ours;
 use crate::ffi::ptr::{counted, put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
@@ -26,12 +24,12 @@ pub(super) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) ->
 
 /// fi_rx_size_left: receives that can be posted now.
 unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
-    counted(Ok(ours!(EpObj, ep.cast(), isize).control.rx_size_left()))
+    counted(Ok(our_endpoint!(ep.cast(), isize).control.rx_size_left()))
 }
 
 /// fi_tx_size_left: sends and one-sided operations that can be posted now.
 unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
-    counted(ours!(EpObj, ep.cast(), isize).control.tx_size_left())
+    counted(our_endpoint!(ep.cast(), isize).control.tx_size_left())
 }
 
 /// An option whose value is a size_t.
@@ -61,7 +59,7 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
 /// fi_getopt(3), also for passive endpoints.
 unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
-    let ep = unsafe { handle::borrow::<EpObj>(fid) }.ok();
+    let ep = unsafe { endpoint(fid) }.ok();
     let found = match size_option(ep, level, name) {
         Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
         Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
@@ -75,7 +73,7 @@ unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mu
 /// fi_setopt(3); passive endpoints have no settable option.
 unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *const c_void, len: usize) -> c_int {
     // SAFETY: C passes the object that holds this table; a passive endpoint shares the header.
-    let Ok(ep) = (unsafe { handle::borrow::<EpObj>(fid) }) else { return Errno::ENOPROTOOPT.negative() };
+    let Ok(ep) = (unsafe { endpoint(fid) }) else { return Errno::ENOPROTOOPT.negative() };
     let option = match size_option(Some(ep), level, name) {
         Ok(SizeOption::ConnectionData) => return Errno::ENOPROTOOPT.negative(),
         Ok(option) => option,

@@ -12,7 +12,7 @@ use crate::state::open_objects::Listed;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{fi_addr_t, fi_av_attr, fi_ops_av, fid_av};
 use ofi_core::error::{Error, Result};
-use ofi_core::{Addr, AvType, Errno, FiAddr};
+use ofi_core::{Addr, AvType, Errno, FiAddr, RxBits};
 use ofi_engine::AddressVector;
 use std::sync::{Arc, OnceLock};
 
@@ -62,9 +62,9 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *m
     {
         return refuse(Errno::EINVAL, &format!("of type {}", AvType(attr.r#type)));
     }
-    if !(0..64).contains(&attr.rx_ctx_bits) {
+    let Some(rx_bits) = u32::try_from(attr.rx_ctx_bits).ok().and_then(RxBits::new) else {
         return refuse(Errno::EINVAL, &format!("with {} bits for receive contexts", attr.rx_ctx_bits));
-    }
+    };
     if attr.r#type == AvType::UNSPEC.0 {
         attr.r#type = if domain.av_type == AvType::UNSPEC.0 { AvType::TABLE.0 } else { domain.av_type };
     }
@@ -83,7 +83,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &mut fi_av_attr, context: *m
     let reports = if attr.flags & EVENT == 0 { Reports::ToCaller } else { Reports::ToQueue(OnceLock::new()) };
     let av = AvObj {
         c: fid_av { fid: handle::header::<AvObj>(context), ops: &OPS },
-        av: Arc::new(vector),
+        av: Arc::new(vector.with_rx_bits(rx_bits)),
         ids,
         reports,
         format: domain.format,

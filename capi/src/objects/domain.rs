@@ -17,9 +17,9 @@ use ofi_abi::{
 };
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
-use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
+use ofi_core::{Addr, AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
+use ofi_engine::{AddressVector, Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,6 +58,8 @@ impl DomainObj {
 /// A domain of any provider and lock kind.
 pub(crate) trait DomainControl: Send + Sync {
     fn endpoint(&self, info: &Info) -> Result<Opened>;
+    /// A scalable endpoint.
+    fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>>;
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq;
     fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting)
     -> Arc<dyn CounterControl>;
@@ -65,6 +67,19 @@ pub(crate) trait DomainControl: Send + Sync {
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
+}
+
+/// A scalable endpoint of any provider and lock kind.
+pub(crate) trait ScalableControl: Send + Sync {
+    fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()>;
+    /// The address of all contexts.
+    fn local_addr(&self) -> Result<Addr>;
+    fn set_local_addr(&self, addr: Addr) -> Result<()>;
+    /// Opens a transmit context with the info's capabilities and attributes.
+    fn open_transmit(&self, index: usize, info: &Info) -> Result<Opened>;
+    /// The same for a receive context.
+    fn open_receive(&self, index: usize, info: &Info) -> Result<Opened>;
+    fn close(&self);
 }
 
 /// Control calls of a shared receive context of any lock kind.

@@ -7,10 +7,11 @@ use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::make;
-use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq, OpenedSrx};
+use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq, OpenedSrx, ScalableControl};
 use crate::objects::fabric::FabricObj;
 use crate::objects::memory::Memory;
 use crate::objects::mr;
+use crate::objects::sep;
 use crate::objects::srx;
 use crate::objects::{av_ops, cntr, cq, poll};
 use crate::reserve::Watch;
@@ -22,13 +23,13 @@ use ofi_abi::{
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
-use ofi_core::{Caps, Errno, Info, ProgressModel, Version};
+use ofi_core::{Addr, Caps, Errno, Info, ProgressModel, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl};
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
-use ofi_engine::{Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
-use ofi_registry::{AutoThread, DomainVisitor};
+use ofi_engine::{AddressVector, Auto, CompletionQueue, Counter, CounterUnit, Endpoint, RxSettings, Waiting};
+use ofi_registry::{AutoThread, DomainVisitor, ScalableOf};
 use ofi_sync::busy::Children;
 use ofi_sync::lock::{LockKind, Unlocked};
 use std::sync::{Arc, Mutex};
@@ -38,7 +39,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     av_open,
     cq_open,
     endpoint: open_endpoint,
-    scalable_ep: enosys::enosys,
+    scalable_ep: open_scalable,
     cntr_open,
     poll_open,
     stx_ctx,
@@ -108,6 +109,21 @@ unsafe extern "C" fn open_endpoint2(
     let open = |watch: &Watch| unsafe { open::open(domain, info, context, watch) };
     // SAFETY: `out` is null or valid by fi_endpoint(3), and the endpoint is new.
     unsafe { make(out, "open an endpoint", open) }
+}
+
+unsafe extern "C" fn open_scalable(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    // SAFETY: null or a valid info by fi_scalable_ep, fi_endpoint(3).
+    let Some(info) = (unsafe { info.as_ref() }) else { return Errno::EINVAL.negative() };
+    // SAFETY: the info is valid, so are its parts.
+    let open = |_: &Watch| unsafe { sep::open(domain, info, context) };
+    // SAFETY: `out` is null or valid by fi_scalable_ep, and the endpoint is new.
+    unsafe { make(out, "open a scalable endpoint", open) }
 }
 
 unsafe extern "C" fn cq_open(
@@ -233,6 +249,12 @@ struct TypedDomain<O, K> {
 /// Opens the endpoints of a domain.
 trait OpenEndpoint: Send + Sync {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened>;
+    fn open_scalable<K: LockKind>(
+        &self,
+        info: &Info,
+        kind: K,
+        auto: Option<Arc<Auto>>,
+    ) -> Result<Arc<dyn ScalableControl>>;
 }
 
 /// Opens endpoints with links, MSG and RDM, whose peers may access the regions.
@@ -249,12 +271,64 @@ impl<P: LinkProvider> OpenEndpoint for Links<P> {
         let engine = ofi_registry::open_endpoint(self.provider, kind, info, auto, self.regions.clone())?;
         Ok(opened::<_, Endpoint<P::Transport, K>>(engine, info))
     }
+
+    fn open_scalable<K: LockKind>(
+        &self,
+        info: &Info,
+        kind: K,
+        auto: Option<Arc<Auto>>,
+    ) -> Result<Arc<dyn ScalableControl>> {
+        let endpoint = ofi_registry::open_scalable_endpoint(self.provider, kind, info, auto)?;
+        let (provider, regions) = (self.provider, self.regions.clone());
+        Ok(Arc::new(TypedScalable::<P, K> { provider, regions, endpoint }))
+    }
+}
+
+/// A scalable endpoint of one provider and lock kind.
+struct TypedScalable<P: LinkProvider, K: LockKind> {
+    provider: P,
+    regions: Arc<Regions>,
+    endpoint: Arc<ScalableOf<P, K>>,
+}
+
+impl<P: LinkProvider, K: LockKind> ScalableControl for TypedScalable<P, K> {
+    fn bind_av(&self, av: &Arc<AddressVector>) -> Result<()> {
+        self.endpoint.bind_av(av)
+    }
+
+    fn local_addr(&self) -> Result<Addr> {
+        self.endpoint.local_addr()
+    }
+
+    fn set_local_addr(&self, addr: Addr) -> Result<()> {
+        self.endpoint.set_local_addr(addr)
+    }
+
+    fn open_transmit(&self, index: usize, info: &Info) -> Result<Opened> {
+        let config = ofi_registry::context_config(self.provider, info, self.regions.clone())?;
+        let engine = self.endpoint.open_transmit(index, config)?;
+        Ok(opened::<_, Endpoint<P::Transport, K>>(engine, info))
+    }
+
+    fn open_receive(&self, index: usize, info: &Info) -> Result<Opened> {
+        let config = ofi_registry::context_config(self.provider, info, self.regions.clone())?;
+        let engine = self.endpoint.open_receive(index, config)?;
+        Ok(opened::<_, Endpoint<P::Transport, K>>(engine, info))
+    }
+
+    fn close(&self) {
+        self.endpoint.close();
+    }
 }
 
 impl<P: DatagramProvider> OpenEndpoint for Packets<P> {
     fn open<K: LockKind>(&self, info: &Info, kind: K, auto: Option<Arc<Auto>>) -> Result<Opened> {
         let engine = ofi_registry::open_datagram_endpoint(self.0, kind, info, auto)?;
         Ok(opened::<_, NotRequested>(engine, info))
+    }
+
+    fn open_scalable<K: LockKind>(&self, _: &Info, _: K, _: Option<Arc<Auto>>) -> Result<Arc<dyn ScalableControl>> {
+        Err(Error::new(Errno::ENOSYS, "open a scalable endpoint for datagrams"))
     }
 }
 
@@ -269,6 +343,10 @@ fn opened<E: EndpointControl + MessageOps, O: OneSidedOps>(engine: Arc<E>, info:
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
     fn endpoint(&self, info: &Info) -> Result<Opened> {
         self.opener.open(info, self.kind, self.auto().cloned())
+    }
+
+    fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>> {
+        self.opener.open_scalable(info, self.kind, self.auto().cloned())
     }
 
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {

@@ -1,7 +1,7 @@
 //! Memory registration (fi_mr(3)). Local buffers need no registration: regions are for access by
 //! peers, and descriptors are ignored.
 
-use crate::endpoint::object::EpObj;
+use crate::endpoint::object::{EpObj, endpoint};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
@@ -360,7 +360,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         return status(mr.bind_counter(cntr, flags));
     }
     // SAFETY: as above.
-    if let Ok(ep) = unsafe { handle::borrow::<EpObj>(other) } {
+    if let Ok(ep) = unsafe { endpoint(other) } {
         return status(mr.bind_endpoint(ep, flags));
     }
     // SAFETY: as above.

@@ -244,34 +244,37 @@ impl Bindings {
         }
     }
 
-    /// Makes a pollable progress with the queues and counters of its endpoint.
+    /// Makes pollables progress with the queues and counters of their endpoint.
     pub(crate) fn join<K: LockKind>(
         &self,
-        pollable: &Arc<dyn Pollable>,
+        pollables: &[Arc<dyn Pollable>],
         BoundQueues { queues, counters }: BoundQueues<K>,
     ) -> Result<()> {
-        for cq in queues {
-            let key = cq.join(pollable.clone())?;
-            self.add(move || cq.leave(key));
-        }
-        for counter in counters {
-            let key = counter.join(pollable.clone())?;
-            self.add(move || counter.leave(key));
+        for pollable in pollables {
+            for cq in &queues {
+                let (cq, key) = (cq.clone(), cq.join(pollable.clone())?);
+                self.add(move || cq.leave(key));
+            }
+            for counter in &counters {
+                let (counter, key) = (counter.clone(), counter.join(pollable.clone())?);
+                self.add(move || counter.leave(key));
+            }
         }
         Ok(())
     }
 
-    /// Binds a counter and adds `pollable`, if any, to its progress set. `register` runs after that
-    /// has succeeded; if it fails, nothing has changed.
+    /// Binds a counter and adds `pollables` to its progress set. `register` runs after that has
+    /// succeeded; if it fails, nothing has changed.
     pub(crate) fn bind_counter<K: LockKind>(
         &self,
-        pollable: Option<Arc<dyn Pollable>>,
+        pollables: Vec<Arc<dyn Pollable>>,
         counter: &Arc<Counter<K>>,
         register: impl FnOnce() -> Result<Child>,
     ) -> Result<Child> {
-        let key = pollable.map(|pollable| counter.join(pollable)).transpose()?;
-        let registered = register();
-        if let Some(key) = key {
+        let mut keys = Vec::new();
+        let joined = pollables.into_iter().try_for_each(|pollable| counter.join(pollable).map(|key| keys.push(key)));
+        let registered = joined.and_then(|()| register());
+        for key in keys {
             let counter = counter.clone();
             match registered {
                 Ok(_) => self.add(move || counter.leave(key)),

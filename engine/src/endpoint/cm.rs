@@ -2,10 +2,10 @@
 
 use super::Endpoint;
 use super::life::Life;
-use crate::transport::{ConnectRequest, Transport};
+use crate::transport::{ConnectRequest, Down, Transport, Verdict};
 use crate::wire::hello::MAX_USER_DATA;
 use ofi_core::error::Result;
-use ofi_core::{Addr, Errno, Error};
+use ofi_core::{Addr, Cause, Errno, Error};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
@@ -33,6 +33,36 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         let mut inner = K::lock(&self.inner);
         let (transport, core) = inner.opened()?;
         core.accept(transport, asked, data)?;
+        drop(inner);
+        self.mark_ready();
+        Ok(())
+    }
+
+    /// Answers a connect request that came to the scalable endpoint of this context. `vouches` is as
+    /// for [`LinkEvents::handle_connect_request`].
+    ///
+    /// # Errors
+    /// The refused request, and the hello that refuses it.
+    ///
+    /// [`LinkEvents::handle_connect_request`]: crate::transport::LinkEvents::handle_connect_request
+    pub(crate) fn take_in(
+        &self,
+        asked: ConnectRequest<T::Request>,
+        vouches: impl Fn(&Addr) -> bool,
+    ) -> core::result::Result<(), (T::Request, Vec<u8>)> {
+        let mut inner = K::lock(&self.inner);
+        let ConnectRequest { request, hello, from, .. } = asked;
+        // Closed meanwhile: the end of the connection tells the peer.
+        let Ok((transport, core)) = inner.opened() else { return Ok(()) };
+        let link = transport.next_link();
+        match core.answer_connect_request(link, &hello, &from, vouches) {
+            Verdict::Refuse(answer) => return Err((request, answer)),
+            Verdict::Accept(answer) => {
+                if let Err(error) = transport.accept(request, &answer) {
+                    core.lose_link(link, Down::new(Cause::Broken, error.errno(), error.to_string()));
+                }
+            }
+        }
         drop(inner);
         self.mark_ready();
         Ok(())

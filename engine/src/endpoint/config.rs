@@ -2,7 +2,7 @@
 
 use crate::limits::Limits;
 use crate::target::mr::Regions;
-use crate::wire::hello::EndpointKind;
+use crate::wire::hello::{Contexts, EndpointKind};
 use ofi_core::Caps;
 use ofi_sync::account::Account;
 use std::sync::Arc;
@@ -28,4 +28,6 @@ pub struct Config {
     pub regions: Arc<Regions>,
     /// Charged with the memory that the engine and its transport hold for peers.
     pub account: Arc<Account>,
+    /// The context of a scalable endpoint that it is; the default for an ordinary endpoint.
+    pub contexts: Contexts,
 }

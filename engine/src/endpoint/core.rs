@@ -47,7 +47,7 @@ pub(super) struct Core<K: LockKind> {
 
 impl<K: LockKind> Core<K> {
     pub(super) fn new(config: Config) -> Self {
-        let Config { kind, caps, tx_size, rx_size, limits, nonce, provider, regions, account } = config;
+        let Config { kind, caps, tx_size, rx_size, limits, nonce, provider, regions, account, contexts } = config;
         let life = match kind {
             EndpointKind::Rdm => Life::Connectionless(Connectionless::New),
             EndpointKind::Msg => Life::Connected(Connected::New),
@@ -57,7 +57,7 @@ impl<K: LockKind> Core<K> {
             life,
             limits,
             provider,
-            peers: Peers::new(kind, nonce, account),
+            peers: Peers::new(kind, nonce, contexts, account),
             tx: Tx::new(tx_size),
             rx: RxSource::Own(rx),
             target: Target::new(regions, caps),
@@ -189,8 +189,7 @@ impl<K: LockKind> Core<K> {
                 // Its peer has this number from fi_connect or fi_accept on.
                 return Some(PEER);
             }
-            let peer = peers.known_peer(handle).or_else(|| peers.peer_in_av(handle, rx).ok())?;
-            Some(peers.table.get(peer)?.sender)
+            peers.sender_in_av(handle, rx)
         })?;
         if posting.looks() {
             return self.look(transport, posting);
@@ -255,11 +254,7 @@ impl<K: LockKind> Core<K> {
         while let Some(unnamed) = peers.next_changes() {
             // The application cannot address them any more.
             unnamed.into_iter().for_each(|peer| peers.release_peer(peer, &mut *rx));
-            let known = |rx: &mut RxContext, handle| {
-                let peer = peers.known_peer(handle).or_else(|| peers.peer_in_av(handle, rx).ok())?;
-                Some(peers.table.get(peer)?.sender)
-            };
-            if rx.resolve(known) {
+            if rx.resolve(|rx: &mut RxContext, handle| peers.sender_in_av(handle, rx)) {
                 rx.rematch(peers, out);
                 // A blocked peer may hold a message for one of these receives.
                 peers.note_freed();

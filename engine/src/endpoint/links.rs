@@ -45,6 +45,9 @@ impl<K: LockKind> Core<K> {
         if hello.kind != EndpointKind::Rdm {
             return self.peers.refuse(Handshake::Refuse, "the endpoint types do not match");
         }
+        if let Some(why) = self.peers.is_elsewhere(&hello) {
+            return self.peers.refuse(Handshake::Refuse, why);
+        }
         match hello.handshake {
             Handshake::Verify => self.peers.answer_claims(&hello, from),
             Handshake::Connect => match life.admits() {
@@ -67,6 +70,9 @@ impl<K: LockKind> Core<K> {
             return peers.refuse(Handshake::Refuse, why);
         }
         let mut rx = rx.lock();
+        if hello.contexts.transmit > 0 {
+            return peers.accept_context(hello, initiator, &mut *rx);
+        }
         if peers.is_own(hello) {
             if !peers.connects_to_itself(hello, initiator) {
                 return peers.refuse(Handshake::Refuse, "the hello carries this endpoint's own nonce");

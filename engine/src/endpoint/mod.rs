@@ -26,11 +26,13 @@ use crate::completion::sinks::{Bindings, BoundQueues};
 use crate::limits::SizeLimit;
 use crate::measures::Measures;
 pub use crate::peer::credit::{GUARANTEED, OVERHEAD};
+use crate::portal::Portal;
 use crate::progress::auto::Auto;
 use crate::progress::set::{Pollable, ReadyFlag};
 pub use crate::rx::blocked::{PEER_MEMORY, peer_account};
 use crate::rx::shared::{Notified, SharedRx};
 use crate::transport::Transport;
+use crate::wire::hello::Contexts;
 use ::core::fmt;
 pub use config::Config;
 use connected::Connected;
@@ -64,6 +66,8 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     events: Mutex<Option<Events>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
+    /// The scalable endpoint of which it is a context.
+    portal: Option<(Arc<dyn Portal>, Contexts)>,
 }
 
 /// An endpoint's binding to an event queue.
@@ -95,6 +99,29 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Creates an endpoint that is not enabled. `source` is the requested local address, `auto` the
     /// progress thread under automatic progress.
     pub fn new(kind: K, config: Config, source: Option<Addr>, opener: Opener<T>, auto: Option<Arc<Auto>>) -> Arc<Self> {
+        Self::open(kind, config, source, opener, auto, None)
+    }
+
+    /// Creates a context of a scalable endpoint.
+    pub(crate) fn context(
+        kind: K,
+        config: Config,
+        opener: Opener<T>,
+        auto: Option<Arc<Auto>>,
+        portal: Arc<dyn Portal>,
+    ) -> Arc<Self> {
+        let contexts = config.contexts;
+        Self::open(kind, config, None, opener, auto, Some((portal, contexts)))
+    }
+
+    fn open(
+        kind: K,
+        config: Config,
+        source: Option<Addr>,
+        opener: Opener<T>,
+        auto: Option<Arc<Auto>>,
+        portal: Option<(Arc<dyn Portal>, Contexts)>,
+    ) -> Arc<Self> {
         let core = Core::new(config);
         let connected = matches!(core.life, Life::Connected(_));
         Arc::new(Self {
@@ -106,11 +133,23 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             memberships: Bindings::default(),
             events: Mutex::new(None),
             auto,
+            portal,
         })
     }
 
     /// Binds a completion queue. A second one for a direction is refused.
+    ///
+    /// # Errors
+    /// EBADFLAGS, and EINVAL for a second queue or a direction that a context does not have.
     pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
+        let missing = match &self.portal {
+            Some((_, contexts)) if contexts.transmit > 0 => BindFlags::RECV,
+            Some(_) => BindFlags::TRANSMIT,
+            None => BindFlags::empty(),
+        };
+        if flags.intersects(missing) {
+            return Err(Error::new(Errno::EINVAL, "bind a completion queue to a context for the other direction"));
+        }
         let user = K::lock(&self.inner).core.out.sinks.bind_cq(cq, flags)?;
         self.bindings.add(move || drop(user));
         Ok(())
@@ -124,9 +163,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// error changes nothing.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
         let first = !K::lock(&self.inner).core.out.sinks.has_counter(counter);
-        let pollable = (first && self.is_joined()).then(|| self.clone() as Arc<dyn Pollable>);
+        let pollables = if first && self.is_joined() { self.pollables() } else { Vec::new() };
         let register = || K::lock(&self.inner).core.out.sinks.bind_counter(counter, flags);
-        let user = self.memberships.bind_counter(pollable, counter, register)?;
+        let user = self.memberships.bind_counter(pollables, counter, register)?;
         self.bindings.add(move || drop(user));
         Ok(())
     }
@@ -201,6 +240,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Enables the endpoint (fi_enable(3)). Enabling twice is harmless; after its connection has
     /// ended it fails with EOPBADSTATE.
     pub fn enable(self: &Arc<Self>) -> Result<()> {
+        self.bind_av_of_portal()?;
         let mut inner = K::lock(&self.inner);
         if let Life::Connected(Connected::Ended | Connected::ShutDown) = inner.core.life {
             return Err(Error::new(Errno::EOPBADSTATE, "enable an endpoint whose connection has ended"));
@@ -235,16 +275,39 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.transport = None;
             return Err(error);
         }
+        if let Some((portal, contexts)) = &self.portal {
+            portal.handle_enabled(*contexts);
+        }
         Ok(())
+    }
+
+    /// Binds the address vector of the scalable endpoint to a context that has none.
+    fn bind_av_of_portal(self: &Arc<Self>) -> Result<()> {
+        let Some(av) = self.portal.as_ref().and_then(|(portal, _)| portal.av()) else { return Ok(()) };
+        let is_bound = K::lock(&self.inner).core.peers.has_av();
+        if is_bound { Ok(()) } else { self.bind_av(&av) }
+    }
+
+    /// What makes progress with its queues and counters: a receive context with its scalable
+    /// endpoint, from which its links come.
+    fn pollables(self: &Arc<Self>) -> Vec<Arc<dyn Pollable>> {
+        let mut pollables: Vec<Arc<dyn Pollable>> = vec![self.clone()];
+        match &self.portal {
+            Some((portal, contexts)) if contexts.transmit == 0 => pollables.push(portal.clone()),
+            Some(_) | None => {}
+        }
+        pollables
     }
 
     /// Joins the progress sets of its queues and counters, and the progress thread if there is one.
     fn join(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
-        let pollable: Arc<dyn Pollable> = self.clone();
-        self.memberships.join(&pollable, queues)?;
-        if let Some(auto) = self.auto.clone() {
-            let key = auto.join(pollable)?;
-            self.memberships.add(move || auto.leave(key));
+        let pollables = self.pollables();
+        self.memberships.join(&pollables, queues)?;
+        if let Some(auto) = &self.auto {
+            for pollable in pollables {
+                let (auto, key) = (auto.clone(), auto.join(pollable)?);
+                self.memberships.add(move || auto.leave(key));
+            }
         }
         // Only connected endpoints have events: reading the event queue need not progress others.
         if let Some(bound) = self.events().as_mut().filter(|_| self.connected) {
@@ -344,6 +407,9 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// to [`CLOSE_DEADLINE`] until the peers' hosts have acknowledged it, and discards the rest.
     /// Afterwards no buffer is touched.
     pub fn close(&self) {
+        if let Some((portal, contexts)) = &self.portal {
+            portal.handle_closed(*contexts);
+        }
         self.memberships.undo();
         let events = self.events().take();
         K::lock(&self.inner).core.eq = None;

@@ -9,14 +9,15 @@ use super::table::{PeerId, PeerState, Senders, Yielding};
 use super::yields::Due;
 use crate::transport::{ConnectRequest, Down, LinkId, ShutdownState, Transport};
 use crate::wire::frame::Frame;
-use crate::wire::hello::{Credits, Handshake, Hello};
+use crate::wire::hello::{Contexts, Credits, Handshake, Hello};
 use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno, Error, Instant};
 
 impl Peers {
     pub(crate) fn hello(&self, handshake: Handshake, cookie: [u8; 16], credits: Credits, data: Vec<u8>) -> Hello {
         let (kind, nonce, attempt) = (self.myself.kind, self.myself.nonce, self.myself.attempts);
-        Hello { handshake, kind, nonce, attempt, cookie, credits, name: None, data }
+        let contexts = Contexts::default();
+        Hello { handshake, kind, nonce, attempt, cookie, credits, contexts, name: None, data }
     }
 
     /// Connects to a peer for its waiting sends. If a link claims the peer's name, asks the peer
@@ -31,7 +32,9 @@ impl Peers {
         peer: PeerId,
         asked: u8,
     ) -> core::result::Result<(), Down> {
-        let claimed = self.addr_of(peer).filter(|addr| asked < MOST_QUESTIONS && self.claims.has(addr));
+        // Claims are about names: the first receive context answers for all.
+        let first = self.table.get(peer).is_some_and(|peer| peer.rx_index == 0);
+        let claimed = self.addr_of(peer).filter(|addr| first && asked < MOST_QUESTIONS && self.claims.has(addr));
         let result = match claimed {
             Some(name) => self.verify(transport, peer, name, asked),
             None => self.connect(transport, peer, Vec::new()),
@@ -51,9 +54,10 @@ impl Peers {
 
     /// Has the transport connect with this hello, and adds the link.
     pub(crate) fn begin_link<T: Transport>(&mut self, transport: &mut T, mut link: Link, hello: Hello) -> Result<()> {
-        let addr = self.addr_of(link.peer);
+        let (addr, receive) = self.table.get(link.peer).map_or((None, 0), |peer| (peer.addr, peer.rx_index));
         self.myself.attempts += 1;
-        let hello = Hello { attempt: self.myself.attempts, name: Some(transport.local_addr()), ..hello };
+        let contexts = Contexts { transmit: self.myself.contexts.transmit, receive };
+        let hello = Hello { attempt: self.myself.attempts, contexts, name: Some(transport.local_addr()), ..hello };
         let begun = addr
             .ok_or_else(|| Error::new(Errno::EINVAL, "connect without an address"))
             .and_then(|addr| transport.connect(&addr, &hello.encode()));

@@ -3,9 +3,9 @@
 
 use super::Peers;
 use super::agenda::Work;
-use super::table::{PeerId, PeerState, Senders};
+use super::table::{Peer, PeerId, PeerState, Senders};
 use crate::av::{AddressVector, Change};
-use ofi_core::{Addr, Errno, FiAddr};
+use ofi_core::{Addr, Errno, FiAddr, RxBits};
 use std::sync::Arc;
 
 /// The address vector of an endpoint.
@@ -34,6 +34,7 @@ impl Peers {
     /// Binds the address vector, in which the endpoint has the number `reader`.
     pub(crate) fn bind_av(&mut self, av: Arc<AddressVector>, epoch: u64, reader: usize) {
         self.table.forget_handles();
+        self.table.set_rx_bits(av.rx_bits());
         self.av = Some(BoundAv { av, epoch, reader, awaits: false });
     }
 
@@ -53,34 +54,58 @@ impl Peers {
     /// vector has not changed.
     #[inline(always)]
     pub(crate) fn known_sender(&self, handle: FiAddr) -> Option<u32> {
-        self.known_peer(handle).and_then(|peer| self.table.get(peer)).map(|peer| peer.sender)
+        let peer = self.table.of_plain_handle(handle).filter(|_| self.is_av_known())?;
+        self.table.get(peer).map(|peer| peer.sender)
+    }
+
+    /// The number by which match queues know the peer of a handle, which is created if needed. The
+    /// messages of all its transmit contexts have that number, whichever receive context the handle
+    /// names.
+    pub(crate) fn sender_in_av(&mut self, handle: FiAddr, senders: &mut impl Senders) -> Option<u32> {
+        let (handle, _) = self.rx_bits().split(handle);
+        let peer = self.known_peer(handle).or_else(|| self.peer_in_av(handle, senders).ok())?;
+        Some(self.table.get(peer)?.sender)
+    }
+
+    fn rx_bits(&self) -> RxBits {
+        self.av.as_ref().map(|bound| bound.av.rx_bits()).unwrap_or_default()
     }
 
     /// The peer that the address vector has for a handle, created if needed.
     pub(crate) fn peer_in_av(&mut self, handle: FiAddr, senders: &mut impl Senders) -> Result<PeerId, Errno> {
         handle.index().ok_or(Errno::EINVAL)?;
         let bound = self.av.as_ref().ok_or(Errno::ENOAV)?;
+        let (_, rx_index) = bound.av.rx_bits().split(handle);
+        let rx_index = u16::try_from(rx_index).map_err(|_| Errno::EINVAL)?;
         let addr = bound.av.lookup(handle).ok_or(Errno::EINVAL)?.canonical();
-        let peer = self.peer_at(addr, senders);
+        let peer = self.context_at(addr, rx_index, senders);
         self.set_handle(peer, handle);
         Ok(peer)
     }
 
     /// The peer of a canonical address, created if needed.
     pub(crate) fn peer_at(&mut self, addr: Addr, senders: &mut impl Senders) -> PeerId {
-        match self.table.at(&addr) {
+        self.context_at(addr, 0, senders)
+    }
+
+    fn context_at(&mut self, addr: Addr, rx_index: u16, senders: &mut impl Senders) -> PeerId {
+        match self.table.context_at(&addr, rx_index) {
             Some(peer) => peer,
-            None => self.add_peer(Some(addr), senders),
+            None => self.add_context(Some(addr), rx_index, senders),
         }
     }
 
     /// Adds a peer, found by its canonical address if it has one.
     pub(crate) fn add_peer(&mut self, addr: Option<Addr>, senders: &mut impl Senders) -> PeerId {
+        self.add_context(addr, 0, senders)
+    }
+
+    fn add_context(&mut self, addr: Option<Addr>, rx_index: u16, senders: &mut impl Senders) -> PeerId {
         let handle = match (&addr, &self.av) {
-            (Some(addr), Some(bound)) => bound.av.find(addr),
+            (Some(addr), Some(bound)) => bound.av.rx_bits().join(bound.av.find(addr), rx_index),
             _ => FiAddr::UNSPEC,
         };
-        let id = self.table.add(addr, handle);
+        let id = self.table.add(addr, rx_index, handle);
         let sender = senders.number(id, addr.as_ref());
         if let Some(peer) = self.table.get_mut(id) {
             peer.sender = sender;
@@ -123,29 +148,31 @@ impl Peers {
         bound.epoch = epoch;
         let av = bound.av.clone();
         match changes {
-            Some(changes) => Some(changes.into_iter().filter_map(|change| self.apply_change(change)).collect()),
+            Some(changes) => {
+                let mut unnamed = Vec::new();
+                changes.into_iter().for_each(|change| self.apply_change(change, av.rx_bits(), &mut unnamed));
+                Some(unnamed)
+            }
             None => Some(self.learn_all(&av)),
         }
     }
 
-    fn apply_change(&mut self, change: Change) -> Option<PeerId> {
-        match change {
-            Change::Inserted(handle, addr) => {
-                match self.table.at(&addr) {
-                    Some(peer) => self.set_handle(peer, handle),
-                    None => self.table.forget_handle(handle),
-                }
-                None
-            }
-            Change::Removed(handle, addr) => {
-                self.table.forget_handle(handle);
-                let peer = self.table.at(&addr)?;
+    fn apply_change(&mut self, change: Change, rx_bits: RxBits, unnamed: &mut Vec<PeerId>) {
+        let (handle, addr, is_inserted) = match change {
+            Change::Inserted(handle, addr) => (handle, addr, true),
+            Change::Removed(handle, addr) => (handle, addr, false),
+        };
+        for index in 0..=self.table.last_context() {
+            let handle = rx_bits.join(handle, index);
+            match self.table.context_at(&addr, index) {
+                Some(peer) if is_inserted => self.set_handle(peer, handle),
                 // Unless it has another handle by now.
-                if self.handle_of(peer) != handle {
-                    return None;
+                Some(peer) if self.handle_of(peer) == handle => {
+                    self.table.forget_handle(handle);
+                    self.set_handle(peer, FiAddr::UNSPEC);
+                    unnamed.push(peer);
                 }
-                self.set_handle(peer, FiAddr::UNSPEC);
-                Some(peer)
+                Some(_) | None => self.table.forget_handle(handle),
             }
         }
     }
@@ -153,8 +180,11 @@ impl Peers {
     /// Learns the handles of all peers anew. Returns the peers without one.
     fn learn_all(&mut self, av: &AddressVector) -> Vec<PeerId> {
         self.table.forget_handles();
-        let handle = |addr: Option<Addr>| addr.as_ref().map_or(FiAddr::UNSPEC, |addr| av.find(addr));
-        let all: Vec<(PeerId, FiAddr)> = self.table.iter().map(|(id, peer)| (id, handle(peer.addr))).collect();
+        let handle = |peer: &Peer| {
+            let handle = peer.addr.as_ref().map_or(FiAddr::UNSPEC, |addr| av.find(addr));
+            av.rx_bits().join(handle, peer.rx_index)
+        };
+        let all: Vec<(PeerId, FiAddr)> = self.table.iter().map(|(id, peer)| (id, handle(peer))).collect();
         let mut unnamed = Vec::new();
         for (id, handle) in all {
             self.table.set_handle(id, handle);

@@ -70,6 +70,9 @@ pub(crate) struct Identity {
     pub(crate) cookie: [u8; 16],
     /// This side is the initiator.
     pub(crate) ours: bool,
+    /// One more than the index of the transmit context that is the initiator; 0 for an ordinary
+    /// endpoint, and on a link of ours.
+    pub(crate) transmit: u16,
     /// The owner of the claimed name has been asked about this link.
     pub(crate) asked: bool,
     pub(crate) remote: Option<Addr>,
@@ -237,7 +240,7 @@ pub(crate) struct Link {
 impl Link {
     /// A link that this side initiates, or the peer if not `ours`.
     pub(crate) fn new(peer: PeerId, credit: RxCredits, cookie: [u8; 16], ours: bool) -> Self {
-        let identity = Identity { nonce: [0; 16], attempt: 0, cookie, ours, asked: false, remote: None };
+        let identity = Identity { nonce: [0; 16], attempt: 0, cookie, ours, transmit: 0, asked: false, remote: None };
         let rx = LinkRx {
             credit,
             blocked: Blocked::No,

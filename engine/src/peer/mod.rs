@@ -5,6 +5,7 @@
 pub(crate) mod agenda;
 pub(crate) mod claims;
 pub(crate) mod connect;
+pub(crate) mod contexts;
 pub(crate) mod credit;
 pub(crate) mod fences;
 pub(crate) mod handles;
@@ -16,9 +17,10 @@ pub(crate) mod yields;
 
 use crate::keys::Keys;
 use crate::transport::{Down, LinkId};
-use crate::wire::hello::EndpointKind;
+use crate::wire::hello::{Contexts, EndpointKind};
 use agenda::Agenda;
 use claims::Claims;
+use contexts::ContextLinks;
 use handles::BoundAv;
 use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
 use ofi_core::{Addr, FiAddr};
@@ -39,6 +41,9 @@ struct Myself {
     nonce: [u8; 16],
     /// Number of connection attempts.
     attempts: u64,
+    /// The transmit or receive context of a scalable endpoint that it is; both 0 for an ordinary
+    /// endpoint.
+    contexts: Contexts,
 }
 
 /// The peers of an endpoint and their links.
@@ -55,6 +60,7 @@ pub(crate) struct Peers {
     pub(crate) links: LinkTable,
     pub(crate) agenda: Agenda,
     claims: Claims,
+    contexts: ContextLinks,
     yields: Yields,
     av: Option<BoundAv>,
     shortage: Shortage,
@@ -63,15 +69,16 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(kind: EndpointKind, nonce: [u8; 16], account: Arc<Account>) -> Self {
+    pub(crate) fn new(kind: EndpointKind, nonce: [u8; 16], contexts: Contexts, account: Arc<Account>) -> Self {
         Self {
-            myself: Myself { kind, nonce, attempts: 0 },
+            myself: Myself { kind, nonce, attempts: 0, contexts },
             account,
             participant: ParticipantId::default(),
             table: PeerTable::new(),
             links: LinkTable::default(),
             agenda: Agenda::default(),
             claims: Claims::default(),
+            contexts: ContextLinks::default(),
             yields: Yields::default(),
             av: None,
             shortage: Shortage::default(),
@@ -104,6 +111,9 @@ impl Peers {
         self.note_freed();
         if link.rx.blocked.need().is_some() {
             self.shortage.forget(id);
+        }
+        if link.identity.transmit > 0 {
+            self.contexts.forget(link.peer, link.identity.transmit, id);
         }
         if let Purpose::Unproven(name) = link.purpose {
             self.drop_claims(name, |claim, _| claim == id);

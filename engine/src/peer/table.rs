@@ -5,7 +5,7 @@ use crate::hash::HashMap;
 use crate::table::Table;
 use crate::transport::LinkId;
 use core::num::NonZeroU32;
-use ofi_core::{Addr, FiAddr, Instant};
+use ofi_core::{Addr, FiAddr, Instant, RxBits};
 use std::collections::VecDeque;
 
 /// Index of a peer in the table.
@@ -63,6 +63,9 @@ pub(crate) enum Yielding {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) addr: Option<Addr>,
+    /// The index of the receive context of a scalable endpoint that it is; an ordinary endpoint is
+    /// the first.
+    pub(crate) rx_index: u16,
     pub(crate) handle: FiAddr,
     pub(crate) state: PeerState,
     /// Number by which the match queues know it.
@@ -93,11 +96,23 @@ pub(crate) struct PeerTable {
     by_addr: HashMap<Addr, PeerId>,
     /// One more than the peer's number, by handle.
     by_handle: Vec<Option<NonZeroU32>>,
+    contexts: Contexts,
+}
+
+/// Peers that are further receive contexts of scalable endpoints, not the first.
+#[derive(Debug, Default)]
+struct Contexts {
+    rx_bits: RxBits,
+    by_addr: HashMap<(Addr, u16), PeerId>,
+    by_handle: HashMap<u64, PeerId>,
+    /// The largest index that a peer has had.
+    last: u16,
 }
 
 impl PeerTable {
     pub(crate) fn new() -> Self {
-        Self { peers: Table::new(), by_addr: HashMap::default(), by_handle: Vec::new() }
+        let contexts = Contexts::default();
+        Self { peers: Table::new(), by_addr: HashMap::default(), by_handle: Vec::new(), contexts }
     }
 
     #[inline(always)]
@@ -122,13 +137,24 @@ impl PeerTable {
         self.peers.len()
     }
 
-    /// Adds a peer, found by its canonical address if it has one.
-    pub(crate) fn add(&mut self, addr: Option<Addr>, handle: FiAddr) -> PeerId {
-        let (state, waiting) = (PeerState::Idle, VecDeque::new());
-        let peer = Peer { addr, handle, state, sender: 0, waiting, links: 0, orphans: 0, charged: false, kept: false };
+    /// Which bits of the handles name receive contexts.
+    pub(crate) const fn set_rx_bits(&mut self, rx_bits: RxBits) {
+        self.contexts.rx_bits = rx_bits;
+    }
+
+    /// Adds a peer, found by its canonical address and the index of its receive context if it has
+    /// an address.
+    pub(crate) fn add(&mut self, addr: Option<Addr>, rx_index: u16, handle: FiAddr) -> PeerId {
+        let (state, waiting, charged, kept) = (PeerState::Idle, VecDeque::new(), false, false);
+        let peer = Peer { addr, rx_index, handle, state, sender: 0, waiting, links: 0, orphans: 0, charged, kept };
         let id = self.peers.insert(peer);
-        if let Some(addr) = addr {
-            self.by_addr.insert(addr, id);
+        match addr {
+            None => {}
+            Some(addr) if rx_index == 0 => _ = self.by_addr.insert(addr, id),
+            Some(addr) => {
+                self.contexts.by_addr.insert((addr, rx_index), id);
+                self.contexts.last = self.contexts.last.max(rx_index);
+            }
         }
         id
     }
@@ -136,20 +162,30 @@ impl PeerTable {
     /// Removes a peer.
     pub(crate) fn remove(&mut self, id: PeerId) -> Option<Peer> {
         let peer = self.peers.remove(id)?;
-        if let Some(addr) = peer.addr {
-            self.by_addr.remove(&addr);
+        match peer.addr {
+            None => {}
+            Some(addr) if peer.rx_index == 0 => _ = self.by_addr.remove(&addr),
+            Some(addr) => _ = self.contexts.by_addr.remove(&(addr, peer.rx_index)),
         }
-        if let Some(slot) = peer.handle.index().and_then(|index| self.by_handle.get_mut(index))
-            && *slot == number(id)
-        {
-            *slot = None;
+        if self.of_handle(peer.handle) == Some(id) {
+            self.forget_handle(peer.handle);
         }
         Some(peer)
     }
 
-    /// The peer of a canonical address.
+    /// The peer of a canonical address, or its first receive context.
     pub(crate) fn at(&self, addr: &Addr) -> Option<PeerId> {
         self.by_addr.get(addr).copied()
+    }
+
+    /// The receive context of a canonical address.
+    pub(crate) fn context_at(&self, addr: &Addr, rx_index: u16) -> Option<PeerId> {
+        if rx_index == 0 { self.at(addr) } else { self.contexts.by_addr.get(&(*addr, rx_index)).copied() }
+    }
+
+    /// The largest index of a receive context that a peer has had.
+    pub(crate) const fn last_context(&self) -> u16 {
+        self.contexts.last
     }
 
     /// The peer of a handle, if the application has addressed it by that.
@@ -157,13 +193,36 @@ impl PeerTable {
     pub(crate) fn of_handle(&self, handle: FiAddr) -> Option<PeerId> {
         // FI_ADDR_UNSPEC and other invalid handles are not in the table.
         let index = usize::try_from(handle.0).ok()?;
+        match self.by_handle.get(index) {
+            Some(number) => number.map(|number| number.get() - 1),
+            None => self.context_of(handle),
+        }
+    }
+
+    /// The peer of a handle that names no receive context, as for [`Self::of_handle`].
+    #[inline(always)]
+    pub(crate) fn of_plain_handle(&self, handle: FiAddr) -> Option<PeerId> {
+        let index = usize::try_from(handle.0).ok()?;
         self.by_handle.get(index)?.map(|number| number.get() - 1)
+    }
+
+    #[inline(never)]
+    fn context_of(&self, handle: FiAddr) -> Option<PeerId> {
+        self.contexts.by_handle.get(&handle.0).copied()
+    }
+
+    fn names_context(&self, handle: FiAddr) -> bool {
+        self.contexts.rx_bits.split(handle).1 > 0
     }
 
     /// The application addresses a peer by this handle.
     pub(crate) fn set_handle(&mut self, id: PeerId, handle: FiAddr) {
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.handle = handle;
+        if self.names_context(handle) {
+            self.contexts.by_handle.insert(handle.0, id);
+            return;
+        }
         let Some(index) = handle.index() else { return };
         if self.by_handle.len() <= index {
             self.by_handle.resize(index + 1, None);
@@ -173,7 +232,9 @@ impl PeerTable {
 
     /// No peer is known by this handle.
     pub(crate) fn forget_handle(&mut self, handle: FiAddr) {
-        if let Some(slot) = handle.index().and_then(|index| self.by_handle.get_mut(index)) {
+        if self.names_context(handle) {
+            self.contexts.by_handle.remove(&handle.0);
+        } else if let Some(slot) = handle.index().and_then(|index| self.by_handle.get_mut(index)) {
             *slot = None;
         }
     }
@@ -181,6 +242,7 @@ impl PeerTable {
     /// No peer is known by any handle.
     pub(crate) fn forget_handles(&mut self) {
         self.by_handle.fill(None);
+        self.contexts.by_handle.clear();
     }
 
     /// Changes a peer's connection state.

@@ -4,6 +4,7 @@
 //! Lock order: progress set, then endpoint, then queue. The ready list is a leaf.
 
 use super::watchers::Watchers;
+use crate::hash::HashMap;
 use crate::transport::Flush;
 use ofi_core::Instant;
 use ofi_core::error::Result;
@@ -61,6 +62,11 @@ pub trait Pollable: Send + Sync {
     fn descriptor(&self) -> Option<Descriptor>;
     /// The flag by which it queues itself for progress.
     fn ready_flag(&self) -> &ReadyFlag;
+    /// A number that identifies it, if it joins a set once for each of several endpoints: the set
+    /// polls it once.
+    fn shared_as(&self) -> Option<usize> {
+        None
+    }
 }
 
 struct Active {
@@ -73,10 +79,14 @@ struct Entry {
     pollable: Arc<dyn Pollable>,
     /// Its descriptor reports events: the pollable is idle, or a thread sleeps.
     armed: bool,
+    /// How often it has joined, if it is shared; otherwise once.
+    joined: usize,
 }
 
 struct State {
     pollables: Slab<Entry>,
+    /// The keys of [`Pollable::shared_as`] pollables.
+    shared: HashMap<usize, usize>,
     active: Vec<Active>,
     /// Deadlines of idle pollables.
     due: Vec<(Instant, usize)>,
@@ -127,6 +137,7 @@ impl<K: LockKind> ProgressSet<K> {
     pub fn new(kind: K, wait_object: Arc<dyn WaitObject>) -> Self {
         let state = State {
             pollables: Slab::new(),
+            shared: HashMap::default(),
             active: Vec::new(),
             due: Vec::new(),
             sleepers: 0,
@@ -157,6 +168,11 @@ impl<K: LockKind> ProgressSet<K> {
     /// Adds a pollable; the key removes it again.
     pub fn join(&self, pollable: Arc<dyn Pollable>) -> Result<usize> {
         let mut state = K::lock(&self.state);
+        let shared = pollable.shared_as();
+        if let Some(&key) = shared.and_then(|shared| state.shared.get(&shared)) {
+            state.pollables[key].joined += 1;
+            return Ok(key);
+        }
         let entry = state.pollables.vacant_entry();
         let key = entry.key();
         let active = Active { key, idle: 0, pollable: pollable.clone() };
@@ -164,7 +180,10 @@ impl<K: LockKind> ProgressSet<K> {
             self.wait_object.add(fd, key as u64)?;
         }
         pollable.ready_flag().attach(&self.ready_list, key);
-        entry.insert(Entry { pollable, armed: false });
+        entry.insert(Entry { pollable, armed: false, joined: 1 });
+        if let Some(shared) = shared {
+            state.shared.insert(shared, key);
+        }
         state.active.push(active);
         state.count();
         if state.is_slept_on() {
@@ -177,7 +196,14 @@ impl<K: LockKind> ProgressSet<K> {
     /// Removes a pollable.
     pub fn leave(&self, key: usize) {
         let mut state = K::lock(&self.state);
-        if let Some(Entry { pollable, armed }) = state.pollables.try_remove(key) {
+        if let Some(entry) = state.pollables.get_mut(key).filter(|entry| entry.joined > 1) {
+            entry.joined -= 1;
+            return;
+        }
+        if let Some(Entry { pollable, armed, .. }) = state.pollables.try_remove(key) {
+            if let Some(shared) = pollable.shared_as() {
+                state.shared.remove(&shared);
+            }
             if armed {
                 pollable.disarm();
             }

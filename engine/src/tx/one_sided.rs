@@ -502,7 +502,7 @@ fn interleave(remote: &Remote, operands: &Buffer, compare: &Buffer) -> Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::hello::EndpointKind;
+    use crate::wire::hello::{Contexts, EndpointKind};
     use ofi_core::{Caps, Cause};
     use ofi_sync::account::Account;
     use ofi_sync::lock::Park;
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_shutdown_does_not_end_a_read_whose_bytes_are_just_arriving() {
-        let mut peers = Peers::new(EndpointKind::Msg, [0; 16], Arc::new(Account::new(0)));
+        let mut peers = Peers::new(EndpointKind::Msg, [0; 16], Contexts::default(), Arc::new(Account::new(0)));
         let (mut tx, mut out) = (Tx::new(8), Reporter::<Park>::new(Caps::RMA, "test"));
         let waiting = add_read(&mut tx, Some(Buffer::Owned(vec![0; 8])));
         let arriving = add_read(&mut tx, None);

@@ -31,7 +31,7 @@ pub use super::violation::Violation;
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The longest header, in bytes.
 pub const MAX_HEADER: usize = 40;
 /// The longest payload of a frame, in bytes; longer messages go in several data frames.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32 · requests u32
-//!         · address length u8 · address · data length u16 · data
+//!         · transmit context u16 · receive context u16 · address length u8 · address · data length u16 · data
 //! ```
 
 use crate::wire::frame::{VERSION, Violation};
@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = *b"OFI\n";
 /// The most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
-pub const MAX_LEN: usize = 64 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+pub const MAX_LEN: usize = 68 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,16 @@ pub struct Credits {
     pub requests: u32,
 }
 
+/// The contexts of scalable endpoints that a connection is between (fi_endpoint(3)); both 0 if it
+/// is between ordinary endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contexts {
+    /// One more than the index of the initiator's transmit context; 0 for an ordinary endpoint.
+    pub transmit: u16,
+    /// The index of the target's receive context. An ordinary endpoint has the index 0 alone.
+    pub receive: u16,
+}
+
 /// A handshake message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -102,6 +112,8 @@ pub struct Hello {
     pub cookie: [u8; 16],
     /// The credits that the sender grants its peer.
     pub credits: Credits,
+    /// The contexts at the two ends; in answers both are 0.
+    pub contexts: Contexts,
     /// The sender's address, at which peers can connect to it.
     pub name: Option<Addr>,
     /// The application's data, the reason for a refusal, or the cookies of a [`Handshake::Verify`].
@@ -125,6 +137,8 @@ impl Hello {
         out.extend(self.credits.bytes.to_le_bytes());
         out.extend(self.credits.eager.to_le_bytes());
         out.extend(self.credits.requests.to_le_bytes());
+        out.extend(self.contexts.transmit.to_le_bytes());
+        out.extend(self.contexts.receive.to_le_bytes());
         match &self.name {
             Some(addr) => {
                 let (bytes, len) = addr.encode();
@@ -171,6 +185,10 @@ impl Hello {
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
             requests: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
+        let contexts = Contexts {
+            transmit: u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?),
+            receive: u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?),
+        };
         let name_len = usize::from(*take(1)?.first().ok_or(SHORT)?);
         let name = match take(name_len)? {
             [] => None,
@@ -182,7 +200,7 @@ impl Hello {
         }
         let data = take(data_len)?.to_vec();
         if rest.is_empty() {
-            Ok(Self { handshake, kind, nonce, attempt, cookie, credits, name, data })
+            Ok(Self { handshake, kind, nonce, attempt, cookie, credits, contexts, name, data })
         } else {
             Err(Violation("a hello is too long"))
         }
@@ -202,6 +220,7 @@ mod tests {
             attempt: 5,
             cookie: [9; 16],
             credits: Credits { bytes: 1, eager: 3, requests: 2 },
+            contexts: Contexts::default(),
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,
         }
@@ -211,8 +230,10 @@ mod tests {
         #[test]
         fn hellos_survive_the_wire(
             data in proptest::collection::vec(any::<u8>(), 0..=MAX_USER_DATA), handshake in proptest::sample::select(&Handshake::ALL),
+            transmit in any::<u16>(), receive in any::<u16>(),
         ) {
-            let hello = Hello { handshake, ..hello(data) };
+            let contexts = Contexts { transmit, receive };
+            let hello = Hello { handshake, contexts, ..hello(data) };
             let bytes = hello.encode();
             prop_assert!(bytes.len() <= MAX_LEN);
             prop_assert_eq!(Hello::parse(&bytes), Ok(hello));

@@ -13,6 +13,7 @@ use ofi_os::descriptor::PrivateFd;
 use ofi_os::poller::{Interest, Poller};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The beginning of every control message, with the version of the memory layout.
@@ -118,9 +119,12 @@ pub(crate) struct ControlChannel {
     /// The name for peers to use.
     addr: Addr,
     /// Bound to the identity's name.
-    own: ControlSocket,
+    own: Arc<ControlSocket>,
     /// Bound to the name that the application chose.
-    named: Option<ControlSocket>,
+    named: Option<Arc<ControlSocket>>,
+    /// Of a context of a scalable endpoint: the endpoint's socket, from which it asks for links. The
+    /// endpoint reads it.
+    endpoint: Option<Arc<ControlSocket>>,
     poller: Option<Poller>,
     probe: Probe,
     /// Peers test with it whether they can read our memory.
@@ -170,7 +174,16 @@ impl ControlChannel {
             }
         };
         let secret = Box::new(ofi_os::random());
-        Ok(Self { identity, addr: Addr::Name(name), own, named, poller, probe: Probe::new(space), secret })
+        let (own, named) = (Arc::new(own), named.map(Arc::new));
+        let (addr, probe) = (Addr::Name(name), Probe::new(space));
+        Ok(Self { identity, addr, own, named, endpoint: None, poller, probe, secret })
+    }
+
+    /// Opens the control socket of a context of the scalable endpoint that has this channel. Peers
+    /// see the endpoint's name.
+    pub(crate) fn open_context(&self, space: &Space) -> Result<Self> {
+        let endpoint = Some(self.named.as_ref().unwrap_or(&self.own).clone());
+        Ok(Self { addr: self.addr, endpoint, ..Self::open(space, None)? })
     }
 
     pub(crate) const fn identity(&self) -> Identity {
@@ -228,7 +241,7 @@ impl ControlChannel {
         let both = [memory, liveness.unwrap_or(memory)];
         let with = if liveness.is_some() { &both[..] } else { &both[..1] };
         // Sent from the socket whose name the peer is to see: the kernel authenticates it.
-        self.named.as_ref().unwrap_or(&self.own).send(to, &message, with)
+        self.endpoint.as_ref().or(self.named.as_ref()).unwrap_or(&self.own).send(to, &message, with)
     }
 
     /// Wakes a peer.
@@ -349,13 +362,15 @@ impl ControlChannel {
         if *kind != ASK || bytes.len() > MOST {
             return None;
         }
+        // The initiator reads the socket of its identity; it may ask from another one.
+        let asker = Identity(*identity).name();
         if foreign {
-            self.refuse(&from, number, "the endpoint belongs to another user");
+            self.refuse(&asker, number, "the endpoint belongs to another user");
             return None;
         }
         let mut descriptors = message.descriptors.into_iter();
         let Some(memory) = descriptors.next() else {
-            self.refuse(&from, number, "the descriptor of the link's shared memory did not arrive");
+            self.refuse(&asker, number, "the descriptor of the link's shared memory did not arrive");
             return None;
         };
         Some(ControlMessage::Ask(ConnectRequest {
@@ -372,9 +387,8 @@ impl ControlChannel {
 
     /// Refuses a request whose memory cannot be used.
     pub(crate) fn refuse_memory(&self, request: &ConnectRequest, error: &io::Error) {
-        if let Some(name) = request.from.name() {
-            self.refuse(name, request.number, &format!("the memory of the link cannot be used: {error}"));
-        }
+        let why = format!("the memory of the link cannot be used: {error}");
+        self.refuse(&request.identity.name(), request.number, &why);
     }
 }
 

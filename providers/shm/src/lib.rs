@@ -87,6 +87,14 @@ impl LinkProvider for Provider {
     fn open_listener(self, args: OpenArgs<'_>) -> Result<ShmListener> {
         ShmListener::new(args.addr.as_ref().and_then(Addr::name), &settings(args.account))
     }
+
+    fn open_scalable(self, args: OpenArgs<'_>) -> Result<ShmListener> {
+        ShmListener::scalable(args.addr.as_ref().and_then(Addr::name), &settings(args.account))
+    }
+
+    fn open_context(self, listener: &ShmListener, args: OpenArgs<'_>) -> Result<ShmTransport> {
+        ShmTransport::context(listener.control(), settings(args.account))
+    }
 }
 
 /// Proposes a name for an endpoint that is yet to be opened. The first endpoint opened with it gets

@@ -15,19 +15,38 @@ use ofi_os::membarrier;
 pub struct ShmListener {
     control: ControlChannel,
     orders: bool,
+    /// Another endpoint may have its identity afterwards.
+    releases: bool,
 }
 
 impl ShmListener {
     /// Listens under a name, or under a random identity.
     pub fn new(name: Option<&str>, settings: &Settings) -> Result<Self> {
+        Self::open(name, settings, true)
+    }
+
+    /// The listener of a scalable endpoint, to which alone its identity belongs: a request that
+    /// nobody has read ends with it.
+    pub fn scalable(name: Option<&str>, settings: &Settings) -> Result<Self> {
+        Self::open(name, settings, false)
+    }
+
+    /// Its control sockets.
+    pub(crate) const fn control(&self) -> &ControlChannel {
+        &self.control
+    }
+
+    fn open(name: Option<&str>, settings: &Settings, releases: bool) -> Result<Self> {
         let control = ControlChannel::open(&settings.space, name)?;
-        Ok(Self { control, orders: membarrier::share_ordering() })
+        Ok(Self { control, orders: membarrier::share_ordering(), releases })
     }
 }
 
 impl Drop for ShmListener {
     fn drop(&mut self) {
-        names::release(self.control.identity());
+        if self.releases {
+            names::release(self.control.identity());
+        }
     }
 }
 
@@ -46,6 +65,11 @@ impl Listener for ShmListener {
                 asked.push(ConnectRequest { request: Pending(request), hello, from, to });
             }
         })
+    }
+
+    /// The kernel authenticates the sender's name.
+    fn vouches(&self, _from: &Addr, _name: &Addr) -> bool {
+        true
     }
 
     fn refuse(&mut self, request: Pending, hello: &[u8]) {

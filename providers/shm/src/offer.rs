@@ -2,7 +2,7 @@
 
 use ofi_core::info::Offer;
 use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
-use ofi_engine::offer::Medium;
+use ofi_engine::offer::{Medium, with_contexts};
 
 /// Version of the layout of the shared memory.
 const PROTOCOL_VERSION: u32 = 1;
@@ -15,5 +15,6 @@ pub(crate) fn of(kind: EndpointType) -> Offer {
         addr_format: AddrFormat::ADDR_STR,
         reach: Caps::LOCAL_COMM,
     };
-    Offer { fresh_name: Some(crate::fresh_name), ..medium.offer(kind) }
+    let offer = Offer { fresh_name: Some(crate::fresh_name), ..medium.offer(kind) };
+    if kind == EndpointType::RDM { with_contexts(offer) } else { offer }
 }

@@ -115,8 +115,18 @@ impl ShmTransport {
     /// Opens a transport named `name`, or by a random identity.
     pub fn new(name: Option<&str>, settings: Settings) -> Result<Self> {
         let control = ControlChannel::open(&settings.space, name)?;
+        Ok(Self::over(control, settings))
+    }
+
+    /// Opens the transport of a context of a scalable endpoint, which accepts its links.
+    pub(crate) fn context(endpoint: &ControlChannel, settings: Settings) -> Result<Self> {
+        let control = endpoint.open_context(&settings.space)?;
+        Ok(Self::over(control, settings))
+    }
+
+    fn over(control: ControlChannel, settings: Settings) -> Self {
         let now = ofi_os::clock::now();
-        Ok(Self {
+        Self {
             conns: Slab::new(),
             schedule: PollSchedule::default(),
             senders: Vec::new(),
@@ -129,7 +139,7 @@ impl ShmTransport {
             budget: BUDGET,
             control,
             settings,
-        })
+        }
     }
 
     /// Removes a link from the table and returns everything it kept.
@@ -307,6 +317,10 @@ impl Transport for ShmTransport {
         conn.sender.queue(Out::Hello(hello.to_vec(), self.control.identity().0));
         let slot = self.take_in(conn, request.pid);
         Ok(id(slot))
+    }
+
+    fn next_link(&self) -> LinkId {
+        id(self.conns.vacant_key())
     }
 
     fn submit(&mut self, link: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {

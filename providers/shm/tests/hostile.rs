@@ -4,7 +4,7 @@
 use ofi_core::addr::Name;
 use ofi_core::{Addr, Caps, Errno, FiAddr};
 use ofi_engine::provider::{LinkProvider, OpenArgs};
-use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
+use ofi_engine::wire::hello::{Contexts, Credits, EndpointKind, Handshake, Hello};
 use ofi_memory::Shared;
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};
@@ -80,8 +80,8 @@ impl Peer {
         let pool = POOLS + (memory.len() - POOLS) / 2;
         let grant = Credits { bytes: 1 << 21, eager: 1 << 18, requests: 64 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
-        let hello =
-            Hello { handshake, kind, nonce, attempt: 1, cookie: [3; 16], credits: grant, name: None, data: Vec::new() };
+        let (cookie, contexts, data) = ([3; 16], Contexts::default(), Vec::new());
+        let hello = Hello { handshake, kind, nonce, attempt: 1, cookie, credits: grant, contexts, name: None, data };
         let hello = hello.encode();
         memory.write(pool, &hello);
         let mut line = [0u64; 8];

@@ -19,6 +19,7 @@ use ofi_core::info::Offer;
 use ofi_core::param::{Param, ParamKind};
 use ofi_core::{Addr, AddrFormat, Errno, TrafficClass};
 use ofi_engine::provider::{self, LinkProvider, OpenArgs};
+use ofi_engine::transport::Listener;
 use ofi_os::netif::{self, Interface};
 use ofi_sync::account::Account;
 use std::net::IpAddr;
@@ -137,6 +138,10 @@ impl LinkProvider for Provider {
         let open =
             |addr: Addr| TcpListener::new(system(class)?, addr, reachable(addr.socket().is_ipv4()), account.clone());
         in_port_range(addr, open)
+    }
+
+    fn open_context(self, listener: &TcpListener, args: OpenArgs<'_>) -> Result<Tcp> {
+        Ok(Tcp::context(system(args.class)?, listener.local_addr(), listener.source(), settings(args.account)))
     }
 }
 

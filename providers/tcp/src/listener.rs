@@ -3,7 +3,7 @@
 
 use crate::deadlines::Deadlines;
 use crate::half_open::{FULL, HalfOpen, no_descriptor};
-use crate::net::Net;
+use crate::net::{Net, vouches};
 use crate::reader::{Reader, Record};
 use crate::transport::Pending;
 use crate::writer::Writer;
@@ -40,6 +40,8 @@ struct Conn<S> {
 pub struct TcpListener<N: Net> {
     socket: N::Socket,
     local: Addr,
+    /// The address of its interface, unless it listens on all of them.
+    source: Option<std::net::SocketAddr>,
     conns: Slab<Conn<N::Socket>>,
     half_open: HalfOpen,
     /// Of refused connections.
@@ -62,13 +64,19 @@ impl<N: Net> TcpListener<N> {
         let doing = || format!("listen at {}", addr.socket());
         let socket = net.listen(addr.socket()).map_err(|error| Error::os(error, doing()))?;
         let mut bound = net.local_addr(&socket).map_err(|error| Error::os(error, doing()))?;
+        let source = (!bound.ip().is_unspecified()).then_some(bound);
         if let (true, Some(ip)) = (bound.ip().is_unspecified(), advertise) {
             bound.set_ip(ip);
         }
         net.watch(&socket, Interest::Read, LISTENER).map_err(|error| Error::os(error, doing()))?;
         let half_open = HalfOpen::new(account);
         let (conns, deadlines) = (Slab::new(), Deadlines::default());
-        Ok(Self { socket, local: Addr::from(bound), conns, half_open, deadlines, news: Vec::new(), net })
+        Ok(Self { socket, local: Addr::from(bound), source, conns, half_open, deadlines, news: Vec::new(), net })
+    }
+
+    /// The address of its interface, unless it listens on all of them.
+    pub const fn source(&self) -> Option<std::net::SocketAddr> {
+        self.source
     }
 
     fn accept_all(&mut self, asked: &mut Requests<N::Socket>) {
@@ -203,6 +211,10 @@ impl<N: Net> Listener for TcpListener<N> {
             self.accept_all(asked);
         }
         any
+    }
+
+    fn vouches(&self, from: &Addr, name: &Addr) -> bool {
+        vouches(&self.net, name, from)
     }
 
     fn refuse(&mut self, request: Self::Request, hello: &[u8]) {

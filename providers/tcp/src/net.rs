@@ -1,8 +1,8 @@
 //! The sockets and readiness events that the transport needs: the kernel's in [`System`]; tests
 //! simulate them, to run the whole transport under split reads, stalls and broken connections.
 
-use ofi_core::Instant;
 use ofi_core::wait::Descriptor;
+use ofi_core::{Addr, Instant};
 use ofi_memory::{Chunk, ChunkMut};
 use ofi_os::poller::{Event, Interest, Poller};
 use ofi_os::socket::{Health, Socket};
@@ -64,6 +64,13 @@ pub trait Net: Send + 'static {
     fn is_own(&self, ip: IpAddr) -> bool;
     /// An unpredictable random number.
     fn random(&mut self) -> [u8; 16];
+}
+
+/// Whether a connection from `from` proves that its peer has the name: it comes from the name's
+/// host. A loopback peer may have any address of this host.
+pub(crate) fn vouches(net: &impl Net, name: &Addr, from: &Addr) -> bool {
+    let (name, from) = (name.canonical().socket().ip(), from.canonical().socket().ip());
+    name == from || from.is_loopback() && net.is_own(name)
 }
 
 /// The system's sockets.

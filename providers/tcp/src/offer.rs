@@ -3,7 +3,7 @@
 
 use ofi_core::info::Offer;
 use ofi_core::{AddrFormat, Caps, EndpointType, Protocol};
-use ofi_engine::offer::Medium;
+use ofi_engine::offer::{Medium, with_contexts};
 
 /// The `protocol_version` of `fi_ep_attr`.
 const PROTOCOL_VERSION: u32 = 1;
@@ -20,12 +20,12 @@ fn base(kind: EndpointType, protocol: Protocol, provider: &'static str) -> Offer
 
 /// Connectionless endpoints under the provider's own name.
 pub(crate) fn rdm() -> Offer {
-    base(EndpointType::RDM, Protocol::XNET, "tcp")
+    with_contexts(base(EndpointType::RDM, Protocol::XNET, "tcp"))
 }
 
 /// Connectionless endpoints under the layered name that some programs request by string.
 pub(crate) fn rdm_layered() -> Offer {
-    base(EndpointType::RDM, Protocol::RXM, "tcp;ofi_rxm")
+    with_contexts(base(EndpointType::RDM, Protocol::RXM, "tcp;ofi_rxm"))
 }
 
 /// Connected endpoints.

@@ -97,6 +97,8 @@ pub struct TcpTransport<N: Net> {
     blocked: usize,
     listener: Option<N::Socket>,
     local: Addr,
+    /// Peers reach this endpoint at `local`, whatever addresses its connections have.
+    named: bool,
     bind: Option<std::net::SocketAddr>,
     /// The bound socket for the next connection, of a connected endpoint with an address.
     bound: Option<N::Socket>,
@@ -141,7 +143,13 @@ impl<N: Net> TcpTransport<N> {
             name.set_ip(ip);
         }
         let bind = (!bound.ip().is_unspecified()).then_some(bound);
-        Ok(Self::new(net, Some(listener), Addr::from(name), bind, settings))
+        Ok(Self { named: true, ..Self::new(net, Some(listener), Addr::from(name), bind, settings) })
+    }
+
+    /// A transport for a context of a scalable endpoint with this name, which accepts its
+    /// connections. Its own connections come from the interface address `source`, if given.
+    pub fn context(net: N, name: Addr, source: Option<std::net::SocketAddr>, settings: Settings) -> Self {
+        Self { named: true, ..Self::new(net, None, name, source, settings) }
     }
 
     /// A transport for a connected endpoint, bound to `addr` now if given.
@@ -188,6 +196,7 @@ impl<N: Net> TcpTransport<N> {
             blocked: 0,
             listener,
             local,
+            named: false,
             bind,
             bound: None,
             settings,
@@ -317,7 +326,7 @@ impl<N: Net> TcpTransport<N> {
     /// Starts to connect a socket; a connected endpoint's uses the address it is bound to.
     fn socket_to(&mut self, to: std::net::SocketAddr) -> io::Result<N::Socket> {
         let bind = self.bind.filter(|bind| bind.is_ipv4() == to.is_ipv4());
-        if self.listener.is_some() || bind.is_none() {
+        if self.named || bind.is_none() {
             return self.net.connect(to, bind);
         }
         let socket = match (self.bound.take(), bind) {
@@ -367,7 +376,7 @@ impl<N: Net> Transport for TcpTransport<N> {
         let deadline = self.net.now() + self.settings.connect_deadline;
         let state = State::Connecting { hello: hello.to_vec(), deadline };
         let slot = self.insert(socket, *to, state, Reader::default()).map_err(|error| Error::os(error, doing()))?;
-        if self.listener.is_none()
+        if !self.named
             && let Ok(local) = self.net.local_addr(&self.conns[slot].socket)
         {
             self.local = Addr::from(local);
@@ -378,7 +387,9 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn accept(&mut self, request: Pending<N::Socket>, hello: &[u8]) -> Result<LinkId> {
         let Pending { socket, remote, reader } = request;
-        if let Ok(local) = self.net.local_addr(&socket) {
+        if !self.named
+            && let Ok(local) = self.net.local_addr(&socket)
+        {
             self.local = Addr::from(local);
         }
         let taken = self.net.take_over(&socket);
@@ -390,6 +401,10 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.list(slot);
         self.activate(slot);
         Ok(id(slot))
+    }
+
+    fn next_link(&self) -> LinkId {
+        id(self.conns.vacant_key())
     }
 
     #[inline]

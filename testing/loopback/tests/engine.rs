@@ -6,7 +6,7 @@ use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::provider::{LinkProvider, OpenArgs, Provider as _};
 use ofi_engine::wire::frame::MOST_EAGER;
-use ofi_engine::wire::hello::EndpointKind;
+use ofi_engine::wire::hello::{Contexts, EndpointKind};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_loopback::{LoopbackTransport, Provider};
 use ofi_memory::{Buffer, Loan};
@@ -41,6 +41,7 @@ impl Side {
             provider: Provider::NAME,
             regions: Arc::default(),
             account: account.clone(),
+            contexts: Contexts::default(),
         };
         let opener = Box::new(move |addr| Provider.open_rdm(OpenArgs::new(addr, &account)));
         let ep = Endpoint::new(Park::default(), config, None, opener, None);

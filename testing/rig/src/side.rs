@@ -8,7 +8,7 @@ use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::target::mr::Regions;
 use ofi_engine::transport::Transport;
-use ofi_engine::wire::hello::EndpointKind;
+use ofi_engine::wire::hello::{Contexts, EndpointKind};
 use ofi_engine::{AddressVector, CompletionQueue, Waiting};
 use ofi_memory::{Buffer, Loan};
 use ofi_os::membarrier;
@@ -177,6 +177,21 @@ impl<T: Transport> Side<T> {
         Self::open_with(options, av, received, Some(sent), opener)
     }
 
+    /// A context of a scalable endpoint, whose address vector is `av`, that transmits or receives.
+    /// `open` makes it with that configuration.
+    pub fn open_context(
+        options: Options,
+        av: Arc<AddressVector>,
+        wait_object: Arc<dyn WaitObject>,
+        way: BindFlags,
+        open: impl FnOnce(Config) -> Arc<Endpoint<T, Park>>,
+    ) -> Self {
+        let transmits = Caps::SEND | Caps::READ | Caps::WRITE;
+        let (mut options, other) = (options, way == BindFlags::TRANSMIT);
+        options.caps -= if other { Caps::RECEIVE - Caps::TRANSMIT } else { transmits };
+        Self::open_with_endpoint(options, av, (wait_object, None), Some(way), |config, _| open(config))
+    }
+
     fn open_with(
         options: Options,
         av: Arc<AddressVector>,
@@ -184,10 +199,24 @@ impl<T: Transport> Side<T> {
         sent: Option<Arc<dyn WaitObject>>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
+        Self::open_with_endpoint(options, av.clone(), (received, sent), None, |config, addr| {
+            let opener = opener(&config.account);
+            let ep = Endpoint::new(membarrier::locks(), config, addr, opener, None);
+            ep.bind_av(&av).expect("the first address vector");
+            ep
+        })
+    }
+
+    fn open_with_endpoint(
+        options: Options,
+        av: Arc<AddressVector>,
+        (received, sent): (Arc<dyn WaitObject>, Option<Arc<dyn WaitObject>>),
+        only: Option<BindFlags>,
+        open: impl FnOnce(Config, Option<Addr>) -> Arc<Endpoint<T, Park>>,
+    ) -> Self {
         let Options { addr, caps, tx_size, rx_size, limits, nonce, provider, memory, cq_size, waiting, bind, .. } =
             options;
-        let account = Arc::new(Account::new(memory));
-        let (kind, charged) = (EndpointKind::Rdm, account.clone());
+        let (kind, contexts, account) = (EndpointKind::Rdm, Contexts::default(), Arc::new(Account::new(memory)));
         let regions = Arc::new(Regions::default());
         let config = Config {
             kind,
@@ -198,17 +227,17 @@ impl<T: Transport> Side<T> {
             nonce,
             provider,
             regions: regions.clone(),
-            account: charged,
+            account: account.clone(),
+            contexts,
         };
-        let ep = Endpoint::new(membarrier::locks(), config, addr, opener(&account), None);
+        let ep = open(config, addr);
         let queue = |wait_object| Arc::new(CompletionQueue::new(membarrier::locks(), cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
         let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };
-        ep.bind_cq(&cq, BindFlags::RECV | transmit | bind).expect("the first queue");
+        ep.bind_cq(&cq, only.unwrap_or(BindFlags::RECV | transmit) | bind).expect("the first queue");
         if let Some(sent) = &sent {
             ep.bind_cq(sent, BindFlags::TRANSMIT | bind).expect("the first queue of sends");
         }
-        ep.bind_av(&av).expect("the first address vector");
         ep.enable().expect("everything is bound");
         let selective = bind.contains(BindFlags::SELECTIVE_COMPLETION);
         let (pending, finished) = (HashMap::new(), HashMap::new());

@@ -5,7 +5,7 @@ use crate::{SimNet, SimSocket, World};
 use ofi_core::Addr;
 use ofi_engine::transport::Incoming;
 use ofi_engine::wire::frame::{Frame, Violation};
-use ofi_engine::wire::hello::{Credits, EndpointKind, Handshake, Hello};
+use ofi_engine::wire::hello::{Contexts, Credits, EndpointKind, Handshake, Hello};
 use ofi_tcp::net::Net;
 use ofi_tcp::reader::{Reader, Record};
 use ofi_tcp::writer::Writer;
@@ -63,6 +63,7 @@ pub fn connect_hello(name: Addr, nonce: [u8; 16]) -> Hello {
         nonce,
         attempt: 1,
         cookie: [0x55; 16],
+        contexts: Contexts::default(),
         credits: Credits { bytes: 1 << 30, eager: 256 << 10, requests: 64 },
         name: Some(name),
         data: Vec::new(),

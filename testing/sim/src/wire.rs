@@ -94,6 +94,10 @@ impl<P: Stored> Transport for Wire<P> {
         Ok(LINK)
     }
 
+    fn next_link(&self) -> LinkId {
+        LINK
+    }
+
     #[inline]
     fn submit(&mut self, _link: LinkId, header: &Header, payload: Payload<'_>, _urgency: Urgency) -> Submitted {
         self.scratch.clear();

@@ -111,6 +111,10 @@ impl Transport for Lender {
         Ok(LINK)
     }
 
+    fn next_link(&self) -> LinkId {
+        LINK
+    }
+
     fn submit(&mut self, _: LinkId, header: &Header, payload: Payload<'_>, _: Urgency) -> Submitted {
         let mut bytes = Vec::new();
         payload.append_to(&mut bytes);

@@ -5,7 +5,7 @@ use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::{Config, Endpoint};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
-use ofi_engine::wire::hello::EndpointKind;
+use ofi_engine::wire::hello::{Contexts, EndpointKind};
 use ofi_engine::{AddressVector, CompletionQueue, RxSettings, SharedRx, Waiting};
 use ofi_memory::{Buffer, Loan};
 use ofi_os::clock;
@@ -62,6 +62,7 @@ fn config() -> Config {
         provider: "wire",
         regions: Arc::default(),
         account: Arc::new(Account::new(256 << 20)),
+        contexts: Contexts::default(),
     }
 }
 

@@ -335,17 +335,6 @@ CASE(ep_size_left_slots)
 	close_side(&s);
 }
 
-CASE_OURS(what_is_not_there_says_so)
-{
-	struct fid_ep *ep;
-	struct side s;
-
-	open_side(&s, &RDM);
-	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == -FI_ENOSYS);
-	CHECK(fi_tx_context(s.ep, 0, s.info->tx_attr, &ep, NULL) == -FI_ENOSYS);
-	close_side(&s);
-}
-
 /* docs/refused.md lists them with the reasons. */
 CASE_OURS(what_is_refused_answers_enosys)
 {

@@ -362,7 +362,8 @@ CASE(nic_is_copied_and_closed_by_its_own_calls)
 #define EVERY_ORDER \
 	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_WAS | FI_ORDER_SAR | \
 	FI_ORDER_SAW | FI_ORDER_SAS)
-#define RELIABLE	(CONNECTED | FI_DIRECTED_RECV | FI_SOURCE | FI_AV_USER_ID | FI_SHARED_AV)
+#define RELIABLE \
+	(CONNECTED | FI_DIRECTED_RECV | FI_SOURCE | FI_AV_USER_ID | FI_SHARED_AV | FI_NAMED_RX_CTX)
 #define DATAGRAMS \
 	(FI_MSG | FI_MULTICAST | FI_SEND | FI_RECV | FI_SOURCE | FI_AV_USER_ID | FI_SHARED_AV | FI_LOCAL_COMM)
 /* FI_TAGGED_DIRECTED_RECV and FI_TAGGED_MULTI_RECV, which older headers lack. */
@@ -393,6 +394,8 @@ CASE_OURS(offers_are_as_documented)
 		CHECK((i->caps & ~(FI_REMOTE_COMM | BESIDES)) == offers[n].caps);
 		CHECK(!(i->caps & FI_REMOTE_COMM) == (shm || lo));
 		CHECK(i->tx_attr->size == 1024 && i->rx_attr->size == 1024);
+		CHECK(i->domain_attr->max_ep_tx_ctx == (i->caps & FI_NAMED_RX_CTX ? 256 : 1));
+		CHECK(i->domain_attr->max_ep_rx_ctx == i->domain_attr->max_ep_tx_ctx);
 		CHECK(i->domain_attr->cq_data_size == (udp ? 0 : 8));
 		CHECK(i->domain_attr->threading == FI_THREAD_SAFE && i->domain_attr->data_progress == FI_PROGRESS_MANUAL);
 		CHECK(i->domain_attr->mr_mode == 0);

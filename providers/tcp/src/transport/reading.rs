@@ -2,7 +2,7 @@
 
 use super::{AUDITS, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
 use crate::conn::{AUDIT, State, Trouble, parse, receive_direct};
-use crate::net::Net;
+use crate::net::{Net, vouches};
 use crate::reader::Record;
 use crate::writer::COPY;
 use ofi_core::{Addr, Cause, Errno, Instant};
@@ -63,11 +63,7 @@ impl<N: Net> TcpTransport<N> {
                 }
             } else {
                 let now = || net.now();
-                // A loopback peer may have any address of this host.
-                let vouches = |name: &Addr, from: &Addr| {
-                    let (name, from) = (name.canonical().socket().ip(), from.canonical().socket().ip());
-                    name == from || from.is_loopback() && net.is_own(name)
-                };
+                let vouches = |name: &Addr, from: &Addr| vouches(net, name, from);
                 parse(conn, slot, &staging[..count], events, now, vouches)
             };
             if let Some(serial) = silent.filter(|_| !matches!(conn.state, State::Silent { .. })) {

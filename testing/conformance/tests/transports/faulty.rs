@@ -197,6 +197,9 @@ impl<const F: u8> Transport for Faulty<F> {
     fn accept(&mut self, request: Self::Request, hello: &[u8]) -> Result<LinkId> {
         self.inner.accept(request, hello)
     }
+    fn next_link(&self) -> LinkId {
+        self.inner.next_link()
+    }
     fn submit(&mut self, link: LinkId, header: &Header, mut payload: Payload<'_>, urgency: Urgency) -> Submitted {
         payload.inject &= F != INJECT_KEPT;
         match self.inner.submit(link, header, payload, urgency) {

@@ -67,6 +67,9 @@ impl Listener for NoListener {
     fn poll(&mut self, _: &mut Vec<ConnectRequest<()>>) -> bool {
         match *self {}
     }
+    fn vouches(&self, _: &Addr, _: &Addr) -> bool {
+        match *self {}
+    }
     fn refuse(&mut self, (): (), _: &[u8]) {
         match *self {}
     }

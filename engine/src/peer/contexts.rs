@@ -1,0 +1,72 @@
+//! Links from transmit contexts of scalable endpoints (fi_endpoint(3)). Such a link carries the
+//! operations of its context, and never this side's: sends have a link of their own, and a peer has
+//! one more link for each transmit context that it uses. They share the peer, and so its address:
+//! a receive from the peer takes the messages of all of them.
+
+use super::Peers;
+use super::handshake::Initiator;
+use super::link::Purpose;
+use super::table::{PeerId, Senders};
+use crate::hash::HashMap;
+use crate::transport::{Down, LinkId, Verdict};
+use crate::wire::hello::{Handshake, Hello};
+use ofi_core::{Cause, Errno};
+
+/// The links from transmit contexts, by peer and by [`Contexts::transmit`].
+///
+/// [`Contexts::transmit`]: crate::wire::hello::Contexts::transmit
+#[derive(Debug, Default)]
+pub(crate) struct ContextLinks(HashMap<(PeerId, u16), LinkId>);
+
+impl ContextLinks {
+    /// A link is gone.
+    pub(super) fn forget(&mut self, peer: PeerId, transmit: u16, id: LinkId) {
+        if self.0.get(&(peer, transmit)) == Some(&id) {
+            self.0.remove(&(peer, transmit));
+        }
+    }
+}
+
+impl Peers {
+    /// Why this endpoint is not the one that the hello is meant for, if it is not.
+    pub(crate) fn is_elsewhere(&self, hello: &Hello) -> Option<&'static str> {
+        (hello.contexts.receive != self.myself.contexts.receive).then_some(NO_CONTEXT)
+    }
+
+    /// Accepts a link from a transmit context, instead of an earlier one from the same context.
+    /// Without proof of its name, the link has a peer of its own and no source.
+    pub(crate) fn accept_context(
+        &mut self,
+        hello: &Hello,
+        initiator: &Initiator,
+        senders: &mut impl Senders,
+    ) -> Verdict {
+        let (id, name, transmit) = (initiator.link, initiator.name, hello.contexts.transmit);
+        let purpose = if initiator.proven { Purpose::Carry } else { Purpose::Unproven(name) };
+        let peer = if initiator.proven { self.peer_at(name, senders) } else { self.add_peer(None, senders) };
+        if let Some(&old) = self.contexts.0.get(&(peer, transmit)) {
+            let known = self.link(old).map(|link| (link.identity.nonce, link.identity.attempt));
+            let same = known.is_some_and(|(nonce, _)| nonce == hello.nonce);
+            if same && known.is_some_and(|(_, attempt)| hello.attempt <= attempt) {
+                return self.refuse(Handshake::Crossing, "a later connection of the context is used");
+            }
+            let (cause, what) = if same {
+                (Cause::Broken, "the peer's transmit context connected anew")
+            } else {
+                (Cause::PeerRestarted, "the peer was restarted")
+            };
+            let text = format!("{name}: {what} from {}", initiator.from);
+            self.abort_link(old, Some(Down::new(cause, Errno::ECONNRESET, text)));
+        }
+        let answer = self.add_accepted(id, peer, hello, &initiator.from, purpose);
+        if let Some(link) = self.link(id) {
+            link.identity.transmit = transmit;
+        }
+        self.contexts.0.insert((peer, transmit), id);
+        self.mark_pending(id);
+        Verdict::Accept(answer)
+    }
+}
+
+/// The refusal of a receive context that there is not.
+pub(crate) const NO_CONTEXT: &str = "the endpoint has no receive context of that index";
