@@ -7,6 +7,7 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put_text;
 use crate::objects::domain::{DomainObj, Format};
+use crate::objects::entries::err_entry;
 use crate::objects::wait::Wait;
 use crate::objects::wait::WaitConfig;
 use core::ffi::{c_char, c_int, c_void};
@@ -257,25 +258,6 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
         if got != Errno::AGAIN.negative() as isize || waited != Waited::Ready {
             return got;
         }
-    }
-}
-
-/// The entry of a completion, without an error.
-pub(super) fn err_entry(completion: &Completion) -> fi_cq_err_entry {
-    let Completion { context, flags, len, buf, data, tag, src } = *completion;
-    fi_cq_err_entry {
-        op_context: core::ptr::with_exposed_provenance_mut(context),
-        flags: flags.bits(),
-        len,
-        buf: core::ptr::with_exposed_provenance_mut(buf),
-        data,
-        tag,
-        olen: 0,
-        err: 0,
-        prov_errno: 0,
-        err_data: core::ptr::null_mut(),
-        err_data_size: 0,
-        src_addr: src.0,
     }
 }
 

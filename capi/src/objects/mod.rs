@@ -10,6 +10,7 @@ pub(crate) mod cntr;
 pub(crate) mod cq;
 pub(crate) mod domain;
 mod domain_ops;
+mod entries;
 pub(crate) mod eq;
 pub(crate) mod fabric;
 pub(crate) mod fabric_ops;

@@ -6,7 +6,7 @@ use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::make;
-use crate::objects::cq::err_entry;
+use crate::objects::entries::err_entry;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use ofi_abi::{
     FI_CLASS_PROFILE, FI_TYPE_CQ_ERR_ENTRY, FI_UINT64, FI_VAR_CONNECTION_CNT, FI_VAR_OFI_MEM, FI_VAR_UNEXP_MSG_CNT,
