@@ -25,6 +25,7 @@ mod rx;
 mod table;
 pub mod target;
 pub mod transport;
+pub mod trigger;
 mod tx;
 pub mod wire;
 
