@@ -135,6 +135,7 @@ const OVER_ANY: &[&str] = &[
     "sources",
     "tagged",
     "threads",
+    "trigger",
     "waits",
     "watchers",
 ];

@@ -3,23 +3,23 @@
 
 use crate::convert;
 use crate::endpoint::cm;
-use crate::endpoint::data_path::DataPath;
+use crate::endpoint::data_path::{DataPath, PlainTables, Triggers};
 use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
 use crate::enosys;
 use crate::ffi::handle;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, Opened};
 use crate::objects::eq::ConnReqObj;
 use crate::reserve::Watch;
 use core::ffi::c_void;
 use ofi_abi::{fi_info, fi_ops_ep, fid_ep};
 use ofi_core::error::{Error, Result};
-use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 static OPS: fi_ops_ep = options::endpoint_table();
 
@@ -81,8 +81,16 @@ pub(crate) unsafe fn open(
             return Err(error);
         }
     };
+    let triggers = match triggers(domain, &info, &opened) {
+        Ok(triggers) => triggers,
+        Err(error) => {
+            opened.control.close();
+            restore(request);
+            return Err(error);
+        }
+    };
     domain.memory.add_endpoint(&opened.control);
-    let c = fid_ep {
+    let mut c = fid_ep {
         fid: handle::header::<EpObj>(context),
         ops: &OPS,
         cm: match info.ep.kind {
@@ -96,12 +104,16 @@ pub(crate) unsafe fn open(
         atomic: opened.atomic,
         collective: &enosys::COLLECTIVE,
     };
+    if let Some(Triggers { msg, tagged, rma, atomic, .. }) = triggers.as_deref() {
+        (c.msg, c.tagged, c.rma, c.atomic) = (msg, tagged, rma, atomic);
+    }
     let object = EpObj {
         data: DataPath {
             c,
             engine_ptr: opened.engine_ptr,
             tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
             rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+            triggers,
         },
         control: opened.control,
         dependents: Children::new(),
@@ -130,4 +142,21 @@ pub(crate) unsafe fn open(
         passive.control.close();
     }
     Ok(ep.cast())
+}
+
+/// What an endpoint with FI_TRIGGER has more.
+///
+/// # Errors
+/// ENOSYS unless its domain has FI_TRIGGER too, and its type has triggered operations.
+fn triggers(domain: &DomainObj, info: &Info, opened: &Opened) -> Result<Option<Arc<Triggers>>> {
+    if !info.caps.contains(Caps::TRIGGER) {
+        return Ok(None);
+    }
+    let lacks = |what| Error::new(Errno::ENOSYS, format!("open an endpoint with FI_TRIGGER {what}"));
+    let work = domain.control.work().ok_or_else(|| lacks("in a domain that was opened without it"))?;
+    let initiator = opened.control.clone().initiator().ok_or_else(|| lacks("of this type"))?;
+    work.add_endpoint(&opened.control)?;
+    let Opened { msg, tagged, rma, atomic, .. } = *opened;
+    let plain = PlainTables { msg, tagged, rma, atomic };
+    Ok(Some(Arc::new(Triggers::new(domain, (initiator, work.clone()), info.caps, plain))))
 }
