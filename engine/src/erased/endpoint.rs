@@ -23,8 +23,8 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn bind_cq(&self, cq: Arc<dyn QueueControl>, flags: BindFlags) -> Result<()>;
     /// Binds a counter; EDOMAIN if the counter is of another lock kind.
     fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()>;
-    /// Makes progress when the counter is read, without being bound to it; EDOMAIN if the counter is
-    /// of another lock kind.
+    /// Makes progress when the counter is read, without being bound to it; EDOMAIN if the counter
+    /// is of another lock kind.
     fn watch_counter(self: Arc<Self>, _counter: Arc<dyn CounterControl>) -> Result<()> {
         Ok(())
     }
