@@ -285,6 +285,12 @@ pub const FI_GET_RAW_MR: c_int = 8;
 pub const FI_MAP_RAW_MR: c_int = 9;
 /// fi_control(3): releases such a key (fi_mr_unmap_key, fi_mr(3)).
 pub const FI_UNMAP_KEY: c_int = 10;
+/// fi_control(3): queues deferred work (fi_trigger(3)).
+pub const FI_QUEUE_WORK: c_int = 11;
+/// fi_control(3): cancels a piece of deferred work.
+pub const FI_CANCEL_WORK: c_int = 12;
+/// fi_control(3): cancels all deferred work, or that which waits for a counter.
+pub const FI_FLUSH_WORK: c_int = 13;
 /// fi_control(3): a region's pages have changed (fi_mr_refresh, fi_mr(3)).
 pub const FI_REFRESH: c_int = 14;
 /// fi_control(3): copies a network interface.

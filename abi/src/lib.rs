@@ -10,7 +10,9 @@ mod data;
 mod fabric;
 mod layout;
 mod objects;
+mod trigger;
 
 pub use data::*;
 pub use fabric::*;
 pub use objects::*;
+pub use trigger::*;

@@ -78,6 +78,27 @@ fn threads_have_lanes_within_a_host() {
     lanes("shm");
 }
 
+fn token(provider: &str, processes: &str) {
+    let output = on(provider, "token.c").argument(processes).output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("5 rounds of {processes} over {provider}\n"));
+}
+
+#[test]
+fn a_token_goes_around_by_itself() {
+    token("tcp", "4");
+}
+
+#[test]
+fn a_token_goes_around_within_a_host() {
+    token("shm", "6");
+}
+
+#[test]
+fn one_process_passes_the_token_to_itself() {
+    token("tcp", "1");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -138,6 +138,7 @@ const OVER_ANY: &[&str] = &[
     "sources",
     "tagged",
     "threads",
+    "trigger",
     "waits",
     "watchers",
 ];

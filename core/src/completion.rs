@@ -125,11 +125,13 @@ pub enum Cause {
     RemoteFlush = 23,
     /// The peer's endpoint has used up the memory that it may hold for its peers.
     RemoteMemory = 24,
+    /// The condition of a deferred operation held, but the operation could not start.
+    NotStarted = 25,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -154,6 +156,7 @@ impl Cause {
         Self::RemoteClosed,
         Self::RemoteFlush,
         Self::RemoteMemory,
+        Self::NotStarted,
     ];
 
     /// The number for `prov_errno`.
@@ -193,6 +196,7 @@ impl Cause {
             Self::RemoteClosed => "the peer's endpoint does not take part in this kind of access",
             Self::RemoteFlush => "the peer could not make the bytes durable",
             Self::RemoteMemory => "the peer has used up the memory that it may hold for its peers",
+            Self::NotStarted => "the deferred operation could not start",
         }
     }
 }

@@ -27,6 +27,7 @@ pub mod scalable;
 mod table;
 pub mod target;
 pub mod transport;
+pub mod trigger;
 mod tx;
 pub mod wire;
 

@@ -53,7 +53,7 @@ impl Medium {
         let of_many = Caps::DIRECTED_RECV | Caps::TAGGED_DIRECTED_RECV | Caps::SOURCE | Caps::SOURCE_ERR;
         let directed = if connectionless { of_many } else { Caps::empty() };
         let multi_recv = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
-        let transfers = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::RMA_PMEM;
+        let transfers = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::RMA_PMEM | Caps::TRIGGER;
         let tx_caps = transfers | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
         let targets = Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT;
         let rx_caps = transfers | Caps::RECV | targets | multi_recv | directed;

@@ -1,7 +1,7 @@
 //! Results for all combinations of capabilities: the requested and the secondary ones, no others.
 
 use ofi_core::info::{Hints, Info, RxAttr, TxAttr};
-use ofi_core::{Caps, Version};
+use ofi_core::{Caps, EndpointType, Version};
 use ofi_registry::{Query, discover};
 
 /// The primary capabilities of fi_getinfo(3), granted only on request.
@@ -104,14 +104,15 @@ fn without_capabilities_everything_is_shown_that_can_be_had() {
     for (all, info) in all.iter().zip(&zero) {
         assert_eq!((all.caps, &all.ep.kind), (info.caps, &info.ep.kind));
         for bit in (0..64).map(|shift| Caps::from_bits_retain(1 << shift)) {
-            // Some are refused alone; FI_SOURCE_ERR turns a success into an error.
+            // Some are refused alone; FI_SOURCE_ERR turns a success into an error, and FI_TRIGGER
+            // makes more progress.
             let sided = [Caps::READ, Caps::WRITE, Caps::REMOTE_READ, Caps::REMOTE_WRITE, Caps::RMA_EVENT];
             let with = match bit {
                 Caps::MULTICAST => Caps::MSG,
                 bit if sided.contains(&bit) => Caps::RMA,
                 _ => Caps::empty(),
             };
-            if bit == Caps::SOURCE_ERR || Caps::ONCE.contains(bit) {
+            if (Caps::SOURCE_ERR | Caps::TRIGGER).contains(bit) || Caps::ONCE.contains(bit) {
                 continue;
             }
             let query = Query {
@@ -124,6 +125,20 @@ fn without_capabilities_everything_is_shown_that_can_be_had() {
             });
             assert_eq!(had, info.caps.contains(bit), "{}: {}", info.ep.kind, bit.text());
         }
+    }
+}
+
+#[test]
+fn triggered_operations_need_a_request() {
+    let asked = |caps| ask(Some(Hints { caps, ..Hints::default() }), Version::API);
+    assert!(
+        ask(None, Version::API).iter().chain(&asked(Caps::MSG)).all(|info| !everywhere(info).contains(Caps::TRIGGER))
+    );
+    let found = asked(Caps::MSG | Caps::TRIGGER);
+    assert!(found.iter().any(|info| info.ep.kind == EndpointType::MSG));
+    for info in found {
+        assert!(info.ep.kind != EndpointType::DGRAM, "datagrams have none: {info:?}");
+        assert!(info.tx.caps.contains(Caps::TRIGGER) && info.rx.caps.contains(Caps::TRIGGER), "{info:?}");
     }
 }
 

@@ -69,14 +69,14 @@ fn c_program(data: &Data) -> String {
 
 fn rust_asserts(data: &Data) -> Result<String, String> {
     let mut source = String::new();
-    for file in ["fabric", "data", "objects"] {
+    for file in ["fabric", "data", "objects", "trigger"] {
         source.push_str(&disk::read(root().join("abi/src").join(format!("{file}.rs")))?);
     }
     let by_name: BTreeMap<&str, _> = data.structs.iter().map(|entry| (entry.0.as_str(), entry)).collect();
     let mut out = String::from(
         "//! Sizes and offsets of the public types. Made by `cargo xtask abi` from `abi/values.txt`; not\n\
          //! edited by hand.\n\n\
-         use super::{data::*, fabric::*, objects::*};\nuse core::mem::offset_of;\n\n",
+         use super::{data::*, fabric::*, objects::*, trigger::*};\nuse core::mem::offset_of;\n\n",
     );
     let declared = source.lines().filter_map(|line| {
         let line = line.trim_start();

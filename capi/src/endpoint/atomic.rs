@@ -209,16 +209,16 @@ unsafe fn message<'a>(kind: AtomicKind, msg: *const fi_msg_atomic) -> Result<(&'
     Ok((msg, Action::new(kind, msg.datatype, msg.op)?))
 }
 
-/// A call with a message structure.
+/// The operation that a message structure describes.
 ///
 /// # Safety
 /// The message is valid with its remote vector.
-unsafe fn submit_message<E: OneSidedOps>(
-    (object, engine): (&DataPath, &E),
+unsafe fn described(
+    object: &DataPath,
     (msg, action): (&fi_msg_atomic, Action),
     buffers: Buffers,
     flags: u64,
-) -> Result<(), Errno> {
+) -> Result<AtomicCall, Errno> {
     let flags = object.tx_call(flags);
     // Atomics on tagged receive buffers are not supported: fi_query_atomic says so.
     if flags.contains(OpFlags::TAGGED) {
@@ -233,20 +233,63 @@ unsafe fn submit_message<E: OneSidedOps>(
     let (Action { kind, op, datatype }, Buffers { operands, compare, result }) = (action, buffers);
     let (peer, context) = (FiAddr(msg.addr), msg.context.addr());
     let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
-    engine.atomic(AtomicCall {
-        kind,
-        op,
-        datatype,
-        peer,
-        operands,
-        compare,
-        result,
-        remote,
-        context,
-        data,
-        flags,
-        inject: false,
-    })
+    Ok(AtomicCall { kind, op, datatype, peer, operands, compare, result, remote, context, data, flags, inject: false })
+}
+
+/// An atomic operation without a result (fi_atomicmsg).
+///
+/// # Safety
+/// `msg` is null or valid with its vectors, whose buffers are valid until the completion.
+pub(crate) unsafe fn base_op(object: &DataPath, msg: *const fi_msg_atomic, flags: u64) -> Result<AtomicCall, Errno> {
+    // SAFETY: this function's contract.
+    let (msg, action) = unsafe { message(AtomicKind::Base, msg) }?;
+    // SAFETY: this function's contract.
+    let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: this function's contract.
+    unsafe { described(object, (msg, action), Buffers::base(operands), flags) }
+}
+
+/// An atomic operation that returns the previous values (fi_fetch_atomicmsg).
+///
+/// # Safety
+/// As for [`base_op`], with the vector of results.
+pub(crate) unsafe fn fetch_op(
+    object: &DataPath,
+    msg: *const fi_msg_atomic,
+    (results, count): (*const fi_ioc, usize),
+    flags: u64,
+) -> Result<AtomicCall, Errno> {
+    // SAFETY: this function's contract.
+    let (msg, action) = unsafe { message(AtomicKind::Fetch, msg) }?;
+    // SAFETY: this function's contract.
+    let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: this function's contract.
+    let result = unsafe { action.gather(results, count) }?;
+    // SAFETY: this function's contract.
+    unsafe { described(object, (msg, action), Buffers::fetch(operands, result), flags) }
+}
+
+/// An atomic operation that compares first (fi_compare_atomicmsg).
+///
+/// # Safety
+/// As for [`base_op`], with the vectors of results and of the values to compare with.
+pub(crate) unsafe fn compare_op(
+    object: &DataPath,
+    msg: *const fi_msg_atomic,
+    (results, count): (*const fi_ioc, usize),
+    (compares, compare_count): (*const fi_ioc, usize),
+    flags: u64,
+) -> Result<AtomicCall, Errno> {
+    // SAFETY: this function's contract.
+    let (msg, action) = unsafe { message(AtomicKind::Compare, msg) }?;
+    // SAFETY: this function's contract.
+    let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: this function's contract.
+    let compare = unsafe { action.gather(compares, compare_count) }?;
+    // SAFETY: this function's contract.
+    let result = unsafe { action.gather(results, count) }?;
+    // SAFETY: this function's contract.
+    unsafe { described(object, (msg, action), Buffers { operands, compare, result }, flags) }
 }
 
 macro_rules! thunks {
@@ -280,12 +323,9 @@ thunks! {
         submit(engine, action, Buffers::base(operands), target)
     }
     writemsg(object, engine; msg: *const fi_msg_atomic, flags: u64) {
-        // SAFETY: null or a valid message by fi_atomicmsg(3).
-        let (msg, action) = unsafe { message(AtomicKind::Base, msg) }?;
-        // SAFETY: fi_atomicmsg(3) lends the operands until the completion.
-        let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
-        // SAFETY: the message is valid with its vectors by fi_atomicmsg(3).
-        unsafe { submit_message((object, engine), (msg, action), Buffers::base(operands), flags) }
+        // SAFETY: null or a valid message by fi_atomicmsg(3), which lends the operands until the
+        // completion.
+        engine.atomic(unsafe { base_op(object, msg, flags) }?)
     }
     inject(object, engine; buf: *const c_void, count: usize, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32) {
         let _ = object;
@@ -317,14 +357,9 @@ thunks! {
         submit(engine, action, Buffers::fetch(operands, result), target)
     }
     readwritemsg(object, engine; msg: *const fi_msg_atomic, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, flags: u64) {
-        // SAFETY: null or a valid message by fi_fetch_atomicmsg(3).
-        let (msg, action) = unsafe { message(AtomicKind::Fetch, msg) }?;
-        // SAFETY: fi_fetch_atomicmsg(3) lends the operands until the completion.
-        let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
-        // SAFETY: fi_fetch_atomicmsg(3) lends the result buffers until the completion.
-        let result = unsafe { action.gather(results, result_count) }?;
-        // SAFETY: the message is valid with its vectors by fi_fetch_atomicmsg(3).
-        unsafe { submit_message((object, engine), (msg, action), Buffers::fetch(operands, result), flags) }
+        // SAFETY: null or a valid message by fi_fetch_atomicmsg(3), which lends the buffers until
+        // the completion.
+        engine.atomic(unsafe { fetch_op(object, msg, (results, result_count), flags) }?)
     }
     compwrite(object, engine; buf: *const c_void, count: usize, _desc: *mut c_void, compare: *const c_void, _compare_desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void, peer: fi_addr_t, addr: u64, key: u64, datatype: u32, op: u32, context: *mut c_void) {
         let action = Action::new(AtomicKind::Compare, datatype, op)?;
@@ -350,16 +385,10 @@ thunks! {
         submit(engine, action, Buffers { operands, compare, result }, target)
     }
     compwritemsg(object, engine; msg: *const fi_msg_atomic, compares: *const fi_ioc, _compare_desc: *mut *mut c_void, compare_count: usize, results: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize, flags: u64) {
-        // SAFETY: null or a valid message by fi_compare_atomicmsg(3).
-        let (msg, action) = unsafe { message(AtomicKind::Compare, msg) }?;
-        // SAFETY: fi_compare_atomicmsg(3) lends the operands until the completion.
-        let operands = unsafe { action.operands(msg.msg_iov, msg.iov_count) }?;
-        // SAFETY: fi_compare_atomicmsg(3) lends the compare values until the completion.
-        let compare = unsafe { action.gather(compares, compare_count) }?;
-        // SAFETY: fi_compare_atomicmsg(3) lends the result buffers until the completion.
-        let result = unsafe { action.gather(results, result_count) }?;
-        // SAFETY: the message is valid with its vectors by fi_compare_atomicmsg(3).
-        unsafe { submit_message((object, engine), (msg, action), Buffers { operands, compare, result }, flags) }
+        let (results, compares) = ((results.cast_const(), result_count), (compares, compare_count));
+        // SAFETY: null or a valid message by fi_compare_atomicmsg(3), which lends the buffers until
+        // the completion.
+        engine.atomic(unsafe { compare_op(object, msg, results, compares, flags) }?)
     }
 }
 

@@ -42,12 +42,17 @@ impl OneSidedOps for NotRequested {
 /// The tables for these capabilities: those not requested are disabled (fi_getinfo(3)). Messages
 /// are enabled if no kind of transfer is requested.
 pub(crate) fn tables<E: MessageOps>(caps: Caps) -> (&'static fi_ops_msg, &'static fi_ops_tagged) {
-    let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
-    let messages = caps.contains(Caps::MSG) || !caps.intersects(others);
+    let (messages, tagged) = kinds(caps);
     (
         if messages { Tables::<E>::MSG } else { Tables::<NotRequested>::MSG },
-        if caps.contains(Caps::TAGGED) { Tables::<E>::TAGGED } else { Tables::<NotRequested>::TAGGED },
+        if tagged { Tables::<E>::TAGGED } else { Tables::<NotRequested>::TAGGED },
     )
+}
+
+/// Whether these capabilities enable messages, and tagged messages.
+pub(super) fn kinds(caps: Caps) -> (bool, bool) {
+    let others = Caps::TAGGED | Caps::RMA | Caps::ATOMIC;
+    (caps.contains(Caps::MSG) || !caps.intersects(others), caps.contains(Caps::TAGGED))
 }
 
 impl<E: MessageOps> Tables<E> {
@@ -154,6 +159,66 @@ impl DataPath {
     }
 }
 
+/// The send that a message structure describes.
+///
+/// # Safety
+/// `msg` is null or valid with its vector, whose buffers are valid until the completion.
+#[inline]
+pub(crate) unsafe fn send_op(object: &DataPath, msg: *const fi_msg, flags: u64) -> Result<SendOp, Errno> {
+    // SAFETY: this function's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
+    let flags = object.tx_call(flags);
+    let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
+    // SAFETY: this function's contract.
+    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let (dest, context) = (FiAddr(msg.addr), msg.context.addr());
+    Ok(SendOp { dest, buffer, context, tag: None, data, flags, inject: false })
+}
+
+/// The same with a tag.
+///
+/// # Safety
+/// As for [`send_op`].
+#[inline]
+pub(crate) unsafe fn tagged_send_op(object: &DataPath, msg: *const fi_msg_tagged, flags: u64) -> Result<SendOp, Errno> {
+    // SAFETY: this function's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
+    let flags = object.tx_call(flags);
+    let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
+    // SAFETY: this function's contract.
+    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let (dest, context) = (FiAddr(msg.addr), msg.context.addr());
+    Ok(SendOp { dest, buffer, context, tag: Some(msg.tag), data, flags, inject: false })
+}
+
+/// The receive that a message structure describes.
+///
+/// # Safety
+/// As for [`send_op`].
+#[inline]
+pub(crate) unsafe fn receive_op(msg: *const fi_msg, flags: u64) -> Result<RecvOp, Errno> {
+    // SAFETY: this function's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
+    // SAFETY: this function's contract.
+    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let (src, context) = (FiAddr(msg.addr), msg.context.addr());
+    Ok(RecvOp { src, buffer, context, tag: None, flags: OpFlags::from_bits_retain(flags) })
+}
+
+/// The same with a tag.
+///
+/// # Safety
+/// As for [`send_op`].
+#[inline]
+pub(crate) unsafe fn tagged_receive_op(msg: *const fi_msg_tagged, flags: u64) -> Result<RecvOp, Errno> {
+    // SAFETY: this function's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
+    // SAFETY: this function's contract.
+    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let (src, context, tag) = (FiAddr(msg.addr), msg.context.addr(), Some((msg.tag, msg.ignore)));
+    Ok(RecvOp { src, buffer, context, tag, flags: OpFlags::from_bits_retain(flags) })
+}
+
 /// The parameters that differ between the send calls.
 struct Sending {
     tag: Option<u64>,
@@ -200,15 +265,9 @@ thunks! {
         }
     }
     sendmsg(object, engine; msg: *const fi_msg, flags: u64) {
-        // SAFETY: null or a valid message by fi_sendmsg(3).
-        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
-        let flags = object.tx_call(flags);
-        let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
-        // SAFETY: fi_sendmsg(3) lends the buffers until the completion.
-        match unsafe { many(msg.msg_iov, msg.iov_count) } {
-            Ok(buffer) => submit(engine, buffer, msg.addr, msg.context, flags, Sending { data, ..PLAIN }),
-            Err(errno) => posted(Err(errno)),
-        }
+        // SAFETY: null or a valid message by fi_sendmsg(3), which lends the buffers until the
+        // completion.
+        posted(unsafe { send_op(object, msg, flags) }.and_then(|op| engine.send(op)))
     }
     inject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t) {
         let _ = object;
@@ -242,16 +301,9 @@ thunks! {
         }
     }
     tsendmsg(object, engine; msg: *const fi_msg_tagged, flags: u64) {
-        // SAFETY: null or a valid message by fi_tsendmsg(3).
-        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
-        let flags = object.tx_call(flags);
-        let data = flags.contains(OpFlags::REMOTE_CQ_DATA).then_some(msg.data);
-        let kind = Sending { tag: Some(msg.tag), data, inject: false };
-        // SAFETY: fi_tsendmsg(3) lends the buffers until the completion.
-        match unsafe { many(msg.msg_iov, msg.iov_count) } {
-            Ok(buffer) => submit(engine, buffer, msg.addr, msg.context, flags, kind),
-            Err(errno) => posted(Err(errno)),
-        }
+        // SAFETY: null or a valid message by fi_tsendmsg(3), which lends the buffers until the
+        // completion.
+        posted(unsafe { tagged_send_op(object, msg, flags) }.and_then(|op| engine.send(op)))
     }
     tinject(object, engine; buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) {
         let _ = object;
@@ -284,13 +336,9 @@ thunks! {
     }
     recvmsg(object, engine; msg: *const fi_msg, flags: u64) {
         let _ = object;
-        // SAFETY: null or a valid message by fi_recvmsg(3).
-        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
-        // SAFETY: fi_recvmsg(3) lends the buffers until the completion.
-        match unsafe { many(msg.msg_iov, msg.iov_count) } {
-            Ok(buffer) => receive(engine, buffer, msg.addr, None, msg.context, OpFlags::from_bits_retain(flags)),
-            Err(errno) => posted(Err(errno)),
-        }
+        // SAFETY: null or a valid message by fi_recvmsg(3), which lends the buffers until the
+        // completion.
+        posted(unsafe { receive_op(msg, flags) }.and_then(|op| engine.receive(op)))
     }
     trecv(object, engine; buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) {
         // SAFETY: fi_trecv(3) lends the buffer until the completion.
@@ -306,14 +354,9 @@ thunks! {
     }
     trecvmsg(object, engine; msg: *const fi_msg_tagged, flags: u64) {
         let _ = object;
-        // SAFETY: null or a valid message by fi_trecvmsg(3).
-        let Some(msg) = (unsafe { msg.as_ref() }) else { return posted(Err(Errno::EINVAL)) };
-        let pattern = Some((msg.tag, msg.ignore));
-        // SAFETY: fi_trecvmsg(3) lends the buffers until the completion.
-        match unsafe { many(msg.msg_iov, msg.iov_count) } {
-            Ok(buffer) => receive(engine, buffer, msg.addr, pattern, msg.context, OpFlags::from_bits_retain(flags)),
-            Err(errno) => posted(Err(errno)),
-        }
+        // SAFETY: null or a valid message by fi_trecvmsg(3), which lends the buffers until the
+        // completion.
+        posted(unsafe { tagged_receive_op(msg, flags) }.and_then(|op| engine.receive(op)))
     }
 }
 

@@ -9,3 +9,4 @@ pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod passive;
 pub(crate) mod rma;
+pub(crate) mod trigger;

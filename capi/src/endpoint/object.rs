@@ -1,6 +1,6 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
-use crate::endpoint::data_path::DataPath;
+use crate::endpoint::data_path::{DataPath, Triggers};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::{Object, object};
@@ -174,6 +174,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         // SAFETY: only the alias goes, and fi_close(3) forbids its use from now on.
         drop(unsafe { handle::reclaim::<EpObj>(fid) });
         return 0;
+    }
+    if let Some(triggers) = &ep.triggers {
+        triggers.work.forget_endpoint(&ep.control);
     }
     ep.control.close();
     // SAFETY: the domain stays open while it has endpoints.
@@ -373,7 +376,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
     };
     let (tx_flags, rx_flags) = (AtomicU64::new(tx), AtomicU64::new(rx));
     EpObj {
-        data: DataPath { c, engine_ptr: ep.engine_ptr, tx_flags, rx_flags },
+        data: DataPath { c, engine_ptr: ep.engine_ptr, tx_flags, rx_flags, triggers: ep.triggers.clone() },
         control: ep.control.clone(),
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),
@@ -412,7 +415,11 @@ pub(super) unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> i
     // SAFETY: C passes the object that holds this table.
     match unsafe { endpoint(fid) } {
         Ok(ep) => {
-            ep.control.cancel(context.addr());
+            let waits =
+                |triggers: &Arc<Triggers>| triggers.work.queue.cancel_triggered(&triggers.initiator, context.addr());
+            if !ep.triggers.as_ref().is_some_and(waits) {
+                ep.control.cancel(context.addr());
+            }
             0
         }
         Err(errno) => errno.negative() as isize,

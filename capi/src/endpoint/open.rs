@@ -3,7 +3,7 @@
 
 use crate::convert;
 use crate::endpoint::cm;
-use crate::endpoint::data_path::DataPath;
+use crate::endpoint::data_path::{DataPath, PlainTables, Triggers};
 use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
@@ -16,26 +16,22 @@ use core::ffi::c_void;
 use ofi_abi::{fi_info, fi_ops_cm, fi_ops_ep, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 static OPS: fi_ops_ep = options::endpoint_table();
 
-/// The public part of an endpoint or of a context of a scalable endpoint.
-pub(crate) fn public_part(fid: fid, cm: &'static fi_ops_cm, opened: &Opened) -> fid_ep {
-    fid_ep {
-        fid,
-        ops: &OPS,
-        cm,
-        msg: opened.msg,
-        rma: opened.rma,
-        tagged: opened.tagged,
-        atomic: opened.atomic,
-        collective: &enosys::COLLECTIVE,
-    }
+/// The public part of an endpoint or of a context of a scalable endpoint, with the tables of
+/// `triggers` if it has triggered operations.
+pub(crate) fn public_part(fid: fid, cm: &'static fi_ops_cm, opened: &Opened, triggers: Option<&Triggers>) -> fid_ep {
+    let (msg, tagged, rma, atomic) = match triggers {
+        None => (opened.msg, opened.tagged, opened.rma, opened.atomic),
+        Some(Triggers { msg, tagged, rma, atomic, .. }) => (msg, tagged, rma, atomic),
+    };
+    fid_ep { fid, ops: &OPS, cm, msg, rma, tagged, atomic, collective: &enosys::COLLECTIVE }
 }
 
 /// Opens an endpoint.
@@ -102,19 +98,28 @@ pub(crate) unsafe fn open(
             return Err(error);
         }
     };
+    let triggers = match triggers(domain, &info, &opened) {
+        Ok(triggers) => triggers,
+        Err(error) => {
+            opened.control.close();
+            restore(request);
+            return Err(error);
+        }
+    };
     domain.memory.add_endpoint(&opened.control);
     let cm = match info.ep.kind {
         EndpointType::MSG => &cm::CONNECTED,
         EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
         _ => &cm::CONNECTIONLESS,
     };
-    let c = public_part(handle::header::<EpObj>(context), cm, &opened);
+    let c = public_part(handle::header::<EpObj>(context), cm, &opened, triggers.as_deref());
     let object = EpObj {
         data: DataPath {
             c,
             engine_ptr: opened.engine_ptr,
             tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
             rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+            triggers,
         },
         control: opened.control,
         dependents: Children::new(),
@@ -143,4 +148,21 @@ pub(crate) unsafe fn open(
         passive.control.close();
     }
     Ok(ep.cast())
+}
+
+/// What an endpoint with FI_TRIGGER has more.
+///
+/// # Errors
+/// ENOSYS unless its domain has FI_TRIGGER too, and its type has triggered operations.
+pub(crate) fn triggers(domain: &DomainObj, info: &Info, opened: &Opened) -> Result<Option<Arc<Triggers>>> {
+    if !info.caps.contains(Caps::TRIGGER) {
+        return Ok(None);
+    }
+    let lacks = |what| Error::new(Errno::ENOSYS, format!("open an endpoint with FI_TRIGGER {what}"));
+    let work = domain.control.work().ok_or_else(|| lacks("in a domain that was opened without it"))?;
+    let initiator = opened.control.clone().initiator().ok_or_else(|| lacks("of this type"))?;
+    work.add_endpoint(&opened.control)?;
+    let Opened { msg, tagged, rma, atomic, .. } = *opened;
+    let plain = PlainTables { msg, tagged, rma, atomic };
+    Ok(Some(Arc::new(Triggers::new(domain, (initiator, work.clone()), info.caps, plain))))
 }

@@ -99,16 +99,18 @@ fn submit_inject<E: OneSidedOps>(
     engine.rma(RmaOp { kind, peer: FiAddr(peer), buffer, remote, context: 0, data, flags, inject: true })
 }
 
-/// A call with a message structure. If the remote ranges are empty, the local vector may be null.
+/// The access that a message structure describes. If the remote ranges are empty, the local vector
+/// may be null.
 ///
 /// # Safety
 /// `msg` is null or valid with its vectors, whose buffers are valid until the completion.
-unsafe fn submit_message<E: OneSidedOps>(
-    (object, engine): (&DataPath, &E),
+#[inline]
+pub(crate) unsafe fn access_op(
+    object: &DataPath,
     kind: RmaKind,
     msg: *const fi_msg_rma,
     flags: u64,
-) -> Result<(), Errno> {
+) -> Result<RmaOp, Errno> {
     // SAFETY: this function's contract.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
     // SAFETY: this function's contract.
@@ -128,7 +130,7 @@ unsafe fn submit_message<E: OneSidedOps>(
         RmaKind::Read => None,
     };
     let (peer, context) = (FiAddr(msg.addr), msg.context.addr());
-    engine.rma(RmaOp { kind, peer, buffer, remote, context, data, flags, inject: false })
+    Ok(RmaOp { kind, peer, buffer, remote, context, data, flags, inject: false })
 }
 
 macro_rules! thunks {
@@ -158,7 +160,7 @@ thunks! {
     readmsg(object, engine; msg: *const fi_msg_rma, flags: u64) {
         // SAFETY: null or a valid message by fi_readmsg(3), which lends the buffers until the
         // completion.
-        unsafe { submit_message((object, engine), RmaKind::Read, msg, flags) }
+        unsafe { access_op(object, RmaKind::Read, msg, flags) }.and_then(|op| engine.rma(op))
     }
     write(object, engine; buf: *const c_void, len: usize, _desc: *mut c_void, peer: fi_addr_t, addr: u64, key: u64, context: *mut c_void) {
         // SAFETY: fi_write(3) lends the buffer until the completion.
@@ -173,7 +175,7 @@ thunks! {
     writemsg(object, engine; msg: *const fi_msg_rma, flags: u64) {
         // SAFETY: null or a valid message by fi_writemsg(3), which lends the buffers until the
         // completion.
-        unsafe { submit_message((object, engine), RmaKind::Write, msg, flags) }
+        unsafe { access_op(object, RmaKind::Write, msg, flags) }.and_then(|op| engine.rma(op))
     }
     inject(object, engine; buf: *const c_void, len: usize, peer: fi_addr_t, addr: u64, key: u64) {
         let _ = object;

@@ -4,9 +4,10 @@ use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::objects::domain::DomainObj;
+use crate::objects::domain::{DomainObj, OpenedCounter};
 use crate::objects::wait::Wait;
 use crate::objects::wait::WaitConfig;
+use crate::objects::work::DomainWork;
 use core::ffi::{c_int, c_void};
 use ofi_abi::{FI_CLASS_CNTR, FI_GETOPSFLAG, FI_SETOPSFLAG};
 use ofi_abi::{fi_cntr_attr, fi_ops, fi_ops_cntr, fid, fid_cntr};
@@ -14,6 +15,7 @@ use ofi_core::Errno;
 use ofi_core::error::{Error, Result};
 use ofi_engine::CounterUnit;
 use ofi_engine::erased::CounterControl;
+use ofi_engine::trigger::Membership;
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,8 @@ pub(crate) struct CntrObj {
     pub(crate) c: fid_cntr,
     pub(crate) control: Arc<dyn CounterControl>,
     pub(crate) wait: Wait,
+    /// With FI_TRIGGER: reading it starts deferred work.
+    pub(crate) membership: Option<Membership>,
     pub(crate) domain: *const DomainObj,
     pub(crate) parent: Child,
 }
@@ -70,15 +74,40 @@ pub(crate) unsafe fn open(
     };
     // SAFETY: this function's contract.
     let config = unsafe { WaitConfig::new(kind, set, domain.control.auto()) }?;
-    let control = domain.control.counter(unit, config.wait_object.clone(), config.waiting);
+    let OpenedCounter { control, membership } =
+        domain.control.counter(unit, config.wait_object.clone(), config.waiting);
     let wait = config.open(control.clone())?;
     let c = fid_cntr { fid: handle::header::<CntrObj>(context), ops: &OPS };
-    Ok(handle::install(CntrObj { c, control, wait, domain, parent: domain.children.add() }).cast())
+    Ok(handle::install(CntrObj { c, control, wait, membership, domain, parent: domain.children.add() }).cast())
+}
+
+impl CntrObj {
+    /// The deferred work of the domain, if it has FI_TRIGGER.
+    fn work(&self) -> Option<&Arc<DomainWork>> {
+        // SAFETY: the domain stays open while it has counters.
+        unsafe { &*self.domain }.control.work()
+    }
+
+    /// Whether something uses it. If not, it is about to close.
+    fn is_busy(&self) -> bool {
+        let busy = self.control.users().count() > 0;
+        if let (false, Some(work)) = (busy, self.work()) {
+            work.forget_counter(&self.control);
+        }
+        busy
+    }
+
+    /// Starts the deferred work that a change has made ready.
+    fn run_work(&self) {
+        if let Some(work) = self.work() {
+            work.queue.run();
+        }
+    }
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C passes the object that holds this table, for the last time if it is closed.
-    unsafe { handle::close::<CntrObj>(fid, |cntr| cntr.control.users().count() > 0) }
+    unsafe { handle::close::<CntrObj>(fid, CntrObj::is_busy) }
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -112,22 +141,30 @@ unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
-    ours!(CntrObj, cntr.cast()).control.add(value);
+    let cntr = ours!(CntrObj, cntr.cast());
+    cntr.control.add(value);
+    cntr.run_work();
     0
 }
 
 unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
-    ours!(CntrObj, cntr.cast()).control.set(value);
+    let cntr = ours!(CntrObj, cntr.cast());
+    cntr.control.set(value);
+    cntr.run_work();
     0
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    ours!(CntrObj, cntr.cast()).control.add_errors(value);
+    let cntr = ours!(CntrObj, cntr.cast());
+    cntr.control.add_errors(value);
+    cntr.run_work();
     0
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    ours!(CntrObj, cntr.cast()).control.set_errors(value);
+    let cntr = ours!(CntrObj, cntr.cast());
+    cntr.control.set_errors(value);
+    cntr.run_work();
     0
 }
 

@@ -19,6 +19,7 @@ use ofi_abi::{
 use ofi_core::error::{Error, Result};
 use ofi_core::{Completion, CqFormat, Errno, Version};
 use ofi_engine::erased::QueueControl;
+use ofi_engine::trigger::Membership;
 use ofi_engine::{CompletionQueue, Waited, Waiting};
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
@@ -34,6 +35,8 @@ pub(crate) struct CqObj {
     pub(crate) engine_ptr: *const c_void,
     pub(crate) control: Arc<dyn QueueControl>,
     pub(crate) wait: Wait,
+    /// With FI_TRIGGER: reading it starts deferred work.
+    pub(crate) membership: Option<Membership>,
     /// Error data that the last error entry points to.
     pub(crate) error_data: Mutex<Vec<u8>>,
     pub(crate) threshold: bool,
@@ -104,6 +107,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
         engine_ptr: opened.engine_ptr,
         control: opened.control,
         wait,
+        membership: opened.membership,
         error_data: Mutex::default(),
         threshold: waitable && attr.wait_cond == 1,
         api: domain.api,

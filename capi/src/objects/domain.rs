@@ -7,18 +7,20 @@ use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::objects::memory::Memory;
 use crate::objects::profile;
+use crate::objects::work::DomainWork;
 use crate::state::open_objects::Listed;
 use core::any::Any;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::FI_CLASS_DOMAIN;
 use ofi_abi::{
-    FI_MAP_RAW_MR, FI_UNMAP_KEY, fi_mr_map_raw, fi_ops, fi_ops_atomic, fi_ops_cq, fi_ops_msg, fi_ops_rma,
-    fi_ops_tagged, fid, fid_domain,
+    FI_CANCEL_WORK, FI_FLUSH_WORK, FI_MAP_RAW_MR, FI_QUEUE_WORK, FI_UNMAP_KEY, fi_mr_map_raw, fi_ops, fi_ops_atomic,
+    fi_ops_cq, fi_ops_msg, fi_ops_rma, fi_ops_tagged, fid, fid_domain,
 };
 use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
+use ofi_engine::trigger::Membership;
 use ofi_engine::{AddressVector, Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,12 +63,18 @@ pub(crate) trait DomainControl: Send + Sync {
     /// A scalable endpoint.
     fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>>;
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq;
-    fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting)
-    -> Arc<dyn CounterControl>;
+    fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCounter;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
     /// The progress thread of a domain with FI_PROGRESS_AUTO.
     fn auto(&self) -> Option<&Arc<Auto>>;
+    /// The deferred work of a domain with FI_TRIGGER.
+    fn work(&self) -> Option<&Arc<DomainWork>>;
+    /// Queues, cancels or flushes deferred work (fi_trigger(3)).
+    ///
+    /// # Safety
+    /// `arg` is what fi_trigger(3) wants for the command.
+    unsafe fn control_work(&self, domain: &DomainObj, command: c_int, arg: *mut c_void) -> c_int;
 }
 
 /// A scalable endpoint of any provider and lock kind.
@@ -116,6 +124,15 @@ pub(crate) struct OpenedCq {
     pub(crate) control: Arc<dyn QueueControl>,
     /// The function table for an entry format.
     pub(crate) ops: fn(Format) -> &'static fi_ops_cq,
+    /// With FI_TRIGGER: reading it starts deferred work.
+    pub(crate) membership: Option<Membership>,
+}
+
+/// A new counter.
+pub(crate) struct OpenedCounter {
+    pub(crate) control: Arc<dyn CounterControl>,
+    /// As for a queue.
+    pub(crate) membership: Option<Membership>,
 }
 
 /// Entry format of a completion queue (`enum fi_cq_format`).
@@ -159,6 +176,10 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
         FI_UNMAP_KEY => {
             // SAFETY: null or a valid key by fi_mr_unmap_key, fi_mr(3).
             unsafe { arg.cast::<u64>().as_ref() }.ok_or(Errno::EINVAL).and_then(|key| domain.memory.unmap(*key))
+        }
+        FI_QUEUE_WORK | FI_CANCEL_WORK | FI_FLUSH_WORK => {
+            // SAFETY: fi_trigger(3) passes for each command what it wants.
+            return unsafe { domain.control.control_work(domain, command, arg) };
         }
         _ => Err(Errno::ENOSYS),
     };

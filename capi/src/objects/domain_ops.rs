@@ -6,13 +6,15 @@ use crate::endpoint::{atomic, cm, open, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
-use crate::ffi::ptr::make;
-use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq, OpenedSrx, ScalableControl};
+use crate::ffi::ptr::{make, refuse};
+use crate::objects::deferred;
+use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCounter, OpenedCq, OpenedSrx, ScalableControl};
 use crate::objects::fabric::FabricObj;
 use crate::objects::memory::Memory;
 use crate::objects::mr;
 use crate::objects::sep;
 use crate::objects::srx;
+use crate::objects::work::DomainWork;
 use crate::objects::{av_ops, cntr, cq, poll};
 use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
@@ -24,7 +26,7 @@ use ofi_abi::{
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, Caps, Errno, Info, ProgressModel, Version};
-use ofi_engine::erased::{CounterControl, EndpointControl};
+use ofi_engine::erased::EndpointControl;
 use ofi_engine::op::{MessageOps, OneSidedOps};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_engine::target::mr::Regions;
@@ -60,7 +62,11 @@ pub(crate) fn open(fabric: &FabricObj, info: &Info, context: *mut c_void) -> Res
     let unlocked = unsafe { Unlocked::promised() };
     let auto = (info.domain.progress == ProgressModel::AUTO).then(AutoThread::start).transpose()?;
     let regions = Arc::new(Regions::default());
-    let control = ofi_registry::open(info, Some(unlocked), Open { auto, regions: regions.clone() })?;
+    let work = (info.caps | info.domain.caps).contains(Caps::TRIGGER).then(Arc::<DomainWork>::default);
+    if let (Some(work), Some(auto)) = (&work, &auto) {
+        auto.progress().join(work.queue.clone())?;
+    }
+    let control = ofi_registry::open(info, Some(unlocked), Open { auto, regions: regions.clone(), work })?;
     let c = fid_domain { fid: handle::header::<DomainObj>(context), ops: &OPS, mr: &mr::OPS };
     let object = DomainObj {
         c,
@@ -225,17 +231,18 @@ unsafe extern "C" fn query_atomic(
 struct Open {
     auto: Option<AutoThread>,
     regions: Arc<Regions>,
+    work: Option<Arc<DomainWork>>,
 }
 
 impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        let Self { auto, regions } = self;
-        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto })
+        let Self { auto, regions, work } = self;
+        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, work })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto })
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto, work: self.work })
     }
 }
 
@@ -244,6 +251,7 @@ struct TypedDomain<O, K> {
     opener: O,
     kind: K,
     auto: Option<AutoThread>,
+    work: Option<Arc<DomainWork>>,
 }
 
 /// Opens the endpoints of a domain.
@@ -351,16 +359,16 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
 
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {
         let queue = Arc::new(CompletionQueue::<K>::new(self.kind, size, wait_object, waiting));
-        OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue }
+        // Joining cannot fail: deferred work has no descriptor to watch.
+        let membership = self.work().and_then(|work| work.queue.join_queue(&queue).ok());
+        OpenedCq { engine_ptr: Arc::as_ptr(&queue).cast(), ops: cq::table::<K>, control: queue, membership }
     }
 
-    fn counter(
-        &self,
-        unit: CounterUnit,
-        wait_object: Arc<dyn WaitObject>,
-        waiting: Waiting,
-    ) -> Arc<dyn CounterControl> {
-        Arc::new(Counter::<K>::new(self.kind, unit, wait_object, waiting))
+    fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCounter {
+        let counter = Arc::new(Counter::<K>::new(self.kind, unit, wait_object, waiting));
+        // As for a queue.
+        let membership = self.work().and_then(|work| work.queue.join_counter(&counter).ok());
+        OpenedCounter { control: counter, membership }
     }
 
     fn srx(&self, settings: RxSettings) -> OpenedSrx {
@@ -369,5 +377,17 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
 
     fn auto(&self) -> Option<&Arc<Auto>> {
         self.auto.as_ref().map(AutoThread::progress)
+    }
+
+    fn work(&self) -> Option<&Arc<DomainWork>> {
+        self.work.as_ref()
+    }
+
+    unsafe fn control_work(&self, domain: &DomainObj, command: c_int, arg: *mut c_void) -> c_int {
+        let Some(work) = self.work() else {
+            return refuse(&Error::new(Errno::ENOSYS, "defer work in a domain that was opened without FI_TRIGGER"));
+        };
+        // SAFETY: this function's contract.
+        unsafe { deferred::control((domain, work), command, arg) }
     }
 }

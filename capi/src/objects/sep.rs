@@ -98,7 +98,7 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     let (tx_flags, rx_flags) = (AtomicU64::new(0), AtomicU64::new(0));
     let engine_ptr = NonNull::<NotRequested>::dangling().as_ptr().cast_const().cast();
     let format = if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format };
-    let data = DataPath { c, engine_ptr, tx_flags, rx_flags };
+    let data = DataPath { c, engine_ptr, tx_flags, rx_flags, triggers: None };
     let (contexts, _parent) = (Children::new(), domain.children.add());
     Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
 }
@@ -176,15 +176,18 @@ impl SepObj {
     }
 
     /// The object of an open context. `info` has its attributes.
-    fn object(&self, fid: fid, opened: Opened, info: &Info) -> EpObj {
+    fn object(&self, fid: fid, opened: Opened, info: &Info) -> Result<EpObj> {
         // SAFETY: the domain stays open while it has endpoints.
-        unsafe { &*self.domain }.memory.add_endpoint(&opened.control);
-        EpObj {
+        let domain = unsafe { &*self.domain };
+        let triggers = open::triggers(domain, info, &opened).inspect_err(|_| opened.control.close())?;
+        domain.memory.add_endpoint(&opened.control);
+        Ok(EpObj {
             data: DataPath {
-                c: open::public_part(fid, &cm::CONNECTIONLESS, &opened),
+                c: open::public_part(fid, &cm::CONNECTIONLESS, &opened, triggers.as_deref()),
                 engine_ptr: opened.engine_ptr,
                 tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
                 rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+                triggers,
             },
             control: opened.control,
             dependents: Children::new(),
@@ -199,7 +202,7 @@ impl SepObj {
             domain: self.domain,
             contexts: Mutex::new(SharedContexts::of(&info.ep)),
             parent: self.contexts.add(),
-        }
+        })
     }
 }
 
@@ -222,7 +225,7 @@ unsafe extern "C" fn tx_ctx(
         make(out, "open a transmit context", |_| {
             let info = sep.transmit_info(attr)?;
             let opened = sep.control.open_transmit(index_of(index)?, &info)?;
-            let object = sep.object(handle::header::<TxContextObj>(context), opened, &info);
+            let object = sep.object(handle::header::<TxContextObj>(context), opened, &info)?;
             Ok(install_context(object, TxContextObj))
         })
     }
@@ -243,7 +246,7 @@ unsafe extern "C" fn rx_ctx(
         make(out, "open a receive context", |_| {
             let info = sep.receive_info(attr)?;
             let opened = sep.control.open_receive(index_of(index)?, &info)?;
-            let object = sep.object(handle::header::<RxContextObj>(context), opened, &info);
+            let object = sep.object(handle::header::<RxContextObj>(context), opened, &info)?;
             Ok(install_context(object, RxContextObj))
         })
     }

@@ -122,8 +122,13 @@ pub(crate) fn open(
         atomic: atomic::table::<NotRequested>(Caps::empty()),
         collective: &enosys::COLLECTIVE,
     };
-    let data =
-        DataPath { c, engine_ptr: opened.engine_ptr, tx_flags: AtomicU64::new(0), rx_flags: AtomicU64::new(flags) };
+    let data = DataPath {
+        c,
+        engine_ptr: opened.engine_ptr,
+        tx_flags: AtomicU64::new(0),
+        rx_flags: AtomicU64::new(flags),
+        triggers: None,
+    };
     let object =
         SrxObj { data, context: opened.context, caps, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())

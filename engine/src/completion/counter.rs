@@ -1,6 +1,7 @@
 //! Counter (fi_cntr(3)): counts operations that succeed and fail, whether or not they leave entries
 //! in a queue. Reading it makes progress on the endpoints that are bound to it.
 
+use super::threshold::{CounterWatch, Interest, Tally};
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use core::fmt;
@@ -30,6 +31,31 @@ impl<K: LockKind> Count for Counter<K> {
     }
 }
 
+impl<K: LockKind> Tally for Counter<K> {
+    fn id(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+    fn total(&self) -> u64 {
+        // SeqCst: see `Interest::is_any`.
+        self.successes.load(Ordering::SeqCst).saturating_add(self.errors.load(Ordering::SeqCst))
+    }
+    fn add(&self, count: u64) {
+        self.add(count);
+    }
+    fn add_errors(&self, count: u64) {
+        self.add_errors(count);
+    }
+    fn set(&self, value: u64) {
+        self.set(value);
+    }
+    fn begin_watch(&self, watch: &Arc<dyn CounterWatch>) {
+        self.interest.begin_watch(watch);
+    }
+    fn end_watch(&self) {
+        self.interest.end_watch();
+    }
+}
+
 /// What a counter counts of the operations that succeed; of those that fail it counts each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterUnit {
@@ -46,6 +72,7 @@ pub struct Counter<K: LockKind> {
     /// Both as last reported to the application.
     reported: [AtomicU64; 2],
     unit: CounterUnit,
+    interest: Interest,
     progress: ProgressSet<K>,
     bell: Arc<Doorbell>,
     how: Waiting,
@@ -72,6 +99,7 @@ impl<K: LockKind> Counter<K> {
             errors: AtomicU64::new(0),
             reported: [AtomicU64::new(0), AtomicU64::new(0)],
             unit,
+            interest: Interest::new(how != Waiting::Never),
             progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             how,
@@ -82,8 +110,18 @@ impl<K: LockKind> Counter<K> {
 
     #[inline]
     fn changed(&self) {
-        if self.how != Waiting::Never {
+        if self.interest.is_any() {
+            self.tell();
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&self) {
+        if self.interest.is_waitable() {
             write(self.bell.ring(), self.progress.wait_object());
+        }
+        if let Some(watch) = self.interest.watch() {
+            watch.handle_change(self.id(), self.total());
         }
     }
 
@@ -91,30 +129,30 @@ impl<K: LockKind> Counter<K> {
     #[inline]
     pub fn add(&self, count: u64) {
         // Release pairs with the Acquire in `value`: a reader of the count sees the operations'
-        // effects.
-        self.successes.fetch_add(count, Ordering::Release);
+        // effects. SeqCst: see `Interest::is_any`.
+        self.successes.fetch_add(count, Ordering::SeqCst);
         self.changed();
     }
 
     /// Counts `count` operations that have failed.
     #[cold]
     pub fn add_errors(&self, count: u64) {
-        // Release pairs with the Acquire in `error_value`.
-        self.errors.fetch_add(count, Ordering::Release);
+        // As in `add`.
+        self.errors.fetch_add(count, Ordering::SeqCst);
         self.changed();
     }
 
     /// Sets the number of successes.
     pub fn set(&self, value: u64) {
-        // Release pairs with the Acquire in `value`.
-        self.successes.store(value, Ordering::Release);
+        // As in `add`.
+        self.successes.store(value, Ordering::SeqCst);
         self.changed();
     }
 
     /// Sets the number of errors.
     pub fn set_errors(&self, value: u64) {
-        // Release pairs with the Acquire in `error_value`.
-        self.errors.store(value, Ordering::Release);
+        // As in `add`.
+        self.errors.store(value, Ordering::SeqCst);
         self.changed();
     }
 

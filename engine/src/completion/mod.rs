@@ -3,6 +3,8 @@
 
 pub mod counter;
 pub mod cq;
+pub(crate) mod deferred;
 pub mod eq;
 pub(crate) mod reporter;
 pub(crate) mod sinks;
+pub(crate) mod threshold;

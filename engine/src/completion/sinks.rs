@@ -2,6 +2,7 @@
 
 use crate::completion::counter::{Count, Counter};
 use crate::completion::cq::CompletionQueue;
+use crate::completion::deferred::{DEFERRED, Notice, Started};
 use crate::progress::set::Pollable;
 use ofi_core::error::Result;
 use ofi_core::{BindFlags, Caps, Completion, Errno, Error, Failure, OpFlags};
@@ -48,6 +49,8 @@ pub(crate) struct CompletionSinks<K: LockKind> {
     accesses: [Option<Arc<Counter<K>>>; 4],
     /// All counters, of every kind.
     counters: Vec<Arc<Counter<K>>>,
+    /// Deferred operations under way, which report elsewhere.
+    pub(crate) started: Started,
 }
 
 impl<K: LockKind> Default for CompletionSinks<K> {
@@ -61,6 +64,7 @@ impl<K: LockKind> Default for CompletionSinks<K> {
             received: None,
             accesses: [const { None }; 4],
             counters: Vec::new(),
+            started: Started::default(),
         }
     }
 }
@@ -147,7 +151,11 @@ impl<K: LockKind> CompletionSinks<K> {
     /// A send of `len` bytes has succeeded: an entry unless it is suppressed, and a count always.
     #[inline(always)]
     pub(crate) fn sent(&self, completion: Completion, suppress: bool, len: usize) {
-        if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
+        if suppress {
+            if completion.flags.contains(DEFERRED) {
+                return self.deferred_done(completion, len);
+            }
+        } else if let Some(tx) = &self.tx {
             tx.cq.push(completion);
         }
         if let Some(counter) = &self.sent {
@@ -157,15 +165,45 @@ impl<K: LockKind> CompletionSinks<K> {
 
     /// A send or a one-sided operation has failed.
     #[cold]
-    pub(crate) fn send_failed(&self, failure: Failure) {
+    pub(crate) fn send_failed(&self, mut failure: Failure) {
+        let notice = self.take_notice(&mut failure.completion);
         let flags = failure.completion.flags;
         let counter = if is_access(flags) { self.access_counter(access_of(flags)) } else { self.sent.as_ref() };
-        if let Some(counter) = counter {
+        if let Some(counter) = counter.filter(|_| notice.as_ref().is_none_or(|notice| notice.reports)) {
             counter.add_errors(1);
         }
         if let Some(tx) = &self.tx {
             tx.cq.push_failure(failure);
         }
+        count_failure(notice);
+    }
+
+    /// A deferred operation on `len` bytes has succeeded.
+    #[cold]
+    fn deferred_done(&self, mut completion: Completion, len: usize) {
+        let Some(notice) = self.take_notice(&mut completion) else { return };
+        let flags = completion.flags;
+        match notice.reports {
+            true if flags.contains(OpFlags::RECV) => self.received(completion, false),
+            true if is_access(flags) => self.accessed(completion, false, len),
+            true => self.sent(completion, false, len),
+            false => {}
+        }
+        if let Some(counter) = notice.release() {
+            counter.add(1);
+        }
+    }
+
+    /// The notice of a completion, if it is that of a deferred operation. The completion gets what
+    /// the application knows.
+    fn take_notice(&self, completion: &mut Completion) -> Option<Notice> {
+        if !completion.flags.contains(DEFERRED) {
+            return None;
+        }
+        let notice = self.started.take(completion.context)?;
+        completion.flags -= DEFERRED;
+        completion.context = notice.context;
+        Some(notice)
     }
 
     /// A one-sided operation of ours on `len` bytes has succeeded: an entry unless it is
@@ -173,7 +211,11 @@ impl<K: LockKind> CompletionSinks<K> {
     #[inline]
     pub(crate) fn accessed(&self, completion: Completion, suppress: bool, len: usize) {
         let kind = access_of(completion.flags);
-        if let Some(tx) = self.tx.as_ref().filter(|_| !suppress) {
+        if suppress {
+            if completion.flags.contains(DEFERRED) {
+                return self.deferred_done(completion, len);
+            }
+        } else if let Some(tx) = &self.tx {
             tx.cq.push(completion);
         }
         if let Some(counter) = self.access_counter(kind) {
@@ -199,7 +241,11 @@ impl<K: LockKind> CompletionSinks<K> {
     #[inline(always)]
     pub(crate) fn received(&self, completion: Completion, suppress: bool) {
         let len = completion.len;
-        if let Some(rx) = self.rx.as_ref().filter(|_| !suppress) {
+        if suppress {
+            if completion.flags.contains(DEFERRED) {
+                return self.deferred_done(completion, len);
+            }
+        } else if let Some(rx) = &self.rx {
             rx.cq.push(completion);
         }
         if let Some(counter) = &self.received {
@@ -209,13 +255,16 @@ impl<K: LockKind> CompletionSinks<K> {
 
     /// A receive has failed.
     #[cold]
-    pub(crate) fn receive_failed(&self, failure: Failure) {
+    pub(crate) fn receive_failed(&self, mut failure: Failure) {
+        let notice = self.take_notice(&mut failure.completion);
         if let Some(rx) = &self.rx {
             rx.cq.push_failure(failure);
         }
-        if let Some(counter) = &self.received {
+        let counts = notice.as_ref().is_none_or(|notice| notice.reports);
+        if let Some(counter) = self.received.as_ref().filter(|_| counts) {
             counter.add_errors(1);
         }
+        count_failure(notice);
     }
 
     /// Reports an entry that is not a received message: a released multi-receive buffer or a peeked
@@ -224,6 +273,13 @@ impl<K: LockKind> CompletionSinks<K> {
         if let Some(rx) = &self.rx {
             rx.cq.push(completion);
         }
+    }
+}
+
+/// Counts the failure of a deferred operation.
+fn count_failure(notice: Option<Notice>) {
+    if let Some(counter) = notice.and_then(Notice::release) {
+        counter.add_errors(1);
     }
 }
 

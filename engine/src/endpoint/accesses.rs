@@ -49,7 +49,7 @@ impl<K: LockKind> Core<K> {
         self.start(transport, access)
     }
 
-    fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
+    pub(super) fn start<T: Transport>(&mut self, transport: &mut T, access: Access) -> Result<(), Errno> {
         let peer = match self.known_peer(access.peer) {
             Some(peer) => peer,
             None => self.find_peer(access.peer)?,

@@ -172,7 +172,7 @@ impl<K: LockKind> Core<K> {
         })
     }
 
-    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp) -> Result<(), Errno> {
+    pub(super) fn receive<T: Transport>(&mut self, transport: &mut T, op: RecvOp, deferred: bool) -> Result<(), Errno> {
         match self.life {
             Life::Connected(life) => life.accepts_receives()?,
             Life::Connectionless(life) => life.accepts()?,
@@ -194,6 +194,7 @@ impl<K: LockKind> Core<K> {
         if posting.looks() {
             return self.look(transport, posting);
         }
+        let posting = if deferred { posting.deferred() } else { posting };
         let source = posting.source();
         let result = rx.post(out, posting, |rx, out, found| rx.deliver(peers, out, found));
         if matches!(result, Ok(true)) {
@@ -280,8 +281,18 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// Cancels the oldest cancelable operation with this context.
+    /// Cancels the oldest cancelable operation with this context; a deferred one if there is no
+    /// other.
     pub(super) fn cancel(&mut self, context: usize) {
+        if !self.cancel_one(context) {
+            let started = self.out.sinks.started.find(context);
+            started.into_iter().any(|context| self.cancel_one(context));
+        }
+    }
+
+    /// Cancels the oldest cancelable operation whose ticket has this context. False if there is
+    /// none.
+    fn cancel_one(&mut self, context: usize) -> bool {
         let Self { peers, tx, rx, out, .. } = self;
         let send = tx.oldest_cancelable(peers, context);
         let receive = rx.own().and_then(|rx| rx.oldest_cancelable(context));
@@ -290,8 +301,9 @@ impl<K: LockKind> Core<K> {
             (Some((sent, _)), Some((received, key))) if received < sent => rx.lock().cancel(out, key, &why()),
             (Some((_, number)), _) => tx.cancel(peers, out, number, &why()),
             (None, Some((_, key))) => rx.lock().cancel(out, key, &why()),
-            (None, None) => {}
+            (None, None) => return false,
         }
+        true
     }
 
     /// Delivers the matches that others have left for this endpoint in a shared receive context.

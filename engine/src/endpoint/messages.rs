@@ -81,7 +81,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Finishes a call that left work for the next poll. Automatic progress sends now, since the
     /// application need not call again; a sleeping thread is woken if the work is due earlier than
     /// it knows.
-    fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+    pub(super) fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if self.auto.is_some() {
             inner.flush_all();
         }
@@ -106,7 +106,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             inner.open().map_err(|error| error.errno())?;
         }
         let Inner { transport: Some(transport), core, .. } = inner else { return Err(Errno::EOPBADSTATE) };
-        let result = core.receive(transport, op);
+        let result = core.receive(transport, op, false);
         // An unexpected message may have matched: its answer (CTS, acknowledgment or credit) must
         // be sent.
         let answers = transport.is_busy() || core.peers.agenda.is_any();

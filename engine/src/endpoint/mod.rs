@@ -9,6 +9,7 @@ mod connected;
 mod connection;
 mod connectionless;
 mod core;
+mod deferred;
 mod describe;
 mod inner;
 mod life;
@@ -16,6 +17,7 @@ mod links;
 mod messages;
 mod pollable;
 mod replies;
+mod watched;
 
 use self::core::Core;
 use crate::av::AddressVector;
@@ -46,6 +48,7 @@ use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use watched::Watched;
 
 /// How long closing may take.
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
@@ -62,6 +65,8 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     bindings: Bindings,
     /// Memberships in the progress sets of its queues and counters, and with the progress thread.
     memberships: Bindings,
+    /// Counters whose readers make progress on it, although they are not bound.
+    watched: Watched<K>,
     /// The bound event queue.
     events: Mutex<Option<Events>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
@@ -131,6 +136,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             connected,
             bindings: Bindings::default(),
             memberships: Bindings::default(),
+            watched: Watched::default(),
             events: Mutex::new(None),
             auto,
             portal,
@@ -162,6 +168,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// EINVAL or EBADFLAGS; if the endpoint is enabled, also those of watching its descriptor. An
     /// error changes nothing.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
+        // A member of the counter's progress set joins it once.
+        self.unwatch_counter(counter);
         let first = !K::lock(&self.inner).core.out.sinks.has_counter(counter);
         let pollables = if first && self.is_joined() { self.pollables() } else { Vec::new() };
         let register = || K::lock(&self.inner).core.out.sinks.bind_counter(counter, flags);
@@ -266,6 +274,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         self.joined.store(true, Ordering::Relaxed);
         if let Err(error) = self.join(queues) {
             // Undo everything, so that the application can try again.
+            self.leave_watched();
             self.memberships.undo();
             self.joined.store(false, Ordering::Relaxed);
             let mut inner = K::lock(&self.inner);
@@ -303,6 +312,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     fn join(self: &Arc<Self>, queues: BoundQueues<K>) -> Result<()> {
         let pollables = self.pollables();
         self.memberships.join(&pollables, queues)?;
+        self.join_watched()?;
         if let Some(auto) = &self.auto {
             for pollable in pollables {
                 let (auto, key) = (auto.clone(), auto.join(pollable)?);
@@ -407,6 +417,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// to [`CLOSE_DEADLINE`] until the peers' hosts have acknowledged it, and discards the rest.
     /// Afterwards no buffer is touched.
     pub fn close(&self) {
+        self.leave_watched();
         if let Some((portal, contexts)) = &self.portal {
             portal.handle_closed(*contexts);
         }

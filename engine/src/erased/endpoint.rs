@@ -7,6 +7,7 @@ use crate::limits::SizeLimit;
 use crate::measures::Measures;
 use crate::progress::set::Pollable;
 use crate::transport::{Flush, Listener, Transport};
+use crate::trigger::Initiator;
 use crate::{AddressVector, DatagramEndpoint, Endpoint, EventQueue, PassiveEndpoint};
 use core::any::Any;
 use core::fmt::Debug;
@@ -22,6 +23,17 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn bind_cq(&self, cq: Arc<dyn QueueControl>, flags: BindFlags) -> Result<()>;
     /// Binds a counter; EDOMAIN if the counter is of another lock kind.
     fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()>;
+    /// Makes progress when the counter is read, without being bound to it; EDOMAIN if the counter
+    /// is of another lock kind.
+    fn watch_counter(self: Arc<Self>, _counter: Arc<dyn CounterControl>) -> Result<()> {
+        Ok(())
+    }
+    /// Undoes [`Self::watch_counter`].
+    fn unwatch_counter(&self, _counter: Arc<dyn CounterControl>) {}
+    /// Starts its deferred operations; `None` if it has none (fi_trigger(3)).
+    fn initiator(self: Arc<Self>) -> Option<Arc<dyn Initiator>> {
+        None
+    }
     /// Binds an address vector.
     fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()>;
     /// Binds a shared receive context; EDOMAIN if it is of another lock kind.
@@ -121,6 +133,17 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn bind_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>, flags: BindFlags) -> Result<()> {
         Self::bind_counter(&self, &of_lock_kind(counter, "counter")?, flags)
+    }
+    fn watch_counter(self: Arc<Self>, counter: Arc<dyn CounterControl>) -> Result<()> {
+        Self::watch_counter(&self, &of_lock_kind(counter, "counter")?)
+    }
+    fn unwatch_counter(&self, counter: Arc<dyn CounterControl>) {
+        if let Ok(counter) = of_lock_kind(counter, "counter") {
+            self.unwatch_counter(&counter);
+        }
+    }
+    fn initiator(self: Arc<Self>) -> Option<Arc<dyn Initiator>> {
+        Some(self)
     }
     fn bind_av(self: Arc<Self>, av: &Arc<AddressVector>) -> Result<()> {
         Self::bind_av(&self, av)

@@ -1,6 +1,7 @@
 //! Completion queues, counters, and other objects that a thread can wait on.
 
 use crate::completion::counter::Count;
+use crate::completion::threshold::Tally;
 use crate::{CompletionQueue, Counter, EventQueue, Waiting};
 use core::any::Any;
 use core::fmt::Debug;
@@ -34,19 +35,13 @@ pub trait QueueControl: Waitable + Any {
 }
 
 /// Calls of a counter.
-pub trait CounterControl: Waitable + Any + Count {
+pub trait CounterControl: Waitable + Any + Count + Tally {
     /// Makes progress and returns the number of successes.
     fn read(&self) -> u64;
     /// Makes progress and returns the number of errors.
     fn read_errors(&self) -> u64;
     /// Makes progress; successes and errors, without recording that the application has read them.
     fn check(&self) -> (u64, u64);
-    /// Adds to the successes.
-    fn add(&self, count: u64);
-    /// Adds to the errors.
-    fn add_errors(&self, count: u64);
-    /// Sets the successes.
-    fn set(&self, value: u64);
     /// Sets the errors.
     fn set_errors(&self, value: u64);
     /// Waits for `threshold` successes (fi_cntr_wait(3)).
@@ -115,15 +110,6 @@ impl<K: LockKind> CounterControl for Counter<K> {
     }
     fn check(&self) -> (u64, u64) {
         self.check()
-    }
-    fn add(&self, count: u64) {
-        self.add(count);
-    }
-    fn add_errors(&self, count: u64) {
-        self.add_errors(count);
-    }
-    fn set(&self, value: u64) {
-        self.set(value);
     }
     fn set_errors(&self, value: u64) {
         self.set_errors(value);

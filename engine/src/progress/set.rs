@@ -45,6 +45,11 @@ pub trait Pollable: Send + Sync {
     fn before_sleep(&self) -> bool {
         false
     }
+    /// True if it is always active, although it rarely has traffic: passes look for events as if it
+    /// were idle.
+    fn is_standby(&self) -> bool {
+        false
+    }
     /// True if the descriptor reports events only while armed.
     fn is_polled(&self) -> bool {
         false
@@ -88,6 +93,8 @@ struct State {
     /// The keys of [`Pollable::shared_as`] pollables.
     shared: HashMap<usize, usize>,
     active: Vec<Active>,
+    /// Number of pollables that are always active.
+    standby: usize,
     /// Deadlines of idle pollables.
     due: Vec<(Instant, usize)>,
     /// Threads that sleep on the wait object, or are about to.
@@ -139,6 +146,7 @@ impl<K: LockKind> ProgressSet<K> {
             pollables: Slab::new(),
             shared: HashMap::default(),
             active: Vec::new(),
+            standby: 0,
             due: Vec::new(),
             sleepers: 0,
             watchers: Watchers::default(),
@@ -179,11 +187,13 @@ impl<K: LockKind> ProgressSet<K> {
         if let Some(fd) = pollable.descriptor() {
             self.wait_object.add(fd, key as u64)?;
         }
+        let standby = usize::from(pollable.is_standby());
         pollable.ready_flag().attach(&self.ready_list, key);
         entry.insert(Entry { pollable, armed: false, joined: 1 });
         if let Some(shared) = shared {
             state.shared.insert(shared, key);
         }
+        state.standby += standby;
         state.active.push(active);
         state.count();
         if state.is_slept_on() {
@@ -213,6 +223,7 @@ impl<K: LockKind> ProgressSet<K> {
             if let Some(fd) = pollable.descriptor() {
                 self.wait_object.remove(fd);
             }
+            state.standby -= usize::from(pollable.is_standby());
             pollable.ready_flag().detach(&self.ready_list);
             state.active.retain(|active| active.key != key);
             state.due.retain(|(_, due)| *due != key);
@@ -254,7 +265,7 @@ impl<K: LockKind> ProgressSet<K> {
         self.collect(state);
         state.passes = state.passes.wrapping_add(1);
         let is_all_active = state.active.len() == state.pollables.len() && !state.active.is_empty();
-        if !is_all_active && (state.active.is_empty() || state.passes.is_multiple_of(LOOK_EVERY)) {
+        if !is_all_active && (state.active.len() == state.standby || state.passes.is_multiple_of(LOOK_EVERY)) {
             self.look(state, Some(Duration::ZERO));
             self.activate_due(state);
         }

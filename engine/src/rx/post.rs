@@ -3,6 +3,7 @@
 use super::match_queue::{Pattern, QueueKind, Source};
 use super::receive::Role;
 use super::{RxContext, multi_recv};
+use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
 use crate::op::RecvOp;
 use crate::peer::Peers;
@@ -12,6 +13,9 @@ use ofi_sync::lock::LockKind;
 
 /// Flags of a receive call that acts on an unexpected message.
 const LOOKS: OpFlags = OpFlags::PEEK.union(OpFlags::CLAIM).union(OpFlags::DISCARD);
+
+/// Flags that no receive supports.
+const UNSUPPORTED: OpFlags = OpFlags::AUTH_KEY.union(OpFlags::TRIGGER);
 
 /// A receive call with what [`RxContext::sort`] finds out about it.
 #[derive(Debug)]
@@ -29,6 +33,11 @@ impl Posting {
     /// Whether it acts on an unexpected message.
     pub(crate) const fn looks(&self) -> bool {
         self.op.flags.intersects(LOOKS)
+    }
+
+    /// The receive is deferred work, which reports to a notice.
+    pub(crate) fn deferred(self) -> Self {
+        Self { kind: self.kind | DEFERRED, suppress: true, ..self }
     }
 
     /// The sender whose messages it wants; `None` for any.
@@ -75,7 +84,7 @@ impl RxContext {
         seq: &mut u64,
         sender: impl FnOnce(FiAddr) -> Option<u32>,
     ) -> Result<(), RecvOp> {
-        const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(OpFlags::AUTH_KEY);
+        const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(UNSUPPORTED);
         let queue = QueueKind::of(op.tag);
         if op.flags.intersects(UNUSUAL) || self.receives.len() >= self.settings.size || peers.watches_receives() {
             return Err(op);
@@ -110,7 +119,7 @@ impl RxContext {
         (selective, seq): (bool, u64),
         sender: impl FnOnce(&mut Self, FiAddr) -> Option<u32>,
     ) -> Result<Posting, Errno> {
-        if op.flags.contains(OpFlags::AUTH_KEY) {
+        if op.flags.intersects(UNSUPPORTED) {
             return Err(Errno::EBADFLAGS);
         }
         let (tag, ignore, kind, directed) = sort(&op, self.settings.caps);

@@ -2,6 +2,7 @@
 //! its own, in order with the sends; `answers.rs` handles the peer's answers.
 
 use super::{Body, Outgoing, SendStage, Tx};
+use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::{AtomicCall, MOST_ATOMIC, MOST_REMOTE_RANGES, Remote, RmaKind, RmaOp};
@@ -119,6 +120,11 @@ impl Access {
         let RmaOp { buffer, remote, context, peer, .. } = op;
         let len = buffer.len();
         Self { what, remote, data, buffer, result: None, context, class, peer, len, how }
+    }
+
+    /// The operation is deferred work, which reports to a notice.
+    pub(crate) fn deferred(self) -> Self {
+        Self { class: self.class | DEFERRED, how: How { suppress: true, ..self.how }, ..self }
     }
 }
 

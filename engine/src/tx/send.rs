@@ -2,6 +2,7 @@
 
 use super::ack::ack_of;
 use super::{Body, Outgoing, SendStage, Tx};
+use crate::completion::deferred::DEFERRED;
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::SendOp;
@@ -30,6 +31,15 @@ pub(crate) struct Admitted {
     /// The buffer is the application's again when the call returns.
     inject: bool,
     fenced: bool,
+    /// Flags of the completion.
+    class: OpFlags,
+}
+
+impl Admitted {
+    /// The send is deferred work, which reports to a notice.
+    pub(crate) const fn deferred(self) -> Self {
+        Self { suppress: true, class: self.class.union(DEFERRED), ..self }
+    }
 }
 
 impl Tx {
@@ -58,7 +68,8 @@ impl Tx {
         }
         let suppress = op.inject || selective && !op.flags.contains(OpFlags::COMPLETION);
         let fenced = op.flags.contains(OpFlags::FENCE);
-        Ok(Admitted { len, ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced })
+        let class = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG }.union(OpFlags::SEND);
+        Ok(Admitted { len, ack: ack_of(op.flags, op.inject, fenced), suppress, inject, fenced, class })
     }
 
     /// Fast path: a short message to a peer with an open link and credit, for which nothing must be
@@ -107,7 +118,7 @@ impl Tx {
         (peer, op, admitted): (PeerId, SendOp, Admitted),
         seq: u64,
     ) -> Result<(), Errno> {
-        let Admitted { len, ack, suppress, inject, fenced } = admitted;
+        let Admitted { len, ack, suppress, inject, fenced, .. } = admitted;
         let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let ticket = ticket(&op, admitted);
@@ -359,6 +370,5 @@ impl Link {
 /// The right to complete a send.
 #[inline(always)]
 fn ticket(op: &SendOp, admitted: Admitted) -> Ticket {
-    let kind = if op.tag.is_some() { OpFlags::TAGGED } else { OpFlags::MSG };
-    Ticket::new(op.context, kind.union(OpFlags::SEND), admitted.suppress)
+    Ticket::new(op.context, admitted.class, admitted.suppress)
 }

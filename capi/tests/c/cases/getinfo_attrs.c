@@ -160,8 +160,8 @@ CASE_OURS(txrx_hints_field_by_field)
 	/* Capabilities of the other direction exclude nothing. */
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE | FI_MULTI_RECV, 1);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->caps = FI_MSG | FI_RECV | FI_SEND | FI_FENCE | FI_MULTICAST, 1);
-	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_TRIGGER, 0);
-	WITH(of("tcp", FI_EP_RDM), h->rx_attr->caps = FI_TRIGGER, 0);
+	WITH(of("tcp", FI_EP_RDM), h->tx_attr->caps = FI_TRIGGER, 1);
+	WITH(of("tcp", FI_EP_RDM), h->rx_attr->caps = FI_TRIGGER, 1);
 	/* Modes are permissions. */
 	WITH(of("tcp", FI_EP_RDM), h->tx_attr->mode = FI_ASYNC_IOV | FI_MSG_PREFIX, 1);
 	WITH(of("tcp", FI_EP_RDM), h->rx_attr->mode = FI_ASYNC_IOV | FI_MSG_PREFIX, 1);

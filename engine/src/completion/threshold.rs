@@ -1,0 +1,81 @@
+//! Counters as deferred work sees them: it waits until a counter reaches a threshold, and changes
+//! counters when it completes (fi_trigger(3)).
+
+use core::fmt::Debug;
+use ofi_sync::primitive::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A counter of any lock kind.
+pub trait Tally: Debug + Send + Sync {
+    /// A number that no other open counter has.
+    fn id(&self) -> usize;
+    /// Successes and errors together.
+    fn total(&self) -> u64;
+    /// Adds to the successes.
+    fn add(&self, count: u64);
+    /// Adds to the errors.
+    fn add_errors(&self, count: u64);
+    /// Sets the successes.
+    fn set(&self, value: u64);
+    /// Has `watch` called after each change from now on; each counter has one watch at most.
+    fn begin_watch(&self, watch: &Arc<dyn CounterWatch>);
+    /// Changes need no longer be reported.
+    fn end_watch(&self);
+}
+
+/// Is called when a counter changes.
+pub trait CounterWatch: Debug + Send + Sync {
+    /// The counter with that number now has `total` successes and errors. The caller may hold an
+    /// endpoint's lock.
+    fn handle_change(&self, counter: usize, total: u64);
+}
+
+/// Threads may wait for the counter.
+const WAITABLE: u32 = 1;
+/// Deferred work waits for the counter.
+const WATCHED: u32 = 2;
+
+/// Who has to know of a counter's changes. A change costs one load if nobody has to.
+#[derive(Debug)]
+pub(crate) struct Interest {
+    bits: AtomicU32,
+    watch: OnceLock<Arc<dyn CounterWatch>>,
+}
+
+impl Interest {
+    pub(crate) fn new(waitable: bool) -> Self {
+        Self { bits: AtomicU32::new(if waitable { WAITABLE } else { 0 }), watch: OnceLock::new() }
+    }
+
+    /// Whether a change must be reported to anyone.
+    #[inline(always)]
+    pub(crate) fn is_any(&self) -> bool {
+        // SeqCst pairs with `begin_watch`: whoever sets the bit then reads the counter, and whoever
+        // changes the counter then reads the bit, so one of the two sees the other.
+        self.bits.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether threads may wait for the counter.
+    #[inline(always)]
+    pub(crate) fn is_waitable(&self) -> bool {
+        // Relaxed: this bit never changes.
+        self.bits.load(Ordering::Relaxed) & WAITABLE != 0
+    }
+
+    pub(crate) fn begin_watch(&self, watch: &Arc<dyn CounterWatch>) {
+        self.watch.get_or_init(|| watch.clone());
+        // SeqCst pairs with `is_any`.
+        self.bits.fetch_or(WATCHED, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_watch(&self) {
+        // Relaxed: a change that still sees the bit finds no work.
+        self.bits.fetch_and(!WATCHED, Ordering::Relaxed);
+    }
+
+    /// The watch, if one waits.
+    pub(crate) fn watch(&self) -> Option<&Arc<dyn CounterWatch>> {
+        // Relaxed: `is_any` has ordered it.
+        (self.bits.load(Ordering::Relaxed) & WATCHED != 0).then(|| self.watch.get()).flatten()
+    }
+}

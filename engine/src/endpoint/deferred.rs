@@ -1,0 +1,99 @@
+//! Starts deferred operations (fi_trigger(3)).
+
+use super::Endpoint;
+use super::core::Core;
+use super::inner::Inner;
+use super::life::Life;
+use crate::transport::{Down, Transport};
+use crate::trigger::{Initiator, NotStarted, Notice, Operation};
+use crate::tx::Access;
+use ofi_core::{Cause, Completion, Errno};
+use ofi_sync::lock::LockKind;
+
+impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
+    fn start(&self, operation: Operation, notice: Option<Notice>) -> Result<(), Box<NotStarted>> {
+        let mut inner = K::lock(&self.inner);
+        if !inner.core.has_room(&operation) {
+            return Err(Box::new((operation, notice)));
+        }
+        if operation.receives() && inner.transport.is_none() && matches!(inner.core.life, Life::Connected(_)) {
+            // Receives may be posted before connecting. Without a transport starting fails.
+            drop(inner.open());
+        }
+        let Inner { transport, core, .. } = &mut *inner;
+        core.start_deferred(transport.as_mut(), operation, notice);
+        self.hand_on(inner);
+        Ok(())
+    }
+
+    fn cancel_deferred(&self, operation: &Operation) {
+        let why = Down::new(Cause::Cancelled, Errno::ECANCELED, Cause::Cancelled.text());
+        K::lock(&self.inner).core.fail_deferred(operation.receives(), operation.completion(), &why);
+    }
+
+    fn shares_receives(&self) -> bool {
+        K::lock(&self.inner).core.rx.is_shared()
+    }
+}
+
+impl<K: LockKind> Core<K> {
+    /// Whether an operation can start before others have completed.
+    fn has_room(&mut self, operation: &Operation) -> bool {
+        if operation.receives() {
+            // Receives of a shared context are posted to the context; starting says so.
+            return self.rx.is_shared() || self.rx.lock().size_left() > 0;
+        }
+        self.tx.size_left() > 0
+    }
+
+    /// Starts an operation, or completes it with the error.
+    fn start_deferred<T: Transport>(
+        &mut self,
+        transport: Option<&mut T>,
+        mut operation: Operation,
+        notice: Option<Notice>,
+    ) {
+        let deferred = notice.is_some();
+        if let Some(notice) = notice {
+            operation.set_context(self.out.sinks.started.add(notice));
+        }
+        let (mut completion, receives) = (operation.completion(), operation.receives());
+        if deferred {
+            completion.flags |= crate::completion::deferred::DEFERRED;
+        }
+        let result = transport.ok_or(Errno::EOPBADSTATE).and_then(|transport| match operation {
+            Operation::Send(op) => {
+                let admitted = self.admit(&op)?;
+                self.send(transport, op, if deferred { admitted.deferred() } else { admitted })
+            }
+            Operation::Receive(op) => self.receive(transport, op, deferred),
+            Operation::Rma(op) => {
+                let how = self.admit_rma(&op)?;
+                self.start_access(transport, Access::of(op, how), deferred)
+            }
+            Operation::Atomic(call) => {
+                self.life.accepts()?;
+                let access = self.tx.admit_atomic(&self.out, &self.limits, call)?;
+                self.start_access(transport, access, deferred)
+            }
+        });
+        if let Err(errno) = result {
+            let why = Down::new(Cause::NotStarted, errno, format!("start a deferred operation: {errno}"));
+            self.fail_deferred(receives, completion, &why);
+        }
+    }
+
+    fn start_access<T: Transport>(&mut self, transport: &mut T, access: Access, deferred: bool) -> Result<(), Errno> {
+        self.take_acks_along(transport, access.peer);
+        self.start(transport, if deferred { access.deferred() } else { access })
+    }
+
+    /// Completes an operation that has not started.
+    fn fail_deferred(&mut self, receives: bool, completion: Completion, why: &Down) {
+        if receives {
+            self.out.receive_failed(completion, why);
+        } else {
+            self.out.send_failed(completion, why);
+        }
+    }
+}
