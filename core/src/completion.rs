@@ -89,11 +89,13 @@ pub enum Cause {
     RemoteFlush = 23,
     /// The peer's endpoint has used up the memory that it may hold for its peers.
     RemoteMemory = 24,
+    /// The completion queue had no room for an entry.
+    Overrun = 25,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -118,6 +120,7 @@ impl Cause {
         Self::RemoteClosed,
         Self::RemoteFlush,
         Self::RemoteMemory,
+        Self::Overrun,
     ];
 
     /// The number for `prov_errno`.
@@ -157,6 +160,7 @@ impl Cause {
             Self::RemoteClosed => "the peer's endpoint does not take part in this kind of access",
             Self::RemoteFlush => "the peer could not make the bytes durable",
             Self::RemoteMemory => "the peer has used up the memory that it may hold for its peers",
+            Self::Overrun => "the completion queue was full, and its size bounds it (FI_OFI_CQ_BOUNDED)",
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::objects::memory::Memory;
 use crate::objects::profile;
+use crate::objects::signaler::Signaler;
 use crate::state::open_objects::Listed;
 use core::any::Any;
 use core::ffi::{c_char, c_int, c_void};
@@ -19,7 +20,7 @@ use ofi_core::error::Result;
 use ofi_core::wait::WaitObject;
 use ofi_core::{AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
-use ofi_engine::{Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
+use ofi_engine::{CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,8 +64,8 @@ pub(crate) trait DomainControl: Send + Sync {
     -> Arc<dyn CounterControl>;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
-    /// The progress thread of a domain with FI_PROGRESS_AUTO.
-    fn auto(&self) -> Option<&Arc<Auto>>;
+    /// Signals condition variables of its queues and counters.
+    fn signaler(&self) -> &Signaler;
 }
 
 /// Control calls of a shared receive context of any lock kind.

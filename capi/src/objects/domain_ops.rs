@@ -11,6 +11,7 @@ use crate::objects::domain::{DomainControl, DomainObj, Opened, OpenedCq, OpenedS
 use crate::objects::fabric::FabricObj;
 use crate::objects::memory::Memory;
 use crate::objects::mr;
+use crate::objects::signaler::Signaler;
 use crate::objects::srx;
 use crate::objects::{av_ops, cntr, cq, poll};
 use crate::reserve::Watch;
@@ -215,11 +216,11 @@ impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
         let Self { auto, regions } = self;
-        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto })
+        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, signaler: Signaler::default() })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto })
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto, signaler: Signaler::default() })
     }
 }
 
@@ -228,6 +229,7 @@ struct TypedDomain<O, K> {
     opener: O,
     kind: K,
     auto: Option<AutoThread>,
+    signaler: Signaler,
 }
 
 /// Opens the endpoints of a domain.
@@ -268,7 +270,8 @@ fn opened<E: EndpointControl + MessageOps, O: OneSidedOps>(engine: Arc<E>, info:
 
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
     fn endpoint(&self, info: &Info) -> Result<Opened> {
-        self.opener.open(info, self.kind, self.auto().cloned())
+        let auto = self.auto.as_ref().map(AutoThread::progress).cloned();
+        self.opener.open(info, self.kind, auto)
     }
 
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {
@@ -289,7 +292,7 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
         srx::open_context(self.kind, settings)
     }
 
-    fn auto(&self) -> Option<&Arc<Auto>> {
-        self.auto.as_ref().map(AutoThread::progress)
+    fn signaler(&self) -> &Signaler {
+        &self.signaler
     }
 }

@@ -18,5 +18,6 @@ pub(crate) mod memory;
 pub(crate) mod mr;
 pub(crate) mod poll;
 pub(crate) mod profile;
+pub(crate) mod signaler;
 pub(crate) mod srx;
 pub(crate) mod wait;
