@@ -341,8 +341,11 @@ wakes! {
     no_wakeup_is_missed_while_yielding: "cq_yield";
     no_wakeup_is_missed_in_a_wait_set: "cq_set";
     no_wakeup_is_missed_on_a_condition: "cq_mutex_cond";
+    no_wakeup_is_missed_on_a_condition_with_a_progress_thread: "cq_mutex_cond_auto";
+    no_wakeup_is_missed_on_the_condition_of_a_wait_set: "cq_mutex_cond_set";
     no_wakeup_is_missed_by_blocking_reads_of_events: "eq_unspec";
     no_wakeup_is_missed_on_a_descriptor_of_events: "eq_fd";
     no_wakeup_is_missed_while_yielding_for_events: "eq_yield";
     no_wakeup_is_missed_in_a_wait_set_of_events: "eq_set";
+    no_wakeup_is_missed_on_a_condition_of_events: "eq_mutex_cond";
 }

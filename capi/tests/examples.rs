@@ -99,6 +99,22 @@ fn one_process_passes_the_token_to_itself() {
     token("tcp", "1");
 }
 
+fn monitor(provider: &str) {
+    let run = on(provider, "monitor.c").argument("2000");
+    let output = run.output().unwrap_or_else(|why| panic!("{why}")).expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("2000 messages over {provider}\n"));
+}
+
+#[test]
+fn a_condition_tells_of_messages() {
+    monitor("tcp");
+}
+
+#[test]
+fn a_condition_tells_of_messages_within_a_host() {
+    monitor("shm");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

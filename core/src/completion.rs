@@ -127,11 +127,13 @@ pub enum Cause {
     RemoteMemory = 24,
     /// The condition of a deferred operation held, but the operation could not start.
     NotStarted = 25,
+    /// The completion queue had no room for an entry.
+    Overrun = 26,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Connect,
         Self::ConnectDeadline,
         Self::Rejected,
@@ -157,6 +159,7 @@ impl Cause {
         Self::RemoteFlush,
         Self::RemoteMemory,
         Self::NotStarted,
+        Self::Overrun,
     ];
 
     /// The number for `prov_errno`.
@@ -197,6 +200,7 @@ impl Cause {
             Self::RemoteFlush => "the peer could not make the bytes durable",
             Self::RemoteMemory => "the peer has used up the memory that it may hold for its peers",
             Self::NotStarted => "the deferred operation could not start",
+            Self::Overrun => "the completion queue was full, and its size bounds it (FI_OFI_CQ_BOUNDED)",
         }
     }
 }

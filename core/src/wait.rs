@@ -26,6 +26,9 @@ pub trait WaitObject: Send + Sync + core::fmt::Debug {
     fn apart(&self) -> Option<&dyn WaitObject> {
         None
     }
+    /// A thread of the application is about to sleep until the descriptor is readable, or until
+    /// whatever the application asked to be told by instead.
+    fn watched(&self) {}
     /// The descriptor, readable while an event is pending.
     fn descriptor(&self) -> Descriptor;
     /// The current time.

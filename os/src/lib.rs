@@ -2,6 +2,7 @@
 //! errors with a cause; no code here knows of endpoints.
 #![deny(unsafe_code)]
 
+pub mod broadcaster;
 pub mod clock;
 pub mod control_socket;
 pub mod datagram;

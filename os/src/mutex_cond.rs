@@ -41,6 +41,27 @@ impl MutexCond {
         // SAFETY: this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(self.mutex) };
     }
+
+    /// Runs `held` with the mutex held.
+    #[cfg(test)]
+    pub(crate) fn with(&self, held: impl FnOnce()) {
+        // SAFETY: the mutex is initialized and never moves.
+        unsafe { libc::pthread_mutex_lock(self.mutex) };
+        held();
+        // SAFETY: this thread holds the mutex.
+        unsafe { libc::pthread_mutex_unlock(self.mutex) };
+    }
+
+    /// Waits on the condition variable until `ready`, which runs with the mutex held.
+    #[cfg(test)]
+    pub(crate) fn wait_until(&self, mut ready: impl FnMut() -> bool) {
+        self.with(|| {
+            while !ready() {
+                // SAFETY: both are initialized, never move, and this thread holds the mutex.
+                unsafe { libc::pthread_cond_wait(self.cond, self.mutex) };
+            }
+        });
+    }
 }
 
 impl Drop for MutexCond {

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub enum Interest {
     /// Input.
     Read,
+    /// Input, once: after an event the descriptor is not watched until [`Poller::modify`].
+    ReadOnce,
     /// Input, or room for output.
     ReadWrite,
 }
@@ -47,6 +49,7 @@ impl Poller {
     fn control(&self, operation: i32, fd: RawFd, interest: Interest, key: u64) -> io::Result<()> {
         let events = match interest {
             Interest::Read => libc::EPOLLIN | libc::EPOLLRDHUP,
+            Interest::ReadOnce => libc::EPOLLIN | libc::EPOLLONESHOT,
             Interest::ReadWrite => libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLOUT,
         };
         let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: key };

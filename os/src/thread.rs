@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ffi::{CStr, c_void};
+use core::fmt;
 use core::mem::MaybeUninit;
 use ofi_core::error::{Error, Result};
 use std::io;
@@ -78,7 +79,71 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
     Ok(Thread(unsafe { thread.assume_init() }))
 }
 
+/// A set of CPUs, by their numbers.
+#[derive(Clone, Copy)]
+pub struct Cpus(libc::cpu_set_t);
+
+/// How many CPUs a set can name.
+const MOST_CPUS: usize = libc::CPU_SETSIZE as usize;
+
+impl Cpus {
+    /// The empty set.
+    pub fn none() -> Self {
+        // SAFETY: all zeros is the empty set.
+        Self(unsafe { core::mem::zeroed() })
+    }
+
+    /// Adds a CPU, unless its number is too large for a set.
+    pub fn add(&mut self, cpu: usize) {
+        if cpu < MOST_CPUS {
+            // SAFETY: the number is within the set.
+            unsafe { libc::CPU_SET(cpu, &mut self.0) };
+        }
+    }
+
+    /// Whether there is no CPU in it.
+    pub fn is_empty(&self) -> bool {
+        self.first().is_none()
+    }
+
+    /// The CPU with the lowest number.
+    pub fn first(&self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        // SAFETY: the number is within the set.
+        (0..MOST_CPUS).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &self.0) })
+    }
+}
+
+impl PartialEq for Cpus {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl fmt::Debug for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
 impl Thread {
+    /// The CPUs on which the thread may run; none if the system does not tell.
+    pub fn cpus(&self) -> Cpus {
+        let mut cpus = Cpus::none();
+        // SAFETY: the thread has not been joined, and `cpus` has room for a set.
+        unsafe { libc::pthread_getaffinity_np(self.0, size_of::<libc::cpu_set_t>(), &mut cpus.0) };
+        cpus
+    }
+
+    /// Makes the thread run on those of these CPUs that exist; if none does, nothing changes.
+    pub fn run_on(&self, cpus: &Cpus) {
+        // SAFETY: the thread has not been joined, and `cpus` is a set.
+        unsafe { libc::pthread_setaffinity_np(self.0, size_of::<libc::cpu_set_t>(), &cpus.0) };
+    }
+
     /// Waits for the thread to end.
     pub fn join(self) {
         // SAFETY: the thread was created joinable, and this value is the only one that joins it.

@@ -24,6 +24,7 @@ pub use query::Query;
 pub use shared_av::open_shared_av;
 
 use ofi_core::param::{CONFIG_FILE, PREFER_SYSCONFIG, Param, ParamKind};
+use ofi_engine::completion::cq::CQ_BOUNDED;
 use ofi_engine::endpoint::PEER_MEMORY;
 
 /// The process-wide locks of the providers and of their parameters, held while the process forks.
@@ -40,7 +41,7 @@ pub fn hold() -> Held {
 
 /// Every parameter that has an effect, the library's own first.
 pub fn params() -> Vec<Param> {
-    let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY];
+    let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY, CQ_BOUNDED];
     all.extend(ofi_core::log_params::PARAMS);
     all.extend(provider::params());
     all

@@ -73,7 +73,7 @@ pub(crate) unsafe fn open(
         _ => return Err(Error::new(Errno::ENOSYS, format!("open a counter with unsupported event type {events}"))),
     };
     // SAFETY: this function's contract.
-    let config = unsafe { WaitConfig::new(kind, set, domain.control.auto()) }?;
+    let config = unsafe { WaitConfig::new(kind, set, domain.control.signaler(), None) }?;
     let OpenedCounter { control, membership } =
         domain.control.counter(unit, config.wait_object.clone(), config.waiting);
     let wait = config.open(control.clone())?;

@@ -92,8 +92,9 @@ pub(crate) unsafe fn open(domain: &DomainObj, attr: &fi_cq_attr, context: *mut c
         CqFormat::TAGGED => Format::Tagged,
         other => return refuse(Errno::EINVAL, format!("format {}", other.0)),
     };
+    let cpu = (attr.flags & FI_AFFINITY != 0).then(|| usize::try_from(attr.signaling_vector).ok()).flatten();
     // SAFETY: this function's contract.
-    let config = unsafe { WaitConfig::new(attr.wait_obj, attr.wait_set, domain.control.auto()) }?;
+    let config = unsafe { WaitConfig::new(attr.wait_obj, attr.wait_set, domain.control.signaler(), cpu) }?;
     let waitable = config.waiting != Waiting::Never;
     // Without a wait object the condition is ignored (fi_cq(3)).
     if waitable && attr.wait_cond > 1 {
@@ -233,7 +234,7 @@ unsafe extern "C" fn sreadfrom<K: LockKind, const N: usize>(
 ) -> isize {
     // SAFETY: C calls this thunk through the table of the queue that it passes.
     let (object, queue) = unsafe { parts::<K>(cq) };
-    if object.control.waiting() == Waiting::Never || object.wait.is_shared() {
+    if object.control.waiting() == Waiting::Never {
         return Errno::ENOSYS.negative() as isize;
     }
     // SAFETY: fi_cq_sread(3) passes room for `count` entries and addresses.

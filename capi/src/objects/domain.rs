@@ -7,6 +7,7 @@ use crate::ffi::handle::ours;
 use crate::objects::eq::EqObj;
 use crate::objects::memory::Memory;
 use crate::objects::profile;
+use crate::objects::signaler::Signaler;
 use crate::objects::work::DomainWork;
 use crate::state::open_objects::Listed;
 use core::any::Any;
@@ -21,7 +22,7 @@ use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, AddrFormat, Caps, Errno, Info, TrafficClass, Version};
 use ofi_engine::erased::{CounterControl, EndpointControl, QueueControl};
 use ofi_engine::trigger::Membership;
-use ofi_engine::{AddressVector, Auto, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
+use ofi_engine::{AddressVector, CounterUnit, EventQueue, Measures, RxSettings, Waiting};
 use ofi_sync::busy::{Child, Children};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,8 +67,8 @@ pub(crate) trait DomainControl: Send + Sync {
     fn counter(&self, unit: CounterUnit, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCounter;
     /// A shared receive context.
     fn srx(&self, settings: RxSettings) -> OpenedSrx;
-    /// The progress thread of a domain with FI_PROGRESS_AUTO.
-    fn auto(&self) -> Option<&Arc<Auto>>;
+    /// Signals condition variables of its queues and counters.
+    fn signaler(&self) -> &Signaler;
     /// The deferred work of a domain with FI_TRIGGER.
     fn work(&self) -> Option<&Arc<DomainWork>>;
     /// Queues, cancels or flushes deferred work (fi_trigger(3)).

@@ -13,6 +13,7 @@ use crate::objects::fabric::FabricObj;
 use crate::objects::memory::Memory;
 use crate::objects::mr;
 use crate::objects::sep;
+use crate::objects::signaler::Signaler;
 use crate::objects::srx;
 use crate::objects::work::DomainWork;
 use crate::objects::{av_ops, cntr, cq, poll};
@@ -238,11 +239,13 @@ impl DomainVisitor for Open {
     type Output = Box<dyn DomainControl>;
     fn visit<P: LinkProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
         let Self { auto, regions, work } = self;
-        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, work })
+        let signaler = Signaler::default();
+        Box::new(TypedDomain { opener: Links { provider, regions }, kind, auto, work, signaler })
     }
 
     fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, provider: P, kind: K) -> Self::Output {
-        Box::new(TypedDomain { opener: Packets(provider), kind, auto: self.auto, work: self.work })
+        let (Self { auto, work, .. }, signaler) = (self, Signaler::default());
+        Box::new(TypedDomain { opener: Packets(provider), kind, auto, work, signaler })
     }
 }
 
@@ -252,6 +255,7 @@ struct TypedDomain<O, K> {
     kind: K,
     auto: Option<AutoThread>,
     work: Option<Arc<DomainWork>>,
+    signaler: Signaler,
 }
 
 /// Opens the endpoints of a domain.
@@ -348,13 +352,20 @@ fn opened<E: EndpointControl + MessageOps, O: OneSidedOps>(engine: Arc<E>, info:
     Opened { engine_ptr: Arc::as_ptr(&engine).cast(), msg, tagged, rma, atomic, control: engine }
 }
 
+impl<O, K> TypedDomain<O, K> {
+    /// The progress thread of a domain with FI_PROGRESS_AUTO.
+    fn progress(&self) -> Option<Arc<Auto>> {
+        self.auto.as_ref().map(AutoThread::progress).cloned()
+    }
+}
+
 impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
     fn endpoint(&self, info: &Info) -> Result<Opened> {
-        self.opener.open(info, self.kind, self.auto().cloned())
+        self.opener.open(info, self.kind, self.progress())
     }
 
     fn scalable(&self, info: &Info) -> Result<Arc<dyn ScalableControl>> {
-        self.opener.open_scalable(info, self.kind, self.auto().cloned())
+        self.opener.open_scalable(info, self.kind, self.progress())
     }
 
     fn cq(&self, size: usize, wait_object: Arc<dyn WaitObject>, waiting: Waiting) -> OpenedCq {
@@ -375,8 +386,8 @@ impl<O: OpenEndpoint, K: LockKind> DomainControl for TypedDomain<O, K> {
         srx::open_context(self.kind, settings)
     }
 
-    fn auto(&self) -> Option<&Arc<Auto>> {
-        self.auto.as_ref().map(AutoThread::progress)
+    fn signaler(&self) -> &Signaler {
+        &self.signaler
     }
 
     fn work(&self) -> Option<&Arc<DomainWork>> {

@@ -62,15 +62,17 @@ const FI_WRITE: u64 = 1 << 9;
 /// The attribute's wait set is open where its kind is FI_WAIT_SET.
 pub(crate) unsafe fn open(fabric: &FabricObj, attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<*mut fid_eq> {
     let refuse = |errno, what: String| Err(Error::new(errno, format!("open an event queue with {what}")));
-    let (flags, wait_obj, wait_set) =
-        attr.map_or((0, 0, core::ptr::null_mut()), |attr| (attr.flags, attr.wait_obj, attr.wait_set));
+    let (flags, wait_obj, vector, wait_set) = attr.map_or((0, 0, 0, core::ptr::null_mut()), |attr| {
+        (attr.flags, attr.wait_obj, attr.signaling_vector, attr.wait_set)
+    });
     if flags & !(FI_AFFINITY | FI_WRITE) != 0 {
         return refuse(Errno::EINVAL, format!("flags {flags:#x}"));
     }
     // Blocking reads work even with FI_WAIT_NONE.
     let kind = if wait_obj == WaitObjectKind::NONE.0 { WaitObjectKind::FD.0 } else { wait_obj };
-    // SAFETY: this function's contract. No progress thread: an event queue belongs to no domain.
-    let mut config = unsafe { WaitConfig::new(kind, wait_set, None) }?;
+    let cpu = (flags & FI_AFFINITY != 0).then(|| usize::try_from(vector).ok()).flatten();
+    // SAFETY: this function's contract.
+    let mut config = unsafe { WaitConfig::new(kind, wait_set, &fabric.signaler, cpu) }?;
     config.report_as(WaitObjectKind(wait_obj));
     let queue = Arc::new(EventQueue::new(config.wait_object.clone(), config.waiting));
     let wait = config.open(queue.clone())?;
@@ -209,7 +211,6 @@ unsafe extern "C" fn sread(
     }
     // SAFETY: C passes the event queue that holds this table.
     match unsafe { handle::borrow::<EqObj>(eq.cast()) } {
-        Ok(object) if object.wait.is_shared() => Errno::ENOSYS.negative() as isize,
         Ok(object) => {
             let end = timeout.map(|timeout| ofi_os::clock::now() + timeout);
             loop {

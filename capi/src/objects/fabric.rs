@@ -3,6 +3,7 @@
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
+use crate::objects::signaler::Signaler;
 use crate::state::open_objects::Listed;
 use core::ffi::c_int;
 use ofi_abi::FI_CLASS_FABRIC;
@@ -15,6 +16,8 @@ pub(crate) struct FabricObj {
     pub(crate) c: fid_fabric,
     pub(crate) provider: String,
     pub(crate) listed: Option<Listed>,
+    /// For event queues and wait sets, which belong to no domain.
+    pub(crate) signaler: Signaler,
     pub(crate) children: Children,
 }
 

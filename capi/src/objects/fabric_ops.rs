@@ -10,6 +10,7 @@ use crate::objects::cntr::CntrObj;
 use crate::objects::cq::CqObj;
 use crate::objects::eq::EqObj;
 use crate::objects::fabric::FabricObj;
+use crate::objects::signaler::Signaler;
 use crate::objects::wait::WaitObj;
 use crate::objects::{domain_ops, eq, wait};
 use crate::reserve::Watch;
@@ -34,7 +35,13 @@ static OPS: fi_ops_fabric = fi_ops_fabric {
 /// Opens a fabric of a provider that exists.
 pub(crate) fn open(provider: String, name: String, api: Version, context: *mut c_void) -> *mut fid_fabric {
     let c = fid_fabric { fid: handle::header::<FabricObj>(context), ops: &OPS, api_version: api.0 };
-    let fabric = handle::install(FabricObj { c, provider, listed: None, children: Children::new() });
+    let fabric = handle::install(FabricObj {
+        c,
+        provider,
+        listed: None,
+        signaler: Signaler::default(),
+        children: Children::new(),
+    });
     fabric.expose_provenance();
     // SAFETY: made above and not handed out yet.
     let object = unsafe { &mut *fabric };

@@ -21,6 +21,7 @@ pub(crate) mod mr;
 pub(crate) mod poll;
 pub(crate) mod profile;
 pub(crate) mod sep;
+pub(crate) mod signaler;
 pub(crate) mod srx;
 pub(crate) mod wait;
 pub(crate) mod work;

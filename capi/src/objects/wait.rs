@@ -7,20 +7,20 @@ use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
 use crate::ffi::ptr::put;
 use crate::objects::fabric::FabricObj;
+use crate::objects::signaler::{CondWaitObject, Signaled, Signaler};
 use core::ffi::{c_int, c_void};
 use ofi_abi::FI_CLASS_WAIT;
 use ofi_abi::{
     FI_GETWAIT, FI_GETWAITOBJ, fi_mutex_cond, fi_ops, fi_ops_wait, fi_wait_attr, fi_wait_pollfd, fid, fid_wait,
 };
 use ofi_core::error::{Error, Result};
-use ofi_core::wait::{Descriptor, WaitObject};
-use ofi_core::{Errno, Instant, WaitObjectKind};
+use ofi_core::wait::WaitObject;
+use ofi_core::{Errno, WaitObjectKind};
+use ofi_engine::Waiting;
 use ofi_engine::erased::Waitable;
-use ofi_engine::{Auto, Waiting};
 use ofi_os::mutex_cond::MutexCond;
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_sync::busy::{Child, Children};
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,12 +55,12 @@ pub(crate) struct WaitConfig {
 }
 
 impl WaitConfig {
-    /// Reads `wait_obj` and `wait_set` of the attributes. `auto` is the progress thread, which
-    /// alone can signal a condition variable.
+    /// Reads `wait_obj` and `wait_set` of the attributes. `signaler` signals a condition variable
+    /// of the queue, on the CPU if one is named.
     ///
     /// # Safety
     /// `set` is null or an open wait set, where the kind is FI_WAIT_SET.
-    pub(crate) unsafe fn new(kind: u32, set: *mut c_void, auto: Option<&Arc<Auto>>) -> Result<Self> {
+    pub(crate) unsafe fn new(kind: u32, set: *mut c_void, signaler: &Signaler, cpu: Option<usize>) -> Result<Self> {
         let kind = WaitObjectKind(kind);
         let refuse = |errno, why: &str| Err(Error::new(errno, format!("open a queue with {kind}: {why}")));
         let waiting = match kind {
@@ -72,27 +72,22 @@ impl WaitConfig {
                 return Err(Error::new(Errno::EINVAL, format!("open a queue with wait object {other}")));
             }
         };
-        let inner = Arc::new(FdWaitObject::new(waiting == Waiting::Sleeping)?);
-        let mut config = Self { waiting, wait_object: inner.clone(), kind, cond: None, set: None };
+        let inner = FdWaitObject::new(waiting == Waiting::Sleeping)?;
+        let mut cond = None;
+        let wait_object: Arc<dyn WaitObject> = if kind == WaitObjectKind::MUTEX_COND {
+            let signaled = signaler.signal(inner.descriptor(), cpu)?;
+            cond = Some(signaled.cond().clone());
+            Arc::new(CondWaitObject::new(signaled, inner))
+        } else {
+            Arc::new(inner)
+        };
+        let mut config = Self { waiting, wait_object, kind, cond, set: None };
         if kind == WaitObjectKind::SET {
             // SAFETY: null or an open wait set by this function's contract.
             match unsafe { handle::borrow::<WaitObj>(set.cast()) } {
                 Ok(object) => config.set = Some(object.set.clone()),
                 Err(errno) => return refuse(errno, "no wait set is given"),
             }
-        }
-        if kind == WaitObjectKind::MUTEX_COND {
-            let Some(auto) = auto else {
-                return refuse(
-                    Errno::EINVAL,
-                    "requires a domain with FI_PROGRESS_AUTO (its progress thread signals the condition)",
-                );
-            };
-            let cond = Arc::new(MutexCond::default());
-            let signal = cond.clone();
-            let callback: Arc<dyn Fn() + Send + Sync> = Arc::new(move || signal.broadcast());
-            config.wait_object = Arc::new(CondWaitObject { inner, auto: auto.clone(), callback });
-            config.cond = Some(cond);
         }
         Ok(config)
     }
@@ -117,11 +112,6 @@ impl WaitConfig {
 }
 
 impl Wait {
-    /// Whether the queue is in a wait set, which rules out blocking reads.
-    pub(crate) const fn is_shared(&self) -> bool {
-        self.membership.is_some()
-    }
-
     /// FI_GETWAIT and FI_GETWAITOBJ (fi_control(3)).
     ///
     /// # Safety
@@ -182,54 +172,11 @@ unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
     0
 }
 
-/// A wait object whose signal also broadcasts a condition variable, on the progress thread because
-/// the caller may hold the user's mutex.
-struct CondWaitObject {
-    inner: Arc<FdWaitObject>,
-    auto: Arc<Auto>,
-    callback: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl fmt::Debug for CondWaitObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CondWaitObject").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-impl WaitObject for CondWaitObject {
-    fn add(&self, fd: Descriptor, key: u64) -> Result<()> {
-        self.inner.add(fd, key)
-    }
-    fn remove(&self, fd: Descriptor) {
-        self.inner.remove(fd);
-    }
-    fn ready(&self, timeout: Option<Duration>, keys: &mut Vec<u64>) {
-        self.inner.ready(timeout, keys);
-    }
-    fn signal(&self) {
-        self.inner.signal();
-        self.auto.send(self.callback.clone());
-    }
-    fn drain(&self) {
-        self.inner.drain();
-    }
-    fn set_timer(&self, when: Option<Instant>) {
-        self.inner.set_timer(when);
-    }
-    fn apart(&self) -> Option<&dyn WaitObject> {
-        self.inner.apart()
-    }
-    fn descriptor(&self) -> Descriptor {
-        self.inner.descriptor()
-    }
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-}
-
 /// Queues and counters that are waited on together (fi_wait(3)).
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
+    /// Tells of its events with FI_WAIT_MUTEX_COND.
+    signaled: Option<Signaled>,
     wait_object: FdWaitObject,
     members: Mutex<slab::Slab<Arc<dyn Waitable>>>,
     children: Children,
@@ -256,6 +203,15 @@ impl WaitSet {
 
     /// Whether a caller may sleep now: `AGAIN` if a member has something to read.
     pub(crate) fn try_wait(&self) -> core::result::Result<(), Errno> {
+        self.try_members()?;
+        if let Some(signaled) = &self.signaled {
+            signaled.arm();
+        }
+        Ok(())
+    }
+
+    /// Prepares all members for a sleep of the caller; `AGAIN` if one has something to read.
+    fn try_members(&self) -> core::result::Result<(), Errno> {
         let members: Vec<Arc<dyn Waitable>> = {
             let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
             members.iter().map(|(_, member)| member.clone()).collect()
@@ -268,7 +224,7 @@ impl WaitSet {
         let end = timeout.map(|timeout| self.wait_object.now() + timeout);
         let mut keys = Vec::new();
         loop {
-            if self.try_wait().is_err() {
+            if self.try_members().is_err() {
                 return Ok(());
             }
             let now = self.wait_object.now();
@@ -285,15 +241,26 @@ impl WaitSet {
     }
 }
 
+/// What a wait set may be waited on by.
+const KINDS_OF_SETS: [WaitObjectKind; 5] = [
+    WaitObjectKind::UNSPEC,
+    WaitObjectKind::FD,
+    WaitObjectKind::MUTEX_COND,
+    WaitObjectKind::YIELD,
+    WaitObjectKind::POLLFD,
+];
+
 /// Opens a wait set.
 pub(crate) fn open(fabric: &FabricObj, attr: Option<&fi_wait_attr>) -> Result<*mut fid_wait> {
     let (kind, flags) = attr.map_or((WaitObjectKind::UNSPEC, 0), |attr| (WaitObjectKind(attr.wait_obj), attr.flags));
-    let known = [WaitObjectKind::UNSPEC, WaitObjectKind::FD, WaitObjectKind::POLLFD, WaitObjectKind::YIELD];
-    if flags != 0 || !known.contains(&kind) {
+    if flags != 0 || !KINDS_OF_SETS.contains(&kind) {
         return Err(Error::new(Errno::EINVAL, format!("open a wait set with {kind} and flags {flags:#x}")));
     }
-    let set =
-        WaitSet { kind, wait_object: FdWaitObject::new(true)?, members: Mutex::default(), children: Children::new() };
+    let wait_object = FdWaitObject::new(true)?;
+    let signaled = (kind == WaitObjectKind::MUTEX_COND)
+        .then(|| fabric.signaler.signal(wait_object.descriptor(), None))
+        .transpose()?;
+    let set = WaitSet { kind, signaled, wait_object, members: Mutex::default(), children: Children::new() };
     let c = fid_wait { fid: handle::header::<WaitObj>(core::ptr::null_mut()), ops: &OPS };
     Ok(handle::install(WaitObj { c, set: Arc::new(set), parent: fabric.children.add() }).cast())
 }
@@ -305,7 +272,8 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     let object = ours!(WaitObj, fid);
-    let wait = Wait { kind: object.set.kind, cond: None, membership: None };
+    let cond = object.set.signaled.as_ref().map(|signaled| signaled.cond().clone());
+    let wait = Wait { kind: object.set.kind, cond, membership: None };
     // SAFETY: fi_wait(3) passes null or the type for the command and the set's kind.
     unsafe { wait.control(command, arg, Some(object.set.wait_object.descriptor())) }
 }

@@ -33,7 +33,7 @@ static struct {
 	struct fid_cntr *cntr;
 	struct fid_poll *poll;
 	struct fid_wait *wait;
-	struct fid_cq *in_set;
+	struct fid_cq *in_set, *monitored;
 	struct fid_pep *pep;
 	struct fid_ep *connected[2];
 	struct fi_info *request;	/* of a connection that is never accepted */
@@ -156,8 +156,8 @@ static void open_connection(void)
 
 static void open_extra(void)
 {
-	struct fi_cq_attr in_set = { .wait_obj = FI_WAIT_SET };
-	struct fi_wait_attr wait = { .wait_obj = FI_WAIT_FD };
+	struct fi_cq_attr in_set = { .wait_obj = FI_WAIT_SET }, monitored = { .wait_obj = FI_WAIT_MUTEX_COND };
+	struct fi_wait_attr wait = { .wait_obj = FI_WAIT_MUTEX_COND };
 	struct fi_cntr_attr cntr = { .wait_obj = FI_WAIT_UNSPEC };
 
 	CHECK(fi_ep_alias(a.ep, &extra.alias, FI_TRANSMIT) == 0);
@@ -166,6 +166,7 @@ static void open_extra(void)
 	CHECK(fi_wait_open(a.fabric, &wait, &extra.wait) == 0);
 	in_set.wait_set = extra.wait;
 	CHECK(fi_cq_open(a.domain, &in_set, &extra.in_set, NULL) == 0);
+	CHECK(fi_cq_open(a.domain, &monitored, &extra.monitored, NULL) == 0);
 	CHECK(fi_poll_open(a.domain, NULL, &extra.poll) == 0);
 	CHECK(fi_poll_add(extra.poll, &extra.cntr->fid, 0) == 0);
 	CHECK(fi_cntr_add(extra.cntr, 3) == 0 && fi_cntr_adderr(extra.cntr, 1) == 0);
@@ -182,6 +183,7 @@ static void close_extra(void)
 	close_side(&m);
 	CHECK(fi_cntr_read(extra.cntr) == 3 && fi_cntr_readerr(extra.cntr) == 1);
 	CHECK(fi_close(&extra.poll->fid) == 0 && fi_close(&extra.in_set->fid) == 0);
+	CHECK(fi_close(&extra.monitored->fid) == 0);
 	CHECK(fi_close(&extra.wait->fid) == 0 && fi_close(&extra.cntr->fid) == 0);
 	CHECK(fi_close(&extra.unused->fid) == 0 && fi_close(&extra.alias->fid) == 0);
 }
@@ -291,8 +293,8 @@ static void close_what_was_inherited(void)
 {
 	struct fid *fids[] = { extra.request->handle, &waiting->fid, &extra.connected[0]->fid, &extra.connected[1]->fid,
 		&extra.pep->fid, &asker_eq->fid, &m.av->fid, &m.cq->fid, &m.eq->fid, &m.domain->fid, &m.fabric->fid,
-		&extra.poll->fid, &extra.in_set->fid, &extra.wait->fid, &extra.cntr->fid, &extra.unused->fid,
-		&extra.alias->fid, &a.ep->fid, &a.av->fid, &a.cq->fid, &a.eq->fid, &a.domain->fid, &a.fabric->fid,
+		&extra.poll->fid, &extra.in_set->fid, &extra.monitored->fid, &extra.wait->fid, &extra.cntr->fid,
+		&extra.unused->fid, &extra.alias->fid, &a.ep->fid, &a.av->fid, &a.cq->fid, &a.eq->fid, &a.domain->fid, &a.fabric->fid,
 		&b.ep->fid, &b.av->fid, &b.cq->fid, &b.eq->fid, &b.domain->fid, &b.fabric->fid };
 	size_t i;
 

@@ -171,6 +171,28 @@ static int open_cq_in_set(void **made)
 	return fi_cq_open(domain, &attr, (struct fid_cq **) made, NULL);
 }
 
+/* A domain with a queue that waits on a condition, which takes a thread. */
+static struct fid_domain *monitored;
+
+static int open_monitored(void **made)
+{
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_MUTEX_COND };
+	int ret = fi_domain(fabric, info, &monitored, NULL);
+
+	if (ret)
+		return ret;
+	ret = fi_cq_open(monitored, &attr, (struct fid_cq **) made, NULL);
+	if (ret)
+		CHECK(fi_close(&monitored->fid) == 0);
+	return ret;
+}
+
+static void close_monitored(void *made)
+{
+	close_it(made);
+	close_it(monitored);
+}
+
 static int open_eq(void **made)
 {
 	struct fi_eq_attr attr = { .size = (size_t) 1 << 40 };
@@ -527,6 +549,7 @@ static const struct trial everywhere[] = {
 	{ "fi_domain with a thread", open_auto, close_it, -FI_EAGAIN },
 	{ "fi_cq_open", open_cq, close_it, 0 },
 	{ "fi_cq_open in a wait set", open_cq_in_set, close_it, 0 },
+	{ "fi_cq_open with a condition", open_monitored, close_monitored, -FI_EAGAIN },
 	{ "fi_eq_open", open_eq, close_it, 0 },
 	{ "fi_av_open", open_av, close_it, 0 },
 	{ "fi_av_open by name", open_shared_av, close_it, 0 },

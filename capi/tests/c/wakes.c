@@ -17,6 +17,7 @@ static struct fid_eq *events;
 static struct fid_wait *set;
 static struct fi_wait_pollfd group;
 static struct fi_mutex_cond monitor;
+static int monitors_set;
 static enum fi_wait_obj kind;
 static int descriptor = -1;
 static atomic_long sent, received;
@@ -31,9 +32,11 @@ static unsigned next_random(unsigned *state)
 	return *state;
 }
 
+static enum fi_wait_obj set_kind = FI_WAIT_UNSPEC;
+
 static struct fid_wait *open_set(struct fid_fabric *fabric)
 {
-	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_wait_attr attr = { .wait_obj = set_kind };
 
 	CHECK(fi_wait_open(fabric, &attr, &set) == 0);
 	return set;
@@ -101,7 +104,7 @@ static int read_some(void)
 static int wait_and_read(unsigned *state)
 {
 	int timeout = next_random(state) % 8 ? -1 : 1, n = 0;
-	struct fid *fids[1] = { events ? &events->fid : &ends.b.cq->fid };
+	struct fid *fids[1] = { monitors_set ? &set->fid : events ? &events->fid : &ends.b.cq->fid };
 	struct fi_cq_tagged_entry got[4];
 	struct fi_eq_entry event;
 	struct pollfd files[8];
@@ -207,7 +210,7 @@ static void race(void)
 
 static char buffers[RECEIVES][8];
 
-static void over_messages(enum fi_wait_obj object)
+static void over_messages(enum fi_wait_obj object, enum fi_progress progress)
 {
 	struct want plain = { .caps = FI_TAGGED }, waiting = plain;
 	size_t i;
@@ -215,8 +218,7 @@ static void over_messages(enum fi_wait_obj object)
 	kind = waiting.wait = object;
 	if (object == FI_WAIT_SET)
 		waiting.set = open_set;
-	if (object == FI_WAIT_MUTEX_COND)
-		waiting.progress = FI_PROGRESS_AUTO;
+	waiting.progress = progress;
 	open_side(&ends.a, &plain);
 	open_side(&ends.b, &waiting);
 	ends.to_b = insert(&ends.a, ends.b.name);
@@ -226,6 +228,11 @@ static void over_messages(enum fi_wait_obj object)
 		CHECK(fi_control(&ends.b.cq->fid, FI_GETWAIT, &descriptor) == 0);
 	if (object == FI_WAIT_MUTEX_COND)
 		CHECK(fi_control(&ends.b.cq->fid, FI_GETWAIT, &monitor) == 0);
+	if (set_kind == FI_WAIT_MUTEX_COND) {
+		CHECK(fi_control(&set->fid, FI_GETWAIT, &monitor) == 0);
+		monitors_set = 1;
+		kind = FI_WAIT_MUTEX_COND;
+	}
 	if (object == FI_WAIT_POLLFD) {
 		static struct pollfd files[8];
 
@@ -248,37 +255,50 @@ static void over_events(enum fi_wait_obj object)
 	CHECK(fi_eq_open(ends.b.fabric, &attr, &events, NULL) == 0);
 	if (object == FI_WAIT_FD)
 		CHECK(fi_control(&events->fid, FI_GETWAIT, &descriptor) == 0);
+	if (object == FI_WAIT_MUTEX_COND)
+		CHECK(fi_control(&events->fid, FI_GETWAIT, &monitor) == 0);
 	race();
 }
 
 CASE_OURS(cq_unspec)
 {
-	over_messages(FI_WAIT_UNSPEC);
+	over_messages(FI_WAIT_UNSPEC, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(cq_fd)
 {
-	over_messages(FI_WAIT_FD);
+	over_messages(FI_WAIT_FD, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(cq_pollfd)
 {
-	over_messages(FI_WAIT_POLLFD);
+	over_messages(FI_WAIT_POLLFD, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(cq_yield)
 {
-	over_messages(FI_WAIT_YIELD);
+	over_messages(FI_WAIT_YIELD, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(cq_set)
 {
-	over_messages(FI_WAIT_SET);
+	over_messages(FI_WAIT_SET, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(cq_mutex_cond)
 {
-	over_messages(FI_WAIT_MUTEX_COND);
+	over_messages(FI_WAIT_MUTEX_COND, FI_PROGRESS_MANUAL);
+}
+
+CASE_OURS(cq_mutex_cond_auto)
+{
+	over_messages(FI_WAIT_MUTEX_COND, FI_PROGRESS_AUTO);
+}
+
+CASE_OURS(cq_mutex_cond_set)
+{
+	set_kind = FI_WAIT_MUTEX_COND;
+	over_messages(FI_WAIT_SET, FI_PROGRESS_UNSPEC);
 }
 
 CASE_OURS(eq_unspec)
@@ -299,4 +319,9 @@ CASE_OURS(eq_yield)
 CASE_OURS(eq_set)
 {
 	over_events(FI_WAIT_SET);
+}
+
+CASE_OURS(eq_mutex_cond)
+{
+	over_events(FI_WAIT_MUTEX_COND);
 }

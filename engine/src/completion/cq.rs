@@ -1,11 +1,13 @@
-//! Completion queue (fi_cq(3)): entries in order, errors among them, no entry ever lost. Its size
-//! is a hint. Reading it makes progress on the endpoints that are bound to it.
+//! Completion queue (fi_cq(3)): entries in order, errors among them. Its size is a hint, and no
+//! entry is ever lost, unless the application asks for a bounded one. Reading it makes progress on
+//! the endpoints that are bound to it.
 
 use crate::progress::set::{Pollable, ProgressSet};
 use crate::progress::wait::{Sleep, Spin, Waiting, ringer, write};
 use crate::transport::Flush;
 use core::fmt;
 use ofi_core::error::Result;
+use ofi_core::param::{Param, ParamKind};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_sync::busy::Children;
@@ -29,6 +31,29 @@ const FREE: Entry = Entry {
     failed: None,
 };
 
+/// Parameter: whether the size of a completion queue bounds it.
+pub const CQ_BOUNDED: Param = Param {
+    name: "FI_OFI_CQ_BOUNDED",
+    kind: ParamKind::Bool,
+    help: "A completion queue holds no more entries than its size, rounded up to a power of two (1024 if the size is \
+           0): a further one overruns the queue, which then reports FI_EOVERRUN when its entries have been read, and \
+           nothing else. Otherwise queues grow and lose nothing (default: no)",
+};
+
+/// Size of a bounded queue if the application leaves the size to the library.
+const BOUNDED_SIZE: usize = 1024;
+
+/// How many entries a queue may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// Any number.
+    None,
+    /// This many, a power of two.
+    Entries(usize),
+    /// No more: it was full, and had to drop an entry.
+    Overrun,
+}
+
 /// Entries, oldest first. A custom ring writes an entry in place, word by word: copying a fresh
 /// entry with wider loads would stall on the stores that wrote it.
 #[derive(Debug)]
@@ -38,13 +63,27 @@ struct Queue {
     /// Index of the oldest, modulo the length; restarts at 0 when the queue is empty.
     head: usize,
     len: usize,
+    /// The number of entries from which a further one is a matter for [`Queue::make_room`]: the
+    /// length of `entries`, or 0 after an overrun.
+    room: usize,
+    bound: Bound,
 }
 
 impl Queue {
-    fn new(size: usize) -> Self {
+    fn new(size: usize, bound: Bound) -> Self {
         let mut entries = Vec::new();
         entries.resize_with(size.next_power_of_two(), || FREE);
-        Self { entries, head: 0, len: 0 }
+        Self { room: entries.len(), entries, head: 0, len: 0, bound }
+    }
+
+    fn unbounded(size: usize) -> Self {
+        Self::new(size.clamp(64, 4096), Bound::None)
+    }
+
+    fn bounded(size: usize) -> Self {
+        let size = if size == 0 { BOUNDED_SIZE } else { size };
+        let most = size.checked_next_power_of_two().unwrap_or(usize::MAX);
+        Self::new(size.min(4096), Bound::Entries(most))
     }
 
     #[inline(always)]
@@ -55,8 +94,8 @@ impl Queue {
 
     #[inline(always)]
     fn push(&mut self, done: Completion, failed: Option<Box<Failure>>) {
-        if self.len == self.entries.len() {
-            self.grow();
+        if self.len >= self.room && !self.make_room() {
+            return;
         }
         let entry = self.entry(self.head.wrapping_add(self.len));
         entry.done = done;
@@ -66,12 +105,28 @@ impl Queue {
         self.len += 1;
     }
 
+    /// False if the queue is overrun: it drops the entry, as it will drop all further ones.
     #[cold]
-    fn grow(&mut self) {
+    fn make_room(&mut self) -> bool {
+        match self.bound {
+            Bound::None => {}
+            Bound::Entries(most) if self.entries.len() < most => {}
+            Bound::Entries(_) | Bound::Overrun => {
+                (self.bound, self.room) = (Bound::Overrun, 0);
+                return false;
+            }
+        }
         let (size, oldest) = (self.entries.len(), self.head & (self.entries.len() - 1));
         self.entries.rotate_left(oldest);
         self.entries.resize_with(2 * size, || FREE);
-        self.head = 0;
+        (self.head, self.room) = (0, 2 * size);
+        true
+    }
+
+    /// What a read of the empty queue answers.
+    #[cold]
+    fn nothing(&self) -> Errno {
+        if self.bound == Bound::Overrun { Errno::EAVAIL } else { Errno::AGAIN }
     }
 
     #[inline(always)]
@@ -79,10 +134,13 @@ impl Queue {
         if self.len == 0 { None } else { Some(self.entry(self.head)) }
     }
 
-    /// True if the oldest entry is an error.
+    /// True if the oldest entry is an error, or there will be no more.
     #[inline(always)]
     fn is_failed(&mut self) -> bool {
-        self.first().is_some_and(|entry| entry.failed.is_some())
+        match self.first() {
+            Some(entry) => entry.failed.is_some(),
+            None => self.bound == Bound::Overrun,
+        }
     }
 
     #[inline(always)]
@@ -91,6 +149,12 @@ impl Queue {
         // An empty queue restarts at 0 to reuse the same few cache lines.
         self.head = if self.len == 0 { 0 } else { self.head.wrapping_add(1) };
     }
+}
+
+/// The error that an overrun queue reports.
+fn overrun() -> Failure {
+    let cause = Cause::Overrun;
+    Failure { completion: FREE.done, errno: Errno::EOVERRUN, olen: 0, cause, text: cause.text().into(), sender: None }
 }
 
 /// Why a wait ended.
@@ -126,12 +190,13 @@ impl<K: LockKind> fmt::Debug for CompletionQueue<K> {
 }
 
 impl<K: LockKind> CompletionQueue<K> {
-    /// An empty queue with room for `size` entries; it grows. `how`: whether and how blocking reads
-    /// wait.
+    /// An empty queue with room for `size` entries; it grows, unless [`CQ_BOUNDED`] is set. `how`:
+    /// whether and how blocking reads wait.
     pub fn new(kind: K, size: usize, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
+        let queue = if CQ_BOUNDED.flag(false) { Queue::bounded(size) } else { Queue::unbounded(size) };
         let bell = Arc::new(Doorbell::new());
         Self {
-            queue: kind.cell(Queue::new(size.clamp(64, 4096))),
+            queue: kind.cell(queue),
             progress: ProgressSet::with_bell(kind, wait_object.clone(), ringer(&bell, wait_object)),
             bell,
             signals: AtomicU64::new(0),
@@ -206,7 +271,7 @@ impl<K: LockKind> CompletionQueue<K> {
     fn pop(&self, count: usize, take: &mut impl FnMut(&Completion)) -> Result<(usize, usize), Errno> {
         let mut queue = K::lock(&self.queue);
         match queue.first() {
-            None => return Err(Errno::AGAIN),
+            None => return Err(queue.nothing()),
             Some(entry) if entry.failed.is_some() => return Err(Errno::EAVAIL),
             Some(_) => {}
         }
@@ -221,7 +286,8 @@ impl<K: LockKind> CompletionQueue<K> {
         Ok((done, queue.len))
     }
 
-    /// Removes the oldest entry and returns it if it is an error; otherwise `AGAIN`.
+    /// Removes the oldest entry and returns it if it is an error; otherwise `AGAIN`. The error of
+    /// an overrun stays.
     pub fn read_error(&self) -> Result<Failure, Errno> {
         let mut queue = K::lock(&self.queue);
         if queue.len == 0 {
@@ -229,8 +295,13 @@ impl<K: LockKind> CompletionQueue<K> {
             self.progress.look_in();
             queue = K::lock(&self.queue);
         }
-        let failure = queue.first().and_then(|entry| entry.failed.take()).ok_or(Errno::AGAIN)?;
-        queue.drop_first();
+        let failure = if queue.len == 0 && queue.bound == Bound::Overrun {
+            Box::new(overrun())
+        } else {
+            let failure = queue.first().and_then(|entry| entry.failed.take()).ok_or(Errno::AGAIN)?;
+            queue.drop_first();
+            failure
+        };
         drop(queue);
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((failure.cause.code(), failure.text.clone()));
@@ -343,7 +414,7 @@ mod tests {
 
     #[test]
     fn entries_stay_in_order_whatever_the_queue_grows_to() {
-        let mut queue = Queue::new(4);
+        let mut queue = Queue::new(4, Bound::None);
         let mut model = VecDeque::new();
         let mut number = 0;
         for round in 0..200usize {
@@ -360,5 +431,42 @@ mod tests {
             assert_eq!(queue.len, model.len());
         }
         assert!(queue.entries.len() > 64);
+    }
+
+    fn push(queue: &mut Queue, context: usize) {
+        queue.push(Completion { context, ..FREE.done }, None);
+    }
+
+    fn pop(queue: &mut Queue) -> Option<usize> {
+        let context = queue.first()?.done.context;
+        queue.drop_first();
+        Some(context)
+    }
+
+    #[test]
+    fn a_bounded_queue_takes_its_size_and_then_nothing_for_ever() {
+        for (size, most) in [(1, 1), (4, 4), (5, 8), (0, BOUNDED_SIZE), (5000, 8192)] {
+            let mut queue = Queue::bounded(size);
+            // Entries that are read make room.
+            for round in 0..3 {
+                (0..most).for_each(|at| push(&mut queue, round + at));
+                assert_eq!((queue.len, queue.nothing()), (most, Errno::AGAIN));
+                (0..most).for_each(|at| assert_eq!(pop(&mut queue), Some(round + at)));
+            }
+            (0..most).for_each(|at| push(&mut queue, at));
+            push(&mut queue, most);
+            // The error comes behind the entries, which stay as they are.
+            assert!(!queue.is_failed());
+            for at in 0..most {
+                assert_eq!(pop(&mut queue), Some(at));
+                push(&mut queue, most);
+            }
+            assert!(pop(&mut queue).is_none() && queue.is_failed());
+            assert_eq!(queue.nothing(), Errno::EAVAIL);
+        }
+        // A size that no machine has memory for bounds nothing, and costs nothing.
+        let mut queue = Queue::bounded(usize::MAX);
+        (0..10_000).for_each(|at| push(&mut queue, at));
+        assert_eq!(queue.len, 10_000);
     }
 }

@@ -11,7 +11,7 @@ use ofi_core::wait::WaitObject;
 use ofi_sync::doorbell::{Bed, Doorbell};
 use ofi_sync::lock::Park;
 use ofi_sync::primitive::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The progress thread of a domain.
 pub struct Auto {
@@ -19,8 +19,6 @@ pub struct Auto {
     wait_object: Arc<dyn WaitObject>,
     bell: Arc<Doorbell>,
     stopping: AtomicBool,
-    /// Callbacks run on the progress thread because the caller may hold the user's mutex.
-    deferred_callbacks: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl fmt::Debug for Auto {
@@ -38,7 +36,6 @@ impl Auto {
             wait_object,
             bell,
             stopping: AtomicBool::new(false),
-            deferred_callbacks: Mutex::default(),
         }
     }
 
@@ -47,7 +44,6 @@ impl Auto {
         let mut keys = Vec::new();
         // Acquire pairs with the Release in `stop`.
         while !self.stopping.load(Ordering::Acquire) {
-            self.run_deferred_callbacks();
             if self.progress.progress() {
                 continue;
             }
@@ -61,7 +57,7 @@ impl Auto {
                 continue;
             }
             // This pass finds work from before the doorbell was armed; later work rings it.
-            if self.progress.last_look() || self.has_deferred_callbacks() || self.stopping.load(Ordering::Acquire) {
+            if self.progress.last_look() || self.stopping.load(Ordering::Acquire) {
                 self.bell.disarm(Bed::Shared);
                 continue;
             }
@@ -81,23 +77,6 @@ impl Auto {
         // Release pairs with the Acquire in `run`.
         self.stopping.store(true, Ordering::Release);
         self.ring();
-    }
-
-    /// Queues a callback that the thread runs before it sleeps.
-    pub fn send(&self, callback: Arc<dyn Fn() + Send + Sync>) {
-        self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).push(callback);
-        self.ring();
-    }
-
-    fn has_deferred_callbacks(&self) -> bool {
-        !self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    fn run_deferred_callbacks(&self) {
-        let callbacks = core::mem::take(&mut *self.deferred_callbacks.lock().unwrap_or_else(PoisonError::into_inner));
-        for callback in callbacks {
-            callback();
-        }
     }
 
     /// Adds an endpoint to the thread's progress set.

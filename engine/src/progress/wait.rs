@@ -215,6 +215,7 @@ impl<K: LockKind> Sleep<'_, K> {
         self.progress.wait_object().set_timer(self.progress.next_deadline());
         // Last: the pass above has shown that this thread is awake.
         self.progress.watch();
+        self.progress.wait_object().watched();
         Ok(())
     }
 }

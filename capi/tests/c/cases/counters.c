@@ -454,6 +454,7 @@ CASE_OURS(cntr_wait_of_other_kinds)
 	waits_for_threshold(FI_WAIT_YIELD, FI_PROGRESS_MANUAL);
 	waits_for_threshold(FI_WAIT_POLLFD, FI_PROGRESS_MANUAL);
 	waits_for_threshold(FI_WAIT_MUTEX_COND, FI_PROGRESS_AUTO);
+	waits_for_threshold(FI_WAIT_MUTEX_COND, FI_PROGRESS_MANUAL);
 }
 
 CASE(cntr_wait_ends_with_an_error)

@@ -36,10 +36,6 @@ CASE_OURS(wait_set_wakes)
 	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
 	CHECK(fi_cq_open(p.b.domain, &attr, &cq, NULL) == 0);
 	CHECK(fi_close(&shared_set->fid) == -FI_EBUSY);
-	/* Members can be waited for only through the set. */
-	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10) == -FI_ENOSYS);
-	CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 10) == -FI_ENOSYS);
-	CHECK(fi_eq_sread(eq, &number, in, 8, 10, 0) == -FI_ENOSYS);
 	start = seconds();
 	while (fi_wait(shared_set, 50) == 0)
 		CHECK(seconds() < end);
@@ -69,10 +65,90 @@ CASE_OURS(wait_set_wakes)
 	part(&p);
 }
 
+static void *wait_for_set(void *arg)
+{
+	int *stop = arg;
+	int ret;
+
+	while (!__atomic_load_n(stop, __ATOMIC_ACQUIRE)) {
+		ret = fi_wait(shared_set, 20);
+		CHECK(ret == 0 || ret == -FI_ETIMEDOUT);
+	}
+	return NULL;
+}
+
+static void *write_later(void *arg)
+{
+	poll(NULL, 0, 50);
+	CHECK(fi_eq_write(arg, FI_NOTIFY, "x", 2, 0) == 2);
+	return NULL;
+}
+
+static void *add_later(void *arg)
+{
+	poll(NULL, 0, 50);
+	CHECK(fi_cntr_add(arg, 1) == 0);
+	return NULL;
+}
+
+/* Blocking calls on members work, beside another thread in fi_wait too. */
+CASE_OURS(wait_set_members_wait_by_themselves)
+{
+	struct want w = RDM;
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .flags = FI_WRITE };
+	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET };
+	struct fi_cq_tagged_entry entry;
+	struct pair p;
+	struct later l = { &p, NULL, 0 };
+	struct fid_cntr *cntr;
+	struct fid_eq *eq;
+	pthread_t thread, waiter;
+	uint32_t number;
+	double start;
+	char in[8];
+	int round, stop = 0;
+
+	open_side(&p.a, &w);
+	w.set = the_set;
+	open_side(&p.b, &w);
+	p.to_b = insert(&p.a, p.b.name);
+	eq_attr.wait_set = cntr_attr.wait_set = shared_set;
+	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
+	CHECK(fi_cntr_open(p.b.domain, &cntr_attr, &cntr, NULL) == 0);
+	start = seconds();
+	CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 20) == -FI_EAGAIN && seconds() - start > 0.019);
+	CHECK(fi_cq_sreadfrom(p.b.cq, &entry, 1, &(fi_addr_t) { 0 }, NULL, 20) == -FI_EAGAIN);
+	CHECK(fi_eq_sread(eq, &number, in, 8, 20, 0) == -FI_EAGAIN);
+	CHECK(fi_cntr_wait(cntr, 1, 20) == -FI_ETIMEDOUT && seconds() - start > 0.079);
+	for (round = 0; round < 2; round++) {
+		if (round)
+			CHECK(pthread_create(&waiter, NULL, wait_for_set, &stop) == 0);
+		POST(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+		CHECK(pthread_create(&l.thread, NULL, send_later, &l) == 0);
+		CHECK(fi_cq_sread(p.b.cq, &entry, 1, NULL, 10000) == 1 && entry.op_context == &contexts[0]);
+		CHECK(pthread_join(l.thread, NULL) == 0);
+		CHECK(pthread_create(&thread, NULL, write_later, eq) == 0);
+		CHECK(fi_eq_sread(eq, &number, in, 8, 10000, 0) == 2 && number == FI_NOTIFY);
+		CHECK(pthread_join(thread, NULL) == 0);
+		CHECK(pthread_create(&thread, NULL, add_later, cntr) == 0);
+		CHECK(fi_cntr_wait(cntr, (uint64_t) round + 1, 10000) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	CHECK(pthread_join(waiter, NULL) == 0);
+	CHECK(seconds() - start < 10);
+	CHECK(fi_close(&eq->fid) == 0 && fi_close(&cntr->fid) == 0);
+	CHECK(fi_close(&p.b.ep->fid) == 0 && fi_close(&p.b.cq->fid) == 0);
+	p.b.ep = NULL;
+	p.b.cq = NULL;
+	CHECK(fi_close(&shared_set->fid) == 0);
+	part(&p);
+}
+
 CASE_OURS(wait_open_kinds)
 {
 	static const struct { enum fi_wait_obj kind; int expected; } kinds[] = {
-		{ FI_WAIT_UNSPEC, 0 }, { FI_WAIT_FD, 0 }, { FI_WAIT_POLLFD, 0 }, { FI_WAIT_YIELD, 0 },
+		{ FI_WAIT_UNSPEC, 0 }, { FI_WAIT_FD, 0 }, { FI_WAIT_POLLFD, 0 }, { FI_WAIT_YIELD, 0 }, { FI_WAIT_MUTEX_COND, 0 },
 		{ FI_WAIT_NONE, -FI_EINVAL }, { FI_WAIT_SET, -FI_EINVAL }, { 99, -FI_EINVAL },
 	};
 	struct fi_wait_attr attr = { .wait_obj = FI_WAIT_FD, .flags = 1 };
