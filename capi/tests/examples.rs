@@ -62,20 +62,20 @@ fn one_process_is_a_ring() {
     ring("tcp", "1");
 }
 
-fn lanes(provider: &str) {
-    let output = on(provider, "lanes.c").argument("3").output().unwrap_or_else(|why| panic!("{why}"));
+fn scalable(provider: &str) {
+    let output = on(provider, "scalable.c").argument("3").output().unwrap_or_else(|why| panic!("{why}"));
     let output = output.expect("it needs nothing");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("3 lanes over {provider}\n"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("3 threads over {provider}\n"));
 }
 
 #[test]
-fn threads_have_lanes() {
-    lanes("tcp");
+fn threads_have_contexts() {
+    scalable("tcp");
 }
 
 #[test]
-fn threads_have_lanes_within_a_host() {
-    lanes("shm");
+fn threads_have_contexts_within_a_host() {
+    scalable("shm");
 }
 
 fn token(provider: &str, processes: &str) {

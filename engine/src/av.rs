@@ -186,9 +186,9 @@ impl AddressVector {
     /// [`Self::insert`] where the application chooses the number of addresses.
     ///
     /// # Errors
-    /// ENOMEM if there is no memory for another address or no handle that leaves the bits for receive
-    /// contexts free, EACCES if this process may only read the
-    /// addresses, EAGAIN if another one holds the lock and is stopped.
+    /// ENOMEM if there is no memory for another address or no handle that leaves the bits for
+    /// receive contexts free, EACCES if this process may only read the addresses, EAGAIN if another
+    /// one holds the lock and is stopped.
     pub fn try_insert(&self, addr: Addr) -> Result<FiAddr, Errno> {
         if let Some(shared) = &self.shared {
             let (handle, is_new) = shared.insert(addr)?;

@@ -85,9 +85,9 @@ pub trait LinkProvider: Provider {
         self.open_listener(args)
     }
 
-    /// Opens the transport of a context of a scalable endpoint. Its address is that of the listener,
-    /// which accepts its connections; its own connections come from that address. `args` has no
-    /// address.
+    /// Opens the transport of a context of a scalable endpoint. Its address is that of the
+    /// listener, which accepts its connections; its own connections come from that address. `args`
+    /// has no address.
     ///
     /// # Errors
     /// By default ENOSYS: such a provider offers one context of each kind. Otherwise the system's.

@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 pub const SYSFS: &str = "/sys";
 
 /// Visits the GIDs of all active ports whose link layer is InfiniBand, device by device, in
-/// ascending order of their names: a shorter name comes first. `sysfs` is the folder of the sysfs: [`SYSFS`], or what a test has made.
+/// ascending order of their names: a shorter name comes first. `sysfs` is the folder of the sysfs:
+/// [`SYSFS`], or what a test has made.
 ///
 /// # Errors
-/// A lack of memory or of descriptors. A device that goes away meanwhile, and a machine that has none, are no errors.
+/// A lack of memory or of descriptors. A device that goes away meanwhile, and a machine that has
+/// none, are no errors.
 pub fn each_gid(sysfs: &Path, mut visit: impl FnMut([u8; 16])) -> io::Result<()> {
     each_name(&joined(sysfs, "class/infiniband")?, |device| {
         let ports = joined(&joined(&joined(sysfs, "class/infiniband")?, device)?, "ports")?;

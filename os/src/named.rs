@@ -68,7 +68,7 @@ pub struct Layout {
 pub struct NamedMemory {
     mapping: Mapping,
     access: Access,
-    turns: Turns,
+    turns: WriterQueue,
     file: OpenFile,
 }
 
@@ -91,14 +91,14 @@ impl Drop for OpenFile {
 
 /// Writers of one process take turns: the lock on the file does not keep its threads apart.
 #[derive(Debug, Default)]
-struct Turns {
+struct WriterQueue {
     is_taken: Mutex<bool>,
     ended: Condvar,
 }
 
-impl Turns {
+impl WriterQueue {
     /// Waits for this thread's turn.
-    fn take(&self, end: Instant) -> io::Result<Turn<'_>> {
+    fn take(&self, end: Instant) -> io::Result<WriterTurn<'_>> {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.ended.wait_timeout_while(is_taken, end.since(clock::now()), |is_taken| *is_taken);
         let (mut is_taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -106,15 +106,15 @@ impl Turns {
             return Err(error(libc::EAGAIN));
         }
         *is_taken = true;
-        Ok(Turn(self))
+        Ok(WriterTurn(self))
     }
 }
 
 /// The turn of a thread, until dropped.
 #[derive(Debug)]
-struct Turn<'a>(&'a Turns);
+struct WriterTurn<'a>(&'a WriterQueue);
 
-impl Drop for Turn<'_> {
+impl Drop for WriterTurn<'_> {
     fn drop(&mut self) {
         *self.0.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.0.ended.notify_one();
@@ -125,7 +125,7 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 pub struct WriteGuard<'a> {
     file: &'a File,
-    _turn: Turn<'a>,
+    _turn: WriterTurn<'a>,
 }
 
 impl Drop for WriteGuard<'_> {
@@ -343,7 +343,7 @@ impl NamedMemory {
             return Err(error(libc::EINVAL));
         }
         let mapping = Mapping::sparse(file.file.as_fd(), bytes, access == Access::Write)?;
-        Ok(Self { mapping, access, turns: Turns::default(), file })
+        Ok(Self { mapping, access, turns: WriterQueue::default(), file })
     }
 
     /// All words. Words of pages that are not allocated read as zero, and allocate them.

@@ -64,7 +64,8 @@ impl Bias {
     /// Whether thread `me` owns the lock and is not inside.
     #[inline(always)]
     pub(crate) fn is_own(&self, me: usize) -> bool {
-        // Relaxed: an owner has had the lock itself; if it is not the owner any more, `enter` tells.
+        // Relaxed: an owner has had the lock itself; if it is not the owner any more, `enter`
+        // tells.
         self.owner.load(Ordering::Relaxed) == me && !self.inside.load(Ordering::Relaxed)
     }
 

@@ -30,8 +30,8 @@ const UNEXPECTED: &str = "late=64";
 /// message, and for an 8-byte write and a fetch-add up to their completion, both sides together:
 /// "memory" is the engine alone, "tcp" excludes the kernel. Each is the measured count plus a
 /// margin for other compilers, and may only decrease; they rose once, when plain instructions took
-/// the place of atomic ones, which count as little and cost much (docs/decisions/0021). shm has no limit, because the work of its
-/// polls depends on the clock and the speed of the machine.
+/// the place of atomic ones, which count as little and cost much (docs/decisions/0021). shm has no
+/// limit, because the work of its polls depends on the clock and the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1280),
     ("tagged message", "tcp", None, 1820),

@@ -180,9 +180,9 @@ unsafe fn list_into(variables: &[Variable], list: *mut fi_profile_desc, count: *
     room.min(variables.len()).cast_signed()
 }
 
-/// Writes a variable's value: a number whole, of a list as many entries as fit; -FI_ETOOSMALL if the
-/// buffer has no room for a number, or is there but has no room for an entry. `size` becomes the
-/// size of the whole value. Returns the number of bytes written.
+/// Writes a variable's value: a number whole, of a list as many entries as fit; -FI_ETOOSMALL if
+/// the buffer has no room for a number, or is there but has no room for an entry. `size` becomes
+/// the size of the whole value. Returns the number of bytes written.
 unsafe extern "C" fn read_var(profile: *mut fid_profile, id: u32, data: *mut c_void, size: *mut usize) -> isize {
     let profile = ours!(ProfileObj, profile.cast(), isize);
     let variable = VARIABLES.iter().find(|variable| variable.id == id);

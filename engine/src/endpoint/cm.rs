@@ -38,8 +38,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Answers a connect request that came to the scalable endpoint of this context. `vouches` is as
-    /// for [`LinkEvents::handle_connect_request`].
+    /// Answers a connect request that came to the scalable endpoint of this context. `vouches` is
+    /// as for [`LinkEvents::handle_connect_request`].
     ///
     /// # Errors
     /// The refused request, and the hello that refuses it.

@@ -122,8 +122,8 @@ pub(crate) struct ControlChannel {
     own: Arc<ControlSocket>,
     /// Bound to the name that the application chose.
     named: Option<Arc<ControlSocket>>,
-    /// Of a context of a scalable endpoint: the endpoint's socket, from which it asks for links. The
-    /// endpoint reads it.
+    /// Of a context of a scalable endpoint: the endpoint's socket, from which it asks for links.
+    /// The endpoint reads it.
     endpoint: Option<Arc<ControlSocket>>,
     poller: Option<Poller>,
     probe: Probe,

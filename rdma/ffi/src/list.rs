@@ -83,8 +83,8 @@ fn hold(guard: Option<MutexGuard<'static, Entries>>) {
     drop(FORKING.try_with(|held| held.replace(guard)));
 }
 
-/// Registers the handlers before the lock is first taken. Uses no lock, because a fork could copy it
-/// while it is held: concurrent first calls may all register, which is harmless.
+/// Registers the handlers before the lock is first taken. Uses no lock, because a fork could copy
+/// it while it is held: concurrent first calls may all register, which is harmless.
 fn watch_forks() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // Relaxed: it protects nothing.

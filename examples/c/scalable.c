@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * lanes: threads that do not meet. Two scalable endpoints have a transmit and a receive context for
+ * scalable: threads that do not meet. Two scalable endpoints have a transmit and a receive context for
  * each thread. A thread sends on its own transmit context and names the receive context of the peer
  * that is its own as well.
  *
- * FI_PROVIDER=shm ./lanes [THREADS]
+ * FI_PROVIDER=shm ./scalable [THREADS]
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 #define BITS 4 /* of an address: they name one of 16 receive contexts */
 #define TAG 42
 
-/* One end of a lane: a transmit and a receive context with a completion queue. */
+/* One end of a path: a transmit and a receive context with a completion queue. */
 struct end {
 	struct fid_ep *tx, *rx;
 	struct fid_cq *cq;
@@ -39,7 +39,7 @@ struct side {
 	fi_addr_t peer;
 };
 
-struct lane {
+struct path {
 	struct side *sides;
 	int index;
 	pthread_t thread;
@@ -61,7 +61,7 @@ static void open_end(struct fid_domain *domain, struct side *s, int index)
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
 	struct end *end = &s->ends[index];
 
-	/* No other thread reads this queue, and so none waits for a lock of this lane. */
+	/* No other thread reads this queue, and so none waits for a lock of this path. */
 	CHECK(fi_cq_open(domain, &cq_attr, &end->cq, NULL));
 	CHECK(fi_tx_context(s->sep, index, NULL, &end->tx, NULL));
 	CHECK(fi_ep_bind(end->tx, &end->cq->fid, FI_TRANSMIT));
@@ -137,11 +137,11 @@ static void pass(struct side *from, struct side *to, int index, int round)
 
 static void *run(void *arg)
 {
-	struct lane *lane = arg;
+	struct path *path = arg;
 	int round;
 
 	for (round = 0; round < ROUNDS; round++)
-		pass(&lane->sides[round % 2], &lane->sides[(round + 1) % 2], lane->index, round);
+		pass(&path->sides[round % 2], &path->sides[(round + 1) % 2], path->index, round);
 	return NULL;
 }
 
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
 	struct fid_fabric *fabric;
 	struct fid_domain *domain;
 	static struct side sides[2];
-	struct lane lanes[MOST];
+	struct path paths[MOST];
 
 	if (count < 1 || count > MOST) {
 		fprintf(stderr, "usage: %s [THREADS], at most %d\n", argv[0], MOST);
@@ -171,12 +171,12 @@ int main(int argc, char **argv)
 	for (i = 0; i < 2; i++)
 		insert(&sides[i], &sides[!i]);
 	for (i = 0; i < count; i++) {
-		lanes[i] = (struct lane) { .sides = sides, .index = i };
-		check("pthread_create", -pthread_create(&lanes[i].thread, NULL, run, &lanes[i]));
+		paths[i] = (struct path) { .sides = sides, .index = i };
+		check("pthread_create", -pthread_create(&paths[i].thread, NULL, run, &paths[i]));
 	}
 	for (i = 0; i < count; i++)
-		check("pthread_join", -pthread_join(lanes[i].thread, NULL));
-	printf("%d lanes over %s\n", count, info->fabric_attr->prov_name);
+		check("pthread_join", -pthread_join(paths[i].thread, NULL));
+	printf("%d threads over %s\n", count, info->fabric_attr->prov_name);
 
 	for (i = 0; i < 2; i++)
 		close_side(&sides[i], count);
