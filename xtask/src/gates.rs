@@ -33,8 +33,8 @@ const UNEXPECTED: &str = "late=64";
 /// the place of atomic ones, which count as little and cost much (docs/decisions/0021). shm has no
 /// limit, because the work of its polls depends on the clock and the speed of the machine.
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
-    ("tagged message", "memory", None, 1280),
-    ("tagged message", "tcp", None, 1820),
+    ("tagged message", "memory", None, 1300),
+    ("tagged message", "tcp", None, 1850),
     ("unexpected message", "memory", Some(UNEXPECTED), 1910),
     ("write", "memory", Some("write"), 2290),
     ("write", "tcp", Some("write"), 3960),
