@@ -49,7 +49,6 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("Giver", "", "Acceptor"),
     ("Grant", "engine/", "Credits"),
     ("Greeting", "", "Handshake"),
-    ("Group", "engine/", "ProgressSet"),
     ("Heat", "", "ReadyFlag"),
     ("Inbox", "", "ReadyList"),
     ("Label", "engine/", "MessageInfo"),

@@ -3,6 +3,7 @@
 
 use crate::convert;
 use crate::endpoint::cm;
+use crate::endpoint::collective;
 use crate::endpoint::data_path::DataPath;
 use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
@@ -16,11 +17,16 @@ use core::ffi::c_void;
 use ofi_abi::{fi_info, fi_ops_cm, fi_ops_ep, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Mutex, PoisonError};
+
+/// Whether the endpoint joins groups (FI_COLLECTIVE).
+fn has_groups(info: &Info) -> bool {
+    info.ep.kind == EndpointType::RDM && info.caps.contains(Caps::COLLECTIVE)
+}
 
 static OPS: fi_ops_ep = options::endpoint_table();
 
@@ -103,12 +109,17 @@ pub(crate) unsafe fn open(
         }
     };
     domain.memory.add_endpoint(&opened.control);
+    let has_groups = has_groups(&info);
     let cm = match info.ep.kind {
         EndpointType::MSG => &cm::CONNECTED,
         EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
+        _ if has_groups => &cm::COLLECTIVE,
         _ => &cm::CONNECTIONLESS,
     };
-    let c = public_part(handle::header::<EpObj>(context), cm, &opened);
+    let mut c = public_part(handle::header::<EpObj>(context), cm, &opened);
+    if has_groups {
+        c.collective = &collective::TABLE;
+    }
     let object = EpObj {
         data: DataPath {
             c,

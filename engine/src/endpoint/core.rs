@@ -6,6 +6,7 @@ use super::connected::{Connected, PEER};
 use super::connectionless::Connectionless;
 use super::life::Life;
 use crate::av::AddressVector;
+use crate::collective::Groups;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
@@ -41,6 +42,7 @@ pub(super) struct Core<K: LockKind> {
     pub(super) target: Target,
     pub(super) out: Reporter<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
+    pub(super) groups: Groups,
     /// Sequence number of the latest operation.
     pub(super) seq: u64,
 }
@@ -63,6 +65,7 @@ impl<K: LockKind> Core<K> {
             target: Target::new(regions, caps),
             out: Reporter::new(caps, provider),
             eq: None,
+            groups: Groups::new(nonce),
             seq: 0,
         }
     }
@@ -382,6 +385,7 @@ impl<K: LockKind> Core<K> {
         rx.leave(peers, out);
         out.silence();
         self.eq = None;
+        self.groups.discard_all();
         rx.lock().discard_all(peers);
         tx.begin_close(peers);
         peers.end_deferral();
@@ -389,6 +393,7 @@ impl<K: LockKind> Core<K> {
 
     /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
+        self.groups.discard_all();
         let Self { peers, tx, rx, target, out, .. } = self;
         rx.leave(peers, out);
         rx.lock().discard_all(peers);
@@ -406,17 +411,20 @@ impl<K: LockKind> Core<K> {
 
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
-        let frame = Frame::parse_any(header)?;
+        let mut frame = Frame::parse_any(header)?;
         let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
         if !frame.has_payload() && !payload.is_empty() {
             return Err(Violation("a control frame has a payload"));
         }
-        if let Frame::Eager { .. } | Frame::Rts { .. } = frame {
+        if let Frame::Eager { info, .. } | Frame::Rts { info, .. } = frame {
             // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
             if is_closing {
                 return Ok(Disposition::Done);
             }
             self.check_av();
+            if info.group {
+                frame = self.admit_group(id, frame);
+            }
         }
         let Self { peers, tx, rx, target, out, .. } = self;
         if let Frame::Write { performed: performed @ 1.., .. } = frame

@@ -81,7 +81,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// Finishes a call that left work for the next poll. Automatic progress sends now, since the
     /// application need not call again; a sleeping thread is woken if the work is due earlier than
     /// it knows.
-    fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
+    pub(super) fn hand_on(&self, mut inner: K::Guard<'_, Inner<T, K>>) {
         if self.auto.is_some() {
             inner.flush_all();
         }

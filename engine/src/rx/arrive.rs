@@ -246,7 +246,8 @@ impl RxContext {
         match coming {
             Some(Coming::Receive { key, id: number, info, len }) => {
                 let sender = sender_on(peers, out, id);
-                if self.receives.get(key).is_some() {
+                if let Some(receive) = self.receives.get_mut(key) {
+                    receive.buffer = Some(target.buffer);
                     self.finish(out, key, Arrival { info, placed: target.take, total: len as u64, sender });
                     Self::arrived(peers, id, number, info, len);
                 }
