@@ -16,7 +16,6 @@ use crate::peer::table::{PeerId, PeerState};
 use crate::rx::group::DROPPED;
 use crate::transport::{Down, LinkId, Transport};
 use crate::tx::group::{MemberMessage, UNTRACKED};
-use crate::wire::frame::{Frame, MessageInfo};
 use ofi_core::error::Result;
 use ofi_core::{Cause, Errno, Error, FiAddr};
 use ofi_sync::lock::LockKind;
@@ -173,35 +172,25 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// A message of a group arrives. Returns its frame as the receive context is to see it.
+    /// A message of a group arrives. Returns the tag that the receive context is to see: one that no
+    /// group waits for is dropped.
     #[cold]
     #[inline(never)]
-    pub(super) fn admit_group(&mut self, id: LinkId, frame: Frame) -> Frame {
-        match frame {
-            Frame::Eager { id: number, info } => Frame::Eager { id: number, info: self.admit_message(id, info) },
-            Frame::Rts { id: number, len, info } => Frame::Rts { id: number, len, info: self.admit_message(id, info) },
-            other => other,
+    pub(super) fn admit_message(&mut self, id: LinkId, tag: Option<u64>, word: Option<u64>) -> Option<u64> {
+        let known = self.groups.knows(tag?);
+        if known && word? != Groups::WAITS {
+            return tag;
         }
-    }
-
-    /// Returns a message as the receive context is to see it: one that no group waits for is
-    /// dropped.
-    fn admit_message(&mut self, id: LinkId, info: MessageInfo) -> MessageInfo {
-        let (Some(tag), Some(word)) = (info.tag, info.data) else { return info };
-        let known = self.groups.knows(tag);
-        if known && word != Groups::WAITS {
-            return info;
-        }
-        let Some(link) = self.peers.links.get(id) else { return info };
+        let Some(link) = self.peers.links.get(id) else { return tag };
         let (sender, src) = (link.sender, link.src);
         if !known {
-            self.groups.answer_unknown(src, tag, word);
+            self.groups.answer_unknown(src, tag?, word?);
             self.peers.agenda.add(Work::GROUPS);
         }
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
         rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, 0), *seq);
-        MessageInfo { tag: Some(NOWHERE), ..info }
+        Some(NOWHERE)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::target::{RESPONSE, Target};
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
 use crate::tx::{Admitted, Tx};
-use crate::wire::frame::{Frame, Violation};
+use crate::wire::frame::{Frame, MessageInfo, Violation};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_memory::Buffer;
@@ -409,23 +409,61 @@ impl<K: LockKind> Core<K> {
         Ok(Disposition::Done)
     }
 
+    #[inline(always)]
+    fn dispatch_message(
+        &mut self,
+        id: LinkId,
+        (number, mut info): (u32, MessageInfo),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        if !self.admits(id, &mut info) {
+            return Ok(Disposition::Done);
+        }
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_message(peers, out, (id, number, info), payload)
+    }
+
+    #[inline(always)]
+    fn dispatch_rts(
+        &mut self,
+        id: LinkId,
+        (number, mut info): (u32, MessageInfo),
+        len: u64,
+    ) -> Result<Disposition, Violation> {
+        if self.admits(id, &mut info) {
+            let Self { peers, rx, out, .. } = self;
+            rx.lock().handle_rts(peers, out, (id, number, info), len)?;
+        }
+        Ok(Disposition::Done)
+    }
+
+    /// Whether the receive context sees a message.
+    #[inline(always)]
+    fn admits(&mut self, id: LinkId, info: &mut MessageInfo) -> bool {
+        // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
+        if self.life.is_closing() {
+            return false;
+        }
+        self.check_av();
+        if info.group {
+            info.tag = self.admit_message(id, info.tag, info.data);
+        }
+        true
+    }
+
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
-        let mut frame = Frame::parse_any(header)?;
-        let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
+        let frame = Frame::parse_any(header)?;
+        if let Frame::Eager { id: number, info } = frame {
+            return self.dispatch_message(id, (number, info), payload);
+        }
         if !frame.has_payload() && !payload.is_empty() {
             return Err(Violation("a control frame has a payload"));
         }
-        if let Frame::Eager { info, .. } | Frame::Rts { info, .. } = frame {
-            // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
-            if is_closing {
-                return Ok(Disposition::Done);
-            }
-            self.check_av();
-            if info.group {
-                frame = self.admit_group(id, frame);
-            }
+        if let Frame::Rts { id: number, len, info } = frame {
+            return self.dispatch_rts(id, (number, info), len);
         }
+        let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
         let Self { peers, tx, rx, target, out, .. } = self;
         if let Frame::Write { performed: performed @ 1.., .. } = frame
             && !is_ending
@@ -433,9 +471,6 @@ impl<K: LockKind> Core<K> {
             tx.handle_performed(peers, out, id, u32::from(performed))?;
         }
         match frame {
-            Frame::Eager { id: number, info } => {
-                return rx.lock().handle_message(peers, out, (id, number, info), payload);
-            }
             Frame::Data { .. } | Frame::Cts { .. } | Frame::Ack { .. } | Frame::Arrived { .. } if is_ending => {}
             Frame::Response { .. } | Frame::Performed { .. } | Frame::Refused { .. } if is_ending => {}
             Frame::Write { .. } | Frame::Read { .. } | Frame::Atomic { .. } if is_closing => {}
@@ -456,7 +491,6 @@ impl<K: LockKind> Core<K> {
             Frame::Performed { count } => tx.handle_performed(peers, out, id, count)?,
             Frame::Refused { id: number, last, why } => tx.handle_refused(peers, out, id, (number, last, why))?,
             Frame::Data { token } => return rx.lock().handle_data(peers, out, (id, token), payload),
-            Frame::Rts { id: number, len, info } => rx.lock().handle_rts(peers, out, (id, number, info), len)?,
             Frame::Cts { id: number, token, len } => tx.handle_cts(peers, out, id, (number, token, len))?,
             Frame::Credit { bytes } => {
                 peers.link(id).ok_or(UNKNOWN_LINK)?.tx.credit.add(bytes);
@@ -466,6 +500,8 @@ impl<K: LockKind> Core<K> {
             Frame::Bye => peers.link(id).ok_or(UNKNOWN_LINK)?.rx.ended = true,
             Frame::Blocked { bytes } => rx.lock().handle_blocked(peers, out, id, bytes),
             Frame::Arrived { count } => tx.handle_arrived(peers, out, id, count)?,
+            // Handled above.
+            Frame::Eager { .. } | Frame::Rts { .. } => {}
         }
         Ok(Disposition::Done)
     }

@@ -16,8 +16,10 @@ pub(super) enum Kept {
 }
 
 impl Kept {
+    #[inline(always)]
     pub(super) fn new(bytes: &[u8]) -> Self {
-        ArrayVec::try_from(bytes).map_or_else(|_| Self::Long(bytes.into()), Self::Short)
+        let mut short = ArrayVec::new();
+        if short.try_extend_from_slice(bytes).is_ok() { Self::Short(short) } else { Self::Long(bytes.into()) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -137,7 +139,11 @@ impl Unexpected {
 impl MessageInfo {
     /// The match queue that it goes to.
     pub(super) const fn queue_kind(&self) -> QueueKind {
-        if self.group { QueueKind::Group } else { QueueKind::of(self.tag) }
+        match (self.tag, self.group) {
+            (None, _) => QueueKind::Untagged,
+            (Some(_), false) => QueueKind::Tagged,
+            (Some(_), true) => QueueKind::Group,
+        }
     }
 }
 

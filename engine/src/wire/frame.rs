@@ -251,6 +251,7 @@ const REFUSED: u8 = 15;
 
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
+const WITH_BOTH: u8 = TAGGED | WITH_DATA;
 const ACK_DELIVERY: u8 = 4;
 const ACK_MATCH: u8 = 8;
 const ACK_ARRIVAL: u8 = 16;
@@ -312,9 +313,12 @@ impl Rest<'_> {
         self.flagged(flags, ATTACHED)
     }
 
+    #[inline(always)]
     fn info(&mut self, flags: u8) -> Result<MessageInfo, Violation> {
-        let ack = match flags & ACKS {
+        let ack = match flags & (ACKS | GROUP) {
             0 => AckMode::No,
+            GROUP if flags & WITH_BOTH == WITH_BOTH => AckMode::No,
+            GROUP => return Err(Violation("a message of a group without a tag or data")),
             ACK_ARRIVAL => AckMode::Arrival,
             ACK_DELIVERY => AckMode::Delivery,
             ACK_MATCH => AckMode::Match,
@@ -326,11 +330,7 @@ impl Rest<'_> {
         if fenced && !matches!(ack, AckMode::Delivery | AckMode::Match) {
             return Err(Violation("a fence without an acknowledgement"));
         }
-        let group = flags & GROUP != 0;
-        if group && (tag.is_none() || data.is_none() || ack != AckMode::No) {
-            return Err(Violation("a message of a group without a tag or data, or with an acknowledgment"));
-        }
-        Ok(MessageInfo { tag, data, ack, fenced, group })
+        Ok(MessageInfo { tag, data, ack, fenced, group: flags & GROUP != 0 })
     }
 }
 
