@@ -3,8 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{
-    Absent, fi_addr_t, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_mc,
-    fid_pep,
+    fi_addr_t, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_mc, fid_pep,
 };
 use ofi_core::Errno;
 
