@@ -105,6 +105,17 @@ pub struct fi_atomic_attr {
     pub size: usize,
 }
 
+/// A collective operation, and its limits (`struct fi_collective_attr`, fi_collective(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_collective_attr {
+    pub op: u32,
+    pub datatype: u32,
+    pub datatype_attr: fi_atomic_attr,
+    pub max_members: usize,
+    pub mode: u64,
+}
+
 /// How to open an address vector (`struct fi_av_attr`, fi_av(3)).
 #[derive(Debug)]
 #[repr(C)]
@@ -376,6 +387,10 @@ pub const FI_UNIVERSE: u64 = 1 << 57;
 pub const FI_BARRIER_SET: u64 = 1 << 40;
 /// fi_av_set(3): the last of these flags.
 pub const FI_GATHER_SET: u64 = 1 << 48;
+/// Collectives without elements have this datatype.
+pub const FI_VOID: u32 = 256;
+/// The operation of collectives that combine nothing.
+pub const FI_NOOP: u32 = 256;
 /// fi_av(3), fi_msg(3): more calls follow at once.
 pub const FI_MORE: u64 = 1 << 18;
 /// fi_mr(3): the memory is a dmabuf, which the registration names instead of addresses.

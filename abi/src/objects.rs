@@ -2,9 +2,9 @@
 //! headers call without a check.
 
 use crate::data::{
-    fi_addr_t, fi_atomic_attr, fi_av_attr, fi_av_set_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_eq_attr,
-    fi_eq_err_entry, fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged, fi_poll_attr,
-    fi_profile_desc, fi_wait_attr, iovec,
+    fi_addr_t, fi_atomic_attr, fi_av_attr, fi_av_set_attr, fi_cntr_attr, fi_collective_attr, fi_cq_attr,
+    fi_cq_err_entry, fi_eq_attr, fi_eq_err_entry, fi_ioc, fi_mr_attr, fi_msg, fi_msg_atomic, fi_msg_rma, fi_msg_tagged,
+    fi_poll_attr, fi_profile_desc, fi_wait_attr, iovec,
 };
 use crate::fabric::{fi_info, fi_provider, fi_rx_attr, fi_tx_attr, fid};
 use core::ffi::{c_char, c_int, c_void};
@@ -35,6 +35,44 @@ type WriteCall =
     unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
 type VectoredRmaCall =
     unsafe extern "C" fn(*mut fid_ep, *const iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> isize;
+type ExchangeCall = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const c_void,
+    usize,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    fi_addr_t,
+    u32,
+    u64,
+    *mut c_void,
+) -> isize;
+type CombiningCall = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const c_void,
+    usize,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    fi_addr_t,
+    u32,
+    u32,
+    u64,
+    *mut c_void,
+) -> isize;
+type RootedCall = unsafe extern "C" fn(
+    *mut fid_ep,
+    *const c_void,
+    usize,
+    *mut c_void,
+    *mut c_void,
+    *mut c_void,
+    fi_addr_t,
+    fi_addr_t,
+    u32,
+    u64,
+    *mut c_void,
+) -> isize;
 type AtomicQuery = unsafe extern "C" fn(*mut fid_ep, u32, u32, *mut usize) -> c_int;
 
 tables! {
@@ -58,7 +96,7 @@ tables! {
         stx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_tx_attr, *mut *mut fid_stx, *mut c_void) -> c_int,
         srx_ctx: unsafe extern "C" fn(*mut fid_domain, *mut fi_rx_attr, *mut *mut fid_ep, *mut c_void) -> c_int,
         query_atomic: unsafe extern "C" fn(*mut fid_domain, u32, u32, *mut fi_atomic_attr, u64) -> c_int,
-        query_collective: Absent,
+        query_collective: unsafe extern "C" fn(*mut fid_domain, u32, *mut fi_collective_attr, u64) -> c_int,
         endpoint2: unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, u64, *mut c_void) -> c_int,
         xpu_ctx: Absent,
     }
@@ -193,8 +231,20 @@ tables! {
     }
     /// Collective operations (`struct fi_ops_collective`, fi_collective(3)).
     fi_ops_collective {
-        barrier: Absent, broadcast: Absent, alltoall: Absent, allreduce: Absent, allgather: Absent,
-        reduce_scatter: Absent, reduce: Absent, scatter: Absent, gather: Absent, msg: Absent, barrier2: Absent,
+        barrier: unsafe extern "C" fn(*mut fid_ep, fi_addr_t, *mut c_void) -> isize,
+        broadcast: unsafe extern "C" fn(
+            *mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, fi_addr_t, u32, u64, *mut c_void) -> isize,
+        alltoall: ExchangeCall,
+        allreduce: CombiningCall,
+        allgather: ExchangeCall,
+        reduce_scatter: CombiningCall,
+        reduce: unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, fi_addr_t, fi_addr_t, u32, u32,
+            u64, *mut c_void) -> isize,
+        scatter: RootedCall,
+        gather: RootedCall,
+        msg: Absent,
+        barrier2: unsafe extern "C" fn(*mut fid_ep, fi_addr_t, u64, *mut c_void) -> isize,
     }
     /// Calls of an event queue (`struct fi_ops_eq`, fi_eq(3)).
     fi_ops_eq {
@@ -301,4 +351,12 @@ objects! {
     fid_profile { ops: *const fi_profile_ops, }
     /// A poll set (`struct fid_poll`).
     fid_poll { ops: *const fi_ops_poll, }
+}
+
+/// The group that an endpoint joins (`struct fi_collective_addr`, fi_collective(3)).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct fi_collective_addr {
+    pub set: *const fid_av_set,
+    pub coll_addr: fi_addr_t,
 }

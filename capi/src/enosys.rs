@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{
-    Absent, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_mc, fid_pep,
+    fi_addr_t, fi_ops, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_mc, fid_pep,
 };
 use ofi_core::Errno;
 
@@ -14,22 +14,42 @@ pub(crate) unsafe extern "C" fn enosys() -> isize {
     Errno::ENOSYS.negative() as isize
 }
 
-const NO: Absent = enosys;
-
 pub(crate) static COLLECTIVE: fi_ops_collective = fi_ops_collective {
     size: size_of::<fi_ops_collective>(),
-    barrier: NO,
-    broadcast: NO,
-    alltoall: NO,
-    allreduce: NO,
-    allgather: NO,
-    reduce_scatter: NO,
-    reduce: NO,
-    scatter: NO,
-    gather: NO,
-    msg: NO,
-    barrier2: NO,
+    barrier,
+    broadcast,
+    alltoall: exchange,
+    allreduce: combine,
+    allgather: exchange,
+    reduce_scatter: combine,
+    reduce,
+    scatter: root,
+    gather: root,
+    msg: enosys,
+    barrier2,
 };
+
+macro_rules! collectives {
+    ($($name:ident($($type:ty),*);)*) => {$(
+        unsafe extern "C" fn $name($(_: $type),*) -> isize {
+            ENOSYS as isize
+        }
+    )*};
+}
+
+type Ep = *mut fid_ep;
+type In = *const c_void;
+type Out = *mut c_void;
+
+collectives! {
+    barrier(Ep, fi_addr_t, Out);
+    barrier2(Ep, fi_addr_t, u64, Out);
+    broadcast(Ep, Out, usize, Out, fi_addr_t, fi_addr_t, u32, u64, Out);
+    exchange(Ep, In, usize, Out, Out, Out, fi_addr_t, u32, u64, Out);
+    combine(Ep, In, usize, Out, Out, Out, fi_addr_t, u32, u32, u64, Out);
+    reduce(Ep, In, usize, Out, Out, Out, fi_addr_t, fi_addr_t, u32, u32, u64, Out);
+    root(Ep, In, usize, Out, Out, Out, fi_addr_t, fi_addr_t, u32, u64, Out);
+}
 
 /// The general operations of an object that supports only fi_close.
 pub(crate) const fn fid_ops(close: unsafe extern "C" fn(*mut fid) -> c_int) -> fi_ops {

@@ -115,6 +115,22 @@ fn a_condition_tells_of_messages_within_a_host() {
     monitor("shm");
 }
 
+fn allreduce(provider: &str, processes: &str) {
+    let output = on(provider, "allreduce.c").argument(processes).output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{processes} processes add up over {provider}\n"));
+}
+
+#[test]
+fn processes_add_up() {
+    allreduce("tcp", "5");
+}
+
+#[test]
+fn processes_add_up_within_a_host() {
+    allreduce("shm", "4");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

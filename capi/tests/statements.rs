@@ -114,6 +114,7 @@ const OVER_ANY: &[&str] = &[
     "completions",
     "connections",
     "cntr_kinds",
+    "collectives",
     "counters",
     "edges",
     "effects",

@@ -105,6 +105,11 @@ impl AvSet {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its addresses are those of `av`.
+    pub fn is_of(&self, av: &Arc<AddressVector>) -> bool {
+        Arc::ptr_eq(&self.av, av)
+    }
+
     /// The members in order.
     pub fn members(&self) -> Vec<FiAddr> {
         self.lock().order.clone()

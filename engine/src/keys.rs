@@ -11,6 +11,7 @@ impl Keys {
     ///
     /// # Panics
     /// With 2^32 entries.
+    #[inline(always)]
     pub(crate) fn add(&mut self, key: u32) -> u32 {
         self.0.push(key);
         u32::try_from(self.0.len() - 1).expect("tables are far smaller than 2^32")

@@ -6,6 +6,7 @@
 pub mod av;
 pub mod av_set;
 mod cancel;
+mod collective;
 pub mod completion;
 pub mod connections;
 pub mod datagram;

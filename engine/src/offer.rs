@@ -54,6 +54,8 @@ impl Medium {
         let directed = if connectionless { of_many } else { Caps::empty() };
         let multi_recv = Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV;
         let transfers = Caps::MSG | Caps::TAGGED | Caps::RMA | Caps::ATOMIC | Caps::RMA_PMEM | Caps::TRIGGER;
+        let groups = if connectionless { Caps::COLLECTIVE } else { Caps::empty() };
+        let transfers = transfers | groups;
         let tx_caps = transfers | Caps::SEND | Caps::READ | Caps::WRITE | Caps::FENCE;
         let targets = Caps::REMOTE_READ | Caps::REMOTE_WRITE | Caps::RMA_EVENT;
         let rx_caps = transfers | Caps::RECV | targets | multi_recv | directed;

@@ -144,6 +144,137 @@ pub struct AtomicCall {
     pub inject: bool,
 }
 
+/// A collective operation (fi_collective(3)). The values are the interface's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CollectiveKind {
+    /// Waits for all members.
+    Barrier = 0,
+    /// The root's elements for all.
+    Broadcast = 1,
+    /// A block of each member for each other.
+    Alltoall = 2,
+    /// The combined elements for all.
+    Allreduce = 3,
+    /// The elements of all for all.
+    Allgather = 4,
+    /// A block of the combined elements for each.
+    ReduceScatter = 5,
+    /// The combined elements for the root.
+    Reduce = 6,
+    /// A block of the root's elements for each.
+    Scatter = 7,
+    /// The elements of all for the root.
+    Gather = 8,
+}
+
+impl CollectiveKind {
+    /// All, by value.
+    pub const ALL: [Self; 9] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Alltoall,
+        Self::Allreduce,
+        Self::Allgather,
+        Self::ReduceScatter,
+        Self::Reduce,
+        Self::Scatter,
+        Self::Gather,
+    ];
+
+    /// Whether it combines elements.
+    pub const fn combines(self) -> bool {
+        matches!(self, Self::Allreduce | Self::ReduceScatter | Self::Reduce)
+    }
+
+    /// Whether one member is its root.
+    pub const fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Scatter | Self::Gather)
+    }
+}
+
+/// The most bytes of elements that a collective call names: those that a member contributes or
+/// gets, or one block of them where it names a block for each member.
+pub const MOST_COLLECTIVE: usize = 1 << 30;
+
+/// The elements of a collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// Their type.
+    pub datatype: Datatype,
+    /// How an operation combines them; with `None` (FI_NOOP) the first member's stay.
+    pub op: Option<AtomicOp>,
+    /// How many: of each member's block in alltoall, allgather, reduce-scatter, scatter and gather,
+    /// otherwise in all.
+    pub count: usize,
+}
+
+impl Elements {
+    /// Whether an operation of that kind can have them (fi_query_collective).
+    pub fn suit(&self, kind: CollectiveKind) -> bool {
+        let exists = AtomicOp::Write.goes_with(self.datatype);
+        let op = self.op.is_none_or(|op| match op {
+            AtomicOp::Diff => false,
+            AtomicOp::Read => true,
+            op => op.is_valid(AtomicKind::Base, self.datatype),
+        });
+        exists && (op || !kind.combines())
+    }
+
+    /// Whether the members' operands may be combined in any order.
+    pub const fn commute(&self) -> bool {
+        !matches!(self.op, None | Some(AtomicOp::Read | AtomicOp::Write))
+    }
+}
+
+/// A call of a collective operation.
+#[derive(Debug)]
+pub struct CollectiveCall {
+    /// The operation.
+    pub kind: CollectiveKind,
+    /// The group: what [`crate::erased::EndpointControl::join_group`] returned.
+    pub group: FiAddr,
+    /// The root, where there is one.
+    pub root: FiAddr,
+    /// The elements; `None` for a barrier.
+    pub elements: Option<Elements>,
+    /// The application's input, and the result of a broadcast. Only read as far as the operation
+    /// needs it of this member.
+    pub buffer: Input,
+    /// Takes the result.
+    pub result: Input,
+    /// The application's context.
+    pub context: usize,
+    /// Flags of the call, or the endpoint's defaults.
+    pub flags: OpFlags,
+}
+
+/// A buffer whose length follows from the operation and the group: given its bytes, the buffer.
+pub struct Input(Box<dyn FnOnce(usize) -> Buffer>);
+
+impl Input {
+    /// A buffer that is made once its length is known.
+    pub fn new(make: impl FnOnce(usize) -> Buffer + 'static) -> Self {
+        Self(Box::new(make))
+    }
+
+    /// No buffer.
+    pub fn none() -> Self {
+        Self::new(|_| Buffer::empty())
+    }
+
+    /// The buffer with that many bytes.
+    pub fn of_len(self, len: usize) -> Buffer {
+        if len == 0 { Buffer::empty() } else { (self.0)(len) }
+    }
+}
+
+impl core::fmt::Debug for Input {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Input")
+    }
+}
+
 /// Access to a peer's memory, without a receive on its side.
 pub trait OneSidedOps: Send + Sync + 'static {
     /// Reads or writes a peer's memory (fi_rma(3)).

@@ -129,6 +129,53 @@ pub fn apply<H: Borrow<Region>>(
     done.map_err(RmwError::Region)
 }
 
+/// Combines bytes of ours, element by element: each target becomes what `op` makes of it and its
+/// operand. For the members of a collective operation (fi_collective(3)).
+///
+/// # Errors
+/// [`RmwError::Unsupported`] unless the operation goes with the datatype and compares nothing,
+/// [`RmwError::Count`] unless both are as many whole elements. Nothing has changed then.
+pub fn combine(datatype: Datatype, op: AtomicOp, target: &mut [u8], operand: &[u8]) -> Result<(), RmwError> {
+    if !op.goes_with(datatype) || op.has_kind(AtomicKind::Compare) {
+        return Err(RmwError::Unsupported);
+    }
+    if target.len() != operand.len() || !target.len().is_multiple_of(datatype.size()) {
+        return Err(RmwError::Count);
+    }
+    match datatype {
+        Datatype::Int8 => combine_all::<i8>(op, target, operand),
+        Datatype::Uint8 => combine_all::<u8>(op, target, operand),
+        Datatype::Int16 => combine_all::<i16>(op, target, operand),
+        Datatype::Uint16 => combine_all::<u16>(op, target, operand),
+        Datatype::Int32 => combine_all::<i32>(op, target, operand),
+        Datatype::Uint32 => combine_all::<u32>(op, target, operand),
+        Datatype::Int64 => combine_all::<i64>(op, target, operand),
+        Datatype::Uint64 => combine_all::<u64>(op, target, operand),
+        Datatype::Int128 => combine_all::<i128>(op, target, operand),
+        Datatype::Uint128 => combine_all::<u128>(op, target, operand),
+        Datatype::Float => combine_all::<f32>(op, target, operand),
+        Datatype::Double => combine_all::<f64>(op, target, operand),
+        Datatype::LongDouble => combine_all::<Soft<X87>>(op, target, operand),
+        Datatype::FloatComplex => combine_all::<Complex<f32>>(op, target, operand),
+        Datatype::DoubleComplex => combine_all::<Complex<f64>>(op, target, operand),
+        Datatype::LongDoubleComplex => combine_all::<Complex<Soft<X87>>>(op, target, operand),
+        Datatype::Float16 => combine_all::<Soft<F16>>(op, target, operand),
+        Datatype::Bfloat16 => combine_all::<Soft<Bf16>>(op, target, operand),
+        Datatype::Float8E4M3 => combine_all::<Soft<E4M3>>(op, target, operand),
+        Datatype::Float8E5M2 => combine_all::<Soft<E5M2>>(op, target, operand),
+    }
+    Ok(())
+}
+
+fn combine_all<T: Element>(op: AtomicOp, target: &mut [u8], operand: &[u8]) {
+    for at in (0..target.len()).step_by(size_of::<T::Bits>()) {
+        let (before, with) = (T::from_bits(T::Bits::take(target, at)), T::from_bits(T::Bits::take(operand, at)));
+        if let Some(after) = step(op, before, with, before) {
+            after.to_bits().put(target, at);
+        }
+    }
+}
+
 /// [`apply`] for elements of one type, which has found that lengths and pages are good.
 fn run<T: Element, H: Borrow<Region>>(
     target: &RegionUse<H>,

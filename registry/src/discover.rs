@@ -332,11 +332,11 @@ mod tests {
     #[test]
     fn an_empty_result_says_why_for_each_provider() {
         let (infos, why) = ask(|query| {
-            query.hints = Some(Hints { caps: Caps::COLLECTIVE, ..Hints::default() });
+            query.hints = Some(Hints { caps: Caps::HMEM, ..Hints::default() });
         });
         assert!(infos.is_empty());
         assert_eq!(why.0.len(), providers().len());
-        assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: lacks FI_COLLECTIVE\n"), "{why}");
+        assert!(why.to_string().contains("tcp (FI_EP_RDM): caps: lacks FI_HMEM\n"), "{why}");
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn loopback_hides_nothing_else_that_is_missing() {
-        let caps = Caps::COLLECTIVE | Caps::REMOTE_COMM;
+        let caps = Caps::HMEM | Caps::REMOTE_COMM;
         let hints = Hints { caps, ..Hints::default() };
         assert_eq!(refusal(&HOST[1..], None, &hints), Reason::lacks("caps", caps.text()));
     }
@@ -426,8 +426,8 @@ mod tests {
         let offered = AddrFormat::SOCKADDR_IN;
         assert_eq!(refusal(HOST, None, &names), Reason::differs("addr_format", names.addr_format, offered));
         // Another mismatch takes precedence.
-        let also = Hints { caps: Caps::COLLECTIVE, ..names };
-        assert_eq!(refusal(HOST, None, &also), Reason::lacks("caps", Caps::COLLECTIVE.text()));
+        let also = Hints { caps: Caps::HMEM, ..names };
+        assert_eq!(refusal(HOST, None, &also), Reason::lacks("caps", Caps::HMEM.text()));
         let query = Query { version: Version::API, node: Some("fi_sockaddr_in6".into()), ..Query::default() };
         let hints = Hints::default();
         let (offer, host) = (providers().remove(0), host(HOST));
@@ -440,16 +440,13 @@ mod tests {
 
     #[test]
     fn the_environments_format_covers_others_and_hides_no_other_reason() {
-        let collective = Hints { caps: Caps::COLLECTIVE, ..Hints::default() };
+        let collective = Hints { caps: Caps::HMEM, ..Hints::default() };
         let v6 = Some(AddrFormat::SOCKADDR_IN6);
         assert_eq!(refusal(HOST, v6, &Hints::default()).field, ADDR_FORMAT.name);
         let both = &[("eth0", "10.0.0.1"), ("eth1", "[fd00::1]")];
-        assert_eq!(refusal(both, v6, &collective), Reason::lacks("caps", Caps::COLLECTIVE.text()));
+        assert_eq!(refusal(both, v6, &collective), Reason::lacks("caps", Caps::HMEM.text()));
         // A format that covers the interfaces' formats leaves only the hints to refuse.
-        assert_eq!(
-            refusal(HOST, Some(AddrFormat::SOCKADDR), &collective),
-            Reason::lacks("caps", Caps::COLLECTIVE.text())
-        );
+        assert_eq!(refusal(HOST, Some(AddrFormat::SOCKADDR), &collective), Reason::lacks("caps", Caps::HMEM.text()));
     }
 
     #[test]

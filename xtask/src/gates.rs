@@ -35,7 +35,7 @@ const UNEXPECTED: &str = "late=64";
 const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1300),
     ("tagged message", "tcp", None, 1850),
-    ("unexpected message", "memory", Some(UNEXPECTED), 1910),
+    ("unexpected message", "memory", Some(UNEXPECTED), 1930),
     ("write", "memory", Some("write"), 2290),
     ("write", "tcp", Some("write"), 3960),
     ("fetch-add", "memory", Some("fetch-add"), 4120),

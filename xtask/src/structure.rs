@@ -50,7 +50,6 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("Giver", "", "Acceptor"),
     ("Grant", "engine/", "Credits"),
     ("Greeting", "", "Handshake"),
-    ("Group", "engine/", "ProgressSet"),
     ("Heat", "", "ReadyFlag"),
     ("Inbox", "", "ReadyList"),
     ("Label", "engine/", "MessageInfo"),

@@ -18,6 +18,10 @@ pub(super) static CONNECTED: fi_ops_cm =
 
 pub(crate) static CONNECTIONLESS: fi_ops_cm = enosys::cm_ops(setname, getname);
 
+/// For connectionless endpoints with FI_COLLECTIVE.
+pub(super) static COLLECTIVE: fi_ops_cm =
+    fi_ops_cm { join: crate::objects::mc::join_collective, ..enosys::cm_ops(setname, getname) };
+
 /// For datagram endpoints with FI_MULTICAST.
 pub(super) static MULTICAST: fi_ops_cm =
     fi_ops_cm { join: crate::objects::mc::join, ..enosys::cm_ops(setname, getname) };

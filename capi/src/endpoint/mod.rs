@@ -2,6 +2,7 @@
 
 pub(crate) mod atomic;
 pub(crate) mod cm;
+pub(crate) mod collective;
 pub(crate) mod data_path;
 pub(crate) mod message;
 pub(crate) mod object;

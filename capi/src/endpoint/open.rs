@@ -3,6 +3,7 @@
 
 use crate::convert;
 use crate::endpoint::cm;
+use crate::endpoint::collective;
 use crate::endpoint::data_path::{DataPath, PlainTables, Triggers};
 use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
@@ -21,6 +22,11 @@ use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
 use ofi_sync::primitive::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Whether the endpoint joins groups (FI_COLLECTIVE).
+fn has_groups(info: &Info) -> bool {
+    info.ep.kind == EndpointType::RDM && info.caps.contains(Caps::COLLECTIVE)
+}
 
 static OPS: fi_ops_ep = options::endpoint_table();
 
@@ -107,12 +113,17 @@ pub(crate) unsafe fn open(
         }
     };
     domain.memory.add_endpoint(&opened.control);
+    let has_groups = has_groups(&info);
     let cm = match info.ep.kind {
         EndpointType::MSG => &cm::CONNECTED,
         EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
+        _ if has_groups => &cm::COLLECTIVE,
         _ => &cm::CONNECTIONLESS,
     };
-    let c = public_part(handle::header::<EpObj>(context), cm, &opened, triggers.as_deref());
+    let mut c = public_part(handle::header::<EpObj>(context), cm, &opened, triggers.as_deref());
+    if has_groups {
+        c.collective = &collective::TABLE;
+    }
     let object = EpObj {
         data: DataPath {
             c,

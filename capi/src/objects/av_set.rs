@@ -1,11 +1,11 @@
-//! Sets of addresses (fi_av_set(3)). No provider has collectives yet, so nothing takes the address
-//! of a set, and no set can be asked to serve one.
+//! Sets of addresses (fi_av_set(3)). A domain without FI_COLLECTIVE has no use for the address of a
+//! set, and its sets cannot be asked to serve a collective.
 
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::object;
 use crate::ffi::handle::ours;
-use crate::ffi::ptr::make;
+use crate::ffi::ptr::{make, put};
 use crate::objects::av::AvObj;
 use core::ffi::{c_int, c_void};
 use ofi_abi::FI_CLASS_AV_SET;
@@ -14,14 +14,49 @@ use ofi_abi::{
     fid_av_set,
 };
 use ofi_core::error::{Error, Result};
-use ofi_core::{AvType, Errno, FiAddr};
+use ofi_core::{AvType, Caps, Errno, FiAddr};
 use ofi_engine::av_set::{AvSet, Selection};
+use ofi_engine::completion::eq::Owner;
+use ofi_engine::erased::EndpointControl;
+use ofi_sync::primitive::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// A set of addresses.
 #[repr(C)]
 pub(crate) struct AvSetObj {
     pub(crate) c: fid_av_set,
     set: AvSet,
+    /// Its address; FI_ADDR_UNSPEC without collectives.
+    addr: fi_addr_t,
+}
+
+/// The addresses of sets begin here: above those of an address vector and of groups.
+const ADDRS: u64 = 3 << 61;
+
+/// A new address for a set.
+fn next_addr() -> fi_addr_t {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only the number counts.
+    ADDRS + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl AvSetObj {
+    /// Whether this is the address of a set.
+    pub(crate) const fn has_addr(addr: FiAddr) -> bool {
+        addr.0 >> 61 == ADDRS >> 61
+    }
+
+    /// Joins the group of the set's present members.
+    pub(crate) fn join(
+        &self,
+        ep: &Arc<dyn EndpointControl>,
+        parent: Option<FiAddr>,
+        ways: (bool, bool),
+        owner: Owner,
+        joined: &mut dyn FnMut(FiAddr),
+    ) -> Result<()> {
+        ep.clone().join_group(&self.set, parent, ways, owner).map(joined)
+    }
 }
 
 object!(AvSetObj, FI_CLASS_AV_SET, FID_OPS, c.fid[ops]);
@@ -34,6 +69,12 @@ static OPS: fi_ops_av_set =
 /// The flags that each name a collective.
 const COLLECTIVES: u64 = (FI_GATHER_SET << 1) - FI_BARRIER_SET;
 
+/// Whether the vector's domain was opened with FI_COLLECTIVE.
+fn serves_collectives(av: &AvObj) -> bool {
+    // SAFETY: the domain stays open while it has address vectors.
+    unsafe { &*av.domain }.caps.contains(Caps::COLLECTIVE)
+}
+
 /// The addresses with which a set begins.
 fn selection(av: &AvObj, attr: &fi_av_set_attr) -> Result<Selection> {
     let refuse = |errno, what: &str| Err(Error::new(errno, format!("open a set of addresses {what}")));
@@ -41,7 +82,7 @@ fn selection(av: &AvObj, attr: &fi_av_set_attr) -> Result<Selection> {
     if flags & !(FI_UNIVERSE | COLLECTIVES) != 0 {
         return refuse(Errno::EBADFLAGS, &format!("with flags {flags:#x}"));
     }
-    if flags & COLLECTIVES != 0 {
+    if flags & COLLECTIVES != 0 && !serves_collectives(av) {
         return refuse(Errno::ENOSYS, "for collectives: not supported");
     }
     if comm_key_size != 0 {
@@ -75,7 +116,8 @@ pub(crate) unsafe extern "C" fn open(
     let open = |_: &_| {
         let set = AvSet::new(&av.av, selection(av, attr)?)?;
         let c = fid_av_set { fid: handle::header::<AvSetObj>(context), ops: &OPS };
-        Ok(handle::install(AvSetObj { c, set }).cast())
+        let addr = if serves_collectives(av) { next_addr() } else { FiAddr::UNSPEC.0 };
+        Ok(handle::install(AvSetObj { c, set, addr }).cast())
     };
     // SAFETY: `out` is null or valid by fi_av_set(3), and the set is new.
     unsafe { make(out, "open a set of addresses", open) }
@@ -132,7 +174,11 @@ unsafe extern "C" fn remove(set: *mut fid_av_set, member: fi_addr_t) -> c_int {
 
 /// The address of all members, which only fi_join_collective takes: there is none without
 /// collectives.
-unsafe extern "C" fn addr(set: *mut fid_av_set, _coll_addr: *mut fi_addr_t) -> c_int {
-    let _set = ours!(AvSetObj, set.cast());
-    Errno::ENOSYS.negative()
+unsafe extern "C" fn addr(set: *mut fid_av_set, coll_addr: *mut fi_addr_t) -> c_int {
+    let set = ours!(AvSetObj, set.cast());
+    if set.addr == FiAddr::UNSPEC.0 {
+        return Errno::ENOSYS.negative();
+    }
+    // SAFETY: null or valid by fi_av_set_addr, fi_av_set(3).
+    answer(unsafe { put(coll_addr, set.addr) })
 }

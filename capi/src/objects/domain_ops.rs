@@ -2,7 +2,7 @@
 //! and poll sets (fi_domain(3)).
 
 use crate::endpoint::message::{NotRequested, tables};
-use crate::endpoint::{atomic, cm, open, rma};
+use crate::endpoint::{atomic, cm, collective, open, rma};
 use crate::enosys;
 use crate::ffi::handle;
 use crate::ffi::handle::ours;
@@ -21,8 +21,8 @@ use crate::reserve::Watch;
 use crate::state::open_objects::Listed;
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
-    fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr, fi_rx_attr, fi_tx_attr,
-    fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
+    fi_atomic_attr, fi_av_attr, fi_cntr_attr, fi_collective_attr, fi_cq_attr, fi_info, fi_ops_domain, fi_poll_attr,
+    fi_rx_attr, fi_tx_attr, fid_av, fid_cntr, fid_cq, fid_domain, fid_ep, fid_poll, fid_stx,
 };
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::WaitObject;
@@ -48,7 +48,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     stx_ctx,
     srx_ctx,
     query_atomic,
-    query_collective: enosys::enosys,
+    query_collective,
     endpoint2: open_endpoint2,
     xpu_ctx: enosys::enosys,
 };
@@ -225,6 +225,20 @@ unsafe extern "C" fn query_atomic(
     }
     // SAFETY: null or valid attributes by fi_query_atomic(3).
     unsafe { atomic::query(datatype, op, attr, flags) }.map_or_else(Errno::negative, |()| 0)
+}
+
+unsafe extern "C" fn query_collective(
+    domain: *mut fid_domain,
+    kind: u32,
+    attr: *mut fi_collective_attr,
+    flags: u64,
+) -> c_int {
+    let domain = ours!(DomainObj, domain.cast());
+    if !domain.caps.contains(Caps::COLLECTIVE) {
+        return Errno::ENOSYS.negative();
+    }
+    // SAFETY: null or valid attributes by fi_query_collective, fi_collective(3).
+    collective::query(kind, unsafe { attr.as_mut() }, flags).map_or_else(Errno::negative, |()| 0)
 }
 
 /// Builds the type-erased domain of a provider and lock kind, with its progress thread if it has

@@ -95,7 +95,7 @@ static void one_version(const struct version *v)
 	CHECK(getinfo(FI_VERSION(2, 6), NULL, NULL, 0, hints, &info) == 0);
 	freeinfo(info);
 	CHECK(getinfo(FI_VERSION(2, 7), NULL, NULL, 0, hints, &info) == -FI_ENOSYS);
-	hints->caps = FI_COLLECTIVE;
+	hints->caps = FI_HMEM;
 	info = hints;
 	CHECK(getinfo(FI_VERSION(1, 5), NULL, NULL, 0, hints, &info) == -FI_ENODATA);
 	CHECK(info == NULL);

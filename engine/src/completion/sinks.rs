@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The kinds of one-sided operations, by the order of their counters.
 const ACCESSES: [BindFlags; 4] = [BindFlags::READ, BindFlags::WRITE, BindFlags::REMOTE_READ, BindFlags::REMOTE_WRITE];
 
-/// Whether a completion is that of a one-sided operation.
+/// Whether a completion is that of a one-sided operation, or of a collective one, which counts as
+/// an atomic operation that returns nothing.
 const fn is_access(flags: OpFlags) -> bool {
-    flags.intersects(OpFlags::RMA.union(OpFlags::ATOMIC))
+    flags.intersects(OpFlags::RMA.union(OpFlags::ATOMIC).union(OpFlags::COLLECTIVE))
 }
 
 /// The kind of operation that a counter of our own one-sided operations is bound for.

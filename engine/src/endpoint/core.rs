@@ -6,6 +6,7 @@ use super::connected::{Connected, PEER};
 use super::connectionless::Connectionless;
 use super::life::Life;
 use crate::av::AddressVector;
+use crate::collective::Groups;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};
 use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
@@ -20,7 +21,7 @@ use crate::rx::{Peek, Posting, RxContext, RxSettings};
 use crate::target::{RESPONSE, Target};
 use crate::transport::{Disposition, Down, Incoming, LinkEvents, LinkId, RecvTarget, Token, Transport, Verdict};
 use crate::tx::{Admitted, Tx};
-use crate::wire::frame::{Frame, Violation};
+use crate::wire::frame::{Frame, MessageInfo, Violation};
 use crate::wire::hello::EndpointKind;
 use ofi_core::{Addr, Cause, Errno, Error, FiAddr, Instant};
 use ofi_memory::Buffer;
@@ -41,6 +42,7 @@ pub(super) struct Core<K: LockKind> {
     pub(super) target: Target,
     pub(super) out: Reporter<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
+    pub(super) groups: Groups,
     /// Sequence number of the latest operation.
     pub(super) seq: u64,
 }
@@ -63,6 +65,7 @@ impl<K: LockKind> Core<K> {
             target: Target::new(regions, caps),
             out: Reporter::new(caps, provider),
             eq: None,
+            groups: Groups::new(nonce),
             seq: 0,
         }
     }
@@ -394,6 +397,7 @@ impl<K: LockKind> Core<K> {
         rx.leave(peers, out);
         out.silence();
         self.eq = None;
+        self.groups.discard_all();
         rx.lock().discard_all(peers);
         tx.begin_close(peers);
         peers.end_deferral();
@@ -401,6 +405,7 @@ impl<K: LockKind> Core<K> {
 
     /// Drops all operations without completions. Only for closing.
     pub(super) fn discard_all(&mut self) {
+        self.groups.discard_all();
         let Self { peers, tx, rx, target, out, .. } = self;
         rx.leave(peers, out);
         rx.lock().discard_all(peers);
@@ -416,20 +421,61 @@ impl<K: LockKind> Core<K> {
         Ok(Disposition::Done)
     }
 
+    #[inline(always)]
+    fn dispatch_message(
+        &mut self,
+        id: LinkId,
+        (number, mut info): (u32, MessageInfo),
+        payload: Incoming<'_>,
+    ) -> Result<Disposition, Violation> {
+        if !self.admits(id, &mut info) {
+            return Ok(Disposition::Done);
+        }
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_message(peers, out, (id, number, info), payload)
+    }
+
+    #[inline(always)]
+    fn dispatch_rts(
+        &mut self,
+        id: LinkId,
+        (number, mut info): (u32, MessageInfo),
+        len: u64,
+    ) -> Result<Disposition, Violation> {
+        if self.admits(id, &mut info) {
+            let Self { peers, rx, out, .. } = self;
+            rx.lock().handle_rts(peers, out, (id, number, info), len)?;
+        }
+        Ok(Disposition::Done)
+    }
+
+    /// Whether the receive context sees a message.
+    #[inline(always)]
+    fn admits(&mut self, id: LinkId, info: &mut MessageInfo) -> bool {
+        // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
+        if self.life.is_closing() {
+            return false;
+        }
+        self.check_av();
+        if info.group {
+            info.tag = self.admit_message(id, info.tag, info.data);
+        }
+        true
+    }
+
     #[inline(never)]
     fn dispatch_frame(&mut self, id: LinkId, header: &[u8], payload: Incoming<'_>) -> Result<Disposition, Violation> {
         let frame = Frame::parse_any(header)?;
-        let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
+        if let Frame::Eager { id: number, info } = frame {
+            return self.dispatch_message(id, (number, info), payload);
+        }
         if !frame.has_payload() && !payload.is_empty() {
             return Err(Violation("a control frame has a payload"));
         }
-        if let Frame::Eager { .. } | Frame::Rts { .. } = frame {
-            // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
-            if is_closing {
-                return Ok(Disposition::Done);
-            }
-            self.check_av();
+        if let Frame::Rts { id: number, len, info } = frame {
+            return self.dispatch_rts(id, (number, info), len);
         }
+        let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
         let Self { peers, tx, rx, target, out, .. } = self;
         if let Frame::Write { performed: performed @ 1.., .. } = frame
             && !is_ending
@@ -437,9 +483,6 @@ impl<K: LockKind> Core<K> {
             tx.handle_performed(peers, out, id, u32::from(performed))?;
         }
         match frame {
-            Frame::Eager { id: number, info } => {
-                return rx.lock().handle_message(peers, out, (id, number, info), payload);
-            }
             Frame::Data { .. } | Frame::Cts { .. } | Frame::Ack { .. } | Frame::Arrived { .. } if is_ending => {}
             Frame::Response { .. } | Frame::Performed { .. } | Frame::Refused { .. } if is_ending => {}
             Frame::Write { .. } | Frame::Read { .. } | Frame::Atomic { .. } if is_closing => {}
@@ -460,7 +503,6 @@ impl<K: LockKind> Core<K> {
             Frame::Performed { count } => tx.handle_performed(peers, out, id, count)?,
             Frame::Refused { id: number, last, why } => tx.handle_refused(peers, out, id, (number, last, why))?,
             Frame::Data { token } => return rx.lock().handle_data(peers, out, (id, token), payload),
-            Frame::Rts { id: number, len, info } => rx.lock().handle_rts(peers, out, (id, number, info), len)?,
             Frame::Cts { id: number, token, len } => tx.handle_cts(peers, out, id, (number, token, len))?,
             Frame::Credit { bytes } => {
                 peers.link(id).ok_or(UNKNOWN_LINK)?.tx.credit.add(bytes);
@@ -470,6 +512,8 @@ impl<K: LockKind> Core<K> {
             Frame::Bye => peers.link(id).ok_or(UNKNOWN_LINK)?.rx.ended = true,
             Frame::Blocked { bytes } => rx.lock().handle_blocked(peers, out, id, bytes),
             Frame::Arrived { count } => tx.handle_arrived(peers, out, id, count)?,
+            // Handled above.
+            Frame::Eager { .. } | Frame::Rts { .. } => {}
         }
         Ok(Disposition::Done)
     }

@@ -13,6 +13,9 @@ use ofi_sync::lock::LockKind;
 impl<K: LockKind> Core<K> {
     /// For tests: work that nothing would resume if this endpoint were left alone now, if any.
     pub(super) fn left_undone(&mut self) -> Option<String> {
+        if self.has_group_work() {
+            return Some("a group has work".to_owned());
+        }
         let Self { peers, tx, rx, target, .. } = self;
         if peers.agenda.has(Work::PENDING) || peers.is_pending() {
             return Some(peers.agenda.describe());

@@ -100,14 +100,16 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
         core.tick(transport, T::now);
         let mut any = false;
         for _ in 0..MOST_ROUNDS {
-            if !core.peers.is_pending() {
+            let ran = core.peers.agenda.has(Work::GROUPS) && core.run_groups(transport);
+            if !core.peers.is_pending() && !ran {
                 break;
             }
             core.settle(transport);
             any = true;
             transport.flush(Flush::All, core);
         }
-        if core.peers.is_pending() {
+        let groups = core.peers.agenda.has(Work::GROUPS) && core.has_group_work();
+        if core.peers.is_pending() || groups {
             core.peers.agenda.add(Work::PENDING);
         } else {
             // The loop has handled the links that became pending while it sent.

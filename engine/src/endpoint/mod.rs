@@ -4,6 +4,7 @@
 
 mod accesses;
 mod cm;
+mod collectives;
 mod config;
 mod connected;
 mod connection;
@@ -220,7 +221,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         if events.as_ref().is_some_and(|bound| Arc::ptr_eq(&bound.eq, eq)) {
             return Ok(());
         }
-        let key = if self.connected && self.is_joined() { Some(eq.join(self.clone())?) } else { None };
+        let follows = self.connected && self.is_joined() || events.as_ref().is_some_and(|bound| bound.key.is_some());
+        let key = if follows { Some(eq.join(self.clone())?) } else { None };
         let old = events.replace(Events { eq: eq.clone(), owner, key, _user: eq.users.add() });
         // Under the endpoint's lock, so that no newer event overtakes those handed over.
         let mut inner = K::lock(&self.inner);
@@ -321,6 +323,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         }
         // Only connected endpoints have events: reading the event queue need not progress others.
         if let Some(bound) = self.events().as_mut().filter(|_| self.connected) {
+            bound.key = Some(bound.eq.join(self.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Reading the event queue makes progress from now on.
+    fn follow_events(self: &Arc<Self>) -> Result<()> {
+        if let Some(bound) = self.events().as_mut().filter(|bound| bound.key.is_none()) {
             bound.key = Some(bound.eq.join(self.clone())?);
         }
         Ok(())

@@ -1,10 +1,12 @@
 //! Endpoints and passive endpoints.
 
+use crate::av_set::AvSet;
 use crate::completion::eq::{ConnectionRequest, Owner};
 use crate::datagram::Datagrams;
 use crate::erased::queue::{CounterControl, QueueControl, of_lock_kind};
 use crate::limits::SizeLimit;
 use crate::measures::Measures;
+use crate::op::CollectiveCall;
 use crate::progress::set::Pollable;
 use crate::transport::{Flush, Listener, Transport};
 use crate::trigger::Initiator;
@@ -98,6 +100,23 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     }
     /// Leaves a multicast group; `receive` is as for [`Self::join`].
     fn leave(&self, _group: &Addr, _receive: bool, _handle: FiAddr, _owner: Owner) {}
+    /// Joins a group (fi_join_collective) of these members, and returns its address. `parent` is a
+    /// group that all of them have joined; `ways` is (send, receive).
+    fn join_group(
+        self: Arc<Self>,
+        _members: &AvSet,
+        _parent: Option<FiAddr>,
+        _ways: (bool, bool),
+        _owner: Owner,
+    ) -> Result<FiAddr> {
+        Err(Errno::ENOSYS.into())
+    }
+    /// Leaves such a group.
+    fn leave_group(&self, _group: FiAddr, _owner: Owner) {}
+    /// Posts a collective operation (fi_collective(3)).
+    fn collective(&self, _call: CollectiveCall) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
     /// What it is doing, to find the cause of a hang.
     fn describe(&self) -> String {
         format!("{self:?}")
@@ -207,6 +226,21 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn shut_down(&self) -> Result<(), Errno> {
         self.shut_down()
+    }
+    fn join_group(
+        self: Arc<Self>,
+        members: &AvSet,
+        parent: Option<FiAddr>,
+        ways: (bool, bool),
+        owner: Owner,
+    ) -> Result<FiAddr> {
+        Self::join_group(&self, members, parent, ways, owner)
+    }
+    fn leave_group(&self, group: FiAddr, owner: Owner) {
+        self.leave_group(group, owner);
+    }
+    fn collective(&self, call: CollectiveCall) -> Result<(), Errno> {
+        self.collective(call)
     }
     fn describe(&self) -> String {
         self.describe()

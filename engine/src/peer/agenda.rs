@@ -23,6 +23,8 @@ impl Work {
     const LEFT: Self = Self(16);
     /// Receives wait for handles that another process may insert: nothing but a look tells.
     pub(crate) const WATCHES: Self = Self(32);
+    /// Collective operations are under way: each poll may have ended a step of one.
+    pub(crate) const GROUPS: Self = Self(64);
 }
 
 /// Pending work of an endpoint.
@@ -191,7 +193,7 @@ impl Agenda {
     /// True if there was any.
     pub(crate) const fn begin_tick(&mut self) -> bool {
         let stirred = self.has(Work::STIRRED);
-        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0 | Work::WATCHES.0;
+        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0 | Work::WATCHES.0 | Work::GROUPS.0;
         stirred
     }
 

@@ -59,6 +59,7 @@ impl RxContext {
     }
 
     /// An eager message arrives; the result says where its payload goes.
+    #[inline(always)]
     pub(crate) fn handle_message<K: LockKind>(
         &mut self,
         peers: &mut Peers,
@@ -101,7 +102,7 @@ impl RxContext {
     }
 
     /// Begins a message of a link, and its fence if it has one.
-    #[inline]
+    #[inline(always)]
     fn begin_message(
         &self,
         peers: &mut Peers,
@@ -124,6 +125,7 @@ impl RxContext {
         link.rx.fences.add(number, ack, seq, unexpected + link.rx.rendezvous.len())
     }
 
+    #[inline(always)]
     fn keep_unexpected(
         &mut self,
         peers: &mut Peers,
@@ -134,7 +136,7 @@ impl RxContext {
         let len = payload.len();
         match payload {
             Incoming::Complete(bytes) => {
-                if info.ack != AckMode::Match {
+                if !matches!(info.ack, AckMode::No | AckMode::Match) {
                     Self::reached(peers, id, number, info, AckMode::Delivery);
                 }
                 self.queue(peers, Body::Here(Kept::new(bytes)), (id, number, info), len, from);
@@ -162,7 +164,7 @@ impl RxContext {
         // At most the eager limit.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let key = self.unexpected.next_number();
-        let place = peers.link(id).map_or(0, |link| link.rx.unexpected.add(key));
+        let place = if let Some(link) = peers.link(id) { link.rx.unexpected.add(key) } else { 0 };
         let origin = Origin::Link { id, place };
         self.unexpected.insert(Unexpected::new(body, info, number, len, from, origin));
         self.queues[info.queue_kind()].push_unexpected(info.tag.unwrap_or(0), from.sender, key);
@@ -246,7 +248,8 @@ impl RxContext {
         match coming {
             Some(Coming::Receive { key, id: number, info, len }) => {
                 let sender = sender_on(peers, out, id);
-                if self.receives.get(key).is_some() {
+                if let Some(receive) = self.receives.get_mut(key) {
+                    receive.buffer = Some(target.buffer);
                     self.finish(out, key, Arrival { info, placed: target.take, total: len as u64, sender });
                     Self::arrived(peers, id, number, info, len);
                 }

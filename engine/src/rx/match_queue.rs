@@ -455,7 +455,7 @@ impl MatchQueue {
     }
 
     /// Queues a message that no posted receive fits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_unexpected(&mut self, tag: u64, peer: u32, key: u32) {
         if let Some(index) = &mut self.unexpected_index {
             let place = self.unexpected_base + self.unexpected.len() as Position;

@@ -8,6 +8,7 @@
 mod arrive;
 pub(crate) mod blocked;
 mod deliver;
+pub(crate) mod group;
 mod match_queue;
 mod multi_recv;
 mod peek;
@@ -26,6 +27,7 @@ use crate::peer::table::{Peer, PeerId, Senders};
 use crate::table::Table;
 use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
+use group::Ended;
 use match_queue::{MatchQueue, MatchQueues, QueueKind};
 use multi_recv::Release;
 use ofi_core::{Addr, Caps, Completion, FiAddr, OpFlags};
@@ -91,6 +93,8 @@ pub(crate) struct RxContext {
     account: Arc<Account>,
     /// The endpoints that share it.
     participants: Participants,
+    /// Receives of collective operations that have ended.
+    group_ended: Vec<Ended>,
 }
 
 impl RxContext {
@@ -107,6 +111,7 @@ impl RxContext {
             settings,
             account,
             participants: Participants::default(),
+            group_ended: Vec::new(),
         }
     }
 
@@ -181,8 +186,11 @@ impl RxContext {
     /// Completes a receive with a message.
     #[inline]
     fn finish<K: LockKind>(&mut self, out: &mut Reporter<K>, key: u32, arrival: Arrival) {
-        let Arrival { info, placed, total, sender } = arrival;
         let Some(receive) = self.receives.get_mut(key) else { return };
+        if receive.role == Role::Group {
+            return self.finish_group(key, arrival.info.data, arrival.total);
+        }
+        let Arrival { info, placed, total, sender } = arrival;
         let (role, suppress) = (receive.role, receive.ticket.is_suppressed());
         let mut completion = receive.ticket.finish_here();
         self.receives.drop_entry(key);
@@ -190,7 +198,7 @@ impl RxContext {
         completion.src = out.source(sender.src);
         let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
         match role {
-            Role::Plain | Role::MultiRecv(_) => {}
+            Role::Plain | Role::MultiRecv(_) | Role::Group => {}
             Role::Part { parent, base } => {
                 completion.buf = base;
                 let release = self.part_is_done(parent, suppress && cut == 0);
@@ -216,6 +224,9 @@ impl RxContext {
     /// Completes a receive with an error.
     #[cold]
     fn fail<K: LockKind>(&mut self, out: &mut Reporter<K>, receive: Receive, why: &Down) {
+        if receive.role == Role::Group {
+            return self.fail_group_receive(receive, why);
+        }
         let mut completion = receive.ticket.finish();
         let mut release = Release::No;
         if let Role::Part { parent, base } = receive.role {
@@ -302,7 +313,7 @@ impl RxContext {
         let Self { queues, receives, multi_recvs, cancelable, .. } = self;
         let up_to = cancelable.known_up_to(receives.len());
         let mut fresh = Vec::new();
-        for queue in queues.iter() {
+        for queue in queues.of_application() {
             // The latest are at the end.
             let posted = queue.posted().rev().filter_map(|key| Some((key, receives.get(key)?)));
             let posted = posted.take_while(|(_, receive)| receive.seq > up_to);
@@ -314,6 +325,7 @@ impl RxContext {
                 let takes = match receive.role {
                     Role::MultiRecv(multi) => multi_recv::is_open(multi_recvs, multi),
                     Role::Plain | Role::Part { .. } | Role::Discard => true,
+                    Role::Group => false,
                 };
                 receive.seq == seq && takes && matches!(receive.stage, ReceiveStage::Posted)
             })

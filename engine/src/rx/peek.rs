@@ -118,7 +118,7 @@ impl RxContext {
         if self.participants.is_shared() {
             return self.waiting(peers).count();
         }
-        self.queues.iter().map(MatchQueue::unexpected_len).sum()
+        self.queues.of_application().map(MatchQueue::unexpected_len).sum()
     }
 
     /// The messages of this endpoint that wait for a receive, as entries of a queue.
@@ -144,7 +144,7 @@ impl RxContext {
 
     fn waiting(&self, peers: &Peers) -> impl Iterator<Item = &Unexpected> {
         let mine = if self.participants.is_shared() { Some(peers.participant()) } else { None };
-        let keys = self.queues.iter().flat_map(MatchQueue::unexpected);
+        let keys = self.queues.of_application().flat_map(MatchQueue::unexpected);
         let messages = keys.filter_map(|(key, _)| self.unexpected.get(key));
         messages.filter(move |message| mine.is_none_or(|mine| message.participant == mine))
     }

@@ -45,6 +45,8 @@ pub(super) enum Role {
     Part { parent: u32, base: usize },
     /// Drops its message (FI_DISCARD).
     Discard,
+    /// A collective operation's; the application does not know of it.
+    Group,
 }
 
 /// A receive: posted, or with its message under way.

@@ -16,8 +16,10 @@ pub(super) enum Kept {
 }
 
 impl Kept {
+    #[inline(always)]
     pub(super) fn new(bytes: &[u8]) -> Self {
-        ArrayVec::try_from(bytes).map_or_else(|_| Self::Long(bytes.into()), Self::Short)
+        let mut short = ArrayVec::new();
+        if short.try_extend_from_slice(bytes).is_ok() { Self::Short(short) } else { Self::Long(bytes.into()) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -85,12 +87,14 @@ impl Unexpected {
     const HAS_TAG: u8 = 1;
     const HAS_DATA: u8 = 2;
     const FENCED: u8 = 4;
+    const GROUP: u8 = 8;
 
     pub(super) fn new(body: Body, info: MessageInfo, id: u32, len: u32, from: Source, origin: Origin) -> Self {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let has = flag(info.tag.is_some(), Self::HAS_TAG)
             | flag(info.data.is_some(), Self::HAS_DATA)
-            | flag(info.fenced, Self::FENCED);
+            | flag(info.fenced, Self::FENCED)
+            | flag(info.group, Self::GROUP);
         let (tag, data) = (info.tag.unwrap_or(0), info.data.unwrap_or(0));
         let Source { peer, seq, participant, .. } = from;
         Self { body, tag, data, id, len, peer, seq, origin, participant, ack: info.ack, has }
@@ -102,12 +106,17 @@ impl Unexpected {
             data: (self.has & Self::HAS_DATA != 0).then_some(self.data),
             ack: self.ack,
             fenced: self.has & Self::FENCED != 0,
+            group: self.has & Self::GROUP != 0,
         }
     }
 
     /// The match queue that it is in.
-    pub(super) fn queue(&self) -> QueueKind {
-        self.info().queue_kind()
+    pub(super) const fn queue(&self) -> QueueKind {
+        match self.has & (Self::GROUP | Self::HAS_TAG) {
+            0 => QueueKind::Untagged,
+            Self::HAS_TAG => QueueKind::Tagged,
+            _ => QueueKind::Group,
+        }
     }
 
     /// The link whose credit it holds; `None` if the account is charged instead.
@@ -130,7 +139,11 @@ impl Unexpected {
 impl MessageInfo {
     /// The match queue that it goes to.
     pub(super) const fn queue_kind(&self) -> QueueKind {
-        QueueKind::of(self.tag)
+        match (self.tag, self.group) {
+            (None, _) => QueueKind::Untagged,
+            (Some(_), false) => QueueKind::Tagged,
+            (Some(_), true) => QueueKind::Group,
+        }
     }
 }
 
@@ -145,8 +158,14 @@ mod tests {
 
     #[test]
     fn an_unexpected_message_keeps_its_fields() {
-        for (tag, data, fenced) in [(Some(1), None, true), (None, Some(0), false), (Some(0), Some(u64::MAX), true)] {
-            let info = MessageInfo { tag, data, ack: AckMode::Match, fenced };
+        let cases = [
+            (Some(1), None, true, false),
+            (None, Some(0), false, false),
+            (Some(0), Some(u64::MAX), true, false),
+            (Some(7), Some(8), false, true),
+        ];
+        for (tag, data, fenced, group) in cases {
+            let info = MessageInfo { tag, data, ack: AckMode::Match, fenced, group };
             let from = Source { peer: 5, sender: 5, seq: 6, participant: ParticipantId::default() };
             let origin = Origin::Link { id: LinkId(4), place: 0 };
             let message = Unexpected::new(Body::Rts { total: 9 }, info, 3, 0, from, origin);

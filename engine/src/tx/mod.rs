@@ -7,6 +7,7 @@
 
 mod ack;
 mod answers;
+pub(crate) mod group;
 mod one_sided;
 mod rendezvous;
 mod send;
@@ -78,6 +79,8 @@ enum Body {
     Message,
     /// A one-sided operation, by its index in the table of these.
     OneSided(u32),
+    /// A message of a collective operation.
+    Group,
 }
 
 /// A send or one-sided operation that did not complete within its call.
@@ -111,11 +114,22 @@ pub(crate) struct Tx {
     /// Number of fenced sends that wait or are under way.
     fences: usize,
     cancelable: Cancelable,
+    /// Messages of collective operations that have left or failed.
+    group_left: Vec<group::Left>,
 }
 
 impl Tx {
     pub(crate) fn new(size: usize) -> Self {
-        Self { sends: Slab::new(), one_sided: Slab::new(), left: 0, size, fences: 0, cancelable: Cancelable::default() }
+        let cancelable = Cancelable::default();
+        Self {
+            sends: Slab::new(),
+            one_sided: Slab::new(),
+            left: 0,
+            size,
+            fences: 0,
+            cancelable,
+            group_left: Vec::new(),
+        }
     }
 
     /// How many more operations can be posted now.
@@ -163,6 +177,7 @@ impl Tx {
         match send.body {
             Body::Message => out.sinks.sent(send.lent.finish(), suppress, send.len),
             Body::OneSided(_) => out.sinks.accessed(send.lent.finish(), suppress, send.len),
+            Body::Group => self.end_group(send.lent, Ok(())),
         }
     }
 
@@ -184,6 +199,9 @@ impl Tx {
         let Some(send) = self.remove(peers, number) else { return };
         let handle = peers.handle_of(send.peer);
         self.after_fence(peers, send.peer, send.fenced);
+        if send.body == Body::Group {
+            return self.end_group(send.lent, Err(why.clone()));
+        }
         let mut completion = send.lent.finish();
         completion.tag = send.info.tag.unwrap_or(0);
         completion.data = send.info.data.unwrap_or(0);
@@ -292,6 +310,7 @@ impl Tx {
             let waiting = peer.waiting.iter().rev();
             let waiting = waiting.filter_map(|number| Some((*number, self.sends.get(*number as usize)?)));
             let waiting = waiting.take_while(|(_, send)| send.seq > up_to);
+            let waiting = waiting.filter(|(_, send)| send.body != Body::Group);
             fresh.extend(waiting.map(|(number, send)| (send.seq, send.lent.ticket.context(), number)));
         }
         self.cancelable.add(fresh);

@@ -357,7 +357,7 @@ impl Tx {
         let op =
             OneSided { what, remote, data, result, range: 0, at: 0, sent: 0, awaited: 0, placed: 0, failure: None };
         let body = Body::OneSided(super::key(self.one_sided.insert(op)));
-        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
         let number = super::key(self.sends.insert(Outgoing {
             lent,
             peer,
@@ -522,7 +522,7 @@ mod tests {
         let body = Body::OneSided(super::super::key(tx.one_sided.insert(op)));
         let lent = Lent { ticket: Ticket::new(1, OpFlags::RMA | OpFlags::READ, false), buffer };
         let stage = SendStage::Issued { link: LinkId(0), held: false, answered: false };
-        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false };
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
         let (peer, place, len, seq) = (0, 0, 8, 1);
         let read = Outgoing { lent, peer, stage, place, info, len, seq, inject: false, fenced: false, body };
         super::super::key(tx.sends.insert(read))

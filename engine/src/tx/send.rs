@@ -96,7 +96,7 @@ impl Tx {
             return false;
         }
         // It needs no id, because it is not acknowledged.
-        let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false };
+        let info = MessageInfo { tag: op.tag, data: op.data, ack: AckMode::No, fenced: false, group: false };
         if !transport.try_submit_fast(id, &Frame::Eager { id: 0, info }.encode(), &op.buffer, len) {
             return false;
         }
@@ -119,7 +119,8 @@ impl Tx {
         seq: u64,
     ) -> Result<(), Errno> {
         let Admitted { len, ack, suppress, inject, fenced, .. } = admitted;
-        let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced && ack != AckMode::No };
+        let fenced_on_wire = fenced && ack != AckMode::No;
+        let info = MessageInfo { tag: op.tag, data: op.data, ack, fenced: fenced_on_wire, group: false };
         let entry = peers.table.get_mut(peer).ok_or(Errno::EOPBADSTATE)?;
         let ticket = ticket(&op, admitted);
         let (mut buffer, mut stage) = (Some(op.buffer), SendStage::Waiting);
@@ -154,7 +155,7 @@ impl Tx {
 
     /// Queues a send with its peer.
     #[inline(never)]
-    fn queue<T: Transport, K: LockKind>(
+    pub(super) fn queue<T: Transport, K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,

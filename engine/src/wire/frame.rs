@@ -1,4 +1,4 @@
-//! The wire format of an open link, version 3, the same over any transport.
+//! The wire format of an open link, version 4, the same over any transport.
 //! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows
 //! their lengths. [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is
 //! indexed unchecked.
@@ -23,6 +23,8 @@
 //! Performed …                                 id: how many more operations without a Response were carried out
 //! Refused   …                                 id: of the operation; code: why it was not carried out
 //! ```
+//! An Eager or Rts may be flagged as one of a group: it belongs to a collective operation, has a tag
+//! and data, and never meets the application's receives.
 //! One-sided operations are carried out in order. The last frame of one is flagged; Performed and
 //! Refused count operations by their last frames, in order.
 
@@ -105,6 +107,8 @@ pub struct MessageInfo {
     pub ack: AckMode,
     /// The acknowledgement also confirms that everything sent before has got as far (FI_FENCE).
     pub fenced: bool,
+    /// It belongs to a collective operation. It has a tag and data.
+    pub group: bool,
 }
 
 /// A frame's header.
@@ -247,12 +251,14 @@ const REFUSED: u8 = 15;
 
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
+const WITH_BOTH: u8 = TAGGED | WITH_DATA;
 const ACK_DELIVERY: u8 = 4;
 const ACK_MATCH: u8 = 8;
 const ACK_ARRIVAL: u8 = 16;
 const FENCED: u8 = 32;
+const GROUP: u8 = 64;
 const ACKS: u8 = ACK_DELIVERY | ACK_MATCH | ACK_ARRIVAL;
-const INFO_FLAGS: u8 = TAGGED | WITH_DATA | ACKS | FENCED;
+const INFO_FLAGS: u8 = TAGGED | WITH_DATA | ACKS | FENCED | GROUP;
 
 impl MessageInfo {
     #[inline(always)]
@@ -267,7 +273,8 @@ impl MessageInfo {
             AckMode::Delivery if self.fenced => ACK_DELIVERY | FENCED,
             AckMode::Delivery => ACK_DELIVERY,
         };
-        tagged | with_data | ack
+        let group = if self.group { GROUP } else { 0 };
+        tagged | with_data | ack | group
     }
 }
 
@@ -306,9 +313,12 @@ impl Rest<'_> {
         self.flagged(flags, ATTACHED)
     }
 
+    #[inline(always)]
     fn info(&mut self, flags: u8) -> Result<MessageInfo, Violation> {
-        let ack = match flags & ACKS {
+        let ack = match flags & (ACKS | GROUP) {
             0 => AckMode::No,
+            GROUP if flags & WITH_BOTH == WITH_BOTH => AckMode::No,
+            GROUP => return Err(Violation("a message of a group without a tag or data")),
             ACK_ARRIVAL => AckMode::Arrival,
             ACK_DELIVERY => AckMode::Delivery,
             ACK_MATCH => AckMode::Match,
@@ -320,7 +330,7 @@ impl Rest<'_> {
         if fenced && !matches!(ack, AckMode::Delivery | AckMode::Match) {
             return Err(Violation("a fence without an acknowledgement"));
         }
-        Ok(MessageInfo { tag, data, ack, fenced })
+        Ok(MessageInfo { tag, data, ack, fenced, group: flags & GROUP != 0 })
     }
 }
 
@@ -423,7 +433,7 @@ impl Frame {
         // The most common frame first.
         match Self::plain(header) {
             Some((id, tag)) => {
-                let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false };
+                let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false, group: false };
                 Ok(Self::Eager { id, info })
             }
             None => Self::parse_any(header),

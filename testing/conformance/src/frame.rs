@@ -31,6 +31,7 @@ impl Planned {
             data: rng.bool().then(|| rng.u64(..)),
             ack: AckMode::No,
             fenced: false,
+            group: false,
         };
         let frame = if len > MOST_EAGER || rng.u8(0..8) == 0 {
             Frame::Data { token: number }
@@ -43,8 +44,8 @@ impl Planned {
 
     /// A frame without a payload.
     pub(crate) fn control(number: u32, rng: &mut Rng) -> Self {
-        let info =
-            MessageInfo { tag: Some(rng.u64(..)), data: rng.bool().then_some(7), ack: AckMode::Match, fenced: true };
+        let data = rng.bool().then_some(7);
+        let info = MessageInfo { tag: Some(rng.u64(..)), data, ack: AckMode::Match, fenced: true, group: false };
         let frame = match rng.u8(0..6) {
             0 => Frame::Ack { id: number },
             1 => Frame::Credit { bytes: u64::from(number) },

@@ -60,7 +60,7 @@ fn closing_an_endpoint_releases_all_that_it_was_charged() {
     assert!(window > 0);
     // Unexpected messages of a peer that has left.
     let mut leaving = raw(&world, &mut node, 3);
-    let info = MessageInfo { tag: Some(77), data: None, ack: AckMode::No, fenced: false };
+    let info = MessageInfo { tag: Some(77), data: None, ack: AckMode::No, fenced: false, group: false };
     leaving.frame(&Frame::Eager { id: 0, info }, &[1; 10_000]);
     leaving.frame(&Frame::Bye, &[]);
     pass(&world, &mut node, &mut [&mut leaving]);

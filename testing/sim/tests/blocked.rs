@@ -151,7 +151,7 @@ fn fences_that_no_sender_waits_for_cost_the_link() {
     let mut r = narrow(&world);
     let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
     raw.hello(&connect_hello(Addr::from(addr(66, 2000)), [7; 16]));
-    let info = |tag, fenced| MessageInfo { tag: Some(tag), data: None, ack: AckMode::Match, fenced };
+    let info = |tag, fenced| MessageInfo { tag: Some(tag), data: None, ack: AckMode::Match, fenced, group: false };
     for _ in 0..40 {
         r.receive(FiAddr::UNSPEC, WANTED, 8);
     }

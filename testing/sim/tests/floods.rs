@@ -64,7 +64,7 @@ fn is_accepted(raw: &mut Raw) -> bool {
 }
 
 const fn unwanted(ack: AckMode) -> Frame {
-    Frame::Eager { id: 0, info: MessageInfo { tag: Some(77), data: None, ack, fenced: false } }
+    Frame::Eager { id: 0, info: MessageInfo { tag: Some(77), data: None, ack, fenced: false, group: false } }
 }
 
 /// Sends until the credit is used up; returns the handshake's answer and the number of messages.

@@ -32,7 +32,10 @@ fn owner(world: &World) -> Node {
 
 /// An unsolicited message.
 const fn message(tag: u64) -> Frame {
-    Frame::Eager { id: 0, info: MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false } }
+    Frame::Eager {
+        id: 0,
+        info: MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false, group: false },
+    }
 }
 
 fn steps(world: &World, nodes: &mut [&mut Node]) {

@@ -294,7 +294,7 @@ fn a_liar_does_not_take_the_place_of_a_context() {
     assert_eq!(answer.map(|answer| answer.handshake), Some(Handshake::Accept), "it is accepted, without a source");
     let (directed, any) = (target.receive(from, 2, 8), target.receive(FiAddr::UNSPEC, 3, 8));
     for tag in [2, 3] {
-        let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false };
+        let info = MessageInfo { tag: Some(tag), data: None, ack: AckMode::No, fenced: false, group: false };
         liar.frame(&Frame::Eager { id: 0, info }, &[9; 8]);
     }
     liar.send();

@@ -10,8 +10,11 @@ fn info() -> impl Strategy<Value = MessageInfo> {
         (Just(AckMode::Match), any::<bool>()),
         (Just(AckMode::Delivery), any::<bool>())
     ];
-    let parts = (any::<Option<u64>>(), any::<Option<u64>>(), ack);
-    parts.prop_map(|(tag, data, (ack, fenced))| MessageInfo { tag, data, ack, fenced })
+    let parts = (any::<Option<u64>>(), any::<Option<u64>>(), ack, any::<bool>());
+    parts.prop_map(|(tag, data, (ack, fenced), group)| {
+        let group = group && tag.is_some() && data.is_some() && ack == AckMode::No;
+        MessageInfo { tag, data, ack, fenced, group }
+    })
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
@@ -117,7 +120,7 @@ proptest! {
 
 #[test]
 fn only_plain_messages_are_plain() {
-    let plain = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false };
+    let plain = MessageInfo { tag: Some(7), data: None, ack: AckMode::No, fenced: false, group: false };
     let plain_of = |info| Frame::plain(&Frame::Eager { id: 3, info }.encode());
     assert_eq!(plain_of(plain), Some((3, 7)));
     assert_eq!(plain_of(MessageInfo { tag: None, data: Some(7), ..plain }), None);
@@ -128,6 +131,6 @@ fn only_plain_messages_are_plain() {
 
 #[test]
 fn a_small_tagged_message_has_a_header_of_sixteen_bytes() {
-    let info = MessageInfo { tag: Some(1), data: None, ack: AckMode::No, fenced: false };
+    let info = MessageInfo { tag: Some(1), data: None, ack: AckMode::No, fenced: false, group: false };
     assert_eq!(Frame::Eager { id: 0, info }.encode().len(), 16);
 }

@@ -1,0 +1,354 @@
+//! A group as one member sees it: its members, its operations in the order of the calls, of which
+//! the first is under way, and the messages that operation waits for.
+
+use super::join::Join;
+use super::plan::Plan;
+use super::rounds::{Inbound, Outbound, Rank, Round, Then};
+use super::word::{Notice, Word};
+use super::{Flight, Order, Outcome, Work};
+use crate::completion::eq::Owner;
+use crate::op::{CollectiveKind, Elements};
+use crate::rx::group::Received;
+use crate::transport::Down;
+use crate::tx::group::UNTRACKED;
+use ofi_core::{Cause, Errno, FiAddr};
+use ofi_memory::rmw;
+use ofi_memory::{Buffer, Ticket};
+use std::collections::VecDeque;
+
+/// A call of a collective operation, under way or behind others of its group.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) kind: CollectiveKind,
+    pub(super) elements: Option<Elements>,
+    pub(super) ticket: Ticket,
+    pub(super) plan: Plan,
+    /// The workspace.
+    pub(super) work: Vec<u8>,
+    pub(super) result: Buffer,
+}
+
+impl Operation {
+    /// Size of an element in bytes.
+    fn size(&self) -> usize {
+        self.elements.map_or(1, |elements| elements.datatype.size())
+    }
+
+    /// Takes a message that has arrived for a part of the workspace.
+    fn take(&mut self, inbound: &Inbound, mut bytes: Vec<u8>) {
+        let size = self.size();
+        let Some(place) = self.work.get_mut(inbound.part.start * size..inbound.part.end * size) else { return };
+        // The first member's elements stay where there is no operation.
+        let combine = |first: &mut [u8], second: &[u8]| {
+            if let Some(Elements { datatype, op: Some(op), .. }) = self.elements {
+                // The call was checked for both of its errors.
+                let _ = rmw::combine(datatype, op, first, second);
+            }
+        };
+        match inbound.then {
+            Then::Store => place.copy_from_slice(&bytes),
+            Then::After => combine(place, &bytes),
+            Then::Before => {
+                combine(&mut bytes, place);
+                place.copy_from_slice(&bytes);
+            }
+        }
+    }
+
+    /// Copies the result out.
+    fn deliver(&mut self) {
+        let size = self.size();
+        for copied in &self.plan.output {
+            if let Some(bytes) = self.work.get(copied.from * size..(copied.from + copied.len) * size) {
+                self.result.write_at(copied.to * size, bytes);
+            }
+        }
+    }
+}
+
+/// How far a group has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Not all members have joined.
+    Joining(Join),
+    /// Operations may be posted.
+    Joined,
+    /// It has failed: operations fail for that reason.
+    Failed(Down),
+}
+
+/// The messages that the first operation, or the join, waits for.
+#[derive(Debug, Default)]
+struct Awaited {
+    /// The round, if it has begun.
+    round: Option<usize>,
+    /// How many messages have to leave or to arrive.
+    left: usize,
+    /// What has arrived, by its place in the round.
+    arrived: Vec<(usize, Vec<u8>)>,
+}
+
+/// A group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) addr: FiAddr,
+    pub(super) members: Vec<FiAddr>,
+    pub(super) rank: Rank,
+    /// The object that the join's event names.
+    pub(super) owner: Owner,
+    /// Whether the member may send data, and receive.
+    pub(super) ways: (bool, bool),
+    pub(super) stage: Stage,
+    /// The tag of its messages; until it has joined, of those of the join.
+    pub(super) tag: u64,
+    pub(super) operations: VecDeque<Operation>,
+    /// Number of the first of them.
+    number: u32,
+    awaited: Awaited,
+    /// Members that are gone, and why.
+    gone: Vec<(Rank, Down)>,
+}
+
+impl Group {
+    pub(super) fn new(
+        addr: FiAddr,
+        (members, rank): (Vec<FiAddr>, Rank),
+        owner: Owner,
+        ways: (bool, bool),
+        join: Join,
+    ) -> Self {
+        let tag = join.tag;
+        let (operations, awaited, gone) = (VecDeque::new(), Awaited::default(), Vec::new());
+        let stage = Stage::Joining(join);
+        Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited, gone }
+    }
+
+    /// Whether something is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self.stage, Stage::Joining(_)) || !self.operations.is_empty()
+    }
+
+    /// Whether its join is under way.
+    pub(super) fn is_being_joined(&self) -> bool {
+        self.awaited.round.is_some() && matches!(self.stage, Stage::Joining(_))
+    }
+
+    /// The current round, if there is one more.
+    fn round(&self, at: usize) -> Option<Round> {
+        match &self.stage {
+            Stage::Joining(join) => join.rounds.get(at).cloned(),
+            Stage::Joined => self.operations.front()?.plan.rounds.get(at).cloned(),
+            Stage::Failed(_) => None,
+        }
+    }
+
+    /// The tag and the word of a round's messages.
+    fn sign(&self, round: usize) -> (u64, Word) {
+        match &self.stage {
+            Stage::Joining(join) => (join.tag_of(round), join.word_of(round)),
+            Stage::Joined | Stage::Failed(_) => {
+                let kind = self.operations.front().map_or(CollectiveKind::Barrier, |operation| operation.kind);
+                (self.tag, Word::of_operation(kind, self.number))
+            }
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.operations.front().map_or(1, Operation::size)
+    }
+
+    /// Goes on as far as possible without a message.
+    pub(super) fn advance(&mut self, work: &mut Work) {
+        while self.awaited.left == 0 && self.is_busy() {
+            if let Some(round) = self.awaited.round {
+                self.end_round(round);
+            }
+            let next = self.awaited.round.map_or(0, |round| round + 1);
+            match self.round(next) {
+                Some(round) => self.begin_round(work, next, &round),
+                None => self.finish(work),
+            }
+        }
+    }
+
+    fn begin_round(&mut self, work: &mut Work, at: usize, round: &Round) {
+        self.awaited = Awaited { round: Some(at), left: round.sends.len() + round.receives.len(), arrived: Vec::new() };
+        if let Stage::Joining(join) = &mut self.stage {
+            join.begin(at, work);
+        }
+        let ((tag, word), size) = (self.sign(at), self.size());
+        // Receives first: what has arrived already leaves memory for more.
+        for (place, receive) in round.receives.iter().enumerate() {
+            let len = receive.part.len() * size;
+            self.receive(work, (receive.from, place), tag, len);
+        }
+        for Outbound { to, part } in &round.sends {
+            let bytes = self
+                .operations
+                .front()
+                .and_then(|operation| operation.work.get(part.start * size..part.end * size).map(<[u8]>::to_vec));
+            let number = work.add(Flight { group: self.addr, place: None });
+            let Some(to) = self.members.get(*to).copied() else { continue };
+            work.orders.push_back(Order::Send { to, tag, word: word.0, bytes: bytes.unwrap_or_default(), number });
+        }
+    }
+
+    fn receive(&self, work: &mut Work, (from, place): (Rank, usize), tag: u64, len: usize) {
+        let number = work.add(Flight { group: self.addr, place: Some(place) });
+        let Some(member) = self.members.get(from).copied() else { return };
+        let gone = self.gone.iter().find(|(rank, _)| *rank == from).map(|(_, why)| why.clone());
+        work.orders.push_back(Order::Receive { from: member, tag, len, number, gone });
+    }
+
+    fn end_round(&mut self, at: usize) {
+        let Some(round) = self.round(at) else { return };
+        let mut arrived = core::mem::take(&mut self.awaited.arrived);
+        arrived.sort_unstable_by_key(|(place, _)| *place);
+        if let (Stage::Joined, Some(operation)) = (&self.stage, self.operations.front_mut()) {
+            for (place, bytes) in arrived {
+                if let Some(inbound) = round.receives.get(place) {
+                    operation.take(inbound, bytes);
+                }
+            }
+        }
+    }
+
+    /// The join or the first operation is done.
+    fn finish(&mut self, work: &mut Work) {
+        self.awaited = Awaited::default();
+        if let Stage::Joining(join) = &mut self.stage {
+            if join.id == 0 {
+                // The only member has told nobody.
+                join.id = work.choose_tag();
+            }
+            self.tag = join.id;
+            self.stage = Stage::Joined;
+            work.outcomes.push(Outcome::Joined(self.owner));
+            return;
+        }
+        self.number = self.number.wrapping_add(1);
+        if let Some(mut operation) = self.operations.pop_front() {
+            operation.deliver();
+            work.outcomes.push(Outcome::Done(operation.ticket));
+        }
+    }
+
+    /// A message of ours has left.
+    pub(super) fn left(&mut self, work: &mut Work, result: Result<(), Down>) {
+        match result {
+            Ok(()) => {
+                self.awaited.left = self.awaited.left.saturating_sub(1);
+                self.advance(work);
+            }
+            Err(why) => self.fail(work, &why),
+        }
+    }
+
+    /// A receive has ended.
+    pub(super) fn received(&mut self, work: &mut Work, place: usize, result: Result<Received, Down>) {
+        let received = match result {
+            Ok(received) => received,
+            Err(why) => return self.fail(work, &why),
+        };
+        let Some(at) = self.awaited.round else { return };
+        let Some(round) = self.round(at) else { return };
+        let Some(inbound) = round.receives.get(place) else { return };
+        let ((_, expected), len) = (self.sign(at), inbound.part.len() * self.size());
+        let word = Word(received.word);
+        if let Some(notice) = word.notice() {
+            return self.fail(work, &why(inbound.from, &notice));
+        }
+        let agreed = match &mut self.stage {
+            Stage::Joining(join) => join.take(at, received.word, work),
+            Stage::Joined | Stage::Failed(_) if word != expected => Err("the members call different operations"),
+            Stage::Joined | Stage::Failed(_) => Ok(()),
+        };
+        let fits = received.len == len as u64 && received.bytes.len() == len;
+        if let Err(text) = agreed.and(if fits { Ok(()) } else { Err("the members' elements differ in size") }) {
+            let text = format!("member {} of the group: {text}", inbound.from);
+            return self.fail(work, &Down::new(Cause::Violation, Errno::EPROTO, text));
+        }
+        self.awaited.arrived.push((place, received.bytes));
+        self.awaited.left = self.awaited.left.saturating_sub(1);
+        self.advance(work);
+    }
+
+    /// A peer is gone. What it has sent may still be received.
+    pub(super) fn lose(&mut self, peer: FiAddr, why: &Down) {
+        if let Some(rank) = self.members.iter().position(|member| *member == peer) {
+            self.gone.push((rank, why.clone()));
+        }
+    }
+
+    /// The group fails: so do its operations, and the other members are told.
+    pub(super) fn fail(&mut self, work: &mut Work, why: &Down) {
+        if matches!(self.stage, Stage::Failed(_)) {
+            return;
+        }
+        self.end(work, &Notice::failed(why), why);
+        let joining = matches!(self.stage, Stage::Joining(_));
+        self.stage = Stage::Failed(why.clone());
+        if joining {
+            work.outcomes.push(Outcome::JoinFailed(self.owner, why.clone()));
+        }
+    }
+
+    /// The member leaves.
+    pub(super) fn leave(mut self, work: &mut Work) {
+        if !matches!(self.stage, Stage::Failed(_)) {
+            let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, "the group was closed");
+            self.end(work, &Notice::Left, &why);
+        }
+    }
+
+    /// Ends all operations, and sends a notice.
+    fn end(&mut self, work: &mut Work, notice: &Notice, why: &Down) {
+        let word = Word::of_notice(notice).0;
+        let members = self.members.iter().enumerate();
+        match &self.stage {
+            Stage::Joining(join) => {
+                for (rank, tag) in join.neighbors_that_wait(self.awaited.round) {
+                    if let Some(to) = self.members.get(rank).copied() {
+                        work.orders.push_back(Order::Notify { to, tag, word, connects: true, number: UNTRACKED });
+                    }
+                }
+            }
+            Stage::Joined | Stage::Failed(_) => {
+                for (_, to) in members.filter(|(rank, _)| *rank != self.rank) {
+                    work.orders.push_back(Order::Notify {
+                        to: *to,
+                        tag: self.tag,
+                        word,
+                        connects: false,
+                        number: UNTRACKED,
+                    });
+                }
+            }
+        }
+        let numbers = work.forget(self.addr);
+        let tag = if let Stage::Joining(join) = &self.stage { join.id } else { self.tag };
+        work.by_tag.remove(&tag);
+        work.orders.push_back(Order::Drop { tag, numbers });
+        self.awaited = Awaited::default();
+        for operation in self.operations.drain(..) {
+            work.outcomes.push(Outcome::Failed(operation.ticket, why.clone()));
+        }
+    }
+
+    /// Drops all operations without completions. Only for closing.
+    pub(super) fn discard(self) {
+        self.operations.into_iter().for_each(|operation| operation.ticket.discard());
+    }
+}
+
+/// The reason that a notice gives.
+fn why(from: Rank, notice: &Notice) -> Down {
+    match notice {
+        Notice::Failed(cause, errno) => {
+            Down::new(*cause, *errno, format!("member {from} of the group failed: {}", cause.text()))
+        }
+        Notice::Left | Notice::Waits => {
+            Down::new(Cause::PeerClosed, Errno::ECONNRESET, format!("member {from} has left the group"))
+        }
+    }
+}

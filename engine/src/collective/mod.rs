@@ -1,0 +1,385 @@
+//! Collective operations (fi_collective(3)) over messages that the endpoint sends to itself: groups,
+//! joining them, and the operations of their members.
+//! Knows no transport and no peers: it says what to send and to receive ([`Order`]) and is told what
+//! became of it. The endpoint carries the orders out.
+//! Invariant: an operation completes once all its rounds are over, or fails with its group.
+
+mod group;
+mod join;
+mod plan;
+mod rounds;
+mod word;
+
+use crate::completion::eq::Owner;
+use crate::hash::HashMap;
+use crate::op::{CollectiveCall, Elements, MOST_COLLECTIVE};
+use crate::rx::group::Ended;
+use crate::transport::Down;
+use crate::tx::group::{Left, UNTRACKED};
+use group::{Group, Operation, Stage};
+use join::Join;
+use ofi_core::{Addr, Errno, FiAddr, OpFlags};
+use ofi_memory::Ticket;
+use plan::Shape;
+use rounds::Rank;
+use std::collections::VecDeque;
+use word::{Notice, Word};
+
+/// The addresses of groups begin here, far above those of an address vector.
+const GROUPS: u64 = 1 << 62;
+/// Operations that may be outstanding on all groups of an endpoint.
+const MOST_OUTSTANDING: usize = 4096;
+/// Notices about unknown groups that may wait for their peers.
+const MOST_ANSWERS: usize = 64;
+/// The number of such a notice; those of other messages follow.
+const ANSWER: usize = UNTRACKED + 1;
+/// Flags that a call may have.
+const ALLOWED: OpFlags = OpFlags::COMPLETION
+    .union(OpFlags::MORE)
+    .union(OpFlags::INJECT_COMPLETE)
+    .union(OpFlags::TRANSMIT_COMPLETE)
+    .union(OpFlags::DELIVERY_COMPLETE)
+    .union(OpFlags::MATCH_COMPLETE);
+
+/// What the endpoint is to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Send a message to a member.
+    Send { to: FiAddr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
+    /// Receive a message of `len` bytes from a member. If the member is gone, only a message that
+    /// has arrived before can be it.
+    Receive { from: FiAddr, tag: u64, len: usize, number: usize, gone: Option<Down> },
+    /// Send a notice to a member; `connects`: also if there is no link.
+    Notify { to: FiAddr, tag: u64, word: u64, connects: bool, number: usize },
+    /// Withdraw receives, and drop the messages of a group.
+    Drop { tag: u64, numbers: Vec<usize> },
+}
+
+/// What the application is to hear.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// An operation is done.
+    Done(Ticket),
+    /// An operation has failed.
+    Failed(Ticket, Down),
+    /// A join is complete.
+    Joined(Owner),
+    /// A join has failed.
+    JoinFailed(Owner, Down),
+}
+
+/// A message under way, sent or awaited.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    group: FiAddr,
+    /// Its place among the round's receives; `None` for one that is sent.
+    place: Option<usize>,
+}
+
+/// What the groups of an endpoint share.
+#[derive(Debug, Default)]
+struct Work {
+    orders: VecDeque<Order>,
+    outcomes: Vec<Outcome>,
+    flights: HashMap<usize, Flight>,
+    next_flight: usize,
+    /// The tags of groups that have not failed.
+    by_tag: HashMap<u64, ()>,
+    /// A random part of the tags that this endpoint chooses.
+    seed: u64,
+    chosen: u32,
+}
+
+impl Work {
+    fn add(&mut self, flight: Flight) -> usize {
+        self.next_flight += 1;
+        let number = ANSWER + self.next_flight;
+        self.flights.insert(number, flight);
+        number
+    }
+
+    /// A group has ended: its messages under way end later, and nobody waits for them. Returns the
+    /// numbers of its receives, to be withdrawn.
+    fn forget(&mut self, group: FiAddr) -> Vec<usize> {
+        let mut receives = Vec::new();
+        for (number, flight) in self.flights.iter_mut().filter(|(_, flight)| flight.group == group) {
+            if flight.place.take().is_some() {
+                receives.push(*number);
+            }
+        }
+        receives
+    }
+
+    /// A tag for a group of which this endpoint is rank 0: others do not choose it, because they
+    /// have other seeds.
+    fn choose_tag(&mut self) -> u64 {
+        loop {
+            self.chosen = self.chosen.wrapping_add(1);
+            let tag = self.seed << 32 & !(1 << 63) | u64::from(self.chosen);
+            if tag != 0 && self.reserve_tag(tag) {
+                return tag;
+            }
+        }
+    }
+
+    /// Notes the tag of a group. False if another group has it.
+    fn reserve_tag(&mut self, tag: u64) -> bool {
+        self.by_tag.insert(tag, ()).is_none()
+    }
+}
+
+/// A call of fi_join_collective.
+#[derive(Debug)]
+pub(crate) struct JoinCall {
+    /// The members, in order, with their addresses.
+    pub(crate) members: Vec<(FiAddr, Addr)>,
+    /// The caller's place among them.
+    pub(crate) rank: Rank,
+    /// The group that they belong to already, if that was named.
+    pub(crate) parent: Option<FiAddr>,
+    pub(crate) owner: Owner,
+    /// Whether the member may send data, and receive.
+    pub(crate) ways: (bool, bool),
+}
+
+/// The groups of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    groups: HashMap<FiAddr, Group>,
+    work: Work,
+    next: u64,
+    outstanding: usize,
+    /// Joins that have not begun, in the order of their calls.
+    waiting: VecDeque<FiAddr>,
+    /// Notices about unknown groups that have not left.
+    answers: usize,
+}
+
+impl Groups {
+    /// The word of a message that tells a member that this one waits.
+    pub(crate) const WAITS: u64 = Word::of_notice(&Notice::Waits).0;
+
+    /// `nonce` is the endpoint's.
+    pub(crate) fn new(nonce: [u8; 16]) -> Self {
+        let seed = u64::from_le_bytes(*nonce.first_chunk().unwrap_or(&[0; 8]));
+        let work = Work { seed, ..Work::default() };
+        Self { groups: HashMap::default(), work, next: GROUPS, outstanding: 0, waiting: VecDeque::new(), answers: 0 }
+    }
+
+    /// Begins to join a group; returns its address.
+    ///
+    /// # Errors
+    /// EINVAL if a member is not of the group that was named.
+    pub(crate) fn join(&mut self, call: JoinCall) -> Result<FiAddr, Errno> {
+        let JoinCall { members, rank, parent, owner, ways } = call;
+        let (members, addrs): (Vec<FiAddr>, Vec<Addr>) = members.into_iter().unzip();
+        let parent = match parent {
+            None => 0,
+            Some(parent) => {
+                let parent = self.groups.get(&parent).ok_or(Errno::EINVAL)?;
+                if !matches!(parent.stage, Stage::Joined) || !members.iter().all(|one| parent.members.contains(one)) {
+                    return Err(Errno::EINVAL);
+                }
+                parent.tag
+            }
+        };
+        let addr = FiAddr(self.next);
+        self.next += 1;
+        let join = Join::new(join::fingerprint(parent, &addrs), members.len(), rank);
+        self.groups.insert(addr, Group::new(addr, (members, rank), owner, ways, join));
+        self.waiting.push_back(addr);
+        self.begin_joins();
+        Ok(addr)
+    }
+
+    /// Begins joins that no earlier one of the same members precedes: two at once could take each
+    /// other's messages.
+    fn begin_joins(&mut self) {
+        for addr in core::mem::take(&mut self.waiting) {
+            let Some(tag) = self.groups.get(&addr).map(|group| group.tag) else { continue };
+            if self.groups.values().any(|other| other.tag == tag && other.is_being_joined()) {
+                self.waiting.push_back(addr);
+            } else if let Some(group) = self.groups.get_mut(&addr) {
+                group.advance(&mut self.work);
+            }
+        }
+    }
+
+    /// Leaves a group.
+    pub(crate) fn leave(&mut self, addr: FiAddr) {
+        if let Some(group) = self.groups.remove(&addr) {
+            group.leave(&mut self.work);
+            self.begin_joins();
+        }
+    }
+
+    /// Posts an operation.
+    ///
+    /// # Errors
+    /// EINVAL for an unknown group or root, EOPBADSTATE before the group is joined, EBADFLAGS,
+    /// EOPNOTSUPP for elements that the operation cannot have and for a direction that the member
+    /// does not have, EMSGSIZE, ENOMEM, and AGAIN if too many are outstanding.
+    pub(crate) fn post(&mut self, call: CollectiveCall, selective: bool) -> Result<(), Errno> {
+        let CollectiveCall { kind, group, root, elements, buffer, result, context, flags } = call;
+        let group = self.groups.get_mut(&group).ok_or(Errno::EINVAL)?;
+        if matches!(group.stage, Stage::Joining(_)) {
+            return Err(Errno::EOPBADSTATE);
+        }
+        if !ALLOWED.contains(flags) {
+            return Err(Errno::EBADFLAGS);
+        }
+        if elements.is_some_and(|elements| !elements.suit(kind)) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let root = match kind.has_root() {
+            true => group.members.iter().position(|member| *member == root).ok_or(Errno::EINVAL)?,
+            false => 0,
+        };
+        let (count, size) = elements.map_or((0, 1), |elements| (elements.count, elements.datatype.size()));
+        if count > MOST_COLLECTIVE / size {
+            return Err(Errno::EMSGSIZE);
+        }
+        if self.outstanding >= MOST_OUTSTANDING {
+            return Err(Errno::AGAIN);
+        }
+        let commutes = elements.is_some_and(|elements| elements.commute());
+        let shape = Shape { kind, members: group.members.len(), root, count, size, commutes };
+        let (input, output) = shape.lens(group.rank).ok_or(Errno::EMSGSIZE)?;
+        if input > 0 && !group.ways.0 || output > 0 && !group.ways.1 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let plan = shape.plan(group.rank);
+        let mut work = Vec::new();
+        work.try_reserve_exact(plan.work * size).map_err(|_| Errno::ENOMEM)?;
+        work.resize(plan.work * size, 0);
+        let (input, result) = (buffer.of_len(input * size), result.of_len(output * size));
+        for copied in &plan.input {
+            if let Some(place) = work.get_mut(copied.to * size..(copied.to + copied.len) * size) {
+                input.read_at(copied.from * size, place);
+            }
+        }
+        let suppress = selective && !flags.contains(OpFlags::COMPLETION);
+        let ticket = Ticket::new(context, OpFlags::COLLECTIVE, suppress);
+        self.outstanding += 1;
+        if let Stage::Failed(why) = &group.stage {
+            self.work.outcomes.push(Outcome::Failed(ticket, why.clone()));
+            return Ok(());
+        }
+        group.operations.push_back(Operation { kind, elements, ticket, plan, work, result });
+        if group.operations.len() == 1 {
+            group.advance(&mut self.work);
+        }
+        Ok(())
+    }
+
+    /// Messages to members have left or failed.
+    pub(crate) fn handle_left(&mut self, all: Vec<Left>) {
+        for Left { number, result } in all {
+            if number == ANSWER {
+                self.answers = self.answers.saturating_sub(1);
+            } else if let Some(flight) = self.work.flights.remove(&number)
+                && let Some(group) = self.groups.get_mut(&flight.group)
+            {
+                group.left(&mut self.work, result);
+            }
+        }
+        self.begin_joins();
+    }
+
+    /// Receives have ended.
+    pub(crate) fn handle_ended(&mut self, all: Vec<Ended>) {
+        for Ended { number, result } in all {
+            if let Some(Flight { group, place: Some(place) }) = self.work.flights.remove(&number)
+                && let Some(group) = self.groups.get_mut(&group)
+            {
+                group.received(&mut self.work, place, result);
+            }
+        }
+        self.begin_joins();
+    }
+
+    /// A message could not be sent or awaited.
+    pub(crate) fn handle_failed(&mut self, number: usize, why: Down) {
+        if number == ANSWER {
+            self.answers = self.answers.saturating_sub(1);
+        } else if let Some(flight) = self.work.flights.remove(&number)
+            && let Some(group) = self.groups.get_mut(&flight.group)
+        {
+            group.fail(&mut self.work, &why);
+            self.begin_joins();
+        }
+    }
+
+    /// These receives have been withdrawn.
+    pub(crate) fn handle_withdrawn(&mut self, all: &[usize]) {
+        for number in all {
+            self.work.flights.remove(number);
+        }
+    }
+
+    /// The link to a peer is down.
+    pub(crate) fn lose(&mut self, peer: FiAddr, why: &Down) {
+        self.groups.values_mut().for_each(|group| group.lose(peer, why));
+    }
+
+    /// Whether messages with this tag may be received, now or later.
+    pub(crate) fn knows(&self, tag: u64) -> bool {
+        join::is_join(tag) || self.work.by_tag.contains_key(&tag)
+    }
+
+    /// The answer to a message of a group that is not known: a member that waits must hear of it.
+    pub(crate) fn answer_unknown(&mut self, from: FiAddr, tag: u64, word: u64) {
+        let asks = Word(word).notice().is_none_or(|notice| notice == Notice::Waits);
+        if asks && from != FiAddr::UNSPEC && self.answers < MOST_ANSWERS {
+            self.answers += 1;
+            let word = Word::of_notice(&Notice::Left).0;
+            self.work.orders.push_back(Order::Notify { to: from, tag, word, connects: true, number: ANSWER });
+        }
+    }
+
+    pub(crate) fn next_order(&mut self) -> Option<Order> {
+        self.work.orders.pop_front()
+    }
+
+    pub(crate) fn take_outcomes(&mut self) -> Vec<Outcome> {
+        let outcomes = core::mem::take(&mut self.work.outcomes);
+        let ended = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Done(_) | Outcome::Failed(..)));
+        self.outstanding = self.outstanding.saturating_sub(ended.count());
+        outcomes
+    }
+
+    /// Whether there is something to do now.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.work.orders.is_empty() || !self.work.outcomes.is_empty()
+    }
+
+    /// Whether anything is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.has_work() || self.answers > 0 || !self.work.flights.is_empty() || self.groups.values().any(Group::is_busy)
+    }
+
+    /// Whether there are no groups.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Drops all operations without completions. Only for closing.
+    pub(crate) fn discard_all(&mut self) {
+        self.groups.drain().for_each(|(_, group)| group.discard());
+        for outcome in self.work.outcomes.drain(..) {
+            if let Outcome::Done(ticket) | Outcome::Failed(ticket, _) = outcome {
+                ticket.discard();
+            }
+        }
+        self.work.orders.clear();
+        self.work.flights.clear();
+        self.waiting.clear();
+    }
+}
+
+impl Elements {
+    /// The most elements that a call can have.
+    pub const fn most(&self) -> usize {
+        MOST_COLLECTIVE / self.datatype.size()
+    }
+}

@@ -1,0 +1,251 @@
+//! What each member of a group does in a collective operation: a list of rounds, computed from the
+//! operation, the member's rank and the sizes alone. Tests run the plans of all members against
+//! each other, without any transport.
+//!
+//! Each member has a workspace. A round sends parts of it and receives messages; once all have
+//! arrived they are stored in it or combined with it, and the next round begins. Members exchange
+//! messages in the order of their rounds, so that two members need no numbers to match them.
+
+use super::rounds::{self, Inbound, Outbound, Rank, Round, Then};
+use crate::op::CollectiveKind;
+use core::ops::Range;
+
+/// Elements to copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copied {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) len: usize,
+}
+
+/// A member's part in an operation. All numbers are elements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Size of the workspace.
+    pub(super) work: usize,
+    /// From the application's buffer to the workspace.
+    pub(super) input: Vec<Copied>,
+    pub(super) rounds: Vec<Round>,
+    /// From the workspace to the result buffer.
+    pub(super) output: Vec<Copied>,
+}
+
+/// An operation as all members know it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) kind: CollectiveKind,
+    /// Number of members.
+    pub(super) members: usize,
+    /// The root's rank; 0 where there is none.
+    pub(super) root: Rank,
+    /// Elements of the call.
+    pub(super) count: usize,
+    /// Size of an element in bytes.
+    pub(super) size: usize,
+    /// Whether operands may be swapped.
+    pub(super) commutes: bool,
+}
+
+/// Bytes up to which the number of messages matters more than their length.
+const SHORT: usize = 32 << 10;
+
+impl Shape {
+    /// Whether this many elements are a short message.
+    const fn is_short(&self, count: usize) -> bool {
+        count.saturating_mul(self.size) <= SHORT
+    }
+
+    /// Elements of the input and of the result of a member; `None` if there are too many.
+    pub(super) fn lens(&self, rank: Rank) -> Option<(usize, usize)> {
+        let (one, root) = (self.count, rank == self.root);
+        let all = self.count.checked_mul(self.members)?;
+        // The workspace has at most twice as many bytes.
+        all.checked_mul(self.size)?.checked_mul(2)?;
+        Some(match self.kind {
+            CollectiveKind::Barrier => (0, 0),
+            CollectiveKind::Broadcast if root => (one, 0),
+            CollectiveKind::Broadcast => (0, one),
+            CollectiveKind::Alltoall => (all, all),
+            CollectiveKind::Allreduce => (one, one),
+            CollectiveKind::Allgather => (one, all),
+            CollectiveKind::ReduceScatter => (all, one),
+            CollectiveKind::Reduce => (one, if root { one } else { 0 }),
+            CollectiveKind::Scatter => (if root { all } else { 0 }, one),
+            CollectiveKind::Gather => (one, if root { all } else { 0 }),
+        })
+    }
+
+    /// The part of one member.
+    pub(super) fn plan(&self, rank: Rank) -> Plan {
+        match self.kind {
+            CollectiveKind::Barrier => Plan { rounds: rounds::barrier(self.members, rank), ..Plan::default() },
+            CollectiveKind::Broadcast => self.broadcast(rank),
+            CollectiveKind::Alltoall => self.alltoall(rank),
+            CollectiveKind::Allreduce => self.allreduce(rank),
+            CollectiveKind::Allgather => self.allgather(rank),
+            CollectiveKind::ReduceScatter => self.reduce_scatter(rank),
+            CollectiveKind::Reduce => self.reduce(rank),
+            CollectiveKind::Scatter => self.scatter(rank),
+            CollectiveKind::Gather => self.gather(rank),
+        }
+    }
+
+    /// How far a member is from the root, in the order of ranks.
+    const fn distance_of(&self, rank: Rank) -> usize {
+        (rank + self.members - self.root) % self.members
+    }
+
+    /// The rank of the member that is that far from the root.
+    const fn rank_of(&self, distance: usize) -> Rank {
+        (distance + self.root) % self.members
+    }
+
+    fn broadcast(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let me = self.distance_of(rank);
+        let mut rounds = if self.is_short(count) || n < 4 {
+            rounds::spread(n, me, |_| 0..count)
+        } else {
+            // A part for each member down the tree, and the parts around a ring.
+            let part = |range: Range<usize>| range.start * count / n..range.end * count / n;
+            let mut rounds = rounds::spread(n, me, part);
+            rounds.extend(rounds::ring(n, me, |block| part(block..block + 1)));
+            rounds
+        };
+        rounds.iter_mut().for_each(|round| round.rename(|distance| self.rank_of(distance)));
+        // The root may not complete before all others have called.
+        rounds.extend(rounds::barrier(n, rank));
+        let whole = vec![Copied { from: 0, to: 0, len: count }];
+        let (input, output) = if me == 0 { (whole, Vec::new()) } else { (Vec::new(), whole) };
+        Plan { work: count, input, rounds, output }
+    }
+
+    fn alltoall(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let all = n * count;
+        let block = |block: usize| block * count..(block + 1) * count;
+        let result = |rank: Rank| all + block(rank).start..all + block(rank).end;
+        let exchange = |distance: usize| {
+            let (to, from) = ((rank + distance) % n, (rank + n - distance) % n);
+            let send = Outbound { to, part: block(to) };
+            (send, Inbound { from, part: result(from), then: Then::Store })
+        };
+        let rounds = if self.is_short(all) {
+            let (sends, receives) = (1..n).map(exchange).unzip();
+            if n > 1 { vec![Round { sends, receives }] } else { Vec::new() }
+        } else {
+            let round = |(send, receive)| Round { sends: vec![send], receives: vec![receive] };
+            (1..n).map(exchange).map(round).collect()
+        };
+        let mine = block(rank).start;
+        let input = vec![Copied { from: 0, to: 0, len: all }, Copied { from: mine, to: all + mine, len: count }];
+        Plan { work: 2 * all, input, rounds, output: vec![Copied { from: all, to: 0, len: all }] }
+    }
+
+    fn allreduce(&self, rank: Rank) -> Plan {
+        let halves = self.commutes && !self.is_short(self.count) && self.count >= self.members;
+        let rounds = rounds::allreduce(self.members, rank, self.count, halves);
+        let whole = vec![Copied { from: 0, to: 0, len: self.count }];
+        Plan { work: self.count, input: whole.clone(), rounds, output: whole }
+    }
+
+    fn allgather(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let all = n * count;
+        if self.is_short(all) {
+            // The workspace begins with the member's own block.
+            let rounds = rounds::bruck(n, rank, count);
+            let input = vec![Copied { from: 0, to: 0, len: count }];
+            return Plan { work: all, input, rounds, output: rotated(n, rank, count) };
+        }
+        let rounds = rounds::ring(n, rank, |block| block * count..(block + 1) * count);
+        let input = vec![Copied { from: 0, to: rank * count, len: count }];
+        Plan { work: all, input, rounds, output: vec![Copied { from: 0, to: 0, len: all }] }
+    }
+
+    fn reduce_scatter(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let block = |block: usize| block * count..(block + 1) * count;
+        let rounds = if !self.commutes {
+            rounds::allreduce(n, rank, n * count, false)
+        } else if n.is_power_of_two() {
+            rounds::halve(n, rank, |blocks| blocks.start * count..blocks.end * count)
+        } else {
+            rounds::ring_reduce(n, rank, block)
+        };
+        let input = vec![Copied { from: 0, to: 0, len: n * count }];
+        Plan { work: n * count, input, rounds, output: vec![Copied { from: rank * count, to: 0, len: count }] }
+    }
+
+    fn reduce(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        // Operands that keep their order begin with rank 0.
+        let center = if self.commutes { self.root } else { 0 };
+        let tree = Self { root: center, ..*self };
+        let me = tree.distance_of(rank);
+        let mut rounds = rounds::collect(n, me, |_| 0..count, Then::After);
+        rounds.iter_mut().for_each(|round| round.rename(|distance| tree.rank_of(distance)));
+        if center != self.root {
+            let mut round = Round::default();
+            if rank == center {
+                round.sends.push(Outbound { to: self.root, part: 0..count });
+            } else if rank == self.root {
+                round.receives.push(Inbound { from: center, part: 0..count, then: Then::Store });
+            }
+            rounds.push(round);
+        }
+        rounds.extend(self.release(rank));
+        let whole = Copied { from: 0, to: 0, len: count };
+        let output = if rank == self.root { vec![whole] } else { Vec::new() };
+        Plan { work: count, input: vec![whole], rounds, output }
+    }
+
+    fn scatter(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let me = self.distance_of(rank);
+        let mut rounds = if self.is_short(n * count) {
+            rounds::spread(n, me, |blocks| blocks.start * count..blocks.end * count)
+        } else {
+            rounds::deal(n, me, count)
+        };
+        rounds.iter_mut().for_each(|round| round.rename(|distance| self.rank_of(distance)));
+        rounds.extend(rounds::barrier(n, rank));
+        // Blocks lie in the order of the distance from the root.
+        let back = |Copied { from, to, len }: Copied| Copied { from: to, to: from, len };
+        let input = if me == 0 { rotated(n, self.root, count).into_iter().map(back).collect() } else { Vec::new() };
+        Plan { work: n * count, input, rounds, output: vec![Copied { from: me * count, to: 0, len: count }] }
+    }
+
+    fn gather(&self, rank: Rank) -> Plan {
+        let (n, count) = (self.members, self.count);
+        let me = self.distance_of(rank);
+        let mut rounds = if self.is_short(n * count) {
+            rounds::collect(n, me, |blocks| blocks.start * count..blocks.end * count, Then::Store)
+        } else {
+            rounds::pick(n, me, count)
+        };
+        rounds.iter_mut().for_each(|round| round.rename(|distance| self.rank_of(distance)));
+        rounds.extend(self.release(rank));
+        let input = vec![Copied { from: 0, to: me * count, len: count }];
+        let output = if me == 0 { rotated(n, self.root, count) } else { Vec::new() };
+        Plan { work: n * count, input, rounds, output }
+    }
+
+    /// The root, which all others have reached, lets them complete.
+    fn release(&self, rank: Rank) -> Vec<Round> {
+        let mut rounds = rounds::spread(self.members, self.distance_of(rank), |_| 0..0);
+        rounds.iter_mut().for_each(|round| round.rename(|distance| self.rank_of(distance)));
+        rounds
+    }
+}
+
+/// Copies `n` blocks, the first of which is that of `first`, to their places by rank.
+fn rotated(n: usize, first: Rank, count: usize) -> Vec<Copied> {
+    vec![
+        Copied { from: 0, to: first * count, len: (n - first) * count },
+        Copied { from: (n - first) * count, to: 0, len: first * count },
+    ]
+}
+
+#[cfg(test)]
+mod tests;

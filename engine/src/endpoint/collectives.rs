@@ -1,0 +1,249 @@
+//! Groups and collective operations: carries out what [`Groups`] orders, by messages of the
+//! endpoint's own.
+//!
+//! [`Groups`]: crate::collective::Groups
+
+use super::Endpoint;
+use super::core::Core;
+use super::inner::Inner;
+use super::life::Life;
+use crate::av_set::AvSet;
+use crate::collective::{Groups, JoinCall, Order, Outcome};
+use crate::completion::eq::{Event, EventKind, Owner};
+use crate::op::CollectiveCall;
+use crate::peer::agenda::Work;
+use crate::peer::table::{PeerId, PeerState};
+use crate::rx::group::DROPPED;
+use crate::transport::{Down, LinkId, Transport};
+use crate::tx::group::{MemberMessage, UNTRACKED};
+use ofi_core::error::Result;
+use ofi_core::{Cause, Errno, Error, FiAddr};
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+
+/// The tag of messages that are dropped as they arrive. No group and no join has it.
+const NOWHERE: u64 = u64::MAX;
+
+impl<K: LockKind> Core<K> {
+    /// Begins to join a group of these members, of which the endpoint is one.
+    fn join_group<T: Transport>(
+        &mut self,
+        transport: &T,
+        set: &AvSet,
+        (parent, ways, owner): (Option<FiAddr>, (bool, bool), Owner),
+    ) -> Result<FiAddr> {
+        let refuse = |errno, what: &str| Error::new(errno, format!("join a group {what}"));
+        self.life.accepts().map_err(|errno| refuse(errno, "with an endpoint that is not enabled"))?;
+        if self.rx.is_shared() || matches!(self.life, Life::Connected(_)) {
+            return Err(refuse(Errno::ENOSYS, "with a connected endpoint or a shared receive context: not supported"));
+        }
+        if self.eq.is_none() {
+            return Err(refuse(Errno::ENOEQ, "with an endpoint that has no event queue"));
+        }
+        let av = self.peers.av().ok_or_else(|| refuse(Errno::ENOAV, "without an address vector"))?;
+        if !set.is_of(av) {
+            return Err(refuse(Errno::EINVAL, "of a set of another address vector"));
+        }
+        let addrs: Option<Vec<_>> =
+            set.members().iter().map(|member| Some((*member, av.lookup(*member)?.canonical()))).collect();
+        let members = addrs.ok_or_else(|| refuse(Errno::EINVAL, "of addresses that the vector does not have"))?;
+        let own = transport.local_addr().canonical();
+        let rank = members.iter().position(|(_, addr)| *addr == own);
+        let rank =
+            rank.ok_or_else(|| refuse(Errno::EINVAL, &format!("that lacks the endpoint's own address {own}")))?;
+        let call = JoinCall { members, rank, parent, owner, ways };
+        self.groups.join(call).map_err(|errno| refuse(errno, "of members that the other group lacks"))
+    }
+
+    fn collective(&mut self, call: CollectiveCall) -> Result<(), Errno> {
+        self.life.accepts()?;
+        // Without a queue, a counter may tell of the operation.
+        let selective = self.out.sinks.tx.as_ref().is_some_and(|tx| tx.selective);
+        self.groups.post(call, selective)
+    }
+
+    /// Goes on with the groups' work. True if there was any.
+    pub(super) fn run_groups<T: Transport>(&mut self, transport: &mut T) -> bool {
+        let mut any = false;
+        while self.has_group_work() {
+            any = true;
+            let left = self.tx.take_group_left();
+            self.groups.handle_left(left);
+            let ended = self.rx.lock().take_ended();
+            self.groups.handle_ended(ended);
+            while let Some(order) = self.groups.next_order() {
+                self.carry_out(transport, order);
+            }
+            let outcomes = self.groups.take_outcomes();
+            outcomes.into_iter().for_each(|outcome| self.report(outcome));
+        }
+        if self.groups.is_busy() {
+            self.peers.agenda.add(Work::GROUPS);
+        } else {
+            self.peers.agenda.remove(Work::GROUPS);
+        }
+        any
+    }
+
+    /// Whether the groups have work that no event brings on.
+    pub(super) fn has_group_work(&mut self) -> bool {
+        self.groups.has_work() || self.tx.has_group_left() || self.rx.own().is_some_and(|rx| rx.has_ended())
+    }
+
+    fn carry_out<T: Transport>(&mut self, transport: &mut T, order: Order) {
+        match order {
+            Order::Send { to, tag, word, bytes, number } => match self.member(to) {
+                Ok(peer) => self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number }),
+                Err(why) => self.groups.handle_failed(number, why),
+            },
+            Order::Receive { from, tag, len, number, gone } => match self.member(from) {
+                Ok(peer) => self.receive_from_member(transport, (peer, tag), (number, len), gone),
+                Err(why) => self.groups.handle_failed(number, why),
+            },
+            Order::Notify { to, tag, word, connects, number } => match self.member(to) {
+                Ok(peer) if connects || self.peers.state_of(peer) != PeerState::Idle => {
+                    self.send_to_member(transport, peer, MemberMessage { tag, word, bytes: Vec::new(), number });
+                }
+                Ok(_) => {}
+                Err(why) => self.groups.handle_failed(number, why),
+            },
+            Order::Drop { tag, numbers } => {
+                self.seq += 1;
+                let Self { peers, rx, out, seq, .. } = self;
+                let withdrawn = rx.lock().drop_group(peers, out, tag, &numbers, *seq);
+                self.groups.handle_withdrawn(&withdrawn);
+            }
+        }
+    }
+
+    fn member(&mut self, handle: FiAddr) -> Result<PeerId, Down> {
+        let found = match self.known_peer(handle) {
+            Some(peer) => Ok(peer),
+            None => self.find_peer(handle),
+        };
+        found.map_err(|errno| Down::new(Cause::NoAddress, errno, "a member of the group is not in the address vector"))
+    }
+
+    fn send_to_member<T: Transport>(&mut self, transport: &mut T, peer: PeerId, message: MemberMessage) {
+        self.seq += 1;
+        let Self { peers, tx, out, seq, .. } = self;
+        tx.send_group(peers, out, transport, (peer, message), *seq);
+    }
+
+    fn receive_from_member<T: Transport>(
+        &mut self,
+        transport: &mut T,
+        (peer, tag): (PeerId, u64),
+        (number, len): (usize, usize),
+        gone: Option<Down>,
+    ) {
+        let Some(sender) = self.peers.table.get(peer).map(|peer| peer.sender) else { return };
+        self.seq += 1;
+        let Self { peers, rx, out, seq, .. } = self;
+        let mut rx = rx.lock();
+        let is_here = rx.has_group_message(sender, tag);
+        if let Some(why) = gone.filter(|_| !is_here) {
+            drop(rx);
+            return self.groups.handle_failed(number, why);
+        }
+        rx.post_group(peers, out, (sender, tag), (number, len), *seq);
+        drop(rx);
+        if !is_here && !matches!(self.peers.state_of(peer), PeerState::Open(_)) {
+            // A member that is gone must be noticed, and one whose group has failed must tell.
+            let message = MemberMessage { tag, word: Groups::WAITS, bytes: Vec::new(), number: UNTRACKED };
+            self.send_to_member(transport, peer, message);
+        }
+    }
+
+    fn report(&mut self, outcome: Outcome) {
+        let event = match outcome {
+            Outcome::Done(ticket) => {
+                let suppress = ticket.is_suppressed();
+                return self.out.sinks.accessed(ticket.finish(), suppress, 0);
+            }
+            Outcome::Failed(ticket, why) => return self.out.send_failed(ticket.finish(), &why),
+            Outcome::Joined(owner) => Event { owner, kind: EventKind::Joined },
+            Outcome::JoinFailed(owner, Down { cause, errno, text }) => {
+                Event { owner, kind: EventKind::Failed { errno, cause, text, data: Vec::new() } }
+            }
+        };
+        if let Some((eq, _)) = &self.eq {
+            eq.push(event);
+        }
+    }
+
+    /// A message of a group arrives. Returns the tag that the receive context is to see: one that no
+    /// group waits for is dropped.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn admit_message(&mut self, id: LinkId, tag: Option<u64>, word: Option<u64>) -> Option<u64> {
+        let known = self.groups.knows(tag?);
+        if known && word? != Groups::WAITS {
+            return tag;
+        }
+        let Some(link) = self.peers.links.get(id) else { return tag };
+        let (sender, src) = (link.sender, link.src);
+        if !known {
+            self.groups.answer_unknown(src, tag?, word?);
+            self.peers.agenda.add(Work::GROUPS);
+        }
+        self.seq += 1;
+        let Self { peers, rx, out, seq, .. } = self;
+        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, 0), *seq);
+        Some(NOWHERE)
+    }
+}
+
+impl<T: Transport, K: LockKind> Endpoint<T, K> {
+    /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, of which the endpoint is a member, and
+    /// returns its address. `parent` is a group that all members have joined; `ways` says whether
+    /// the member may send data, and receive. The event queue gets the outcome for `owner`.
+    ///
+    /// # Errors
+    /// ENOEQ without an event queue, EINVAL if the endpoint is no member or a member is unknown,
+    /// ENOSYS for a connected endpoint and one with a shared receive context.
+    pub fn join_group(
+        self: &Arc<Self>,
+        members: &AvSet,
+        parent: Option<FiAddr>,
+        ways: (bool, bool),
+        owner: Owner,
+    ) -> Result<FiAddr> {
+        self.follow_events()?;
+        let mut inner = K::lock(&self.inner);
+        let (transport, core) = inner.opened()?;
+        let joined = core.join_group(transport, members, (parent, ways, owner));
+        core.run_groups(transport);
+        self.hand_on(inner);
+        joined
+    }
+
+    /// Leaves a group: its operations fail, and unread events for `owner` are dropped.
+    pub fn leave_group(&self, group: FiAddr, owner: Owner) {
+        let mut inner = K::lock(&self.inner);
+        let Ok((transport, core)) = inner.opened() else { return };
+        core.groups.leave(group);
+        core.run_groups(transport);
+        let eq = core.eq.as_ref().map(|(eq, _)| eq.clone());
+        self.hand_on(inner);
+        if let Some(eq) = eq {
+            eq.discard_events_of(owner);
+        }
+    }
+
+    /// Posts a collective operation on a group (fi_collective(3)).
+    ///
+    /// # Errors
+    /// As fi_collective(3) lists them; EINVAL for an unknown group or root, EOPBADSTATE before the
+    /// group is joined.
+    pub fn collective(&self, call: CollectiveCall) -> Result<(), Errno> {
+        let mut inner = K::lock(&self.inner);
+        let Inner { transport: Some(transport), core, .. } = &mut *inner else { return Err(Errno::EOPBADSTATE) };
+        let posted = core.collective(call);
+        if posted.is_ok() {
+            core.run_groups(transport);
+        }
+        self.hand_on(inner);
+        posted
+    }
+}

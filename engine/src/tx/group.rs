@@ -1,0 +1,72 @@
+//! Messages of collective operations: the endpoint sends them itself. They do not count among the
+//! application's sends.
+
+use super::{Body, Outgoing, SendStage, Tx};
+use crate::completion::reporter::Reporter;
+use crate::peer::Peers;
+use crate::peer::table::PeerId;
+use crate::transport::{Down, Transport};
+use crate::wire::frame::{AckMode, MessageInfo};
+use ofi_core::OpFlags;
+use ofi_memory::{Buffer, Lent, Ticket};
+use ofi_sync::lock::LockKind;
+
+/// The number of a message whose end nobody waits for.
+pub(crate) const UNTRACKED: usize = 0;
+
+/// A message for a member.
+#[derive(Debug)]
+pub(crate) struct MemberMessage {
+    pub(crate) tag: u64,
+    /// What the member is told about it.
+    pub(crate) word: u64,
+    pub(crate) bytes: Vec<u8>,
+    /// Its number in [`Left`].
+    pub(crate) number: usize,
+}
+
+/// A message that has left, or failed.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) number: usize,
+    pub(crate) result: Result<(), Down>,
+}
+
+impl Tx {
+    /// Sends a message to a member, behind all others that wait for it.
+    pub(crate) fn send_group<T: Transport, K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        transport: &mut T,
+        (peer, message): (PeerId, MemberMessage),
+        seq: u64,
+    ) {
+        let MemberMessage { tag, word, bytes, number } = message;
+        let info = MessageInfo { tag: Some(tag), data: Some(word), ack: AckMode::No, fenced: false, group: true };
+        let (len, ticket) = (bytes.len(), Ticket::new(number, OpFlags::COLLECTIVE, true));
+        let (lent, stage, body) = (Lent::new(ticket, Buffer::Owned(bytes)), SendStage::Waiting, Body::Group);
+        self.size += 1;
+        let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject: false, fenced: false, body };
+        self.queue(peers, out, transport, send);
+    }
+
+    /// A message of a group has left or failed.
+    pub(super) fn end_group(&mut self, lent: Lent, result: Result<(), Down>) {
+        self.size -= 1;
+        let number = lent.finish().context;
+        if number != UNTRACKED {
+            self.group_left.push(Left { number, result });
+        }
+    }
+
+    /// Takes the messages that have left or failed.
+    pub(crate) fn take_group_left(&mut self) -> Vec<Left> {
+        core::mem::take(&mut self.group_left)
+    }
+
+    /// Whether messages have left or failed.
+    pub(crate) const fn has_group_left(&self) -> bool {
+        !self.group_left.is_empty()
+    }
+}
