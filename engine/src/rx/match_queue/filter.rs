@@ -83,14 +83,21 @@ mod tests {
     #[test]
     fn few_other_tags_are_taken_for_one_that_was_added() {
         for step in [1, 1 << 20, 1 << 40] {
-            let (mut filter, mut table) = (TagFilter::default(), HashSet::new());
-            for tag in (0..10_000u64).map(|at| at * step) {
-                filter.add(tag, table.iter());
-                table.insert(tag);
-            }
-            let wrong = (10_000..20_000u64).filter(|at| filter.may_have(at * step)).count();
-            assert!(wrong < 1500, "{wrong} of 10,000 at steps of {step}");
+            // A secret may be unlucky, but not most of them.
+            let mut counts = [(); 15].map(|()| wrong_of(step));
+            counts.sort_unstable();
+            assert!(counts[7] < 1500, "{counts:?} of 10,000 at steps of {step}");
         }
+    }
+
+    /// How many of 10,000 tags are taken for one of 10,000 others.
+    fn wrong_of(step: u64) -> usize {
+        let (mut filter, mut table) = (TagFilter::default(), HashSet::new());
+        for tag in (0..10_000u64).map(|at| at * step) {
+            filter.add(tag, table.iter());
+            table.insert(tag);
+        }
+        (10_000..20_000u64).filter(|at| filter.may_have(at * step)).count()
     }
 
     #[test]
