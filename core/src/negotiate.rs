@@ -146,7 +146,7 @@ fn caps(offer: &Info, hints: &Hints, api: Version) -> Result<Caps, Reason> {
     if wanted.is_empty() {
         return Ok(((primary | secondary | besides) - (Caps::ONLY_IF_NAMED - named)) | once);
     }
-    let mut out = wanted & Caps::PRIMARY;
+    let mut out = (wanted | named & Caps::ONLY_IF_NAMED) & primary;
     let directions = Caps::SEND | Caps::RECV;
     if out.intersects(Caps::MSG | Caps::TAGGED) && !out.intersects(directions) {
         out |= directions & primary;
