@@ -91,10 +91,25 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     if let Some(want) = &hints.tx {
         transmit(&mut info, want, offer)?;
     }
+    contexts_of_an_endpoint(&mut info, hints);
     info.tx.caps = info.caps & info.tx.caps;
     info.rx.caps = info.caps & info.rx.caps;
     addresses(&mut info, hints, offer)?;
     Ok(info)
+}
+
+/// The contexts that an endpoint may have: one, unless the hints want several. Programs take a
+/// larger maximum for advice, open a scalable endpoint and poll only some of its contexts, while
+/// their peers wait for the others (Open MPI's one-sided communication).
+fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) {
+    let several = |count: usize| count > 1 && count != SHARED_CONTEXT;
+    let (ep, domain) = (hints.ep.as_ref(), hints.domain.as_ref());
+    let wanted = ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
+        || domain.is_some_and(|domain| several(domain.max_ep_tx_ctx) || several(domain.max_ep_rx_ctx));
+    if (ep.is_some() || domain.is_some()) && !wanted {
+        let most = &mut info.domain;
+        (most.max_ep_tx_ctx, most.max_ep_rx_ctx) = (most.max_ep_tx_ctx.min(1), most.max_ep_rx_ctx.min(1));
+    }
 }
 
 fn addresses(info: &mut Info, hints: &Hints, offer: &Info) -> Check {
