@@ -82,6 +82,25 @@ fn the_answer_is_a_hint_that_gives_itself() {
 }
 
 #[test]
+fn an_endpoint_has_one_context_unless_several_are_wanted() {
+    let mut offer = offer();
+    (offer.domain.max_ep_tx_ctx, offer.domain.max_ep_rx_ctx) = (256, 256);
+    let most = |hints: &Hints| {
+        let domain = negotiate(&offer, hints, Version::API).unwrap().domain;
+        (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx)
+    };
+    // Without hints the offers are shown as they are.
+    assert_eq!(most(&Hints::default()), (256, 256));
+    let plain = Hints { ep: Some(EpAttr::default()), ..Hints::default() };
+    assert_eq!(most(&plain), (1, 1));
+    for wanted in [EpAttr { tx_ctx_cnt: 2, ..EpAttr::default() }, EpAttr { rx_ctx_cnt: 2, ..EpAttr::default() }] {
+        assert_eq!(most(&Hints { ep: Some(wanted), ..Hints::default() }), (256, 256));
+    }
+    let domain = DomainAttr { max_ep_rx_ctx: 2, ..DomainAttr::default() };
+    assert_eq!(most(&Hints { domain: Some(domain), ..plain }), (256, 256));
+}
+
+#[test]
 fn source_comes_when_asked_for_or_when_nothing_is() {
     let hints = Hints { caps: Caps::MSG | Caps::SOURCE, ..Hints::default() };
     assert!(negotiate(&offer(), &hints, Version::API).unwrap().caps.contains(Caps::SOURCE));
