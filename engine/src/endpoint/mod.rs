@@ -12,6 +12,7 @@ mod connectionless;
 mod core;
 mod deferred;
 mod describe;
+mod frames;
 mod inner;
 mod life;
 mod links;
