@@ -52,7 +52,8 @@ struct Data {
 /// Posts an operation. Without flags of its own, a call has the endpoint's.
 ///
 /// # Safety
-/// `ep` is an endpoint. Both buffers have as many elements as fi_collective(3) says of the operation.
+/// `ep` is an endpoint. Both buffers have as many elements as fi_collective(3) says of the
+/// operation.
 unsafe fn post(
     ep: *mut fid_ep,
     kind: CollectiveKind,
@@ -84,7 +85,8 @@ unsafe fn post(
 macro_rules! thunks {
     ($($name:ident($kind:ident, $ep:ident; $($arg:ident: $type:ty),*) $buffers:expr, $data:expr, $place:expr;)*) => {$(
         unsafe extern "C" fn $name($ep: *mut fid_ep, $($arg: $type),*) -> isize {
-            // SAFETY: C passes the endpoint that holds this table, and fi_collective(3) the buffers.
+            // SAFETY: C passes the endpoint that holds this table, and fi_collective(3) the
+            // buffers.
             unsafe { post($ep, CollectiveKind::$kind, $buffers, $data, $place) }
         }
     )*};
@@ -115,8 +117,8 @@ thunks! {
         (buf, result), Some(Data { count, datatype, op: FI_NOOP }), Place { group, root, flags: Some(flags), context };
 }
 
-/// fi_query_collective(3): fills in the limits of an operation that is supported. With FI_SCATTER as
-/// a flag, a reduction is that of reduce-scatter.
+/// fi_query_collective(3): fills in the limits of an operation that is supported. With FI_SCATTER
+/// as a flag, a reduction is that of reduce-scatter.
 ///
 /// # Errors
 /// EINVAL without attributes or with a mode, EBADFLAGS, ENOSYS for what is not supported.

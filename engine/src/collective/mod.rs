@@ -1,7 +1,7 @@
-//! Collective operations (fi_collective(3)) over messages that the endpoint sends to itself: groups,
-//! joining them, and the operations of their members.
-//! Knows no transport and no peers: it says what to send and to receive ([`Order`]) and is told what
-//! became of it. The endpoint carries the orders out.
+//! Collective operations (fi_collective(3)) over messages that the endpoint sends to itself:
+//! groups, joining them, and the operations of their members.
+//! Knows no transport and no peers: it says what to send and to receive ([`Order`]) and is told
+//! what became of it. The endpoint carries the orders out.
 //! Invariant: an operation completes once all its rounds are over, or fails with its group.
 
 mod group;

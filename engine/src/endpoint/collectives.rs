@@ -172,8 +172,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// A message of a group arrives. Returns the tag that the receive context is to see: one that no
-    /// group waits for is dropped.
+    /// A message of a group arrives. Returns the tag that the receive context is to see: one that
+    /// no group waits for is dropped.
     #[cold]
     #[inline(never)]
     pub(super) fn admit_message(&mut self, id: LinkId, tag: Option<u64>, word: Option<u64>) -> Option<u64> {
@@ -195,9 +195,10 @@ impl<K: LockKind> Core<K> {
 }
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
-    /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, of which the endpoint is a member, and
-    /// returns its address. `parent` is a group that all members have joined; `ways` says whether
-    /// the member may send data, and receive. The event queue gets the outcome for `owner`.
+    /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, of which the
+    /// endpoint is a member, and returns its address. `parent` is a group that all members have
+    /// joined; `ways` says whether the member may send data, and receive. The event queue gets the
+    /// outcome for `owner`.
     ///
     /// # Errors
     /// ENOEQ without an event queue, EINVAL if the endpoint is no member or a member is unknown,

@@ -23,10 +23,10 @@
 //! Performed …                                 id: how many more operations without a Response were carried out
 //! Refused   …                                 id: of the operation; code: why it was not carried out
 //! ```
-//! An Eager or Rts may be flagged as one of a group: it belongs to a collective operation, has a tag
-//! and data, and never meets the application's receives.
-//! One-sided operations are carried out in order. The last frame of one is flagged; Performed and
-//! Refused count operations by their last frames, in order.
+//! An Eager or Rts may be flagged as one of a group: it belongs to a collective operation, has a
+//! tag and data, and never meets the application's receives. One-sided operations are carried out
+//! in order. The last frame of one is flagged; Performed and Refused count operations by their last
+//! frames, in order.
 
 use super::one_sided::{ACTION, Action, COMMIT, LAST, MORE, Refusal, RemoteAddr, WITH_DATA as ATTACHED};
 pub use super::violation::Violation;
