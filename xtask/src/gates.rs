@@ -36,10 +36,10 @@ const MOST_INSTRUCTIONS: [(&str, &str, Option<&str>, u64); 7] = [
     ("tagged message", "memory", None, 1300),
     ("tagged message", "tcp", None, 1850),
     ("unexpected message", "memory", Some(UNEXPECTED), 1930),
-    ("write", "memory", Some("write"), 2290),
-    ("write", "tcp", Some("write"), 3960),
-    ("fetch-add", "memory", Some("fetch-add"), 4120),
-    ("fetch-add", "tcp", Some("fetch-add"), 5820),
+    ("write", "memory", Some("write"), 2350),
+    ("write", "tcp", Some("write"), 4030),
+    ("fetch-add", "memory", Some("fetch-add"), 4210),
+    ("fetch-add", "tcp", Some("fetch-add"), 5930),
 ];
 
 /// The receiver's unrelated load, as an argument of `message_cost` and in words.
