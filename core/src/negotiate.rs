@@ -98,13 +98,14 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     Ok(info)
 }
 
-/// The contexts that an endpoint may have: one, unless the hints want several. Programs take a
-/// larger maximum for advice, open a scalable endpoint and poll only some of its contexts, while
-/// their peers wait for the others (Open MPI's one-sided communication).
+/// The contexts that an endpoint may have: one, unless the hints want several or named ones. Some
+/// programs take a larger maximum as advice, open a scalable endpoint and poll only one of its
+/// contexts, while their peers wait for the others (Open MPI's one-sided communication).
 fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) {
     let several = |count: usize| count > 1 && count != SHARED_CONTEXT;
     let (ep, domain) = (hints.ep.as_ref(), hints.domain.as_ref());
-    let wanted = ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
+    let wanted = hints.caps.contains(Caps::NAMED_RX_CTX)
+        || ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
         || domain.is_some_and(|domain| several(domain.max_ep_tx_ctx) || several(domain.max_ep_rx_ctx));
     if (ep.is_some() || domain.is_some()) && !wanted {
         let most = &mut info.domain;

@@ -80,7 +80,8 @@ fn flags<T>(text: Option<&str>, what: &str, find: impl Fn(&str) -> Option<T>) ->
 }
 
 impl Options {
-    /// The query. Modes are permissions: it grants all of them unless the user names some.
+    /// The query: without hints unless an option filters, so that it shows all that is offered. Modes
+    /// are permissions: it grants all of them unless the user names some.
     fn query(&self) -> Result<Query, String> {
         let caps = flags(self.caps.as_deref(), "capability", Caps::named)?;
         let modes = flags(self.mode.as_deref(), "mode", Mode::named)?;
@@ -101,6 +102,8 @@ impl Options {
         };
         let fabric =
             FabricAttr { name: self.fabric.clone(), prov_name: self.provider.clone(), ..FabricAttr::default() };
+        let names = [&self.ep_type, &self.addr_format, &self.domain, &self.fabric, &self.provider];
+        let filtered = names.into_iter().chain([&self.caps, &self.mode]).any(Option::is_some);
         let hints = Hints {
             caps: caps.into_iter().collect(),
             mode,
@@ -115,7 +118,7 @@ impl Options {
         let source = self.src_addr.is_some() && self.node.is_none();
         let node = if source { self.src_addr.clone() } else { self.node.clone() };
         let service = self.port.clone();
-        Ok(Query { version: Version::API, node, service, source, hints: Some(hints), ..Query::default() })
+        Ok(Query { version: Version::API, node, service, source, hints: filtered.then_some(hints), ..Query::default() })
     }
 }
 
@@ -285,6 +288,12 @@ mod tests {
         assert_eq!(hints.domain.unwrap().name.as_deref(), Some("eth0"));
         assert!(hints.mode.contains(Mode::CONTEXT));
         assert_eq!(query(&["-m", "FI_CONTEXT"]).unwrap().hints.unwrap().mode, Mode::CONTEXT);
+    }
+
+    #[test]
+    fn without_a_filter_there_are_no_hints() {
+        assert!(query(&["-v"]).unwrap().hints.is_none());
+        assert!(query(&["-n", "localhost", "-P", "4711"]).unwrap().hints.is_none());
     }
 
     #[test]
