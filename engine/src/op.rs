@@ -202,7 +202,7 @@ pub const MOST_COLLECTIVE: usize = 1 << 30;
 pub struct Elements {
     /// Their type.
     pub datatype: Datatype,
-    /// How an operation combines them; with `None` (FI_NOOP) the first member's stay.
+    /// How an operation combines them; `None` (FI_NOOP) keeps the first member's.
     pub op: Option<AtomicOp>,
     /// How many: of each member's block in alltoall, allgather, reduce-scatter, scatter and gather,
     /// otherwise in all.

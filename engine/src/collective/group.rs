@@ -1,5 +1,5 @@
-//! A group as one member sees it: its members, its operations in the order of the calls, of which
-//! the first is under way, and the messages that operation waits for.
+//! A member's view of a group: the members, the queue of operations in the order of the calls, and
+//! the messages that the active operation, the first in the queue, waits for.
 
 use super::join::Join;
 use super::plan::Plan;
@@ -16,14 +16,14 @@ use ofi_memory::rmw;
 use ofi_memory::{Buffer, Ticket};
 use std::collections::VecDeque;
 
-/// A call of a collective operation, under way or behind others of its group.
+/// A posted collective operation: active, or queued behind others of its group.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) kind: CollectiveKind,
     pub(super) elements: Option<Elements>,
     pub(super) ticket: Ticket,
     pub(super) plan: Plan,
-    /// The workspace.
+    /// The plan's workspace.
     pub(super) work: Vec<u8>,
     pub(super) result: Buffer,
 }
@@ -34,14 +34,14 @@ impl Operation {
         self.elements.map_or(1, |elements| elements.datatype.size())
     }
 
-    /// Takes a message that has arrived for a part of the workspace.
+    /// Stores an arrived message in its part of the workspace, or combines the two.
     fn take(&mut self, inbound: &Inbound, mut bytes: Vec<u8>) {
         let size = self.size();
         let Some(place) = self.work.get_mut(inbound.part.start * size..inbound.part.end * size) else { return };
-        // The first member's elements stay where there is no operation.
+        // FI_NOOP keeps the first member's elements.
         let combine = |first: &mut [u8], second: &[u8]| {
             if let Some(Elements { datatype, op: Some(op), .. }) = self.elements {
-                // The call was checked for both of its errors.
+                // `Groups::post` has excluded both errors: the type suits the operation.
                 let _ = rmw::combine(datatype, op, first, second);
             }
         };
@@ -55,7 +55,7 @@ impl Operation {
         }
     }
 
-    /// Copies the result out.
+    /// Copies the result to the application's buffer.
     fn deliver(&mut self) {
         let size = self.size();
         for copied in &self.plan.output {
@@ -66,46 +66,46 @@ impl Operation {
     }
 }
 
-/// How far a group has come.
+/// The state of a group.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Not all members have joined.
+    /// The join has not completed.
     Joining(Join),
-    /// Operations may be posted.
+    /// The application may post operations.
     Joined,
-    /// It has failed: operations fail for that reason.
+    /// The group has failed: each operation fails for this reason.
     Failed(Down),
 }
 
-/// The messages that the first operation, or the join, waits for.
+/// The messages that the active operation, or the join, waits for.
 #[derive(Debug, Default)]
 struct Awaited {
-    /// The round, if it has begun.
+    /// The current round, if one has begun.
     round: Option<usize>,
-    /// How many messages have to leave or to arrive.
+    /// Number of messages that the round still has to send or receive.
     left: usize,
-    /// What has arrived, by its place in the round.
+    /// Arrived messages, by the index of their receive in the round.
     arrived: Vec<(usize, Vec<u8>)>,
 }
 
-/// A group.
+/// A group that the endpoint is a member of.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) addr: FiAddr,
     pub(super) members: Vec<FiAddr>,
     pub(super) rank: Rank,
-    /// The object that the join's event names.
+    /// The object that the event of the join names.
     pub(super) owner: Owner,
-    /// Whether the member may send data, and receive.
+    /// Whether the member may send data, and whether it may receive data.
     pub(super) ways: (bool, bool),
     pub(super) stage: Stage,
-    /// The tag of its messages; until it has joined, of those of the join.
+    /// The tag of its messages; before it has joined, the first tag of the join.
     pub(super) tag: u64,
     pub(super) operations: VecDeque<Operation>,
-    /// Number of the first of them.
+    /// Sequence number of the active operation.
     number: u32,
     awaited: Awaited,
-    /// Members that are gone, and why.
+    /// Members whose link has broken, and why.
     gone: Vec<(Rank, Down)>,
 }
 
@@ -123,17 +123,17 @@ impl Group {
         Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited, gone }
     }
 
-    /// Whether something is under way.
+    /// Whether the join or an operation is pending.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.stage, Stage::Joining(_)) || !self.operations.is_empty()
     }
 
-    /// Whether its join is under way.
+    /// Whether its join has begun and has not completed.
     pub(super) fn is_being_joined(&self) -> bool {
         self.awaited.round.is_some() && matches!(self.stage, Stage::Joining(_))
     }
 
-    /// The current round, if there is one more.
+    /// The round of the join or the active operation with that index.
     fn round(&self, at: usize) -> Option<Round> {
         match &self.stage {
             Stage::Joining(join) => join.rounds.get(at).cloned(),
@@ -157,7 +157,7 @@ impl Group {
         self.operations.front().map_or(1, Operation::size)
     }
 
-    /// Goes on as far as possible without a message.
+    /// Ends rounds and begins the next ones until a round has to wait for messages.
     pub(super) fn advance(&mut self, work: &mut Work) {
         while self.awaited.left == 0 && self.is_busy() {
             if let Some(round) = self.awaited.round {
@@ -177,7 +177,7 @@ impl Group {
             join.begin(at, work);
         }
         let ((tag, word), size) = (self.sign(at), self.size());
-        // Receives first: what has arrived already leaves memory for more.
+        // Receives first: messages that have already arrived free their memory for others.
         for (place, receive) in round.receives.iter().enumerate() {
             let len = receive.part.len() * size;
             self.receive(work, (receive.from, place), tag, len);
@@ -213,12 +213,12 @@ impl Group {
         }
     }
 
-    /// The join or the first operation is done.
+    /// Completes the join or the active operation.
     fn finish(&mut self, work: &mut Work) {
         self.awaited = Awaited::default();
         if let Stage::Joining(join) = &mut self.stage {
             if join.id == 0 {
-                // The only member has told nobody.
+                // A group of one chooses its tag without a message.
                 join.id = work.choose_tag();
             }
             self.tag = join.id;
@@ -233,7 +233,7 @@ impl Group {
         }
     }
 
-    /// A message of ours has left.
+    /// A message of this member has left, or has failed.
     pub(super) fn left(&mut self, work: &mut Work, result: Result<(), Down>) {
         match result {
             Ok(()) => {
@@ -273,14 +273,14 @@ impl Group {
         self.advance(work);
     }
 
-    /// A peer is gone. What it has sent may still be received.
+    /// The link to a peer has broken. Its messages that have arrived still count.
     pub(super) fn lose(&mut self, peer: FiAddr, why: &Down) {
         if let Some(rank) = self.members.iter().position(|member| *member == peer) {
             self.gone.push((rank, why.clone()));
         }
     }
 
-    /// The group fails: so do its operations, and the other members are told.
+    /// Fails the group and its operations, and notifies the other members.
     pub(super) fn fail(&mut self, work: &mut Work, why: &Down) {
         if matches!(self.stage, Stage::Failed(_)) {
             return;
@@ -293,7 +293,7 @@ impl Group {
         }
     }
 
-    /// The member leaves.
+    /// Leaves the group.
     pub(super) fn leave(mut self, work: &mut Work) {
         if !matches!(self.stage, Stage::Failed(_)) {
             let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, "the group was closed");
@@ -301,7 +301,7 @@ impl Group {
         }
     }
 
-    /// Ends all operations, and sends a notice.
+    /// Fails all operations, and sends the notice to the other members.
     fn end(&mut self, work: &mut Work, notice: &Notice, why: &Down) {
         let word = Word::of_notice(notice).0;
         let members = self.members.iter().enumerate();
@@ -335,13 +335,13 @@ impl Group {
         }
     }
 
-    /// Drops all operations without completions. Only for closing.
+    /// Drops all operations without completions. Only fi_close may.
     pub(super) fn discard(self) {
         self.operations.into_iter().for_each(|operation| operation.ticket.discard());
     }
 }
 
-/// The reason that a notice gives.
+/// The reason for failure that a notice from a member gives.
 fn why(from: Rank, notice: &Notice) -> Down {
     match notice {
         Notice::Failed(cause, errno) => {

@@ -1,7 +1,7 @@
 //! Joining a group (fi_join_collective). Members that call it for the same addresses in the same
-//! order form a group. Along a binomial tree they tell rank 0 that they have called; it chooses the
-//! group's tag and tells them; they confirm that they know it, and are told that all do. So no
-//! message of the group arrives at a member that does not know its tag.
+//! order form a group. A join has four steps over a binomial tree with rank 0 as its root: gather
+//! (all members have called), broadcast of the tag that rank 0 chooses, gather (all members know
+//! the tag), release. So no message of the group arrives at a member that does not know its tag.
 
 use super::Work;
 use super::rounds::{self, Inbound, Outbound, Rank, Round, Then};
@@ -10,13 +10,13 @@ use ofi_core::Addr;
 
 /// Marks the tags of joins; the tags of groups lack it.
 const JOIN: u64 = 1 << 63;
-/// Steps of a join, each of which has a tag of its own: a member that is ahead may send messages of
-/// the next join of the same members, which begins when this one is over.
+/// Number of steps, and so of tags: each step has its own, because a member that has completed this
+/// join may send messages of the next join of the same members while others have not.
 const STEPS: u64 = 4;
-/// The step in which the tag is told.
-const TOLD: usize = 1;
+/// The step that broadcasts the group's tag.
+const BROADCAST: usize = 1;
 
-/// A join under way.
+/// A member's part in a join.
 #[derive(Debug)]
 pub(super) struct Join {
     /// The tag of its first step.
@@ -30,9 +30,10 @@ pub(super) struct Join {
     children: Vec<Rank>,
 }
 
-/// What all members compute alike from the addresses and the group that they belong to already.
+/// A hash of the members' addresses and the parent group's tag, the same at all members.
 pub(super) fn fingerprint(parent: u64, members: &[Addr]) -> u64 {
-    // FNV-1a, which is the same in all processes. The addresses are the application's own.
+    // FNV-1a, because all processes have to compute the same. It needs no secret: the
+    // application chooses the addresses, not a peer.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |bytes: &[u8]| {
         for byte in bytes {
@@ -43,7 +44,7 @@ pub(super) fn fingerprint(parent: u64, members: &[Addr]) -> u64 {
     for member in members {
         match member.name() {
             Some(name) => add(name.as_bytes()),
-            // Without the scope, which hosts number as they like.
+            // Without the scope, because each host numbers its interfaces itself.
             None => {
                 let socket = member.canonical().socket();
                 add(format!("{} {}", socket.ip(), socket.port()).as_bytes());
@@ -91,19 +92,19 @@ impl Join {
     }
 
     pub(super) fn word_of(&self, round: usize) -> Word {
-        Word::of_number(if self.step(round) == TOLD { self.id } else { 0 })
+        Word::of_number(if self.step(round) == BROADCAST { self.id } else { 0 })
     }
 
-    /// A round begins: rank 0 chooses the tag before it tells it.
+    /// Begins a round: rank 0 chooses the group's tag before it broadcasts it.
     pub(super) fn begin(&mut self, round: usize, work: &mut Work) {
-        if self.parent.is_none() && self.id == 0 && self.step(round) >= TOLD {
+        if self.parent.is_none() && self.id == 0 && self.step(round) >= BROADCAST {
             self.id = work.choose_tag();
         }
     }
 
-    /// The parent has told the tag.
+    /// Takes the word of a message that has arrived: the parent's carries the group's tag.
     pub(super) fn take(&mut self, round: usize, word: u64, work: &mut Work) -> Result<(), &'static str> {
-        if self.step(round) != TOLD || self.parent.is_none() {
+        if self.step(round) != BROADCAST || self.parent.is_none() {
             return Ok(());
         }
         if word == 0 || !work.reserve_tag(word) {
@@ -113,8 +114,8 @@ impl Join {
         Ok(())
     }
 
-    /// The neighbors in the tree that wait for a message of this member, with the tag of the first
-    /// that has not been sent. `current` is the round that has begun.
+    /// The neighbors in the tree that wait for a message of this member, each with the tag of the
+    /// first one that this member has not sent. `current` is the round that has begun.
     pub(super) fn neighbors_that_wait(&self, current: Option<usize>) -> Vec<(Rank, u64)> {
         let neighbors = self.parent.iter().chain(&self.children);
         let next = |rank: &Rank| {

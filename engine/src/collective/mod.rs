@@ -1,7 +1,7 @@
-//! Collective operations (fi_collective(3)) over messages that the endpoint sends to itself:
-//! groups, joining them, and the operations of their members.
-//! Knows no transport and no peers: it says what to send and to receive ([`Order`]) and is told
-//! what became of it. The endpoint carries the orders out.
+//! Collective operations (fi_collective(3)) over messages between the members' endpoints: groups,
+//! joins, and operations.
+//! Knows no transport and no peers: it emits orders ([`Order`]) to send and to receive; the
+//! endpoint carries them out and reports the results.
 //! Invariant: an operation completes once all its rounds are over, or fails with its group.
 
 mod group;
@@ -27,13 +27,13 @@ use word::{Notice, Word};
 
 /// The addresses of groups begin here, far above those of an address vector.
 const GROUPS: u64 = 1 << 62;
-/// Operations that may be outstanding on all groups of an endpoint.
+/// Maximum number of outstanding operations of all groups of an endpoint.
 const MOST_OUTSTANDING: usize = 4096;
-/// Notices about unknown groups that may wait for their peers.
+/// Maximum number of notices about unknown groups that wait to be sent.
 const MOST_ANSWERS: usize = 64;
-/// The number of such a notice; those of other messages follow.
+/// The number of such a notice; the numbers of other messages follow.
 const ANSWER: usize = UNTRACKED + 1;
-/// Flags that a call may have.
+/// The flags that a call accepts.
 const ALLOWED: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
     .union(OpFlags::INJECT_COMPLETE)
@@ -41,21 +41,21 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::DELIVERY_COMPLETE)
     .union(OpFlags::MATCH_COMPLETE);
 
-/// What the endpoint is to do.
+/// A request to the endpoint.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send a message to a member.
     Send { to: FiAddr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
-    /// Receive a message of `len` bytes from a member. If the member is gone, only a message that
-    /// has arrived before can be it.
+    /// Receive a message of `len` bytes from a member. If the link to the member has broken, only a
+    /// message that has already arrived matches.
     Receive { from: FiAddr, tag: u64, len: usize, number: usize, gone: Option<Down> },
-    /// Send a notice to a member; `connects`: also if there is no link.
+    /// Send a notice to a member; `connects`: connect to it if there is no link.
     Notify { to: FiAddr, tag: u64, word: u64, connects: bool, number: usize },
-    /// Withdraw receives, and drop the messages of a group.
+    /// Withdraw receives, and drop a group's unexpected messages.
     Drop { tag: u64, numbers: Vec<usize> },
 }
 
-/// What the application is to hear.
+/// A result for the application.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// An operation is done.
@@ -68,15 +68,15 @@ pub(crate) enum Outcome {
     JoinFailed(Owner, Down),
 }
 
-/// A message under way, sent or awaited.
+/// A message in flight, or a posted receive.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     group: FiAddr,
-    /// Its place among the round's receives; `None` for one that is sent.
+    /// The receive's index in its round; `None` for a message that this member sends.
     place: Option<usize>,
 }
 
-/// What the groups of an endpoint share.
+/// State that the groups of an endpoint share.
 #[derive(Debug, Default)]
 struct Work {
     orders: VecDeque<Order>,
@@ -98,8 +98,8 @@ impl Work {
         number
     }
 
-    /// A group has ended: its messages under way end later, and nobody waits for them. Returns the
-    /// numbers of its receives, to be withdrawn.
+    /// Detaches the messages in flight from a group that has ended: their results no longer matter.
+    /// Returns the numbers of its receives, which the endpoint has to withdraw.
     fn forget(&mut self, group: FiAddr) -> Vec<usize> {
         let mut receives = Vec::new();
         for (number, flight) in self.flights.iter_mut().filter(|(_, flight)| flight.group == group) {
@@ -110,8 +110,8 @@ impl Work {
         receives
     }
 
-    /// A tag for a group of which this endpoint is rank 0: others do not choose it, because they
-    /// have other seeds.
+    /// Chooses the tag of a group in which this endpoint is rank 0. Endpoints have different random
+    /// seeds, so that they choose different tags.
     fn choose_tag(&mut self) -> u64 {
         loop {
             self.chosen = self.chosen.wrapping_add(1);
@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// Notes the tag of a group. False if another group has it.
+    /// Records the tag of a group. False if another group has it.
     fn reserve_tag(&mut self, tag: u64) -> bool {
         self.by_tag.insert(tag, ()).is_none()
     }
@@ -133,12 +133,12 @@ impl Work {
 pub(crate) struct JoinCall {
     /// The members, in order, with their addresses.
     pub(crate) members: Vec<(FiAddr, Addr)>,
-    /// The caller's place among them.
+    /// The caller's rank among them.
     pub(crate) rank: Rank,
-    /// The group that they belong to already, if that was named.
+    /// The existing group that they form a part of, if the application names one.
     pub(crate) parent: Option<FiAddr>,
     pub(crate) owner: Owner,
-    /// Whether the member may send data, and receive.
+    /// Whether the member may send data, and whether it may receive data.
     pub(crate) ways: (bool, bool),
 }
 
@@ -149,14 +149,14 @@ pub(crate) struct Groups {
     work: Work,
     next: u64,
     outstanding: usize,
-    /// Joins that have not begun, in the order of their calls.
+    /// Joins that have not begun, in the order of the calls.
     waiting: VecDeque<FiAddr>,
-    /// Notices about unknown groups that have not left.
+    /// Number of notices about unknown groups that have not left.
     answers: usize,
 }
 
 impl Groups {
-    /// The word of a message that tells a member that this one waits.
+    /// The word of [`Notice::Waits`].
     pub(crate) const WAITS: u64 = Word::of_notice(&Notice::Waits).0;
 
     /// `nonce` is the endpoint's.
@@ -169,7 +169,7 @@ impl Groups {
     /// Begins to join a group; returns its address.
     ///
     /// # Errors
-    /// EINVAL if a member is not of the group that was named.
+    /// EINVAL if a member does not belong to the named group.
     pub(crate) fn join(&mut self, call: JoinCall) -> Result<FiAddr, Errno> {
         let JoinCall { members, rank, parent, owner, ways } = call;
         let (members, addrs): (Vec<FiAddr>, Vec<Addr>) = members.into_iter().unzip();
@@ -192,8 +192,8 @@ impl Groups {
         Ok(addr)
     }
 
-    /// Begins joins that no earlier one of the same members precedes: two at once could take each
-    /// other's messages.
+    /// Begins the waiting joins, but not two of the same members at once: their tags are equal, so
+    /// that they could take each other's messages.
     fn begin_joins(&mut self) {
         for addr in core::mem::take(&mut self.waiting) {
             let Some(tag) = self.groups.get(&addr).map(|group| group.tag) else { continue };
@@ -272,7 +272,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Messages to members have left or failed.
+    /// Handles messages to members that have left or failed.
     pub(crate) fn handle_left(&mut self, all: Vec<Left>) {
         for Left { number, result } in all {
             if number == ANSWER {
@@ -286,7 +286,7 @@ impl Groups {
         self.begin_joins();
     }
 
-    /// Receives have ended.
+    /// Handles receives that have their message or have failed.
     pub(crate) fn handle_ended(&mut self, all: Vec<Ended>) {
         for Ended { number, result } in all {
             if let Some(Flight { group, place: Some(place) }) = self.work.flights.remove(&number)
@@ -298,7 +298,7 @@ impl Groups {
         self.begin_joins();
     }
 
-    /// A message could not be sent or awaited.
+    /// Handles an order that the endpoint could not carry out.
     pub(crate) fn handle_failed(&mut self, number: usize, why: Down) {
         if number == ANSWER {
             self.answers = self.answers.saturating_sub(1);
@@ -310,24 +310,24 @@ impl Groups {
         }
     }
 
-    /// These receives have been withdrawn.
+    /// Forgets receives that the endpoint has withdrawn.
     pub(crate) fn handle_withdrawn(&mut self, all: &[usize]) {
         for number in all {
             self.work.flights.remove(number);
         }
     }
 
-    /// The link to a peer is down.
+    /// Handles the loss of the link to a peer.
     pub(crate) fn lose(&mut self, peer: FiAddr, why: &Down) {
         self.groups.values_mut().for_each(|group| group.lose(peer, why));
     }
 
-    /// Whether messages with this tag may be received, now or later.
+    /// Whether a join or a group of this endpoint may receive messages with this tag.
     pub(crate) fn knows(&self, tag: u64) -> bool {
         join::is_join(tag) || self.work.by_tag.contains_key(&tag)
     }
 
-    /// The answer to a message of a group that is not known: a member that waits must hear of it.
+    /// Answers a message of an unknown group: its sender may wait for this endpoint.
     pub(crate) fn answer_unknown(&mut self, from: FiAddr, tag: u64, word: u64) {
         let asks = Word(word).notice().is_none_or(|notice| notice == Notice::Waits);
         if asks && from != FiAddr::UNSPEC && self.answers < MOST_ANSWERS {
@@ -348,12 +348,12 @@ impl Groups {
         outcomes
     }
 
-    /// Whether there is something to do now.
+    /// Whether there are orders to carry out or outcomes to report.
     pub(crate) fn has_work(&self) -> bool {
         !self.work.orders.is_empty() || !self.work.outcomes.is_empty()
     }
 
-    /// Whether anything is under way.
+    /// Whether a join, an operation or a message is pending.
     pub(crate) fn is_busy(&self) -> bool {
         self.has_work() || self.answers > 0 || !self.work.flights.is_empty() || self.groups.values().any(Group::is_busy)
     }
@@ -363,7 +363,7 @@ impl Groups {
         self.groups.is_empty()
     }
 
-    /// Drops all operations without completions. Only for closing.
+    /// Drops all operations without completions. Only fi_close may.
     pub(crate) fn discard_all(&mut self) {
         self.groups.drain().for_each(|(_, group)| group.discard());
         for outcome in self.work.outcomes.drain(..) {
@@ -378,7 +378,7 @@ impl Groups {
 }
 
 impl Elements {
-    /// The most elements that a call can have.
+    /// Maximum number of elements of a call.
     pub const fn most(&self) -> usize {
         MOST_COLLECTIVE / self.datatype.size()
     }

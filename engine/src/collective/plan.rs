@@ -2,9 +2,10 @@
 //! operation, the member's rank and the sizes alone. Tests run the plans of all members against
 //! each other, without any transport.
 //!
-//! Each member has a workspace. A round sends parts of it and receives messages; once all have
-//! arrived they are stored in it or combined with it, and the next round begins. Members exchange
-//! messages in the order of their rounds, so that two members need no numbers to match them.
+//! Each member has a workspace. In a round it sends parts of the workspace and receives messages;
+//! once all have arrived, it stores them in the workspace or combines them with it, and begins the
+//! next round. Two members exchange messages in the order of their rounds, so that matching needs
+//! no numbers.
 
 use super::rounds::{self, Inbound, Outbound, Rank, Round, Then};
 use crate::op::CollectiveKind;
@@ -36,17 +37,17 @@ pub(super) struct Shape {
     pub(super) kind: CollectiveKind,
     /// Number of members.
     pub(super) members: usize,
-    /// The root's rank; 0 where there is none.
+    /// The root's rank; 0 for operations without a root.
     pub(super) root: Rank,
     /// Elements of the call.
     pub(super) count: usize,
     /// Size of an element in bytes.
     pub(super) size: usize,
-    /// Whether operands may be swapped.
+    /// Whether the operation commutes, so that operands may be swapped.
     pub(super) commutes: bool,
 }
 
-/// Bytes up to which the number of messages matters more than their length.
+/// Largest payload, in bytes, for which the number of messages matters more than their length.
 const SHORT: usize = 32 << 10;
 
 impl Shape {
@@ -90,12 +91,12 @@ impl Shape {
         }
     }
 
-    /// How far a member is from the root, in the order of ranks.
+    /// A member's rank relative to the root's, modulo the number of members.
     const fn distance_of(&self, rank: Rank) -> usize {
         (rank + self.members - self.root) % self.members
     }
 
-    /// The rank of the member that is that far from the root.
+    /// The inverse of [`Self::distance_of`].
     const fn rank_of(&self, distance: usize) -> Rank {
         (distance + self.root) % self.members
     }
@@ -106,7 +107,7 @@ impl Shape {
         let mut rounds = if self.is_short(count) || n < 4 {
             rounds::spread(n, me, |_| 0..count)
         } else {
-            // A part for each member down the tree, and the parts around a ring.
+            // Scatter a part to each member down the tree, then allgather the parts in a ring.
             let part = |range: Range<usize>| range.start * count / n..range.end * count / n;
             let mut rounds = rounds::spread(n, me, part);
             rounds.extend(rounds::ring(n, me, |block| part(block..block + 1)));
@@ -179,7 +180,7 @@ impl Shape {
 
     fn reduce(&self, rank: Rank) -> Plan {
         let (n, count) = (self.members, self.count);
-        // Operands that keep their order begin with rank 0.
+        // If the order of the operands matters, rank 0 must be the first.
         let center = if self.commutes { self.root } else { 0 };
         let tree = Self { root: center, ..*self };
         let me = tree.distance_of(rank);
@@ -231,7 +232,7 @@ impl Shape {
         Plan { work: n * count, input, rounds, output }
     }
 
-    /// The root, which all others have reached, lets them complete.
+    /// The root has a message from every member, and lets them complete.
     fn release(&self, rank: Rank) -> Vec<Round> {
         let mut rounds = rounds::spread(self.members, self.distance_of(rank), |_| 0..0);
         rounds.iter_mut().for_each(|round| round.rename(|distance| self.rank_of(distance)));
@@ -239,7 +240,7 @@ impl Shape {
     }
 }
 
-/// Copies `n` blocks, the first of which is that of `first`, to their places by rank.
+/// Copies `n` blocks in the order of ranks from `first` on, modulo `n`, to their places by rank.
 fn rotated(n: usize, first: Rank, count: usize) -> Vec<Copied> {
     vec![
         Copied { from: 0, to: first * count, len: (n - first) * count },

@@ -1,4 +1,4 @@
-//! The rounds of which plans are made: trees, rings, and exchanges at doubling distances.
+//! Algorithms from which plans are built: trees, rings, and exchanges at doubling distances.
 
 use core::ops::Range;
 
@@ -10,9 +10,9 @@ pub(super) type Rank = usize;
 pub(super) enum Then {
     /// The message replaces the part.
     Store,
-    /// The part becomes message ∘ part: the message is of earlier members.
+    /// The part becomes message ∘ part: the message comes from lower ranks.
     Before,
-    /// The part becomes part ∘ message.
+    /// The part becomes part ∘ message: the message comes from higher ranks.
     After,
 }
 
@@ -31,7 +31,8 @@ pub(super) struct Inbound {
     pub(super) then: Then,
 }
 
-/// Messages that are under way at once. Those sent are of the workspace as the round finds it.
+/// Messages that are in flight at once. A member sends the contents that the workspace has when the
+/// round begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) sends: Vec<Outbound>,
@@ -39,7 +40,7 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Gives the members other numbers.
+    /// Maps the ranks of the algorithm to ranks of the group.
     pub(super) fn rename(&mut self, name: impl Fn(Rank) -> Rank) {
         self.sends.iter_mut().for_each(|send| send.to = name(send.to));
         self.receives.iter_mut().for_each(|receive| receive.from = name(receive.from));
@@ -64,29 +65,28 @@ fn powers(n: usize) -> impl DoubleEndedIterator<Item = usize> {
     (0..bits).map(|bit| 1 << bit)
 }
 
-/// Dissemination: after it, each member has heard of all others.
+/// Dissemination: after it, each member has a message that depends on every other one.
 pub(super) fn barrier(n: usize, me: Rank) -> Vec<Round> {
     powers(n).map(|k| exchange((me + k) % n, 0..0, (me + n - k) % n, 0..0, Then::Store)).collect()
 }
 
-/// The members below one in the binomial tree with root 0, each with the first power of two that is
-/// not below it: its subtree has the members up to there.
+/// A member's children in the binomial tree with root 0, each with the ranks of its subtree.
 fn children(n: usize, me: Rank) -> impl DoubleEndedIterator<Item = (Rank, Range<usize>)> {
     let below = if me == 0 { n } else { 1 << me.trailing_zeros() };
     powers(below.min(n)).map(move |k| (me + k, me + k..(me + 2 * k).min(n))).filter(move |(child, _)| *child < n)
 }
 
-/// The members of the subtree of one.
+/// The ranks of a member's subtree.
 fn subtree(n: usize, me: Rank) -> Range<usize> {
     if me == 0 { 0..n } else { me..(me + (1 << me.trailing_zeros())).min(n) }
 }
 
-/// The member above one in the tree.
+/// A member's parent in the tree.
 const fn parent(me: Rank) -> Option<Rank> {
     if me == 0 { None } else { Some(me & (me - 1)) }
 }
 
-/// Down the binomial tree from member 0; `part` is what a subtree needs.
+/// Down the binomial tree from member 0; `part` is the part that a subtree needs.
 pub(super) fn spread(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Round> {
     let mut rounds = Vec::new();
     if let Some(parent) = parent(me) {
@@ -101,7 +101,7 @@ pub(super) fn spread(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<us
     rounds
 }
 
-/// Up the binomial tree to member 0; `part` is what a subtree has.
+/// Up the binomial tree to member 0; `part` is the part that a subtree has.
 pub(super) fn collect(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usize>, then: Then) -> Vec<Round> {
     let receives: Vec<Inbound> =
         children(n, me).map(|(from, members)| Inbound { from, part: part(members), then }).collect();
@@ -115,7 +115,7 @@ pub(super) fn collect(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<u
     rounds
 }
 
-/// Member 0 sends each other its block.
+/// Member 0 sends each of the others its block.
 pub(super) fn deal(n: usize, me: Rank, count: usize) -> Vec<Round> {
     let block = |block: usize| block * count..(block + 1) * count;
     match me {
@@ -124,7 +124,7 @@ pub(super) fn deal(n: usize, me: Rank, count: usize) -> Vec<Round> {
     }
 }
 
-/// Each other member sends member 0 its block.
+/// Each of the others sends its block to member 0.
 pub(super) fn pick(n: usize, me: Rank, count: usize) -> Vec<Round> {
     let block = |block: usize| block * count..(block + 1) * count;
     let inbound = |from| Inbound { from, part: block(from), then: Then::Store };
@@ -134,7 +134,7 @@ pub(super) fn pick(n: usize, me: Rank, count: usize) -> Vec<Round> {
     }
 }
 
-/// Around a ring: each member's block reaches all others.
+/// Allgather in a ring: each member's block reaches all others.
 pub(super) fn ring(n: usize, me: Rank, block: impl Fn(usize) -> Range<usize>) -> Vec<Round> {
     let round = |step: usize| {
         let (mine, theirs) = ((me + n - step) % n, (me + 2 * n - step - 1) % n);
@@ -143,7 +143,7 @@ pub(super) fn ring(n: usize, me: Rank, block: impl Fn(usize) -> Range<usize>) ->
     (0..n - 1).map(round).collect()
 }
 
-/// Around a ring: each block is combined on its way to its member.
+/// Reduce-scatter in a ring: the members combine each block on its way to its member.
 pub(super) fn ring_reduce(n: usize, me: Rank, block: impl Fn(usize) -> Range<usize>) -> Vec<Round> {
     let round = |step: usize| {
         let (mine, theirs) = ((me + 2 * n - step - 1) % n, (me + 2 * n - step - 2) % n);
@@ -176,7 +176,7 @@ pub(super) fn halve(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usi
     rounds
 }
 
-/// Recursive doubling among a power of two of members: each block reaches all.
+/// Recursive doubling among a power of two of members: each block reaches all members.
 fn double(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usize>) -> Vec<Round> {
     let round = |distance: usize| {
         let partner = me ^ distance;
@@ -187,8 +187,9 @@ fn double(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usize>) -> Ve
 }
 
 /// Recursive doubling of `count` elements, which keeps the order of the operands; or, with
-/// `halves`, recursive halving and doubling, which does not. Of members beyond a power of two, one
-/// of each of the first pairs stands aside.
+/// `halves`, recursive halving and doubling, which does not. If the number of members is no power
+/// of two, one member of each of the first pairs only contributes to the other and takes its
+/// result.
 pub(super) fn allreduce(n: usize, me: Rank, count: usize, halves: bool) -> Vec<Round> {
     let most = 1 << n.ilog2();
     let pairs = n - most;

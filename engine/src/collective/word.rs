@@ -1,5 +1,5 @@
-//! What a member says about a message, in its data word: which message of which operation it is, or
-//! a notice instead of one. Everything in it is a peer's: any value is a word.
+//! The data word of a member's message: the operation that the message belongs to, or a notice in
+//! place of one. A peer chooses it, so any value must parse.
 
 use crate::op::CollectiveKind;
 use crate::transport::Down;
@@ -9,10 +9,10 @@ use ofi_core::{Cause, Errno};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
-/// A notice: the member sends no message of an operation.
+/// A notice: a message that belongs to no operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// The member waits for a message of ours, over a connection that it has just made.
+    /// The member waits for this one, and has just connected to it.
     Waits,
     /// The member has left the group.
     Left,
@@ -26,8 +26,8 @@ const LEFT: u64 = 2;
 const FAILED: u64 = 3;
 
 impl Word {
-    /// A message of the operation with this number in its group. Members that call different
-    /// operations notice it by the kind.
+    /// A message of the operation with this sequence number. The kind detects members that call
+    /// different operations.
     pub(super) const fn of_operation(kind: CollectiveKind, number: u32) -> Self {
         Self(number as u64 | (kind as u64) << 32)
     }
@@ -47,7 +47,7 @@ impl Word {
         }
     }
 
-    /// The notice, if it is one. One that is not known means that the group has failed.
+    /// The notice, if the word is one. An unknown one means that the group has failed.
     pub(super) fn notice(self) -> Option<Notice> {
         if self.0 & NOTICE == 0 {
             return None;
@@ -66,7 +66,7 @@ impl Word {
 }
 
 impl Notice {
-    /// That the group has failed for this reason.
+    /// The notice that the group has failed for this reason.
     pub(super) const fn failed(why: &Down) -> Self {
         Self::Failed(why.cause, why.errno)
     }

@@ -20,16 +20,17 @@ const FIRST: usize = usize::MAX ^ (usize::MAX >> 1);
 pub struct Notice {
     /// The application's context.
     pub context: usize,
-    /// FI_COMPLETION: it reports to the endpoint's queue and counters too.
+    /// FI_COMPLETION: the operation also reports to the endpoint's queue and counters.
     pub reports: bool,
-    /// Goes up by one, or its errors do.
+    /// Counts the completion, as a success or as an error.
     pub counter: Option<Arc<dyn Tally>>,
     /// Keep the counters of the operation open.
     pub users: Vec<Child>,
 }
 
 impl Notice {
-    /// The counter to change. From now on it may be closed, as whoever sees the change may do.
+    /// The counter to change. It may be closed from now on: an application that reads the change
+    /// may close it at once.
     pub(super) fn release(self) -> Option<Arc<dyn Tally>> {
         drop(self.users);
         self.counter
@@ -41,17 +42,17 @@ impl Notice {
 pub(crate) struct Started(Mutex<Slab<Notice>>);
 
 impl Started {
-    /// Adds an operation. Returns the context for its ticket.
+    /// Adds an operation that starts. Returns the context for its ticket.
     pub(crate) fn add(&self, notice: Notice) -> usize {
         FIRST + self.notices().insert(notice)
     }
 
-    /// An operation completes.
+    /// Removes an operation that completes.
     pub(crate) fn take(&self, context: usize) -> Option<Notice> {
         self.notices().try_remove(context.wrapping_sub(FIRST))
     }
 
-    /// The tickets' contexts of the operations to which the application gave that context.
+    /// The tickets' contexts of the operations that the application posted with that context.
     pub(crate) fn find(&self, context: usize) -> Vec<usize> {
         let notices = self.notices();
         let found = notices.iter().filter(|(_, notice)| notice.context == context);

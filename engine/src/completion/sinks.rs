@@ -50,7 +50,7 @@ pub(crate) struct CompletionSinks<K: LockKind> {
     accesses: [Option<Arc<Counter<K>>>; 4],
     /// All counters, of every kind.
     counters: Vec<Arc<Counter<K>>>,
-    /// Deferred operations under way, which report elsewhere.
+    /// Deferred operations that have started: they report to counters of their own.
     pub(crate) started: Started,
 }
 

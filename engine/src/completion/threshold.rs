@@ -1,5 +1,5 @@
-//! Counters as deferred work sees them: it waits until a counter reaches a threshold, and changes
-//! counters when it completes (fi_trigger(3)).
+//! The interface between counters and deferred work (fi_trigger(3)): work starts when a counter
+//! reaches a threshold, and changes counters when it completes.
 
 use core::fmt::Debug;
 use ofi_sync::primitive::{AtomicU32, Ordering};
@@ -17,13 +17,13 @@ pub trait Tally: Debug + Send + Sync {
     fn add_errors(&self, count: u64);
     /// Sets the successes.
     fn set(&self, value: u64);
-    /// Has `watch` called after each change from now on; each counter has one watch at most.
+    /// Calls `watch` after each change from now on; a counter has at most one watch.
     fn begin_watch(&self, watch: &Arc<dyn CounterWatch>);
-    /// Changes need no longer be reported.
+    /// Stops calling the watch.
     fn end_watch(&self);
 }
 
-/// Is called when a counter changes.
+/// Observer of a counter's changes.
 pub trait CounterWatch: Debug + Send + Sync {
     /// The counter with that number now has `total` successes and errors. The caller may hold an
     /// endpoint's lock.
@@ -35,7 +35,8 @@ const WAITABLE: u32 = 1;
 /// Deferred work waits for the counter.
 const WATCHED: u32 = 2;
 
-/// Who has to know of a counter's changes. A change costs one load if nobody has to.
+/// Which observers a counter has: sleeping threads, deferred work. Without any, a change costs one
+/// load.
 #[derive(Debug)]
 pub(crate) struct Interest {
     bits: AtomicU32,
@@ -47,11 +48,11 @@ impl Interest {
         Self { bits: AtomicU32::new(if waitable { WAITABLE } else { 0 }), watch: OnceLock::new() }
     }
 
-    /// Whether a change must be reported to anyone.
+    /// Whether there is an observer.
     #[inline(always)]
     pub(crate) fn is_any(&self) -> bool {
-        // SeqCst pairs with `begin_watch`: whoever sets the bit then reads the counter, and whoever
-        // changes the counter then reads the bit, so one of the two sees the other.
+        // SeqCst pairs with `begin_watch`: the watch sets the bit and then reads the counter, a
+        // change writes the counter and then reads the bit, so one of the two sees the other.
         self.bits.load(Ordering::SeqCst) != 0
     }
 
@@ -73,7 +74,7 @@ impl Interest {
         self.bits.fetch_and(!WATCHED, Ordering::Relaxed);
     }
 
-    /// The watch, if one waits.
+    /// The watch, if it has to be called.
     pub(crate) fn watch(&self) -> Option<&Arc<dyn CounterWatch>> {
         // Relaxed: `is_any` has ordered it.
         (self.bits.load(Ordering::Relaxed) & WATCHED != 0).then(|| self.watch.get()).flatten()

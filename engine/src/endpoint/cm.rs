@@ -52,7 +52,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     ) -> core::result::Result<(), (T::Request, Vec<u8>)> {
         let mut inner = K::lock(&self.inner);
         let ConnectRequest { request, hello, from, .. } = asked;
-        // Closed meanwhile: the end of the connection tells the peer.
+        // Closed meanwhile: the peer notices when the connection ends.
         let Ok((transport, core)) = inner.opened() else { return Ok(()) };
         let link = transport.next_link();
         match core.answer_connect_request(link, &hello, &from, vouches) {

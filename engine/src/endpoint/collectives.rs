@@ -1,5 +1,5 @@
-//! Groups and collective operations: carries out what [`Groups`] orders, by messages of the
-//! endpoint's own.
+//! Groups and collective operations: carries out the orders of [`Groups`] by messages that the
+//! endpoint posts itself.
 //!
 //! [`Groups`]: crate::collective::Groups
 
@@ -21,11 +21,11 @@ use ofi_core::{Cause, Errno, Error, FiAddr};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
-/// The tag of messages that are dropped as they arrive. No group and no join has it.
+/// The tag of messages that the endpoint drops on arrival. No group and no join has it.
 const NOWHERE: u64 = u64::MAX;
 
 impl<K: LockKind> Core<K> {
-    /// Begins to join a group of these members, of which the endpoint is one.
+    /// Begins to join a group of these members; the endpoint must be one of them.
     fn join_group<T: Transport>(
         &mut self,
         transport: &T,
@@ -57,12 +57,12 @@ impl<K: LockKind> Core<K> {
 
     fn collective(&mut self, call: CollectiveCall) -> Result<(), Errno> {
         self.life.accepts()?;
-        // Without a queue, a counter may tell of the operation.
+        // Without a queue, a counter may report the operation.
         let selective = self.out.sinks.tx.as_ref().is_some_and(|tx| tx.selective);
         self.groups.post(call, selective)
     }
 
-    /// Goes on with the groups' work. True if there was any.
+    /// Carries out the groups' orders and reports their outcomes. True if there were any.
     pub(super) fn run_groups<T: Transport>(&mut self, transport: &mut T) -> bool {
         let mut any = false;
         while self.has_group_work() {
@@ -85,7 +85,7 @@ impl<K: LockKind> Core<K> {
         any
     }
 
-    /// Whether the groups have work that no event brings on.
+    /// Whether the groups have work that waits for no event.
     pub(super) fn has_group_work(&mut self) -> bool {
         self.groups.has_work() || self.tx.has_group_left() || self.rx.own().is_some_and(|rx| rx.has_ended())
     }
@@ -149,7 +149,8 @@ impl<K: LockKind> Core<K> {
         rx.post_group(peers, out, (sender, tag), (number, len), *seq);
         drop(rx);
         if !is_here && !matches!(self.peers.state_of(peer), PeerState::Open(_)) {
-            // A member that is gone must be noticed, and one whose group has failed must tell.
+            // Connect, so that the end of a dead member breaks a link, and a member whose group
+            // has failed answers with a notice.
             let message = MemberMessage { tag, word: Groups::WAITS, bytes: Vec::new(), number: UNTRACKED };
             self.send_to_member(transport, peer, message);
         }
@@ -172,8 +173,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// A message of a group arrives. Returns the tag that the receive context is to see: one that
-    /// no group waits for is dropped.
+    /// Checks a message of a group that arrives. Returns the tag for the receive context, which is
+    /// [`NOWHERE`] if no group expects the message.
     #[cold]
     #[inline(never)]
     pub(super) fn admit_message(&mut self, id: LinkId, tag: Option<u64>, word: Option<u64>) -> Option<u64> {
@@ -195,10 +196,10 @@ impl<K: LockKind> Core<K> {
 }
 
 impl<T: Transport, K: LockKind> Endpoint<T, K> {
-    /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, of which the
-    /// endpoint is a member, and returns its address. `parent` is a group that all members have
-    /// joined; `ways` says whether the member may send data, and receive. The event queue gets the
-    /// outcome for `owner`.
+    /// Joins a group (fi_join_collective, fi_collective(3)) with the members of a set, and returns
+    /// its address. The endpoint must be in the set. `parent` is a group that all members have
+    /// joined; `ways` is whether this member may send data, and whether it may receive data. The
+    /// event queue reports the result for `owner`.
     ///
     /// # Errors
     /// ENOEQ without an event queue, EINVAL if the endpoint is no member or a member is unknown,
@@ -219,7 +220,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         joined
     }
 
-    /// Leaves a group: its operations fail, and unread events for `owner` are dropped.
+    /// Leaves a group: fails its operations, and drops unread events for `owner`.
     pub fn leave_group(&self, group: FiAddr, owner: Owner) {
         let mut inner = K::lock(&self.inner);
         let Ok((transport, core)) = inner.opened() else { return };

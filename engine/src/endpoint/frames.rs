@@ -1,4 +1,4 @@
-//! What arrives on links: frames go to the part of the core that handles them.
+//! Dispatches the frames that arrive on links to the parts of the core that handle them.
 
 use super::core::Core;
 use crate::peer::link::OneSidedPayload;

@@ -213,7 +213,7 @@ impl<K: LockKind> Core<K> {
         self.end_link(id, &why);
     }
 
-    /// Ends a link: operations that are under way on it or wait for it fail.
+    /// Ends a link: operations in progress on it or waiting for it fail.
     pub(super) fn end_link(&mut self, id: LinkId, why: &Down) {
         let Self { peers, tx, rx, target, out, .. } = self;
         let Some(mut link) = peers.remove_link(id) else { return };

@@ -73,7 +73,7 @@ pub struct Endpoint<T: Transport, K: LockKind> {
     events: Mutex<Option<Events>>,
     /// The domain's progress thread (FI_PROGRESS_AUTO); `None` under manual progress.
     auto: Option<Arc<Auto>>,
-    /// The scalable endpoint of which it is a context.
+    /// The scalable endpoint that it is a context of.
     portal: Option<(Arc<dyn Portal>, Contexts)>,
 }
 

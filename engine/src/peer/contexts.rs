@@ -68,5 +68,5 @@ impl Peers {
     }
 }
 
-/// The refusal of a receive context that there is not.
+/// The refusal of a receive context that does not exist.
 pub(crate) const NO_CONTEXT: &str = "the endpoint has no receive context of that index";

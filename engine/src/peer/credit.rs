@@ -44,7 +44,7 @@ pub(crate) struct TxCredits {
     left: u64,
     /// The longest message that we may send eagerly, in bytes.
     eager: usize,
-    /// We have told the peer that it does not suffice.
+    /// This side has notified the peer that it does not suffice.
     said_blocked: bool,
     /// Number of requests that may still be sent.
     requests: u32,
@@ -116,7 +116,7 @@ impl TxCredits {
         self.said_blocked
     }
 
-    /// The peer has been told that it does not suffice.
+    /// This side has notified the peer that it does not suffice.
     pub(crate) const fn note_said_blocked(&mut self) {
         self.said_blocked = true;
     }

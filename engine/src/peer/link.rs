@@ -94,7 +94,7 @@ pub(crate) struct LinkTx {
     pub(crate) unperformed: VecDeque<Unperformed>,
     /// Number of writes among them that are not listed.
     pub(crate) left: usize,
-    /// Sends that are under way on it.
+    /// Sends in progress on it.
     pub(crate) sends: Keys,
     /// This side has sent its last frame.
     pub(crate) ended: bool,
@@ -103,7 +103,7 @@ pub(crate) struct LinkTx {
 }
 
 impl LinkTx {
-    /// Whether nothing that was sent is still under way.
+    /// Whether no send is in progress.
     pub(crate) const fn is_idle(&self) -> bool {
         self.sends.is_empty() && self.left == 0
     }

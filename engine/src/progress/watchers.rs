@@ -4,7 +4,7 @@
 
 use std::thread::{self, ThreadId};
 
-/// Most threads that are told apart.
+/// Maximum number of threads that it distinguishes.
 const MOST: usize = 64;
 
 /// The threads that may sleep.
@@ -12,7 +12,7 @@ const MOST: usize = 64;
 pub(super) enum Watchers {
     /// These.
     Threads(Vec<ThreadId>),
-    /// Any thread, for ever: more of them have come than are told apart.
+    /// Any thread, for ever: there were more threads than it distinguishes.
     Any,
 }
 

@@ -1,5 +1,5 @@
-//! Receives of collective operations: the endpoint posts them itself, and they meet only messages
-//! of other members. They do not count among the application's receives.
+//! Receives of collective operations, which the endpoint posts itself: they match only messages of
+//! other members, and do not count as receives of the application.
 
 use super::RxContext;
 use super::match_queue::{Pattern, QueueKind, Source};
@@ -18,9 +18,9 @@ pub(crate) const DROPPED: usize = usize::MAX;
 /// A message of a member.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// What the member says about it.
+    /// The data word.
     pub(crate) word: u64,
-    /// Its length, of which the buffer has as much as fits.
+    /// Its length, which may exceed the buffer's: the rest is dropped.
     pub(crate) len: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -102,8 +102,8 @@ impl RxContext {
         withdrawn
     }
 
-    /// Fails the receives of collective operations that only this sender could have filled: a peer
-    /// that is gone is no member any more, even if it closed in order.
+    /// Fails the receives of collective operations that wait for this sender: a member whose link
+    /// has ended sends no more, even if it closed in order.
     pub(crate) fn fail_group<K: LockKind>(&mut self, out: &mut Reporter<K>, sender: u32, why: &Down) {
         let keys: Vec<u32> = self.queues[QueueKind::Group].posted_from(sender).collect();
         keys.into_iter().for_each(|key| self.fail_posted(out, key, why));

@@ -1,4 +1,4 @@
-//! Receives: posted, or with their message under way.
+//! Receives: posted, or with their message arriving.
 
 use super::match_queue::QueueKind;
 use crate::transport::{Down, LinkId};
@@ -49,7 +49,7 @@ pub(super) enum Role {
     Group,
 }
 
-/// A receive: posted, or with its message under way.
+/// A receive: posted, or with its message arriving.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub(super) ticket: Ticket,

@@ -55,7 +55,7 @@ pub(crate) struct Target {
     spare: Vec<Vec<u8>>,
 }
 
-/// What is under way for the peer of a link.
+/// The operations in progress for the peer of a link.
 #[derive(Debug, Default)]
 struct State {
     placing: Option<Placing>,
@@ -240,7 +240,7 @@ impl Target {
         self.latest = None;
     }
 
-    /// Describes what is under way for peers.
+    /// Describes the operations in progress for peers.
     pub(crate) fn describe(&self) -> String {
         let links = self.links.iter().enumerate().filter_map(|(id, state)| Some((id, state.as_deref()?)));
         let line = |(id, state): (usize, &State)| {

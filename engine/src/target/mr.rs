@@ -127,7 +127,7 @@ impl Regions {
         Ok(new)
     }
 
-    /// Ends a registration: no access starts from now on. Those under way go on until
+    /// Ends a registration: no access starts from now on. Those in progress go on until
     /// [`MemoryRegion::is_idle`]; before that the memory must not go.
     pub fn remove(&self, region: &Arc<MemoryRegion>) {
         let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +196,7 @@ impl MemoryRegion {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// Whether no access of a peer is under way.
+    /// Whether no access of a peer is in progress.
     pub fn is_idle(&self) -> bool {
         self.region.is_idle()
     }

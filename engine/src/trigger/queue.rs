@@ -32,7 +32,7 @@ struct State {
     ready: VecDeque<Work>,
     /// Work whose endpoint has too many operations outstanding.
     stalled: VecDeque<Work>,
-    /// How much work was queued so far.
+    /// Number of items queued so far.
     seq: u64,
     /// A thread starts work.
     starting: bool,
@@ -42,7 +42,7 @@ struct State {
 #[derive(Debug, Default)]
 pub struct WorkQueue {
     state: Mutex<State>,
-    /// Something is ready or stalled: a look at the state pays.
+    /// Work is ready or stalled: spares polls the lock otherwise.
     has_work: AtomicBool,
     ready_flag: ReadyFlag,
 }
@@ -140,7 +140,7 @@ impl WorkQueue {
     /// Starts the work that is ready, unless another thread does. Must not be called under an
     /// endpoint's lock. True if any has started.
     pub fn run(&self) -> bool {
-        // Relaxed: who sets it then wakes a thread that polls, or polls itself.
+        // Relaxed: the thread that sets it then wakes a poller, or polls itself.
         if !self.has_work.load(Ordering::Relaxed) {
             return false;
         }
@@ -151,7 +151,7 @@ impl WorkQueue {
     fn run_ready(&self) -> bool {
         let mut state = self.state();
         if state.starting {
-            // That thread looks again before it ends.
+            // The thread that runs work checks again before it stops.
             return false;
         }
         state.starting = true;
@@ -256,7 +256,7 @@ impl CounterWatch for WorkQueue {
         self.take_ready(&mut state, counter, total);
         let ready = !state.ready.is_empty();
         drop(state);
-        // A thread that falls asleep looks for ready work after it has said so.
+        // A thread that falls asleep checks for ready work after it has announced its sleep.
         if ready && self.ready_flag.is_slept_on() {
             self.ready_flag.wake();
         }

@@ -159,7 +159,7 @@ impl Work {
     /// Gives it back if it has to wait.
     pub(super) fn start(self) -> Result<(), Self> {
         let Self { id, action, users } = self;
-        // Whoever sees an effect of the work may close its counters.
+        // An application that sees an effect of the work may close its counters.
         drop(users);
         match action {
             Action::Add(counter, value) => counter.add(value),

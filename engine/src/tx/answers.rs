@@ -15,7 +15,7 @@ use ofi_core::Completion;
 use ofi_memory::{Buffer, Lent};
 use ofi_sync::lock::LockKind;
 
-const STRAY: Violation = Violation("an answer to a one-sided operation that is not under way");
+const STRAY: Violation = Violation("an answer to a one-sided operation that is not outstanding");
 
 /// The reason for which an operation fails that the peer has refused.
 fn refused(why: Refusal) -> Down {

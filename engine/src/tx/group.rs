@@ -1,5 +1,5 @@
-//! Messages of collective operations: the endpoint sends them itself. They do not count among the
-//! application's sends.
+//! Messages of collective operations, which the endpoint posts itself: they do not count as sends
+//! of the application.
 
 use super::{Body, Outgoing, SendStage, Tx};
 use crate::completion::reporter::Reporter;
@@ -11,14 +11,14 @@ use ofi_core::OpFlags;
 use ofi_memory::{Buffer, Lent, Ticket};
 use ofi_sync::lock::LockKind;
 
-/// The number of a message whose end nobody waits for.
+/// The number of a message whose result does not matter.
 pub(crate) const UNTRACKED: usize = 0;
 
 /// A message for a member.
 #[derive(Debug)]
 pub(crate) struct MemberMessage {
     pub(crate) tag: u64,
-    /// What the member is told about it.
+    /// The data word.
     pub(crate) word: u64,
     pub(crate) bytes: Vec<u8>,
     /// Its number in [`Left`].

@@ -2,7 +2,7 @@
 //! do.
 //! Neighbours: [`Peers`] has the links and their credit, [`Reporter`] takes completions. Knows
 //! nothing of receives.
-//! Invariant: a send under way on a link is listed with the link, any other with its peer; a
+//! Invariant: a send in progress on a link is listed with the link, any other with its peer; a
 //! one-sided operation with frames that have left and frames that have not is listed with both.
 
 mod ack;
@@ -111,7 +111,7 @@ pub(crate) struct Tx {
     left: usize,
     /// Maximum number of outstanding sends.
     size: usize,
-    /// Number of fenced sends that wait or are under way.
+    /// Number of fenced sends that wait or are in progress.
     fences: usize,
     cancelable: Cancelable,
     /// Messages of collective operations that have left or failed.
@@ -137,7 +137,7 @@ impl Tx {
         self.size.saturating_sub(self.sends.len() + self.left)
     }
 
-    /// Adds a send under way on a link.
+    /// Adds a send in progress on a link.
     #[inline(never)]
     fn insert(&mut self, peers: &mut Peers, mut send: Outgoing) -> u32 {
         let number = key(self.sends.vacant_key());
@@ -224,7 +224,7 @@ impl Tx {
         }
     }
 
-    /// Fails the sends that are under way on a link, which has been removed.
+    /// Fails the sends in progress on a link, which has been removed.
     pub(crate) fn end_link<K: LockKind>(
         &mut self,
         peers: &mut Peers,

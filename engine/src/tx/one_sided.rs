@@ -45,7 +45,7 @@ impl What {
     }
 }
 
-/// The one-sided part of an operation under way.
+/// The one-sided part of an outstanding operation.
 #[derive(Debug)]
 pub(super) struct OneSided {
     pub(super) what: What,

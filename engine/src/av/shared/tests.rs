@@ -183,7 +183,7 @@ fn killed_writers(count: u16, removes: bool) {
         let touched = if removes { 7 } else { 5 };
         let changed = if removes { after.remove(&7) } else { after.insert(5, addr(97)) };
         assert_eq!(changed.is_some(), removes);
-        // Readers see all other entries although nobody has repaired anything.
+        // Readers see all other entries although no process has repaired anything.
         let seen = contents(&table);
         assert!(seen == before || seen == after, "step {step}");
         for (handle, addr) in before.iter().filter(|(handle, _)| **handle != touched) {

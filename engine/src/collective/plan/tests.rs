@@ -1,4 +1,4 @@
-//! The plans of all members, run against each other over queues, give what the operation promises.
+//! Runs the plans of all members against each other over queues, and checks the results.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ struct Actor {
     begun: bool,
 }
 
-/// Runs the members but `absent`; returns the results of those that have completed.
+/// Runs all members except `absent`; returns the results of those that complete.
 fn run(shape: &Shape, inputs: &[Vec<u64>], absent: Option<Rank>) -> Vec<Option<Vec<u64>>> {
     let mut members: Vec<Actor> = (0..shape.members)
         .map(|rank| {
@@ -88,7 +88,7 @@ fn run(shape: &Shape, inputs: &[Vec<u64>], absent: Option<Rank>) -> Vec<Option<V
     members.iter().enumerate().map(result).collect()
 }
 
-/// What each member gets, computed from all inputs at once.
+/// The result of each member, computed from all inputs at once.
 fn expected(shape: &Shape, inputs: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let (n, count) = (shape.members, shape.count);
     let block = |input: &[u64], block: usize| input[block * count..(block + 1) * count].to_vec();
@@ -145,7 +145,7 @@ fn every_operation_is_right_in_groups_of_1_to_17() {
 }
 
 #[test]
-fn nobody_completes_before_all_have_called() {
+fn no_member_completes_before_all_have_called() {
     for kind in KINDS {
         for members in 2..=9 {
             for absent in 0..members {
