@@ -296,9 +296,8 @@ impl Caps {
     /// Data transfer capabilities: FI_MULTICAST needs another of them beside it.
     pub const TRANSFERS: Self = Self::from_bits_retain(0x3f7e);
     /// Granted only by name: FI_SOURCE_ERR turns a success into an error, FI_RMA_PMEM would say of
-    /// a medium that it has persistent memory, which only the program knows, with FI_TRIGGER more
-    /// objects make progress, and programs that do not name FI_COLLECTIVE are not told of it by
-    /// other libraries either.
+    /// a medium that it has persistent memory, which only the program knows, FI_TRIGGER makes more
+    /// objects take part in progress, and other libraries too grant FI_COLLECTIVE only by name.
     pub const ONLY_IF_NAMED: Self = Self::from_bits_retain(
         Self::SOURCE_ERR.bits() | Self::RMA_PMEM.bits() | Self::TRIGGER.bits() | Self::COLLECTIVE.bits(),
     );

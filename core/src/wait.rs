@@ -26,8 +26,8 @@ pub trait WaitObject: Send + Sync + core::fmt::Debug {
     fn apart(&self) -> Option<&dyn WaitObject> {
         None
     }
-    /// A thread of the application is about to sleep until the descriptor is readable, or until
-    /// whatever the application asked to be told by instead.
+    /// A thread of the application is about to sleep until the descriptor is readable, or until the
+    /// library signals the condition variable that stands for it (FI_WAIT_MUTEX_COND).
     fn watched(&self) {}
     /// The descriptor, readable while an event is pending.
     fn descriptor(&self) -> Descriptor;

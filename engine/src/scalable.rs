@@ -224,7 +224,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
                 return self.refuse(asked.request, Handshake::Refuse, "the endpoint types do not match");
             }
             Handshake::Connect => {}
-            // Links from contexts claim no name, so the question is about another peer's link.
+            // Contexts do not ask for proof of their links, so none of them made this one.
             Handshake::Verify => return self.refuse(asked.request, Handshake::NotMine, ""),
             Handshake::Accept
             | Handshake::Crossing

@@ -129,12 +129,13 @@ pub fn apply<H: Borrow<Region>>(
     done.map_err(RmwError::Region)
 }
 
-/// Combines bytes of ours, element by element: each target becomes what `op` makes of it and its
-/// operand. For the members of a collective operation (fi_collective(3)).
+/// Combines two arrays of this process, element by element: `op` replaces each target by its
+/// result with the operand. Collective operations (fi_collective(3)) reduce with it.
 ///
 /// # Errors
 /// [`RmwError::Unsupported`] unless the operation goes with the datatype and compares nothing,
-/// [`RmwError::Count`] unless both are as many whole elements. Nothing has changed then.
+/// [`RmwError::Count`] unless both hold the same number of whole elements. An error changes
+/// nothing.
 pub fn combine(datatype: Datatype, op: AtomicOp, target: &mut [u8], operand: &[u8]) -> Result<(), RmwError> {
     if !op.goes_with(datatype) || op.has_kind(AtomicKind::Compare) {
         return Err(RmwError::Unsupported);

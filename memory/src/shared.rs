@@ -61,7 +61,7 @@ impl Shared {
         });
     }
 
-    /// Prefetches the `len` bytes at offset `at`, which are to be written.
+    /// Prefetches the `len` bytes at offset `at` for writing.
     ///
     /// # Panics
     /// If the memory has fewer.

@@ -1,7 +1,7 @@
 //! Broadcaster: the thread that signals condition variables (FI_WAIT_MUTEX_COND, fi_cq(3)). It
-//! sleeps on the descriptors of queues, and for one that becomes readable it broadcasts the
-//! queue's condition variable. It holds no lock of the library while it waits for the application's
-//! mutex, because the mutex's holder may be in a call that needs the lock.
+//! sleeps on the descriptors of queues; when one becomes readable, it broadcasts the queue's
+//! condition variable. It holds no lock of the library while it waits for the application's mutex,
+//! because the mutex's holder may be in a call that needs the lock.
 
 use crate::mutex_cond::MutexCond;
 use crate::poller::{Interest, Poller};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The epoll key of the stop signal.
 const STOP: u64 = u64::MAX;
 
-/// A condition variable, and the descriptor whose events it announces.
+/// A condition variable, and the descriptor whose events the thread signals by it.
 #[derive(Debug)]
 struct Member {
     cond: Arc<MutexCond>,
@@ -99,8 +99,8 @@ impl Broadcaster {
         Ok(key)
     }
 
-    /// The next event on the member's descriptor is to be broadcast, or one that is there already:
-    /// a thread of the application is about to wait.
+    /// Broadcasts the next event on the member's descriptor, or a pending one: a thread of the
+    /// application is about to wait.
     pub fn arm(&self, key: usize) {
         let descriptor = self.shared.members().get(key).map(|member| member.descriptor);
         if let Some(descriptor) = descriptor {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_for_the_mutex_keeps_nobody_from_the_broadcaster() {
+    fn the_broadcaster_takes_calls_while_it_waits_for_a_mutex() {
         let broadcaster = Broadcaster::start().unwrap();
         let (object, cond) = (FdWaitObject::new(true).unwrap(), Arc::new(MutexCond::default()));
         let key = broadcaster.join(cond.clone(), object.descriptor(), None).unwrap();
@@ -243,7 +243,7 @@ mod tests {
         broadcaster.leave(key);
         assert_eq!(thread.cpus(), all);
         broadcaster.leave(nowhere);
-        // The thread answers from wherever it is.
+        // The thread broadcasts on any CPU.
         let object = FdWaitObject::new(true).unwrap();
         let cond = Arc::new(MutexCond::default());
         let key = broadcaster.join(cond.clone(), object.descriptor(), Some(first)).unwrap();

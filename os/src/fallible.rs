@@ -1,5 +1,5 @@
-//! Allocation that may fail. Lookups allocate here what depends on their caller's input or on what
-//! the system answers, so that a lack of memory is an error and not the end of the process.
+//! Fallible allocation: lookups whose sizes depend on the caller's input or on the system's answer
+//! allocate here, so that a lack of memory is an error and does not abort the process.
 
 use std::borrow::Cow;
 use std::collections::TryReserveError;
@@ -61,8 +61,7 @@ impl Write for Growing {
     }
 }
 
-/// The message of an error. Without memory for it, the message is lost, and the error's code
-/// remains.
+/// The message of an error. If memory lacks for it, the error keeps only its code.
 #[cold]
 pub fn message(what: fmt::Arguments<'_>) -> Cow<'static, str> {
     let mut out = Growing(String::new());

@@ -1,4 +1,5 @@
-//! Memory barriers that other threads and processes pass without executing any (membarrier(2)).
+//! Memory barriers that one thread imposes on other threads and processes (membarrier(2)), so that
+//! their hot paths need no instruction for it.
 #![allow(unsafe_code)]
 
 use ofi_sync::lock::Park;
@@ -32,14 +33,14 @@ fn order_threads() {
     if order() || register_threads() && order() {
         return;
     }
-    // The process has been forbidden the call since it registered. A processor needs no more than
-    // microseconds to make a store visible.
-    #[allow(clippy::disallowed_methods, reason = "nothing tells when a store is visible")]
+    // A filter (seccomp(2)) has forbidden the call since the process registered. A processor makes
+    // its stores visible within microseconds.
+    #[allow(clippy::disallowed_methods, reason = "no event marks when a store is visible")]
     std::thread::sleep(Duration::from_millis(20));
 }
 
-/// The locks for this process: such that the thread that uses one most needs no atomic
-/// instructions, where the system supports that.
+/// The kind of lock for this process: biased where the system supports membarrier(2), so that the
+/// thread that uses a lock most takes it without atomic instructions.
 pub fn locks() -> Park {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     if *REGISTERED.get_or_init(register_threads) { Park::owned(order_threads) } else { Park::default() }

@@ -35,7 +35,7 @@ const FOLDER: &str = "/dev/shm";
 const LONGEST: usize = 255;
 /// How long to wait for processes that hold a lock for a few instructions, but may be stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Attempts to get a lock of another process before this one sleeps between them.
+/// Attempts to get a lock that another process holds before this one sleeps between attempts.
 const YIELDS: u32 = 100;
 /// The longest sleep between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -72,7 +72,7 @@ pub struct NamedMemory {
     file: OpenFile,
 }
 
-/// A file whose first byte this process has locked for reading. Its end removes the file if no
+/// A file whose first byte this process has locked for reading. Dropping it removes the file if no
 /// other process has it open.
 #[derive(Debug)]
 struct OpenFile {
@@ -84,12 +84,12 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         // Of two that close at once, the second to unlock finds no lock of the first.
         unlock(&self.file, OPEN);
-        // A failure leaves the file to the next that opens memory of this kind.
+        // After a failure the next process that opens memory of this kind removes the file.
         let _ = remove_if_unused(&self.path, &self.file);
     }
 }
 
-/// Writers of one process take turns: the lock on the file does not keep its threads apart.
+/// Writers of one process take turns here: the lock on the file excludes other processes only.
 #[derive(Debug, Default)]
 struct WriterQueue {
     is_taken: Mutex<bool>,
@@ -184,7 +184,7 @@ fn retry<T>(end: Instant, mut attempt: impl FnMut() -> io::Result<Option<T>>) ->
             std::thread::yield_now();
             continue;
         }
-        #[allow(clippy::disallowed_methods, reason = "no condition tells of a lock of another process")]
+        #[allow(clippy::disallowed_methods, reason = "the kernel signals no release of another process's lock")]
         std::thread::sleep(pause.min(left));
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -51,7 +51,7 @@ pub fn create(len: usize, reserved: usize) -> io::Result<PrivateFd> {
     Ok(fd)
 }
 
-/// Bytes that one call allocates: one that a signal interrupts begins anew.
+/// Bytes that one call allocates: a call that a signal interrupts starts over.
 const PART: usize = 1 << 20;
 
 /// Allocates a part of a file of memory, in bytes: an error now instead of SIGBUS later.

@@ -24,7 +24,7 @@ pub fn hold() -> Held {
     Held(lock())
 }
 
-/// Whether a resource of this process or of the system was lacking, so that a lookup has no answer.
+/// Whether a lookup failed because this process or the system has run out of a resource.
 pub fn is_one(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOBUFS))
         || error.kind() == std::io::ErrorKind::OutOfMemory

@@ -130,7 +130,7 @@ impl fmt::Debug for Cpus {
 }
 
 impl Thread {
-    /// The CPUs on which the thread may run; none if the system does not tell.
+    /// The CPUs on which the thread may run; none if the system does not report them.
     pub fn cpus(&self) -> Cpus {
         let mut cpus = Cpus::none();
         // SAFETY: the thread has not been joined, and `cpus` has room for a set.

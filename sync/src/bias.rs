@@ -1,34 +1,34 @@
-//! Lets the thread that uses a lock most take it without atomic instructions (biased locking): such
-//! a thread owns the lock. Another thread that wants it takes the ownership away, for which all
-//! threads of the process must pass a memory barrier, and waits until the owner is outside.
+//! Biased locking: the thread that uses a lock most owns it and takes it without atomic
+//! instructions. Another thread that wants the lock revokes the ownership: it makes all threads of
+//! the process pass a memory barrier, and waits until the owner is outside.
 //!
-//! Ownership changes only in the hands of a thread that holds the raw lock, so owner and holder
-//! exclude each other as follows: the owner enters (`inside`), then looks whether it still owns the
-//! lock; the holder takes the ownership, has everyone pass the barrier, then looks whether the
-//! owner is inside. One of the two sees the other.
+//! Only a thread that holds the raw lock changes the ownership. Owner and holder exclude each
+//! other: the owner sets `inside`, then checks that it still owns the lock; the holder clears the
+//! owner, imposes the barrier, then checks that the owner is not inside. At least one of the two
+//! sees the other's store.
 //!
-//! A lock that several threads use is soon left without an owner: each loss makes the lock wait for
-//! eight times as many uses in a row by one thread before it has an owner again.
+//! A lock that several threads use soon stays without an owner: after each revocation the lock
+//! waits for eight times as many uses in a row by one thread before that thread owns it.
 
 use crate::primitive::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Makes every running thread of the process pass a full memory barrier (membarrier(2)).
 pub type Barrier = fn();
 
-/// Uses in a row by one thread that make it the owner, at first.
+/// Uses in a row that make a thread the owner, at first.
 #[cfg(not(loom))]
 const FIRST_USES: u32 = 64;
 #[cfg(loom)]
 const FIRST_USES: u32 = 1;
-/// The same at most: losing the ownership then costs nothing that can be measured.
+/// The same at most: the cost of a revocation is then too rare to measure.
 const MOST_USES: u32 = 1 << 24;
 
-/// Keeps the compiler from reordering; the processor is kept by the other side's [`Barrier`].
+/// Keeps the compiler from reordering; the other side's [`Barrier`] keeps the processor from it.
 #[inline(always)]
 fn light_fence() {
     #[cfg(not(loom))]
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
-    // Loom has no barriers for other threads.
+    // Loom cannot impose barriers on other threads.
     #[cfg(loom)]
     loom::sync::atomic::fence(Ordering::SeqCst);
 }
@@ -40,12 +40,12 @@ pub(crate) struct Bias {
     owner: AtomicUsize,
     /// The owner holds the lock, or tries to.
     inside: AtomicBool,
-    /// Whose uses are counted, how many there have been in a row, and how many are wanted. Only
-    /// the holder of the raw lock looks at these.
+    /// The thread that used the lock last, its uses in a row, and the number that makes it the
+    /// owner. Only the holder of the raw lock accesses these.
     last: AtomicUsize,
     uses: AtomicU32,
     wanted: AtomicU32,
-    /// Without one nobody owns the lock.
+    /// Without one no thread owns the lock.
     barrier: Option<Barrier>,
 }
 
@@ -64,32 +64,32 @@ impl Bias {
     /// Whether thread `me` owns the lock and is not inside.
     #[inline(always)]
     pub(crate) fn is_own(&self, me: usize) -> bool {
-        // Relaxed: an owner has had the lock itself; if it is not the owner any more, `enter`
-        // tells.
+        // Relaxed: a thread reads its own number only if it became the owner itself; `enter`
+        // detects a revocation since.
         self.owner.load(Ordering::Relaxed) == me && !self.inside.load(Ordering::Relaxed)
     }
 
-    /// Enters as the owner. If that fails, because another thread takes the ownership away, the
-    /// caller must [`Self::leave`].
+    /// Enters as the owner. False if another thread revokes the ownership: the caller must
+    /// [`Self::leave`] then.
     #[inline(always)]
     pub(crate) fn enter(&self, me: usize) -> bool {
         self.inside.store(true, Ordering::Relaxed);
-        // Pairs with the barrier in `take_away`.
+        // Pairs with the barrier in `revoke`.
         light_fence();
         self.owner.load(Ordering::Relaxed) == me
     }
 
-    /// Leaves as the owner. True if a thread may wait for that.
+    /// Leaves as the owner. True if a thread may be waiting for that.
     #[inline(always)]
     pub(crate) fn leave(&self) -> bool {
         // Release pairs with the Acquire in `is_inside`.
         self.inside.store(false, Ordering::Release);
-        // Pairs with the barrier in `take_away`.
+        // Pairs with the barrier in `revoke`.
         light_fence();
         self.owner.load(Ordering::Relaxed) == 0
     }
 
-    /// Thread `me` has taken the raw lock. True if it must take the ownership away from another.
+    /// Thread `me` has taken the raw lock. True if it must revoke another thread's ownership.
     #[inline(always)]
     pub(crate) fn note_use(&self, me: usize) -> bool {
         // Relaxed here and below: the raw lock orders them.
@@ -103,9 +103,9 @@ impl Bias {
         self.owner.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the ownership away. The owner may still be inside.
+    /// Revokes the ownership. The owner may still be inside.
     #[cold]
-    pub(crate) fn take_away(&self) {
+    pub(crate) fn revoke(&self) {
         self.owner.store(0, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         self.wanted.store(wanted.saturating_mul(8).min(MOST_USES), Ordering::Relaxed);
@@ -120,8 +120,8 @@ impl Bias {
         self.inside.load(Ordering::Acquire)
     }
 
-    /// The holder of the raw lock is about to release it: makes it the owner if it has used the
-    /// lock often enough.
+    /// Thread `last` is about to release the raw lock: makes it the owner if it has used the lock
+    /// often enough.
     #[inline(always)]
     pub(crate) fn note_release(&self) {
         if self.uses.load(Ordering::Relaxed) >= self.wanted.load(Ordering::Relaxed) && self.barrier.is_some() {

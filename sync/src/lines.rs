@@ -36,7 +36,7 @@ pub trait Memory {
     /// Prefetches a line.
     #[inline(always)]
     fn fetch(&self, _index: usize) {}
-    /// Prefetches a line that is to be written.
+    /// Prefetches a line for writing.
     #[inline(always)]
     fn fetch_to_write(&self, _index: usize) {}
 }

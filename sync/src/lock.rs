@@ -29,9 +29,9 @@ pub trait LockKind: Copy + Send + Sync + 'static {
 pub struct Park(Option<Barrier>);
 
 impl Park {
-    /// Locks that the thread that uses them most takes without atomic instructions, and other
-    /// threads by `barrier`, which makes every running thread of the process pass a full memory
-    /// barrier.
+    /// Biased locks: the thread that uses a lock most takes it without atomic instructions. Another
+    /// thread calls `barrier` first, which makes every running thread of the process pass a full
+    /// memory barrier.
     pub const fn owned(barrier: Barrier) -> Self {
         Self(Some(barrier))
     }

@@ -1,6 +1,6 @@
 //! A lock whose waiters sleep. Unlike the standard library's it knows no poisoning, which costs a
-//! look at the thread's panics at each end. For a thread that owns it (`bias.rs`), taking and
-//! releasing it takes no atomic instruction, uncontended, for others one each.
+//! look at the thread's panics at each end. Uncontended, the thread that owns it (`bias.rs`) takes
+//! and releases it without atomic instructions, another thread by one each.
 #![allow(unsafe_code)]
 
 use crate::bias::{Barrier, Bias};
@@ -79,8 +79,8 @@ impl RawLock {
         self.released.notify_one();
     }
 
-    /// Wakes all, because those that wait for the lock and the one that holds it and waits for its
-    /// former owner sleep at the same place.
+    /// Wakes all: the threads that wait for the raw lock and the thread that holds it and waits for
+    /// the former owner sleep on the same condition.
     #[cold]
     fn wake_all(&self) {
         drop(ignore_panics(self.sleeping.lock()));
@@ -125,13 +125,13 @@ impl Lock {
     fn lock_raw(&self, me: usize) {
         self.raw.lock();
         if self.bias.note_use(me) {
-            self.take_ownership_away();
+            self.revoke_ownership();
         }
     }
 
     #[cold]
-    fn take_ownership_away(&self) {
-        self.bias.take_away();
+    fn revoke_ownership(&self) {
+        self.bias.revoke();
         for _ in 0..LOOKS {
             if !self.bias.is_inside() {
                 return;
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Other threads pass a barrier when they are interrupted, which they are within this time.
+    /// The scheduler interrupts the other threads within this time, which is a barrier for them.
     fn barrier() {
         crate::primitive::fence(Ordering::SeqCst);
         #[allow(clippy::disallowed_methods, reason = "stands for membarrier(2), which is above this crate")]
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_barrier_nobody_owns_the_lock() {
+    fn without_a_barrier_no_thread_owns_the_lock() {
         let cell = ParkCell::new(0, None);
         assert!((0..1000).all(|_| cell.lock().hold == Hold::Raw));
     }
@@ -348,7 +348,7 @@ mod models {
             let threads: Vec<_> = (0..threads).map(begin).collect();
             let all = before + 1 + u32::try_from(threads.len()).unwrap();
             add(&place);
-            // Loom fails if a thread sleeps that nothing wakes.
+            // Loom fails if a thread sleeps for ever.
             threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
             let hold = place.0.lock();
             assert_eq!(place.1.load(Ordering::Relaxed), all);
@@ -357,7 +357,7 @@ mod models {
     }
 
     #[test]
-    fn nobody_sleeps_for_ever_and_nothing_is_lost() {
+    fn no_thread_sleeps_for_ever_and_nothing_is_lost() {
         check(2, 0, None);
     }
 

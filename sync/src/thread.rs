@@ -1,8 +1,8 @@
-//! Tells threads apart.
+//! The identity of the calling thread.
 #![allow(unsafe_code)]
 
-/// Identifies the calling thread among those that exist: not 0. A thread that begins after another
-/// has ended may get its number.
+/// A nonzero number of the calling thread, unique among the running ones; a later thread may have
+/// it again.
 #[cfg(all(not(loom), target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn id() -> usize {
@@ -13,8 +13,8 @@ pub(crate) fn id() -> usize {
     id
 }
 
-/// Identifies the calling thread among those that exist: not 0. A thread that begins after another
-/// has ended may get its number.
+/// A nonzero number of the calling thread, unique among the running ones; a later thread may have
+/// it again.
 #[cfg(all(not(loom), target_arch = "aarch64"))]
 #[inline(always)]
 pub(crate) fn id() -> usize {
@@ -25,8 +25,8 @@ pub(crate) fn id() -> usize {
     id
 }
 
-/// Identifies the calling thread among those that exist: not 0. A thread that begins after another
-/// has ended may get its number.
+/// A nonzero number of the calling thread, unique among the running ones; a later thread may have
+/// it again.
 #[cfg(all(not(loom), not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 pub(crate) fn id() -> usize {
     std::thread_local! {

@@ -167,7 +167,7 @@ fn fields_of_tags_are_at_least_as_wide_as_asked() {
     assert_eq!(of(u64::MAX, Version::API), u64::MAX);
     assert_eq!(of(0xff00_ffff, Version::API), 0xffff_ffff_ff00_ffff);
     assert_eq!(of(0x30ff, Version::new(1, 18)), !0x0f00);
-    // Since 2.0, this number names a format.
+    // Since 2.0 this number names a format.
     assert_eq!(of(2, Version::API), bits);
     assert_eq!(tag_format(0x30ff, 0xaaaa, Version::new(1, 0)), 0xf0ff);
 }

@@ -23,7 +23,7 @@ impl Work {
     const LEFT: Self = Self(16);
     /// Receives wait for handles that another process may insert: nothing but a look tells.
     pub(crate) const WATCHES: Self = Self(32);
-    /// Collective operations are pending: each poll may have completed a round.
+    /// Collective operations are in progress: each poll may have ended a step of one.
     pub(crate) const GROUPS: Self = Self(64);
 }
 

@@ -32,7 +32,7 @@ impl Peers {
         peer: PeerId,
         asked: u8,
     ) -> core::result::Result<(), Down> {
-        // Claims are about names: the first receive context answers for all.
+        // Claims are about names, which all receive contexts share: the first one answers.
         let first = self.table.get(peer).is_some_and(|peer| peer.rx_index == 0);
         let claimed = self.addr_of(peer).filter(|addr| first && asked < MOST_QUESTIONS && self.claims.has(addr));
         let result = match claimed {

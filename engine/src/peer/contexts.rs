@@ -1,7 +1,6 @@
-//! Links from transmit contexts of scalable endpoints (fi_endpoint(3)). Such a link carries the
-//! operations of its context, and never this side's: sends have a link of their own, and a peer has
-//! one more link for each transmit context that it uses. They share the peer, and so its address:
-//! a receive from the peer takes the messages of all of them.
+//! Links from transmit contexts of scalable endpoints (fi_endpoint(3)). Such a link carries only
+//! the operations of its context: this side's operations have a link of their own. All transmit
+//! contexts of an address are one peer, so a receive that names it takes the messages of them all.
 
 use super::Peers;
 use super::handshake::Initiator;
@@ -19,7 +18,7 @@ use ofi_core::{Cause, Errno};
 pub(crate) struct ContextLinks(HashMap<(PeerId, u16), LinkId>);
 
 impl ContextLinks {
-    /// A link is gone.
+    /// Forgets a link that is gone.
     pub(super) fn forget(&mut self, peer: PeerId, transmit: u16, id: LinkId) {
         if self.0.get(&(peer, transmit)) == Some(&id) {
             self.0.remove(&(peer, transmit));
@@ -28,13 +27,14 @@ impl ContextLinks {
 }
 
 impl Peers {
-    /// Why this endpoint is not the one that the hello is meant for, if it is not.
+    /// Why this endpoint refuses a hello for another receive context.
     pub(crate) fn is_elsewhere(&self, hello: &Hello) -> Option<&'static str> {
         (hello.contexts.receive != self.myself.contexts.receive).then_some(NO_CONTEXT)
     }
 
-    /// Accepts a link from a transmit context, instead of an earlier one from the same context.
-    /// Without proof of its name, the link has a peer of its own and no source.
+    /// Accepts a link from a transmit context; it replaces an earlier link from the same context.
+    /// If the connection does not prove the context's name, the link gets a peer of its own, and
+    /// its messages have no source.
     pub(crate) fn accept_context(
         &mut self,
         hello: &Hello,
@@ -68,5 +68,5 @@ impl Peers {
     }
 }
 
-/// The refusal of a receive context that does not exist.
+/// The reason for the refusal if the endpoint has no such receive context.
 pub(crate) const NO_CONTEXT: &str = "the endpoint has no receive context of that index";

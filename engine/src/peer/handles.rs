@@ -58,8 +58,8 @@ impl Peers {
         self.table.get(peer).map(|peer| peer.sender)
     }
 
-    /// The number by which match queues know the peer of a handle, which is created if needed. The
-    /// messages of all its transmit contexts have that number, whichever receive context the handle
+    /// The number by which match queues know the peer of a handle; creates the peer if needed. The
+    /// messages of all its transmit contexts have this number, whichever receive context the handle
     /// names.
     pub(crate) fn sender_in_av(&mut self, handle: FiAddr, senders: &mut impl Senders) -> Option<u32> {
         let (handle, _) = self.rx_bits().split(handle);

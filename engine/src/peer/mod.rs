@@ -41,8 +41,8 @@ struct Myself {
     nonce: [u8; 16],
     /// Number of connection attempts.
     attempts: u64,
-    /// The transmit or receive context of a scalable endpoint that it is; both 0 for an ordinary
-    /// endpoint.
+    /// Its index if it is a transmit or receive context of a scalable endpoint; both 0 for an
+    /// ordinary endpoint.
     contexts: Contexts,
 }
 

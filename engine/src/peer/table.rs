@@ -63,8 +63,7 @@ pub(crate) enum Yielding {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) addr: Option<Addr>,
-    /// The index of the receive context of a scalable endpoint that it is; an ordinary endpoint is
-    /// the first.
+    /// Its index among the receive contexts of a scalable endpoint; 0 for an ordinary endpoint.
     pub(crate) rx_index: u16,
     pub(crate) handle: FiAddr,
     pub(crate) state: PeerState,
@@ -99,7 +98,7 @@ pub(crate) struct PeerTable {
     contexts: Contexts,
 }
 
-/// Peers that are further receive contexts of scalable endpoints, not the first.
+/// Peers that are receive contexts of scalable endpoints with an index above 0.
 #[derive(Debug, Default)]
 struct Contexts {
     rx_bits: RxBits,

@@ -122,8 +122,8 @@ pub(crate) struct ControlChannel {
     own: Arc<ControlSocket>,
     /// Bound to the name that the application chose.
     named: Option<Arc<ControlSocket>>,
-    /// Of a context of a scalable endpoint: the endpoint's socket, from which it asks for links.
-    /// The endpoint reads it.
+    /// For a context of a scalable endpoint: the endpoint's socket. The context sends its connect
+    /// requests from it; the endpoint reads it.
     endpoint: Option<Arc<ControlSocket>>,
     poller: Option<Poller>,
     probe: Probe,
@@ -362,7 +362,7 @@ impl ControlChannel {
         if *kind != ASK || bytes.len() > MOST {
             return None;
         }
-        // The initiator reads the socket of its identity; it may ask from another one.
+        // The initiator reads the socket of its identity; it may have sent from another one.
         let asker = Identity(*identity).name();
         if foreign {
             self.refuse(&asker, number, "the endpoint belongs to another user");

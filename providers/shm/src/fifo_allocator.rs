@@ -71,7 +71,7 @@ impl FifoAllocator {
         (total / 4).next_multiple_of(64).clamp(2 << 10, 16 << 10).min(most)
     }
 
-    /// The offset of the next `len` bytes, and how many that uses up, if they are free.
+    /// The offset of the next `len` bytes and the bytes that they use up, if they are free.
     #[inline]
     pub(crate) fn next(&self, len: usize) -> Option<(usize, usize)> {
         let wraps = self.head + len > self.limit;

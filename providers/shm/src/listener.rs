@@ -15,7 +15,7 @@ use ofi_os::membarrier;
 pub struct ShmListener {
     control: ControlChannel,
     orders: bool,
-    /// Another endpoint may have its identity afterwards.
+    /// Another endpoint may take over its identity when it closes.
     releases: bool,
 }
 
@@ -25,8 +25,8 @@ impl ShmListener {
         Self::open(name, settings, true)
     }
 
-    /// The listener of a scalable endpoint, to which alone its identity belongs: a request that
-    /// nobody has read ends with it.
+    /// The listener of a scalable endpoint. No other endpoint takes over its identity, so that
+    /// unread requests end with it.
     pub fn scalable(name: Option<&str>, settings: &Settings) -> Result<Self> {
         Self::open(name, settings, false)
     }

@@ -153,7 +153,7 @@ fn a_request_waits_until_its_context_is_enabled() {
 }
 
 #[test]
-fn contexts_that_there_are_not_refuse() {
+fn an_unknown_context_refuses() {
     let world = calm();
     let (left, right) = (Portal::open(&world, addr(1, 1000), (1, 1)), Portal::open(&world, addr(2, 1000), (1, 2)));
     let mut ordinary = open_node(&world, &node::Options::at(addr(3, 1000)));

@@ -242,8 +242,8 @@ impl Sender {
         Ok(true)
     }
 
-    /// Prefetches the part of the pool into which the next payload goes if it is like the last one:
-    /// its lines move here while the other side reads, not while the next payload is copied.
+    /// Prefetches the part of the pool that the next payload goes to if it is as long as the last:
+    /// its lines move here while the peer reads, not while this side copies.
     #[inline]
     fn fetch_next(&self, len: usize) {
         /// Half of a small first-level cache.
