@@ -99,7 +99,7 @@ static void member(const char *name_of_av, fi_addr_t count)
 	CHECK(fi_ep_bind(ep, &eq->fid, 0));
 	CHECK(fi_enable(ep));
 
-	/* No process tells another its address: what one inserts, all have, with the same index. */
+	/* The processes exchange no addresses: all see what one inserts, with the same index. */
 	CHECK(fi_getname(&ep->fid, name, &len));
 	check("fi_av_insert", fi_av_insert(av, name, 1, &rank, 0, NULL) == 1 ? 0 : -FI_EADDRNOTAVAIL);
 	wait_for(av, count - 1);
@@ -118,7 +118,7 @@ static void member(const char *name_of_av, fi_addr_t count)
 	check("wait for the sum", ret == -FI_EAGAIN ? -FI_ETIMEDOUT : ret);
 	check("compare the sum", sum == count * (count - 1) / 2 ? 0 : -FI_EOTHER);
 	if (rank == 0)
-		printf("%d processes add up over %s\n", (int) count, info->fabric_attr->prov_name);
+		printf("%d processes have the sum over %s\n", (int) count, info->fabric_attr->prov_name);
 
 	CHECK(fi_close(&group->fid));
 	CHECK(fi_close(&set->fid));

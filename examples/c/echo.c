@@ -19,7 +19,7 @@
 
 #define TIME_LIMIT 30 /* seconds; no wait for the peer is longer */
 
-/* The tag tells what a message is. */
+/* The tag names the kind of a message. */
 enum { ADDRESS = 1, LINE, ECHO };
 
 static struct fid_cq *cq;

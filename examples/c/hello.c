@@ -90,7 +90,7 @@ int main(void)
 	check("fi_allocinfo", hints ? 0 : -FI_ENOMEM);
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_TAGGED;
-	/* The version tells the library which manual pages the program follows. */
+	/* The version names the manual pages that the program follows. */
 	CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
 	CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
 	CHECK(fi_domain(fabric, info, &domain, NULL));

@@ -102,7 +102,7 @@ static void member(const char *ring, fi_addr_t count)
 	CHECK(fi_ep_bind(ep, &av->fid, 0));
 	CHECK(fi_enable(ep));
 
-	/* No process tells another its address: what one inserts, all have, with the same index. */
+	/* The processes exchange no addresses: all see what one inserts, with the same index. */
 	CHECK(fi_getname(&ep->fid, name, &len));
 	check("fi_av_insert", fi_av_insert(av, name, 1, &rank, 0, NULL) == 1 ? 0 : -FI_EADDRNOTAVAIL);
 	wait_for(av, count - 1);
