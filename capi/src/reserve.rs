@@ -121,7 +121,7 @@ const fn units(size: usize) -> usize {
 struct Reserved;
 
 // SAFETY: a block is the system's, or units of the pool that stay marked as used until it is freed,
-// so no two overlap; the address tells which. Neither allocator unwinds.
+// so no two overlap; the address determines which. Neither allocator unwinds.
 unsafe impl GlobalAlloc for Reserved {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -185,7 +185,7 @@ peers! {
     messages_of_every_call_arrive: "calls", 60;
     connected_endpoints_meet_and_part: "connect", 60;
     a_killed_peer_is_an_error_with_a_cause: "kill", 120;
-    nobody_listening_is_an_error_at_once: "refused", 30;
+    no_listener_is_an_error_at_once: "refused", 30;
     a_black_hole_is_an_error_by_the_deadline: "blackhole", 60;
     a_stopped_peer_is_no_error: "stopped", 120;
     nothing_injected_before_closing_is_lost: "inject_close", 60;
@@ -310,10 +310,10 @@ links! {
     connections_leave_from_the_address_that_was_given: "tcp", "source";
     a_call_that_failed_may_be_made_again: "tcp", "again";
     a_call_that_failed_may_be_made_again_within_a_host: "shm", "again";
-    a_connected_endpoint_takes_nobody_else: "tcp", "stranger";
-    a_connected_endpoint_takes_nobody_else_within_a_host: "shm", "stranger";
-    whoever_takes_the_name_of_a_dead_process_does_not_keep_its_links: "shm", "usurped";
-    memory_that_is_not_there_stops_nobody_else: "shm", "frozen";
+    a_connected_endpoint_takes_no_other_peer: "tcp", "stranger";
+    a_connected_endpoint_takes_no_other_peer_within_a_host: "shm", "stranger";
+    a_process_that_takes_the_name_of_a_dead_one_does_not_get_its_links: "shm", "usurped";
+    absent_memory_of_one_peer_does_not_stop_the_others: "shm", "frozen";
 }
 
 /// Readers and writers with random timing; `OFI_WAKES` sets the number of events.

@@ -106,28 +106,31 @@ fn monitor(provider: &str) {
 }
 
 #[test]
-fn a_condition_tells_of_messages() {
+fn messages_signal_a_condition() {
     monitor("tcp");
 }
 
 #[test]
-fn a_condition_tells_of_messages_within_a_host() {
+fn messages_signal_a_condition_within_a_host() {
     monitor("shm");
 }
 
 fn allreduce(provider: &str, processes: &str) {
     let output = on(provider, "allreduce.c").argument(processes).output().unwrap_or_else(|why| panic!("{why}"));
     let output = output.expect("it needs nothing");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{processes} processes add up over {provider}\n"));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{processes} processes have the sum over {provider}\n")
+    );
 }
 
 #[test]
-fn processes_add_up() {
+fn processes_sum_their_ranks() {
     allreduce("tcp", "5");
 }
 
 #[test]
-fn processes_add_up_within_a_host() {
+fn processes_sum_their_ranks_within_a_host() {
     allreduce("shm", "4");
 }
 

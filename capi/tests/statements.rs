@@ -60,7 +60,7 @@ const REFERENCE_DIFFERS: &[(&str, &str)] = &[
 /// NAME waits for the library)".
 const WAITS: &[(&str, &str)] = &[(
     "cm_shutdown_leaves_nothing_to_come",
-    "operations whose bytes are under way end after fi_shutdown has returned",
+    "operations whose bytes are in flight end after fi_shutdown has returned",
 )];
 
 fn compile(source: &Path, headers: Headers) -> Result<PathBuf, String> {

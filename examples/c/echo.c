@@ -5,60 +5,20 @@
  * ./echo                        server
  * ./echo ADDRESS <some.txt      client: sends the lines of its input, checks and prints the answers
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
-
 #define TIME_LIMIT 30 /* seconds; no wait for the peer is longer */
 
-/* The tag tells what a message is. */
+#include "common.h"
+
+#include <string.h>
+
+#include <rdma/fi_tagged.h>
+
+/* The tag names the kind of a message. */
 enum { ADDRESS = 1, LINE, ECHO };
 
 static struct fid_cq *cq;
 static struct fid_av *av;
 static struct fid_ep *ep;
-
-static void check(const char *call, ssize_t ret)
-{
-	if (ret < 0) {
-		fprintf(stderr, "%s: %s\n", call, fi_strerror((int) -ret));
-		exit(1);
-	}
-}
-
-#define CHECK(call) check(#call, call)
-
-/* Posts an operation. While the endpoint has no room for it, reading the queue makes progress. */
-#define POST(call) \
-	do { \
-		time_t end_ = time(NULL) + TIME_LIMIT; \
-		ssize_t ret_; \
-		while ((ret_ = (call)) == -FI_EAGAIN && time(NULL) < end_) \
-			fi_cq_read(cq, NULL, 0); \
-		check(#call, ret_); \
-	} while (0)
-
-/* Returns the next completion; ends the program if an operation failed or nothing completes. */
-static struct fi_cq_tagged_entry next(void)
-{
-	struct fi_cq_err_entry error = { 0 };
-	struct fi_cq_tagged_entry entry;
-	char reason[256] = "";
-	ssize_t ret = fi_cq_sread(cq, &entry, 1, NULL, TIME_LIMIT * 1000);
-
-	if (ret == -FI_EAVAIL && fi_cq_readerr(cq, &error, 0) == 1)
-		check(fi_cq_strerror(cq, error.prov_errno, error.err_data, reason, sizeof(reason)), -error.err);
-	check("wait for the peer", ret == -FI_EAGAIN ? -FI_ETIMEDOUT : ret);
-	return entry;
-}
 
 static void serve(const unsigned char *name, size_t len)
 {
@@ -72,14 +32,14 @@ static void serve(const unsigned char *name, size_t len)
 	fflush(stdout);
 
 	/* An answer needs an entry of the address vector, so the client sends its address first. */
-	POST(fi_trecv(ep, line, sizeof(line) - 1, NULL, FI_ADDR_UNSPEC, ADDRESS, 0, NULL));
-	next();
+	POST(cq, fi_trecv(ep, line, sizeof(line) - 1, NULL, FI_ADDR_UNSPEC, ADDRESS, 0, NULL));
+	next(cq);
 	check("client's address", fi_av_insert(av, line, 1, &client, 0, NULL) == 1 ? 0 : -FI_EINVAL);
 	do {
-		POST(fi_trecv(ep, line, sizeof(line), NULL, FI_ADDR_UNSPEC, LINE, 0, NULL));
-		len = next().len;
-		POST(fi_tsend(ep, line, len, NULL, client, ECHO, NULL));
-		next();
+		POST(cq, fi_trecv(ep, line, sizeof(line), NULL, FI_ADDR_UNSPEC, LINE, 0, NULL));
+		len = next(cq).len;
+		POST(cq, fi_tsend(ep, line, len, NULL, client, ECHO, NULL));
+		next(cq);
 	} while (len); /* The client's last message is empty. */
 }
 
@@ -92,15 +52,15 @@ static void ask(const char *hex, const unsigned char *name, size_t len)
 	for (i = 0; i < sizeof(line) - 1 && i < strlen(hex) / 2; i++)
 		sscanf(hex + 2 * i, "%2hhx", (unsigned char *) line + i);
 	check("server's address", fi_av_insert(av, line, 1, &server, 0, NULL) == 1 ? 0 : -FI_EINVAL);
-	POST(fi_tsend(ep, name, len, NULL, server, ADDRESS, NULL));
-	next();
+	POST(cq, fi_tsend(ep, name, len, NULL, server, ADDRESS, NULL));
+	next(cq);
 	do {
 		len = fgets(line, sizeof(line), stdin) ? strlen(line) : 0;
-		POST(fi_trecv(ep, back, sizeof(back), NULL, FI_ADDR_UNSPEC, ECHO, 0, NULL));
-		POST(fi_tsend(ep, line, len, NULL, server, LINE, NULL));
+		POST(cq, fi_trecv(ep, back, sizeof(back), NULL, FI_ADDR_UNSPEC, ECHO, 0, NULL));
+		POST(cq, fi_tsend(ep, line, len, NULL, server, LINE, NULL));
 		/* Both complete, in either order. Only a receive's entry has a length. */
 		for (i = 0; i < 2; i++) {
-			struct fi_cq_tagged_entry entry = next();
+			struct fi_cq_tagged_entry entry = next(cq);
 
 			got = entry.flags & FI_RECV ? entry.len : got;
 		}
@@ -113,24 +73,13 @@ int main(int argc, char **argv)
 {
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC };
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
-	struct fi_info *hints = fi_allocinfo(), *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
+	struct net net = open_net(hints_for(FI_TAGGED));
 	unsigned char name[256];
 	size_t len = sizeof(name) - 1;
 
-	check("fi_allocinfo", hints ? 0 : -FI_ENOMEM);
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_TAGGED;
-	CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
-	CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
-	CHECK(fi_domain(fabric, info, &domain, NULL));
-	CHECK(fi_cq_open(domain, &cq_attr, &cq, NULL));
-	CHECK(fi_av_open(domain, &av_attr, &av, NULL));
-	CHECK(fi_endpoint(domain, info, &ep, NULL));
-	CHECK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
-	CHECK(fi_ep_bind(ep, &av->fid, 0));
-	CHECK(fi_enable(ep));
+	CHECK(fi_cq_open(net.domain, &cq_attr, &cq, NULL));
+	CHECK(fi_av_open(net.domain, &av_attr, &av, NULL));
+	ep = open_endpoint(net.domain, net.info, cq, av);
 	CHECK(fi_getname(&ep->fid, name, &len));
 	if (argc > 1)
 		ask(argv[1], name, len);
@@ -139,9 +88,6 @@ int main(int argc, char **argv)
 	CHECK(fi_close(&ep->fid));
 	CHECK(fi_close(&av->fid));
 	CHECK(fi_close(&cq->fid));
-	CHECK(fi_close(&domain->fid));
-	CHECK(fi_close(&fabric->fid));
-	fi_freeinfo(info);
-	fi_freeinfo(hints);
+	close_net(&net);
 	return 0;
 }

@@ -6,24 +6,16 @@
  *
  * FI_PROVIDER=shm ./scalable [THREADS]
  */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "common.h"
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
+#include <pthread.h>
+#include <string.h>
+
 #include <rdma/fi_tagged.h>
 
-#define TIME_LIMIT 10 /* seconds; no wait in this program is longer */
 #define ROUNDS 1000
 #define MOST 16
 #define BITS 4 /* of an address: they name one of 16 receive contexts */
-#define TAG 42
 
 /* One end of a path: a transmit and a receive context with a completion queue. */
 struct end {
@@ -44,17 +36,6 @@ struct path {
 	int index;
 	pthread_t thread;
 };
-
-/* Calls return a negative error number if they fail. */
-static void check(const char *call, ssize_t ret)
-{
-	if (ret < 0) {
-		fprintf(stderr, "%s: %s\n", call, fi_strerror((int) -ret));
-		exit(1);
-	}
-}
-
-#define CHECK(call) check(#call, call)
 
 static void open_end(struct fid_domain *domain, struct side *s, int index)
 {
@@ -97,16 +78,6 @@ static void close_side(struct side *s, int count)
 	CHECK(fi_close(&s->av->fid));
 }
 
-static void insert(struct side *s, struct side *peer)
-{
-	char name[256];
-	size_t len = sizeof(name);
-
-	/* One address for all contexts of the peer. */
-	CHECK(fi_getname(&peer->sep->fid, name, &len));
-	check("fi_av_insert", fi_av_insert(s->av, name, 1, &s->peer, 0, NULL) == 1 ? 0 : -FI_EADDRNOTAVAIL);
-}
-
 /* Reads both ends' queues until this one has a completion of that context. */
 static void wait_for(struct end *end, struct end *other, void *context)
 {
@@ -119,6 +90,8 @@ static void wait_for(struct end *end, struct end *other, void *context)
 		fi_cq_read(other->cq, NULL, 0);
 		check("wait for a completion", time(NULL) < limit ? 0 : -FI_ETIMEDOUT);
 	} while (ret == -FI_EAGAIN);
+	if (ret == -FI_EAVAIL)
+		fail(end->cq);
 	check("fi_cq_read", ret);
 	check("compare the contexts", entry.op_context == context ? 0 : -FI_EOTHER);
 }
@@ -148,9 +121,8 @@ static void *run(void *arg)
 int main(int argc, char **argv)
 {
 	int count = argc > 1 ? atoi(argv[1]) : 2, i;
-	struct fi_info *hints = fi_allocinfo(), *info;
-	struct fid_fabric *fabric;
-	struct fid_domain *domain;
+	struct fi_info *hints = hints_for(FI_TAGGED | FI_NAMED_RX_CTX | FI_DIRECTED_RECV);
+	struct net net;
 	static struct side sides[2];
 	struct path paths[MOST];
 
@@ -158,31 +130,25 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s [THREADS], at most %d\n", argv[0], MOST);
 		return 2;
 	}
-	check("fi_allocinfo", hints ? 0 : -FI_ENOMEM);
-	hints->ep_attr->type = FI_EP_RDM;
-	hints->caps = FI_TAGGED | FI_NAMED_RX_CTX | FI_DIRECTED_RECV;
 	hints->ep_attr->tx_ctx_cnt = hints->ep_attr->rx_ctx_cnt = (size_t) count;
 	hints->domain_attr->threading = FI_THREAD_SAFE;
-	CHECK(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &info));
-	CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
-	CHECK(fi_domain(fabric, info, &domain, NULL));
+	net = open_net(hints);
 	for (i = 0; i < 2; i++)
-		open_side(domain, info, &sides[i], count);
-	for (i = 0; i < 2; i++)
-		insert(&sides[i], &sides[!i]);
+		open_side(net.domain, net.info, &sides[i], count);
+	for (i = 0; i < 2; i++) {
+		/* One address for all contexts of the peer. */
+		sides[i].peer = insert(sides[i].av, sides[!i].sep);
+	}
 	for (i = 0; i < count; i++) {
 		paths[i] = (struct path) { .sides = sides, .index = i };
 		check("pthread_create", -pthread_create(&paths[i].thread, NULL, run, &paths[i]));
 	}
 	for (i = 0; i < count; i++)
 		check("pthread_join", -pthread_join(paths[i].thread, NULL));
-	printf("%d threads over %s\n", count, info->fabric_attr->prov_name);
+	printf("%d threads over %s\n", count, net.info->fabric_attr->prov_name);
 
 	for (i = 0; i < 2; i++)
 		close_side(&sides[i], count);
-	CHECK(fi_close(&domain->fid));
-	CHECK(fi_close(&fabric->fid));
-	fi_freeinfo(info);
-	fi_freeinfo(hints);
+	close_net(&net);
 	return 0;
 }

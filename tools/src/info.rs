@@ -80,8 +80,8 @@ fn flags<T>(text: Option<&str>, what: &str, find: impl Fn(&str) -> Option<T>) ->
 }
 
 impl Options {
-    /// The query: without hints unless an option filters, so that it shows all offers. Modes are
-    /// permissions: it grants all of them unless the user names some.
+    /// The query: without hints unless an option filters, so that it shows all that is offered.
+    /// Modes are permissions: it grants all of them unless the user names some.
     fn query(&self) -> Result<Query, String> {
         let caps = flags(self.caps.as_deref(), "capability", Caps::named)?;
         let modes = flags(self.mode.as_deref(), "mode", Mode::named)?;

@@ -52,8 +52,8 @@ struct Data {
 /// Posts an operation. Without flags of its own, a call has the endpoint's.
 ///
 /// # Safety
-/// `ep` is an endpoint. Both buffers have as many elements as fi_collective(3) says of the
-/// operation.
+/// `ep` is an endpoint. Both buffers have as many elements as fi_collective(3) demands of
+/// the operation.
 unsafe fn post(
     ep: *mut fid_ep,
     kind: CollectiveKind,

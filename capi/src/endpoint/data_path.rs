@@ -20,8 +20,8 @@ pub(crate) struct DataPath {
     pub(crate) triggers: Option<Arc<Triggers>>,
 }
 
-/// What an endpoint with FI_TRIGGER has more: tables of its own, whose calls look at the flag
-/// FI_TRIGGER, so that the calls of other endpoints need not.
+/// The additional state of an endpoint with FI_TRIGGER: tables of its own, whose calls check the
+/// flag FI_TRIGGER, so that the calls of other endpoints need not.
 pub(crate) struct Triggers {
     /// The address of its domain, to compare with that of a counter's.
     pub(crate) domain: usize,

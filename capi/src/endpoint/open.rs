@@ -161,7 +161,7 @@ pub(crate) unsafe fn open(
     Ok(ep.cast())
 }
 
-/// What an endpoint with FI_TRIGGER has more.
+/// The additional state of an endpoint with FI_TRIGGER.
 ///
 /// # Errors
 /// ENOSYS unless its domain has FI_TRIGGER too, and its type has triggered operations.

@@ -258,24 +258,24 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         2 => return joined(Caps::from_bits_retain(large()).names()),
         3 => return joined(OpFlags::from_bits_retain(large()).names()),
         4 => return AddrFormat(small()).to_string(),
-        // SAFETY: `kind` tells the type.
+        // SAFETY: `kind` names the type.
         5 => show::tx(&mut out, 0, unsafe { part(data) }.map(convert::tx_from_c).as_ref()),
-        // SAFETY: `kind` tells the type.
+        // SAFETY: `kind` names the type.
         6 => show::rx(&mut out, 0, unsafe { part(data) }.map(convert::rx_from_c).as_ref()),
         7 => {
-            // SAFETY: `kind` tells the type, and its members are valid; that holds for both.
+            // SAFETY: `kind` names the type, and its members are valid; that holds for both.
             let attr = unsafe { part(data) }.map(|attr| unsafe { convert::ep_from_c(attr) });
             show::ep(&mut out, 0, attr.as_ref());
         }
         8 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             let attr: Option<&fi_domain_attr> = unsafe { part(data) };
             let open = attr.map_or(0, |attr| attr.domain.addr());
             // SAFETY: its members are valid.
             show::domain(&mut out, 0, attr.map(|attr| unsafe { convert::domain_from_c(attr) }).as_ref(), open);
         }
         9 => {
-            // SAFETY: `kind` tells the type, and its members are valid; that holds for both.
+            // SAFETY: `kind` names the type, and its members are valid; that holds for both.
             let attr = unsafe { part(data) }.map(|attr| unsafe { convert::fabric_from_c(attr) });
             show::fabric(&mut out, 0, attr.as_ref());
         }
@@ -292,7 +292,7 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
         20 => return joined(completion_flag_names(OpFlags::from_bits_retain(large()))),
         21 => return joined(MrMode::from_bits_retain(small()).names()),
         22 => return indexed(&OP_TYPES, small()),
-        // SAFETY: `kind` tells the type.
+        // SAFETY: `kind` names the type.
         23 => return unsafe { object(data.cast()) },
         24 => return indexed(&COLLECTIVE_OPS, small()),
         25 => return indexed(&HMEM_IFACES, small()),
@@ -303,32 +303,32 @@ unsafe fn render(data: *const c_void, kind: c_int) -> String {
             return indexed(&names, small());
         }
         29 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             if let Some(value) = unsafe { part(data) } {
                 // SAFETY: its members are valid.
                 unsafe { av_attr(&mut out, value) };
             }
         }
         30 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             if let Some(value) = unsafe { part(data) } {
                 cq_attr(&mut out, value);
             }
         }
         31 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             if let Some(value) = unsafe { part(data) } {
                 mr_attr(&mut out, value);
             }
         }
         32 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             if let Some(value) = unsafe { part(data) } {
                 cntr_attr(&mut out, value);
             }
         }
         33 => {
-            // SAFETY: `kind` tells the type.
+            // SAFETY: `kind` names the type.
             if let Some(value) = unsafe { part(data) } {
                 cq_err_entry(&mut out, value);
             }

@@ -104,7 +104,7 @@ impl<'a> Insertion<'a> {
             return Err(Errno::ECANCELED);
         }
         let inserted = insert_one(self.av, read);
-        // Each of the others would wait as long.
+        // Each other address would wait as long.
         self.aborted = inserted == Err(Errno::AGAIN);
         inserted
     }

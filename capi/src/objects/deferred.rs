@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// Queues, cancels or flushes work.
 ///
 /// # Safety
-/// `arg` is null or what fi_trigger(3) wants for the command.
+/// `arg` is null, or valid for the command by fi_trigger(3).
 pub(super) unsafe fn control(
     (domain, work): (&DomainObj, &Arc<DomainWork>),
     command: c_int,

@@ -74,7 +74,7 @@ pub(crate) trait DomainControl: Send + Sync {
     /// Queues, cancels or flushes deferred work (fi_trigger(3)).
     ///
     /// # Safety
-    /// `arg` is what fi_trigger(3) wants for the command.
+    /// `arg` is valid for the command by fi_trigger(3).
     unsafe fn control_work(&self, domain: &DomainObj, command: c_int, arg: *mut c_void) -> c_int;
 }
 
@@ -179,7 +179,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
             unsafe { arg.cast::<u64>().as_ref() }.ok_or(Errno::EINVAL).and_then(|key| domain.memory.unmap(*key))
         }
         FI_QUEUE_WORK | FI_CANCEL_WORK | FI_FLUSH_WORK => {
-            // SAFETY: fi_trigger(3) passes for each command what it wants.
+            // SAFETY: `arg` is valid for the command by fi_trigger(3).
             return unsafe { domain.control.control_work(domain, command, arg) };
         }
         _ => Err(Errno::ENOSYS),

@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn join(
     unsafe { make(out, "join a group", open) }
 }
 
-/// Makes the object of a group, and joins the group: `join` tells the address of it.
+/// Makes the object of a group and joins the group. `join` passes on the address of the group.
 fn open(
     ep: &EpObj,
     group: Group,

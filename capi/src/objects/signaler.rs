@@ -1,4 +1,4 @@
-//! Condition variables that tell of events (FI_WAIT_MUTEX_COND, fi_poll(3)): a domain or a fabric
+//! Condition variables that events signal (FI_WAIT_MUTEX_COND, fi_poll(3)): a domain or a fabric
 //! with such queues or wait sets has a thread that signals them. The application calls fi_trywait
 //! while it holds the mutex, which arms the signal, and then waits.
 
@@ -12,7 +12,7 @@ use ofi_os::wait_fd::FdWaitObject;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Starts the thread that signals condition variables, when one is needed first.
+/// Starts the thread that signals condition variables when the first one is needed.
 #[derive(Default)]
 pub(crate) struct Signaler(Mutex<Option<Arc<Broadcaster>>>);
 
@@ -27,8 +27,8 @@ impl Signaler {
         Ok(broadcaster)
     }
 
-    /// A condition variable that tells of the descriptor's events, signaled on the CPU if one is
-    /// named. The descriptor outlives it.
+    /// A condition variable that the descriptor's events signal, from the named CPU if there is
+    /// one. The descriptor outlives it.
     pub(crate) fn signal(&self, descriptor: Descriptor, cpu: Option<usize>) -> Result<Signaled> {
         let (broadcaster, cond) = (self.broadcaster()?, Arc::new(MutexCond::default()));
         let key = broadcaster.join(cond.clone(), descriptor, cpu)?;
@@ -60,7 +60,7 @@ impl Drop for Signaled {
     }
 }
 
-/// A wait object whose events a condition variable tells.
+/// A wait object whose events signal a condition variable.
 pub(crate) struct CondWaitObject {
     /// Ends before the descriptor does.
     signaled: Signaled,

@@ -175,7 +175,7 @@ unsafe fn pollfd(arg: *mut fi_wait_pollfd, fd: i32) -> c_int {
 /// Queues and counters that are waited on together (fi_wait(3)).
 pub(crate) struct WaitSet {
     kind: WaitObjectKind,
-    /// Tells of its events with FI_WAIT_MUTEX_COND.
+    /// The condition variable that its events signal with FI_WAIT_MUTEX_COND.
     signaled: Option<Signaled>,
     wait_object: FdWaitObject,
     members: Mutex<slab::Slab<Arc<dyn Waitable>>>,

@@ -541,10 +541,7 @@ static void floods(void)
 	size_t kind;
 
 	CHECK(setenv("FI_OFI_PEER_MEMORY", "32M", 1) == 0);
-	/*
-	 * Peers that break the protocol cause many log lines, none of which is an error of the
-	 * test.
-	 */
+	/* Peers that break the protocol cause many log lines, which are no errors of the test. */
 	CHECK(setenv("FI_LOG_LEVEL", "none", 1) == 0);
 	flood = mmap(NULL, sizeof(*flood), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(flood != MAP_FAILED);

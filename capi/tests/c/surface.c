@@ -128,12 +128,12 @@ static void fabrics(void)
 		/* In version 1.0 the structure had 28 bytes plus padding. */
 		struct fi_fabric_attr *attr = at_the_end(32);
 		struct fid_fabric *fabric = NULL;
-		char name[] = "tcp", nobody[] = "nobody";
+		char name[] = "tcp", absent[] = "absent";
 
 		CHECK(open_fabric(NULL, &fabric, NULL) == -FI_EINVAL);
 		CHECK(open_fabric(attr, &fabric, NULL) == -FI_EINVAL);
 		attr->name = name;
-		attr->prov_name = nobody;
+		attr->prov_name = absent;
 		CHECK(open_fabric(attr, &fabric, NULL) == -FI_ENODEV);
 		attr->prov_name = name;
 		attr->api_version = FI_VERSION(1, 20);

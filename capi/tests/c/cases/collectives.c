@@ -428,7 +428,7 @@ CASE_OURS(coll_subgroups)
 	}
 	for (i = 1; i < 4; i++)
 		await_joined(&p, i, sub[i], &contexts[9]);
-	/* Those who are no members of the subgroup cannot be in a group that comes from it. */
+	/* Only members of the subgroup can be in a group that is derived from it. */
 	CHECK(fi_av_set_insert(p.sets[1], p.addrs[1][0]) == 0);
 	CHECK(fi_join_collective(p.sides[1].ep, fi_mc_addr(sub[1]), p.sets[1], 0, &none, NULL) == -FI_EINVAL);
 	for (i = 1; i < 4; i++)
@@ -488,7 +488,7 @@ CASE_OURS(coll_directions)
 	end_party(&p);
 }
 
-/* The name of a type with this many kinds of operations: what fi_query_atomic says of fi_atomic. */
+/* Whether collectives support the type and operation: whether atomics do, by fi_query_atomic. */
 static int is_combination(struct side *s, int datatype, int op)
 {
 	struct fi_atomic_attr attr;
@@ -798,7 +798,7 @@ CASE_OURS(coll_messages_stay_apart)
 	end_party(&p);
 }
 
-/* A member in a process of its own: joins the others, whose addresses it hears. */
+/* A member in a process of its own: reads the addresses of the others, and joins them. */
 static void join_from_here(struct party *p, int rank, int size, int in, int out)
 {
 	struct fi_av_set_attr attr = { .start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL };
@@ -850,7 +850,7 @@ static void survivor(int in, int out)
 	join_from_here(&p, rank, 4, in, out);
 	CHECK(add_up(&p) == 1);
 	tell(out, "j", 1);
-	/* Nobody reads here: whoever is killed answers no more. */
+	/* No member reads here, and a killed one answers no more. */
 	hear(in, &go, 1);
 	CHECK(add_up(&p) == 0 && add_up(&p) == 0);
 	end_party(&p);
@@ -907,7 +907,7 @@ CASE_OURS(coll_data_before_the_event)
 	await_joined(&p, 0, p.groups[0], &contexts[0]);
 	CHECK(fi_allreduce(p.sides[0].ep, &in, 1, NULL, &out[0], NULL, fi_mc_addr(p.groups[0]), FI_UINT64, FI_SUM, 0,
 		&contexts[0]) == 0);
-	/* Its message arrives at the other one, which has not read its event. */
+	/* Its message reaches the other member, which has not read its event yet. */
 	nothing_completes(&p, 1);
 	await_joined(&p, 1, p.groups[1], &contexts[1]);
 	CHECK(fi_allreduce(p.sides[1].ep, &in, 1, NULL, &out[1], NULL, fi_mc_addr(p.groups[1]), FI_UINT64, FI_SUM, 0,
@@ -932,7 +932,7 @@ CASE_OURS(coll_again_queues_nothing)
 		completes(&p, 0, &contexts[0]);
 		completes(&p, 1, &contexts[1]);
 	}
-	/* The call that was refused has left nothing: the next one is the next one. */
+	/* The refused call leaves no trace: the group's next operation is the next call. */
 	CHECK(fi_barrier(p.sides[1].ep, fi_mc_addr(p.groups[1]), &contexts[1]) == 0);
 	nothing_completes(&p, 1);
 	CHECK(fi_barrier(p.sides[0].ep, fi_mc_addr(p.groups[0]), &contexts[0]) == 0);
@@ -948,7 +948,7 @@ CASE_OURS(coll_follows_the_order_of_the_set)
 	uint64_t in, out[MOST];
 	int i, k;
 
-	/* From 0 1 2 3 to 3 1 2 0: what is taken away and inserted again, or united, comes last. */
+	/* From 0 1 2 3 to 3 1 2 0: a member that is inserted again, or by a union, comes last. */
 	gather_party(&p, 4, &MEMBER);
 	bind_queues(&p);
 	for (i = 0; i < 4; i++) {

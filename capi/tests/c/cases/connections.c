@@ -590,7 +590,7 @@ static void connects_from(struct fi_info *info)
 	struct event event;
 	uint32_t number;
 	char before[64], after[64], seen[64];
-	size_t len = sizeof(before), full = sizeof(after), told = sizeof(seen);
+	size_t len = sizeof(before), full = sizeof(after), seen_len = sizeof(seen);
 
 	listen_at(&d);
 	open_domain(&a, &MSG);
@@ -607,7 +607,7 @@ static void connects_from(struct fi_info *info)
 	CHECK(event_of(&a, &d.s, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
 	CHECK(event_of(&d.s, &a, &number, &event, sizeof(event)) > 0 && number == FI_CONNECTED);
 	CHECK(fi_getname(&a.ep->fid, after, &full) == 0 && full == len && !memcmp(before, after, len));
-	CHECK(fi_getpeer(d.s.ep, seen, &told) == 0 && told == len && !memcmp(before, seen, len));
+	CHECK(fi_getpeer(d.s.ep, seen, &seen_len) == 0 && seen_len == len && !memcmp(before, seen, len));
 	close_side(&a);
 	close_door(&d);
 }

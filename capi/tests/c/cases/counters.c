@@ -236,19 +236,19 @@ CASE(cntr_counts_errors_separately)
 
 CASE(cntr_counts_failed_sends)
 {
-	unsigned char nobody[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
+	unsigned char absent[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
 	struct fid_cntr *cntr;
 	struct side s;
-	fi_addr_t to_nobody;
+	fi_addr_t to_absent;
 
 	open_domain(&s, &RDM);
 	cntr = open_cntr(&s, FI_WAIT_NONE);
 	s.ep = counted_ep(&s, cntr, FI_SEND, s.name);
-	to_nobody = insert(&s, nobody);
-	POST(fi_send(s.ep, "x", 1, NULL, to_nobody, &contexts[0]));
+	to_absent = insert(&s, absent);
+	POST(fi_send(s.ep, "x", 1, NULL, to_absent, &contexts[0]));
 	failed(&s, NULL, FI_ECONNREFUSED);
 	reads(fi_cntr_readerr, cntr, 1);
-	POST(fi_inject(s.ep, "x", 1, to_nobody));
+	POST(fi_inject(s.ep, "x", 1, to_absent));
 	failed(&s, NULL, FI_ECONNREFUSED);
 	reads(fi_cntr_readerr, cntr, 2);
 	CHECK(fi_cntr_read(cntr) == 0);

@@ -158,24 +158,24 @@ CASE(cq_error_without_completion)
 	struct want w = RDM;
 	struct fi_cq_err_entry err;
 	struct pair p;
-	struct sockaddr_in { uint16_t family, port; uint32_t ip; char zero[8]; } nobody = { 2, 0x0100, 0x0100007f, "" };
-	fi_addr_t to_nobody;
+	struct sockaddr_in { uint16_t family, port; uint32_t ip; char zero[8]; } absent = { 2, 0x0100, 0x0100007f, "" };
+	fi_addr_t to_absent;
 	struct fi_msg msg = { .iov_count = 0, .context = &contexts[5] };
 
 	w.bind = FI_SELECTIVE_COMPLETION;
 	meet(&p, &w);
 	/* Port 1 of this host has no listener. */
-	to_nobody = insert(&p.a, &nobody);
-	msg.addr = to_nobody;
+	to_absent = insert(&p.a, &absent);
+	msg.addr = to_absent;
 	POST(fi_sendmsg(p.a.ep, &msg, 0));
 	err = failed_whole(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == &contexts[5] && err.flags & FI_SEND);
 	CHECK(err.len == 0 && err.olen == 0 && err.buf == NULL && err.tag == 0 && err.data == 0);
 	/* An inject call has no context: op_context is NULL. */
-	POST(fi_inject(p.a.ep, "x", 1, to_nobody));
+	POST(fi_inject(p.a.ep, "x", 1, to_absent));
 	err = failed_whole(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == NULL);
-	POST(fi_tinject(p.a.ep, "x", 1, to_nobody, 3));
+	POST(fi_tinject(p.a.ep, "x", 1, to_absent, 3));
 	err = failed_whole(&p.a, &p.b, FI_ECONNREFUSED);
 	CHECK(err.op_context == NULL && err.flags & FI_TAGGED);
 	part(&p);

@@ -13,10 +13,10 @@ CASE(fabric_opens_the_last_layer)
 	struct fi_fabric_attr attr = *info->fabric_attr;
 	struct fid_fabric *fabric;
 
-	attr.prov_name = "nobody;tcp";
+	attr.prov_name = "absent;tcp";
 	CHECK(fi_fabric(&attr, &fabric, NULL) == 0);
 	CHECK(fi_close(&fabric->fid) == 0);
-	attr.prov_name = "tcp;nobody";
+	attr.prov_name = "tcp;absent";
 	CHECK(fi_fabric(&attr, &fabric, NULL) == -FI_ENODEV);
 	fi_freeinfo(info);
 }

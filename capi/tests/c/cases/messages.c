@@ -47,12 +47,12 @@ CASE(msg_order_same_peer)
 
 CASE(rdm_unreachable_send_error)
 {
-	unsigned char nobody[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
+	unsigned char absent[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
 	struct side s;
 	struct fi_cq_err_entry err;
 
 	open_side(&s, &RDM);
-	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]));
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, absent), &contexts[0]));
 	err = failed(&s, NULL, FI_ECONNREFUSED);
 	CHECK(err.op_context == &contexts[0]);
 	close_side(&s);
@@ -300,11 +300,11 @@ CASE(max_msg_size_enforced)
 CASE(dgram_drops_unseen)
 {
 	struct want w = { .type = FI_EP_DGRAM };
-	unsigned char nobody[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
+	unsigned char absent[16] = { 2, 0, 0, 1, 127, 0, 0, 1 };
 	struct side s;
 
 	open_side(&s, &w);
-	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, nobody), &contexts[0]));
+	POST(fi_send(s.ep, "x", 1, NULL, insert(&s, absent), &contexts[0]));
 	done(&s, NULL, &contexts[0]);
 	close_side(&s);
 }

@@ -43,7 +43,7 @@ static int entry_of(struct fid_cq *cq, void *context)
 	return ret == 1;
 }
 
-/* Messages wake the reader, whatever the model of progress; a locked mutex delays nobody else. */
+/* Messages wake the reader, whatever the model of progress; a locked mutex delays no other thread. */
 static void messages_wake(enum fi_progress progress, enum fi_threading threading)
 {
 	struct want plain = RDM;
@@ -245,7 +245,7 @@ CASE_OURS(eq_waits_on_mutex_and_condition)
 	close_side(&b);
 }
 
-/* A wait set's condition tells of each member. */
+/* An event of any member signals the wait set's condition. */
 CASE_OURS(wait_set_of_mutex_and_condition)
 {
 	struct fi_wait_attr set_attr = { .wait_obj = FI_WAIT_MUTEX_COND };

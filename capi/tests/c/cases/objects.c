@@ -14,7 +14,7 @@ CASE(fabric_open_rules)
 	attr = *info->fabric_attr;
 	attr.prov_name = NULL;
 	CHECK(fi_fabric(&attr, &fabric, NULL) == -FI_EINVAL);
-	attr.prov_name = "nobody";
+	attr.prov_name = "absent";
 	CHECK(fi_fabric(&attr, &fabric, NULL) == -FI_ENODEV);
 	attr.prov_name = "tcp;ofi_rxm";
 	CHECK(fi_fabric(&attr, &fabric, &attr) == 0);

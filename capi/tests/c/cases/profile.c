@@ -119,7 +119,7 @@ CASE_OURS(profile_counts_unexpected_messages)
 	size = 2 * sizeof(*list) - 1;
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, list, &size) == sizeof(*list));
 	CHECK(size == 2 * sizeof(*list));
-	/* A list is no number: nothing would tell the caller that none was written. */
+	/* A list is not a number, and the result could not show that the call wrote none. */
 	CHECK(fi_profile_read_u64(profile, FI_VAR_UNEXP_MSG_QUEUE, &number) == -FI_ETOOSMALL && number == 4242);
 	size = 0;
 	CHECK(profile->ops->read_var(profile, FI_VAR_UNEXP_MSG_QUEUE, NULL, &size) == 0 && size == 2 * sizeof(*list));
@@ -243,7 +243,7 @@ CASE_OURS(ep_rx_size_left_is_exact)
 	close_side(&s);
 }
 
-/* Messages that nobody receives stay outstanding: so many can be posted without -FI_EAGAIN. */
+/* Messages without a receive stay outstanding: so many can be posted without -FI_EAGAIN. */
 CASE_OURS(ep_tx_size_left_is_a_lower_bound)
 {
 	static char out[1 << 20];

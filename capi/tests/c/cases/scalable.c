@@ -468,7 +468,7 @@ CASE_OURS(sep_requests_wait_for_their_context)
 	POST_ALL(fi_send(a.tx[2], "nowhere", 8, NULL, fi_rx_addr(a.peer, CTXS, BITS), &contexts[3]));
 	CHECK(failed_of(a.txcq[2], &contexts[3]) == FI_ECONNREFUSED);
 	/* A request for a context that is never opened ends with the endpoint. */
-	POST_ALL(fi_send(a.tx[2], "nobody", 7, NULL, fi_rx_addr(a.peer, 2, BITS), &contexts[4]));
+	POST_ALL(fi_send(a.tx[2], "absent", 7, NULL, fi_rx_addr(a.peer, 2, BITS), &contexts[4]));
 	quiet_of(a.txcq[2]);
 	close_sep(&b);
 	failed_of(a.txcq[2], &contexts[4]);
@@ -686,7 +686,7 @@ CASE_OURS(sep_contexts_close_while_in_use)
 		quiet_of(a.txcq[i]);
 	}
 	close_sep(&b);
-	/* Nobody is there any more. */
+	/* The endpoint is closed. */
 	POST_ALL(fi_send(a.tx[0], in, 8, NULL, a.peer, &contexts[0]));
 	CHECK(next_of(a.txcq[0], &entry, &err, NULL) == 0);
 	close_sep(&a);

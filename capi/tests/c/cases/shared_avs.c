@@ -25,7 +25,7 @@ static int try_open(struct side *s, uint64_t flags, struct fid_av **av)
 	struct fi_av_attr attr = { .type = FI_AV_TABLE, .name = shared_name, .flags = flags };
 	int ret = fi_av_open(s->domain, &attr, av, NULL);
 
-	/* The library chose where, as it was not told. */
+	/* Without map_addr, the library chooses the place. */
 	CHECK(ret || attr.map_addr);
 	return ret;
 }
@@ -160,7 +160,7 @@ CASE_OURS(shared_av_last_close_removes)
 	close_side(&s);
 }
 
-/* Inserts three addresses, removes the second when told to, and closes when told to. */
+/* Inserts three addresses, then removes the second and closes, each when the other process asks. */
 static void insert_three(int in, int out)
 {
 	struct fid_av *av;
@@ -430,7 +430,7 @@ CASE_OURS(shared_av_left_behind)
 		/* Others that make address vectors may have removed its file by now. */
 		CHECK(files() <= 1);
 		open_domain(&s, &shared);
-		/* With its last process it has ended, although nobody removed its file. */
+		/* It ended with its last process, although its file is still there. */
 		if (i == 0) {
 			CHECK(try_open(&s, FI_READ, &av) == -FI_ENOENT && gone());
 		} else {
