@@ -395,12 +395,15 @@ impl Case {
             let all = ["--pattern", pattern, "--size", &size, "--window", &window, "--buffers", self.buffers.word()];
             all.iter().chain(more).map(|word| (*word).to_owned()).collect()
         };
+        // One-sided streams move bytes as messages do.
+        let streams = matches!(self.pattern, Pattern::Stream | Pattern::Write | Pattern::Read);
+        let pattern = if streams { Pattern::Stream } else { self.pattern };
         let sockets = |loops: &[&str]| -> Vec<Vec<String>> {
             let provider = if self.provider == Provider::Udp { "udp" } else { "tcp" };
-            let one = |way: &&str| options(self.pattern.word(), &["--provider", provider, "--loop", way]);
+            let one = |way: &&str| options(pattern.word(), &["--provider", provider, "--loop", way]);
             loops.iter().map(one).collect()
         };
-        match (self.provider, self.pattern) {
+        match (self.provider, pattern) {
             (Provider::Shm, Pattern::Latency) if waits => Vec::new(),
             (Provider::Shm, Pattern::Latency) if self.size <= 64 => vec![options("line", &[])],
             (Provider::Shm, Pattern::Latency) => vec![options("copy", &[])],
