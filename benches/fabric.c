@@ -6,6 +6,7 @@
  *   write, read, put, fetch-add, inject-write       access to memory (rma.c)
  *   connect, memory-peer, memory-endpoint, idle     the cost of peers without traffic (life.c)
  *   all, pairs                                      many processes (crowd.c)
+ *   allreduce, barrier                              groups of processes (collective.c)
  *   solo                                            both ends in one process (solo.c)
  *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)
  *   version                                         prints the library's path and version
@@ -33,7 +34,7 @@ int main(int argc, char **argv)
 		print_version();
 		return 0;
 	}
-	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_solo() || run_scale())
+	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_collective() || run_solo() || run_scale())
 		return 0;
 	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
 	return 2;

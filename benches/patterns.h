@@ -18,6 +18,9 @@ int run_life(void);
 /* Many processes (crowd.c). */
 int run_crowd(void);
 
+/* Collective operations of many processes (collective.c). */
+int run_collective(void);
+
 /* Both ends in one process (solo.c). */
 int run_solo(void);
 

@@ -91,7 +91,7 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     if let Some(want) = &hints.tx {
         transmit(&mut info, want, offer)?;
     }
-    contexts_of_an_endpoint(&mut info, hints);
+    contexts_of_an_endpoint(&mut info, hints)?;
     info.tx.caps = info.caps & info.tx.caps;
     info.rx.caps = info.caps & info.rx.caps;
     addresses(&mut info, hints, offer)?;
@@ -101,16 +101,45 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
 /// The contexts that an endpoint may have: one, unless the hints want several or named ones. Some
 /// programs take a larger maximum as advice, open a scalable endpoint and poll only one of its
 /// contexts, while their peers wait for the others (Open MPI's one-sided communication).
-fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) {
+///
+/// Only an endpoint that has one context of each kind, and a receive context of its own, can join
+/// groups: an info with FI_COLLECTIVE promises no others.
+fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) -> Check {
     let several = |count: usize| count > 1 && count != SHARED_CONTEXT;
     let (ep, domain) = (hints.ep.as_ref(), hints.domain.as_ref());
-    let wanted = hints.caps.contains(Caps::NAMED_RX_CTX)
+    let of_contexts = |caps: Caps| caps.contains(Caps::NAMED_RX_CTX);
+    let wanted = of_contexts(hints.caps)
         || ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
         || domain.is_some_and(|domain| several(domain.max_ep_tx_ctx) || several(domain.max_ep_rx_ctx));
-    if (ep.is_some() || domain.is_some()) && !wanted {
+    let shared =
+        ep.is_some_and(|ep| ep.rx_ctx_cnt == SHARED_CONTEXT) || domain.is_some_and(|domain| domain.max_ep_srx_ctx > 0);
+    let groups = info.caps.contains(Caps::COLLECTIVE);
+    if groups {
+        let named = hints.tx.as_ref().is_some_and(|tx| of_contexts(tx.caps))
+            || hints.rx.as_ref().is_some_and(|rx| of_contexts(rx.caps));
+        let asked = match (wanted || named, shared) {
+            (true, _) => "several contexts of an endpoint",
+            (_, true) => "shared receive contexts",
+            _ => "",
+        };
+        if !asked.is_empty() {
+            let because = format_args!("the hints ask for {asked} too, and such endpoints cannot join groups");
+            let in_tx = hints.tx.as_ref().is_some_and(|tx| tx.caps.contains(Caps::COLLECTIVE));
+            let field = match hints.caps.contains(Caps::COLLECTIVE) {
+                true => "caps",
+                false if in_tx => "tx_attr->caps",
+                false => "rx_attr->caps",
+            };
+            return Err(Reason::lacks_because(field, Caps::COLLECTIVE, because));
+        }
+        info.caps -= Caps::NAMED_RX_CTX;
+        info.domain.max_ep_srx_ctx = 0;
+    }
+    if groups || (ep.is_some() || domain.is_some()) && !wanted {
         let most = &mut info.domain;
         (most.max_ep_tx_ctx, most.max_ep_rx_ctx) = (most.max_ep_tx_ctx.min(1), most.max_ep_rx_ctx.min(1));
     }
+    Ok(())
 }
 
 fn addresses(info: &mut Info, hints: &Hints, offer: &Info) -> Check {

@@ -1,6 +1,7 @@
 //! Results for all combinations of capabilities: the requested and the secondary ones, no others.
 
-use ofi_core::info::{Hints, Info, RxAttr, TxAttr};
+use ofi_core::info::{DomainAttr, EpAttr, Hints, Info, RxAttr, TxAttr};
+use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{Caps, EndpointType, Version};
 use ofi_registry::{Query, discover};
 
@@ -142,6 +143,59 @@ fn triggered_operations_need_a_request() {
 }
 
 #[test]
+fn an_endpoint_that_joins_groups_has_contexts_of_its_own() {
+    let groups = Caps::MSG | Caps::COLLECTIVE;
+    let asked = |hints: Hints| {
+        let (found, why) = discover(&Query { version: Version::API, hints: Some(hints), ..Query::default() }).unwrap();
+        (found, why.to_string())
+    };
+    let (found, _) = asked(Hints { caps: groups, ..Hints::default() });
+    let names: Vec<_> = found.iter().filter_map(|info| info.fabric.prov_name.as_deref()).collect();
+    assert!(["tcp", "tcp;ofi_rxm", "shm"].iter().all(|name| names.contains(name)), "{names:?}");
+    let only_named = TxAttr { caps: Caps::COLLECTIVE, ..TxAttr::default() };
+    let (all, _) = asked(Hints { tx: Some(only_named.clone()), ..Hints::default() });
+    assert!(!all.is_empty());
+    for info in found.iter().chain(&all) {
+        assert_eq!(info.ep.kind, EndpointType::RDM, "only connectionless endpoints with links join groups");
+        let domain = &info.domain;
+        assert_eq!((domain.max_ep_tx_ctx, domain.max_ep_rx_ctx, domain.max_ep_srx_ctx), (1, 1, 0));
+        assert!(!everywhere(info).contains(Caps::NAMED_RX_CTX), "{info:#?}");
+        assert_eq!((info.ep.tx_ctx_cnt, info.ep.rx_ctx_cnt), (1, 1));
+    }
+    let ep = |change: fn(&mut EpAttr)| {
+        let mut ep = EpAttr::default();
+        change(&mut ep);
+        Hints { ep: Some(ep), ..Hints::default() }
+    };
+    let domain = |change: fn(&mut DomainAttr)| {
+        let mut domain = DomainAttr::default();
+        change(&mut domain);
+        Hints { domain: Some(domain), ..Hints::default() }
+    };
+    let named = TxAttr { caps: Caps::NAMED_RX_CTX, ..TxAttr::default() };
+    for (hints, what) in [
+        (Hints { caps: Caps::NAMED_RX_CTX, ..Hints::default() }, "several contexts"),
+        (Hints { tx: Some(named), ..Hints::default() }, "several contexts"),
+        (ep(|ep| ep.tx_ctx_cnt = 2), "several contexts"),
+        (ep(|ep| ep.rx_ctx_cnt = 2), "several contexts"),
+        (ep(|ep| ep.rx_ctx_cnt = SHARED_CONTEXT), "shared receive contexts"),
+        (domain(|domain| domain.max_ep_tx_ctx = 2), "several contexts"),
+        (domain(|domain| domain.max_ep_rx_ctx = 2), "several contexts"),
+        (domain(|domain| domain.max_ep_srx_ctx = 1), "shared receive contexts"),
+    ] {
+        let one = Hints { caps: hints.caps | Caps::MSG, ..hints.clone() };
+        assert!(!asked(one).0.is_empty(), "without groups: {hints:?}");
+        let (found, why) = asked(Hints { caps: hints.caps | groups, ..hints.clone() });
+        assert!(found.is_empty(), "{hints:?}: {found:#?}");
+        let reason = format!("tcp (FI_EP_RDM): caps: lacks FI_COLLECTIVE, because the hints ask for {what}");
+        assert!(why.contains(&reason), "{hints:?}: {why}");
+    }
+    // One shared transmit context is no other way to send.
+    let shared = ep(|ep| ep.tx_ctx_cnt = SHARED_CONTEXT);
+    assert!(!asked(Hints { caps: groups, ..shared }).0.is_empty());
+}
+
+#[test]
 fn multicast_needs_another_way_to_transfer_data() {
     let kinds = |caps| ask(Some(Hints { caps, ..Hints::default() }), Version::API).len();
     assert_eq!(kinds(Caps::MULTICAST), 0);
@@ -211,7 +265,6 @@ fn former_capabilities_may_still_be_requested() {
 
 #[test]
 fn a_field_does_not_count_for_callers_who_did_not_know_it() {
-    use ofi_core::info::DomainAttr;
     let found = |domain: DomainAttr, major, minor| {
         !ask(Some(Hints { domain: Some(domain), ..Hints::default() }), Version::new(major, minor)).is_empty()
     };

@@ -1,5 +1,6 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
+use crate::endpoint::collective;
 use crate::endpoint::data_path::{DataPath, Triggers};
 use crate::enosys;
 use crate::ffi::handle;
@@ -225,6 +226,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
     // SAFETY: as above.
     if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
+        if core::ptr::eq(ep.data.c.collective, &raw const collective::TABLE) {
+            let what = "bind a shared receive context to an endpoint with FI_COLLECTIVE: it could not join groups";
+            return status(Err(Error::new(Errno::EINVAL, what)));
+        }
         return status(srx.bind_to(&ep.control, ep.domain, flags).map(|user| ep.contexts().add_rx(user)));
     }
     // SAFETY: as above.

@@ -62,6 +62,10 @@ pub(crate) unsafe fn open(
             return Err(Error::new(Errno::EINVAL, what));
         }
     }
+    if has_groups(&info) && info.ep.rx_ctx_cnt == SHARED_CONTEXT {
+        let what = "open an endpoint with FI_COLLECTIVE and a shared receive context: it cannot join groups";
+        return Err(Error::new(Errno::EINVAL, what));
+    }
     // SAFETY: an info's handle is null or an object, ours or another library's.
     let passive = unsafe { handle::borrow::<PepObj>(handle) }.ok();
     let request =

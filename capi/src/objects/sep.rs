@@ -76,6 +76,10 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     if info.ep.kind != EndpointType::RDM {
         return Err(Error::new(Errno::ENOSYS, format!("open a scalable endpoint of type {}", info.ep.kind)));
     }
+    if info.caps.contains(Caps::COLLECTIVE) {
+        // Such an info says that an endpoint has one context of each kind.
+        return Err(Error::new(Errno::ENOSYS, "open a scalable endpoint with FI_COLLECTIVE: it cannot join groups"));
+    }
     for (what, count) in [("transmit", info.ep.tx_ctx_cnt), ("receive", info.ep.rx_ctx_cnt)] {
         if count > MOST_CONTEXTS && count != SHARED_CONTEXT {
             let what = format!("open a scalable endpoint with {count} {what} contexts, more than {MOST_CONTEXTS}");

@@ -603,6 +603,36 @@ CASE_OURS(coll_all_types_and_operations)
 	end_party(&p);
 }
 
+CASE_OURS(coll_endpoints_have_contexts_of_their_own)
+{
+	const struct want msg = { .type = FI_EP_MSG, .caps = FI_COLLECTIVE };
+	struct fi_info *hints = hints_for(&MEMBER), *info;
+	struct fid_ep *ep, *srx;
+	struct side s;
+
+	open_domain(&s, &MEMBER);
+	CHECK(s.info->domain_attr->max_ep_tx_ctx == 1 && s.info->domain_attr->max_ep_rx_ctx == 1);
+	CHECK(s.info->domain_attr->max_ep_srx_ctx == 0);
+	/* What the info does not promise is refused at once, not by the join. */
+	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == -FI_ENOSYS);
+	CHECK(fi_srx_context(s.domain, NULL, &srx, NULL) == 0);
+	CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
+	CHECK(fi_ep_bind(ep, &srx->fid, 0) == -FI_EINVAL);
+	CHECK(fi_close(&ep->fid) == 0 && fi_close(&srx->fid) == 0);
+	s.info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == -FI_EINVAL);
+	hints->ep_attr->tx_ctx_cnt = 2;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	hints->ep_attr->tx_ctx_cnt = 1;
+	hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	fi_freeinfo(hints);
+	hints = hints_for(&msg);
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	fi_freeinfo(hints);
+	close_side(&s);
+}
+
 CASE_OURS(coll_errors)
 {
 	struct fi_collective_attr attr = { .op = FI_SUM, .datatype = FI_UINT64 };
