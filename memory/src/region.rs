@@ -34,6 +34,35 @@ pub enum Reach {
     Probed,
 }
 
+/// Up to how many bytes of memory [`Reach::of`] populates. Populating more takes longer than reading
+/// the list of mappings, and needs memory that the application may never touch.
+const POPULATE_MAX: usize = 256 << 10;
+
+impl Reach {
+    /// How memory registered with these rights can be reached: only peers with a remote right
+    /// reach it at all, the pages of a short region are populated, and `is_mapped` answers for
+    /// other regions whether all of their memory is mapped, and writable if its argument is true.
+    ///
+    /// # Safety
+    /// The application has lent the memory of `ranges`, each an address and a length; they may
+    /// have holes.
+    pub unsafe fn of(ranges: &[(*mut u8, usize)], access: MrAccess, is_mapped: impl FnOnce(bool) -> bool) -> Self {
+        if !access.intersects(MrAccess::REMOTE) {
+            return Self::Probed;
+        }
+        let write = access.contains(MrAccess::REMOTE_WRITE);
+        let len = ranges.iter().fold(0usize, |sum, (_, len)| sum.saturating_add(*len));
+        let mut all = Some(len <= POPULATE_MAX).filter(|short| *short);
+        for (at, len) in ranges.iter().filter(|(_, len)| *len > 0) {
+            if all == Some(true) {
+                // SAFETY: this function's contract.
+                all = unsafe { kernel::populate_all(*at, *len, write) };
+            }
+        }
+        if all.unwrap_or_else(|| is_mapped(write)) { Self::Mapped } else { Self::Probed }
+    }
+}
+
 /// Why memory of a region cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionError {

@@ -224,9 +224,10 @@ fn register(domain: &DomainObj, request: &Request<'_>, context: *mut c_void) -> 
     let ranges: Vec<(*mut u8, usize)> =
         request.buffers.iter().map(|buffer| (buffer.iov_base.cast(), buffer.iov_len)).collect();
     let first = if memory.virtual_addresses { buffers.first().map_or(0, |(base, _)| *base as u64) } else { 0 };
-    // Without FI_MR_ALLOCATED, which no provider requires, memory may be mapped later.
-    let mapped = ofi_os::mappings::are_mapped(buffers.iter().copied(), access.contains(MrAccess::REMOTE_WRITE));
-    let reach = if mapped { Reach::Mapped } else { Reach::Probed };
+    let is_mapped = |write| ofi_os::mappings::are_mapped(buffers.iter().copied(), write);
+    // SAFETY: the application lends the memory by fi_mr(3). Without FI_MR_ALLOCATED, which no
+    // provider requires, it may be mapped later.
+    let reach = unsafe { Reach::of(&ranges, access, is_mapped) };
     // SAFETY: fi_mr(3) has the application keep the memory until fi_close returns, which waits
     // until the region is idle; memory that is not mapped now is probed.
     let region =

@@ -189,6 +189,23 @@ pub(super) unsafe fn populate(at: *mut u8) -> Result<(), Errno> {
     }
 }
 
+/// Makes all pages of the `len` bytes at `at` present, as reads or, if `write`, writes of them
+/// would; whether all are there. `None` if the kernel does not say: it is older than 5.14, or the
+/// mapping lacks the right or cannot be populated.
+///
+/// # Safety
+/// The application has lent the memory; it may be unmapped.
+pub(super) unsafe fn populate_all(at: *mut u8, len: usize, write: bool) -> Option<bool> {
+    let skew = at.addr() & (page_size() - 1);
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    // SAFETY: the call changes no content, and the kernel checks the memory.
+    if unsafe { libc::madvise(at.wrapping_sub(skew).cast(), len + skew, advice) } == 0 {
+        return Some(true);
+    }
+    // ENOMEM: not mapped. EFAULT: a touch would raise a signal.
+    matches!(last_error(), Errno::ENOMEM | Errno::EFAULT).then_some(false)
+}
+
 /// Tries all pages of the `len` bytes at `at`, where `len` is not 0: whether they are readable or,
 /// if `write`, writable.
 ///

@@ -328,3 +328,48 @@ fn a_flush_reports_pages_that_are_not_mapped() {
     let hole = everything();
     assert_eq!(hole.resolve(16, 8, ANY).unwrap().flush(), Err(FAULT));
 }
+
+#[test]
+fn short_regions_are_populated_and_others_looked_up() {
+    let reach = |pages: &Pages, from: usize, len: usize, access, mapped: Option<bool>| {
+        let looked = core::cell::Cell::new(false);
+        // SAFETY: the pages are the test's.
+        let reach = unsafe {
+            Reach::of(&[(pages.at(from), len)], access, |_| {
+                looked.set(true);
+                mapped.unwrap_or_default()
+            })
+        };
+        assert_eq!(looked.get(), mapped.is_some(), "{len} bytes, {access:?}");
+        reach
+    };
+    let (pages, everything) = (Pages::new(8), MrAccess::all());
+    let local = MrAccess::SEND | MrAccess::RECV | MrAccess::READ | MrAccess::WRITE;
+    assert_eq!(reach(&pages, 0, 8 * PAGE, local, None), Reach::Probed, "no peer reaches it");
+    assert_eq!(reach(&pages, 100, POPULATE_MAX - 100, everything, None), Reach::Mapped);
+    assert_eq!(reach(&pages, 0, POPULATE_MAX + 1, everything, Some(true)), Reach::Mapped);
+    assert_eq!(reach(&pages, 0, POPULATE_MAX + 1, everything, Some(false)), Reach::Probed);
+    pages.protect(2, libc::PROT_READ);
+    assert_eq!(reach(&pages, PAGE, 2 * PAGE, MrAccess::REMOTE_READ, None), Reach::Mapped);
+    // The kernel does not say whether a right or its own support is missing.
+    assert_eq!(reach(&pages, PAGE, 2 * PAGE, everything, Some(false)), Reach::Probed);
+    let short = Pages::of_short_file(2);
+    assert_eq!(reach(&short, 0, PAGE, everything, None), Reach::Mapped);
+    assert_eq!(reach(&short, 0, 2 * PAGE, everything, None), Reach::Probed, "a touch would raise SIGBUS");
+    let at = pages.at(5 * PAGE);
+    drop(pages);
+    // SAFETY: nothing is read or written; the pages may be those of another test by now.
+    let gone = unsafe { Reach::of(&[(at, 0)], everything, |_| unreachable!("no bytes")) };
+    assert_eq!(gone, Reach::Mapped);
+}
+
+#[test]
+fn content_survives_being_populated() {
+    let pages = Pages::new(1);
+    let bytes = bytes(300);
+    let region = pages.region();
+    region.resolve(50, 300, ANY).unwrap().write(0, &bytes).unwrap();
+    // SAFETY: the pages are the test's.
+    let reach = unsafe { Reach::of(&[(pages.at(50), 300)], MrAccess::all(), |_| unreachable!("short")) };
+    assert_eq!((reach, pages.copy(50, 300)), (Reach::Mapped, bytes));
+}

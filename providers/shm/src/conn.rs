@@ -37,7 +37,7 @@ pub(crate) enum State {
 
 /// Why a link ends.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum ReadError {
     Violation(Violation),
     /// The engine did not take the answer.
     Down(Down),
@@ -45,7 +45,7 @@ pub(crate) enum Trouble {
     Ended,
 }
 
-impl From<Violation> for Trouble {
+impl From<Violation> for ReadError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
     }

@@ -4,7 +4,7 @@
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
 use crate::cma::CmaMode;
-use crate::conn::{Conn, INLINE, Out, Peer, State, Trouble, unreachable};
+use crate::conn::{Conn, INLINE, Out, Peer, State, ReadError, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
 use crate::region::Region;
@@ -201,11 +201,11 @@ impl ShmTransport {
                 }
                 any
             }
-            Err(trouble) => {
-                let why = match trouble {
-                    Trouble::Violation(violation) => conn.peer.violated(violation),
-                    Trouble::Down(why) => why,
-                    Trouble::Ended => conn.ended(),
+            Err(error) => {
+                let why = match error {
+                    ReadError::Violation(violation) => conn.peer.violated(violation),
+                    ReadError::Down(why) => why,
+                    ReadError::Ended => conn.ended(),
                 };
                 self.lose(slot, why, events);
                 true

@@ -122,7 +122,7 @@ fn begin_audit(now: Instant, slot: usize, audits: &mut Deadlines) -> Instant {
 }
 
 /// Why reading a connection stops.
-pub(crate) enum Trouble {
+pub(crate) enum ReadError {
     Violation(Violation),
     Down(Down),
     Refused,
@@ -136,25 +136,25 @@ pub(crate) fn parse<S>(
     events: &mut impl LinkEvents,
     now: impl Fn() -> Instant,
     vouches: impl Fn(&Addr, &Addr) -> bool,
-) -> Result<(), Trouble> {
+) -> Result<(), ReadError> {
     let link = LinkId(u32::try_from(slot).unwrap_or(u32::MAX));
     let mut at = 0;
     loop {
         let mut coming = None;
-        let (record, used) = conn.reader.next(&input[at..]).map_err(Trouble::Violation)?;
+        let (record, used) = conn.reader.next(&input[at..]).map_err(ReadError::Violation)?;
         at += used;
         match record {
             Record::Nothing if at == input.len() => return Ok(()),
             // A dropped payload has ended; more input follows.
             Record::Nothing => {}
-            Record::Placed(target) => events.handle_recv_done(link, target).map_err(Trouble::Violation)?,
+            Record::Placed(target) => events.handle_recv_done(link, target).map_err(ReadError::Violation)?,
             Record::Frame(header, payload) => {
                 if !matches!(conn.state, State::Open) {
-                    return Err(Trouble::Violation(Violation("frame received before the hello")));
+                    return Err(ReadError::Violation(Violation("frame received before the hello")));
                 }
                 let len = payload.len();
                 let is_coming = matches!(payload, Incoming::Streaming(_));
-                let place = events.handle_frame(link, header, payload).map_err(Trouble::Violation)?;
+                let place = events.handle_frame(link, header, payload).map_err(ReadError::Violation)?;
                 if is_coming {
                     coming = Some((place, len));
                 }
@@ -170,18 +170,18 @@ pub(crate) fn parse<S>(
                             conn.writer.push_hello(&answer);
                             conn.state = State::Refused { deadline: now() + REFUSED };
                             conn.finishing = Some(false);
-                            return Err(Trouble::Refused);
+                            return Err(ReadError::Refused);
                         }
                     }
                 }
                 State::Asking => {
-                    events.handle_connected(link, hello).map_err(Trouble::Down)?;
+                    events.handle_connected(link, hello).map_err(ReadError::Down)?;
                     conn.state = State::Open;
                 }
                 // Ignore a refused peer's input.
                 State::Refused { .. } => return Ok(()),
                 State::Open | State::Connecting { .. } => {
-                    return Err(Trouble::Violation(Violation("unexpected second hello")));
+                    return Err(ReadError::Violation(Violation("unexpected second hello")));
                 }
             },
         }

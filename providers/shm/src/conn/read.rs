@@ -4,7 +4,7 @@ use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
     KIND_PIECE, KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
 };
-use super::{Conn, State, Trouble};
+use super::{Conn, State, ReadError};
 use crate::cma::is_large;
 use crate::region::{Pool, Region, Ring, Side};
 use ofi_core::Instant;
@@ -73,7 +73,7 @@ impl Conn {
 
     /// Reads lines, at most [`READS`] and about [`BYTES`]. True if there were any.
     #[inline(always)]
-    pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
+    pub(crate) fn read(&mut self, link: LinkId, ours: bool, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
         let (mut lines, mut bytes) = (0, 0);
         let mut next = self.receiver.reader.head();
         while let Some(word) = next
@@ -98,7 +98,7 @@ impl Conn {
     /// Reads a frame that fits into one line. False, with nothing done, if the line is anything
     /// else or not expected now.
     #[inline(always)]
-    fn read_short(&mut self, link: LinkId, word: u64, events: &mut impl LinkEvents) -> Result<bool, Trouble> {
+    fn read_short(&mut self, link: LinkId, word: u64, events: &mut impl LinkEvents) -> Result<bool, ReadError> {
         let (_, len) = unplace(word);
         if word >> 32 == PLAIN_HEAD && len <= 8 && !self.state_is_other() {
             // The most frequent message stays in registers.
@@ -132,7 +132,7 @@ impl Conn {
         word: u64,
         ours: bool,
         events: &mut impl LinkEvents,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, ReadError> {
         let (header, (_, len)) = (header_of(word), unplace(word));
         let body = self.receiver.reader.front();
         let mut bytes = 0;
@@ -162,7 +162,7 @@ impl Conn {
             }
             KIND_END => {
                 self.receiver.advance_now();
-                return Err(Trouble::Ended);
+                return Err(ReadError::Ended);
             }
             _ => return Err(Violation("a line of unknown kind").into()),
         }
@@ -177,7 +177,7 @@ impl Conn {
         len: usize,
         body: [u64; BODY],
         events: &mut impl LinkEvents,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReadError> {
         let total = header + len;
         if header > MAX_HEADER || total <= LINE || total > INLINE || self.state_is_other() {
             return Err(Violation("a line that does not fit").into());
@@ -198,7 +198,7 @@ impl Conn {
         total: usize,
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, ReadError> {
         let (at, len) = unplace(body[HEADER_WORDS]);
         let fits =
             header <= MAX_HEADER && len <= total && total <= MAX_PAYLOAD && self.receiver.pool.bytes.holds(at, len);
@@ -225,7 +225,7 @@ impl Conn {
         len: usize,
         word: u64,
         events: &mut impl LinkEvents,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, ReadError> {
         let (at, _) = unplace(word);
         let room = self.receiver.coming.as_ref().map_or(0, |coming| coming.total - coming.done);
         if len == 0 || len > room || !self.receiver.pool.bytes.holds(at, len) {
@@ -264,7 +264,7 @@ impl Conn {
         body: &[u64; BODY],
         ours: bool,
         events: &mut impl LinkEvents,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReadError> {
         let (at, _) = unplace(body[3]);
         if !matches!(self.state, State::Asking(_)) || len > hello::MAX_LEN || !self.receiver.pool.bytes.holds(at, len) {
             return Err(Violation("an unexpected or invalid answer to a connect request").into());
@@ -278,6 +278,6 @@ impl Conn {
         self.peer.name = crate::names::Identity(identity).name();
         self.presence.set_order(ours, body[2] & ORDERS != 0);
         self.state = State::Open;
-        events.handle_connected(link, &hello).map_err(Trouble::Down)
+        events.handle_connected(link, &hello).map_err(ReadError::Down)
     }
 }

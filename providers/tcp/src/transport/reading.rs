@@ -1,7 +1,7 @@
 //! Reads connections and enforces their deadlines.
 
 use super::{AUDITS, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
-use crate::conn::{AUDIT, State, Trouble, parse, receive_direct};
+use crate::conn::{AUDIT, State, ReadError, parse, receive_direct};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
 use crate::writer::COPY;
@@ -58,7 +58,7 @@ impl<N: Net> TcpTransport<N> {
             let silent = if let State::Silent { serial } = conn.state { Some(serial) } else { None };
             let result = if direct {
                 match conn.reader.direct_done(count) {
-                    Record::Placed(target) => events.handle_recv_done(id(slot), target).map_err(Trouble::Violation),
+                    Record::Placed(target) => events.handle_recv_done(id(slot), target).map_err(ReadError::Violation),
                     _ => Ok(()),
                 }
             } else {
@@ -71,16 +71,16 @@ impl<N: Net> TcpTransport<N> {
             }
             match result {
                 Ok(()) => {}
-                Err(Trouble::Violation(Violation(what))) => {
+                Err(ReadError::Violation(Violation(what))) => {
                     let text = format!("connection to {}: {what}", conn.remote.socket());
                     self.lose(slot, Down::new(Cause::Violation, Errno::EPROTO, text), events);
                     return true;
                 }
-                Err(Trouble::Down(why)) => {
+                Err(ReadError::Down(why)) => {
                     self.lose(slot, why, events);
                     return true;
                 }
-                Err(Trouble::Refused) => {
+                Err(ReadError::Refused) => {
                     if let Some(deadline) = self.conns[slot].state.deadline() {
                         self.deadlines.add(deadline, slot);
                     }

@@ -2,7 +2,7 @@
 //! of those that this side lent.
 
 use crate::cma::{self, CmaLoan, Outcome};
-use crate::conn::{Conn, Large, Out, Trouble};
+use crate::conn::{Conn, Large, Out, ReadError};
 use ofi_core::{Cause, Errno};
 use ofi_engine::transport::{Disposition, Down, Incoming, LinkEvents, LinkId};
 use ofi_engine::wire::frame::{HEADER_WORDS, MAX_HEADER, MAX_PAYLOAD, Violation};
@@ -18,7 +18,7 @@ impl Conn {
         len: usize,
         body: &[u64; BODY],
         events: &mut impl LinkEvents,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReadError> {
         self.receiver.advance();
         let Some(process) = self.cma.peer() else {
             return Err(Violation("a cross-memory attach payload without permission").into());
@@ -112,7 +112,7 @@ impl Conn {
         Ok(())
     }
 
-    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), Trouble> {
+    fn reply(&mut self, number: u64, outcome: Outcome) -> Result<(), ReadError> {
         self.sender.queue(Out::Outcome(number, outcome));
         let heard = self.cma.reply();
         if heard { Ok(()) } else { Err(Violation("the peer leaves too many payload outcomes unread").into()) }
