@@ -4,7 +4,7 @@
 //! Invariant: a link leaves the table only through `drop_link`, which returns everything it kept.
 
 use crate::cma::CmaMode;
-use crate::conn::{Conn, INLINE, Out, Peer, State, ReadError, unreachable};
+use crate::conn::{Conn, INLINE, Out, Peer, ReadError, State, unreachable};
 use crate::control::{ConnectRequest, ControlChannel};
 use crate::names::is_chosen;
 use crate::region::Region;

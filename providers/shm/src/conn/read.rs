@@ -4,7 +4,7 @@ use super::line::{
     DAMAGED, INLINE, KIND_ABSENT, KIND_DIRECT, KIND_END, KIND_HELLO, KIND_INLINE, KIND_OUTCOME, KIND_PERMISSION,
     KIND_PIECE, KIND_POOLED, LINE, ORDERS, PLAIN_HEAD, header_of, unplace,
 };
-use super::{Conn, State, ReadError};
+use super::{Conn, ReadError, State};
 use crate::cma::is_large;
 use crate::region::{Pool, Region, Ring, Side};
 use ofi_core::Instant;

@@ -1,7 +1,7 @@
 //! Reads connections and enforces their deadlines.
 
 use super::{AUDITS, LISTENER, PATIENCE, READS, STAGING, TcpTransport, blocked, broken, id};
-use crate::conn::{AUDIT, State, ReadError, parse, receive_direct};
+use crate::conn::{AUDIT, ReadError, State, parse, receive_direct};
 use crate::net::{Net, vouches};
 use crate::reader::Record;
 use crate::writer::COPY;
