@@ -4,7 +4,7 @@
 use ofi_core::error::{Error, Result};
 use ofi_core::info::Offer;
 use ofi_core::param::Param;
-use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass, Version};
+use ofi_core::{EndpointType, Errno, Info, ProgressModel, Threading, TrafficClass};
 use ofi_engine::provider::{DatagramProvider, LinkProvider};
 use ofi_os::membarrier;
 use ofi_sync::lock::{LockKind, Unlocked};
@@ -147,13 +147,9 @@ pub fn open<V: DomainVisitor>(info: &Info, unlocked: Option<Unlocked>, visitor: 
 /// Whether the application promises that no two of its threads are in calls on objects of the
 /// domain at once.
 fn is_promised(info: &Info) -> bool {
-    // Up to 1.20, fi_domain(3) says of FI_THREAD_DOMAIN that applications serialize "access to all
-    // objects belonging to a domain", control calls included. Since 1.21 the promise excludes
-    // control calls, unless FI_PROGRESS_CONTROL_UNIFIED includes them. The caller's version decides
-    // which manual applies.
-    let progress = info.domain.progress;
-    let all_calls = progress == ProgressModel::CONTROL_UNIFIED
-        || progress != ProgressModel::AUTO && info.fabric.api_version < Version::new(1, 21);
+    // Control calls are thread safe at every level (fi_domain(3)) unless this model of progress has
+    // the application serialize them too.
+    let all_calls = info.domain.progress == ProgressModel::CONTROL_UNIFIED;
     // Reading an event queue, which belongs to no domain, also progresses connected endpoints.
     info.domain.threading == Threading::DOMAIN && all_calls && info.ep.kind != EndpointType::MSG
 }
@@ -215,20 +211,18 @@ mod tests {
 
     #[test]
     fn locks_go_only_where_the_caller_serializes_control_calls_too() {
-        let unlocked = |threading, progress, version, kind| {
+        let unlocked = |threading, progress, kind| {
             let mut info = Info::default();
             (info.domain.threading, info.domain.progress) = (threading, progress);
-            (info.fabric.api_version, info.ep.kind) = (version, kind);
+            info.ep.kind = kind;
             is_promised(&info)
         };
-        let (old, new) = (Version::new(1, 20), Version::new(1, 21));
         let (manual, unified, auto) = (ProgressModel::MANUAL, ProgressModel::CONTROL_UNIFIED, ProgressModel::AUTO);
-        assert!(unlocked(Threading::DOMAIN, manual, old, EndpointType::RDM));
-        assert!(!unlocked(Threading::DOMAIN, manual, new, EndpointType::RDM));
-        assert!(unlocked(Threading::DOMAIN, unified, new, EndpointType::RDM));
-        assert!(!unlocked(Threading::DOMAIN, auto, old, EndpointType::RDM));
-        assert!(!unlocked(Threading::DOMAIN, manual, old, EndpointType::MSG));
-        assert!(!unlocked(Threading::SAFE, manual, old, EndpointType::RDM));
-        assert!(!unlocked(Threading::COMPLETION, unified, new, EndpointType::RDM));
+        assert!(unlocked(Threading::DOMAIN, unified, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, manual, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, auto, EndpointType::RDM));
+        assert!(!unlocked(Threading::DOMAIN, unified, EndpointType::MSG));
+        assert!(!unlocked(Threading::SAFE, unified, EndpointType::RDM));
+        assert!(!unlocked(Threading::COMPLETION, unified, EndpointType::RDM));
     }
 }

@@ -1,6 +1,6 @@
 //! Two kinds of locking behind one trait: an endpoint is compiled for each and pays only for its
-//! own. [`Park`]: a real lock. [`Unlocked`]: none, for FI_THREAD_DOMAIN with manual progress, made
-//! only from the caller's promise.
+//! own. [`Park`]: a real lock. [`Unlocked`]: none, for FI_THREAD_DOMAIN with
+//! FI_PROGRESS_CONTROL_UNIFIED, made only from the caller's promise.
 #![allow(unsafe_code)]
 
 use crate::bias::Barrier;
@@ -60,7 +60,8 @@ impl Unlocked {
     ///
     /// # Safety
     /// The caller must ensure that, for objects made with it, no two threads are inside calls on
-    /// objects of one domain at the same time (FI_THREAD_DOMAIN, fi_domain(3)).
+    /// objects of one domain at the same time (FI_THREAD_DOMAIN with
+    /// FI_PROGRESS_CONTROL_UNIFIED, fi_domain(3)).
     pub const unsafe fn promised() -> Self {
         Self(())
     }

@@ -174,20 +174,21 @@ static void beside_data_calls(const struct want *w, void *(*calls)(void *))
 CASE_OURS(control_calls_from_threads)
 {
 	static const enum fi_threading levels[] = { FI_THREAD_SAFE, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN };
-	size_t i;
+	const uint32_t versions[] = { FI_VERSION(1, 9), FI_VERSION(1, 20), API };
+	size_t i, v;
 
-	for (i = 0; i < ARRAY(levels); i++) {
-		struct want w = { .caps = FI_TAGGED, .threading = levels[i] };
+	for (i = 0; i < ARRAY(levels); i++)
+		for (v = 0; v < ARRAY(versions); v++) {
+			struct want w = { .caps = FI_TAGGED, .threading = levels[i], .api = versions[v] };
 
-		if (levels[i] == FI_THREAD_DOMAIN && FI_VERSION_LT(API, FI_VERSION(1, 21)))
-			continue;
-		beside_data_calls(&w, control_calls);
-	}
+			if (versions[v] <= API)
+				beside_data_calls(&w, control_calls);
+		}
 }
 
 CASE_OURS(address_calls_from_threads)
 {
-	struct want w = { .caps = FI_TAGGED, .threading = FI_THREAD_DOMAIN, .api = FI_VERSION(1, 17) };
+	const struct want w = { .caps = FI_TAGGED, .threading = FI_THREAD_DOMAIN, .api = FI_VERSION(1, 17) };
 
 	beside_data_calls(&w, address_calls);
 }
