@@ -89,11 +89,14 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// Shuts the connection down gracefully (fi_shutdown(3)).
+    /// Shuts the connection down (fi_shutdown(3)): gracefully unless that would leave operations
+    /// unfinished.
     pub fn shut_down(&self) -> core::result::Result<(), Errno> {
         let mut inner = K::lock(&self.inner);
         let Ok((transport, core)) = inner.opened() else { return Err(Errno::ENOTCONN) };
         core.shut_down(transport)?;
+        inner.flush_all();
+        inner.core.end_unfinished();
         inner.flush_all();
         drop(inner);
         // Keep polling for the peer's shutdown.

@@ -4,6 +4,7 @@ use super::connected::{Connected, PEER};
 use super::core::Core;
 use super::life::Life;
 use crate::completion::eq::EventKind;
+use crate::peer::link::Coming;
 use crate::peer::table::PeerState;
 use crate::transport::{ConnectRequest, Down, LinkId, Transport};
 use crate::wire::hello::Hello;
@@ -64,8 +65,8 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// Shuts a connection down gracefully (fi_shutdown(3)): sends within credit leave, then Bye;
-    /// the rest fails. An event reports the peer's shutdown.
+    /// Begins to shut a connection down (fi_shutdown(3)): sends within credit leave, then Bye; the
+    /// rest fails. An event reports the peer's shutdown.
     pub(super) fn shut_down<T: Transport>(&mut self, transport: &mut T) -> core::result::Result<(), Errno> {
         let id = match self.life {
             Life::Connectionless(_) => return Err(Errno::ENOSYS),
@@ -85,6 +86,19 @@ impl<K: LockKind> Core<K> {
         rx.lock().fail_rendezvous(peers, out, id, &why);
         let _ = peers.shut_down(transport, id);
         Ok(())
+    }
+
+    /// Ends a connection that was shut down if the transport still holds memory of operations:
+    /// what fi_shutdown cancels it reports before it returns, and then the memory is the
+    /// program's. The peer's part of these operations fails.
+    pub(super) fn end_unfinished(&mut self) {
+        let Some(id) = self.connection().filter(|_| self.life == Life::Connected(Connected::ShutDown)) else { return };
+        let Some(link) = self.peers.link(id) else { return };
+        let arrives = matches!(link.rx.coming, Some(Coming::Receive { .. } | Coming::Unexpected { .. }));
+        if arrives || !link.tx.sends.is_empty() || !link.rx.rendezvous.is_empty() {
+            let text = "the connection was shut down in the middle of a message";
+            self.peers.abort_link(id, Some(Down::new(Cause::LocalClosed, Errno::ECANCELED, text)));
+        }
     }
 
     /// The link, while the endpoint is connected.

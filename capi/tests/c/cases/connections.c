@@ -3,6 +3,7 @@
 #include "door.h"
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -231,56 +232,94 @@ CASE_OURS(cm_shutdown_cancels_before_it_returns)
 	part(&p);
 }
 
-static char big[32 << 20], in[32 << 20];
+#define LEN	((size_t) 32 << 20)
 
-/* A connection with a partly sent message. */
-static void send_in_part(struct pair *p)
+static char *big, *in;
+
+/* Sends a message in part. */
+static void send_some(struct pair *p)
 {
 	double end;
 
-	meet(p, &MSG);
-	memset(big, 'b', sizeof(big));
-	memset(in, 0, sizeof(in));
-	POST(fi_recv(p->b.ep, in, sizeof(in), NULL, 0, &contexts[1]));
-	POST(fi_send(p->a.ep, big, sizeof(big), NULL, 0, &contexts[0]));
+	big = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	in = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(big != MAP_FAILED && in != MAP_FAILED);
+	memset(big, 'b', LEN);
+	POST(fi_recv(p->b.ep, in, LEN, NULL, 0, &contexts[1]));
+	POST(fi_send(p->a.ep, big, LEN, NULL, 0, &contexts[0]));
 	for (end = seconds() + 10; !in[0] && seconds() < end;) {
 		fi_cq_read(p->a.cq, NULL, 0);
 		fi_cq_read(p->b.cq, NULL, 0);
 	}
-	CHECK(in[0] == 'b' && in[sizeof(in) - 1] == 0);
+	CHECK(in[0] == 'b' && in[LEN - 1] == 0);
 }
 
-/* A partly sent message cannot be cancelled: it completes once, with the connection's error. */
-CASE_OURS(cm_shutdown_with_bytes_under_way)
+/* A connection with a partly sent message. */
+static void send_in_part(struct pair *p)
+{
+	meet(p, &MSG);
+	send_some(p);
+}
+
+/* A partly sent message is cancelled at once, and its buffer is not read any more. */
+CASE_OURS(cm_shutdown_with_bytes_in_flight)
 {
 	struct pair p;
 
 	send_in_part(&p);
 	CHECK(fi_shutdown(p.a.ep, 0) == 0);
-	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
-	/* The program owns the buffer again. */
-	memset(big, 'x', sizeof(big));
+	cancelled(&p.a, &contexts[0]);
+	CHECK(munmap(big, LEN) == 0);
 	CHECK(failed(&p.b, &p.a, FI_ECONNRESET).op_context == &contexts[1]);
-	CHECK(!memchr(in, 'x', sizeof(in)));
 	quiet(&p.a, &p.b);
 	quiet(&p.b, &p.a);
 	part(&p);
 }
 
-/* No completion follows, whether the operation was cancelled or dropped. */
-CASE_OURS(cm_shutdown_leaves_nothing_to_come)
+/* A partly received message is cancelled at once, and its buffer is not written any more. */
+CASE_OURS(cm_shutdown_while_receiving)
 {
-	struct fi_cq_tagged_entry entry;
-	struct fi_cq_err_entry err = { 0 };
 	struct pair p;
 
 	send_in_part(&p);
-	CHECK(fi_shutdown(p.a.ep, 0) == 0);
-	if (fi_cq_read(p.a.cq, &entry, 1) == -FI_EAVAIL)
-		CHECK(fi_cq_readerr(p.a.cq, &err, 0) == 1 && err.err == FI_ECANCELED);
-	failed(&p.b, &p.a, FI_ECONNRESET);
+	CHECK(fi_shutdown(p.b.ep, 0) == 0);
+	cancelled(&p.b, &contexts[1]);
+	CHECK(munmap(in, LEN) == 0);
+	CHECK(failed(&p.a, &p.b, FI_ECONNRESET).op_context == &contexts[0]);
 	quiet(&p.a, &p.b);
+	quiet(&p.b, &p.a);
 	part(&p);
+}
+
+/* What had arrived before is kept, and both sides get the event. */
+CASE_OURS(cm_shutdown_in_flight_ends_the_connection)
+{
+	struct event event;
+	struct pair p;
+	uint32_t number;
+	int receiver;
+
+	for (receiver = 0; receiver < 2; receiver++) {
+		struct side *s, *other;
+		struct fi_cq_tagged_entry entry;
+		struct fi_cq_err_entry err;
+		char small[8] = "";
+
+		meet(&p, &MSG);
+		POST(fi_recv(p.b.ep, small, sizeof(small), NULL, 0, &contexts[2]));
+		POST(fi_inject(p.a.ep, "small", 6, 0));
+		send_some(&p);
+		s = receiver ? &p.b : &p.a;
+		other = receiver ? &p.a : &p.b;
+		CHECK(fi_shutdown(s->ep, 0) == 0);
+		CHECK(event_of(s, NULL, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(event_of(other, s, &number, &event, sizeof(event)) >= 16 && number == FI_SHUTDOWN);
+		CHECK(event.cm.fid == &other->ep->fid);
+		CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1 && entry.op_context == &contexts[2]);
+		CHECK(!strcmp(small, "small") && fi_send(s->ep, "x", 1, NULL, 0, NULL) == -FI_ENOTCONN);
+		part(&p);
+		CHECK(munmap(big, LEN) == 0 && munmap(in, LEN) == 0);
+	}
 }
 
 CASE_OURS(msg_peer_death_disables)
