@@ -1,5 +1,6 @@
 //! `fi_info`: the options and the layout of libfabric's tool, plus refusal reasons and JSON.
 
+use crate::refused::{self, Row};
 use clap::Parser;
 use ofi::{
     AddrFormat, Caps, DomainAttr, EndpointType, EpAttr, Errno, FabricAttr, Hints, Info, Mode, MrMode, Param, ParamKind,
@@ -57,7 +58,7 @@ pub struct Options {
     /// Prints every field of each entry
     #[arg(short, long)]
     verbose: bool,
-    /// Prints for each provider that does not match why it does not
+    /// Prints for each provider that does not match why it does not, and what no provider supports
     #[arg(long)]
     explain: bool,
     /// Prints JSON
@@ -233,14 +234,20 @@ pub fn main() -> ExitCode {
     };
     if options.json {
         let found: Vec<Value> = infos.iter().map(as_json).collect();
-        crate::line!("{:#}", json!({ "infos": found, "refusals": reasons(&refusals) }));
+        let mut out = json!({ "infos": found, "refusals": reasons(&refusals) });
+        if options.explain {
+            let row = |row: Row| json!({ "what": row.what, "answer": row.answer, "reason": row.reason });
+            out["unsupported"] = refused::rows().map(row).collect();
+        }
+        crate::line!("{out:#}");
     } else {
         print(&options, &infos);
         if options.explain || infos.is_empty() {
             refusals.0.iter().for_each(|refusal| eprintln!("{refusal}"));
         }
         if options.explain {
-            eprintln!("docs/refused.md of the sources: what no provider supports, and why");
+            eprintln!("what no provider supports:");
+            refused::rows().for_each(|row| eprintln!("  {}: {}: {}", row.what, row.answer, row.reason));
         }
     }
     if infos.is_empty() {

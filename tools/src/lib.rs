@@ -19,6 +19,7 @@ mod one_sided;
 mod pair;
 pub mod pingpong;
 pub mod rdma_getaddrinfo;
+mod refused;
 pub mod selftest;
 mod side;
 pub mod strerror;

@@ -53,6 +53,15 @@ static int test_case_count;
 #define CASE_OURS(case_name)	CASE_KIND(case_name, "ours")
 #define HELPER(case_name)	CASE_KIND(case_name, "helper")
 
+/* A row of docs/refused.md, by its first column, with its answer. */
+#define REFUSED(row, number, call) \
+	do { \
+		if ((call) != -(number)) { \
+			fprintf(stderr, "%s:%d: not refused with " #number ": %s\n", __FILE__, __LINE__, row); \
+			exit(1); \
+		} \
+	} while (0)
+
 /* Something that a case needs is missing: prints it and counts as not run. */
 #define SKIP(why) do { printf("skipped: %s\n", why); exit(77); } while (0)
 

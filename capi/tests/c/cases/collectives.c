@@ -506,6 +506,7 @@ CASE_OURS(coll_query)
 	struct fi_collective_attr attr = { .op = FI_NOOP, .datatype = FI_VOID };
 	struct fi_atomic_attr atomic;
 	struct party p = { 0 };
+	struct fid_mc *mc;
 	struct side plain;
 	size_t i;
 	int type, op;
@@ -516,6 +517,10 @@ CASE_OURS(coll_query)
 	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, &attr, 0) == -FI_EINVAL);
 	attr = (struct fi_collective_attr) { .op = FI_SUM, .datatype = FI_UINT64 };
 	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, &attr, 0) == -FI_ENOSYS);
+	attr = (struct fi_collective_attr) { .op = FI_CSWAP, .datatype = FI_UINT64 };
+	REFUSED("fi_query_collective for FI_DIFF, and operations that compare",
+		FI_ENOSYS, fi_query_collective(p.sides[0].domain, FI_ALLREDUCE, &attr, 0));
+	attr = (struct fi_collective_attr) { .op = FI_SUM, .datatype = FI_UINT64 };
 	CHECK(fi_query_collective(p.sides[0].domain, (enum fi_collective_op) 77, &attr, 0) == -FI_ENOSYS);
 	CHECK(fi_query_collective(p.sides[0].domain, FI_BARRIER, NULL, 0) == -FI_EINVAL);
 	/* FI_SCATTER as a flag: the scattering part of reduce-scatter. */
@@ -544,7 +549,12 @@ CASE_OURS(coll_query)
 	open_side(&plain, &RDM);
 	attr = (struct fi_collective_attr) { .op = FI_NOOP, .datatype = FI_VOID };
 	CHECK(!(plain.info->caps & FI_COLLECTIVE));
-	CHECK(fi_query_collective(plain.domain, FI_BARRIER, &attr, 0) == -FI_ENOSYS);
+	REFUSED("fi_query_atomic without FI_ATOMIC, fi_query_collective without FI_COLLECTIVE",
+		FI_ENOSYS, fi_query_collective(plain.domain, FI_BARRIER, &attr, 0));
+	REFUSED("fi_join_collective of an endpoint without FI_COLLECTIVE, of a connected one, and of one with a shared receive context",
+		FI_ENOSYS, fi_join_collective(plain.ep, 0, p.sets[0], 0, &mc, NULL));
+	REFUSED("the slot `msg` of `fi_ops_collective`",
+		FI_ENOSYS, p.sides[0].ep->collective->msg(p.sides[0].ep, NULL, NULL, NULL, 0, 0));
 	CHECK(fi_barrier(plain.ep, 0, NULL) == -FI_ENOSYS);
 	close_side(&plain);
 	end_party(&p);
@@ -614,7 +624,7 @@ CASE_OURS(coll_endpoints_have_contexts_of_their_own)
 	CHECK(s.info->domain_attr->max_ep_tx_ctx == 1 && s.info->domain_attr->max_ep_rx_ctx == 1);
 	CHECK(s.info->domain_attr->max_ep_srx_ctx == 0);
 	/* What the info does not promise is refused at once, not by the join. */
-	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == -FI_ENOSYS);
+	REFUSED("fi_scalable_ep with FI_COLLECTIVE", FI_ENOSYS, fi_scalable_ep(s.domain, s.info, &ep, NULL));
 	CHECK(fi_srx_context(s.domain, NULL, &srx, NULL) == 0);
 	CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
 	CHECK(fi_ep_bind(ep, &srx->fid, 0) == -FI_EINVAL);
@@ -776,6 +786,57 @@ CASE_OURS(coll_counts_as_a_write)
 		p.sides[i].ep = NULL;
 	}
 	end_party(&p);
+}
+
+/* Counters of bytes count no collective operation, nor the messages that carry it out. */
+CASE_OURS(coll_counts_no_bytes)
+{
+	/* Headers before 1.21 lack FI_CNTR_EVENTS_BYTES. */
+	struct fi_cntr_attr attr = { .events = 1, .wait_obj = FI_WAIT_NONE };
+	const struct want both = { .caps = FI_COLLECTIVE | FI_RMA };
+	static uint64_t in[2][3000], out[2][3000];
+	struct fid_cntr *cntrs[2];
+	struct party p = { 0 };
+	int i;
+
+	gather_party(&p, 2, &both);
+	bind_queues(&p);
+	for (i = 0; i < 2; i++) {
+		CHECK(fi_cntr_open(p.sides[i].domain, &attr, &cntrs[i], NULL) == 0);
+		CHECK(fi_ep_bind(p.sides[i].ep, &cntrs[i]->fid, FI_SEND | FI_RECV | FI_WRITE | FI_READ) == 0);
+		in[i][2999] = 20 + (uint64_t) i;
+	}
+	join_all(&p);
+	for (i = 0; i < 2; i++)
+		CHECK(fi_allreduce(p.sides[i].ep, in[i], 3000, NULL, out[i], NULL, fi_mc_addr(p.groups[i]), FI_UINT64, FI_SUM, 0,
+			&contexts[i]) == 0);
+	all_complete(&p);
+	for (i = 0; i < 2; i++) {
+		CHECK(out[i][2999] == 41 && fi_cntr_read(cntrs[i]) == 0 && fi_cntr_readerr(cntrs[i]) == 0);
+		CHECK(fi_close(&p.groups[i]->fid) == 0 && fi_close(&p.sides[i].ep->fid) == 0);
+		CHECK(fi_close(&cntrs[i]->fid) == 0);
+		p.groups[i] = NULL;
+		p.sides[i].ep = NULL;
+	}
+	end_party(&p);
+}
+
+/* The providers with connectionless endpoints offer collectives if hinted. */
+CASE_OURS(coll_is_offered)
+{
+	static const char *const providers[] = { "tcp", "tcp;ofi_rxm", "shm" };
+	size_t i;
+
+	for (i = 0; i < ARRAY(providers); i++) {
+		struct want w = { .caps = FI_COLLECTIVE, .provider = providers[i] }, plain = { .provider = providers[i] };
+		struct fi_info *info = find(&w);
+
+		CHECK(info->caps & FI_COLLECTIVE && info->tx_attr->caps & FI_COLLECTIVE && !strcmp(info->fabric_attr->prov_name, providers[i]));
+		fi_freeinfo(info);
+		info = find(&plain);
+		CHECK(!(info->caps & FI_COLLECTIVE));
+		fi_freeinfo(info);
+	}
 }
 
 CASE_OURS(coll_sets_serve_what_is_asked)

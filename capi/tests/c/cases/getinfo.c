@@ -79,7 +79,7 @@ CASE(getinfo_hints_untouched)
 CASE(getinfo_version_range)
 {
 	struct fi_info *list = NULL;
-	uint32_t minor;
+	uint32_t minor, newer;
 
 	for (minor = 0; minor <= FI_MINOR(fi_version()); minor++) {
 		CHECK(ask(FI_VERSION(FI_MAJOR(fi_version()), minor), NULL, NULL, 0, NULL, &list) == 0);
@@ -92,8 +92,9 @@ CASE(getinfo_version_range)
 	CHECK(ask(API, NULL, NULL, 0, NULL, &list) == 0);
 	fi_freeinfo(list);
 	list = (void *) 7;
-	CHECK(fi_getinfo(FI_VERSION(FI_MAJOR(fi_version()), FI_MINOR(fi_version()) + 1), NULL, NULL, 0, NULL, &list)
-		== -FI_ENOSYS);
+	newer = FI_VERSION(FI_MAJOR(fi_version()), FI_MINOR(fi_version()) + 1);
+	REFUSED("fi_getinfo for a version that is newer than the library's",
+		FI_ENOSYS, fi_getinfo(newer, NULL, NULL, 0, NULL, &list));
 	CHECK(list == (void *) 7);
 	CHECK(ask(0, NULL, NULL, 0, NULL, &list) == 0);
 	fi_freeinfo(list);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Fabrics, domains and endpoints as objects (fi_fabric(3), fi_domain(3), fi_endpoint(3)). */
 #include "case.h"
+#include <rdma/fi_atomic.h>
 
 CASE(fabric_open_rules)
 {
@@ -93,7 +94,7 @@ CASE_OURS(domain_bind_eq_rules)
 
 	open_domain(&s, &RDM);
 	CHECK(fi_eq_open(s.fabric, NULL, &eq, NULL) == 0);
-	CHECK(fi_domain_bind(s.domain, &eq->fid, FI_REG_MR) == -FI_EBADFLAGS);
+	REFUSED("FI_REG_MR (fi_domain_bind)", FI_EBADFLAGS, fi_domain_bind(s.domain, &eq->fid, FI_REG_MR));
 	CHECK(fi_domain_bind(s.domain, &s.cq->fid, 0) == -FI_EINVAL);
 	CHECK(fi_domain_bind(s.domain, NULL, 0) == -FI_EINVAL);
 	CHECK(fi_domain_bind(s.domain, &eq->fid, 0) == 0);
@@ -345,32 +346,80 @@ CASE_OURS(what_is_refused_answers_enosys)
 	struct side s;
 	char buf[8];
 	size_t len = sizeof(buf);
+	struct fi_atomic_attr atomic;
+	fi_addr_t addr = 0;
 	uint64_t flags = 0;
+	struct fid_ep *ep;
+	int fd, type;
 	void *ops;
-	int fd;
 
+	(void) addr;
 	open_side(&s, &RDM);
-	CHECK(fi_control(&s.ep->fid, FI_GETFIDFLAG, &flags) == -FI_ENOSYS);
-	CHECK(fi_control(&s.domain->fid, FI_SETFIDFLAG, &flags) == -FI_ENOSYS);
-	CHECK(fi_control(&s.ep->fid, FI_GETWAIT, &fd) == -FI_ENOSYS);
+	REFUSED("FI_GETFIDFLAG, FI_SETFIDFLAG (fi_control)",
+		FI_ENOSYS, fi_control(&s.ep->fid, FI_GETFIDFLAG, &flags));
+	REFUSED("FI_GETFIDFLAG, FI_SETFIDFLAG (fi_control)",
+		FI_ENOSYS, fi_control(&s.domain->fid, FI_SETFIDFLAG, &flags));
+	REFUSED("FI_GETWAIT, FI_GET_FD of an endpoint", FI_ENOSYS, fi_control(&s.ep->fid, FI_GETWAIT, &fd));
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(2, 0))
-	CHECK(fi_control(&s.ep->fid, FI_GET_FD, &fd) == -FI_ENOSYS);
-	CHECK(fi_control(&s.ep->fid, FI_EXPORT_FID, buf) == -FI_ENOSYS);
+	REFUSED("FI_GETWAIT, FI_GET_FD of an endpoint", FI_ENOSYS, fi_control(&s.ep->fid, FI_GET_FD, &fd));
+	REFUSED("FI_EXPORT_FID (fi_export_fid)", FI_ENOSYS, fi_control(&s.ep->fid, FI_EXPORT_FID, buf));
+	REFUSED("fi_xpu_ctx, fi_mr_get_xpu_desc, fi_ep_export_xpu, fi_cq_export_xpu, fi_cntr_export_xpu",
+		FI_ENOSYS, s.domain->ops->xpu_ctx(s.domain, NULL, NULL, 0, NULL));
+	REFUSED("fi_xpu_ctx, fi_mr_get_xpu_desc, fi_ep_export_xpu, fi_cq_export_xpu, fi_cntr_export_xpu",
+		FI_ENOSYS, s.cq->ops->export_xpu(s.cq, 0, NULL));
+	REFUSED("fi_xpu_ctx, fi_mr_get_xpu_desc, fi_ep_export_xpu, fi_cq_export_xpu, fi_cntr_export_xpu",
+		FI_ENOSYS, s.ep->ops->export_xpu(s.ep, 0, NULL));
+	REFUSED("authorization keys (fi_av_insert_auth_key, fi_av_lookup_auth_key)",
+		FI_ENOSYS, fi_av_insert_auth_key(s.av, "key", 4, &addr, 0));
+	REFUSED("authorization keys (fi_av_insert_auth_key, fi_av_lookup_auth_key)",
+		FI_ENOSYS, fi_av_lookup_auth_key(s.av, 0, buf, &len));
 #endif
-	CHECK(fi_alias(&s.cq->fid, &alias, 0) == -FI_ENOSYS && fi_alias(&s.domain->fid, &alias, 0) == -FI_ENOSYS);
-	CHECK(fi_set_ops(&s.domain->fid, "hmem_override_ops", 0, buf, NULL) == -FI_ENOSYS);
-	CHECK(fi_open_ops(&s.fabric->fid, "fi_profile_ops", 0, &ops, NULL) == -FI_ENOSYS);
-	CHECK(fi_open(API, "mr_cache", NULL, 0, 0, &alias, NULL) == -FI_ENOSYS);
-	CHECK(fi_connect(s.ep, s.name, NULL, 0) == -FI_ENOSYS && fi_accept(s.ep, NULL, 0) == -FI_ENOSYS);
-	CHECK(fi_shutdown(s.ep, 0) == -FI_ENOSYS && fi_getpeer(s.ep, buf, &len) == -FI_ENOSYS);
-	CHECK(fi_listen((struct fid_pep *) s.ep) == -FI_ENOSYS);
+	REFUSED("FI_ALIAS of an object other than an endpoint", FI_ENOSYS, fi_alias(&s.cq->fid, &alias, 0));
+	REFUSED("FI_ALIAS of an object other than an endpoint", FI_ENOSYS, fi_alias(&s.domain->fid, &alias, 0));
+	REFUSED("fi_set_ops, with \"hmem_override_ops\" too",
+		FI_ENOSYS, fi_set_ops(&s.domain->fid, "hmem_override_ops", 0, buf, NULL));
+	REFUSED("fi_open_ops other than \"fi_profile_ops\" of an endpoint or a domain",
+		FI_ENOSYS, fi_open_ops(&s.fabric->fid, "fi_profile_ops", 0, &ops, NULL));
+	REFUSED("fi_open_ops other than \"fi_profile_ops\" of an endpoint or a domain",
+		FI_ENOSYS, fi_open_ops(&s.ep->fid, "no such operations", 0, &ops, NULL));
+	REFUSED("fi_open with \"mr_cache\"", FI_ENOSYS, fi_open(API, "mr_cache", NULL, 0, 0, &alias, NULL));
+	REFUSED("fi_connect, fi_accept, fi_shutdown, fi_getpeer of an endpoint without connections",
+		FI_ENOSYS, fi_connect(s.ep, s.name, NULL, 0));
+	REFUSED("fi_connect, fi_accept, fi_shutdown, fi_getpeer of an endpoint without connections",
+		FI_ENOSYS, fi_accept(s.ep, NULL, 0));
+	REFUSED("fi_connect, fi_accept, fi_shutdown, fi_getpeer of an endpoint without connections",
+		FI_ENOSYS, fi_shutdown(s.ep, 0));
+	REFUSED("fi_connect, fi_accept, fi_shutdown, fi_getpeer of an endpoint without connections",
+		FI_ENOSYS, fi_getpeer(s.ep, buf, &len));
+	REFUSED("fi_listen, fi_reject of an active endpoint; fi_getpeer, fi_connect of a passive one",
+		FI_ENOSYS, fi_listen((struct fid_pep *) s.ep));
+	REFUSED("fi_listen, fi_reject of an active endpoint; fi_getpeer, fi_connect of a passive one",
+		FI_ENOSYS, fi_reject((struct fid_pep *) s.ep, NULL, NULL, 0));
+	REFUSED("fi_query_atomic without FI_ATOMIC, fi_query_collective without FI_COLLECTIVE",
+		FI_ENOSYS, fi_query_atomic(s.domain, FI_UINT64, FI_SUM, &atomic, 0));
 	CHECK(fi_stx_context(s.domain, NULL, &stx, NULL) == 0);
-	CHECK(fi_cancel(&stx->fid, NULL) == -FI_ENOSYS && fi_tx_size_left((struct fid_ep *) stx) == -FI_ENOSYS);
+	REFUSED("fi_cancel of a passive or scalable endpoint or a shared transmit context",
+		FI_ENOSYS, fi_cancel(&stx->fid, NULL));
+	REFUSED("fi_tx_size_left, fi_rx_size_left of an object without such operations",
+		FI_ENOSYS, fi_tx_size_left((struct fid_ep *) stx));
 	CHECK(fi_close(&stx->fid) == 0);
 	close_side(&s);
 	open_domain(&s, &msg);
 	CHECK(fi_passive_ep(s.fabric, s.info, &pep, NULL) == 0);
-	CHECK(fi_cancel(&pep->fid, NULL) == -FI_ENOSYS && fi_rx_size_left((struct fid_ep *) pep) == -FI_ENOSYS);
+	REFUSED("fi_cancel of a passive or scalable endpoint or a shared transmit context",
+		FI_ENOSYS, fi_cancel(&pep->fid, NULL));
+	REFUSED("fi_tx_size_left, fi_rx_size_left of an object without such operations",
+		FI_ENOSYS, fi_rx_size_left((struct fid_ep *) pep));
+	REFUSED("fi_listen, fi_reject of an active endpoint; fi_getpeer, fi_connect of a passive one",
+		FI_ENOSYS, fi_getpeer((struct fid_ep *) pep, buf, &len));
+	REFUSED("fi_listen, fi_reject of an active endpoint; fi_getpeer, fi_connect of a passive one",
+		FI_ENOSYS, fi_connect((struct fid_ep *) pep, buf, NULL, 0));
+	/* The numbers of FI_EP_SOCK_STREAM and FI_EP_SOCK_DGRAM. */
+	for (type = 4; type <= 5; type++) {
+		s.info->ep_attr->type = (enum fi_ep_type) type;
+		REFUSED("endpoints of type FI_EP_SOCK_STREAM, FI_EP_SOCK_DGRAM",
+			FI_ENOSYS, fi_endpoint(s.domain, s.info, &ep, NULL));
+	}
 	CHECK(fi_close(&pep->fid) == 0);
 	close_side(&s);
 }

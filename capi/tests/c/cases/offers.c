@@ -419,6 +419,24 @@ CASE_OURS(offers_are_as_documented)
 	fi_freeinfo(list);
 }
 
+/* Reliable endpoints are those of tcp and shm. */
+CASE_OURS(udp_has_no_reliable_endpoints)
+{
+	static const char *const names[] = { "ofi_rxd", "udp;ofi_rxd", "udp" };
+	struct fi_info *hints, *list;
+	size_t n;
+
+	for (n = 0; n < ARRAY(names); n++) {
+		hints = of(names[n], FI_EP_RDM);
+		CHECK(ask(API, NULL, NULL, 0, hints, &list) == -FI_ENODATA);
+		fi_freeinfo(hints);
+	}
+	hints = plain();
+	hints->ep_attr->protocol = FI_PROTO_RXD;
+	CHECK(ask(API, NULL, NULL, 0, hints, &list) == -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
 CASE(provider_layered_names)
 {
 	static const struct { const char *name; int plain, layered; } names[] = {
