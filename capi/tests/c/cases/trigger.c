@@ -9,7 +9,7 @@ static const struct want TRIGGERED = { .caps = EVERYTHING };
 static const struct want TRIGGERED_MSG = { .type = FI_EP_MSG, .caps = EVERYTHING };
 static const struct want TRIGGERED_AUTO = { .caps = EVERYTHING, .progress = FI_PROGRESS_AUTO };
 static const struct want TRIGGERED_ALONE = { .caps = EVERYTHING, .threading = FI_THREAD_DOMAIN,
-	.progress = FI_PROGRESS_MANUAL };
+	.progress = ALONE };
 
 /* Contexts of triggered operations. */
 static struct fi_triggered_context2 triggers[16];
@@ -175,7 +175,10 @@ CASE_OURS(trigger_starts_over_rxm)
 
 CASE_OURS(trigger_needs_the_capability)
 {
+	struct fi_deferred_work *work;
+	struct fi_info *info;
 	struct fid_cntr *cntr;
+	struct fid_ep *ep;
 	struct pair p;
 
 	meet(&p, &SIDED);
@@ -183,12 +186,27 @@ CASE_OURS(trigger_needs_the_capability)
 	cntr = open_cntr(&p.a, FI_WAIT_NONE);
 	CHECK(fi_sendmsg(p.a.ep, message(&p, 0, "x", at(0, cntr, 1)), FI_TRIGGER) < 0);
 	CHECK(fi_recvmsg(p.a.ep, message(&p, 0, "x", at(0, cntr, 1)), FI_TRIGGER) < 0);
-	REFUSED("deferred work in a domain that was opened without FI_TRIGGER",
+	REFUSED("deferred work in a domain, or on an endpoint, that was opened without FI_TRIGGER",
 		FI_ENOSYS, queue(&p.a, send_work(&p, 1, "x", cntr, 1, NULL, 0)));
+	info = find(&TRIGGERED);
+	REFUSED("an endpoint with FI_TRIGGER in a domain that was opened without it",
+		FI_ENOSYS, fi_endpoint(p.a.domain, info, &ep, NULL));
 	close_cntr(cntr);
 	part(&p);
 	meet(&p, &TRIGGERED);
 	CHECK(p.a.info->caps & FI_TRIGGER && p.a.info->tx_attr->caps & FI_TRIGGER && p.a.info->rx_attr->caps & FI_TRIGGER);
+	info->caps &= ~FI_TRIGGER;
+	info->tx_attr->caps &= ~FI_TRIGGER;
+	info->rx_attr->caps &= ~FI_TRIGGER;
+	CHECK(fi_endpoint(p.a.domain, info, &ep, NULL) == 0);
+	cntr = open_cntr(&p.a, FI_WAIT_NONE);
+	work = send_work(&p, 1, "x", cntr, 1, NULL, 0);
+	work->op.msg->ep = ep;
+	REFUSED("deferred work in a domain, or on an endpoint, that was opened without FI_TRIGGER",
+		FI_ENOSYS, queue(&p.a, work));
+	CHECK(fi_close(&ep->fid) == 0);
+	close_cntr(cntr);
+	fi_freeinfo(info);
 	part(&p);
 }
 
