@@ -182,11 +182,8 @@ static struct want want_of(enum fi_ep_type type, int format, int locks)
 	struct want want = { .type = type, .caps = FI_TAGGED | ONE_SIDED, .format = formats[format] };
 
 	want.threading = locks ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
-#if FI_MAJOR_VERSION >= 2
-	/* FI_THREAD_DOMAIN omits locks only with unified control progress. */
 	if (!locks)
-		want.progress = FI_PROGRESS_CONTROL_UNIFIED;
-#endif
+		want.progress = ALONE;
 	return want;
 }
 

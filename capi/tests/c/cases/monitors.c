@@ -96,7 +96,7 @@ static void messages_wake(enum fi_progress progress, enum fi_threading threading
 CASE_OURS(cq_waits_on_mutex_and_condition)
 {
 	messages_wake(FI_PROGRESS_MANUAL, FI_THREAD_SAFE);
-	messages_wake(FI_PROGRESS_MANUAL, FI_THREAD_DOMAIN);
+	messages_wake(ALONE, FI_THREAD_DOMAIN);
 	messages_wake(FI_PROGRESS_AUTO, FI_THREAD_SAFE);
 }
 

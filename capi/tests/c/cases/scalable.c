@@ -642,6 +642,7 @@ CASE_OURS(sep_contexts_share_a_queue)
 	int i;
 
 	want.threading = FI_THREAD_DOMAIN;
+	want.progress = ALONE;
 	open_sep(&a, &want);
 	open_portal(&b, &want);
 	a.peer = insert(&a.s, b.s.name);
