@@ -193,6 +193,8 @@ impl AddressVector {
         if let Some(shared) = &self.shared {
             let (handle, is_new) = shared.insert(addr)?;
             if !self.rx_bits.leaves(handle) {
+                // If another process holds the lock, the address stays, at the cost of an entry.
+                let _ = shared.remove(handle);
                 return Err(Errno::ENOMEM);
             }
             if is_new {

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use ofi_sync::lock::Park;
-use std::sync::OnceLock;
+use ofi_sync::primitive::{AtomicU8, Ordering};
 use std::time::Duration;
 
 fn membarrier(command: i32) -> bool {
@@ -42,6 +42,17 @@ fn order_threads() {
 /// The kind of lock for this process: biased where the system supports membarrier(2), so that the
 /// thread that uses a lock most takes it without atomic instructions.
 pub fn locks() -> Park {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    if *REGISTERED.get_or_init(register_threads) { Park::owned(order_threads) } else { Park::default() }
+    const UNKNOWN: u8 = 0;
+    const REGISTERED: u8 = 1;
+    const REFUSED: u8 = 2;
+    /// Not a lock: a process that forks while a thread registers would leave it locked in the
+    /// child. Concurrent first calls may all register.
+    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    // Relaxed: it protects nothing.
+    let mut state = STATE.load(Ordering::Relaxed);
+    if state == UNKNOWN {
+        state = if register_threads() { REGISTERED } else { REFUSED };
+        STATE.store(state, Ordering::Relaxed);
+    }
+    if state == REGISTERED { Park::owned(order_threads) } else { Park::default() }
 }

@@ -363,7 +363,7 @@ impl NamedMemory {
     ///
     /// # Errors
     /// EAGAIN if another process does not end writing in time, because it is stopped; ESTALE if the
-    /// file was removed under its users: those who open the name from then on get other memory.
+    /// file was removed under its users: processes that open the name later get other memory.
     pub fn write(&self) -> io::Result<WriteGuard<'_>> {
         self.write_within(PATIENCE)
     }
@@ -529,9 +529,9 @@ mod tests {
         drop(other.write().unwrap());
     }
 
-    /// A process that is opening it when the last one closes it, and then fails to map it.
+    /// A process opens the file while the last user closes it, and then fails to map it.
     #[test]
-    fn who_fails_to_open_it_leaves_no_file() {
+    fn a_failed_open_leaves_no_file() {
         let memory = open("failed", Access::Write).unwrap();
         let path = memory.file.path.clone();
         let Ok(Attempt::Opened(joined)) = join(&path) else { panic!("it is there") };

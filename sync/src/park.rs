@@ -91,8 +91,8 @@ impl RawLock {
 /// How a thread holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// It owns the lock.
-    Owner,
+    /// It owns the lock, with this flag.
+    Owner(usize),
     /// It holds the raw lock.
     Raw,
 }
@@ -111,11 +111,11 @@ impl Lock {
     #[inline(always)]
     fn lock(&self) -> Hold {
         let me = thread::id();
-        if self.bias.is_own(me) {
-            if self.bias.enter(me) {
-                return Hold::Owner;
+        if let Some(flag) = self.bias.own_flag(me) {
+            if self.bias.enter(me, flag) {
+                return Hold::Owner(flag);
             }
-            self.leave();
+            self.leave(flag);
         }
         self.lock_raw(me);
         Hold::Raw
@@ -131,15 +131,15 @@ impl Lock {
 
     #[cold]
     fn revoke_ownership(&self) {
-        self.bias.revoke();
+        let flag = self.bias.revoke();
         for _ in 0..LOOKS {
-            if !self.bias.is_inside() {
+            if !self.bias.is_inside(flag) {
                 return;
             }
             core::hint::spin_loop();
         }
         let mut sleeping = ignore_panics(self.raw.sleeping.lock());
-        while self.bias.is_inside() {
+        while self.bias.is_inside(flag) {
             sleeping = ignore_panics(self.raw.released.wait(sleeping));
         }
     }
@@ -147,14 +147,14 @@ impl Lock {
     #[inline(always)]
     fn unlock(&self, hold: Hold) {
         match hold {
-            Hold::Owner => self.leave(),
+            Hold::Owner(flag) => self.leave(flag),
             Hold::Raw => self.unlock_raw(),
         }
     }
 
     #[inline(always)]
-    fn leave(&self) {
-        if self.bias.leave() {
+    fn leave(&self, flag: usize) {
+        if self.bias.leave(flag) {
             self.raw.wake_all();
         }
     }
@@ -302,10 +302,30 @@ mod tests {
     #[test]
     fn the_usual_thread_owns_the_lock_until_another_wants_it() {
         let cell = ParkCell::new(0, Some(barrier));
-        let uses = |most: u32| (1..=most).find(|_| cell.lock().hold == Hold::Owner);
+        let uses = |most: u32| (1..=most).find(|_| cell.lock().hold == Hold::Owner(0));
         assert_eq!(uses(1000), Some(65));
         std::thread::scope(|scope| scope.spawn(|| assert_eq!(cell.lock().hold, Hold::Raw)).join().unwrap());
         assert_eq!(uses(1000), Some(513));
+    }
+
+    #[test]
+    fn a_lock_has_a_bounded_number_of_owners() {
+        let cell = ParkCell::new(0, Some(barrier));
+        let owns = |uses: u32| (0..uses).any(|_| cell.lock().hold != Hold::Raw);
+        // Threads whose numbers differ: they exist at the same time.
+        let (done, wait) = (std::sync::Barrier::new(5), std::sync::Mutex::new(()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let turn = wait.lock().unwrap();
+                    assert!(owns(1 << 16));
+                    drop(turn);
+                    done.wait();
+                });
+            }
+            done.wait();
+        });
+        assert!(owns(1 << 19), "an owner is possible after four others");
     }
 
     #[test]
@@ -359,6 +379,26 @@ mod models {
     #[test]
     fn no_thread_sleeps_for_ever_and_nothing_is_lost() {
         check(2, 0, None);
+    }
+
+    #[test]
+    fn a_late_owner_does_not_release_a_new_one() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let place = Arc::new((Lock::new(Some(|| crate::primitive::fence(Ordering::SeqCst))), AtomicU32::new(0)));
+            assert_eq!(add(&place), Hold::Raw);
+            let thread = {
+                let place = place.clone();
+                // The first use makes it the owner, the second is as the owner.
+                loom::thread::spawn(move || (add(&place), add(&place)))
+            };
+            add(&place);
+            thread.join().unwrap();
+            let hold = place.0.lock();
+            assert_eq!(place.1.load(Ordering::Relaxed), 4);
+            place.0.unlock(hold);
+        });
     }
 
     #[test]

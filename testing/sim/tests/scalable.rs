@@ -333,7 +333,7 @@ fn hostile_requests_cost_a_scalable_endpoint_their_connection_only() {
         });
         let expected = match (handshake, contexts.receive) {
             (Handshake::Connect, 0) => None,
-            // It waits for the second context, which nobody opens.
+            // It waits for the second context, which the test does not open.
             (Handshake::Connect, 1) => {
                 assert!(answer.is_none(), "round {round}: {answer:?}");
                 None

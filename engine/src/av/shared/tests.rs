@@ -1,6 +1,8 @@
 use super::*;
+use crate::av::AddressVector;
 use core::cell::RefCell;
 use core::net::SocketAddr;
+use ofi_core::RxBits;
 use ofi_sync::primitive::AtomicBool;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -313,6 +315,16 @@ proptest! {
         let _ = (table.find(&addr(which)), table.insertions_since(3), table.insert(addr(50)), table.remove(FiAddr(2)));
         let _ = (table.insert(addr(51)), table.find(&addr(51)));
     }
+}
+
+#[test]
+fn an_insertion_without_a_handle_for_it_leaves_nothing() {
+    let memory = Heap::new();
+    let open = || AddressVector::shared(Box::new(memory.clone()), CAPACITY).unwrap();
+    let (narrow, other) = (open().with_rx_bits(RxBits::new(63).unwrap()), open());
+    assert_eq!([0, 1].map(|number| narrow.try_insert(addr(number))), [Ok(FiAddr(0)), Ok(FiAddr(1))]);
+    assert_eq!(narrow.try_insert(addr(2)), Err(Errno::ENOMEM), "only two handles leave 63 bits");
+    assert_eq!(other.lookup(FiAddr(2)), None);
 }
 
 #[test]
