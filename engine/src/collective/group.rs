@@ -11,7 +11,7 @@ use crate::op::{CollectiveKind, Elements};
 use crate::rx::group::Received;
 use crate::transport::Down;
 use crate::tx::group::UNTRACKED;
-use ofi_core::{Cause, Errno, FiAddr};
+use ofi_core::{Addr, Cause, Errno, FiAddr};
 use ofi_memory::rmw;
 use ofi_memory::{Buffer, Ticket};
 use std::collections::VecDeque;
@@ -88,11 +88,24 @@ struct Awaited {
     arrived: Vec<(usize, Vec<u8>)>,
 }
 
+/// A member of a group.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) handle: FiAddr,
+    /// The address by which the group reaches it, whatever becomes of the handle.
+    addr: Addr,
+    /// The group has sent to it or waits for it, so that the two have a link. The member reports a
+    /// failure over its links.
+    is_linked: bool,
+    /// Why its link has ended.
+    gone: Option<Down>,
+}
+
 /// A group that the endpoint is a member of.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) addr: FiAddr,
-    pub(super) members: Vec<FiAddr>,
+    pub(super) members: Vec<Member>,
     pub(super) rank: Rank,
     /// The object that the event of the join names.
     pub(super) owner: Owner,
@@ -105,22 +118,25 @@ pub(super) struct Group {
     /// Sequence number of the active operation.
     number: u32,
     awaited: Awaited,
-    /// Members whose link has broken, and why.
-    gone: Vec<(Rank, Down)>,
 }
 
 impl Group {
     pub(super) fn new(
         addr: FiAddr,
-        (members, rank): (Vec<FiAddr>, Rank),
+        (members, rank): (Vec<(FiAddr, Addr)>, Rank),
         owner: Owner,
         ways: (bool, bool),
         join: Join,
     ) -> Self {
-        let tag = join.tag;
-        let (operations, awaited, gone) = (VecDeque::new(), Awaited::default(), Vec::new());
-        let stage = Stage::Joining(join);
-        Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited, gone }
+        let member = |(handle, addr)| Member { handle, addr, is_linked: false, gone: None };
+        let (tag, members) = (join.tag, members.into_iter().map(member).collect());
+        let (operations, awaited, stage) = (VecDeque::new(), Awaited::default(), Stage::Joining(join));
+        Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited }
+    }
+
+    /// Whether it has a member with that handle.
+    pub(super) fn has(&self, handle: FiAddr) -> bool {
+        self.members.iter().any(|member| member.handle == handle)
     }
 
     /// Whether the join or an operation is pending.
@@ -188,16 +204,20 @@ impl Group {
                 .front()
                 .and_then(|operation| operation.work.get(part.start * size..part.end * size).map(<[u8]>::to_vec));
             let number = work.add(Flight { group: self.addr, place: None });
-            let Some(to) = self.members.get(*to).copied() else { continue };
-            work.orders.push_back(Order::Send { to, tag, word: word.0, bytes: bytes.unwrap_or_default(), number });
+            let Some(to) = self.members.get_mut(*to) else { continue };
+            to.is_linked = true;
+            let (to, bytes) = (to.addr, bytes.unwrap_or_default());
+            work.orders.push_back(Order::Send { to, tag, word: word.0, bytes, number });
         }
     }
 
-    fn receive(&self, work: &mut Work, (from, place): (Rank, usize), tag: u64, len: usize) {
+    fn receive(&mut self, work: &mut Work, (from, place): (Rank, usize), tag: u64, len: usize) {
         let number = work.add(Flight { group: self.addr, place: Some(place) });
-        let Some(member) = self.members.get(from).copied() else { return };
-        let gone = self.gone.iter().find(|(rank, _)| *rank == from).map(|(_, why)| why.clone());
-        work.orders.push_back(Order::Receive { from: member, tag, len, number, gone });
+        let Some(member) = self.members.get_mut(from) else { return };
+        let was_linked = core::mem::replace(&mut member.is_linked, true);
+        let asks = !was_linked && matches!(self.stage, Stage::Joined);
+        let (from, gone) = (member.addr, member.gone.clone());
+        work.orders.push_back(Order::Receive { from, tag, len, number, asks, gone });
     }
 
     fn end_round(&mut self, at: usize) {
@@ -274,9 +294,9 @@ impl Group {
     }
 
     /// The link to a peer has broken. Its messages that have arrived still count.
-    pub(super) fn lose(&mut self, peer: FiAddr, why: &Down) {
-        if let Some(rank) = self.members.iter().position(|member| *member == peer) {
-            self.gone.push((rank, why.clone()));
+    pub(super) fn lose(&mut self, peer: &Addr, why: &Down) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.addr == *peer) {
+            member.gone.get_or_insert_with(|| why.clone());
         }
     }
 
@@ -304,29 +324,23 @@ impl Group {
     /// Fails all operations, and sends the notice to the other members.
     fn end(&mut self, work: &mut Work, notice: &Notice, why: &Down) {
         let word = Word::of_notice(notice).0;
-        let members = self.members.iter().enumerate();
-        match &self.stage {
-            Stage::Joining(join) => {
-                for (rank, tag) in join.neighbors_that_wait(self.awaited.round) {
-                    if let Some(to) = self.members.get(rank).copied() {
-                        work.orders.push_back(Order::Notify { to, tag, word, connects: true, number: UNTRACKED });
-                    }
-                }
+        let mut notify = |to: Rank, tag, connects| {
+            if let Some(to) = self.members.get(to).map(|member| member.addr) {
+                work.orders.push_back(Order::Notify { to, tag, word, connects, number: UNTRACKED });
             }
-            Stage::Joined | Stage::Failed(_) => {
-                for (_, to) in members.filter(|(rank, _)| *rank != self.rank) {
-                    work.orders.push_back(Order::Notify {
-                        to: *to,
-                        tag: self.tag,
-                        word,
-                        connects: false,
-                        number: UNTRACKED,
-                    });
-                }
-            }
+        };
+        let mut tag = self.tag;
+        if let Stage::Joining(join) = &self.stage {
+            tag = join.id;
+            let is_gone = |rank: Rank| self.members.get(rank).is_some_and(|member| member.gone.is_some());
+            let waiting = join.neighbors_that_wait(self.awaited.round, is_gone);
+            waiting.into_iter().for_each(|(to, tag)| notify(to, tag, true));
+        }
+        // Members that this one has confirmed the tag to may have joined.
+        if tag != 0 {
+            (0..self.members.len()).filter(|to| *to != self.rank).for_each(|to| notify(to, tag, false));
         }
         let numbers = work.forget(self.addr);
-        let tag = if let Stage::Joining(join) = &self.stage { join.id } else { self.tag };
         work.by_tag.remove(&tag);
         work.orders.push_back(Order::Drop { tag, numbers });
         self.awaited = Awaited::default();

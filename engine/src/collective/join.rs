@@ -31,7 +31,7 @@ pub(super) struct Join {
 }
 
 /// A hash of the members' addresses and the parent group's tag, the same at all members.
-pub(super) fn fingerprint(parent: u64, members: &[Addr]) -> u64 {
+pub(super) fn fingerprint<'a>(parent: u64, members: impl Iterator<Item = &'a Addr>) -> u64 {
     // FNV-1a, because all processes have to compute the same. It needs no secret: the
     // application chooses the addresses, not a peer.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -92,7 +92,7 @@ impl Join {
     }
 
     pub(super) fn word_of(&self, round: usize) -> Word {
-        Word::of_number(if self.step(round) == BROADCAST { self.id } else { 0 })
+        Word::of_number(if self.step(round) >= BROADCAST { self.id } else { 0 })
     }
 
     /// Begins a round: rank 0 chooses the group's tag before it broadcasts it.
@@ -102,28 +102,38 @@ impl Join {
         }
     }
 
-    /// Takes the word of a message that has arrived: the parent's carries the group's tag.
+    /// Takes the word of a message that has arrived. From the broadcast on it carries the group's
+    /// tag: a message of an earlier join, which failed, has another one.
     pub(super) fn take(&mut self, round: usize, word: u64, work: &mut Work) -> Result<(), &'static str> {
-        if self.step(round) != BROADCAST || self.parent.is_none() {
-            return Ok(());
+        match self.step(round) {
+            step if step < BROADCAST => Ok(()),
+            BROADCAST if word != 0 && work.reserve_tag(word) => {
+                self.id = word;
+                Ok(())
+            }
+            BROADCAST => Err("the group's tag is in use"),
+            _ if word == self.id => Ok(()),
+            _ => Err("the message belongs to an earlier join"),
         }
-        if word == 0 || !work.reserve_tag(word) {
-            return Err("the group's tag is in use");
-        }
-        self.id = word;
-        Ok(())
     }
 
-    /// The neighbors in the tree that wait for a message of this member, each with the tag of the
-    /// first one that this member has not sent. `current` is the round that has begun.
-    pub(super) fn neighbors_that_wait(&self, current: Option<usize>) -> Vec<(Rank, u64)> {
+    /// The neighbors in the tree that may wait for a message of this member, each with the tag of
+    /// the first one that this member has not sent; or of all, if its link has ended, since those
+    /// that were sent may be lost. `current` is the round that has begun.
+    pub(super) fn neighbors_that_wait(
+        &self,
+        current: Option<usize>,
+        is_gone: impl Fn(Rank) -> bool,
+    ) -> Vec<(Rank, u64)> {
         let neighbors = self.parent.iter().chain(&self.children);
-        let next = |rank: &Rank| {
-            let ahead = self.rounds.iter().enumerate().skip(current.map_or(0, |round| round + 1));
-            let (round, _) = ahead.into_iter().find(|(_, round)| round.sends.iter().any(|send| send.to == *rank))?;
-            Some((*rank, self.tag_of(round)))
+        let waits = |rank: &Rank| {
+            let rank = *rank;
+            let (first, most) = if is_gone(rank) { (0, usize::MAX) } else { (current.map_or(0, |at| at + 1), 1) };
+            let sends = move |round: &Round| round.sends.iter().any(|send| send.to == rank);
+            let ahead = self.rounds.iter().enumerate().skip(first).filter(move |(_, round)| sends(round));
+            ahead.take(most).map(move |(at, _)| (rank, self.tag_of(at)))
         };
-        neighbors.filter_map(next).collect()
+        neighbors.flat_map(waits).collect()
     }
 }
 

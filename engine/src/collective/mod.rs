@@ -1,6 +1,6 @@
 //! Collective operations (fi_collective(3)) over messages between the members' endpoints: groups,
 //! joins, and operations.
-//! Knows no transport and no peers: it emits orders ([`Order`]) to send and to receive; the
+//! Knows no transport and no links: it emits orders ([`Order`]) to send and to receive; the
 //! endpoint carries them out and reports the results.
 //! Invariant: an operation completes once all its rounds are over, or fails with its group.
 
@@ -13,9 +13,11 @@ mod word;
 use crate::completion::eq::Owner;
 use crate::hash::HashMap;
 use crate::op::{CollectiveCall, Elements, MOST_COLLECTIVE};
+use crate::peer::table::PeerId;
 use crate::rx::group::Ended;
 use crate::transport::Down;
 use crate::tx::group::{Left, UNTRACKED};
+use crate::wire::frame::Violation;
 use group::{Group, Operation, Stage};
 use join::Join;
 use ofi_core::{Addr, Errno, FiAddr, OpFlags};
@@ -29,10 +31,8 @@ use word::{Notice, Word};
 const GROUPS: u64 = 1 << 62;
 /// Maximum number of outstanding operations of all groups of an endpoint.
 const MOST_OUTSTANDING: usize = 4096;
-/// Maximum number of notices about unknown groups that wait to be sent.
-const MOST_ANSWERS: usize = 64;
-/// The number of such a notice; the numbers of other messages follow.
-const ANSWER: usize = UNTRACKED + 1;
+/// Maximum number of unknown groups that an endpoint answers a peer about at once.
+const MOST_ANSWERS: usize = 256;
 /// The flags that a call accepts.
 const ALLOWED: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
@@ -45,12 +45,15 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send a message to a member.
-    Send { to: FiAddr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
+    Send { to: Addr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
     /// Receive a message of `len` bytes from a member. If the link to the member has broken, only a
-    /// message that has already arrived matches.
-    Receive { from: FiAddr, tag: u64, len: usize, number: usize, gone: Option<Down> },
+    /// message that has already arrived matches. `asks`: notify the member that this one waits,
+    /// even over an open link; it answers if it has left.
+    Receive { from: Addr, tag: u64, len: usize, number: usize, asks: bool, gone: Option<Down> },
     /// Send a notice to a member; `connects`: connect to it if there is no link.
-    Notify { to: FiAddr, tag: u64, word: u64, connects: bool, number: usize },
+    Notify { to: Addr, tag: u64, word: u64, connects: bool, number: usize },
+    /// Send a notice to a peer that need not be a member of any group.
+    Answer { to: PeerId, tag: u64, word: u64, number: usize },
     /// Withdraw receives, and drop a group's unexpected messages.
     Drop { tag: u64, numbers: Vec<usize> },
 }
@@ -92,10 +95,15 @@ struct Work {
 
 impl Work {
     fn add(&mut self, flight: Flight) -> usize {
-        self.next_flight += 1;
-        let number = ANSWER + self.next_flight;
+        let number = self.number();
         self.flights.insert(number, flight);
         number
+    }
+
+    /// A number for a message.
+    const fn number(&mut self) -> usize {
+        self.next_flight += 1;
+        UNTRACKED + self.next_flight
     }
 
     /// Detaches the messages in flight from a group that has ended: their results no longer matter.
@@ -149,10 +157,13 @@ pub(crate) struct Groups {
     work: Work,
     next: u64,
     outstanding: usize,
-    /// Joins that have not begun, in the order of the calls.
-    waiting: VecDeque<FiAddr>,
-    /// Number of notices about unknown groups that have not left.
-    answers: usize,
+    /// Joins that have not begun, in the order of the calls, and whether the application has closed
+    /// them.
+    waiting: VecDeque<(FiAddr, bool)>,
+    /// Notices about unknown groups that have not left, by number.
+    answers: HashMap<usize, (PeerId, u64)>,
+    /// The tags of those groups by peer.
+    unknown: HashMap<PeerId, Vec<u64>>,
 }
 
 impl Groups {
@@ -163,7 +174,15 @@ impl Groups {
     pub(crate) fn new(nonce: [u8; 16]) -> Self {
         let seed = u64::from_le_bytes(*nonce.first_chunk().unwrap_or(&[0; 8]));
         let work = Work { seed, ..Work::default() };
-        Self { groups: HashMap::default(), work, next: GROUPS, outstanding: 0, waiting: VecDeque::new(), answers: 0 }
+        Self {
+            groups: HashMap::default(),
+            work,
+            next: GROUPS,
+            outstanding: 0,
+            waiting: VecDeque::new(),
+            answers: HashMap::default(),
+            unknown: HashMap::default(),
+        }
     }
 
     /// Begins to join a group; returns its address.
@@ -172,12 +191,11 @@ impl Groups {
     /// EINVAL if a member does not belong to the named group.
     pub(crate) fn join(&mut self, call: JoinCall) -> Result<FiAddr, Errno> {
         let JoinCall { members, rank, parent, owner, ways } = call;
-        let (members, addrs): (Vec<FiAddr>, Vec<Addr>) = members.into_iter().unzip();
         let parent = match parent {
             None => 0,
             Some(parent) => {
                 let parent = self.groups.get(&parent).ok_or(Errno::EINVAL)?;
-                if !matches!(parent.stage, Stage::Joined) || !members.iter().all(|one| parent.members.contains(one)) {
+                if !matches!(parent.stage, Stage::Joined) || !members.iter().all(|(one, _)| parent.has(*one)) {
                     return Err(Errno::EINVAL);
                 }
                 parent.tag
@@ -185,9 +203,10 @@ impl Groups {
         };
         let addr = FiAddr(self.next);
         self.next += 1;
-        let join = Join::new(join::fingerprint(parent, &addrs), members.len(), rank);
+        let fingerprint = join::fingerprint(parent, members.iter().map(|(_, addr)| addr));
+        let join = Join::new(fingerprint, members.len(), rank);
         self.groups.insert(addr, Group::new(addr, (members, rank), owner, ways, join));
-        self.waiting.push_back(addr);
+        self.waiting.push_back((addr, false));
         self.begin_joins();
         Ok(addr)
     }
@@ -195,10 +214,12 @@ impl Groups {
     /// Begins the waiting joins, but not two of the same members at once: their tags are equal, so
     /// that they could take each other's messages.
     fn begin_joins(&mut self) {
-        for addr in core::mem::take(&mut self.waiting) {
+        for (addr, is_closed) in core::mem::take(&mut self.waiting) {
             let Some(tag) = self.groups.get(&addr).map(|group| group.tag) else { continue };
             if self.groups.values().any(|other| other.tag == tag && other.is_being_joined()) {
-                self.waiting.push_back(addr);
+                self.waiting.push_back((addr, is_closed));
+            } else if is_closed {
+                self.end(addr);
             } else if let Some(group) = self.groups.get_mut(&addr) {
                 group.advance(&mut self.work);
             }
@@ -207,9 +228,19 @@ impl Groups {
 
     /// Leaves a group.
     pub(crate) fn leave(&mut self, addr: FiAddr) {
+        // The messages of an earlier join of the same members have the same tags: the notices of one
+        // that has not begun must come behind them.
+        if let Some((_, is_closed)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == addr) {
+            *is_closed = true;
+        } else {
+            self.end(addr);
+            self.begin_joins();
+        }
+    }
+
+    fn end(&mut self, addr: FiAddr) {
         if let Some(group) = self.groups.remove(&addr) {
             group.leave(&mut self.work);
-            self.begin_joins();
         }
     }
 
@@ -232,7 +263,7 @@ impl Groups {
             return Err(Errno::EOPNOTSUPP);
         }
         let root = match kind.has_root() {
-            true => group.members.iter().position(|member| *member == root).ok_or(Errno::EINVAL)?,
+            true => group.members.iter().position(|member| member.handle == root).ok_or(Errno::EINVAL)?,
             false => 0,
         };
         let (count, size) = elements.map_or((0, 1), |elements| (elements.count, elements.datatype.size()));
@@ -275,11 +306,11 @@ impl Groups {
     /// Handles messages to members that have left or failed.
     pub(crate) fn handle_left(&mut self, all: Vec<Left>) {
         for Left { number, result } in all {
-            if number == ANSWER {
-                self.answers = self.answers.saturating_sub(1);
-            } else if let Some(flight) = self.work.flights.remove(&number)
-                && let Some(group) = self.groups.get_mut(&flight.group)
-            {
+            let Some(flight) = self.work.flights.remove(&number) else {
+                self.end_answer(number);
+                continue;
+            };
+            if let Some(group) = self.groups.get_mut(&flight.group) {
                 group.left(&mut self.work, result);
             }
         }
@@ -299,14 +330,23 @@ impl Groups {
     }
 
     /// Handles an order that the endpoint could not carry out.
-    pub(crate) fn handle_failed(&mut self, number: usize, why: Down) {
-        if number == ANSWER {
-            self.answers = self.answers.saturating_sub(1);
-        } else if let Some(flight) = self.work.flights.remove(&number)
+    pub(crate) fn handle_failed(&mut self, number: usize, why: &Down) {
+        if let Some(flight) = self.work.flights.remove(&number)
             && let Some(group) = self.groups.get_mut(&flight.group)
         {
-            group.fail(&mut self.work, &why);
+            group.fail(&mut self.work, why);
             self.begin_joins();
+        }
+    }
+
+    /// A notice about an unknown group has left, or cannot be sent.
+    pub(crate) fn end_answer(&mut self, number: usize) {
+        let Some((peer, tag)) = self.answers.remove(&number) else { return };
+        if let Some(tags) = self.unknown.get_mut(&peer) {
+            tags.retain(|other| *other != tag);
+            if tags.is_empty() {
+                self.unknown.remove(&peer);
+            }
         }
     }
 
@@ -318,7 +358,7 @@ impl Groups {
     }
 
     /// Handles the loss of the link to a peer.
-    pub(crate) fn lose(&mut self, peer: FiAddr, why: &Down) {
+    pub(crate) fn lose(&mut self, peer: &Addr, why: &Down) {
         self.groups.values_mut().for_each(|group| group.lose(peer, why));
     }
 
@@ -328,13 +368,27 @@ impl Groups {
     }
 
     /// Answers a message of an unknown group: its sender may wait for this endpoint.
-    pub(crate) fn answer_unknown(&mut self, from: FiAddr, tag: u64, word: u64) {
+    ///
+    /// # Errors
+    /// A violation if the peer does not take the answers to so many groups.
+    pub(crate) fn answer_unknown(&mut self, from: PeerId, tag: u64, word: u64) -> Result<(), Violation> {
         let asks = Word(word).notice().is_none_or(|notice| notice == Notice::Waits);
-        if asks && from != FiAddr::UNSPEC && self.answers < MOST_ANSWERS {
-            self.answers += 1;
-            let word = Word::of_notice(&Notice::Left).0;
-            self.work.orders.push_back(Order::Notify { to: from, tag, word, connects: true, number: ANSWER });
+        if !asks {
+            return Ok(());
         }
+        let tags = self.unknown.entry(from).or_default();
+        if tags.contains(&tag) {
+            return Ok(());
+        }
+        if tags.len() >= MOST_ANSWERS {
+            return Err(Violation("messages of too many groups that do not exist"));
+        }
+        tags.push(tag);
+        let number = self.work.number();
+        self.answers.insert(number, (from, tag));
+        let word = Word::of_notice(&Notice::Left).0;
+        self.work.orders.push_back(Order::Answer { to: from, tag, word, number });
+        Ok(())
     }
 
     pub(crate) fn next_order(&mut self) -> Option<Order> {
@@ -355,7 +409,10 @@ impl Groups {
 
     /// Whether a join, an operation or a message is pending.
     pub(crate) fn is_busy(&self) -> bool {
-        self.has_work() || self.answers > 0 || !self.work.flights.is_empty() || self.groups.values().any(Group::is_busy)
+        self.has_work()
+            || !self.answers.is_empty()
+            || !self.work.flights.is_empty()
+            || self.groups.values().any(Group::is_busy)
     }
 
     /// Whether there are no groups.
@@ -373,6 +430,8 @@ impl Groups {
         }
         self.work.orders.clear();
         self.work.flights.clear();
+        self.answers.clear();
+        self.unknown.clear();
         self.waiting.clear();
     }
 }

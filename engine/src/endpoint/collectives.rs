@@ -16,8 +16,9 @@ use crate::peer::table::{PeerId, PeerState};
 use crate::rx::group::DROPPED;
 use crate::transport::{Down, LinkId, Transport};
 use crate::tx::group::{MemberMessage, UNTRACKED};
+use crate::wire::frame::Violation;
 use ofi_core::error::Result;
-use ofi_core::{Cause, Errno, Error, FiAddr};
+use ofi_core::{Addr, Errno, Error, FiAddr};
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
@@ -92,21 +93,27 @@ impl<K: LockKind> Core<K> {
 
     fn carry_out<T: Transport>(&mut self, transport: &mut T, order: Order) {
         match order {
-            Order::Send { to, tag, word, bytes, number } => match self.member(to) {
-                Ok(peer) => self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number }),
-                Err(why) => self.groups.handle_failed(number, why),
-            },
-            Order::Receive { from, tag, len, number, gone } => match self.member(from) {
-                Ok(peer) => self.receive_from_member(transport, (peer, tag), (number, len), gone),
-                Err(why) => self.groups.handle_failed(number, why),
-            },
-            Order::Notify { to, tag, word, connects, number } => match self.member(to) {
-                Ok(peer) if connects || self.peers.state_of(peer) != PeerState::Idle => {
+            Order::Send { to, tag, word, bytes, number } => {
+                let peer = self.member(to);
+                self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number });
+            }
+            Order::Receive { from, tag, len, number, asks, gone } => {
+                let peer = self.member(from);
+                self.receive_from_member(transport, (peer, tag), (number, len), (asks, gone));
+            }
+            Order::Notify { to, tag, word, connects, number } => {
+                if connects || self.peers.table.at(&to).is_some_and(|peer| self.has_link(peer)) {
+                    let peer = self.member(to);
                     self.send_to_member(transport, peer, MemberMessage { tag, word, bytes: Vec::new(), number });
                 }
-                Ok(_) => {}
-                Err(why) => self.groups.handle_failed(number, why),
-            },
+            }
+            Order::Answer { to, tag, word, number } => {
+                if self.has_link(to) || self.peers.handle_of(to) != FiAddr::UNSPEC {
+                    self.send_to_member(transport, to, MemberMessage { tag, word, bytes: Vec::new(), number });
+                } else {
+                    self.groups.end_answer(number);
+                }
+            }
             Order::Drop { tag, numbers } => {
                 self.seq += 1;
                 let Self { peers, rx, out, seq, .. } = self;
@@ -116,12 +123,14 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    fn member(&mut self, handle: FiAddr) -> Result<PeerId, Down> {
-        let found = match self.known_peer(handle) {
-            Some(peer) => Ok(peer),
-            None => self.find_peer(handle),
-        };
-        found.map_err(|errno| Down::new(Cause::NoAddress, errno, "a member of the group is not in the address vector"))
+    fn member(&mut self, addr: Addr) -> PeerId {
+        self.check_av();
+        self.peers.peer_at(addr, &mut *self.rx.lock())
+    }
+
+    /// Whether the peer has a link for sends, or one is being set up.
+    fn has_link(&self, peer: PeerId) -> bool {
+        self.peers.state_of(peer) != PeerState::Idle
     }
 
     fn send_to_member<T: Transport>(&mut self, transport: &mut T, peer: PeerId, message: MemberMessage) {
@@ -135,7 +144,7 @@ impl<K: LockKind> Core<K> {
         transport: &mut T,
         (peer, tag): (PeerId, u64),
         (number, len): (usize, usize),
-        gone: Option<Down>,
+        (asks, gone): (bool, Option<Down>),
     ) {
         let Some(sender) = self.peers.table.get(peer).map(|peer| peer.sender) else { return };
         self.seq += 1;
@@ -144,11 +153,11 @@ impl<K: LockKind> Core<K> {
         let is_here = rx.has_group_message(sender, tag);
         if let Some(why) = gone.filter(|_| !is_here) {
             drop(rx);
-            return self.groups.handle_failed(number, why);
+            return self.groups.handle_failed(number, &why);
         }
         rx.post_group(peers, out, (sender, tag), (number, len), *seq);
         drop(rx);
-        if !is_here && !matches!(self.peers.state_of(peer), PeerState::Open(_)) {
+        if !is_here && (asks || !matches!(self.peers.state_of(peer), PeerState::Open(_))) {
             // Connect, so that the end of a dead member breaks a link, and a member whose group
             // has failed answers with a notice.
             let message = MemberMessage { tag, word: Groups::WAITS, bytes: Vec::new(), number: UNTRACKED };
@@ -177,21 +186,30 @@ impl<K: LockKind> Core<K> {
     /// [`NOWHERE`] if no group expects the message.
     #[cold]
     #[inline(never)]
-    pub(super) fn admit_message(&mut self, id: LinkId, tag: Option<u64>, word: Option<u64>) -> Option<u64> {
-        let known = self.groups.knows(tag?);
-        if known && word? != Groups::WAITS {
-            return tag;
+    ///
+    /// # Errors
+    /// A violation if the peer sends messages of too many unknown groups.
+    pub(super) fn admit_message(
+        &mut self,
+        id: LinkId,
+        (tag, word): (Option<u64>, Option<u64>),
+    ) -> Result<Option<u64>, Violation> {
+        // The frame's parser has made sure of both.
+        let (Some(number), Some(word)) = (tag, word) else { return Ok(tag) };
+        let known = self.groups.knows(number);
+        if known && word != Groups::WAITS {
+            return Ok(tag);
         }
-        let Some(link) = self.peers.links.get(id) else { return tag };
-        let (sender, src) = (link.sender, link.src);
+        let Some(link) = self.peers.links.get(id) else { return Ok(tag) };
+        let (sender, peer) = (link.sender, link.peer);
         if !known {
-            self.groups.answer_unknown(src, tag?, word?);
+            self.groups.answer_unknown(peer, number, word)?;
             self.peers.agenda.add(Work::GROUPS);
         }
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
         rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, 0), *seq);
-        Some(NOWHERE)
+        Ok(Some(NOWHERE))
     }
 }
 

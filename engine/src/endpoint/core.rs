@@ -352,6 +352,14 @@ impl<K: LockKind> Core<K> {
         }
     }
 
+    /// Whether work waits for the next poll, so that no thread may sleep.
+    pub(super) fn leaves_work(&mut self) -> bool {
+        let agenda = &self.peers.agenda;
+        // A call of another thread may have completed messages of a group since the last poll.
+        let groups = agenda.has(Work::GROUPS);
+        agenda.has(Work::PENDING) || agenda.leaves_to_reply() || groups && self.has_group_work()
+    }
+
     /// When [`Self::tick`] next has work.
     pub(super) fn next_due(&self) -> Option<Due> {
         if self.peers.agenda.has(Work::STIRRED) { self.peers.next_due() } else { None }

@@ -27,7 +27,7 @@ impl<K: LockKind> Core<K> {
         (number, mut info): (u32, MessageInfo),
         payload: Incoming<'_>,
     ) -> Result<Disposition, Violation> {
-        if !self.admits(id, &mut info) {
+        if !self.admits(id, &mut info)? {
             return Ok(Disposition::Done);
         }
         let Self { peers, rx, out, .. } = self;
@@ -41,7 +41,7 @@ impl<K: LockKind> Core<K> {
         (number, mut info): (u32, MessageInfo),
         len: u64,
     ) -> Result<Disposition, Violation> {
-        if self.admits(id, &mut info) {
+        if self.admits(id, &mut info)? {
             let Self { peers, rx, out, .. } = self;
             rx.lock().handle_rts(peers, out, (id, number, info), len)?;
         }
@@ -50,16 +50,16 @@ impl<K: LockKind> Core<K> {
 
     /// Whether the receive context sees a message.
     #[inline(always)]
-    fn admits(&mut self, id: LinkId, info: &mut MessageInfo) -> bool {
+    fn admits(&mut self, id: LinkId, info: &mut MessageInfo) -> Result<bool, Violation> {
         // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
         if self.life.is_closing() {
-            return false;
+            return Ok(false);
         }
         self.check_av();
         if info.group {
-            info.tag = self.admit_message(id, info.tag, info.data);
+            info.tag = self.admit_message(id, (info.tag, info.data))?;
         }
-        true
+        Ok(true)
     }
 
     #[inline(never)]

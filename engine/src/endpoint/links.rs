@@ -229,8 +229,10 @@ impl<K: LockKind> Core<K> {
         context.end_link(peers, out, &link, why);
         match self.life {
             Life::Connectionless(_) => {
-                if !self.groups.is_empty() && handle != FiAddr::UNSPEC {
-                    self.groups.lose(handle, why);
+                if !self.groups.is_empty()
+                    && let Some(addr) = peers.addr_of(link.peer)
+                {
+                    self.groups.lose(&addr, why);
                     context.fail_group(out, sender, why);
                 }
                 if why.cause != Cause::PeerClosed && why.cause != Cause::PeerRestarted && handle != FiAddr::UNSPEC {

@@ -2,7 +2,6 @@
 
 use super::Endpoint;
 use super::inner::Inner;
-use crate::peer::agenda::Work;
 use crate::progress::set::{PollOutcome, Pollable, ReadyFlag};
 use crate::transport::{Flush, Transport};
 use ofi_core::Instant;
@@ -56,9 +55,8 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     }
 
     fn before_sleep(&self) -> bool {
-        let inner = K::lock(&self.inner);
-        let agenda = &inner.core.peers.agenda;
-        agenda.has(Work::PENDING) || agenda.leaves_to_reply() || inner.core.rx.is_news_waiting()
+        let mut inner = K::lock(&self.inner);
+        inner.core.leaves_work() || inner.core.rx.is_news_waiting()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -84,8 +82,7 @@ impl<T: Transport, K: LockKind> Pollable for Endpoint<T, K> {
     fn arm(&self, first: bool) -> bool {
         let mut inner = K::lock(&self.inner);
         inner.armed += usize::from(first);
-        let agenda = &inner.core.peers.agenda;
-        let has_work = agenda.has(Work::PENDING) || agenda.leaves_to_reply();
+        let has_work = inner.core.leaves_work();
         inner.transport.as_mut().is_some_and(Transport::arm) | has_work
     }
 

@@ -158,9 +158,18 @@ impl World {
     /// Breaks every connection: both ends lose some of the bytes that have arrived, and get an
     /// error after the rest.
     pub fn break_connections(&self) {
+        self.break_some(|_| true);
+    }
+
+    /// Breaks the connections of a host, as [`Self::break_connections`] does.
+    pub fn break_connections_of(&self, host: IpAddr) {
+        self.break_some(|end| end.local.ip() == host || end.remote.ip() == host);
+    }
+
+    fn break_some(&self, breaks: impl Fn(&End) -> bool) {
         let mut state = self.lock();
         let State { ends, rng, .. } = &mut *state;
-        for end in ends.iter_mut().flatten() {
+        for end in ends.iter_mut().flatten().filter(|end| breaks(end)) {
             let keep = rng.usize(0..=end.inbox.len());
             end.inbox.truncate(keep);
             end.broken = true;
