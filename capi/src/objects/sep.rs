@@ -143,9 +143,11 @@ impl SepObj {
         let caps = caps_of(wanted.caps - Caps::IGNORED_FOR_TRANSMIT, all, "transmit")?;
         info.tx = TxAttr {
             caps,
+            mode: base.mode,
             inject_size: at_most("inject_size", wanted.inject_size, base.inject_size)?,
             size: if wanted.size == 0 { base.size } else { wanted.size },
             iov_limit: iov_limit(wanted.iov_limit, base.iov_limit)?,
+            rma_iov_limit: at_most("rma_iov_limit", wanted.rma_iov_limit, base.rma_iov_limit)?,
             tclass: base.tclass,
             ..wanted
         };
@@ -163,6 +165,7 @@ impl SepObj {
         let caps = caps_of(wanted.caps - Caps::IGNORED_FOR_RECEIVE, all, "receive")?;
         info.rx = RxAttr {
             caps,
+            mode: base.mode,
             size: if wanted.size == 0 { base.size } else { wanted.size },
             iov_limit: iov_limit(wanted.iov_limit, base.iov_limit)?,
             ..wanted
@@ -178,13 +181,7 @@ impl SepObj {
         let triggers = open::triggers(domain, info, &opened).inspect_err(|_| opened.control.close())?;
         domain.memory.add_endpoint(&opened.control);
         Ok(EpObj {
-            data: DataPath {
-                c: open::public_part(fid, &cm::CONNECTIONLESS, &opened, triggers.as_deref()),
-                engine_ptr: opened.engine_ptr,
-                tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
-                rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
-                triggers,
-            },
+            data: open::data_path(fid, &cm::CONNECTIONLESS, info, &opened, triggers),
             control: opened.control,
             dependents: Children::new(),
             alias_of: None,

@@ -661,6 +661,8 @@ CASE_OURS(coll_errors)
 	CHECK(fi_allreduce(ep, &in, 1, NULL, &out, NULL, group, FI_UINT64, FI_CSWAP, 0, NULL) == -FI_EOPNOTSUPP);
 	CHECK(fi_allreduce(ep, &in, 1, NULL, &out, NULL, group, FI_DOUBLE, FI_BOR, 0, NULL) == -FI_EOPNOTSUPP);
 	CHECK(fi_allreduce(ep, &in, 1, NULL, &out, NULL, group + 1, FI_UINT64, FI_SUM, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_allreduce(ep, NULL, 1, NULL, &out, NULL, group, FI_UINT64, FI_SUM, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_allreduce(ep, &in, 1, NULL, NULL, NULL, group, FI_UINT64, FI_SUM, 0, NULL) == -FI_EINVAL);
 	CHECK(fi_barrier(ep, p.addrs[0][1], NULL) == -FI_EINVAL);
 	CHECK(fi_barrier2(ep, group, FI_TRIGGER, NULL) == -FI_EBADFLAGS);
 	CHECK(fi_broadcast(ep, &in, 1, NULL, group, 99, FI_UINT64, 0, NULL) == -FI_EINVAL);
@@ -1036,7 +1038,7 @@ CASE_OURS(coll_follows_the_order_of_the_set)
 	struct fi_av_set_attr attr = { .start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL };
 	struct fid_av_set *others;
 	struct party p = { 0 };
-	uint64_t in, out[MOST];
+	uint64_t in, out[4][4];
 	int i, k;
 
 	/* From 0 1 2 3 to 3 1 2 0: a member that is inserted again, or by a union, comes last. */
@@ -1054,11 +1056,46 @@ CASE_OURS(coll_follows_the_order_of_the_set)
 	for (i = 0; i < 4; i++) {
 		/* The call reads its input: it may be the same memory for all. */
 		in = (uint64_t) i;
-		CHECK(fi_allgather(p.sides[i].ep, &in, 1, NULL, &out[i == 0 ? 0 : 4], NULL, fi_mc_addr(p.groups[i]), FI_UINT64, 0,
+		CHECK(fi_allgather(p.sides[i].ep, &in, 1, NULL, out[i], NULL, fi_mc_addr(p.groups[i]), FI_UINT64, 0,
 			&contexts[i]) == 0);
 	}
 	all_complete(&p);
-	for (k = 0; k < 4; k++)
-		CHECK(out[k] == out[4 + k] && out[k] == (uint64_t) "\3\1\2\0"[k]);
+	for (i = 0; i < 4; i++)
+		for (k = 0; k < 4; k++)
+			CHECK(out[i][k] == (uint64_t) "\3\1\2\0"[k]);
+	end_party(&p);
+}
+
+/* Members join by messages of their own endpoint, to any number of peers. */
+CASE_OURS(coll_endpoints_that_cannot_join)
+{
+	static const struct want msg = { .type = FI_EP_MSG };
+	struct fi_rx_attr rx = { 0 };
+	struct party p = { 0 };
+	struct fi_info *info;
+	struct fid_ep *srx, *ep;
+	struct fid_mc *group;
+	struct side s;
+
+	gather_party(&p, 1, &MEMBER);
+	CHECK(p.sides[0].ep->collective->msg(p.sides[0].ep, NULL, NULL, NULL, 0, 0) == -FI_ENOSYS);
+	/* Without FI_COLLECTIVE in a join, the group is one of multicast. */
+	CHECK(fi_join(p.sides[0].ep, p.sides[0].name, 0, &group, NULL) == -FI_ENOSYS);
+	info = fi_dupinfo(p.sides[0].info);
+	info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	rx.caps = info->rx_attr->caps;
+	CHECK(fi_srx_context(p.sides[0].domain, &rx, &srx, NULL) == 0);
+	CHECK(fi_endpoint(p.sides[0].domain, info, &ep, NULL) == 0);
+	CHECK(fi_ep_bind(ep, &srx->fid, 0) == 0 && fi_ep_bind(ep, &p.sides[0].av->fid, 0) == 0);
+	CHECK(fi_ep_bind(ep, &p.sides[0].cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_enable(ep) == 0);
+	CHECK(fi_join_collective(ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
+	CHECK(fi_close(&ep->fid) == 0 && fi_close(&srx->fid) == 0);
+	fi_freeinfo(info);
+	open_side(&s, &RDM);
+	CHECK(fi_join_collective(s.ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
+	close_side(&s);
+	open_side(&s, &msg);
+	CHECK(fi_join_collective(s.ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
+	close_side(&s);
 	end_party(&p);
 }
