@@ -108,9 +108,9 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
 }
 
-/// Refuses more elements than the scalable endpoint takes; 0 in its info is no limit.
-fn iov_limit(wanted: usize, most: usize) -> Result<usize> {
-    if most == 0 { Ok(wanted) } else { at_most("iov_limit", wanted, most) }
+/// As [`at_most`], for the length of a vector: 0 in the endpoint's info is no limit.
+fn iov_at_most(what: &str, wanted: usize, most: usize) -> Result<usize> {
+    if most == 0 { Ok(wanted) } else { at_most(what, wanted, most) }
 }
 
 /// Refuses an attribute above that of the scalable endpoint; 0 inherits it.
@@ -146,8 +146,8 @@ impl SepObj {
             mode: base.mode,
             inject_size: at_most("inject_size", wanted.inject_size, base.inject_size)?,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: iov_limit(wanted.iov_limit, base.iov_limit)?,
-            rma_iov_limit: at_most("rma_iov_limit", wanted.rma_iov_limit, base.rma_iov_limit)?,
+            iov_limit: iov_at_most("iov_limit", wanted.iov_limit, base.iov_limit)?,
+            rma_iov_limit: iov_at_most("rma_iov_limit", wanted.rma_iov_limit, base.rma_iov_limit)?,
             tclass: base.tclass,
             ..wanted
         };
@@ -167,7 +167,7 @@ impl SepObj {
             caps,
             mode: base.mode,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: iov_limit(wanted.iov_limit, base.iov_limit)?,
+            iov_limit: iov_at_most("iov_limit", wanted.iov_limit, base.iov_limit)?,
             ..wanted
         };
         (info.caps, info.tx.caps) = (caps, Caps::empty());

@@ -1065,37 +1065,3 @@ CASE_OURS(coll_follows_the_order_of_the_set)
 			CHECK(out[i][k] == (uint64_t) "\3\1\2\0"[k]);
 	end_party(&p);
 }
-
-/* Members join by messages of their own endpoint, to any number of peers. */
-CASE_OURS(coll_endpoints_that_cannot_join)
-{
-	static const struct want msg = { .type = FI_EP_MSG };
-	struct fi_rx_attr rx = { 0 };
-	struct party p = { 0 };
-	struct fi_info *info;
-	struct fid_ep *srx, *ep;
-	struct fid_mc *group;
-	struct side s;
-
-	gather_party(&p, 1, &MEMBER);
-	CHECK(p.sides[0].ep->collective->msg(p.sides[0].ep, NULL, NULL, NULL, 0, 0) == -FI_ENOSYS);
-	/* Without FI_COLLECTIVE in a join, the group is one of multicast. */
-	CHECK(fi_join(p.sides[0].ep, p.sides[0].name, 0, &group, NULL) == -FI_ENOSYS);
-	info = fi_dupinfo(p.sides[0].info);
-	info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
-	rx.caps = info->rx_attr->caps;
-	CHECK(fi_srx_context(p.sides[0].domain, &rx, &srx, NULL) == 0);
-	CHECK(fi_endpoint(p.sides[0].domain, info, &ep, NULL) == 0);
-	CHECK(fi_ep_bind(ep, &srx->fid, 0) == 0 && fi_ep_bind(ep, &p.sides[0].av->fid, 0) == 0);
-	CHECK(fi_ep_bind(ep, &p.sides[0].cq->fid, FI_TRANSMIT | FI_RECV) == 0 && fi_enable(ep) == 0);
-	CHECK(fi_join_collective(ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
-	CHECK(fi_close(&ep->fid) == 0 && fi_close(&srx->fid) == 0);
-	fi_freeinfo(info);
-	open_side(&s, &RDM);
-	CHECK(fi_join_collective(s.ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
-	close_side(&s);
-	open_side(&s, &msg);
-	CHECK(fi_join_collective(s.ep, p.set_addrs[0], p.sets[0], 0, &group, NULL) == -FI_ENOSYS);
-	close_side(&s);
-	end_party(&p);
-}
