@@ -70,16 +70,28 @@ unsafe fn post(
         let elements = data.map(elements).transpose()?;
         let Place { group, root, flags, context } = place;
         let flags = flags.map_or_else(|| ep.tx_defaults(), |flags| ep.tx_call(flags));
-        // SAFETY: this function's contract; the application lends them until the completion.
-        let buffer = Input::new(move |len| unsafe { one(buffer, len) });
+        // SAFETY: this function's contract.
+        let buffer = unsafe { input(buffer) };
         // SAFETY: as above.
-        let result = Input::new(move |len| unsafe { one(result, len) });
+        let result = unsafe { input(result.cast_const()) };
         let (group, root, context) = (FiAddr(group), FiAddr(root), context.addr());
         // The call reads what the member contributes.
         let flags = flags - OpFlags::INJECT;
         ep.control.collective(CollectiveCall { kind, group, root, elements, buffer, result, context, flags })
     };
     posted(call())
+}
+
+/// A buffer whose length follows from the operation; none if it is null.
+///
+/// # Safety
+/// As for [`post`]; the application lends the buffer until the completion.
+unsafe fn input(buffer: *const c_void) -> Input {
+    if buffer.is_null() {
+        return Input::none();
+    }
+    // SAFETY: this function's contract.
+    Input::new(move |len| unsafe { one(buffer, len) })
 }
 
 macro_rules! thunks {

@@ -30,14 +30,26 @@ fn has_groups(info: &Info) -> bool {
 
 static OPS: fi_ops_ep = options::endpoint_table();
 
-/// The public part of an endpoint or of a context of a scalable endpoint, with the tables of
-/// `triggers` if it has triggered operations.
-pub(crate) fn public_part(fid: fid, cm: &'static fi_ops_cm, opened: &Opened, triggers: Option<&Triggers>) -> fid_ep {
-    let (msg, tagged, rma, atomic) = match triggers {
+/// The state of the data calls of an endpoint or of a context of a scalable endpoint, with the
+/// tables of `triggers` if it has triggered operations.
+pub(crate) fn data_path(
+    fid: fid,
+    cm: &'static fi_ops_cm,
+    info: &Info,
+    opened: &Opened,
+    triggers: Option<Arc<Triggers>>,
+) -> DataPath {
+    let (msg, tagged, rma, atomic) = match triggers.as_deref() {
         None => (opened.msg, opened.tagged, opened.rma, opened.atomic),
         Some(Triggers { msg, tagged, rma, atomic, .. }) => (msg, tagged, rma, atomic),
     };
-    fid_ep { fid, ops: &OPS, cm, msg, rma, tagged, atomic, collective: &enosys::COLLECTIVE }
+    DataPath {
+        c: fid_ep { fid, ops: &OPS, cm, msg, rma, tagged, atomic, collective: &enosys::COLLECTIVE },
+        engine_ptr: opened.engine_ptr,
+        tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
+        rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+        triggers,
+    }
 }
 
 /// Opens an endpoint.
@@ -124,18 +136,12 @@ pub(crate) unsafe fn open(
         _ if has_groups => &cm::COLLECTIVE,
         _ => &cm::CONNECTIONLESS,
     };
-    let mut c = public_part(handle::header::<EpObj>(context), cm, &opened, triggers.as_deref());
+    let mut data = data_path(handle::header::<EpObj>(context), cm, &info, &opened, triggers);
     if has_groups {
-        c.collective = &collective::TABLE;
+        data.c.collective = &collective::TABLE;
     }
     let object = EpObj {
-        data: DataPath {
-            c,
-            engine_ptr: opened.engine_ptr,
-            tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
-            rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
-            triggers,
-        },
+        data,
         control: opened.control,
         dependents: Children::new(),
         alias_of: None,

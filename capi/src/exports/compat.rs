@@ -3,6 +3,7 @@
 //! Results are current structures; such callers read only a prefix of each.
 
 use crate::exports::getinfo;
+use crate::ffi::ptr::widen;
 use core::ffi::{c_char, c_int, c_void};
 use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
 use ofi_core::{Errno, Version};
@@ -24,22 +25,6 @@ const V1_2: Layout = Layout { info: 120, ..V1_1 };
 const V1_3: Layout = Layout { domain: 192, tx: 80, ..V1_2 };
 const V1_7: Layout = Layout { domain: 200, ..V1_3 };
 const V1_8: Layout = Layout { domain: 208, ..V1_7 };
-
-/// A current structure from the first `size` bytes of an older one.
-///
-/// # Safety
-/// `from` is null or has `size` readable bytes, and zeroes are a valid `T`.
-unsafe fn widen<T>(from: *const T, size: usize) -> Option<T> {
-    if from.is_null() {
-        return None;
-    }
-    let mut out = core::mem::MaybeUninit::<T>::zeroed();
-    let count = size.min(size_of::<T>());
-    // SAFETY: `count` bytes are readable, and `out` has that many.
-    unsafe { core::ptr::copy_nonoverlapping(from.cast::<u8>(), out.as_mut_ptr().cast::<u8>(), count) };
-    // SAFETY: zeroes are a valid `T`, and so are the bytes that were one.
-    Some(unsafe { out.assume_init() })
-}
 
 /// Calls `with` with a current copy of an older info: its attribute structures are widened, its
 /// other members are the caller's.

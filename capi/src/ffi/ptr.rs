@@ -58,6 +58,34 @@ pub(crate) unsafe fn make<T>(
     }
 }
 
+/// A current structure from the first `size` bytes of an older one.
+///
+/// # Safety
+/// `from` is null or has `size` readable bytes, and zeroes are a valid `T`.
+pub(crate) unsafe fn widen<T>(from: *const T, size: usize) -> Option<T> {
+    if from.is_null() {
+        return None;
+    }
+    let mut out = core::mem::MaybeUninit::<T>::zeroed();
+    let count = size.min(size_of::<T>());
+    // SAFETY: `count` bytes are readable, and `out` has that many.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast::<u8>(), out.as_mut_ptr().cast::<u8>(), count) };
+    // SAFETY: zeroes are a valid `T`, and so are the bytes that were one.
+    Some(unsafe { out.assume_init() })
+}
+
+/// Writes the first `size` bytes of a current structure to an older one.
+///
+/// # Safety
+/// `to` is null or has `size` writable bytes.
+pub(crate) unsafe fn narrow<T>(value: &T, to: *mut T, size: usize) {
+    if !to.is_null() {
+        let count = size.min(size_of::<T>());
+        // SAFETY: `count` bytes of both are valid, and the caller's are its own.
+        unsafe { core::ptr::copy_nonoverlapping(core::ptr::from_ref(value).cast::<u8>(), to.cast::<u8>(), count) };
+    }
+}
+
 /// -FI_ENOMEM for an operation that used the memory reserve or found no memory. Logs it.
 #[cold]
 pub(crate) fn out_of_memory(what: &'static str) -> c_int {

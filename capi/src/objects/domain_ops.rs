@@ -206,10 +206,10 @@ unsafe extern "C" fn stx_ctx(
     context: *mut c_void,
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
-    // SAFETY: null or valid attributes by fi_stx_context, fi_endpoint(3).
-    let attr = unsafe { attr.as_ref() };
+    // SAFETY: null or valid attributes by fi_stx_context, fi_endpoint(3), of any version.
+    let caps = (!attr.is_null()).then(|| unsafe { (&raw const (*attr).caps).read() });
     // SAFETY: `out` is null or valid by fi_stx_context, and the context is new.
-    unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, attr, context)) }
+    unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, caps, context)) }
 }
 
 unsafe extern "C" fn query_atomic(

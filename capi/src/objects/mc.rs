@@ -42,7 +42,16 @@ object!(McObj, FI_CLASS_MC, FID_OPS, c.fid []);
 
 pub(crate) static FID_OPS: fi_ops = enosys::fid_ops(close);
 
-/// fi_join; flags with neither FI_SEND nor FI_RECV mean both.
+/// FI_SEND and FI_RECV.
+const BOTH: u64 = OpFlags::SEND.bits() | OpFlags::RECV.bits();
+
+/// Whether a member with these flags sends, and whether it receives. Neither flag means both.
+const fn directions(flags: u64) -> (bool, bool) {
+    let flags = if flags & BOTH == 0 { BOTH } else { flags };
+    (flags & OpFlags::SEND.bits() != 0, flags & OpFlags::RECV.bits() != 0)
+}
+
+/// fi_join.
 pub(crate) unsafe extern "C" fn join(
     ep: *mut fid_ep,
     addr: *const c_void,
@@ -51,14 +60,12 @@ pub(crate) unsafe extern "C" fn join(
     context: *mut c_void,
 ) -> c_int {
     let ep = ours!(EpObj, ep.cast());
-    let (send, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
-    if flags & !(send | receive) != 0 {
+    if flags & !BOTH != 0 {
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: null or a socket address by fi_join(3).
     let Some(group) = (unsafe { socket_addr(addr) }) else { return Errno::EINVAL.negative() };
-    let both = flags & (send | receive) == 0;
-    let (send, receive) = (both || flags & send != 0, both || flags & receive != 0);
+    let (send, receive) = directions(flags);
     let join = |owner, joined: &mut dyn FnMut(FiAddr)| ep.control.join(group, (send, receive), owner, joined);
     let open = |_: &Watch| open(ep, Group::Multicast { group, receive }, context, join);
     // SAFETY: `out` is null or valid by fi_join(3), and the group's object is new.
@@ -87,8 +94,7 @@ fn open(
     Ok(mc.cast())
 }
 
-/// fi_join of an endpoint with FI_COLLECTIVE: fi_join_collective, which adds that flag. Flags with
-/// neither FI_SEND nor FI_RECV mean both.
+/// fi_join of an endpoint with FI_COLLECTIVE: fi_join_collective, which adds that flag.
 pub(crate) unsafe extern "C" fn join_collective(
     ep: *mut fid_ep,
     addr: *const c_void,
@@ -97,12 +103,11 @@ pub(crate) unsafe extern "C" fn join_collective(
     context: *mut c_void,
 ) -> c_int {
     let ep = ours!(EpObj, ep.cast());
-    let (send, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
     let collective = OpFlags::COLLECTIVE.bits();
     if flags & collective == 0 {
         return Errno::ENOSYS.negative();
     }
-    if flags & !(send | receive | collective) != 0 {
+    if flags & !(BOTH | collective) != 0 {
         return Errno::EBADFLAGS.negative();
     }
     // SAFETY: with that flag a valid address of a collective, by fi_join_collective(3), or null.
@@ -112,8 +117,7 @@ pub(crate) unsafe extern "C" fn join_collective(
         Ok(set) => set,
         Err(errno) => return errno.negative(),
     };
-    let both = flags & (send | receive) == 0;
-    let ways = (both || flags & send != 0, both || flags & receive != 0);
+    let ways = directions(flags);
     let parent = Some(FiAddr(addr.coll_addr)).filter(|addr| *addr != FiAddr::UNSPEC && !AvSetObj::has_addr(*addr));
     let join = |owner, joined: &mut dyn FnMut(FiAddr)| set.join(&ep.control, parent, ways, owner, joined);
     // SAFETY: `out` is null or valid by fi_join_collective(3), and the group's object is new.

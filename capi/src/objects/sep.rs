@@ -11,19 +11,20 @@ use crate::endpoint::open;
 use crate::endpoint::{atomic, rma};
 use crate::enosys;
 use crate::ffi::handle;
-use crate::ffi::handle::object;
-use crate::ffi::handle::ours;
-use crate::ffi::ptr::{make, status};
+use crate::ffi::handle::{Object, object, ours};
+use crate::ffi::ptr::{make, narrow, status, widen};
 use crate::objects::av::AvObj;
 use crate::objects::domain::{DomainObj, Opened, ScalableControl};
+use crate::reserve::Watch;
 use core::ffi::{c_int, c_void};
+use core::mem::offset_of;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use ofi_abi::{FI_CLASS_SEP, FI_ENABLE, fi_info, fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::info::{EpAttr, Info, RxAttr, TxAttr};
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{AddrFormat, Caps, EndpointType, Errno};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Version};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::scalable::MOST_CONTEXTS;
 use ofi_sync::busy::{Child, Children};
@@ -107,6 +108,11 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
     Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
 }
 
+/// As [`at_most`], for the length of a vector: 0 in the endpoint's info is no limit.
+fn iov_at_most(what: &str, wanted: usize, most: usize) -> Result<usize> {
+    if most == 0 { Ok(wanted) } else { at_most(what, wanted, most) }
+}
+
 /// Refuses an attribute above that of the scalable endpoint; 0 inherits it.
 fn at_most(what: &str, wanted: usize, most: usize) -> Result<usize> {
     if wanted > most {
@@ -127,55 +133,44 @@ fn caps_of(wanted: Caps, all: Caps, what: &str) -> Result<Caps> {
 }
 
 impl SepObj {
-    /// Its info for a transmit context with these attributes, which become the actual ones.
-    fn transmit_info(&self, attr: Option<&mut fi_tx_attr>) -> Result<Info> {
+    /// Its info for a transmit context that is requested with these attributes.
+    fn transmit_info(&self, attr: Option<&fi_tx_attr>) -> Result<Info> {
         let mut info = self.info.clone();
         info.ep = EpAttr { rx_ctx_cnt: 1, ..info.ep };
         let all = (info.caps | info.tx.caps) - (Caps::RECEIVE - Caps::TRANSMIT);
-        let wanted = attr.as_ref().map(|attr| tx_from_c(attr)).unwrap_or_else(|| info.tx.clone());
+        let wanted = attr.map_or_else(|| info.tx.clone(), tx_from_c);
         let base = &info.tx;
         let caps = caps_of(wanted.caps - Caps::IGNORED_FOR_TRANSMIT, all, "transmit")?;
         info.tx = TxAttr {
             caps,
+            mode: base.mode,
             inject_size: at_most("inject_size", wanted.inject_size, base.inject_size)?,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: if base.iov_limit == 0 {
-                wanted.iov_limit
-            } else {
-                at_most("iov_limit", wanted.iov_limit, base.iov_limit)?
-            },
+            iov_limit: iov_at_most("iov_limit", wanted.iov_limit, base.iov_limit)?,
+            rma_iov_limit: iov_at_most("rma_iov_limit", wanted.rma_iov_limit, base.rma_iov_limit)?,
             tclass: base.tclass,
             ..wanted
         };
         (info.caps, info.rx.caps) = (caps, Caps::empty());
-        if let Some(attr) = attr {
-            *attr = tx_to_c(&info.tx);
-        }
         Ok(info)
     }
 
     /// The same for a receive context.
-    fn receive_info(&self, attr: Option<&mut fi_rx_attr>) -> Result<Info> {
+    fn receive_info(&self, attr: Option<&fi_rx_attr>) -> Result<Info> {
         let mut info = self.info.clone();
         info.ep = EpAttr { tx_ctx_cnt: 1, ..info.ep };
         let all = (info.caps | info.rx.caps) - (Caps::TRANSMIT - Caps::RECEIVE);
-        let wanted = attr.as_ref().map(|attr| rx_from_c(attr)).unwrap_or_else(|| info.rx.clone());
+        let wanted = attr.map_or_else(|| info.rx.clone(), rx_from_c);
         let base = &info.rx;
         let caps = caps_of(wanted.caps - Caps::IGNORED_FOR_RECEIVE, all, "receive")?;
         info.rx = RxAttr {
             caps,
+            mode: base.mode,
             size: if wanted.size == 0 { base.size } else { wanted.size },
-            iov_limit: if base.iov_limit == 0 {
-                wanted.iov_limit
-            } else {
-                at_most("iov_limit", wanted.iov_limit, base.iov_limit)?
-            },
+            iov_limit: iov_at_most("iov_limit", wanted.iov_limit, base.iov_limit)?,
             ..wanted
         };
         (info.caps, info.tx.caps) = (caps, Caps::empty());
-        if let Some(attr) = attr {
-            *attr = rx_to_c(&info.rx);
-        }
         Ok(info)
     }
 
@@ -186,13 +181,7 @@ impl SepObj {
         let triggers = open::triggers(domain, info, &opened).inspect_err(|_| opened.control.close())?;
         domain.memory.add_endpoint(&opened.control);
         Ok(EpObj {
-            data: DataPath {
-                c: open::public_part(fid, &cm::CONNECTIONLESS, &opened, triggers.as_deref()),
-                engine_ptr: opened.engine_ptr,
-                tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
-                rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
-                triggers,
-            },
+            data: open::data_path(fid, &cm::CONNECTIONLESS, info, &opened, triggers),
             control: opened.control,
             dependents: Children::new(),
             alias_of: None,
@@ -214,6 +203,60 @@ fn index_of(index: c_int) -> Result<usize> {
     usize::try_from(index).map_err(|_| Error::new(Errno::EINVAL, format!("open context {index}")))
 }
 
+/// A kind of context, transmit or receive, with its attributes `A` and its object `O`.
+struct Kind<A, O> {
+    what: &'static str,
+    info: fn(&SepObj, Option<&A>) -> Result<Info>,
+    open: fn(&dyn ScalableControl, usize, &Info) -> Result<Opened>,
+    /// The actual attributes of an open context.
+    actual: fn(&Info) -> A,
+    object: fn(EpObj) -> O,
+}
+
+const TRANSMIT: Kind<fi_tx_attr, TxContextObj> = Kind {
+    what: "open a transmit context",
+    info: SepObj::transmit_info,
+    open: |sep, index, info| sep.open_transmit(index, info),
+    actual: |info| tx_to_c(&info.tx),
+    object: TxContextObj,
+};
+
+const RECEIVE: Kind<fi_rx_attr, RxContextObj> = Kind {
+    what: "open a receive context",
+    info: SepObj::receive_info,
+    open: |sep, index, info| sep.open_receive(index, info),
+    actual: |info| rx_to_c(&info.rx),
+    object: RxContextObj,
+};
+
+impl<A, O: Object + DerefMut<Target = EpObj>> Kind<A, O> {
+    /// Opens a context with the attributes at `attr`, which has `size` bytes and becomes the actual
+    /// ones.
+    ///
+    /// # Safety
+    /// `attr` and `out` are null or valid, and zeroes are a valid `A`.
+    unsafe fn open(
+        &self,
+        (sep, index): (&SepObj, c_int),
+        (attr, size): (*mut A, usize),
+        out: *mut *mut fid_ep,
+        context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: this function's contract.
+        let wanted = unsafe { widen(attr.cast_const(), size) };
+        let open = |_: &Watch| {
+            let info = (self.info)(sep, wanted.as_ref())?;
+            let opened = (self.open)(sep.control.as_ref(), index_of(index)?, &info)?;
+            let object = sep.object(handle::header::<O>(context), opened, &info)?;
+            // SAFETY: this function's contract.
+            unsafe { narrow(&(self.actual)(&info), attr, size) };
+            Ok(install_context(object, self.object))
+        };
+        // SAFETY: this function's contract, and the context is new.
+        unsafe { make(out, self.what, open) }
+    }
+}
+
 unsafe extern "C" fn tx_ctx(
     sep: *mut fid_ep,
     index: c_int,
@@ -222,17 +265,11 @@ unsafe extern "C" fn tx_ctx(
     context: *mut c_void,
 ) -> c_int {
     let sep = ours!(SepObj, sep.cast());
-    // SAFETY: null or valid attributes by fi_tx_context, fi_endpoint(3).
-    let attr = unsafe { attr.as_mut() };
-    // SAFETY: `out` is null or valid by fi_tx_context, and the context is new.
-    unsafe {
-        make(out, "open a transmit context", |_| {
-            let info = sep.transmit_info(attr)?;
-            let opened = sep.control.open_transmit(index_of(index)?, &info)?;
-            let object = sep.object(handle::header::<TxContextObj>(context), opened, &info)?;
-            Ok(install_context(object, TxContextObj))
-        })
-    }
+    // SAFETY: the domain stays open while it has endpoints.
+    let api = unsafe { &*sep.domain }.api;
+    let size = if api < Version::new(1, 9) { offset_of!(fi_tx_attr, tclass) } else { size_of::<fi_tx_attr>() };
+    // SAFETY: null or valid by fi_tx_context, fi_endpoint(3), up to the size in the caller's version.
+    unsafe { TRANSMIT.open((sep, index), (attr, size), out, context) }
 }
 
 unsafe extern "C" fn rx_ctx(
@@ -243,17 +280,8 @@ unsafe extern "C" fn rx_ctx(
     context: *mut c_void,
 ) -> c_int {
     let sep = ours!(SepObj, sep.cast());
-    // SAFETY: null or valid attributes by fi_rx_context, fi_endpoint(3).
-    let attr = unsafe { attr.as_mut() };
-    // SAFETY: `out` is null or valid by fi_rx_context, and the context is new.
-    unsafe {
-        make(out, "open a receive context", |_| {
-            let info = sep.receive_info(attr)?;
-            let opened = sep.control.open_receive(index_of(index)?, &info)?;
-            let object = sep.object(handle::header::<RxContextObj>(context), opened, &info)?;
-            Ok(install_context(object, RxContextObj))
-        })
-    }
+    // SAFETY: null or valid by fi_rx_context, fi_endpoint(3); the attributes never changed.
+    unsafe { RECEIVE.open((sep, index), (attr, size_of::<fi_rx_attr>()), out, context) }
 }
 
 /// fi_scalable_ep_bind: an address vector.

@@ -16,7 +16,7 @@ use core::ops::{Deref, DerefMut};
 use ofi_abi::{
     FI_CLASS_SRX_CTX, FI_CLASS_STX_CTX, FI_ENABLE, FI_GETOPSFLAG, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_SETOPSFLAG,
 };
-use ofi_abi::{fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fi_tx_attr, fid, fid_ep, fid_stx};
+use ofi_abi::{fi_ops, fi_ops_cm, fi_ops_ep, fi_rx_attr, fid, fid_ep, fid_stx};
 use ofi_core::error::{Error, Result};
 use ofi_core::{BindFlags, Caps, Errno, OpFlags};
 use ofi_engine::endpoint::peer_account;
@@ -241,14 +241,12 @@ object!(StxObj, FI_CLASS_STX_CTX, STX_FID_OPS, c.fid[ops]);
 
 pub(crate) static STX_FID_OPS: fi_ops = enosys::fid_ops(close_stx);
 
-/// Opens a shared transmit context (fi_stx_context).
-pub(crate) fn open_stx(domain: &DomainObj, attr: Option<&fi_tx_attr>, context: *mut c_void) -> Result<*mut fid_stx> {
-    if let Some(attr) = attr {
-        let unknown = Caps::from_bits_retain(attr.caps) - Caps::TRANSMIT;
-        if !unknown.is_empty() {
-            let what = format!("open a shared transmit context with {}", unknown.text());
-            return Err(Error::new(Errno::EINVAL, what));
-        }
+/// Opens a shared transmit context (fi_stx_context) with the capabilities of its attributes.
+pub(crate) fn open_stx(domain: &DomainObj, caps: Option<u64>, context: *mut c_void) -> Result<*mut fid_stx> {
+    let unknown = Caps::from_bits_retain(caps.unwrap_or_default()) - Caps::TRANSMIT;
+    if !unknown.is_empty() {
+        let what = format!("open a shared transmit context with {}", unknown.text());
+        return Err(Error::new(Errno::EINVAL, what));
     }
     let c = fid_stx { fid: handle::header::<StxObj>(context), ops: &STX_OPS };
     let object = StxObj { c, domain, users: Children::new(), _parent: domain.children.add() };

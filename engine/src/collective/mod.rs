@@ -247,7 +247,7 @@ impl Groups {
     /// Posts an operation.
     ///
     /// # Errors
-    /// EINVAL for an unknown group or root, EOPBADSTATE before the group is joined, EBADFLAGS,
+    /// EINVAL for an unknown group or root and for a missing buffer, EOPBADSTATE before the group is joined, EBADFLAGS,
     /// EOPNOTSUPP for elements that the operation cannot have and for a direction that the member
     /// does not have, EMSGSIZE, ENOMEM, and AGAIN if too many are outstanding.
     pub(crate) fn post(&mut self, call: CollectiveCall, selective: bool) -> Result<(), Errno> {
@@ -279,14 +279,18 @@ impl Groups {
         if input > 0 && !group.ways.0 || output > 0 && !group.ways.1 {
             return Err(Errno::EOPNOTSUPP);
         }
+        let (input, output) = (input * size, output * size);
+        let (contribution, result) = (buffer.of_len(input), result.of_len(output));
+        if (contribution.len(), result.len()) != (input, output) {
+            return Err(Errno::EINVAL);
+        }
         let plan = shape.plan(group.rank);
         let mut work = Vec::new();
         work.try_reserve_exact(plan.work * size).map_err(|_| Errno::ENOMEM)?;
         work.resize(plan.work * size, 0);
-        let (input, result) = (buffer.of_len(input * size), result.of_len(output * size));
         for copied in &plan.input {
             if let Some(place) = work.get_mut(copied.to * size..(copied.to + copied.len) * size) {
-                input.read_at(copied.from * size, place);
+                contribution.read_at(copied.from * size, place);
             }
         }
         let suppress = selective && !flags.contains(OpFlags::COMPLETION);

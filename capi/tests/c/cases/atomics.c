@@ -420,6 +420,38 @@ CASE_OURS(atomic_needs_its_capabilities)
 	part(&p);
 }
 
+/* Atomics that change the target take FI_REMOTE_WRITE there, those that return values FI_REMOTE_READ. */
+CASE_OURS(atomic_target_needs_its_capabilities)
+{
+	static const struct { uint64_t caps; int writes, reads; } targets[] = {
+		{ FI_REMOTE_WRITE, 1, 0 }, { FI_REMOTE_READ, 0, 1 }, { FI_WRITE, 0, 0 },
+	};
+	uint64_t one = 1, was;
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct pair p;
+	struct region r;
+	size_t i;
+
+	for (i = 0; i < ARRAY(targets); i++) {
+		struct want of_target = { .caps = FI_ATOMIC | FI_SEND | FI_RECV | targets[i].caps };
+
+		there.words[0] = 5;
+		open_side(&p.a, &SIDED);
+		open_side(&p.b, &of_target);
+		p.to_b = insert(&p.a, p.b.name);
+		expose(&p.b, &r, &there, sizeof(there));
+		POST(fi_atomic(p.a.ep, &one, 1, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_SUM, &contexts[0]));
+		CHECK(next(&p.a, &p.b, &entry, &err, 15) == targets[i].writes);
+		POST(fi_fetch_atomic(p.a.ep, &one, 1, NULL, &was, NULL, p.to_b, r.addr, r.key, FI_UINT64, FI_ATOMIC_READ,
+			&contexts[1]));
+		CHECK(next(&p.a, &p.b, &entry, &err, 15) == targets[i].reads);
+		CHECK(there.words[0] == (targets[i].writes ? 6 : 5) && (!targets[i].reads || was == 5));
+		hide(&r);
+		part(&p);
+	}
+}
+
 CASE(atomic_flags_of_calls)
 {
 	struct want w = SIDED;

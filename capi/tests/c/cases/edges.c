@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Arguments at the limits of what the manual allows, and failing calls that change nothing. */
+#include <stddef.h>
 #include <sys/mman.h>
 #include "case.h"
 
@@ -149,5 +150,29 @@ CASE_OURS(cm_names_have_the_endpoint_format)
 	CHECK(fi_endpoint(s.domain, s.info, &ep, NULL) == 0);
 	keeps_to_its_format(&ep->fid, good, len);
 	CHECK(fi_close(&ep->fid) == 0);
+	close_side(&s);
+}
+
+/* fi_tx_attr got its last member, tclass, in version 1.9: callers of older ones have no room for it. */
+CASE_OURS(sep_attrs_of_old_callers)
+{
+	const struct want old = { .api = FI_VERSION(1, 8), .caps = FI_TAGGED };
+	struct fi_tx_attr none = { 0 }, *tx = at_the_end(&none, offsetof(struct fi_tx_attr, tclass));
+	struct fid_ep *sep, *context;
+	struct fid_stx *stx;
+	struct side s;
+
+	open_domain(&s, &old);
+	CHECK(fi_scalable_ep(s.domain, s.info, &sep, NULL) == 0);
+	CHECK(fi_tx_context(sep, 0, tx, &context, NULL) == 0 && tx->size == s.info->tx_attr->size);
+	CHECK(fi_close(&context->fid) == 0);
+	/* A refused context leaves the attributes alone. */
+	tx->size = 0;
+	tx->inject_size = s.info->tx_attr->inject_size;
+	CHECK(fi_tx_context(sep, -1, tx, &context, NULL) == -FI_EINVAL && tx->size == 0);
+	CHECK(fi_close(&sep->fid) == 0);
+	tx->caps = 0;
+	CHECK(fi_stx_context(s.domain, tx, &stx, NULL) == 0);
+	CHECK(fi_close(&stx->fid) == 0);
 	close_side(&s);
 }

@@ -350,9 +350,13 @@ CASE_OURS(monitor_thread_exists_only_then)
 {
 	struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_MUTEX_COND };
 	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_MUTEX_COND };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_MUTEX_COND };
+	struct fi_wait_attr set_attr = { .wait_obj = FI_WAIT_MUTEX_COND };
 	struct want w = { .caps = FI_TAGGED, .wait = FI_WAIT_FD };
 	struct fid_cq *cqs[2];
 	struct fid_cntr *cntr;
+	struct fid_wait *set;
+	struct fid_eq *eq;
 	struct side s;
 
 	open_side(&s, &w);
@@ -363,6 +367,12 @@ CASE_OURS(monitor_thread_exists_only_then)
 	CHECK(fi_cq_open(s.domain, &cq_attr, &cqs[1], NULL) == 0);
 	CHECK(fi_cntr_open(s.domain, &cntr_attr, &cntr, NULL) == 0);
 	until_named(1, NULL);
+	/* One more for the event queues and wait sets of the fabric. */
+	CHECK(fi_eq_open(s.fabric, &eq_attr, &eq, NULL) == 0);
+	until_named(2, NULL);
+	CHECK(fi_wait_open(s.fabric, &set_attr, &set) == 0);
+	until_named(2, NULL);
+	CHECK(fi_close(&eq->fid) == 0 && fi_close(&set->fid) == 0);
 	CHECK(fi_close(&cqs[0]->fid) == 0 && fi_close(&cqs[1]->fid) == 0 && fi_close(&cntr->fid) == 0);
 	close_side(&s);
 	CHECK(threads_named("ofi-signal", NULL, 0) == 0);

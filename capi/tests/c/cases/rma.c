@@ -520,22 +520,33 @@ CASE_OURS(rma_needs_its_capabilities)
 	part(&p);
 }
 
-/* An endpoint opened without FI_REMOTE_WRITE refuses the write. */
+/* An endpoint refuses the accesses that it was not opened for. */
 CASE_OURS(rma_target_needs_its_capabilities)
 {
-	struct want of_target = { .caps = FI_RMA | FI_WRITE | FI_SEND | FI_RECV };
+	static const struct { uint64_t caps; int writes, reads; } targets[] = {
+		{ FI_WRITE, 0, 0 }, { FI_REMOTE_WRITE, 1, 0 }, { FI_REMOTE_READ, 0, 1 },
+	};
 	struct pair p;
 	struct region r;
 	struct fi_cq_tagged_entry entry;
 	struct fi_cq_err_entry err;
+	size_t i;
 
-	open_side(&p.a, &SIDED);
-	open_side(&p.b, &of_target);
-	p.to_b = insert(&p.a, p.b.name);
-	p.to_a = insert(&p.b, p.a.name);
-	expose(&p.b, &r, there, sizeof(there));
-	POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[0]));
-	CHECK(next(&p.a, &p.b, &entry, &err, 15) == 0 && err.op_context == &contexts[0]);
-	hide(&r);
-	part(&p);
+	for (i = 0; i < ARRAY(targets); i++) {
+		struct want of_target = { .caps = FI_RMA | FI_SEND | FI_RECV | targets[i].caps };
+
+		open_side(&p.a, &SIDED);
+		open_side(&p.b, &of_target);
+		p.to_b = insert(&p.a, p.b.name);
+		p.to_a = insert(&p.b, p.a.name);
+		expose(&p.b, &r, there, sizeof(there));
+		POST(fi_write(p.a.ep, here, 8, NULL, p.to_b, r.addr, r.key, &contexts[0]));
+		CHECK(next(&p.a, &p.b, &entry, &err, 15) == targets[i].writes);
+		CHECK((targets[i].writes ? entry.op_context : err.op_context) == &contexts[0]);
+		POST(fi_read(p.a.ep, back, 8, NULL, p.to_b, r.addr, r.key, &contexts[1]));
+		CHECK(next(&p.a, &p.b, &entry, &err, 15) == targets[i].reads);
+		CHECK((targets[i].reads ? entry.op_context : err.op_context) == &contexts[1]);
+		hide(&r);
+		part(&p);
+	}
 }

@@ -330,7 +330,12 @@ CASE_OURS(sep_rules)
 	CHECK(fi_rx_context(p.ep, CTXS, NULL, &ep, NULL) == -FI_EINVAL);
 	/* A context inherits the endpoint's attributes, and says which it has. */
 	memset(&tx, 0, sizeof(tx));
+	tx.rma_iov_limit = p.s.info->tx_attr->rma_iov_limit + 1;
+	CHECK(fi_tx_context(p.ep, 0, &tx, &ep, NULL) == -FI_EINVAL);
+	tx.rma_iov_limit = 0;
+	tx.mode = FI_ASYNC_IOV;
 	CHECK(fi_tx_context(p.ep, 0, &tx, &p.tx[0], NULL) == 0);
+	CHECK(tx.mode == p.s.info->tx_attr->mode && tx.rma_iov_limit == p.s.info->tx_attr->rma_iov_limit);
 	CHECK(tx.size == p.s.info->tx_attr->size && tx.inject_size == p.s.info->tx_attr->inject_size);
 	CHECK((tx.caps & (FI_MSG | FI_TAGGED | FI_RMA)) == (FI_MSG | FI_TAGGED | FI_RMA) && !(tx.caps & FI_RECV));
 	REFUSED("fi_tx_context, fi_rx_context of an index that is open",
@@ -726,7 +731,15 @@ CASE_OURS(sep_types_that_have_no_contexts)
 	struct want msg = { .type = FI_EP_MSG };
 	struct fid_ep *ep;
 	struct side s;
+	uint64_t flags = FI_TRANSMIT;
 
+	open_domain(&s, &RDM);
+	CHECK(fi_scalable_ep(s.domain, s.info, &ep, NULL) == 0);
+	CHECK(fi_control(&ep->fid, FI_GETOPSFLAG, &flags) == -FI_ENOSYS && fi_cancel(&ep->fid, NULL) == -FI_ENOSYS);
+	CHECK(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &flags, &(size_t) { 8 }) == -FI_ENOPROTOOPT);
+	CHECK(fi_tx_size_left(ep) == -FI_ENOSYS && fi_rx_size_left(ep) == -FI_ENOSYS);
+	CHECK(fi_close(&ep->fid) == 0);
+	close_side(&s);
 	open_side(&s, &RDM);
 	REFUSED("fi_tx_context, fi_rx_context of an ordinary endpoint",
 		FI_ENOSYS, fi_tx_context(s.ep, 0, s.info->tx_attr, &ep, NULL));

@@ -11,8 +11,9 @@ static const struct want TRIGGERED_AUTO = { .caps = EVERYTHING, .progress = FI_P
 static const struct want TRIGGERED_ALONE = { .caps = EVERYTHING, .threading = FI_THREAD_DOMAIN,
 	.progress = ALONE };
 
-/* Contexts of triggered operations. */
-static struct fi_triggered_context2 triggers[16];
+/* Contexts of triggered operations, side by side: a longer one would reach into the next. */
+static struct fi_triggered_context triggers[16];
+static struct fi_triggered_context2 long_trigger;
 static char in[16][64], out[16][64];
 static uint64_t words[16];
 
@@ -126,10 +127,14 @@ static void arrived(struct pair *p, size_t number, const char *text)
 
 static void starts_at_the_threshold(const struct want *w)
 {
+	unsigned char untouched[sizeof(triggers[1])];
 	struct fi_cq_tagged_entry entry;
 	struct fid_cntr *cntr;
 	struct pair p;
+	size_t i;
 
+	memset(&triggers[1], 0x5a, sizeof(triggers[1]));
+	memset(untouched, 0x5a, sizeof(untouched));
 	meet(&p, w);
 	cntr = open_cntr(&p.a, FI_WAIT_NONE);
 	post_recv(&p.b, 0);
@@ -148,6 +153,9 @@ static void starts_at_the_threshold(const struct want *w)
 	arrived(&p, 1, "LATER");
 	entry = done(&p.a, &p.b, &triggers[0]);
 	CHECK(entry.flags == (FI_MSG | FI_SEND));
+	CHECK(sizeof(triggers[0]) == 32);
+	for (i = 0; i < sizeof(untouched); i++)
+		CHECK(((unsigned char *) &triggers[1])[i] == untouched[i]);
 	close_cntr(cntr);
 	part(&p);
 }
@@ -305,10 +313,13 @@ CASE_OURS(trigger_order_of_thresholds)
 	arrived(&p, 3, "third");
 	for (i = 0; i < 4; i++)
 		CHECK(next(&p.a, &p.b, &(struct fi_cq_tagged_entry) { 0 }, &(struct fi_cq_err_entry) { 0 }, 10) == 1);
-	/* A condition that holds already. */
-	CHECK(fi_sendmsg(p.a.ep, message(&p, 0, "at once", at(0, cntr, 9)), FI_TRIGGER) == 0);
+	/* A condition that holds already, in the longer context. */
+	long_trigger.event_type = FI_TRIGGER_THRESHOLD;
+	long_trigger.trigger.threshold.cntr = cntr;
+	long_trigger.trigger.threshold.threshold = 9;
+	CHECK(fi_sendmsg(p.a.ep, message(&p, 0, "at once", &long_trigger), FI_TRIGGER) == 0);
 	arrived(&p, 4, "at once");
-	done(&p.a, &p.b, &triggers[0]);
+	done(&p.a, &p.b, &long_trigger);
 	close_cntr(cntr);
 	part(&p);
 }
