@@ -275,7 +275,7 @@ fn a_member_asks_over_an_open_connection_too() {
     let received = party.members[2].node.receive(FiAddr(1), 1, 8);
     for _ in 0..1000 {
         party.world.advance(std::time::Duration::from_micros(50));
-        party.members.iter_mut().for_each(|member| drop(member.node.progress()));
+        party.members.iter_mut().for_each(|member| _ = member.node.progress());
     }
     assert!(party.members[1].node.is_done(sent) && party.members[2].node.is_done(received));
     let scatter = Step { kind: CollectiveKind::Scatter, count: 10_000, root: 2 };
