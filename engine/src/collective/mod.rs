@@ -8,6 +8,7 @@ mod group;
 mod join;
 mod plan;
 mod rounds;
+mod spares;
 mod word;
 
 use crate::completion::eq::Owner;
@@ -22,6 +23,7 @@ use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_memory::Ticket;
 use plan::Shape;
 use rounds::Rank;
+use spares::Spares;
 use std::collections::VecDeque;
 use word::{Notice, Word};
 
@@ -46,9 +48,9 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
 pub(crate) enum Order {
     /// Send a message to a member.
     Send { to: FiAddr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
-    /// Receive a message of `len` bytes from a member. If the link to the member has broken, only a
+    /// Receive a message as long as `bytes`, into it, from a member. If the link to the member has broken, only a
     /// message that has already arrived matches.
-    Receive { from: FiAddr, tag: u64, len: usize, number: usize, gone: Option<Down> },
+    Receive { from: FiAddr, tag: u64, bytes: Vec<u8>, number: usize, gone: Option<Down> },
     /// Send a notice to a member; `connects`: connect to it if there is no link.
     Notify { to: FiAddr, tag: u64, word: u64, connects: bool, number: usize },
     /// Withdraw receives, and drop a group's unexpected messages.
@@ -88,6 +90,7 @@ struct Work {
     /// A random part of the tags that this endpoint chooses.
     seed: u64,
     chosen: u32,
+    spares: Spares,
 }
 
 impl Work {
@@ -209,6 +212,9 @@ impl Groups {
     pub(crate) fn leave(&mut self, addr: FiAddr) {
         if let Some(group) = self.groups.remove(&addr) {
             group.leave(&mut self.work);
+            if self.groups.is_empty() {
+                self.work.spares.clear();
+            }
             self.begin_joins();
         }
     }
@@ -248,10 +254,8 @@ impl Groups {
         if input > 0 && !group.ways.0 || output > 0 && !group.ways.1 {
             return Err(Errno::EOPNOTSUPP);
         }
-        let plan = shape.plan(group.rank);
-        let mut work = Vec::new();
-        work.try_reserve_exact(plan.work * size).map_err(|_| Errno::ENOMEM)?;
-        work.resize(plan.work * size, 0);
+        let plan = group.plan_of(shape);
+        let mut work = self.work.spares.take(plan.work * size)?;
         let (input, result) = (buffer.of_len(input * size), result.of_len(output * size));
         for copied in &plan.input {
             if let Some(place) = work.get_mut(copied.to * size..(copied.to + copied.len) * size) {
@@ -274,7 +278,8 @@ impl Groups {
 
     /// Handles messages to members that have left or failed.
     pub(crate) fn handle_left(&mut self, all: Vec<Left>) {
-        for Left { number, result } in all {
+        for Left { number, result, bytes } in all {
+            self.work.spares.put(bytes);
             if number == ANSWER {
                 self.answers = self.answers.saturating_sub(1);
             } else if let Some(flight) = self.work.flights.remove(&number)

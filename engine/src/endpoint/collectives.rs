@@ -96,8 +96,8 @@ impl<K: LockKind> Core<K> {
                 Ok(peer) => self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number }),
                 Err(why) => self.groups.handle_failed(number, why),
             },
-            Order::Receive { from, tag, len, number, gone } => match self.member(from) {
-                Ok(peer) => self.receive_from_member(transport, (peer, tag), (number, len), gone),
+            Order::Receive { from, tag, bytes, number, gone } => match self.member(from) {
+                Ok(peer) => self.receive_from_member(transport, (peer, tag), (number, bytes), gone),
                 Err(why) => self.groups.handle_failed(number, why),
             },
             Order::Notify { to, tag, word, connects, number } => match self.member(to) {
@@ -134,7 +134,7 @@ impl<K: LockKind> Core<K> {
         &mut self,
         transport: &mut T,
         (peer, tag): (PeerId, u64),
-        (number, len): (usize, usize),
+        (number, bytes): (usize, Vec<u8>),
         gone: Option<Down>,
     ) {
         let Some(sender) = self.peers.table.get(peer).map(|peer| peer.sender) else { return };
@@ -146,7 +146,7 @@ impl<K: LockKind> Core<K> {
             drop(rx);
             return self.groups.handle_failed(number, why);
         }
-        rx.post_group(peers, out, (sender, tag), (number, len), *seq);
+        rx.post_group(peers, out, (sender, tag), (number, bytes), *seq);
         drop(rx);
         if !is_here && !matches!(self.peers.state_of(peer), PeerState::Open(_)) {
             // Connect, so that the end of a dead member breaks a link, and a member whose group
@@ -190,7 +190,7 @@ impl<K: LockKind> Core<K> {
         }
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
-        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, 0), *seq);
+        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, Vec::new()), *seq);
         Some(NOWHERE)
     }
 }
