@@ -169,10 +169,22 @@ pub fn combine(datatype: Datatype, op: AtomicOp, target: &mut [u8], operand: &[u
 }
 
 fn combine_all<T: Element>(op: AtomicOp, target: &mut [u8], operand: &[u8]) {
-    for at in (0..target.len()).step_by(size_of::<T::Bits>()) {
-        let (before, with) = (T::from_bits(T::Bits::take(target, at)), T::from_bits(T::Bits::take(operand, at)));
-        if let Some(after) = step(op, before, with, before) {
-            after.to_bits().put(target, at);
+    match op {
+        // The usual operations, each as a loop of its own, which the compiler can turn into vectors.
+        AtomicOp::Sum => each::<T>(target, operand, |before, with| Some(before.sum(with))),
+        AtomicOp::Min => each::<T>(target, operand, |before, with| step(AtomicOp::Min, before, with, before)),
+        AtomicOp::Max => each::<T>(target, operand, |before, with| step(AtomicOp::Max, before, with, before)),
+        _ => each::<T>(target, operand, |before, with| step(op, before, with, before)),
+    }
+}
+
+#[inline]
+fn each<T: Element>(target: &mut [u8], operand: &[u8], step: impl Fn(T, T) -> Option<T>) {
+    let size = size_of::<T::Bits>();
+    for (target, operand) in target.chunks_exact_mut(size).zip(operand.chunks_exact(size)) {
+        let (before, with) = (T::from_bits(T::Bits::take(target, 0)), T::from_bits(T::Bits::take(operand, 0)));
+        if let Some(after) = step(before, with) {
+            after.to_bits().put(target, 0);
         }
     }
 }

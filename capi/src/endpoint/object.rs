@@ -1,6 +1,5 @@
 //! Endpoint objects and their control calls (fi_endpoint(3)).
 
-use crate::endpoint::collective;
 use crate::endpoint::data_path::{DataPath, Triggers};
 use crate::enosys;
 use crate::ffi::handle;
@@ -226,7 +225,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
     // SAFETY: as above.
     if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
-        if core::ptr::eq(ep.data.c.collective, &raw const collective::TABLE) {
+        if !core::ptr::eq(ep.data.c.collective, &raw const enosys::COLLECTIVE) {
             let what = "bind a shared receive context to an endpoint with FI_COLLECTIVE: it could not join groups";
             return status(Err(Error::new(Errno::EINVAL, what)));
         }

@@ -2,8 +2,8 @@
 //! the messages that the active operation, the first in the queue, waits for.
 
 use super::join::Join;
-use super::plan::Plan;
-use super::rounds::{Inbound, Outbound, Rank, Round, Then};
+use super::plan::{Plan, Shape};
+use super::rounds::{Inbound, Outbound, Rank, Then};
 use super::word::{Notice, Word};
 use super::{Flight, Order, Outcome, Work};
 use crate::completion::eq::Owner;
@@ -15,6 +15,7 @@ use ofi_core::{Addr, Cause, Errno, FiAddr};
 use ofi_memory::rmw;
 use ofi_memory::{Buffer, Ticket};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A posted collective operation: active, or queued behind others of its group.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Operation {
     pub(super) kind: CollectiveKind,
     pub(super) elements: Option<Elements>,
     pub(super) ticket: Ticket,
-    pub(super) plan: Plan,
+    pub(super) plan: Arc<Plan>,
     /// The plan's workspace.
     pub(super) work: Vec<u8>,
     pub(super) result: Buffer,
@@ -35,7 +36,7 @@ impl Operation {
     }
 
     /// Stores an arrived message in its part of the workspace, or combines the two.
-    fn take(&mut self, inbound: &Inbound, mut bytes: Vec<u8>) {
+    fn take(&mut self, inbound: &Inbound, bytes: &mut [u8]) {
         let size = self.size();
         let Some(place) = self.work.get_mut(inbound.part.start * size..inbound.part.end * size) else { return };
         // FI_NOOP keeps the first member's elements.
@@ -46,11 +47,11 @@ impl Operation {
             }
         };
         match inbound.then {
-            Then::Store => place.copy_from_slice(&bytes),
-            Then::After => combine(place, &bytes),
+            Then::Store => place.copy_from_slice(bytes),
+            Then::After => combine(place, bytes),
             Then::Before => {
-                combine(&mut bytes, place);
-                place.copy_from_slice(&bytes);
+                combine(bytes, place);
+                place.copy_from_slice(bytes);
             }
         }
     }
@@ -118,6 +119,8 @@ pub(super) struct Group {
     /// Sequence number of the active operation.
     number: u32,
     awaited: Awaited,
+    /// The plan of the latest operation, for a next one of the same shape.
+    latest: Option<(Shape, Arc<Plan>)>,
 }
 
 impl Group {
@@ -131,7 +134,7 @@ impl Group {
         let member = |(handle, addr)| Member { handle, addr, is_linked: false, gone: None };
         let (tag, members) = (join.tag, members.into_iter().map(member).collect());
         let (operations, awaited, stage) = (VecDeque::new(), Awaited::default(), Stage::Joining(join));
-        Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited }
+        Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited, latest: None }
     }
 
     /// Whether it has a member with that handle.
@@ -149,11 +152,23 @@ impl Group {
         self.awaited.round.is_some() && matches!(self.stage, Stage::Joining(_))
     }
 
-    /// The round of the join or the active operation with that index.
-    fn round(&self, at: usize) -> Option<Round> {
+    /// The plan of an operation. Programs repeat operations, so that the latest plan often serves.
+    pub(super) fn plan_of(&mut self, shape: Shape) -> Arc<Plan> {
+        match &self.latest {
+            Some((latest, plan)) if *latest == shape => plan.clone(),
+            _ => {
+                let plan = Arc::new(shape.plan(self.rank));
+                self.latest = Some((shape, plan.clone()));
+                plan
+            }
+        }
+    }
+
+    /// The plan of the join or the active operation.
+    fn plan(&self) -> Option<Arc<Plan>> {
         match &self.stage {
-            Stage::Joining(join) => join.rounds.get(at).cloned(),
-            Stage::Joined => self.operations.front()?.plan.rounds.get(at).cloned(),
+            Stage::Joining(join) => Some(join.plan.clone()),
+            Stage::Joined => Some(self.operations.front()?.plan.clone()),
             Stage::Failed(_) => None,
         }
     }
@@ -177,59 +192,65 @@ impl Group {
     pub(super) fn advance(&mut self, work: &mut Work) {
         while self.awaited.left == 0 && self.is_busy() {
             if let Some(round) = self.awaited.round {
-                self.end_round(round);
+                self.end_round(work, round);
             }
             let next = self.awaited.round.map_or(0, |round| round + 1);
-            match self.round(next) {
-                Some(round) => self.begin_round(work, next, &round),
-                None => self.finish(work),
+            match self.plan() {
+                Some(plan) if next < plan.rounds.len() => self.begin_round(work, next, &plan),
+                _ => self.finish(work),
             }
         }
     }
 
-    fn begin_round(&mut self, work: &mut Work, at: usize, round: &Round) {
-        self.awaited = Awaited { round: Some(at), left: round.sends.len() + round.receives.len(), arrived: Vec::new() };
+    fn begin_round(&mut self, work: &mut Work, at: usize, plan: &Plan) {
+        let Some(round) = plan.rounds.get(at) else { return };
+        (self.awaited.round, self.awaited.left) = (Some(at), round.sends.len() + round.receives.len());
         if let Stage::Joining(join) = &mut self.stage {
             join.begin(at, work);
         }
         let ((tag, word), size) = (self.sign(at), self.size());
-        // Receives first: messages that have already arrived free their memory for others.
-        for (place, receive) in round.receives.iter().enumerate() {
-            let len = receive.part.len() * size;
-            self.receive(work, (receive.from, place), tag, len);
-        }
+        // Sends first: the other members may be waiting for them.
         for Outbound { to, part } in &round.sends {
-            let bytes = self
-                .operations
-                .front()
-                .and_then(|operation| operation.work.get(part.start * size..part.end * size).map(<[u8]>::to_vec));
+            let part =
+                self.operations.front().and_then(|operation| operation.work.get(part.start * size..part.end * size));
+            let Ok(bytes) = work.spares.copy(part.unwrap_or_default()) else { return self.lack_memory(work) };
             let number = work.add(Flight { group: self.addr, place: None });
             let Some(to) = self.members.get_mut(*to) else { continue };
             to.is_linked = true;
-            let (to, bytes) = (to.addr, bytes.unwrap_or_default());
-            work.orders.push_back(Order::Send { to, tag, word: word.0, bytes, number });
+            work.orders.push_back(Order::Send { to: to.addr, tag, word: word.0, bytes, number });
+        }
+        for (place, receive) in round.receives.iter().enumerate() {
+            let Ok(bytes) = work.spares.take(receive.part.len() * size) else { return self.lack_memory(work) };
+            self.receive(work, (receive.from, place), tag, bytes);
         }
     }
 
-    fn receive(&mut self, work: &mut Work, (from, place): (Rank, usize), tag: u64, len: usize) {
+    fn receive(&mut self, work: &mut Work, (from, place): (Rank, usize), tag: u64, bytes: Vec<u8>) {
         let number = work.add(Flight { group: self.addr, place: Some(place) });
         let Some(member) = self.members.get_mut(from) else { return };
         let was_linked = core::mem::replace(&mut member.is_linked, true);
         let asks = !was_linked && matches!(self.stage, Stage::Joined);
         let (from, gone) = (member.addr, member.gone.clone());
-        work.orders.push_back(Order::Receive { from, tag, len, number, asks, gone });
+        work.orders.push_back(Order::Receive { from, tag, bytes, number, asks, gone });
     }
 
-    fn end_round(&mut self, at: usize) {
-        let Some(round) = self.round(at) else { return };
-        let mut arrived = core::mem::take(&mut self.awaited.arrived);
-        arrived.sort_unstable_by_key(|(place, _)| *place);
-        if let (Stage::Joined, Some(operation)) = (&self.stage, self.operations.front_mut()) {
-            for (place, bytes) in arrived {
-                if let Some(inbound) = round.receives.get(place) {
-                    operation.take(inbound, bytes);
-                }
+    #[cold]
+    fn lack_memory(&mut self, work: &mut Work) {
+        let text = "no memory for a message of a collective operation";
+        self.fail(work, &Down::new(Cause::NoMemory, Errno::ENOMEM, text));
+    }
+
+    fn end_round(&mut self, work: &mut Work, at: usize) {
+        let Some(plan) = self.plan() else { return };
+        let Some(round) = plan.rounds.get(at) else { return };
+        self.awaited.arrived.sort_unstable_by_key(|(place, _)| *place);
+        for (place, mut bytes) in self.awaited.arrived.drain(..) {
+            if let (Stage::Joined, Some(operation), Some(inbound)) =
+                (&self.stage, self.operations.front_mut(), round.receives.get(place))
+            {
+                operation.take(inbound, &mut bytes);
             }
+            work.spares.put(bytes);
         }
     }
 
@@ -249,6 +270,7 @@ impl Group {
         self.number = self.number.wrapping_add(1);
         if let Some(mut operation) = self.operations.pop_front() {
             operation.deliver();
+            work.spares.put(operation.work);
             work.outcomes.push(Outcome::Done(operation.ticket));
         }
     }
@@ -271,8 +293,8 @@ impl Group {
             Err(why) => return self.fail(work, &why),
         };
         let Some(at) = self.awaited.round else { return };
-        let Some(round) = self.round(at) else { return };
-        let Some(inbound) = round.receives.get(place) else { return };
+        let Some(plan) = self.plan() else { return };
+        let Some(inbound) = plan.rounds.get(at).and_then(|round| round.receives.get(place)) else { return };
         let ((_, expected), len) = (self.sign(at), inbound.part.len() * self.size());
         let word = Word(received.word);
         if let Some(notice) = word.notice() {

@@ -4,9 +4,11 @@
 //! the tag), release. So no message of the group arrives at a member that does not know its tag.
 
 use super::Work;
+use super::plan::Plan;
 use super::rounds::{self, Inbound, Outbound, Rank, Round, Then};
 use super::word::Word;
 use ofi_core::Addr;
+use std::sync::Arc;
 
 /// Marks the tags of joins; the tags of groups lack it.
 const JOIN: u64 = 1 << 63;
@@ -23,7 +25,8 @@ pub(super) struct Join {
     pub(super) tag: u64,
     /// The group's tag, once it is chosen.
     pub(super) id: u64,
-    pub(super) rounds: Vec<Round>,
+    /// Its rounds, whose messages carry no elements.
+    pub(super) plan: Arc<Plan>,
     /// The step that each round belongs to.
     steps: Vec<usize>,
     parent: Option<Rank>,
@@ -80,7 +83,8 @@ impl Join {
             steps.extend(rounds.iter().map(|_| step));
         }
         let tag = JOIN | fingerprint & !(STEPS - 1);
-        Self { tag, id: 0, rounds: all, steps, parent, children }
+        let plan = Arc::new(Plan { rounds: all, ..Plan::default() });
+        Self { tag, id: 0, plan, steps, parent, children }
     }
 
     fn step(&self, round: usize) -> usize {
@@ -130,7 +134,7 @@ impl Join {
             let rank = *rank;
             let (first, most) = if is_gone(rank) { (0, usize::MAX) } else { (current.map_or(0, |at| at + 1), 1) };
             let sends = move |round: &Round| round.sends.iter().any(|send| send.to == rank);
-            let ahead = self.rounds.iter().enumerate().skip(first).filter(move |(_, round)| sends(round));
+            let ahead = self.plan.rounds.iter().enumerate().skip(first).filter(move |(_, round)| sends(round));
             ahead.take(most).map(move |(at, _)| (rank, self.tag_of(at)))
         };
         neighbors.flat_map(waits).collect()

@@ -8,6 +8,7 @@ mod group;
 mod join;
 mod plan;
 mod rounds;
+mod spares;
 mod word;
 
 use crate::completion::eq::Owner;
@@ -24,6 +25,7 @@ use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_memory::Ticket;
 use plan::Shape;
 use rounds::Rank;
+use spares::Spares;
 use std::collections::VecDeque;
 use word::{Notice, Word};
 
@@ -46,10 +48,10 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
 pub(crate) enum Order {
     /// Send a message to a member.
     Send { to: Addr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
-    /// Receive a message of `len` bytes from a member. If the link to the member has broken, only a
-    /// message that has already arrived matches. `asks`: notify the member that this one waits,
-    /// even over an open link; it answers if it has left.
-    Receive { from: Addr, tag: u64, len: usize, number: usize, asks: bool, gone: Option<Down> },
+    /// Receive a message from a member, as long as `bytes`, into it. If the link to the member has
+    /// broken, only a message that has already arrived matches. `asks`: notify the member that this
+    /// one waits, even over an open link; it answers if it has left.
+    Receive { from: Addr, tag: u64, bytes: Vec<u8>, number: usize, asks: bool, gone: Option<Down> },
     /// Send a notice to a member; `connects`: connect to it if there is no link.
     Notify { to: Addr, tag: u64, word: u64, connects: bool, number: usize },
     /// Send a notice to a peer that need not be a member of any group.
@@ -91,6 +93,7 @@ struct Work {
     /// A random part of the tags that this endpoint chooses.
     seed: u64,
     chosen: u32,
+    spares: Spares,
 }
 
 impl Work {
@@ -241,6 +244,9 @@ impl Groups {
     fn end(&mut self, addr: FiAddr) {
         if let Some(group) = self.groups.remove(&addr) {
             group.leave(&mut self.work);
+            if self.groups.is_empty() {
+                self.work.spares.clear();
+            }
         }
     }
 
@@ -284,10 +290,8 @@ impl Groups {
         if (contribution.len(), result.len()) != (input, output) {
             return Err(Errno::EINVAL);
         }
-        let plan = shape.plan(group.rank);
-        let mut work = Vec::new();
-        work.try_reserve_exact(plan.work * size).map_err(|_| Errno::ENOMEM)?;
-        work.resize(plan.work * size, 0);
+        let plan = group.plan_of(shape);
+        let mut work = self.work.spares.take(plan.work * size)?;
         for copied in &plan.input {
             if let Some(place) = work.get_mut(copied.to * size..(copied.to + copied.len) * size) {
                 contribution.read_at(copied.from * size, place);
@@ -309,7 +313,8 @@ impl Groups {
 
     /// Handles messages to members that have left or failed.
     pub(crate) fn handle_left(&mut self, all: Vec<Left>) {
-        for Left { number, result } in all {
+        for Left { number, result, bytes } in all {
+            self.work.spares.put(bytes);
             let Some(flight) = self.work.flights.remove(&number) else {
                 self.end_answer(number);
                 continue;

@@ -32,7 +32,7 @@ pub(super) struct Plan {
 }
 
 /// An operation as all members know it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) kind: CollectiveKind,
     /// Number of members.

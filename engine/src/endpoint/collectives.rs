@@ -97,9 +97,9 @@ impl<K: LockKind> Core<K> {
                 let peer = self.member(to);
                 self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number });
             }
-            Order::Receive { from, tag, len, number, asks, gone } => {
+            Order::Receive { from, tag, bytes, number, asks, gone } => {
                 let peer = self.member(from);
-                self.receive_from_member(transport, (peer, tag), (number, len), (asks, gone));
+                self.receive_from_member(transport, (peer, tag), (number, bytes), (asks, gone));
             }
             Order::Notify { to, tag, word, connects, number } => {
                 if connects || self.peers.table.at(&to).is_some_and(|peer| self.has_link(peer)) {
@@ -143,7 +143,7 @@ impl<K: LockKind> Core<K> {
         &mut self,
         transport: &mut T,
         (peer, tag): (PeerId, u64),
-        (number, len): (usize, usize),
+        (number, bytes): (usize, Vec<u8>),
         (asks, gone): (bool, Option<Down>),
     ) {
         let Some(sender) = self.peers.table.get(peer).map(|peer| peer.sender) else { return };
@@ -155,7 +155,7 @@ impl<K: LockKind> Core<K> {
             drop(rx);
             return self.groups.handle_failed(number, &why);
         }
-        rx.post_group(peers, out, (sender, tag), (number, len), *seq);
+        rx.post_group(peers, out, (sender, tag), (number, bytes), *seq);
         drop(rx);
         if !is_here && (asks || !matches!(self.peers.state_of(peer), PeerState::Open(_))) {
             // Connect, so that the end of a dead member breaks a link, and a member whose group
@@ -208,7 +208,7 @@ impl<K: LockKind> Core<K> {
         }
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
-        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, 0), *seq);
+        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, Vec::new()), *seq);
         Ok(Some(NOWHERE))
     }
 }

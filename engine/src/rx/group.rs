@@ -34,16 +34,16 @@ pub(crate) struct Ended {
 }
 
 impl RxContext {
-    /// Posts a receive for a message of `len` bytes.
+    /// Posts a receive for a message as long as `bytes`, into it.
     pub(crate) fn post_group<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (sender, tag): (u32, u64),
-        (number, len): (usize, usize),
+        (number, bytes): (usize, Vec<u8>),
         seq: u64,
     ) {
-        let receive = self.add_group(number, len, seq);
+        let receive = self.add_group(number, bytes, seq);
         let pattern = Pattern { tag, ignore: 0, src: Source::peer(sender) };
         match self.queues[QueueKind::Group].take_unexpected(&pattern) {
             Some(message) => self.deliver(peers, out, Match { receive, message }),
@@ -56,10 +56,10 @@ impl RxContext {
         }
     }
 
-    fn add_group(&mut self, number: usize, len: usize, seq: u64) -> u32 {
+    fn add_group(&mut self, number: usize, bytes: Vec<u8>, seq: u64) -> u32 {
         let ticket = Ticket::new(number, OpFlags::COLLECTIVE, true);
         self.settings.size += 1;
-        let buffer = Some(Buffer::Owned(vec![0; len]));
+        let buffer = Some(Buffer::Owned(bytes));
         self.add(ticket, buffer, Role::Group, (QueueKind::Group, seq))
     }
 
@@ -95,7 +95,7 @@ impl RxContext {
         for (key, _) in waiting {
             if self.unexpected.get(key).is_some_and(|message| message.info().tag == Some(tag)) {
                 self.queues[QueueKind::Group].drop_unexpected(key);
-                let receive = self.add_group(DROPPED, 0, seq);
+                let receive = self.add_group(DROPPED, Vec::new(), seq);
                 self.deliver(peers, out, Match { receive, message: key });
             }
         }

@@ -30,6 +30,8 @@ pub(crate) struct MemberMessage {
 pub(crate) struct Left {
     pub(crate) number: usize,
     pub(crate) result: Result<(), Down>,
+    /// Its memory, to be used again.
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Tx {
@@ -54,9 +56,11 @@ impl Tx {
     /// A message of a group has left or failed.
     pub(super) fn end_group(&mut self, lent: Lent, result: Result<(), Down>) {
         self.size -= 1;
-        let number = lent.finish().context;
+        let Lent { ticket, buffer } = lent;
+        let number = ticket.finish().context;
         if number != UNTRACKED {
-            self.group_left.push(Left { number, result });
+            let bytes = if let Some(Buffer::Owned(bytes)) = buffer { bytes } else { Vec::new() };
+            self.group_left.push(Left { number, result, bytes });
         }
     }
 

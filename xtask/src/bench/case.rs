@@ -43,6 +43,8 @@ words!(
         Idle = "idle",
         All = "all",
         Pairs = "pairs",
+        Allreduce = "allreduce",
+        Barrier = "barrier",
         Solo = "solo",
         Cancel = "cancel",
         Reverse = "reverse",
@@ -97,6 +99,8 @@ pub(crate) enum Bar {
     Bare(f64),
     /// For the ratio to our own two-sided message.
     Message(f64),
+    /// For the ratio to MPICH over our library.
+    Mpich(f64),
     /// For the value itself.
     Value(f64),
 }
@@ -111,6 +115,7 @@ pub(crate) enum Section {
     Waiting,
     PeersAndThreads,
     Processes,
+    Collectives,
     ConnectionsAndMemory,
     Scale,
     Counts,
@@ -125,6 +130,7 @@ impl Section {
         Self::Waiting,
         Self::PeersAndThreads,
         Self::Processes,
+        Self::Collectives,
         Self::ConnectionsAndMemory,
         Self::Scale,
         Self::Counts,
@@ -139,6 +145,7 @@ impl Section {
             Self::Waiting => "Waiting and idling",
             Self::PeersAndThreads => "Peers and threads",
             Self::Processes => "Many processes on two cores",
+            Self::Collectives => "Collective operations",
             Self::ConnectionsAndMemory => "Connections and memory",
             Self::Scale => "Long queues and many peers",
             Self::Counts => "System calls and instructions",
@@ -260,9 +267,10 @@ impl Case {
         add(self.wait == Wait::Fd, "FI_WAIT_FD".into());
         add(self.progress == Progress::Auto, "automatic progress".into());
         let crowd = matches!(self.pattern, Pattern::All | Pattern::Pairs);
+        let yields = self.reads > 0 && !self.is_collective();
         add(crowd && self.reads == 0 && self.wait == Wait::Spin, "never yields".into());
-        add(self.reads == 1, "yields after 1 read".into());
-        add(self.reads > 1, format!("yields after {} reads", self.reads));
+        add(yields && self.reads == 1, "yields after 1 read".into());
+        add(yields && self.reads > 1, format!("yields after {} reads", self.reads));
         extras
     }
 
@@ -289,6 +297,8 @@ impl Case {
             (_, Pattern::Idle) => format!("{provider} idle process"),
             (_, Pattern::All) => format!("{provider} {size} all to all, {} processes", self.processes),
             (_, Pattern::Pairs) => format!("{provider} {size} pairs, {} processes", self.processes),
+            (_, Pattern::Allreduce) => format!("{provider} {size} allreduce, {} processes", self.processes),
+            (_, Pattern::Barrier) => format!("{provider} barrier, {} processes", self.processes),
             (_, Pattern::Solo) => format!("{provider} {size} processor time of a message"),
             (_, Pattern::Cancel) => format!("{provider} 100,000 cancels"),
             (_, Pattern::Reverse) => format!("{provider} 100,000 receives matched in reverse order"),
@@ -311,7 +321,7 @@ impl Case {
             (Counted::SystemCalls, _) => ("calls", true),
             (Counted::Instructions, _) => ("instructions", true),
             (_, Pattern::Latency | Pattern::Connect | Pattern::Solo) => ("us", true),
-            (_, Pattern::Put | Pattern::FetchAdd) => ("us", true),
+            (_, Pattern::Put | Pattern::FetchAdd | Pattern::Allreduce | Pattern::Barrier) => ("us", true),
             (_, Pattern::Stream | Pattern::Both | Pattern::Write | Pattern::Read) => ("MB/s", false),
             (_, Pattern::InjectWrite) => ("M/s", false),
             (_, Pattern::Rate | Pattern::Unexpected | Pattern::All | Pattern::Pairs) => ("M/s", false),
@@ -334,7 +344,13 @@ impl Case {
 
     /// Whether the samples measure cache-line latency themselves, or do not depend on it.
     pub(crate) fn is_bracketed(&self) -> bool {
-        !matches!(self.pattern, Pattern::All | Pattern::Pairs) || self.processes == 2
+        !matches!(self.pattern, Pattern::All | Pattern::Pairs | Pattern::Allreduce | Pattern::Barrier)
+            || self.processes == 2 && !self.is_collective()
+    }
+
+    /// Whether the rival is MPICH's operation over the other library.
+    pub(crate) const fn is_collective(&self) -> bool {
+        matches!(self.pattern, Pattern::Allreduce | Pattern::Barrier)
     }
 
     /// Messages that one repetition of the pattern sends.
@@ -466,6 +482,7 @@ impl Case {
             (Tcp | Udp, Latency, 8) if self.wait != Wait::Spin && self.progress == Progress::Manual => vec![Bare(1.1)],
             (_, Both, MIB) if self.threads == 8 => vec![Rival(1.0)],
             (_, All | Pairs, _) => vec![Rival(1.0)],
+            (_, Allreduce | Barrier, _) => vec![Rival(1.1), Mpich(1.1)],
             (_, Cancel | Reverse | Ends | Inserts, _) => vec![Value(0.5)],
             (Tcp, MemoryOfPeer, _) => vec![Value(4.0)],
             (Shm, MemoryOfEndpoint, _) => vec![Value(256.0)],
@@ -509,6 +526,7 @@ impl Case {
             (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
             (_, Pattern::Both) => self.threads == 2,
             (_, Pattern::Solo) => false,
+            (_, Pattern::Allreduce | Pattern::Barrier) => self.size == 8 && self.processes == 2,
             (_, Pattern::Cancel) => tcp,
             (_, Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => false,
             (_, Pattern::Unexpected) => self.size == 8,

@@ -18,6 +18,7 @@ pub(crate) fn all() -> Vec<Case> {
     waiting(&mut cases);
     peers_and_threads(&mut cases);
     processes(&mut cases);
+    collectives(&mut cases);
     connections_and_memory(&mut cases);
     scale(&mut cases);
     counts(&mut cases);
@@ -157,6 +158,23 @@ fn processes(cases: &mut Vec<Case>) {
     cases.push(Case { processes: 16, reads: 50, ..new(Provider::Tcp, Pattern::All) });
     cases.push(Case { processes: 16, wait: Wait::Sread, ..new(Provider::Tcp, Pattern::Pairs) });
     cases.push(Case { processes: 16, wait: Wait::Sread, ..new(Provider::Shm, Pattern::Pairs) });
+}
+
+fn collectives(cases: &mut Vec<Case>) {
+    for provider in WITHIN_AND_ACROSS {
+        for processes in [2, 4, 8] {
+            // Processes that share a core let the others run when there is nothing to read.
+            let reads = usize::from(processes > 2);
+            let new = |pattern, size| {
+                let case = Case::new(Section::Collectives, provider, pattern, size);
+                Case { processes, reads, ..case }
+            };
+            cases.push(new(Pattern::Barrier, 8));
+            for size in [8, KIB, 64 * KIB, MIB] {
+                cases.push(new(Pattern::Allreduce, size));
+            }
+        }
+    }
 }
 
 fn connections_and_memory(cases: &mut Vec<Case>) {

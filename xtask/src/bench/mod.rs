@@ -5,6 +5,7 @@
 mod case;
 mod cases;
 mod machine;
+mod mpich;
 mod plots;
 mod report;
 mod rival;
@@ -15,6 +16,7 @@ mod ucx;
 use crate::disk;
 use crate::run::{Outcome, cargo, root};
 use case::{Case, Counted};
+use mpich::Mpich;
 use report::{Entry, Report, Tool};
 use rival::Library;
 use sample::{Programs, Settings};
@@ -90,6 +92,7 @@ struct Bench {
     settings: Settings,
     ours: Library,
     rival: Option<Library>,
+    mpich: Option<Mpich>,
     ucx: bool,
     /// Quantities whose counting program is not installed.
     uncounted: Vec<Counted>,
@@ -156,7 +159,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let folder = work.join("ours");
     disk::make(&folder)?;
     disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
-    let fabric = ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale"];
+    let fabric = ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "collective", "solo", "scale"];
     let programs = Programs {
         fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
         bare: build(&work, &["bare", "bench"], None)?,
@@ -174,6 +177,10 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
             .map_err(|why| remarks.push(format!("No reference, only our library and the bare media: {why}.")))
             .ok(),
     };
+    let mpich = rival::reference()
+        .and_then(|reference| Mpich::open(&programs.work, &reference))
+        .map_err(|why| remarks.push(format!("No MPICH to compare collective operations with: {why}.")))
+        .ok();
     let ucx = works("ucx_perftest", "-h");
     if !ucx {
         remarks.push("No UCX: ucx_perftest (Debian's package ucx-utils) is not installed.".to_owned());
@@ -185,7 +192,7 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
             uncounted.push(counted);
         }
     }
-    Ok((Bench { programs, settings, ours, rival, ucx, uncounted }, remarks))
+    Ok((Bench { programs, settings, ours, rival, mpich, ucx, uncounted }, remarks))
 }
 
 /// A remark if other processes use the cores.
@@ -242,7 +249,14 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
         turns.reverse();
     }
     for (tool, of) in turns {
-        library(entry, tool, of);
+        match (&bench.mpich, tool) {
+            (Some(mpich), Tool::Rival) if case.is_collective() => through_mpich(bench, mpich, entry, tool, of, round),
+            (None, Tool::Rival) if case.is_collective() => {}
+            _ => library(entry, tool, of),
+        }
+    }
+    if let (Some(mpich), true) = (&bench.mpich, case.is_collective()) {
+        through_mpich(bench, mpich, entry, Tool::Mpich, &bench.ours, round);
     }
     if let (Some((message, halves)), false) = (case.message(), entry.has_failed(Tool::Message)) {
         let sample = sample::of_library(programs, settings, &bench.ours.folder, &message, round);
@@ -261,6 +275,15 @@ fn measure_round(bench: &Bench, entry: &mut Entry, round: usize) {
                 entry.add(tool, sample);
             }
         }
+    }
+}
+
+/// Measures MPICH's operation over a library.
+fn through_mpich(bench: &Bench, mpich: &Mpich, entry: &mut Entry, tool: Tool, library: &Library, round: usize) {
+    if !entry.has_failed(tool) {
+        let case = entry.case;
+        let take = || mpich.sample(&bench.settings, &library.folder, &case, round);
+        entry.add(tool, bracketed(bench, round, take));
     }
 }
 

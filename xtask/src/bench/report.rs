@@ -16,11 +16,13 @@ pub(crate) enum Tool {
     UcxPut,
     /// Our own message, for bars that name it.
     Message,
+    /// MPICH's collective operation over our library.
+    Mpich,
 }
 
 impl Tool {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut, Self::Message];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Ours, Self::Rival, Self::Bare, Self::UcxTagged, Self::UcxPut, Self::Message, Self::Mpich];
 
     /// Its name in JSON.
     fn key(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Tool {
             Self::UcxTagged => "ucx_tag",
             Self::UcxPut => "ucx_put",
             Self::Message => "message",
+            Self::Mpich => "mpich",
         }
     }
 }
@@ -68,7 +71,7 @@ impl Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) case: Case,
-    series: [Vec<Sample>; 6],
+    series: [Vec<Sample>; 7],
     /// Sources that failed, with the reason.
     pub(crate) failures: Vec<(Tool, String)>,
 }
@@ -114,6 +117,7 @@ impl Entry {
             Bar::Rival(limit) => judge(Tool::Rival, limit),
             Bar::Bare(limit) => judge(Tool::Bare, limit),
             Bar::Message(limit) => judge(Tool::Message, limit),
+            Bar::Mpich(limit) => judge(Tool::Mpich, limit),
             Bar::Value(limit) => {
                 let values = || self.samples(Tool::Ours).iter().map(|sample| sample.value);
                 let worst = if less { values().max_by(f64::total_cmp) } else { values().min_by(f64::total_cmp) };
@@ -131,6 +135,10 @@ impl Entry {
                 Bar::Bare(limit) => format!("{sign} {limit} × bare"),
                 Bar::Message(limit) => {
                     format!("{sign} {limit} × our message of {}", or_dash(self.median(Tool::Message)))
+                }
+                Bar::Mpich(limit) => {
+                    let ratios = median_and_worst(self.ratios(Tool::Mpich));
+                    format!("{sign} {limit} × MPICH over ours of {}, {ratios}", or_dash(self.median(Tool::Mpich)))
                 }
                 Bar::Value(limit) => format!("{sign} {limit} {}", self.case.unit().name),
             };
@@ -190,6 +198,7 @@ impl Report {
             Tool::UcxTagged => "UCX tag",
             Tool::UcxPut => "UCX put",
             Tool::Message => "our message",
+            Tool::Mpich => "MPICH over ours",
         }
     }
 
@@ -384,6 +393,7 @@ impl Entry {
                 Bar::Rival(limit) => ("rival", limit),
                 Bar::Bare(limit) => ("bare", limit),
                 Bar::Message(limit) => ("message", limit),
+                Bar::Mpich(limit) => ("mpich", limit),
                 Bar::Value(limit) => ("value", limit),
             };
             json!({ "of": of, "limit": limit, "verdict": verdict.map(Verdict::word) })
@@ -417,6 +427,9 @@ const METHOD: &str = "
 - One-sided operations: the target polls its queue, as its library may need. *write* and *read* keep a window in flight; *half round
   trip on polled memory* does not wait for completions; *fetch-add* is the time from the call to the completion, and compared with the
   round trip of our own message of the same round.
+- Collective operations: the other side is MPICH's own (`benches/mpich.c`) over the other library, and over ours; its messages pass
+  the provider (MPIR_CVAR_NOLOCAL). Two processes have a core each; of more than two, ours yield after each empty read, MPICH's as it
+  does by default. Sums are of 64-bit integers; the ends of each result are verified, and all of the last one.
 - System calls (strace) and instructions (callgrind) are those of one process with both ends, per message.
 - `-` means that the library cannot do it or did not finish within the limit; the reasons follow the table.
 

@@ -78,7 +78,7 @@ fn reason(code: Option<i32>, errors: &str, limit: u32) -> String {
     }
 }
 
-fn cores_option([a, b]: [usize; 2]) -> [String; 2] {
+pub(crate) fn cores_option([a, b]: [usize; 2]) -> [String; 2] {
     ["--cores".to_owned(), format!("{a},{b}")]
 }
 
@@ -123,7 +123,8 @@ fn unbracketed(round: usize, value: f64) -> Sample {
     Sample { round, value, before: 0.0, after: 0.0 }
 }
 
-fn take(command: &mut Command, limit: u32, round: usize) -> Result<Sample, String> {
+/// Runs a command that prints a sample.
+pub(crate) fn take(command: &mut Command, limit: u32, round: usize) -> Result<Sample, String> {
     let text = printed(command, limit)?;
     Sample::parse(&text, round).ok_or_else(|| format!("printed {text:?}"))
 }
