@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * window: one endpoint accesses the memory of another, which posts nothing. A counter of the target
- * tells how many accesses have changed its memory.
+ * counts the accesses that have changed its memory.
  *
  * FI_PROVIDER=shm ./window
  */
