@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * group: datagrams to a multicast group, which two endpoints have joined. Datagrams may be lost on a
- * network; within a host they arrive if receives are posted.
+ * group: datagrams to a multicast group that two endpoints have joined. A network may lose them;
+ * within a host they arrive if receives are posted.
  *
  * FI_PROVIDER=udp ./group
  */

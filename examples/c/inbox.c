@@ -51,7 +51,7 @@ int main(void)
 	to = insert(theirs, inbox);
 	for (i = 0; i < SENDERS; i++) {
 		senders[i] = open_endpoint(net.domain, net.info, cq, theirs);
-		/* The last sender is not inserted. The array holds the number and receives the entry. */
+		/* The last one is not inserted. The array holds the number and receives the entry. */
 		len = sizeof(name);
 		known[i] = FIRST_ID + i;
 		CHECK(fi_getname(&senders[i]->fid, name, &len));

@@ -49,7 +49,7 @@ struct end {
 	struct fid_cq *cq;
 	struct fid_av *av;
 	struct fid_stx *stx;
-	/* A scalable endpoint and its contexts, or an endpoint, which is then also `out` and `in`. */
+	/* A scalable endpoint and its contexts, or an endpoint that is also `out` and `in`. */
 	struct fid_ep *ep, *tx[16], *rx[16];
 	int is_scalable;
 	/* What transmits, and what receives: perhaps a shared receive context. */
