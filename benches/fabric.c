@@ -9,6 +9,7 @@
  *   allreduce, barrier                              groups of processes (collective.c)
  *   solo                                            both ends in one process (solo.c)
  *   cancel, reverse, ends, inserts                 long queues, many peers (scale.c)
+ *   contexts, endpoints, shared                    threads of one process (contexts.c)
  *   version                                         prints the library's path and version
  * Prints the value and the latency of a cache line between the cores before and after the sample (0
  * if not measured). `cargo xtask bench` runs it.
@@ -34,7 +35,8 @@ int main(int argc, char **argv)
 		print_version();
 		return 0;
 	}
-	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_collective() || run_solo() || run_scale())
+	if (run_exchange() || run_rma() || run_life() || run_crowd() || run_collective() || run_solo() || run_scale()
+		|| run_contexts())
 		return 0;
 	fprintf(stderr, "--pattern %s: unknown\n", options.pattern);
 	return 2;

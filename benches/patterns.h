@@ -27,4 +27,7 @@ int run_solo(void);
 /* Long queues and many peers (scale.c). */
 int run_scale(void);
 
+/* Threads with contexts or endpoints of their own (contexts.c). */
+int run_contexts(void);
+
 #endif

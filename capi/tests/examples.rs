@@ -134,6 +134,48 @@ fn processes_sum_their_ranks_within_a_host() {
     allreduce("shm", "4");
 }
 
+/// A program without arguments that prints one line.
+fn prints(provider: &str, program: &str, line: &str) {
+    let output = on(provider, program).output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{line} over {provider}\n"));
+}
+
+#[test]
+fn a_window_is_written_and_read() {
+    prints("tcp", "window.c", "a window");
+}
+
+#[test]
+fn a_window_is_written_and_read_within_a_host() {
+    prints("shm", "window.c", "a window");
+}
+
+#[test]
+fn records_are_durable() {
+    prints("tcp", "journal.c", "16 records");
+}
+
+#[test]
+fn records_are_durable_within_a_host() {
+    prints("shm", "journal.c", "16 records");
+}
+
+#[test]
+fn an_inbox_knows_its_senders() {
+    prints("tcp", "inbox.c", "an inbox for 3");
+}
+
+#[test]
+fn an_inbox_knows_its_senders_within_a_host() {
+    prints("shm", "inbox.c", "an inbox for 3");
+}
+
+#[test]
+fn datagrams_reach_a_group() {
+    prints("udp", "group.c", "a group of 2");
+}
+
 fn start(run: &Run) -> Child {
     let mut command = run.command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

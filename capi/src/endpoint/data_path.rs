@@ -3,9 +3,9 @@
 use crate::objects::work::DomainWork;
 use core::ffi::c_void;
 use ofi_abi::{fi_ops_atomic, fi_ops_msg, fi_ops_rma, fi_ops_tagged, fid_ep};
-use ofi_core::Caps;
+use ofi_core::{Caps, OpFlags};
 use ofi_engine::trigger::Initiator;
-use ofi_sync::primitive::AtomicU64;
+use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// The fields that data calls use, at the beginning of every object with data tables.
@@ -14,10 +14,61 @@ pub(crate) struct DataPath {
     pub(crate) c: fid_ep,
     /// The engine's object, of the type that the tables are for.
     pub(crate) engine_ptr: *const c_void,
-    pub(crate) tx_flags: AtomicU64,
-    pub(crate) rx_flags: AtomicU64,
+    pub(crate) defaults: DefaultFlags,
     /// With FI_TRIGGER.
     pub(crate) triggers: Option<Arc<Triggers>>,
+}
+
+/// The flags of calls that pass none. Relaxed: control calls change them, which the application
+/// orders before the calls that they are for.
+pub(crate) struct DefaultFlags {
+    tx: AtomicU64,
+    rx: AtomicU64,
+    /// Those of tagged receives: without FI_TAGGED_MULTI_RECV a default FI_MULTI_RECV is only for
+    /// untagged ones, which would make all tagged receives fail otherwise.
+    tagged_rx: AtomicU64,
+    tagged_multi_recv: bool,
+}
+
+impl DefaultFlags {
+    pub(crate) fn new(tx: u64, rx: u64, caps: Caps) -> Self {
+        let tagged_multi_recv = caps.contains(Caps::TAGGED_MULTI_RECV);
+        let flags =
+            Self { tx: AtomicU64::new(tx), rx: AtomicU64::new(0), tagged_rx: AtomicU64::new(0), tagged_multi_recv };
+        flags.set_rx(rx);
+        flags
+    }
+
+    /// Those of an alias.
+    pub(crate) fn of_alias(&self, tx: u64, rx: u64) -> Self {
+        let caps = if self.tagged_multi_recv { Caps::TAGGED_MULTI_RECV } else { Caps::empty() };
+        Self::new(tx, rx, caps)
+    }
+
+    #[inline]
+    pub(crate) fn tx(&self) -> u64 {
+        self.tx.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn rx(&self) -> u64 {
+        self.rx.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn tagged_rx(&self) -> u64 {
+        self.tagged_rx.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tx(&self, flags: u64) {
+        self.tx.store(flags, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_rx(&self, flags: u64) {
+        let tagged = if self.tagged_multi_recv { flags } else { flags & !OpFlags::MULTI_RECV.bits() };
+        self.rx.store(flags, Ordering::Relaxed);
+        self.tagged_rx.store(tagged, Ordering::Relaxed);
+    }
 }
 
 /// The additional state of an endpoint with FI_TRIGGER: tables of its own, whose calls check the

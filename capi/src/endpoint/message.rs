@@ -9,7 +9,6 @@ use ofi_abi::{fi_addr_t, fi_msg, fi_msg_tagged, fi_ops_msg, fi_ops_tagged, fid_e
 use ofi_core::{Caps, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{AtomicCall, MessageOps, OneSidedOps, RecvOp, RmaOp, SendOp};
 use ofi_memory::{Buffer, Span};
-use ofi_sync::primitive::Ordering;
 
 /// The largest number of elements in a vector.
 pub(super) const IOV_LIMIT: usize = 8;
@@ -136,14 +135,17 @@ pub(super) unsafe fn many(iov: *const iovec, count: usize) -> Result<Buffer, Err
 impl DataPath {
     #[inline]
     pub(super) fn tx_defaults(&self) -> OpFlags {
-        // Relaxed: changed by control calls, which the application orders before the calls that
-        // they are for.
-        OpFlags::from_bits_retain(self.tx_flags.load(Ordering::Relaxed))
+        OpFlags::from_bits_retain(self.defaults.tx())
     }
 
     #[inline]
     fn rx_defaults(&self) -> OpFlags {
-        OpFlags::from_bits_retain(self.rx_flags.load(Ordering::Relaxed))
+        OpFlags::from_bits_retain(self.defaults.rx())
+    }
+
+    #[inline]
+    fn tagged_rx_defaults(&self) -> OpFlags {
+        OpFlags::from_bits_retain(self.defaults.tagged_rx())
     }
 
     /// Flags of a call that passes its own: they replace the defaults, except for the completion
@@ -343,12 +345,12 @@ thunks! {
     trecv(object, engine; buf: *mut c_void, len: usize, _desc: *mut c_void, src: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) {
         // SAFETY: fi_trecv(3) lends the buffer until the completion.
         let buffer = unsafe { one(buf, len) };
-        receive(engine, buffer, src, Some((tag, ignore)), context, object.rx_defaults())
+        receive(engine, buffer, src, Some((tag, ignore)), context, object.tagged_rx_defaults())
     }
     trecvv(object, engine; iov: *const iovec, _desc: *mut *mut c_void, count: usize, src: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void) {
         // SAFETY: fi_trecvv(3) lends the buffers until the completion.
         match unsafe { many(iov, count) } {
-            Ok(buffer) => receive(engine, buffer, src, Some((tag, ignore)), context, object.rx_defaults()),
+            Ok(buffer) => receive(engine, buffer, src, Some((tag, ignore)), context, object.tagged_rx_defaults()),
             Err(errno) => posted(Err(errno)),
         }
     }

@@ -28,7 +28,6 @@ use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_engine::erased::EndpointControl;
 use ofi_sync::busy::Child;
 use ofi_sync::busy::Children;
-use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -340,8 +339,7 @@ unsafe fn alias(ep: &EpObj, wanted: &fi_alias) -> c_int {
     if flags & OpFlags::TRIGGER.bits() != 0 {
         return Errno::EINVAL.negative();
     }
-    // Relaxed: control calls, which the application orders.
-    let (mut tx, mut rx) = (ep.tx_flags.load(Ordering::Relaxed), ep.rx_flags.load(Ordering::Relaxed));
+    let (mut tx, mut rx) = (ep.defaults.tx(), ep.defaults.rx());
     match wanted.flags & (transmit | receive) {
         direction if direction == transmit => tx = flags,
         direction if direction == receive => rx = flags,
@@ -378,9 +376,9 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
         atomic: c.atomic,
         collective: c.collective,
     };
-    let (tx_flags, rx_flags) = (AtomicU64::new(tx), AtomicU64::new(rx));
+    let defaults = ep.defaults.of_alias(tx, rx);
     EpObj {
-        data: DataPath { c, engine_ptr: ep.engine_ptr, tx_flags, rx_flags, triggers: ep.triggers.clone() },
+        data: DataPath { c, engine_ptr: ep.engine_ptr, defaults, triggers: ep.triggers.clone() },
         control: ep.control.clone(),
         dependents: Children::new(),
         alias_of: Some(ep.dependents.add()),
@@ -401,16 +399,18 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
 /// Reads or replaces the default flags of one direction (fi_endpoint(3)).
 fn ops_flag(ep: &EpObj, set: bool, arg: &mut u64) -> c_int {
     let (transmit, receive) = (OpFlags::SEND.bits(), OpFlags::RECV.bits());
-    let place = match *arg & (transmit | receive) {
-        direction if direction == transmit => &ep.tx_flags,
-        direction if direction == receive => &ep.rx_flags,
-        _ => return Errno::EINVAL.negative(),
-    };
-    // Relaxed: a control call, which the application orders before the calls that it is for.
-    if set {
-        place.store(*arg & !(transmit | receive), Ordering::Relaxed);
+    let direction = *arg & (transmit | receive);
+    let flags = *arg & !direction;
+    if direction == transmit && set {
+        ep.defaults.set_tx(flags);
+    } else if direction == transmit {
+        *arg = ep.defaults.tx();
+    } else if direction == receive && set {
+        ep.defaults.set_rx(flags);
+    } else if direction == receive {
+        *arg = ep.defaults.rx();
     } else {
-        *arg = place.load(Ordering::Relaxed);
+        return Errno::EINVAL.negative();
     }
     0
 }

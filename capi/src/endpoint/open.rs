@@ -4,7 +4,7 @@
 use crate::convert;
 use crate::endpoint::cm;
 use crate::endpoint::collective;
-use crate::endpoint::data_path::{DataPath, PlainTables, Triggers};
+use crate::endpoint::data_path::{DataPath, DefaultFlags, PlainTables, Triggers};
 use crate::endpoint::object::{EpObj, SharedContexts};
 use crate::endpoint::options;
 use crate::endpoint::passive::PepObj;
@@ -20,7 +20,6 @@ use ofi_core::negotiate::SHARED_CONTEXT;
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
-use ofi_sync::primitive::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the endpoint joins groups (FI_COLLECTIVE).
@@ -46,8 +45,7 @@ pub(crate) fn data_path(
     DataPath {
         c: fid_ep { fid, ops: &OPS, cm, msg, rma, tagged, atomic, collective: &enosys::COLLECTIVE },
         engine_ptr: opened.engine_ptr,
-        tx_flags: AtomicU64::new(info.tx.op_flags.bits()),
-        rx_flags: AtomicU64::new(info.rx.op_flags.bits()),
+        defaults: DefaultFlags::new(info.tx.op_flags.bits(), info.rx.op_flags.bits(), info.caps),
         triggers,
     }
 }

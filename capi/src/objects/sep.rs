@@ -4,7 +4,7 @@
 use crate::convert::infos::{rx_to_c, tx_to_c};
 use crate::convert::{self, rx_from_c, tx_from_c};
 use crate::endpoint::cm;
-use crate::endpoint::data_path::DataPath;
+use crate::endpoint::data_path::{DataPath, DefaultFlags};
 use crate::endpoint::message::{NotRequested, tables};
 use crate::endpoint::object::{EpObj, RxContextObj, SharedContexts, TxContextObj, install_context};
 use crate::endpoint::open;
@@ -28,7 +28,6 @@ use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Version};
 use ofi_engine::completion::eq::Owner;
 use ofi_engine::scalable::MOST_CONTEXTS;
 use ofi_sync::busy::{Child, Children};
-use ofi_sync::primitive::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 /// A scalable endpoint.
@@ -100,10 +99,10 @@ pub(crate) unsafe fn open(domain: &DomainObj, info: &fi_info, context: *mut c_vo
         atomic: atomic::table::<NotRequested>(Caps::empty()),
         collective: &enosys::COLLECTIVE,
     };
-    let (tx_flags, rx_flags) = (AtomicU64::new(0), AtomicU64::new(0));
+    let defaults = DefaultFlags::new(0, 0, Caps::empty());
     let engine_ptr = NonNull::<NotRequested>::dangling().as_ptr().cast_const().cast();
     let format = if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format };
-    let data = DataPath { c, engine_ptr, tx_flags, rx_flags, triggers: None };
+    let data = DataPath { c, engine_ptr, defaults, triggers: None };
     let (contexts, _parent) = (Children::new(), domain.children.add());
     Ok(handle::install(SepObj { data, control, info, format, domain, contexts, _parent }).cast())
 }

@@ -2,7 +2,7 @@
 //! endpoints bound to it. A transmit context only permits endpoints to share resources: here it has
 //! none of its own.
 
-use crate::endpoint::data_path::DataPath;
+use crate::endpoint::data_path::{DataPath, DefaultFlags};
 use crate::endpoint::message::{NotRequested, tables};
 use crate::endpoint::{atomic, rma};
 use crate::enosys;
@@ -25,7 +25,6 @@ use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::{RxSettings, SharedRx};
 use ofi_sync::busy::{Child, Children};
 use ofi_sync::lock::LockKind;
-use ofi_sync::primitive::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Maximum number of posted receives, unless the attributes request more.
@@ -122,13 +121,8 @@ pub(crate) fn open(
         atomic: atomic::table::<NotRequested>(Caps::empty()),
         collective: &enosys::COLLECTIVE,
     };
-    let data = DataPath {
-        c,
-        engine_ptr: opened.engine_ptr,
-        tx_flags: AtomicU64::new(0),
-        rx_flags: AtomicU64::new(flags),
-        triggers: None,
-    };
+    let data =
+        DataPath { c, engine_ptr: opened.engine_ptr, defaults: DefaultFlags::new(0, flags, caps), triggers: None };
     let object =
         SrxObj { data, context: opened.context, caps, domain, users: Children::new(), _parent: domain.children.add() };
     Ok(handle::install(object).cast())
@@ -160,12 +154,10 @@ unsafe extern "C" fn srx_control(fid: *mut fid, command: c_int, arg: *mut c_void
             if *flags & (OpFlags::SEND.bits() | receive) != receive {
                 return Errno::EINVAL.negative();
             }
-            // Relaxed: a control call, which the application orders before the calls that it is
-            // for.
             if command == FI_SETOPSFLAG {
-                srx.rx_flags.store(*flags & !receive, Ordering::Relaxed);
+                srx.defaults.set_rx(*flags & !receive);
             } else {
-                *flags = srx.rx_flags.load(Ordering::Relaxed);
+                *flags = srx.defaults.rx();
             }
             0
         }

@@ -36,6 +36,9 @@ static struct {
 	struct fid_cq *in_set, *monitored;
 	struct fid_pep *pep;
 	struct fid_ep *connected[2];
+	/* A scalable endpoint with contexts, and shared contexts. */
+	struct fid_ep *scalable, *tx, *rx, *srx;
+	struct fid_stx *stx;
 	struct fi_info *request;	/* of a connection that is never accepted */
 } extra;
 static struct side a, b;
@@ -154,6 +157,21 @@ static void open_connection(void)
 	extra.request = entry.info;
 }
 
+static void open_contexts(void)
+{
+	struct fi_info *info = fi_dupinfo(a.info);
+
+	info->ep_attr->tx_ctx_cnt = info->ep_attr->rx_ctx_cnt = 2;
+	CHECK(fi_scalable_ep(a.domain, info, &extra.scalable, NULL) == 0);
+	CHECK(fi_scalable_ep_bind(extra.scalable, &a.av->fid, 0) == 0);
+	CHECK(fi_tx_context(extra.scalable, 1, NULL, &extra.tx, NULL) == 0);
+	CHECK(fi_rx_context(extra.scalable, 1, NULL, &extra.rx, NULL) == 0);
+	CHECK(fi_ep_bind(extra.tx, &extra.in_set->fid, FI_TRANSMIT) == 0 && fi_enable(extra.tx) == 0);
+	CHECK(fi_ep_bind(extra.rx, &extra.in_set->fid, FI_RECV) == 0 && fi_enable(extra.rx) == 0);
+	CHECK(fi_stx_context(a.domain, NULL, &extra.stx, NULL) == 0 && fi_srx_context(a.domain, NULL, &extra.srx, NULL) == 0);
+	fi_freeinfo(info);
+}
+
 static void open_extra(void)
 {
 	struct fi_cq_attr in_set = { .wait_obj = FI_WAIT_SET }, monitored = { .wait_obj = FI_WAIT_MUTEX_COND };
@@ -171,10 +189,14 @@ static void open_extra(void)
 	CHECK(fi_poll_add(extra.poll, &extra.cntr->fid, 0) == 0);
 	CHECK(fi_cntr_add(extra.cntr, 3) == 0 && fi_cntr_adderr(extra.cntr, 1) == 0);
 	open_connection();
+	open_contexts();
 }
 
 static void close_extra(void)
 {
+	CHECK(fi_close(&extra.stx->fid) == 0 && fi_close(&extra.srx->fid) == 0);
+	CHECK(fi_close(&extra.tx->fid) == 0 && fi_close(&extra.rx->fid) == 0);
+	CHECK(fi_close(&extra.scalable->fid) == 0);
 	CHECK(fi_reject(extra.pep, extra.request->handle, NULL, 0) == 0);
 	fi_freeinfo(extra.request);
 	CHECK(fi_close(&waiting->fid) == 0);
@@ -203,7 +225,8 @@ static void use_what_was_inherited(void)
 	struct fi_eq_attr eq_attr = { 0 };
 	struct fi_wait_attr wait_attr = { 0 };
 	struct fid *fids[] = { &a.cq->fid };
-	struct fid_ep *eps[] = { a.ep, extra.alias, extra.unused, extra.connected[0], extra.connected[1], waiting };
+	struct fid_ep *eps[] = { a.ep, extra.alias, extra.unused, extra.connected[0], extra.connected[1], waiting,
+		extra.tx, extra.rx };
 	char buf[64];
 	size_t len = sizeof(buf), i;
 	fi_addr_t addr;
@@ -247,6 +270,15 @@ static void use_what_was_inherited(void)
 		DEAD(fi_shutdown(ep, 0));
 		DEAD(fi_getopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_CM_DATA_SIZE, buf, &len));
 	}
+	DEAD(fi_tx_context(extra.scalable, 0, NULL, (struct fid_ep **) &out, NULL));
+	DEAD(fi_rx_context(extra.scalable, 0, NULL, (struct fid_ep **) &out, NULL));
+	DEAD(fi_scalable_ep_bind(extra.scalable, &a.av->fid, 0));
+	DEAD(fi_getname(&extra.scalable->fid, buf, &len));
+	DEAD(fi_recv(extra.srx, buf, 8, NULL, to_b, NULL));
+	DEAD(fi_trecv(extra.srx, buf, 8, NULL, to_b, 1, 0, NULL));
+	DEAD(fi_scalable_ep(a.domain, a.info, (struct fid_ep **) &out, NULL));
+	DEAD(fi_stx_context(a.domain, NULL, (struct fid_stx **) &out, NULL));
+	DEAD(fi_srx_context(a.domain, NULL, (struct fid_ep **) &out, NULL));
 	DEAD(fi_cq_read(a.cq, buf, 1));
 	DEAD(fi_cq_readfrom(a.cq, buf, 1, &addr));
 	DEAD(fi_cq_readerr(a.cq, &error, 0));
@@ -291,7 +323,8 @@ static void use_what_was_inherited(void)
 /* In the usual order, each once. */
 static void close_what_was_inherited(void)
 {
-	struct fid *fids[] = { extra.request->handle, &waiting->fid, &extra.connected[0]->fid, &extra.connected[1]->fid,
+	struct fid *fids[] = { &extra.stx->fid, &extra.srx->fid, &extra.tx->fid, &extra.rx->fid, &extra.scalable->fid,
+		extra.request->handle, &waiting->fid, &extra.connected[0]->fid, &extra.connected[1]->fid,
 		&extra.pep->fid, &asker_eq->fid, &m.av->fid, &m.cq->fid, &m.eq->fid, &m.domain->fid, &m.fabric->fid,
 		&extra.poll->fid, &extra.in_set->fid, &extra.monitored->fid, &extra.wait->fid, &extra.cntr->fid,
 		&extra.unused->fid, &extra.alias->fid, &a.ep->fid, &a.av->fid, &a.cq->fid, &a.eq->fid, &a.domain->fid, &a.fabric->fid,

@@ -402,6 +402,107 @@ static int enable(void **made)
 	return (int) ret;
 }
 
+/* A scalable endpoint with two contexts of each kind. */
+static int open_sep(void **made)
+{
+	int ret;
+
+	info->ep_attr->tx_ctx_cnt = info->ep_attr->rx_ctx_cnt = 2;
+	ret = fi_scalable_ep(domain, info, (struct fid_ep **) made, NULL);
+	info->ep_attr->tx_ctx_cnt = info->ep_attr->rx_ctx_cnt = 1;
+	return ret;
+}
+
+/* The scalable endpoint of the context that is being opened or enabled. */
+static struct fid_ep *parent;
+
+static void without_failures(int (*call)(void **made), void **made)
+{
+	long n = left;
+
+	left = 0;
+	CHECK(call(made) == 0);
+	left = n;
+}
+
+static int open_context(void **made, int (*call)(struct fid_ep **context), int enabled)
+{
+	struct fid_ep *fresh;
+	void *sep;
+	int ret;
+	long n;
+
+	without_failures(open_sep, &sep);
+	parent = sep;
+	n = left;
+	left = 0;
+	CHECK(fi_scalable_ep_bind(parent, &av->fid, 0) == 0);
+	if (!enabled)
+		left = n;
+	ret = call(&fresh);
+	left = 0;
+	if (!ret && enabled) {
+		uint64_t flags = fresh->fid.fclass == FI_CLASS_TX_CTX ? FI_TRANSMIT : FI_RECV;
+
+		CHECK(fi_ep_bind(fresh, &cq->fid, flags) == 0);
+		left = n;
+		ret = fi_enable(fresh);
+		left = 0;
+		if (ret)
+			CHECK(fi_close(&fresh->fid) == 0);
+	}
+	if (ret)
+		CHECK(fi_close(&parent->fid) == 0);
+	*made = fresh;
+	return ret;
+}
+
+static void close_context(void *made)
+{
+	close_it(made);
+	close_it(parent);
+}
+
+static int transmit(struct fid_ep **context)
+{
+	return fi_tx_context(parent, 1, NULL, context, NULL);
+}
+
+static int receive(struct fid_ep **context)
+{
+	return fi_rx_context(parent, 1, NULL, context, NULL);
+}
+
+static int open_tx(void **made)
+{
+	return open_context(made, transmit, 0);
+}
+
+static int open_rx(void **made)
+{
+	return open_context(made, receive, 0);
+}
+
+static int enable_tx(void **made)
+{
+	return open_context(made, transmit, 1);
+}
+
+static int enable_rx(void **made)
+{
+	return open_context(made, receive, 1);
+}
+
+static int open_stx(void **made)
+{
+	return fi_stx_context(domain, NULL, (struct fid_stx **) made, NULL);
+}
+
+static int open_srx(void **made)
+{
+	return fi_srx_context(domain, NULL, (struct fid_ep **) made, NULL);
+}
+
 /* The lowest free descriptor. */
 static int free_descriptor(void)
 {
@@ -560,6 +661,13 @@ static const struct trial everywhere[] = {
 	{ "fi_enable", enable, close_it, 0 },
 	{ "fi_ep_alias", open_alias, close_it, 0 },
 	{ "fi_profile_open", open_profile, close_it, 0 },
+	{ "fi_scalable_ep", open_sep, close_it, 0 },
+	{ "fi_tx_context", open_tx, close_context, 0 },
+	{ "fi_rx_context", open_rx, close_context, 0 },
+	{ "fi_enable of a transmit context", enable_tx, close_context, 0 },
+	{ "fi_enable of a receive context", enable_rx, close_context, 0 },
+	{ "fi_stx_context", open_stx, close_it, 0 },
+	{ "fi_srx_context", open_srx, close_it, 0 },
 };
 
 static struct fi_info *find(const char *provider, enum fi_ep_type type)

@@ -6,6 +6,7 @@
 use ofi_core::Instant;
 pub mod node;
 pub mod pair;
+pub mod portal;
 pub mod raw;
 pub mod wire;
 

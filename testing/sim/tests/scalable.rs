@@ -3,78 +3,18 @@
 //! endpoint.
 
 use fastrand::Rng;
-use ofi_core::{Addr, BindFlags, Errno, FiAddr, RxBits};
+use ofi_core::{Addr, Errno, FiAddr};
 use ofi_engine::endpoint::Config;
-use ofi_engine::transport::Listener;
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Contexts, Handshake, Hello};
-use ofi_engine::{AddressVector, ScalableEndpoint};
-use ofi_os::membarrier;
-use ofi_rig::{Message, Options, Side, expect, finish, until};
+use ofi_rig::{Message, Options, expect, finish, until};
 use ofi_sim::node::{self, Node, addr, ip, open_node};
+use ofi_sim::portal::{Portal, context};
 use ofi_sim::raw::{Raw, Received, connect_hello};
-use ofi_sim::{Faults, SimNet, World};
+use ofi_sim::{Faults, World};
 use ofi_sync::account::Account;
-use ofi_sync::lock::Park;
-use ofi_tcp::listener::TcpListener;
-use ofi_tcp::transport::{Settings, TcpTransport};
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-type Scalable = ScalableEndpoint<TcpListener<SimNet>, TcpTransport<SimNet>, Park>;
-
-const BITS: u32 = 8;
-
-/// A scalable endpoint with its address vector.
-struct Portal {
-    world: World,
-    at: SocketAddr,
-    endpoint: Arc<Scalable>,
-    av: Arc<AddressVector>,
-}
-
-impl Portal {
-    fn open(world: &World, at: SocketAddr, counts: (usize, usize)) -> Self {
-        let (listens, opens) = (world.clone(), world.clone());
-        let account = Arc::new(Account::new(1 << 20));
-        let listener =
-            Box::new(move |_| TcpListener::new(listens.net_of(at.ip()), Addr::from(at), None, account.clone()));
-        let context = Box::new(move |listener: &TcpListener<SimNet>, account: &Arc<Account>| {
-            let settings = Settings { account: account.clone(), ..Settings::default() };
-            Ok(TcpTransport::context(opens.net_of(at.ip()), listener.local_addr(), listener.source(), settings))
-        });
-        let endpoint =
-            ScalableEndpoint::new(membarrier::locks(), counts, None, listener, context, ofi_os::random(), None);
-        let av = Arc::new(AddressVector::new(4, false).with_rx_bits(RxBits::new(BITS).unwrap()));
-        endpoint.bind_av(&av).unwrap();
-        Self { world: world.clone(), at, endpoint, av }
-    }
-
-    fn context(
-        &self,
-        way: BindFlags,
-        open: impl FnOnce(Config) -> Arc<ofi_engine::Endpoint<TcpTransport<SimNet>, Park>>,
-    ) -> Node {
-        let options = Options { provider: "sim", ..Options::default() };
-        Side::open_context(options, self.av.clone(), self.world.port(), way, open)
-    }
-
-    fn transmit(&self, index: usize) -> Node {
-        self.context(BindFlags::TRANSMIT, |config| self.endpoint.open_transmit(index, config).unwrap())
-    }
-
-    fn receive(&self, index: usize) -> Node {
-        self.context(BindFlags::RECV, |config| self.endpoint.open_receive(index, config).unwrap())
-    }
-
-    fn know(&self, peer: SocketAddr) -> FiAddr {
-        self.av.insert(Addr::from(peer))
-    }
-}
-
-fn context(peer: FiAddr, index: u16) -> FiAddr {
-    RxBits::new(BITS).unwrap().join(peer, index)
-}
 
 fn calm() -> World {
     World::new(4, Faults { stall: 0, split: false })

@@ -50,6 +50,9 @@ words!(
         Reverse = "reverse",
         Ends = "ends",
         Inserts = "inserts",
+        Contexts = "contexts",
+        Endpoints = "endpoints",
+        Shared = "shared",
     }
 );
 words!(Locking { Safe = "safe", Domain = "domain" });
@@ -243,6 +246,9 @@ impl Case {
                 | Pattern::Write
                 | Pattern::Read
                 | Pattern::InjectWrite
+                | Pattern::Contexts
+                | Pattern::Endpoints
+                | Pattern::Shared
         )
     }
 
@@ -303,6 +309,9 @@ impl Case {
             (_, Pattern::Cancel) => format!("{provider} 100,000 cancels"),
             (_, Pattern::Reverse) => format!("{provider} 100,000 receives matched in reverse order"),
             (_, Pattern::Ends) => format!("{provider} end of 2,000 links"),
+            (_, Pattern::Contexts) => format!("{provider} {size} rate, contexts of a scalable endpoint"),
+            (_, Pattern::Endpoints) => format!("{provider} {size} rate, endpoints of a domain"),
+            (_, Pattern::Shared) => format!("{provider} {size} rate, one endpoint for all threads"),
             (_, Pattern::Inserts) => format!("{provider} 10,000 address insertions amid traffic"),
         };
         if self.counted != Counted::Value && self.pattern == Pattern::Solo && self.window > 1 {
@@ -325,6 +334,7 @@ impl Case {
             (_, Pattern::Stream | Pattern::Both | Pattern::Write | Pattern::Read) => ("MB/s", false),
             (_, Pattern::InjectWrite) => ("M/s", false),
             (_, Pattern::Rate | Pattern::Unexpected | Pattern::All | Pattern::Pairs) => ("M/s", false),
+            (_, Pattern::Contexts | Pattern::Endpoints | Pattern::Shared) => ("M/s", false),
             (_, Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => ("KiB", true),
             (_, Pattern::Idle) => ("us/s", true),
             (_, Pattern::Cancel | Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => ("s", true),
@@ -525,8 +535,9 @@ impl Case {
             (_, Pattern::Idle) => tcp && self.wait == Wait::Sread && self.peers == 1,
             (_, Pattern::Connect | Pattern::MemoryOfPeer | Pattern::MemoryOfEndpoint) => self.endpoint == Endpoint::Rdm,
             (_, Pattern::Both) => self.threads == 2,
-            (_, Pattern::Solo) => false,
+            (_, Pattern::Solo | Pattern::Endpoints | Pattern::Shared) => false,
             (_, Pattern::Allreduce | Pattern::Barrier) => self.size == 8 && self.processes == 2,
+            (_, Pattern::Contexts) => self.threads == 2,
             (_, Pattern::Cancel) => tcp,
             (_, Pattern::Reverse | Pattern::Ends | Pattern::Inserts) => false,
             (_, Pattern::Unexpected) => self.size == 8,

@@ -144,6 +144,11 @@ fn peers_and_threads(cases: &mut Vec<Case>) {
         for threads in [1, 2, 4, 8] {
             cases.push(Case { threads, window: 4, milliseconds: 500, ..new(provider, Pattern::Both, MIB) });
         }
+        for pattern in [Pattern::Contexts, Pattern::Endpoints, Pattern::Shared] {
+            for threads in [1, 2, 4] {
+                cases.push(Case { threads, milliseconds: 500, ..new(provider, pattern, 8) });
+            }
+        }
     }
 }
 

@@ -159,7 +159,8 @@ fn prepare(options: &Options) -> Result<(Bench, Vec<String>), String> {
     let folder = work.join("ours");
     disk::make(&folder)?;
     disk::copy(disk::target().join("release/libfabric.so"), folder.join("libfabric.so.1"))?;
-    let fabric = ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "collective", "solo", "scale"];
+    let fabric =
+        ["fabric", "bench", "side", "exchange", "rma", "life", "crowd", "solo", "scale", "collective", "contexts"];
     let programs = Programs {
         fabric: build(&work, &fabric, Some(&folder.join("libfabric.so.1")))?,
         bare: build(&work, &["bare", "bench"], None)?,

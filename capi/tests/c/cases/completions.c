@@ -205,6 +205,15 @@ CASE_OURS(tagged_multi_recv_cap)
 	meet(&p, &RDM);
 	CHECK(fi_trecvmsg(p.b.ep, &msg, FI_MULTI_RECV) == -FI_EBADFLAGS);
 	part(&p);
+	/* Among the default flags it is for untagged receives: a tagged one takes one message. */
+	w = RDM;
+	w.rx_flags = FI_MULTI_RECV;
+	meet(&p, &w);
+	POST(fi_trecv(p.b.ep, buf, sizeof(buf), NULL, FI_ADDR_UNSPEC, 8, 7, &contexts[0]));
+	POST(fi_tinject(p.a.ep, "plain", 6, p.to_b, 8));
+	entry = done(&p.b, &p.a, &contexts[0]);
+	CHECK(entry.flags == (FI_TAGGED | FI_RECV) && !strcmp(buf, "plain"));
+	part(&p);
 #else
 	SKIP("these headers do not know FI_TAGGED_MULTI_RECV");
 #endif
