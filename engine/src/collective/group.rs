@@ -346,21 +346,19 @@ impl Group {
     /// Fails all operations, and sends the notice to the other members.
     fn end(&mut self, work: &mut Work, notice: &Notice, why: &Down) {
         let word = Word::of_notice(notice).0;
-        let mut notify = |to: Rank, tag, connects| {
-            if let Some(to) = self.members.get(to).map(|member| member.addr) {
-                work.orders.push_back(Order::Notify { to, tag, word, connects, number: UNTRACKED });
-            }
-        };
+        let addr_of = |rank: Rank| self.members.get(rank).map(|member| member.addr);
         let mut tag = self.tag;
         if let Stage::Joining(join) = &self.stage {
             tag = join.id;
             let is_gone = |rank: Rank| self.members.get(rank).is_some_and(|member| member.gone.is_some());
-            let waiting = join.neighbors_that_wait(self.awaited.round, is_gone);
-            waiting.into_iter().for_each(|(to, tag)| notify(to, tag, true));
+            for (rank, tag) in join.neighbors_that_wait(self.awaited.round, is_gone) {
+                addr_of(rank).into_iter().for_each(|to| work.bid_farewell(to, tag, word));
+            }
         }
         // Members that this one has confirmed the tag to may have joined.
-        if tag != 0 {
-            (0..self.members.len()).filter(|to| *to != self.rank).for_each(|to| notify(to, tag, false));
+        let others = (0..self.members.len()).filter(|rank| tag != 0 && *rank != self.rank).filter_map(addr_of);
+        for to in others {
+            work.orders.push_back(Order::Notify { to, tag, word, connects: false, number: UNTRACKED });
         }
         let numbers = work.forget(self.addr);
         work.by_tag.remove(&tag);

@@ -141,6 +141,11 @@ impl Join {
     }
 }
 
+/// Whether a tag belongs to the joins that begin with the tag `first`.
+pub(super) const fn is_of(tag: u64, first: u64) -> bool {
+    tag & !(STEPS - 1) == first
+}
+
 /// Whether a tag is that of a join.
 pub(super) const fn is_join(tag: u64) -> bool {
     tag & JOIN != 0

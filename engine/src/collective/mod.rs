@@ -35,6 +35,10 @@ const GROUPS: u64 = 1 << 62;
 const MOST_OUTSTANDING: usize = 4096;
 /// Maximum number of unknown groups that an endpoint answers a peer about at once.
 const MOST_ANSWERS: usize = 256;
+/// Maximum number of notices about failed joins that an endpoint remembers.
+const MOST_FAREWELLS: usize = 256;
+/// How often a notice about a failed join is sent anew.
+const MOST_TRIES: u8 = 3;
 /// The flags that a call accepts.
 const ALLOWED: OpFlags = OpFlags::COMPLETION
     .union(OpFlags::MORE)
@@ -81,6 +85,16 @@ struct Flight {
     place: Option<usize>,
 }
 
+/// A notice that a join has failed. It may be lost with its link, and the neighbor then waits over
+/// another one: the endpoint sends it anew when a link to the neighbor ends.
+#[derive(Debug)]
+struct Farewell {
+    to: Addr,
+    tag: u64,
+    word: u64,
+    tries: u8,
+}
+
 /// State that the groups of an endpoint share.
 #[derive(Debug, Default)]
 struct Work {
@@ -90,6 +104,8 @@ struct Work {
     next_flight: usize,
     /// The tags of groups that have not failed.
     by_tag: HashMap<u64, ()>,
+    /// Notices about failed joins, the latest at the end.
+    farewells: VecDeque<Farewell>,
     /// A random part of the tags that this endpoint chooses.
     seed: u64,
     chosen: u32,
@@ -129,6 +145,26 @@ impl Work {
             let tag = self.seed << 32 & !(1 << 63) | u64::from(self.chosen);
             if tag != 0 && self.reserve_tag(tag) {
                 return tag;
+            }
+        }
+    }
+
+    /// Notifies a neighbor that a join has failed.
+    fn bid_farewell(&mut self, to: Addr, tag: u64, word: u64) {
+        self.orders.push_back(Order::Notify { to, tag, word, connects: true, number: UNTRACKED });
+        if self.farewells.len() >= MOST_FAREWELLS {
+            self.farewells.pop_front();
+        }
+        self.farewells.push_back(Farewell { to, tag, word, tries: 0 });
+    }
+
+    /// Sends the notices to a neighbor anew.
+    fn repeat_farewells(&mut self, peer: &Addr) {
+        for Farewell { to, tag, word, tries } in &mut self.farewells {
+            if to == peer && *tries < MOST_TRIES {
+                *tries += 1;
+                let (to, tag, word) = (*to, *tag, *word);
+                self.orders.push_back(Order::Notify { to, tag, word, connects: true, number: UNTRACKED });
             }
         }
     }
@@ -224,6 +260,8 @@ impl Groups {
             } else if is_closed {
                 self.end(addr);
             } else if let Some(group) = self.groups.get_mut(&addr) {
+                // The neighbors that have not begun this join have ended the earlier one.
+                self.work.farewells.retain(|farewell| !join::is_of(farewell.tag, tag));
                 group.advance(&mut self.work);
             }
         }
@@ -369,6 +407,7 @@ impl Groups {
     /// Handles the loss of the link to a peer.
     pub(crate) fn lose(&mut self, peer: &Addr, why: &Down) {
         self.groups.values_mut().for_each(|group| group.lose(peer, why));
+        self.work.repeat_farewells(peer);
     }
 
     /// Whether a join or a group of this endpoint may receive messages with this tag.
@@ -424,9 +463,9 @@ impl Groups {
             || self.groups.values().any(Group::is_busy)
     }
 
-    /// Whether there are no groups.
+    /// Whether the end of a link to a peer matters to no group.
     pub(crate) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.work.farewells.is_empty()
     }
 
     /// Drops all operations without completions. Only fi_close may.
@@ -438,6 +477,7 @@ impl Groups {
             }
         }
         self.work.orders.clear();
+        self.work.farewells.clear();
         self.work.flights.clear();
         self.answers.clear();
         self.unknown.clear();

@@ -234,6 +234,7 @@ impl<K: LockKind> Core<K> {
                 {
                     self.groups.lose(&addr, why);
                     context.fail_group(out, sender, why);
+                    peers.agenda.add(Work::GROUPS);
                 }
                 if why.cause != Cause::PeerClosed && why.cause != Cause::PeerRestarted && handle != FiAddr::UNSPEC {
                     context.fail_directed(out, sender, why);
