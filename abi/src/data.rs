@@ -370,6 +370,10 @@ pub const FI_OPT_ENDPOINT: c_int = 0;
 pub const FI_OPT_MIN_MULTI_RECV: c_int = 0;
 /// Option: how much data a connection request can carry.
 pub const FI_OPT_CM_DATA_SIZE: c_int = 1;
+/// Option: how much of a longer buffered message its entry has.
+pub const FI_OPT_BUFFERED_MIN: c_int = 2;
+/// Option: the longest buffered message that is reported whole.
+pub const FI_OPT_BUFFERED_LIMIT: c_int = 3;
 /// Option: the longest message.
 pub const FI_OPT_MAX_MSG_SIZE: c_int = 12;
 /// Option: the longest tagged message.

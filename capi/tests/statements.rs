@@ -107,6 +107,7 @@ const OVER_ANY: &[&str] = &[
     "av_sets",
     "binding",
     "bounded",
+    "buffered",
     "capabilities",
     "completions",
     "connections",

@@ -82,6 +82,8 @@ bitflags! {
     /// (fi_getinfo(3), "MODE").
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Mode: u64 {
+        /// The application reads messages where the library holds them (callers before 2.0).
+        const BUFFERED_RECV = 1 << 51;
         /// 64 bytes of context memory for each operation.
         const CONTEXT2 = 1 << 52;
         /// Local buffers are registered (callers before 1.5).
@@ -375,7 +377,7 @@ name_table!(OpFlags, OpFlagNames, "FI_", &[CapNames::PRINTED, CapNames::UNPRINTE
     MULTICAST MULTI_RECV REMOTE_CQ_DATA MORE PEEK TRIGGER FENCE COMPLETION INJECT INJECT_COMPLETE TRANSMIT_COMPLETE
     DELIVERY_COMPLETE MATCH_COMPLETE AFFINITY CLAIM DISCARD; unprinted MSG RMA TAGGED ATOMIC COLLECTIVE READ WRITE RECV
     SEND REMOTE_READ REMOTE_WRITE COMMIT_COMPLETE AUTH_KEY);
-name_table!(Mode, ModeNames, "FI_", &[], CONTEXT MSG_PREFIX ASYNC_IOV RX_CQ_DATA LOCAL_MR CONTEXT2; unprinted);
+name_table!(Mode, ModeNames, "FI_", &[], CONTEXT MSG_PREFIX ASYNC_IOV RX_CQ_DATA LOCAL_MR CONTEXT2; unprinted BUFFERED_RECV);
 name_table!(MrMode, MrModeNames, "FI_MR_", &[], BASIC SCALABLE LOCAL RAW VIRT_ADDR ALLOCATED PROV_KEY MMU_NOTIFY
     RMA_EVENT ENDPOINT HMEM COLLECTIVE XPU_DESC; unprinted);
 name_table!(MsgOrder, OrderNames, "FI_ORDER_", &[], RAR RAW RAS WAR WAW WAS SAR SAW SAS RMA_RAR RMA_RAW RMA_WAR RMA_WAW

@@ -6,6 +6,9 @@ use crate::kinds::{
     AddrFormat, AvType, EndpointType, ProgressModel, Protocol, ResourceMgmt, Threading, TrafficClass, Version,
 };
 
+/// `FI_SHARED_CONTEXT` as a context count.
+pub const SHARED_CONTEXT: usize = usize::MAX;
+
 /// How an endpoint transmits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxAttr {

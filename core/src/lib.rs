@@ -5,6 +5,7 @@
 pub mod addr;
 pub mod addr_string;
 pub mod atomic;
+mod buffered;
 pub mod caps;
 pub mod completion;
 pub mod errno;

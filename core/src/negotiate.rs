@@ -3,14 +3,13 @@
 //! yields the minimum that the provider requires, a demand (caps, sizes) at least what was asked.
 
 use crate::addr::Addr;
+use crate::buffered::Legacy;
 use crate::caps::{Caps, MrMode, MsgOrder, OpFlags};
+pub use crate::info::SHARED_CONTEXT;
 use crate::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, RxAttr, TxAttr};
 use crate::kinds::{AddrFormat, AvType, EndpointType, ProgressModel, ResourceMgmt, Threading, TrafficClass, Version};
 pub use crate::reason::{Problem, Reason};
 use crate::reason::{granted, subset};
-
-/// `FI_SHARED_CONTEXT` as a context count.
-pub const SHARED_CONTEXT: usize = usize::MAX;
 
 /// Bytes of unexpected messages that a message-stream provider buffers for every peer, whatever the
 /// number of peers. Most peers may send more, depending on what the endpoint holds for others.
@@ -62,6 +61,8 @@ const fn thread_level(threading: Threading) -> Option<u32> {
 
 /// Fits the offer to the hints, or says why it cannot. `api` is the caller's interface version.
 pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reason> {
+    let (legacy, hints) = Legacy::split(hints, api)?;
+    let hints = &*hints;
     let mut info = offer.clone();
     if let Some(ep) = &hints.ep
         && ep.kind != EndpointType::UNSPEC
@@ -94,6 +95,7 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     contexts_of_an_endpoint(&mut info, hints)?;
     info.tx.caps = info.caps & info.tx.caps;
     info.rx.caps = info.caps & info.rx.caps;
+    legacy.grant(&mut info)?;
     addresses(&mut info, hints, offer)?;
     Ok(info)
 }

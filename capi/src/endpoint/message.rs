@@ -193,6 +193,19 @@ pub(crate) unsafe fn tagged_send_op(object: &DataPath, msg: *const fi_msg_tagged
     Ok(SendOp { dest, buffer, context, tag: Some(msg.tag), data, flags, inject: false })
 }
 
+/// The buffer of a receive call. A discard ignores the parameters (fi_tagged(3)).
+///
+/// # Safety
+/// As for [`many`], unless `flags` have FI_DISCARD.
+#[inline]
+unsafe fn receive_buffer(iov: *const iovec, count: usize, flags: u64) -> Result<Buffer, Errno> {
+    if flags & OpFlags::DISCARD.bits() != 0 {
+        return Ok(Buffer::empty());
+    }
+    // SAFETY: this function's contract.
+    unsafe { many(iov, count) }
+}
+
 /// The receive that a message structure describes.
 ///
 /// # Safety
@@ -202,7 +215,7 @@ pub(crate) unsafe fn receive_op(msg: *const fi_msg, flags: u64) -> Result<RecvOp
     // SAFETY: this function's contract.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
     // SAFETY: this function's contract.
-    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let buffer = unsafe { receive_buffer(msg.msg_iov, msg.iov_count, flags) }?;
     let (src, context) = (FiAddr(msg.addr), msg.context.addr());
     Ok(RecvOp { src, buffer, context, tag: None, flags: OpFlags::from_bits_retain(flags) })
 }
@@ -216,7 +229,7 @@ pub(crate) unsafe fn tagged_receive_op(msg: *const fi_msg_tagged, flags: u64) ->
     // SAFETY: this function's contract.
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
     // SAFETY: this function's contract.
-    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
+    let buffer = unsafe { receive_buffer(msg.msg_iov, msg.iov_count, flags) }?;
     let (src, context, tag) = (FiAddr(msg.addr), msg.context.addr(), Some((msg.tag, msg.ignore)));
     Ok(RecvOp { src, buffer, context, tag, flags: OpFlags::from_bits_retain(flags) })
 }

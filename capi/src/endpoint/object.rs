@@ -157,10 +157,13 @@ context!(RxContextObj, FI_CLASS_RX_CTX, RX_FID_OPS);
 pub(crate) fn install_context<O: Object + DerefMut<Target = EpObj>>(
     object: EpObj,
     class: impl FnOnce(EpObj) -> O,
+    legacy: Option<bool>,
 ) -> *mut fid_ep {
     let context = handle::install(class(object));
     // SAFETY: made above and not handed out yet.
-    unsafe { &mut **context }.owner = Owner(context.expose_provenance());
+    let object: &mut EpObj = unsafe { &mut *context };
+    object.owner = Owner(context.expose_provenance());
+    object.serve_legacy(legacy);
     context.cast()
 }
 
@@ -279,6 +282,14 @@ unsafe extern "C" fn ops_open(
 }
 
 impl EpObj {
+    /// Gives an endpoint of a caller of 1.x peeks that copy, and buffered receives if `legacy` is
+    /// true. Only for opening, once its address is known.
+    pub(crate) fn serve_legacy(&self, legacy: Option<bool>) {
+        if let Some(buffered) = legacy {
+            self.control.serve_legacy(buffered.then_some(self.owner.0));
+        }
+    }
+
     fn contexts(&self) -> MutexGuard<'_, SharedContexts> {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,7 @@ use core::ffi::c_void;
 use ofi_abi::{fi_info, fi_ops_cm, fi_ops_ep, fid, fid_ep};
 use ofi_core::error::{Error, Result};
 use ofi_core::negotiate::SHARED_CONTEXT;
-use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info};
+use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Info, Version};
 use ofi_engine::completion::eq::{ConnectionRequest, Owner};
 use ofi_sync::busy::Children;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -158,6 +158,7 @@ pub(crate) unsafe fn open(
     // SAFETY: made above and not handed out yet.
     let object = unsafe { &mut *ep };
     object.owner = Owner(ep.expose_provenance());
+    object.serve_legacy(legacy(domain, &info));
     if watch.verdict() {
         object.handle = core::ptr::null_mut();
         restore(object.request.get_mut().unwrap_or_else(PoisonError::into_inner).take());
@@ -167,6 +168,12 @@ pub(crate) unsafe fn open(
         passive.control.close();
     }
     Ok(ep.cast())
+}
+
+/// Whether an endpoint of this info is a caller's of 1.x, and if so, whether its receives are
+/// buffered.
+pub(crate) fn legacy(domain: &DomainObj, info: &Info) -> Option<bool> {
+    (domain.api < Version::new(2, 0)).then(|| info.is_buffered(domain.api))
 }
 
 /// The additional state of an endpoint with FI_TRIGGER.

@@ -5,8 +5,9 @@ use crate::enosys;
 use crate::ffi::ptr::{counted, put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
-    FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE,
-    FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid, fid_ep,
+    FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE,
+    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid,
+    fid_ep,
 };
 use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
@@ -36,6 +37,10 @@ unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
 enum SizeOption {
     MinMultiRecv,
     ConnectionData,
+    /// The longest buffered message that is reported whole.
+    BufferedLimit,
+    /// How much of a longer one is in its entry's buffer.
+    BufferedMin,
     /// A size limit, which the application may lower.
     Limit(SizeLimit),
 }
@@ -48,6 +53,8 @@ fn size_option(ep: Option<&EpObj>, level: c_int, name: c_int) -> core::result::R
     match (name, ep) {
         (FI_OPT_CM_DATA_SIZE, _) if connected => Ok(SizeOption::ConnectionData),
         (FI_OPT_MIN_MULTI_RECV, Some(ep)) if ep.multi_recv => Ok(SizeOption::MinMultiRecv),
+        (FI_OPT_BUFFERED_LIMIT, Some(ep)) if ep.control.buffered_limit().is_some() => Ok(SizeOption::BufferedLimit),
+        (FI_OPT_BUFFERED_MIN, Some(ep)) if ep.control.buffered_limit().is_some() => Ok(SizeOption::BufferedMin),
         (FI_OPT_MAX_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Message)),
         (FI_OPT_MAX_TAGGED_SIZE, Some(ep)) if ep.tagged => Ok(SizeOption::Limit(SizeLimit::TaggedMessage)),
         (FI_OPT_INJECT_MSG_SIZE, Some(_)) => Ok(SizeOption::Limit(SizeLimit::Inject)),
@@ -63,6 +70,8 @@ unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mu
     let found = match size_option(ep, level, name) {
         Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
         Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
+        Ok(SizeOption::BufferedLimit) => ep.and_then(|ep| ep.control.buffered_limit()).unwrap_or(0),
+        Ok(SizeOption::BufferedMin) => 0,
         Ok(SizeOption::Limit(which)) => ep.map_or(0, |ep| ep.control.limit(which)),
         Err(errno) => return errno.negative(),
     };
@@ -86,6 +95,10 @@ unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *co
     };
     match option {
         SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
+        SizeOption::BufferedLimit => return status(ep.control.set_buffered_limit(size)),
+        // Of a message that waits at its sender, nothing is here.
+        SizeOption::BufferedMin if size > 0 => return Errno::EMSGSIZE.negative(),
+        SizeOption::BufferedMin => {}
         SizeOption::Limit(which) => return status(ep.control.set_limit(which, size)),
         SizeOption::ConnectionData => {}
     }

@@ -173,6 +173,12 @@ impl SepObj {
         Ok(info)
     }
 
+    /// As [`open::legacy`], of a receive context with these attributes.
+    fn legacy(&self, info: &Info) -> Option<bool> {
+        // SAFETY: the domain stays open while it has endpoints.
+        open::legacy(unsafe { &*self.domain }, info)
+    }
+
     /// The object of an open context. `info` has its attributes.
     fn object(&self, fid: fid, opened: Opened, info: &Info) -> Result<EpObj> {
         // SAFETY: the domain stays open while it has endpoints.
@@ -249,7 +255,7 @@ impl<A, O: Object + DerefMut<Target = EpObj>> Kind<A, O> {
             let object = sep.object(handle::header::<O>(context), opened, &info)?;
             // SAFETY: this function's contract.
             unsafe { narrow(&(self.actual)(&info), attr, size) };
-            Ok(install_context(object, self.object))
+            Ok(install_context(object, self.object, sep.legacy(&info)))
         };
         // SAFETY: this function's contract, and the context is new.
         unsafe { make(out, self.what, open) }

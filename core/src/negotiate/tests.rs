@@ -171,3 +171,28 @@ fn fields_of_tags_are_at_least_as_wide_as_asked() {
     assert_eq!(of(2, Version::API), bits);
     assert_eq!(tag_format(0x30ff, 0xaaaa, Version::new(1, 0)), 0xf0ff);
 }
+
+#[test]
+fn requests_of_former_interfaces_are_granted_to_their_callers_alone() {
+    let variable = Caps::EXACT_DIRECTED_RECV;
+    let ask = |minor, caps, mode| {
+        let hints = Hints { caps, mode, ..Hints::default() };
+        negotiate(&offer(), &hints, Version::new(1, minor))
+    };
+    let info = ask(20, Caps::MSG | variable, Mode::empty()).expect("1.20 has FI_VARIABLE_MSG");
+    assert!(info.caps.contains(Caps::MSG | variable) && info.rx.caps.contains(variable));
+    assert!(info.is_buffered(Version::new(1, 20)) && !info.is_buffered(Version::new(2, 0)));
+    assert_eq!(ask(21, Caps::MSG | variable, Mode::empty()).expect_err("1.21 has not").field, "caps");
+    assert_eq!(ask(20, variable, Mode::empty()).expect_err("it has no messages").field, "caps");
+    for (minor, mode, granted) in [
+        (17, Mode::BUFFERED_RECV, true),
+        (22, Mode::BUFFERED_RECV | Mode::CONTEXT, true),
+        (6, Mode::BUFFERED_RECV, false),
+        (17, Mode::CONTEXT, false),
+        (17, Mode::all(), false),
+    ] {
+        let info = ask(minor, Caps::MSG, mode).expect("modes are permissions");
+        assert_eq!(info.mode == Mode::BUFFERED_RECV, granted, "1.{minor}, {mode:?}");
+        assert_eq!(info.is_buffered(Version::new(1, minor)), granted);
+    }
+}

@@ -87,6 +87,10 @@ impl<K: LockKind> Core<K> {
         if self.rx.is_shared() {
             return Err(Error::new(Errno::EINVAL, "bind a second receive context"));
         }
+        if self.rx.lock().buffered_limit().is_some() {
+            let what = "bind a shared receive context to an endpoint with buffered receives (FI_BUFFERED_RECV)";
+            return Err(Error::new(Errno::EINVAL, what));
+        }
         let membership = context.join(self.peers.av(), me)?;
         self.peers.set_participant(membership.participant);
         self.rx = RxSource::Shared(membership);
@@ -209,7 +213,7 @@ impl<K: LockKind> Core<K> {
 
     /// FI_PEEK, FI_CLAIM, FI_DISCARD: acts on an unexpected message.
     #[cold]
-    fn look<T: Transport>(&mut self, transport: &mut T, posting: Posting) -> Result<(), Errno> {
+    fn look<T: Transport>(&mut self, transport: &mut T, mut posting: Posting) -> Result<(), Errno> {
         let mut found = self.rx.lock().begin_look(&posting)?;
         if matches!(found, Some(Peek::Nothing)) && transport.poll(self) {
             // The message may not have been read yet.
@@ -221,7 +225,7 @@ impl<K: LockKind> Core<K> {
         let result = match found {
             Some(found) => {
                 let misses = matches!(found, Peek::Nothing);
-                rx.peek(peers, out, &posting, found);
+                rx.peek(peers, out, &mut posting, found);
                 if misses {
                     // A blocked peer may have the message: with credit it sends it, and a later
                     // peek finds it.

@@ -369,6 +369,32 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         K::lock(&self.inner).core.rx.lock().min_multi_recv()
     }
 
+    /// Serves a caller of 1.x: peeks copy the beginning of their message into their buffer. With
+    /// `buffered`, receives are buffered (FI_BUFFERED_RECV, fi_msg(3) of 1.17), and it names the
+    /// endpoint in the contexts of its messages. Called before the endpoint is enabled.
+    pub fn serve_legacy(&self, buffered: Option<usize>) {
+        K::lock(&self.inner).core.rx.lock().serve_legacy(buffered);
+    }
+
+    /// The longest buffered message, in bytes, that is reported without FI_MORE
+    /// (FI_OPT_BUFFERED_LIMIT); `None` if messages are not buffered.
+    pub fn buffered_limit(&self) -> Option<usize> {
+        K::lock(&self.inner).core.rx.lock().buffered_limit()
+    }
+
+    /// Sets what [`Self::buffered_limit`] answers, before the endpoint is enabled; `usize::MAX`
+    /// sets the largest.
+    ///
+    /// # Errors
+    /// EMSGSIZE above the largest, EOPBADSTATE if the endpoint is enabled.
+    pub fn set_buffered_limit(&self, limit: usize) -> Result<()> {
+        let mut inner = K::lock(&self.inner);
+        if self.is_joined() {
+            return Err(Error::new(Errno::EOPBADSTATE, "set FI_OPT_BUFFERED_LIMIT of an enabled endpoint"));
+        }
+        inner.core.rx.lock().set_buffered_limit(limit)
+    }
+
     /// The size limit for a kind of message, in bytes.
     pub fn limit(&self, which: SizeLimit) -> usize {
         K::lock(&self.inner).core.limits.get(which)

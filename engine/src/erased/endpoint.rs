@@ -56,6 +56,16 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     }
     /// Sets what [`Self::min_multi_recv`] answers.
     fn set_min_multi_recv(&self, _least: usize) {}
+    /// Serves a caller of 1.x, as [`Endpoint::serve_legacy`].
+    fn serve_legacy(&self, _buffered: Option<usize>) {}
+    /// FI_OPT_BUFFERED_LIMIT, in bytes; `None` if messages are not buffered.
+    fn buffered_limit(&self) -> Option<usize> {
+        None
+    }
+    /// Sets what [`Self::buffered_limit`] answers.
+    fn set_buffered_limit(&self, _limit: usize) -> Result<()> {
+        Err(Errno::ENOPROTOOPT.into())
+    }
     /// A size limit, in bytes.
     fn limit(&self, which: SizeLimit) -> usize;
     /// Changes a size limit (fi_setopt(3)).
@@ -187,6 +197,15 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn set_min_multi_recv(&self, least: usize) {
         self.set_min_multi_recv(least);
+    }
+    fn serve_legacy(&self, buffered: Option<usize>) {
+        self.serve_legacy(buffered);
+    }
+    fn buffered_limit(&self) -> Option<usize> {
+        self.buffered_limit()
+    }
+    fn set_buffered_limit(&self, limit: usize) -> Result<()> {
+        self.set_buffered_limit(limit)
     }
     fn limit(&self, which: SizeLimit) -> usize {
         self.limit(which)

@@ -20,7 +20,7 @@ const MOST_SHARED: u64 = 2 << 20;
 /// A new link gets 1/`SHARE` of the memory still available for windows.
 const SHARE: u64 = 32;
 /// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
-const LEAST_EAGER: u64 = 32 << 10;
+pub(crate) const LEAST_EAGER: u64 = 32 << 10;
 /// Number of requests that a peer may have outstanding: each may hold a short response in memory.
 pub(crate) const REQUESTS: u32 = 64;
 /// Bounds of one extension beyond the window.

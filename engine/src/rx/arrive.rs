@@ -76,7 +76,7 @@ impl RxContext {
         let from = self.begin_message(peers, (id, number, info))?;
         let sought = (info.tag.unwrap_or(0), from.sender, len as u64);
         let Some(found) = self.match_posted(out, info.queue_kind(), sought) else {
-            return Ok(self.keep_unexpected(peers, (id, number, info), payload, from));
+            return Ok(self.keep_unexpected(peers, out, (id, number, info), (payload, from)));
         };
         match payload {
             Incoming::Complete(bytes) => {
@@ -126,12 +126,12 @@ impl RxContext {
     }
 
     #[inline(always)]
-    fn keep_unexpected(
+    fn keep_unexpected<K: LockKind>(
         &mut self,
         peers: &mut Peers,
+        out: &mut Reporter<K>,
         (id, number, info): (LinkId, u32, MessageInfo),
-        payload: Incoming<'_>,
-        from: Source,
+        (payload, from): (Incoming<'_>, Source),
     ) -> Disposition {
         let len = payload.len();
         match payload {
@@ -139,7 +139,8 @@ impl RxContext {
                 if !matches!(info.ack, AckMode::No | AckMode::Match) {
                     Self::reached(peers, id, number, info, AckMode::Delivery);
                 }
-                self.queue(peers, Body::Here(Kept::new(bytes)), (id, number, info), len, from);
+                let key = self.queue(peers, Body::Here(Kept::new(bytes)), (id, number, info), len, from);
+                self.notice_arrival(peers, out, key);
                 Disposition::Done
             }
             Incoming::Streaming(_) => {
@@ -147,6 +148,7 @@ impl RxContext {
                 if let Some(link) = peers.link(id) {
                     link.rx.coming = Some(Coming::Unexpected { key });
                 }
+                self.notice_arrival(peers, out, key);
                 Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len })
             }
         }
@@ -189,7 +191,8 @@ impl RxContext {
                 self.send_cts(peers, out, found, rendezvous);
             }
             None => {
-                self.queue(peers, Body::Rts { total: len }, (id, number, info), 0, from);
+                let key = self.queue(peers, Body::Rts { total: len }, (id, number, info), 0, from);
+                self.notice_arrival(peers, out, key);
             }
         }
         Ok(())

@@ -33,6 +33,11 @@ impl RxContext {
     /// queue.
     pub(super) fn deliver_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         let Match { receive, message } = found;
+        if self.is_notice(receive)
+            && self.unexpected.get(message).is_some_and(|entry| !matches!(entry.body, Body::Coming { .. }))
+        {
+            return self.notify(peers, out, found);
+        }
         let Self { unexpected, receives, .. } = self;
         let Some(entry) = unexpected.get_mut(message) else { return };
         let (link, info, id, seq) = (entry.link(), entry.info(), entry.id, entry.seq);
@@ -103,7 +108,7 @@ impl RxContext {
             for (message, sender) in waiting {
                 let Some(entry) = self.unexpected.get(message) else { continue };
                 let sought = (entry.info().tag.unwrap_or(0), sender, entry.total());
-                if let Some(receive) = self.match_posted(out, kind, sought) {
+                if let Some(receive) = self.match_posted(out, kind, sought).or_else(|| self.take_noted()) {
                     self.queues[kind].drop_unexpected(message);
                     self.deliver(peers, out, Match { receive, message });
                 }

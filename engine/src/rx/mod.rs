@@ -7,6 +7,7 @@
 
 mod arrive;
 pub(crate) mod blocked;
+mod buffered;
 mod deliver;
 pub(crate) mod group;
 mod match_queue;
@@ -27,6 +28,7 @@ use crate::peer::table::{Peer, PeerId, Senders};
 use crate::table::Table;
 use crate::transport::{Down, LinkId};
 use crate::wire::frame::MessageInfo;
+use buffered::Legacy;
 use group::Ended;
 use match_queue::{MatchQueue, MatchQueues, QueueKind};
 use multi_recv::Release;
@@ -89,6 +91,7 @@ pub(crate) struct RxContext {
     claims: Vec<Claim>,
     cancelable: Cancelable,
     settings: RxSettings,
+    legacy: Legacy,
     /// Charged for the indexes of unexpected messages.
     account: Arc<Account>,
     /// The endpoints that share it.
@@ -109,6 +112,7 @@ impl RxContext {
             claims: Vec::new(),
             cancelable: Cancelable::default(),
             settings,
+            legacy: Legacy::new(settings.size),
             account,
             participants: Participants::default(),
             group_ended: Vec::new(),
@@ -198,7 +202,7 @@ impl RxContext {
         completion.src = out.source(sender.src);
         let mut cut = usize::try_from(total - placed as u64).unwrap_or(usize::MAX);
         match role {
-            Role::Plain | Role::MultiRecv(_) | Role::Group => {}
+            Role::Plain | Role::MultiRecv(_) | Role::Group | Role::Notice { .. } => {}
             Role::Part { parent, base } => {
                 completion.buf = base;
                 let release = self.part_is_done(parent, suppress && cut == 0);
@@ -226,6 +230,10 @@ impl RxContext {
     fn fail<K: LockKind>(&mut self, out: &mut Reporter<K>, receive: Receive, why: &Down) {
         if receive.role == Role::Group {
             return self.fail_group_receive(receive, why);
+        }
+        if receive.role == (Role::Notice { posted: false }) {
+            // The application has not been notified of the message.
+            return receive.ticket.discard();
         }
         let mut completion = receive.ticket.finish();
         let mut release = Release::No;
@@ -324,7 +332,7 @@ impl RxContext {
             receives.get(key).is_some_and(|receive| {
                 let takes = match receive.role {
                     Role::MultiRecv(multi) => multi_recv::is_open(multi_recvs, multi),
-                    Role::Plain | Role::Part { .. } | Role::Discard => true,
+                    Role::Plain | Role::Part { .. } | Role::Discard | Role::Notice { .. } => true,
                     Role::Group => false,
                 };
                 receive.seq == seq && takes && matches!(receive.stage, ReceiveStage::Posted)
@@ -383,6 +391,7 @@ impl RxContext {
             peers.charge_peer(link.peer);
         }
         if !link.rx.ended {
+            kept.retain(|key| !self.is_read_in_place(*key));
             self.make_room(peers, out, kept, why);
         }
         for key in lost {
@@ -452,6 +461,7 @@ impl RxContext {
         for claim in self.claims.iter_mut().filter(|claim| claim.message.as_ref().is_ok_and(|of| *of == key)) {
             claim.message = Err(why.clone());
         }
+        self.lose_noticed(key, why);
         Some(message)
     }
 
@@ -477,6 +487,7 @@ impl RxContext {
         }
         self.multi_recvs.clear();
         self.claims.clear();
+        self.drop_notices(peers.account());
         for message in self.unexpected.take_all().filter(|message| message.link().is_none()) {
             peers.account().release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
         }

@@ -47,12 +47,21 @@ impl RxContext {
         (tag, sender, len): (u64, u32, u64),
     ) -> Option<u32> {
         loop {
-            let found = self.queues[queue].take_posted(tag, sender)?;
+            let Some(found) = self.queues[queue].take_posted(tag, sender) else {
+                if self.legacy.fast_until == 0 {
+                    self.note_unposted(queue);
+                }
+                return None;
+            };
             match self.receives.get(found).map(|receive| receive.role) {
                 Some(Role::MultiRecv(multi)) => {
                     if let Some(part) = self.alloc_multi_recv_slot(out, found, multi, len) {
                         return Some(part);
                     }
+                }
+                Some(Role::Notice { .. }) => {
+                    self.note_notice(found);
+                    return None;
                 }
                 _ => return Some(found),
             }

@@ -3,7 +3,7 @@
 use super::match_queue::{MatchQueue, Pattern};
 use super::post::{Match, Posting};
 use super::receive::{Claim, Role};
-use super::unexpected::Unexpected;
+use super::unexpected::{Body, Unexpected};
 use super::{QueueKind, RxContext};
 use crate::completion::reporter::Reporter;
 use crate::peer::Peers;
@@ -31,7 +31,9 @@ impl RxContext {
             let found = self.queues[posting.queue].find_unexpected(&posting.pattern);
             return Ok(Some(found.map_or(Peek::Nothing, Peek::Found)));
         }
-        if flags.contains(OpFlags::CLAIM) { Ok(None) } else { Err(Errno::EINVAL) }
+        // Discarding alone is for buffered messages.
+        let claims = flags.contains(OpFlags::CLAIM) || self.names_notice(posting)?;
+        if claims { Ok(None) } else { Err(Errno::EINVAL) }
     }
 
     /// Completes a peek: reports the message or that there is none; reserves or drops the message
@@ -40,7 +42,7 @@ impl RxContext {
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
-        posting: &Posting,
+        posting: &mut Posting,
         found: Peek,
     ) {
         let Posting { op, pattern, queue, kind, .. } = posting;
@@ -58,7 +60,7 @@ impl RxContext {
             self.throw_away(peers, out, ticket, message, (*queue, posting.seq));
             return;
         }
-        self.report_peek(peers, out, ticket.finish(), message);
+        self.report_peek(peers, out, (ticket.finish(), &mut op.buffer), message);
         if op.flags.contains(OpFlags::CLAIM) {
             self.queues[*queue].drop_unexpected(message);
             self.claims.push(Claim { context: op.context, message: Ok(message) });
@@ -75,16 +77,19 @@ impl RxContext {
         out: &mut Reporter<K>,
         posting: Posting,
     ) -> Result<(), Errno> {
+        if self.names_notice(&posting)? {
+            self.end_notice(peers, out, posting);
+            return Ok(());
+        }
         let discard = posting.op.flags.contains(OpFlags::DISCARD);
         // Contexts may repeat: take the oldest claim.
         let at = self.claims.iter().position(|claim| claim.context == posting.op.context).ok_or(Errno::EINVAL)?;
         if !discard && self.receives.len() >= self.settings.size {
             return Err(Errno::AGAIN);
         }
-        let claimed = self.claims.remove(at);
         let ticket = posting.ticket();
         let Posting { op, pattern, queue, seq, .. } = posting;
-        match claimed.message {
+        match self.claims.remove(at).message {
             Ok(message) if discard => self.throw_away(peers, out, ticket, message, (queue, seq)),
             Ok(message) => {
                 let receive = self.add(ticket, Some(op.buffer), Role::Plain, (queue, seq));
@@ -95,7 +100,7 @@ impl RxContext {
         Ok(())
     }
 
-    fn throw_away<K: LockKind>(
+    pub(super) fn throw_away<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
@@ -107,9 +112,19 @@ impl RxContext {
         self.deliver(peers, out, Match { receive, message });
     }
 
-    fn report_peek<K: LockKind>(&self, peers: &Peers, out: &Reporter<K>, mut completion: Completion, message: u32) {
+    fn report_peek<K: LockKind>(
+        &self,
+        peers: &Peers,
+        out: &Reporter<K>,
+        (mut completion, buffer): (Completion, &mut Buffer),
+        message: u32,
+    ) {
         let Some(message) = self.unexpected.get(message) else { return };
         describe(message, peers, out, &mut completion);
+        if let (true, Body::Here(kept)) = (self.legacy.peek_copies && !buffer.is_empty(), &message.body) {
+            buffer.write_at(0, kept.bytes());
+            completion.buf = buffer.address();
+        }
         out.sinks.report(completion);
     }
 
@@ -151,7 +166,12 @@ impl RxContext {
 }
 
 /// Writes what is known of a message before it is received.
-fn describe<K: LockKind>(message: &Unexpected, peers: &Peers, out: &Reporter<K>, completion: &mut Completion) {
+pub(super) fn describe<K: LockKind>(
+    message: &Unexpected,
+    peers: &Peers,
+    out: &Reporter<K>,
+    completion: &mut Completion,
+) {
     let info = message.info();
     completion.len = usize::try_from(message.total()).unwrap_or(usize::MAX);
     completion.tag = info.tag.unwrap_or(0);

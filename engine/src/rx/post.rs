@@ -86,7 +86,7 @@ impl RxContext {
     ) -> Result<(), RecvOp> {
         const UNUSUAL: OpFlags = LOOKS.union(OpFlags::MULTI_RECV).union(UNSUPPORTED);
         let queue = QueueKind::of(op.tag);
-        if op.flags.intersects(UNUSUAL) || self.receives.len() >= self.settings.size || peers.watches_receives() {
+        if op.flags.intersects(UNUSUAL) || self.receives.len() >= self.legacy.fast_until || peers.watches_receives() {
             return Err(op);
         }
         let suppress = selective && !op.flags.contains(OpFlags::COMPLETION);
@@ -139,7 +139,8 @@ impl RxContext {
     ///
     /// # Errors
     /// AGAIN if too many receives are posted, and EINVAL or EBADFLAGS for a multi-receive buffer
-    /// that cannot be one. Nothing has changed then.
+    /// that cannot be one, or for a receive that is no tag where messages are buffered. Nothing has
+    /// changed then.
     pub(crate) fn post<K: LockKind>(
         &mut self,
         out: &mut Reporter<K>,
@@ -149,12 +150,22 @@ impl RxContext {
         if self.receives.len() >= self.settings.size {
             return Err(Errno::AGAIN);
         }
+        let mut role = Role::Plain;
+        if self.legacy.is_buffered() {
+            // Messages without tags need no receive, none takes several messages, and deferred work
+            // could not claim its message.
+            let unfit = posting.op.flags.contains(OpFlags::MULTI_RECV) || posting.kind.contains(DEFERRED);
+            if posting.queue != QueueKind::Tagged || unfit {
+                return Err(Errno::EINVAL);
+            }
+            role = Role::Notice { posted: true };
+        }
         if posting.op.flags.contains(OpFlags::MULTI_RECV) {
             return self.post_multi_recv(out, posting, matched);
         }
         let ticket = posting.ticket();
         let Posting { op, pattern, queue, seq, .. } = posting;
-        let receive = self.add(ticket, Some(op.buffer), Role::Plain, (queue, seq));
+        let receive = self.add(ticket, Some(op.buffer), role, (queue, seq));
         let Some(message) = self.queues[queue].take_unexpected(&pattern) else {
             self.queues[queue].post(pattern, receive);
             return Ok(true);

@@ -47,6 +47,9 @@ pub(super) enum Role {
     Discard,
     /// A collective operation's; the application does not know of it.
     Group,
+    /// Notifies the application of a buffered message (FI_BUFFERED_RECV): a posted tag, or for an
+    /// untagged message that needs no receive.
+    Notice { posted: bool },
 }
 
 /// A receive: posted, or with its message arriving.

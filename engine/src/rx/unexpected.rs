@@ -16,6 +16,14 @@ pub(super) enum Kept {
 }
 
 impl Kept {
+    /// Gives the payload an address that does not change any more.
+    pub(super) fn pin(&mut self) -> *const u8 {
+        if let Self::Short(bytes) = self {
+            *self = Self::Long(bytes.as_slice().into());
+        }
+        self.bytes().as_ptr()
+    }
+
     #[inline(always)]
     pub(super) fn new(bytes: &[u8]) -> Self {
         let mut short = ArrayVec::new();

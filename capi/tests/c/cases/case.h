@@ -89,6 +89,7 @@ int main(int argc, char **argv)
 struct want {
 	enum fi_ep_type type;		/* 0: RDM */
 	uint64_t caps;			/* besides FI_MSG */
+	uint64_t mode;			/* besides FI_CONTEXT and FI_CONTEXT2 */
 	uint64_t bind;			/* besides FI_TRANSMIT | FI_RECV */
 	enum fi_wait_obj wait;
 	enum fi_cq_format format;	/* 0: TAGGED */
@@ -151,7 +152,7 @@ static inline struct fi_info *hints_for(const struct want *w)
 	CHECK(hints);
 	hints->ep_attr->type = w->type ? w->type : FI_EP_RDM;
 	hints->caps = FI_MSG | w->caps;
-	hints->mode = FI_CONTEXT | FI_CONTEXT2;
+	hints->mode = FI_CONTEXT | FI_CONTEXT2 | w->mode;
 	hints->addr_format = within_host(w) ? FI_ADDR_STR : FI_SOCKADDR_IN;
 	hints->fabric_attr->prov_name = strdup(provider_of(w));
 	/* Before 1.5, mr_mode was one of two values or unspecified. */

@@ -339,3 +339,46 @@ CASE_OURS(mr_counts_need_rma_event)
 	CHECK(fi_close(&cntr->fid) == 0);
 	part(&p);
 }
+
+/* What a program of 1.x promises or permits by these modes changes nothing: all flags are set. */
+CASE_OURS(modes_of_1x_keep_all_flags)
+{
+	/* FI_RESTRICTED_COMP and FI_NOTIFY_FLAGS_ONLY, which later headers lack. */
+	const uint64_t old = 1ULL << 53 | 1ULL << 54;
+	const size_t least = 60;
+	struct want w = SIDED;
+	struct iovec iov = { there, 64 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &contexts[3] };
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry err;
+	struct fid_ep *other;
+	struct region r;
+	struct pair p;
+
+	w.api = FI_VERSION(1, 17);
+	w.caps |= FI_MULTI_RECV;
+	w.mode = old;
+	meet(&p, &w);
+	CHECK(!(p.a.info->mode & old));
+	expose(&p.b, &r, here, sizeof(here));
+	POST(fi_writedata(p.a.ep, there, 8, NULL, 7, p.to_b, r.addr, r.key, &contexts[1]));
+	CHECK(next(&p.b, &p.a, &entry, &err, 10) == 1 && entry.data == 7);
+	CHECK(entry.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+	CHECK(done(&p.a, &p.b, &contexts[1]).flags == (FI_RMA | FI_WRITE));
+	POST(fi_recv(p.b.ep, there, 64, NULL, FI_ADDR_UNSPEC, &contexts[2]));
+	POST(fi_senddata(p.a.ep, "x", 1, NULL, 8, p.to_b, &contexts[1]));
+	CHECK(done(&p.b, &p.a, &contexts[2]).flags == (FI_MSG | FI_RECV | FI_REMOTE_CQ_DATA));
+	CHECK(done(&p.a, &p.b, &contexts[1]).flags == (FI_MSG | FI_SEND));
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)) == 0);
+	POST(fi_recvmsg(p.b.ep, &msg, FI_MULTI_RECV));
+	POST(fi_send(p.a.ep, "12345678", 8, NULL, p.to_b, &contexts[1]));
+	CHECK(done(&p.b, &p.a, &contexts[3]).flags & FI_MULTI_RECV);
+	done(&p.a, &p.b, &contexts[1]);
+	/* The promise binds the program: a queue takes endpoints with other capabilities too. */
+	p.a.info->caps &= ~FI_TAGGED;
+	CHECK(fi_endpoint(p.a.domain, p.a.info, &other, NULL) == 0);
+	CHECK(fi_ep_bind(other, &p.a.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	CHECK(fi_close(&other->fid) == 0);
+	hide(&r);
+	part(&p);
+}
