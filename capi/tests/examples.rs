@@ -115,6 +115,23 @@ fn messages_signal_a_condition_within_a_host() {
     monitor("shm");
 }
 
+fn buffered(provider: &str) {
+    let output = on(provider, "buffered.c").argument("40").output().unwrap_or_else(|why| panic!("{why}"));
+    let output = output.expect("it needs nothing");
+    let expected = format!("40 messages over {provider}: 30 read in place, 10 claimed\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn messages_are_read_in_place() {
+    buffered("tcp");
+}
+
+#[test]
+fn messages_are_read_in_place_within_a_host() {
+    buffered("shm");
+}
+
 fn allreduce(provider: &str, processes: &str) {
     let output = on(provider, "allreduce.c").argument(processes).output().unwrap_or_else(|why| panic!("{why}"));
     let output = output.expect("it needs nothing");
