@@ -38,10 +38,10 @@ const VERSIONS: &[(u64, u64)] = &[
     (2, 6),
 ];
 
-/// The bits of capabilities in a header of 2.6.
+/// The bits of capabilities in a header of 2.6, but not bit 48: to callers of 1.7 to 1.20 it is
+/// FI_VARIABLE_MSG, whose messages are claimed, not received (`buffered.c`).
 const CAPS: &[u32] = &[
-    1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 16, 17, 20, 21, 25, 44, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58,
-    59,
+    1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 16, 17, 20, 21, 25, 44, 46, 47, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59,
 ];
 /// The bits of operations that default flags may have.
 const FLAGS: &[u32] = &[5, 16, 17, 18, 20, 21, 24, 25, 26, 27, 28, 30, 31];
