@@ -170,7 +170,7 @@ pub fn combine(datatype: Datatype, op: AtomicOp, target: &mut [u8], operand: &[u
 
 fn combine_all<T: Element>(op: AtomicOp, target: &mut [u8], operand: &[u8]) {
     match op {
-        // The usual operations, each as a loop of its own, which the compiler can turn into vectors.
+        // The usual operations have loops of their own, which the compiler can vectorize.
         AtomicOp::Sum => each::<T>(target, operand, |before, with| Some(before.sum(with))),
         AtomicOp::Min => each::<T>(target, operand, |before, with| step(AtomicOp::Min, before, with, before)),
         AtomicOp::Max => each::<T>(target, operand, |before, with| step(AtomicOp::Max, before, with, before)),
