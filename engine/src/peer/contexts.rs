@@ -8,7 +8,7 @@ use super::link::Purpose;
 use super::table::{PeerId, Senders};
 use crate::hash::HashMap;
 use crate::transport::{Down, LinkId, Verdict};
-use crate::wire::hello::{Contexts, Handshake, Hello};
+use crate::wire::hello::{Handshake, Hello};
 use ofi_core::{Cause, Errno};
 
 /// The links from transmit contexts, by peer and by [`Contexts::transmit`].
@@ -27,10 +27,9 @@ impl ContextLinks {
 }
 
 impl Peers {
-    /// Why this endpoint refuses a hello: it transmits only, or is another receive context.
+    /// Why this endpoint refuses a hello for another receive context.
     pub(crate) fn is_elsewhere(&self, hello: &Hello) -> Option<&'static str> {
-        let Contexts { transmit, receive } = self.myself.contexts;
-        (transmit > 0 || hello.contexts.receive != receive).then_some(NO_CONTEXT)
+        (hello.contexts.receive != self.myself.contexts.receive).then_some(NO_CONTEXT)
     }
 
     /// Accepts a link from a transmit context; it replaces an earlier link from the same context.
