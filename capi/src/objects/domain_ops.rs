@@ -206,8 +206,13 @@ unsafe extern "C" fn stx_ctx(
     context: *mut c_void,
 ) -> c_int {
     let domain = ours!(DomainObj, domain.cast());
-    // SAFETY: null or valid attributes by fi_stx_context, fi_endpoint(3), of any version.
-    let caps = (!attr.is_null()).then(|| unsafe { (&raw const (*attr).caps).read() });
+    let caps = (!attr.is_null()).then(|| {
+        // SAFETY: the attributes are valid by fi_stx_context, fi_endpoint(3), in every version up
+        // to this field.
+        let caps = unsafe { &raw const (*attr).caps };
+        // SAFETY: as above.
+        unsafe { caps.read() }
+    });
     // SAFETY: `out` is null or valid by fi_stx_context, and the context is new.
     unsafe { make(out, "open a shared transmit context", |_| srx::open_stx(domain, caps, context)) }
 }
