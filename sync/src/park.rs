@@ -3,7 +3,7 @@
 //! and releases it without atomic instructions, another thread by one each.
 #![allow(unsafe_code)]
 
-use crate::bias::{Barrier, Bias};
+use crate::bias::{Barrier, Bias, OWNERS};
 use crate::primitive::{AtomicU32, Condvar, Mutex, Ordering};
 use crate::thread;
 #[allow(clippy::disallowed_types, reason = "this module guards the cell")]
@@ -88,13 +88,13 @@ impl RawLock {
     }
 }
 
-/// How a thread holds a lock.
+/// How a thread holds a lock: as the owner with this flag, or the raw lock. One word, so that guards
+/// stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
-    /// It owns the lock, with this flag.
-    Owner(usize),
-    /// It holds the raw lock.
-    Raw,
+struct Hold(usize);
+
+impl Hold {
+    const RAW: Self = Self(OWNERS);
 }
 
 /// The lock, without what it guards.
@@ -113,12 +113,12 @@ impl Lock {
         let me = thread::id();
         if let Some(flag) = self.bias.own_flag(me) {
             if self.bias.enter(me, flag) {
-                return Hold::Owner(flag);
+                return Hold(flag);
             }
             self.leave(flag);
         }
         self.lock_raw(me);
-        Hold::Raw
+        Hold::RAW
     }
 
     #[inline(never)]
@@ -146,9 +146,10 @@ impl Lock {
 
     #[inline(always)]
     fn unlock(&self, hold: Hold) {
-        match hold {
-            Hold::Owner(flag) => self.leave(flag),
-            Hold::Raw => self.unlock_raw(),
+        if hold.0 < OWNERS {
+            self.leave(hold.0);
+        } else {
+            self.unlock_raw();
         }
     }
 
@@ -302,16 +303,16 @@ mod tests {
     #[test]
     fn the_usual_thread_owns_the_lock_until_another_wants_it() {
         let cell = ParkCell::new(0, Some(barrier));
-        let uses = |most: u32| (1..=most).find(|_| cell.lock().hold == Hold::Owner(0));
+        let uses = |most: u32| (1..=most).find(|_| cell.lock().hold == Hold(0));
         assert_eq!(uses(1000), Some(65));
-        std::thread::scope(|scope| scope.spawn(|| assert_eq!(cell.lock().hold, Hold::Raw)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(cell.lock().hold, Hold::RAW)).join().unwrap());
         assert_eq!(uses(1000), Some(513));
     }
 
     #[test]
     fn a_lock_has_a_bounded_number_of_owners() {
         let cell = ParkCell::new(0, Some(barrier));
-        let owns = |uses: u32| (0..uses).any(|_| cell.lock().hold != Hold::Raw);
+        let owns = |uses: u32| (0..uses).any(|_| cell.lock().hold != Hold::RAW);
         // Threads whose numbers differ: they exist at the same time.
         let (done, wait) = (std::sync::Barrier::new(5), std::sync::Mutex::new(()));
         std::thread::scope(|scope| {
@@ -331,7 +332,7 @@ mod tests {
     #[test]
     fn without_a_barrier_no_thread_owns_the_lock() {
         let cell = ParkCell::new(0, None);
-        assert!((0..1000).all(|_| cell.lock().hold == Hold::Raw));
+        assert!((0..1000).all(|_| cell.lock().hold == Hold::RAW));
     }
 }
 
@@ -359,7 +360,7 @@ mod models {
         model.check(move || {
             let place = Arc::new((Lock::new(barrier), AtomicU32::new(0)));
             for _ in 0..before {
-                assert_eq!(add(&place), Hold::Raw);
+                assert_eq!(add(&place), Hold::RAW);
             }
             let begin = |_| {
                 let place = place.clone();
@@ -387,7 +388,7 @@ mod models {
         model.preemption_bound = Some(3);
         model.check(|| {
             let place = Arc::new((Lock::new(Some(|| crate::primitive::fence(Ordering::SeqCst))), AtomicU32::new(0)));
-            assert_eq!(add(&place), Hold::Raw);
+            assert_eq!(add(&place), Hold::RAW);
             let thread = {
                 let place = place.clone();
                 // The first use makes it the owner, the second is as the owner.
