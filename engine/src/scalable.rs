@@ -213,8 +213,8 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         self.ready_flag.mark_ready();
     }
 
-    /// Passes a connect request to the context that it names, keeps it until the application enables
-    /// that context, or refuses it.
+    /// Passes a connect request to the context that it names, keeps it until the application
+    /// enables that context, or refuses it.
     fn handle_request(&self, asked: ConnectRequest<L::Request>) {
         let hello = match Hello::parse(&asked.hello) {
             Ok(hello) => hello,

@@ -34,8 +34,8 @@ pub enum Reach {
     Probed,
 }
 
-/// Up to how many bytes of memory [`Reach::of`] populates. Populating more takes longer than reading
-/// the list of mappings, and needs memory that the application may never touch.
+/// Up to how many bytes of memory [`Reach::of`] populates. Populating more takes longer than
+/// reading the list of mappings, and needs memory that the application may never touch.
 const POPULATE_MAX: usize = 256 << 10;
 
 impl Reach {

@@ -4,9 +4,9 @@
 //!
 //! Only a thread that holds the raw lock changes the ownership. Owner and holder exclude each
 //! other: the owner sets its flag `inside`, then checks that it still owns the lock; the holder
-//! clears the owner, imposes the barrier, then checks the owner's flag. At least one of the two sees
-//! the other's store. Each owner has a flag of its own: a former owner, late after it has seen that
-//! it owns the lock, still sets its flag and clears it again.
+//! clears the owner, imposes the barrier, then checks the owner's flag. At least one of the two
+//! sees the other's store. Each owner has a flag of its own: a former owner, late after it has seen
+//! that it owns the lock, still sets its flag and clears it again.
 //!
 //! A lock that several threads use soon stays without an owner: after each revocation the lock
 //! waits for eight times as many uses in a row by one thread before that thread owns it.
@@ -50,8 +50,8 @@ pub(crate) struct Bias {
     owner: AtomicUsize,
     /// The owner with this flag holds the lock, or tries to.
     inside: [AtomicBool; OWNERS],
-    /// The latest value of `owner` that was not 0. Only the holder of the raw lock accesses this and
-    /// the next three.
+    /// The latest value of `owner` that was not 0. Only the holder of the raw lock accesses this
+    /// and the next three.
     latest: AtomicUsize,
     /// The thread that used the lock last, its uses in a row, and the number that makes it the
     /// owner.
@@ -147,8 +147,8 @@ impl Bias {
         }
     }
 
-    /// Makes thread `last` the owner. It keeps its flag if it was the latest owner; a further thread
-    /// takes the next flag, if there is one.
+    /// Makes thread `last` the owner. It keeps its flag if it was the latest owner; a further
+    /// thread takes the next flag, if there is one.
     #[cold]
     fn grant(&self) {
         let (last, latest) = (self.last.load(Ordering::Relaxed), self.latest.load(Ordering::Relaxed));

@@ -88,8 +88,8 @@ impl RawLock {
     }
 }
 
-/// How a thread holds a lock: as the owner with this flag, or the raw lock. One word, so that guards
-/// stay in registers.
+/// How a thread holds a lock: as the owner with this flag, or the raw lock. One word, so that
+/// guards stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hold(usize);
 

@@ -273,7 +273,8 @@ unsafe extern "C" fn tx_ctx(
     // SAFETY: the domain stays open while it has endpoints.
     let api = unsafe { &*sep.domain }.api;
     let size = if api < Version::new(1, 9) { offset_of!(fi_tx_attr, tclass) } else { size_of::<fi_tx_attr>() };
-    // SAFETY: null or valid by fi_tx_context, fi_endpoint(3), up to the size in the caller's version.
+    // SAFETY: null or valid by fi_tx_context, fi_endpoint(3), up to the size in the caller's
+    // version.
     unsafe { TRANSMIT.open((sep, index), (attr, size), out, context) }
 }
 

@@ -91,7 +91,7 @@ struct Awaited {
 
 /// A member of a group.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     pub(super) handle: FiAddr,
     /// The address by which the group reaches it, whatever becomes of the handle.
     addr: Addr,
@@ -106,7 +106,7 @@ pub(super) struct Member {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) addr: FiAddr,
-    pub(super) members: Vec<Member>,
+    pub(super) members: Vec<GroupMember>,
     pub(super) rank: Rank,
     /// The object that the event of the join names.
     pub(super) owner: Owner,
@@ -131,7 +131,7 @@ impl Group {
         ways: (bool, bool),
         join: Join,
     ) -> Self {
-        let member = |(handle, addr)| Member { handle, addr, is_linked: false, gone: None };
+        let member = |(handle, addr)| GroupMember { handle, addr, is_linked: false, gone: None };
         let (tag, members) = (join.tag, members.into_iter().map(member).collect());
         let (operations, awaited, stage) = (VecDeque::new(), Awaited::default(), Stage::Joining(join));
         Self { addr, members, rank, owner, ways, stage, tag, operations, number: 0, awaited, latest: None }

@@ -269,8 +269,8 @@ impl Groups {
 
     /// Leaves a group.
     pub(crate) fn leave(&mut self, addr: FiAddr) {
-        // The messages of an earlier join of the same members have the same tags: the notices of one
-        // that has not begun must come behind them.
+        // The messages of an earlier join of the same members have the same tags: the notices of
+        // one that has not begun must come behind them.
         if let Some((_, is_closed)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == addr) {
             *is_closed = true;
         } else {
@@ -291,9 +291,10 @@ impl Groups {
     /// Posts an operation.
     ///
     /// # Errors
-    /// EINVAL for an unknown group or root and for a missing buffer, EOPBADSTATE before the group is joined, EBADFLAGS,
-    /// EOPNOTSUPP for elements that the operation cannot have and for a direction that the member
-    /// does not have, EMSGSIZE, ENOMEM, and AGAIN if too many are outstanding.
+    /// EINVAL for an unknown group or root and for a missing buffer, EOPBADSTATE before the group
+    /// is joined, EBADFLAGS, EOPNOTSUPP for elements that the operation cannot have and for a
+    /// direction that the member does not have, EMSGSIZE, ENOMEM, and AGAIN if too many are
+    /// outstanding.
     pub(crate) fn post(&mut self, call: CollectiveCall, selective: bool) -> Result<(), Errno> {
         let CollectiveCall { kind, group, root, elements, buffer, result, context, flags } = call;
         let group = self.groups.get_mut(&group).ok_or(Errno::EINVAL)?;

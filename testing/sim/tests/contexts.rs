@@ -21,7 +21,7 @@ const MOST: usize = 200_000;
 const OURS: [Kind; 2] = [Kind::Send, Kind::Access];
 
 /// A transmit context and a receive context of the other side, and whether the messages are tagged.
-type Lane = (usize, usize, bool);
+type Stream = (usize, usize, bool);
 
 /// One scalable endpoint.
 struct Half {
@@ -37,10 +37,10 @@ struct Half {
     accesses: Vec<Accesses>,
 }
 
-/// A sent message: its lane, its length, and whether it has arrived.
+/// A sent message: its stream, its length, and whether it has arrived.
 struct Sent {
     to: usize,
-    lane: Lane,
+    stream: Stream,
     len: usize,
     arrived: bool,
 }
@@ -48,8 +48,8 @@ struct Sent {
 #[derive(Default)]
 struct Ledger {
     sent: Vec<Sent>,
-    /// For each lane: the order of the receive, and the number of the message.
-    order: HashMap<(usize, Lane), Vec<(u64, usize)>>,
+    /// For each stream: the order of the receive, and the number of the message.
+    order: HashMap<(usize, Stream), Vec<(u64, usize)>>,
     given: u64,
 }
 
@@ -115,7 +115,7 @@ fn send(halves: &mut [Half; 2], side: usize, ledger: &mut Ledger, rng: &mut Rng)
     let message = Message::new(dest, content(number, len)).data(number as u64).flags(flags);
     let message = if tagged { message.tagged(rng.u64(0..3)) } else { message };
     match half.tx[from].try_post(if len <= 4096 && rng.u8(0..6) == 0 { message.injected() } else { message }) {
-        Ok(_) => ledger.sent.push(Sent { to: 1 - side, lane: (from, to, tagged), len, arrived: false }),
+        Ok(_) => ledger.sent.push(Sent { to: 1 - side, stream: (from, to, tagged), len, arrived: false }),
         Err(errno) => assert_eq!(errno, Errno::AGAIN),
     }
 }
@@ -158,12 +158,12 @@ fn received(halves: &mut [Half; 2], side: usize, which: usize, one: &Finished, l
     };
     let number = usize::try_from(done.data).expect("a number");
     let sent = &mut ledger.sent[number];
-    assert!((sent.to, sent.lane.1, sent.lane.2, sent.len) == (side, which, tagged, total), "{done:?}");
+    assert!((sent.to, sent.stream.1, sent.stream.2, sent.len) == (side, which, tagged, total), "{done:?}");
     assert!(!sent.arrived, "message {number} arrived twice");
     assert!(content(number, total)[..done.len] == one.bytes[..done.len], "message {number} arrived changed");
     assert!(one.outcome.is_err() || done.src == halves[side].peer, "{done:?}");
     sent.arrived = true;
-    ledger.order.entry((side, sent.lane)).or_default().push((order, number));
+    ledger.order.entry((side, sent.stream)).or_default().push((order, number));
 }
 
 /// Reads what has completed on one side. True if anything has.
@@ -265,9 +265,9 @@ fn run(seed: u64) {
         }
     }
     finish(&world, &mut halves, &mut ledger);
-    for (lane, mut pairs) in ledger.order {
+    for (stream, mut pairs) in ledger.order {
         pairs.sort_unstable();
-        assert!(pairs.is_sorted_by_key(|(_, number)| *number), "out of order for {lane:?}: {pairs:?}");
+        assert!(pairs.is_sorted_by_key(|(_, number)| *number), "out of order for {stream:?}: {pairs:?}");
     }
     if !breaks {
         let lost = ledger.sent.iter().position(|sent| !sent.arrived);
