@@ -100,9 +100,10 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
     Ok(info)
 }
 
-/// The contexts that an endpoint may have: one, unless the hints want several or named ones. Some
-/// programs take a larger maximum as advice, open a scalable endpoint and poll only one of its
-/// contexts, while their peers wait for the others (Open MPI's one-sided communication).
+/// The contexts that an endpoint may have: one, unless the hints want several. Some programs take a
+/// larger maximum as advice: Open MPI's one-sided communication opens a scalable endpoint and polls
+/// only one of its contexts, while its peers wait for the others; MPICH opens one for one context.
+/// FI_NAMED_RX_CTX alone does not want several: it is for sending to the contexts of peers.
 ///
 /// Only an endpoint that has one context of each kind, and a receive context of its own, can join
 /// groups: an info with FI_COLLECTIVE promises no others.
@@ -110,14 +111,14 @@ fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) -> Check {
     let several = |count: usize| count > 1 && count != SHARED_CONTEXT;
     let (ep, domain) = (hints.ep.as_ref(), hints.domain.as_ref());
     let of_contexts = |caps: Caps| caps.contains(Caps::NAMED_RX_CTX);
-    let wanted = of_contexts(hints.caps)
-        || ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
+    let wanted = ep.is_some_and(|ep| several(ep.tx_ctx_cnt) || several(ep.rx_ctx_cnt))
         || domain.is_some_and(|domain| several(domain.max_ep_tx_ctx) || several(domain.max_ep_rx_ctx));
     let shared =
         ep.is_some_and(|ep| ep.rx_ctx_cnt == SHARED_CONTEXT) || domain.is_some_and(|domain| domain.max_ep_srx_ctx > 0);
     let groups = info.caps.contains(Caps::COLLECTIVE);
     if groups {
-        let named = hints.tx.as_ref().is_some_and(|tx| of_contexts(tx.caps))
+        let named = of_contexts(hints.caps)
+            || hints.tx.as_ref().is_some_and(|tx| of_contexts(tx.caps))
             || hints.rx.as_ref().is_some_and(|rx| of_contexts(rx.caps));
         let asked = match (wanted || named, shared) {
             (true, _) => "several contexts of an endpoint",
