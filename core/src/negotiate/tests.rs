@@ -85,6 +85,7 @@ fn the_answer_is_a_hint_that_gives_itself() {
 fn an_endpoint_has_one_context_unless_several_are_wanted() {
     let mut offer = offer();
     (offer.domain.max_ep_tx_ctx, offer.domain.max_ep_rx_ctx) = (256, 256);
+    offer.caps |= Caps::NAMED_RX_CTX;
     let most = |hints: &Hints| {
         let domain = negotiate(&offer, hints, Version::API).unwrap().domain;
         (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx)
