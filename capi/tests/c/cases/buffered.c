@@ -22,7 +22,7 @@ static const struct want CONNECTED = {
 };
 static const struct want VARIABLE = { .caps = FI_TAGGED | FI_SOURCE | VARIABLE_MSG, .api = FI_VERSION(1, 17) };
 static const struct want VARIABLE_CONNECTED = {
-	.type = FI_EP_MSG, .caps = FI_TAGGED | VARIABLE_MSG, .api = FI_VERSION(1, 20)
+	.type = FI_EP_MSG, .caps = FI_TAGGED | VARIABLE_MSG, .api = FI_VERSION(1, 17)
 };
 
 static uint64_t mode_of(uint32_t api, enum fi_ep_type type, uint64_t mode)
