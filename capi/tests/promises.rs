@@ -196,10 +196,11 @@ fn program() -> &'static PathBuf {
     })
 }
 
-/// How many infos the arguments bring, all of which keep their promises.
+/// Counts the infos that fi_getinfo returns for the arguments. The program checks that each keeps
+/// its promises.
 ///
 /// # Errors
-/// What the program says of one that does not.
+/// What the program prints about an info that breaks one.
 fn infos(arguments: &[&str]) -> Result<u32, String> {
     let run = Run::new(program(), SECONDS).arguments(arguments).on(fabric()).variable("FI_LOG_LEVEL", "warn");
     let output = run.output()?.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());

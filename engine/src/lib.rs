@@ -25,6 +25,8 @@ pub mod progress;
 pub mod provider;
 mod rx;
 pub mod scalable;
+#[cfg(test)]
+mod still;
 mod table;
 pub mod target;
 pub mod transport;

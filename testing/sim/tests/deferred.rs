@@ -174,7 +174,7 @@ fn what_was_queued_completes_once_while_links_break() {
         let mut scene = Scene::new(seed, faults, random.usize(2..40));
         let memory = scene.b.expose(KEY, vec![0; LEN]);
         for _ in 0..COUNT {
-            // Messages that nobody receives would wait for credit.
+            // Each message has a receive: unexpected ones would use up the sender's credit.
             scene.b.post_receive(Receive::new(LEN).tagged(1));
             scene.b.post_receive(Receive::new(LEN));
         }

@@ -12,9 +12,19 @@ static struct fid_wait *the_set(struct fid_fabric *fabric)
 	return shared_set;
 }
 
-CASE_OURS(wait_set_wakes)
+/* Two sides; the second's completion queue is in the set. */
+static void open_on_set(struct pair *p)
 {
 	struct want w = RDM;
+
+	open_side(&p->a, &w);
+	w.set = the_set;
+	open_side(&p->b, &w);
+	p->to_b = insert(&p->a, p->b.name);
+}
+
+CASE_OURS(wait_set_wakes)
+{
 	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_SET };
 	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .flags = FI_WRITE };
 	struct fi_cq_tagged_entry entry;
@@ -27,10 +37,7 @@ CASE_OURS(wait_set_wakes)
 	double end = seconds() + 10, start;
 	char in[8];
 
-	open_side(&p.a, &w);
-	w.set = the_set;
-	open_side(&p.b, &w);
-	p.to_b = insert(&p.a, p.b.name);
+	open_on_set(&p);
 	/* One set for several queues. */
 	eq_attr.wait_set = attr.wait_set = shared_set;
 	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
@@ -94,7 +101,6 @@ static void *add_later(void *arg)
 /* Blocking calls on members work, beside another thread in fi_wait too. */
 CASE_OURS(wait_set_members_wait_by_themselves)
 {
-	struct want w = RDM;
 	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_SET, .flags = FI_WRITE };
 	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_SET };
 	struct fi_cq_tagged_entry entry;
@@ -108,10 +114,7 @@ CASE_OURS(wait_set_members_wait_by_themselves)
 	char in[8];
 	int round, stop = 0;
 
-	open_side(&p.a, &w);
-	w.set = the_set;
-	open_side(&p.b, &w);
-	p.to_b = insert(&p.a, p.b.name);
+	open_on_set(&p);
 	eq_attr.wait_set = cntr_attr.wait_set = shared_set;
 	CHECK(fi_eq_open(p.b.fabric, &eq_attr, &eq, NULL) == 0);
 	CHECK(fi_cntr_open(p.b.domain, &cntr_attr, &cntr, NULL) == 0);

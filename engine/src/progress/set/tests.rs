@@ -1,6 +1,7 @@
 //! Threads that may sleep on a queue's descriptor keep its endpoints armed, and no others do.
 
 use super::*;
+use crate::still::Still;
 use crate::{CompletionQueue, Waiting};
 use ofi_core::Errno;
 use ofi_sync::lock::Park;
@@ -37,27 +38,6 @@ impl Pollable for Quiet {
     }
     fn ready_flag(&self) -> &ReadyFlag {
         &self.flag
-    }
-}
-
-/// A wait object on which nothing happens.
-#[derive(Debug)]
-struct Still;
-
-impl WaitObject for Still {
-    fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
-        Ok(())
-    }
-    fn remove(&self, _fd: Descriptor) {}
-    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
-    fn signal(&self) {}
-    fn drain(&self) {}
-    fn set_timer(&self, _when: Option<Instant>) {}
-    fn descriptor(&self) -> Descriptor {
-        -1
-    }
-    fn now(&self) -> Instant {
-        Instant::from_nanos(0)
     }
 }
 

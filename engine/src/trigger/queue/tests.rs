@@ -1,34 +1,12 @@
 use super::super::work::{NotStarted, Operation, Transfer};
 use super::*;
+use crate::still::Still;
 use crate::op::SendOp;
 use crate::trigger::Notice;
 use crate::{CounterUnit, Waiting};
-use ofi_core::wait::WaitObject;
 use ofi_core::{FiAddr, OpFlags};
 use ofi_memory::Buffer;
 use ofi_sync::lock::Park;
-use std::time::Duration;
-
-/// A wait object on which nothing happens.
-#[derive(Debug)]
-struct Still;
-
-impl WaitObject for Still {
-    fn add(&self, _fd: Descriptor, _key: u64) -> Result<()> {
-        Ok(())
-    }
-    fn remove(&self, _fd: Descriptor) {}
-    fn ready(&self, _timeout: Option<Duration>, _keys: &mut Vec<u64>) {}
-    fn signal(&self) {}
-    fn drain(&self) {}
-    fn set_timer(&self, _when: Option<Instant>) {}
-    fn descriptor(&self) -> Descriptor {
-        -1
-    }
-    fn now(&self) -> Instant {
-        Instant::from_nanos(0)
-    }
-}
 
 /// An endpoint that notes what starts and what is cancelled, and has room for some operations.
 #[derive(Debug, Default)]
