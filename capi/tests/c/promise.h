@@ -93,26 +93,32 @@ static void explain(const struct fi_info *info)
 	fprintf(stderr, "step: %s\n%s\n", step, fi_tostr(info, FI_TYPE_INFO));
 }
 
-/* Succeeds, or says which step of which info failed. */
+/* Exits, and prints the step that failed and the info that it was for. */
+static void __attribute__((noreturn)) quit(const char *file, int line, const char *step, const char *why)
+{
+	fprintf(stderr, "%s:%d: %s%s\n", file, line, step, why);
+	explain(ends[0].info);
+	exit(1);
+}
+
+static void expect_0(const char *file, int line, const char *step, long result)
+{
+	char why[100];
+
+	if (!result)
+		return;
+	snprintf(why, sizeof(why), ": %s", fi_strerror((int) -result));
+	quit(file, line, step, why);
+}
+
 #define MUST(condition) \
 	do { \
-		if (!(condition)) { \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-			explain(ends[0].info); \
-			exit(1); \
-		} \
+		if (!(condition)) \
+			quit(__FILE__, __LINE__, #condition, ""); \
 	} while (0)
 
 /* A call that must return 0. */
-#define OK(call) \
-	do { \
-		long ret_ = (long) (call); \
-		if (ret_) { \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, fi_strerror((int) -ret_)); \
-			explain(ends[0].info); \
-			exit(1); \
-		} \
-	} while (0)
+#define OK(call) expect_0(__FILE__, __LINE__, #call, (long) (call))
 
 /* The same, but it may return -FI_EAGAIN for a while. */
 #define POST(call) \
@@ -121,11 +127,7 @@ static void explain(const struct fi_info *info)
 		long ret_; \
 		while ((ret_ = (long) (call)) == -FI_EAGAIN && seconds() < end_) \
 			pump(); \
-		if (ret_) { \
-			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, fi_strerror((int) -ret_)); \
-			explain(ends[0].info); \
-			exit(1); \
-		} \
+		expect_0(__FILE__, __LINE__, #call, ret_); \
 	} while (0)
 
 static int is_msg(const struct end *e)
