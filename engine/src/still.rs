@@ -1,8 +1,8 @@
 //! A wait object for unit tests.
 
+use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
-use ofi_core::Instant;
 use std::time::Duration;
 
 /// A wait object on which nothing happens.

@@ -1,7 +1,7 @@
 use super::super::work::{NotStarted, Operation, Transfer};
 use super::*;
-use crate::still::Still;
 use crate::op::SendOp;
+use crate::still::Still;
 use crate::trigger::Notice;
 use crate::{CounterUnit, Waiting};
 use ofi_core::{FiAddr, OpFlags};
