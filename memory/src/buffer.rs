@@ -321,6 +321,27 @@ impl Buffer {
         }
     }
 
+    /// Whether the bytes lie one behind the other in memory.
+    pub fn is_one_piece(&self) -> bool {
+        match self {
+            Self::One(_) | Self::Owned(_) => true,
+            Self::Many(spans, _) => spans.len() == 1,
+            Self::Registered(range) => range.0.place(0).1 == range.0.len(),
+        }
+    }
+
+    /// Whether the two buffers share bytes.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let mut found = false;
+        self.for_each(0, self.len(), |one| {
+            other.for_each(0, other.len(), |two| {
+                let (first, second) = (one.base.addr(), two.base.addr());
+                found |= first < second + two.len && second < first + one.len;
+            });
+        });
+        found
+    }
+
     /// Splits off the first `len` bytes, at most all, as a buffer of their own. `None` unless the
     /// buffer is one piece of the application's memory.
     pub fn split_front(&mut self, len: usize) -> Option<Self> {
@@ -434,6 +455,7 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ofi_core::MrAccess;
 
     fn lend(bytes: &mut [u8]) -> Span {
         // SAFETY: the tests keep the array until the buffer is gone, and look at it only then.
@@ -452,6 +474,24 @@ mod tests {
         assert_eq!(out, b"\0xyzl");
         drop(buffer);
         assert_eq!((&a, &b), (b"\0\0x", b"yzlo"));
+    }
+
+    #[test]
+    fn buffers_know_whether_they_share_bytes_and_are_one_piece() {
+        let mut bytes = [0u8; 12];
+        let [a, b, c] = [0, 4, 8].map(|at| Buffer::One(lend(&mut bytes[at..at + 4])));
+        let both = Buffer::gather([lend(&mut bytes[0..4]), lend(&mut bytes[8..12])]);
+        assert!(both.overlaps(&a) && c.overlaps(&both) && a.overlaps(&a));
+        assert!(!both.overlaps(&b) && !a.overlaps(&b) && !a.overlaps(&Buffer::empty()));
+        assert!(a.is_one_piece() && Buffer::Owned(vec![1]).is_one_piece() && !both.is_one_piece());
+        for (buffer, whole) in [(both, false), (b, true)] {
+            let len = buffer.len();
+            let region = Region::lent(buffer, MrAccess::SEND);
+            let part = |from, len| region.resolve(from, len, MrAccess::SEND).unwrap().into_owned();
+            assert!(region.resolve(0, 1, MrAccess::RECV).is_err(), "nothing is written to what is sent");
+            assert_eq!(Buffer::registered(part(0, len)).unwrap().is_one_piece(), whole);
+            assert!(Buffer::registered(part(1, 2)).unwrap().is_one_piece());
+        }
     }
 
     #[test]

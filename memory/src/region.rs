@@ -16,6 +16,7 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
+use crate::Buffer;
 use core::borrow::Borrow;
 use core::fmt;
 use ofi_core::{Errno, MrAccess};
@@ -120,8 +121,8 @@ struct Inner {
     access: MrAccess,
     reach: Reach,
     uses: Uses,
-    /// The memory, if it is ours.
-    _owned: Option<Vec<u8>>,
+    /// Where the memory comes from, unless the application vouches for it.
+    _source: Option<Buffer>,
 }
 
 /// A registered memory region. Clones are handles of the same region.
@@ -164,7 +165,7 @@ impl Region {
         }
         first.checked_add(len).ok_or(RegionError::OutOfRange)?;
         let uses = Uses::new();
-        Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses, _owned: None })))
+        Ok(Self(Arc::new(Inner { ranges: placed.into(), first, len, access, reach, uses, _source: None })))
     }
 
     /// A region that owns its memory; peers name the first byte by address 0.
@@ -173,12 +174,27 @@ impl Region {
     }
 
     /// The same, reached in either way: all of the memory is there, so both are right.
-    pub fn owned_with(mut bytes: Vec<u8>, access: MrAccess, reach: Reach) -> Self {
-        let range = Range { base: bytes.as_mut_ptr(), len: bytes.len(), before: 0 };
-        let (len, uses) = (bytes.len() as u64, Uses::new());
-        // The bytes are on the heap, where the vector leaves them, and nothing else reaches them.
-        let _owned = Some(bytes);
-        Self(Arc::new(Inner { ranges: Box::new([range]), first: 0, len, access, reach, uses, _owned }))
+    pub fn owned_with(bytes: Vec<u8>, access: MrAccess, reach: Reach) -> Self {
+        Self::over(Buffer::Owned(bytes), access, reach)
+    }
+
+    /// A region over a buffer that the application lent for an operation, so that several
+    /// transfers use parts of it. The buffer is handed back when the region and all uses are
+    /// dropped.
+    pub fn lent(buffer: Buffer, access: MrAccess) -> Self {
+        Self::over(buffer, access, Reach::Mapped)
+    }
+
+    fn over(mut buffer: Buffer, access: MrAccess, reach: Reach) -> Self {
+        let (mut ranges, mut len) = (Vec::with_capacity(1), 0);
+        buffer.for_each_mut(0, buffer.len(), |chunk| {
+            ranges.push(Range { base: chunk.base, len: chunk.len, before: len });
+            len += chunk.len as u64;
+        });
+        // Spans do not move, nor do the bytes of a vector, which are on the heap; nothing else
+        // reaches them.
+        let _source = Some(buffer);
+        Self(Arc::new(Inner { ranges: ranges.into(), first: 0, len, access, reach, uses: Uses::new(), _source }))
     }
 
     /// The address by which peers name the first byte.

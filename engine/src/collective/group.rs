@@ -3,16 +3,16 @@
 
 use super::join::Join;
 use super::plan::{Plan, Shape};
-use super::rounds::{Inbound, Outbound, Rank, Then};
+use super::rounds::{Outbound, Rank};
 use super::word::{Notice, Word};
+use super::workspace::Workspace;
 use super::{Flight, Order, Outcome, Work};
 use crate::completion::eq::Owner;
-use crate::op::{CollectiveKind, Elements};
+use crate::op::CollectiveKind;
 use crate::rx::group::Received;
 use crate::transport::Down;
 use crate::tx::group::UNTRACKED;
 use ofi_core::{Addr, Cause, Errno, FiAddr};
-use ofi_memory::rmw;
 use ofi_memory::{Buffer, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,50 +21,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) kind: CollectiveKind,
-    pub(super) elements: Option<Elements>,
     pub(super) ticket: Ticket,
     pub(super) plan: Arc<Plan>,
-    /// The plan's workspace.
-    pub(super) work: Vec<u8>,
-    pub(super) result: Buffer,
-}
-
-impl Operation {
-    /// Size of an element in bytes.
-    fn size(&self) -> usize {
-        self.elements.map_or(1, |elements| elements.datatype.size())
-    }
-
-    /// Stores an arrived message in its part of the workspace, or combines the two.
-    fn take(&mut self, inbound: &Inbound, bytes: &mut [u8]) {
-        let size = self.size();
-        let Some(place) = self.work.get_mut(inbound.part.start * size..inbound.part.end * size) else { return };
-        // FI_NOOP keeps the first member's elements.
-        let combine = |first: &mut [u8], second: &[u8]| {
-            if let Some(Elements { datatype, op: Some(op), .. }) = self.elements {
-                // `Groups::post` has excluded both errors: the type suits the operation.
-                let _ = rmw::combine(datatype, op, first, second);
-            }
-        };
-        match inbound.then {
-            Then::Store => place.copy_from_slice(bytes),
-            Then::After => combine(place, bytes),
-            Then::Before => {
-                combine(bytes, place);
-                place.copy_from_slice(bytes);
-            }
-        }
-    }
-
-    /// Copies the result to the application's buffer.
-    fn deliver(&mut self) {
-        let size = self.size();
-        for copied in &self.plan.output {
-            if let Some(bytes) = self.work.get(copied.from * size..(copied.from + copied.len) * size) {
-                self.result.write_at(copied.to * size, bytes);
-            }
-        }
-    }
+    pub(super) workspace: Workspace,
 }
 
 /// The state of a group.
@@ -185,7 +144,7 @@ impl Group {
     }
 
     fn size(&self) -> usize {
-        self.operations.front().map_or(1, Operation::size)
+        self.operations.front().map_or(1, |operation| operation.workspace.element_size())
     }
 
     /// Ends rounds and begins the next ones until a round has to wait for messages.
@@ -208,30 +167,36 @@ impl Group {
         if let Stage::Joining(join) = &mut self.stage {
             join.begin(at, work);
         }
-        let ((tag, word), size) = (self.sign(at), self.size());
+        let (tag, word) = self.sign(at);
         // Sends first: the other members may be waiting for them.
         for Outbound { to, part } in &round.sends {
-            let part =
-                self.operations.front().and_then(|operation| operation.work.get(part.start * size..part.end * size));
-            let Ok(bytes) = work.spares.copy(part.unwrap_or_default()) else { return self.lack_memory(work) };
+            let buffer = match self.operations.front() {
+                Some(operation) => operation.workspace.outbound(part, &mut work.spares),
+                None => Ok(Buffer::empty()),
+            };
+            let Ok(buffer) = buffer else { return self.lack_memory(work) };
             let number = work.add(Flight { group: self.addr, place: None });
             let Some(to) = self.members.get_mut(*to) else { continue };
             to.is_linked = true;
-            work.orders.push_back(Order::Send { to: to.addr, tag, word: word.0, bytes, number });
+            work.orders.push_back(Order::Send { to: to.addr, tag, word: word.0, buffer, number });
         }
         for (place, receive) in round.receives.iter().enumerate() {
-            let Ok(bytes) = work.spares.take(receive.part.len() * size) else { return self.lack_memory(work) };
-            self.receive(work, (receive.from, place), tag, bytes);
+            let buffer = match self.operations.front() {
+                Some(operation) => operation.workspace.inbound(receive, &mut work.spares),
+                None => Ok(Buffer::empty()),
+            };
+            let Ok(buffer) = buffer else { return self.lack_memory(work) };
+            self.receive(work, (receive.from, place), tag, buffer);
         }
     }
 
-    fn receive(&mut self, work: &mut Work, (from, place): (Rank, usize), tag: u64, bytes: Vec<u8>) {
+    fn receive(&mut self, work: &mut Work, (from, place): (Rank, usize), tag: u64, buffer: Buffer) {
         let number = work.add(Flight { group: self.addr, place: Some(place) });
         let Some(member) = self.members.get_mut(from) else { return };
         let was_linked = core::mem::replace(&mut member.is_linked, true);
         let asks = !was_linked && matches!(self.stage, Stage::Joined);
         let (from, gone) = (member.addr, member.gone.clone());
-        work.orders.push_back(Order::Receive { from, tag, bytes, number, asks, gone });
+        work.orders.push_back(Order::Receive { from, tag, buffer, number, asks, gone });
     }
 
     #[cold]
@@ -248,7 +213,7 @@ impl Group {
             if let (Stage::Joined, Some(operation), Some(inbound)) =
                 (&self.stage, self.operations.front_mut(), round.receives.get(place))
             {
-                operation.take(inbound, &mut bytes);
+                operation.workspace.take(inbound, &mut bytes);
             }
             work.spares.put(bytes);
         }
@@ -268,9 +233,8 @@ impl Group {
             return;
         }
         self.number = self.number.wrapping_add(1);
-        if let Some(mut operation) = self.operations.pop_front() {
-            operation.deliver();
-            work.spares.put(operation.work);
+        if let Some(operation) = self.operations.pop_front() {
+            operation.workspace.deliver(&operation.plan, &mut work.spares);
             work.outcomes.push(Outcome::Done(operation.ticket));
         }
     }
@@ -305,7 +269,7 @@ impl Group {
             Stage::Joined | Stage::Failed(_) if word != expected => Err("the members call different operations"),
             Stage::Joined | Stage::Failed(_) => Ok(()),
         };
-        let fits = received.len == len as u64 && received.bytes.len() == len;
+        let fits = received.len == len as u64;
         if let Err(text) = agreed.and(if fits { Ok(()) } else { Err("the members' elements differ in size") }) {
             let text = format!("member {} of the group: {text}", inbound.from);
             return self.fail(work, &Down::new(Cause::Violation, Errno::EPROTO, text));
@@ -360,13 +324,15 @@ impl Group {
         for to in others {
             work.orders.push_back(Order::Notify { to, tag, word, connects: false, number: UNTRACKED });
         }
-        let numbers = work.forget(self.addr);
-        work.by_tag.remove(&tag);
-        work.orders.push_back(Order::Drop { tag, numbers });
-        self.awaited = Awaited::default();
-        for operation in self.operations.drain(..) {
-            work.outcomes.push(Outcome::Failed(operation.ticket, why.clone()));
+        let (mut sends, receives) = work.forget(self.addr);
+        if !self.operations.front().is_some_and(|operation| operation.workspace.is_lent()) {
+            sends.clear();
         }
+        work.by_tag.remove(&tag);
+        work.orders.push_back(Order::Drop { tag, sends, receives });
+        self.awaited = Awaited::default();
+        work.failing.extend(self.operations.drain(..).map(|operation| (operation, why.clone())));
+        work.end_failing();
     }
 
     /// Drops all operations without completions. Only fi_close may.

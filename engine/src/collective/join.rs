@@ -64,7 +64,7 @@ impl Join {
         let (parent, children) = rounds::tree(members, rank);
         let (mut all, mut steps) = (Vec::new(), Vec::new());
         let send = |to: Rank| Outbound { to, part: 0..0 };
-        let receive = |from: Rank| Inbound { from, part: 0..0, then: Then::Store };
+        let receive = |from: Rank| Inbound::new(from, 0..0, Then::Store);
         let (mut up, mut down) = (Vec::new(), Vec::new());
         if !children.is_empty() {
             let receives = children.iter().copied().map(receive).collect();

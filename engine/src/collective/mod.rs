@@ -10,6 +10,7 @@ mod plan;
 mod rounds;
 mod spares;
 mod word;
+mod workspace;
 
 use crate::completion::eq::Owner;
 use crate::hash::HashMap;
@@ -22,12 +23,13 @@ use crate::wire::frame::Violation;
 use group::{Group, Operation, Stage};
 use join::Join;
 use ofi_core::{Addr, Errno, FiAddr, OpFlags};
-use ofi_memory::Ticket;
+use ofi_memory::{Buffer, Ticket};
 use plan::Shape;
 use rounds::Rank;
 use spares::Spares;
 use std::collections::VecDeque;
 use word::{Notice, Word};
+use workspace::Workspace;
 
 /// The addresses of groups begin here, far above those of an address vector.
 const GROUPS: u64 = 1 << 62;
@@ -51,17 +53,17 @@ const ALLOWED: OpFlags = OpFlags::COMPLETION
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Send a message to a member.
-    Send { to: Addr, tag: u64, word: u64, bytes: Vec<u8>, number: usize },
-    /// Receive a message from a member, as long as `bytes`, into it. If the link to the member has
+    Send { to: Addr, tag: u64, word: u64, buffer: Buffer, number: usize },
+    /// Receive a message from a member, as long as `buffer`, into it. If the link to the member has
     /// broken, only a message that has already arrived matches. `asks`: notify the member that this
     /// one waits, even over an open link; it answers if it has left.
-    Receive { from: Addr, tag: u64, bytes: Vec<u8>, number: usize, asks: bool, gone: Option<Down> },
+    Receive { from: Addr, tag: u64, buffer: Buffer, number: usize, asks: bool, gone: Option<Down> },
     /// Send a notice to a member; `connects`: connect to it if there is no link.
     Notify { to: Addr, tag: u64, word: u64, connects: bool, number: usize },
     /// Send a notice to a peer that need not be a member of any group.
     Answer { to: PeerId, tag: u64, word: u64, number: usize },
-    /// Withdraw receives, and drop a group's unexpected messages.
-    Drop { tag: u64, numbers: Vec<usize> },
+    /// Withdraw receives and sends that have not begun, and drop a group's unexpected messages.
+    Drop { tag: u64, sends: Vec<usize>, receives: Vec<usize> },
 }
 
 /// A result for the application.
@@ -110,6 +112,8 @@ struct Work {
     seed: u64,
     chosen: u32,
     spares: Spares,
+    /// Operations that fail as soon as no message in flight uses the application's memory.
+    failing: Vec<(Operation, Down)>,
 }
 
 impl Work {
@@ -126,15 +130,21 @@ impl Work {
     }
 
     /// Detaches the messages in flight from a group that has ended: their results no longer matter.
-    /// Returns the numbers of its receives, which the endpoint has to withdraw.
-    fn forget(&mut self, group: FiAddr) -> Vec<usize> {
-        let mut receives = Vec::new();
+    /// Returns the numbers of its sends and of its receives, which the endpoint withdraws.
+    fn forget(&mut self, group: FiAddr) -> (Vec<usize>, Vec<usize>) {
+        let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for (number, flight) in self.flights.iter_mut().filter(|(_, flight)| flight.group == group) {
-            if flight.place.take().is_some() {
-                receives.push(*number);
-            }
+            let list = if flight.place.take().is_some() { &mut receives } else { &mut sends };
+            list.push(*number);
         }
-        receives
+        (sends, receives)
+    }
+
+    /// Reports the failing operations whose memory no message uses any more.
+    fn end_failing(&mut self) {
+        for (operation, why) in self.failing.extract_if(.., |(operation, _)| operation.workspace.is_idle()) {
+            self.outcomes.push(Outcome::Failed(operation.ticket, why));
+        }
     }
 
     /// Chooses the tag of a group in which this endpoint is rank 0. Endpoints have different random
@@ -330,12 +340,7 @@ impl Groups {
             return Err(Errno::EINVAL);
         }
         let plan = group.plan_of(shape);
-        let mut work = self.work.spares.take(plan.work * size)?;
-        for copied in &plan.input {
-            if let Some(place) = work.get_mut(copied.to * size..(copied.to + copied.len) * size) {
-                contribution.read_at(copied.from * size, place);
-            }
-        }
+        let workspace = Workspace::new(&plan, elements, (contribution, result), &mut self.work.spares)?;
         let suppress = selective && !flags.contains(OpFlags::COMPLETION);
         let ticket = Ticket::new(context, OpFlags::COLLECTIVE, suppress);
         self.outstanding += 1;
@@ -343,7 +348,7 @@ impl Groups {
             self.work.outcomes.push(Outcome::Failed(ticket, why.clone()));
             return Ok(());
         }
-        group.operations.push_back(Operation { kind, elements, ticket, plan, work, result });
+        group.operations.push_back(Operation { kind, ticket, plan, workspace });
         if group.operations.len() == 1 {
             group.advance(&mut self.work);
         }
@@ -362,6 +367,7 @@ impl Groups {
                 group.left(&mut self.work, result);
             }
         }
+        self.work.end_failing();
         self.begin_joins();
     }
 
@@ -374,6 +380,7 @@ impl Groups {
                 group.received(&mut self.work, place, result);
             }
         }
+        self.work.end_failing();
         self.begin_joins();
     }
 
@@ -403,6 +410,7 @@ impl Groups {
         for number in all {
             self.work.flights.remove(number);
         }
+        self.work.end_failing();
     }
 
     /// Handles the loss of the link to a peer.
@@ -472,6 +480,7 @@ impl Groups {
     /// Drops all operations without completions. Only fi_close may.
     pub(crate) fn discard_all(&mut self) {
         self.groups.drain().for_each(|(_, group)| group.discard());
+        self.work.failing.drain(..).for_each(|(operation, _)| operation.ticket.discard());
         for outcome in self.work.outcomes.drain(..) {
             if let Outcome::Done(ticket) | Outcome::Failed(ticket, _) = outcome {
                 ticket.discard();

@@ -29,6 +29,9 @@ pub(super) struct Plan {
     pub(super) rounds: Vec<Round>,
     /// From the workspace to the result buffer.
     pub(super) output: Vec<Copied>,
+    /// The workspace is the result and, behind it, the contribution, to which nothing is written:
+    /// the application's buffers can serve as it. No message is sent while a part of it changes.
+    pub(super) in_place: bool,
 }
 
 /// An operation as all members know it.
@@ -118,20 +121,20 @@ impl Shape {
         rounds.extend(rounds::barrier(n, rank));
         let whole = vec![Copied { from: 0, to: 0, len: count }];
         let (input, output) = if me == 0 { (whole, Vec::new()) } else { (Vec::new(), whole) };
-        Plan { work: count, input, rounds, output }
+        Plan { work: count, input, rounds, output, in_place: me != 0 && !self.is_short(count) }
     }
 
     fn alltoall(&self, rank: Rank) -> Plan {
         let (n, count) = (self.members, self.count);
         let all = n * count;
         let block = |block: usize| block * count..(block + 1) * count;
-        let result = |rank: Rank| all + block(rank).start..all + block(rank).end;
+        let contribution = |rank: Rank| all + block(rank).start..all + block(rank).end;
         let exchange = |distance: usize| {
             let (to, from) = ((rank + distance) % n, (rank + n - distance) % n);
-            let send = Outbound { to, part: block(to) };
-            (send, Inbound { from, part: result(from), then: Then::Store })
+            (Outbound { to, part: contribution(to) }, Inbound::new(from, block(from), Then::Store))
         };
-        let rounds = if self.is_short(all) {
+        let in_place = !self.is_short(all);
+        let rounds = if !in_place {
             let (sends, receives) = (1..n).map(exchange).unzip();
             if n > 1 { vec![Round { sends, receives }] } else { Vec::new() }
         } else {
@@ -139,15 +142,21 @@ impl Shape {
             (1..n).map(exchange).map(round).collect()
         };
         let mine = block(rank).start;
-        let input = vec![Copied { from: 0, to: 0, len: all }, Copied { from: mine, to: all + mine, len: count }];
-        Plan { work: 2 * all, input, rounds, output: vec![Copied { from: all, to: 0, len: all }] }
+        let input = vec![Copied { from: 0, to: all, len: all }, Copied { from: mine, to: mine, len: count }];
+        Plan { work: 2 * all, input, rounds, output: vec![Copied { from: 0, to: 0, len: all }], in_place }
     }
 
     fn allreduce(&self, rank: Rank) -> Plan {
         let halves = self.commutes && !self.is_short(self.count) && self.count >= self.members;
-        let rounds = rounds::allreduce(self.members, rank, self.count, halves);
-        let whole = vec![Copied { from: 0, to: 0, len: self.count }];
-        Plan { work: self.count, input: whole.clone(), rounds, output: whole }
+        let mut rounds = rounds::allreduce(self.members, rank, self.count, halves);
+        let whole = Copied { from: 0, to: 0, len: self.count };
+        let in_place = halves && self.members > 1;
+        let (mut input, mut work) = (whole, self.count);
+        if in_place {
+            (input.to, work) = (self.count, 2 * self.count);
+            rounds::read_in_place(&mut rounds, self.count);
+        }
+        Plan { work, input: vec![input], rounds, output: vec![whole], in_place }
     }
 
     fn allgather(&self, rank: Rank) -> Plan {
@@ -157,11 +166,12 @@ impl Shape {
             // The workspace begins with the member's own block.
             let rounds = rounds::bruck(n, rank, count);
             let input = vec![Copied { from: 0, to: 0, len: count }];
-            return Plan { work: all, input, rounds, output: rotated(n, rank, count) };
+            return Plan { work: all, input, rounds, output: rotated(n, rank, count), in_place: false };
         }
         let rounds = rounds::ring(n, rank, |block| block * count..(block + 1) * count);
-        let input = vec![Copied { from: 0, to: rank * count, len: count }];
-        Plan { work: all, input, rounds, output: vec![Copied { from: 0, to: 0, len: all }] }
+        let own = |to: usize| Copied { from: 0, to, len: count };
+        let output = vec![Copied { from: 0, to: 0, len: all }];
+        Plan { work: all + count, input: vec![own(all), own(rank * count)], rounds, output, in_place: true }
     }
 
     fn reduce_scatter(&self, rank: Rank) -> Plan {
@@ -175,7 +185,13 @@ impl Shape {
             rounds::ring_reduce(n, rank, block)
         };
         let input = vec![Copied { from: 0, to: 0, len: n * count }];
-        Plan { work: n * count, input, rounds, output: vec![Copied { from: rank * count, to: 0, len: count }] }
+        Plan {
+            work: n * count,
+            input,
+            rounds,
+            output: vec![Copied { from: rank * count, to: 0, len: count }],
+            in_place: false,
+        }
     }
 
     fn reduce(&self, rank: Rank) -> Plan {
@@ -191,14 +207,14 @@ impl Shape {
             if rank == center {
                 round.sends.push(Outbound { to: self.root, part: 0..count });
             } else if rank == self.root {
-                round.receives.push(Inbound { from: center, part: 0..count, then: Then::Store });
+                round.receives.push(Inbound::new(center, 0..count, Then::Store));
             }
             rounds.push(round);
         }
         rounds.extend(self.release(rank));
         let whole = Copied { from: 0, to: 0, len: count };
         let output = if rank == self.root { vec![whole] } else { Vec::new() };
-        Plan { work: count, input: vec![whole], rounds, output }
+        Plan { work: count, input: vec![whole], rounds, output, in_place: false }
     }
 
     fn scatter(&self, rank: Rank) -> Plan {
@@ -214,7 +230,13 @@ impl Shape {
         // Blocks lie in the order of the distance from the root.
         let back = |Copied { from, to, len }: Copied| Copied { from: to, to: from, len };
         let input = if me == 0 { rotated(n, self.root, count).into_iter().map(back).collect() } else { Vec::new() };
-        Plan { work: n * count, input, rounds, output: vec![Copied { from: me * count, to: 0, len: count }] }
+        Plan {
+            work: n * count,
+            input,
+            rounds,
+            output: vec![Copied { from: me * count, to: 0, len: count }],
+            in_place: false,
+        }
     }
 
     fn gather(&self, rank: Rank) -> Plan {
@@ -229,7 +251,7 @@ impl Shape {
         rounds.extend(self.release(rank));
         let input = vec![Copied { from: 0, to: me * count, len: count }];
         let output = if me == 0 { rotated(n, self.root, count) } else { Vec::new() };
-        Plan { work: n * count, input, rounds, output }
+        Plan { work: n * count, input, rounds, output, in_place: false }
     }
 
     /// The root has a message from every member, and lets them complete.

@@ -10,9 +10,9 @@ pub(super) type Rank = usize;
 pub(super) enum Then {
     /// The message replaces the part.
     Store,
-    /// The part becomes message ∘ part: the message comes from lower ranks.
+    /// The part becomes message ∘ base: the message comes from lower ranks.
     Before,
-    /// The part becomes part ∘ message: the message comes from higher ranks.
+    /// The part becomes base ∘ message: the message comes from higher ranks.
     After,
 }
 
@@ -29,6 +29,15 @@ pub(super) struct Inbound {
     pub(super) from: Rank,
     pub(super) part: Range<usize>,
     pub(super) then: Then,
+    /// Where the elements begin with which the message is combined; mostly those of the part.
+    pub(super) base: usize,
+}
+
+impl Inbound {
+    pub(super) const fn new(from: Rank, part: Range<usize>, then: Then) -> Self {
+        let base = part.start;
+        Self { from, part, then, base }
+    }
 }
 
 /// Messages that are in flight at once. A member sends the contents that the workspace has when the
@@ -52,11 +61,11 @@ fn send(to: Rank, part: Range<usize>) -> Round {
 }
 
 fn receive(from: Rank, part: Range<usize>, then: Then) -> Round {
-    Round { sends: Vec::new(), receives: vec![Inbound { from, part, then }] }
+    Round { sends: Vec::new(), receives: vec![Inbound::new(from, part, then)] }
 }
 
 fn exchange(to: Rank, out: Range<usize>, from: Rank, part: Range<usize>, then: Then) -> Round {
-    Round { sends: vec![Outbound { to, part: out }], receives: vec![Inbound { from, part, then }] }
+    Round { sends: vec![Outbound { to, part: out }], receives: vec![Inbound::new(from, part, then)] }
 }
 
 /// The powers of two below `n`.
@@ -104,7 +113,7 @@ pub(super) fn spread(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<us
 /// Up the binomial tree to member 0; `part` is the part that a subtree has.
 pub(super) fn collect(n: usize, me: Rank, part: impl Fn(Range<usize>) -> Range<usize>, then: Then) -> Vec<Round> {
     let receives: Vec<Inbound> =
-        children(n, me).map(|(from, members)| Inbound { from, part: part(members), then }).collect();
+        children(n, me).map(|(from, members)| Inbound::new(from, part(members), then)).collect();
     let mut rounds = Vec::new();
     if !receives.is_empty() {
         rounds.push(Round { sends: Vec::new(), receives });
@@ -127,7 +136,7 @@ pub(super) fn deal(n: usize, me: Rank, count: usize) -> Vec<Round> {
 /// Each of the others sends its block to member 0.
 pub(super) fn pick(n: usize, me: Rank, count: usize) -> Vec<Round> {
     let block = |block: usize| block * count..(block + 1) * count;
-    let inbound = |from| Inbound { from, part: block(from), then: Then::Store };
+    let inbound = |from| Inbound::new(from, block(from), Then::Store);
     match me {
         0 => vec![Round { sends: Vec::new(), receives: (1..n).map(inbound).collect() }],
         _ => vec![send(0, block(me))],
@@ -229,6 +238,29 @@ pub(super) fn allreduce(n: usize, me: Rank, count: usize, halves: bool) -> Vec<R
         rounds.push(send(me - 1, 0..count));
     }
     rounds
+}
+
+/// Lets the rounds of an allreduce take from `contribution` on what is not yet in the result at the
+/// workspace's beginning, instead of from a copy of the contribution there.
+pub(super) fn read_in_place(rounds: &mut [Round], contribution: usize) {
+    // The part of the result that is there.
+    let mut here = 0..0;
+    let is_here = |here: &Range<usize>, part: &Range<usize>| here.start <= part.start && part.end <= here.end;
+    for round in rounds {
+        for Outbound { part, .. } in round.sends.iter_mut().filter(|send| !is_here(&here, &send.part)) {
+            *part = contribution + part.start..contribution + part.end;
+        }
+        for Inbound { part, then, base, .. } in &mut round.receives {
+            if is_here(&here, part) {
+                continue;
+            }
+            if *then != Then::Store {
+                *base += contribution;
+            }
+            let is_next = part.start == here.end || part.end == here.start;
+            here = if is_next { here.start.min(part.start)..here.end.max(part.end) } else { part.clone() };
+        }
+    }
 }
 
 /// The binomial tree of a join: each member's parent and children.

@@ -18,7 +18,8 @@ use crate::transport::{Down, LinkId, Transport};
 use crate::tx::group::{MemberMessage, UNTRACKED};
 use crate::wire::frame::Violation;
 use ofi_core::error::Result;
-use ofi_core::{Addr, Errno, Error, FiAddr};
+use ofi_core::{Addr, Cause, Errno, Error, FiAddr};
+use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
 
@@ -93,31 +94,33 @@ impl<K: LockKind> Core<K> {
 
     fn carry_out<T: Transport>(&mut self, transport: &mut T, order: Order) {
         match order {
-            Order::Send { to, tag, word, bytes, number } => {
+            Order::Send { to, tag, word, buffer, number } => {
                 let peer = self.member(to);
-                self.send_to_member(transport, peer, MemberMessage { tag, word, bytes, number });
+                self.send_to_member(transport, peer, MemberMessage { tag, word, buffer, number });
             }
-            Order::Receive { from, tag, bytes, number, asks, gone } => {
+            Order::Receive { from, tag, buffer, number, asks, gone } => {
                 let peer = self.member(from);
-                self.receive_from_member(transport, (peer, tag), (number, bytes), (asks, gone));
+                self.receive_from_member(transport, (peer, tag), (number, buffer), (asks, gone));
             }
             Order::Notify { to, tag, word, connects, number } => {
                 if connects || self.peers.table.at(&to).is_some_and(|peer| self.has_link(peer)) {
                     let peer = self.member(to);
-                    self.send_to_member(transport, peer, MemberMessage { tag, word, bytes: Vec::new(), number });
+                    self.send_to_member(transport, peer, MemberMessage { tag, word, buffer: Buffer::empty(), number });
                 }
             }
             Order::Answer { to, tag, word, number } => {
                 if self.has_link(to) || self.peers.handle_of(to) != FiAddr::UNSPEC {
-                    self.send_to_member(transport, to, MemberMessage { tag, word, bytes: Vec::new(), number });
+                    self.send_to_member(transport, to, MemberMessage { tag, word, buffer: Buffer::empty(), number });
                 } else {
                     self.groups.end_answer(number);
                 }
             }
-            Order::Drop { tag, numbers } => {
+            Order::Drop { tag, sends, receives } => {
                 self.seq += 1;
-                let Self { peers, rx, out, seq, .. } = self;
-                let withdrawn = rx.lock().drop_group(peers, out, tag, &numbers, *seq);
+                let Self { peers, tx, rx, out, seq, .. } = self;
+                let why = Down::new(Cause::LocalClosed, Errno::ECANCELED, "the group has ended");
+                tx.withdraw_group(peers, out, &sends, &why);
+                let withdrawn = rx.lock().drop_group(peers, out, tag, &receives, *seq);
                 self.groups.handle_withdrawn(&withdrawn);
             }
         }
@@ -143,7 +146,7 @@ impl<K: LockKind> Core<K> {
         &mut self,
         transport: &mut T,
         (peer, tag): (PeerId, u64),
-        (number, bytes): (usize, Vec<u8>),
+        (number, buffer): (usize, Buffer),
         (asks, gone): (bool, Option<Down>),
     ) {
         let Some(sender) = self.peers.table.get(peer).map(|peer| peer.sender) else { return };
@@ -155,12 +158,12 @@ impl<K: LockKind> Core<K> {
             drop(rx);
             return self.groups.handle_failed(number, &why);
         }
-        rx.post_group(peers, out, (sender, tag), (number, bytes), *seq);
+        rx.post_group(peers, out, (sender, tag), (number, buffer), *seq);
         drop(rx);
         if !is_here && (asks || !matches!(self.peers.state_of(peer), PeerState::Open(_))) {
             // Connect, so that the end of a dead member breaks a link, and a member whose group
             // has failed answers with a notice.
-            let message = MemberMessage { tag, word: Groups::WAITS, bytes: Vec::new(), number: UNTRACKED };
+            let message = MemberMessage { tag, word: Groups::WAITS, buffer: Buffer::empty(), number: UNTRACKED };
             self.send_to_member(transport, peer, message);
         }
     }
@@ -208,7 +211,7 @@ impl<K: LockKind> Core<K> {
         }
         self.seq += 1;
         let Self { peers, rx, out, seq, .. } = self;
-        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, Vec::new()), *seq);
+        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, Buffer::empty()), *seq);
         Ok(Some(NOWHERE))
     }
 }

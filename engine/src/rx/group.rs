@@ -22,6 +22,7 @@ pub(crate) struct Received {
     pub(crate) word: u64,
     /// Its length, which may exceed the buffer's: the rest is dropped.
     pub(crate) len: u64,
+    /// The buffer, unless it was the application's.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -34,16 +35,16 @@ pub(crate) struct Ended {
 }
 
 impl RxContext {
-    /// Posts a receive for a message as long as `bytes`, into it.
+    /// Posts a receive for a message as long as `buffer`, into it.
     pub(crate) fn post_group<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (sender, tag): (u32, u64),
-        (number, bytes): (usize, Vec<u8>),
+        (number, buffer): (usize, Buffer),
         seq: u64,
     ) {
-        let receive = self.add_group(number, bytes, seq);
+        let receive = self.add_group(number, buffer, seq);
         let pattern = Pattern { tag, ignore: 0, src: Source::peer(sender) };
         match self.queues[QueueKind::Group].take_unexpected(&pattern) {
             Some(message) => self.deliver(peers, out, Match { receive, message }),
@@ -56,11 +57,10 @@ impl RxContext {
         }
     }
 
-    fn add_group(&mut self, number: usize, bytes: Vec<u8>, seq: u64) -> u32 {
+    fn add_group(&mut self, number: usize, buffer: Buffer, seq: u64) -> u32 {
         let ticket = Ticket::new(number, OpFlags::COLLECTIVE, true);
         self.settings.size += 1;
-        let buffer = Some(Buffer::Owned(bytes));
-        self.add(ticket, buffer, Role::Group, (QueueKind::Group, seq))
+        self.add(ticket, Some(buffer), Role::Group, (QueueKind::Group, seq))
     }
 
     /// Whether a message of this sender waits for a receive.
@@ -95,7 +95,7 @@ impl RxContext {
         for (key, _) in waiting {
             if self.unexpected.get(key).is_some_and(|message| message.info().tag == Some(tag)) {
                 self.queues[QueueKind::Group].drop_unexpected(key);
-                let receive = self.add_group(DROPPED, Vec::new(), seq);
+                let receive = self.add_group(DROPPED, Buffer::empty(), seq);
                 self.deliver(peers, out, Match { receive, message: key });
             }
         }

@@ -20,7 +20,7 @@ pub(crate) struct MemberMessage {
     pub(crate) tag: u64,
     /// The data word.
     pub(crate) word: u64,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) buffer: Buffer,
     /// Its number in [`Left`].
     pub(crate) number: usize,
 }
@@ -30,7 +30,7 @@ pub(crate) struct MemberMessage {
 pub(crate) struct Left {
     pub(crate) number: usize,
     pub(crate) result: Result<(), Down>,
-    /// Its memory, to be used again.
+    /// Its memory, to be used again, unless it was the application's.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -44,13 +44,34 @@ impl Tx {
         (peer, message): (PeerId, MemberMessage),
         seq: u64,
     ) {
-        let MemberMessage { tag, word, bytes, number } = message;
+        let MemberMessage { tag, word, buffer, number } = message;
         let info = MessageInfo { tag: Some(tag), data: Some(word), ack: AckMode::No, fenced: false, group: true };
-        let (len, ticket) = (bytes.len(), Ticket::new(number, OpFlags::COLLECTIVE, true));
-        let (lent, stage, body) = (Lent::new(ticket, Buffer::Owned(bytes)), SendStage::Waiting, Body::Group);
+        let (len, ticket) = (buffer.len(), Ticket::new(number, OpFlags::COLLECTIVE, true));
+        let (lent, stage, body) = (Lent::new(ticket, buffer), SendStage::Waiting, Body::Group);
         self.size += 1;
         let send = Outgoing { lent, peer, stage, place: 0, info, len, seq, inject: false, fenced: false, body };
         self.queue(peers, out, transport, send);
+    }
+
+    /// Withdraws those of these messages that have not begun to leave.
+    pub(crate) fn withdraw_group<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        numbers: &[usize],
+        why: &Down,
+    ) {
+        if numbers.is_empty() {
+            return;
+        }
+        let is_one = |send: &Outgoing| {
+            send.body == Body::Group
+                && send.stage == SendStage::Waiting
+                && numbers.contains(&send.lent.ticket.context())
+        };
+        let found: Vec<u32> =
+            self.sends.iter().filter(|(_, send)| is_one(send)).map(|(number, _)| super::key(number)).collect();
+        found.into_iter().for_each(|number| self.cancel(peers, out, number, why));
     }
 
     /// A message of a group has left or failed.

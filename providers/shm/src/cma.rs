@@ -177,8 +177,7 @@ impl Cma {
 
     /// The address of a part of a contiguous buffer, if the other side may read it.
     pub(crate) fn place_of(&self, buffer: &Buffer, from: usize) -> Option<u64> {
-        let whole = matches!(buffer, Buffer::One(_) | Buffer::Owned(_));
-        (self.permission == CmaPermission::Yes && whole).then(|| (buffer.address() + from) as u64)
+        (self.permission == CmaPermission::Yes && buffer.is_one_piece()).then(|| (buffer.address() + from) as u64)
     }
 
     /// Lends a payload to the other side. Returns the number under which it reports the outcome.

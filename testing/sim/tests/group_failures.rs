@@ -95,7 +95,7 @@ fn happen(party: &mut Party, victim: usize, failure: Failure, actor: &mut Actor)
         }
         Failure::Closes => {
             member.node.close();
-            member.running.drain().for_each(|(_, loan)| drop(loan.end()));
+            member.running.drain().for_each(|(_, (contribution, result))| drop((contribution.end(), result.end())));
             actor.stage = Stage::Gone;
         }
         Failure::Forgets | Failure::ForgetsAndBreaks => {

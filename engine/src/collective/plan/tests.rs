@@ -22,6 +22,27 @@ struct Actor {
     begun: bool,
 }
 
+/// What the application's buffers as the workspace require of a round.
+fn check_memory(shape: &Shape, plan: &Plan, round: &Round, rank: Rank) {
+    if !plan.in_place {
+        return;
+    }
+    let (input, output) = shape.lens(rank).unwrap();
+    assert_eq!(plan.work, output + input, "{shape:?}");
+    let meet = |one: &Range<usize>, two: &Range<usize>| one.start < two.end && two.start < one.end;
+    let whole = |part: &Range<usize>| part.is_empty() || part.end <= output || part.start >= output;
+    for (at, receive) in round.receives.iter().enumerate() {
+        assert!(receive.part.end <= output, "{shape:?}: receives into the contribution");
+        assert!(whole(&(receive.base..receive.base + receive.part.len())), "{shape:?}: a part in both buffers");
+        if receive.then == Then::Store {
+            assert!(!round.sends.iter().any(|send| meet(&send.part, &receive.part)), "{shape:?}: sends what arrives");
+            let others = round.receives[at + 1..].iter();
+            assert!(!others.clone().any(|other| meet(&other.part, &receive.part)), "{shape:?}: two in one place");
+        }
+    }
+    assert!(round.sends.iter().all(|send| whole(&send.part)), "{shape:?}: a part in both buffers");
+}
+
 /// Runs all members except `absent`; returns the results of those that complete.
 fn run(shape: &Shape, inputs: &[Vec<u64>], absent: Option<Rank>) -> Vec<Option<Vec<u64>>> {
     let mut members: Vec<Actor> = (0..shape.members)
@@ -47,6 +68,7 @@ fn run(shape: &Shape, inputs: &[Vec<u64>], absent: Option<Rank>) -> Vec<Option<V
                     flying.entry((rank, *to)).or_default().push_back(member.work[part.clone()].to_vec());
                 }
             }
+            check_memory(shape, &member.plan, round, rank);
             let mut sources: Vec<Rank> = round.receives.iter().map(|receive| receive.from).collect();
             sources.sort_unstable();
             sources.dedup();
@@ -54,15 +76,14 @@ fn run(shape: &Shape, inputs: &[Vec<u64>], absent: Option<Rank>) -> Vec<Option<V
             if !sources.iter().all(|from| flying.get(&(*from, rank)).is_some_and(|queue| !queue.is_empty())) {
                 continue;
             }
-            for Inbound { from, part, then } in &round.receives {
+            for Inbound { from, part, then, base } in &round.receives {
                 let message = flying.get_mut(&(*from, rank)).and_then(VecDeque::pop_front).unwrap();
-                let place = &mut member.work[part.clone()];
-                assert_eq!(message.len(), place.len(), "{shape:?}: {from} to {rank}");
-                for (place, element) in place.iter_mut().zip(message) {
-                    *place = match then {
+                assert_eq!(message.len(), part.len(), "{shape:?}: {from} to {rank}");
+                for ((place, base), element) in part.clone().zip(*base..).zip(message) {
+                    member.work[place] = match then {
                         Then::Store => element,
-                        Then::Before => combine(shape, element, *place),
-                        Then::After => combine(shape, *place, element),
+                        Then::Before => combine(shape, element, member.work[base]),
+                        Then::After => combine(shape, member.work[base], element),
                     };
                 }
             }

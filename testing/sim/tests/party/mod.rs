@@ -24,10 +24,25 @@ pub(crate) struct Member {
     pub(crate) eq: Arc<EventQueue>,
     pub(crate) set: AvSet,
     pub(crate) group: FiAddr,
-    /// Results of operations that have not ended, by context.
-    pub(crate) running: HashMap<usize, Loan>,
+    /// Contributions to operations that have not ended, and their results, by context.
+    pub(crate) running: HashMap<usize, (Loan, Loan)>,
     /// Results of operations that have ended, or the errors.
     pub(crate) ended: HashMap<usize, Result<Vec<u8>, Errno>>,
+    /// The buffers of operations that have ended, full of [`FORGOTTEN`].
+    forgotten: Vec<Vec<u8>>,
+}
+
+/// What the application writes to the buffers of an operation that has ended.
+const FORGOTTEN: u8 = 0xf0;
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.node.close();
+            let touched = self.forgotten.iter().any(|bytes| bytes.iter().any(|byte| *byte != FORGOTTEN));
+            assert!(!touched, "the library wrote to the buffers of an operation that had ended");
+        }
+    }
 }
 
 /// The members of a group, which have each other's addresses.
@@ -48,7 +63,15 @@ impl Party {
                 node.know(*name);
             }
             let set = AvSet::new(&node.av, Selection::Everything).expect("there is memory");
-            Member { node, eq, set, group: FiAddr::UNSPEC, running: HashMap::new(), ended: HashMap::new() }
+            Member {
+                node,
+                eq,
+                set,
+                group: FiAddr::UNSPEC,
+                running: HashMap::new(),
+                ended: HashMap::new(),
+                forgotten: Vec::new(),
+            }
         };
         let members = nodes.into_iter().map(member).collect();
         Self { world, members }
@@ -94,11 +117,14 @@ impl Party {
 
 impl Member {
     pub(crate) fn progress(&mut self) {
-        let Self { node, running, ended, .. } = self;
+        let Self { node, running, ended, forgotten, .. } = self;
         let mut finish = |context: usize, errno: Option<Errno>| {
-            let loan = running.remove(&context).expect("an operation ends once");
-            let bytes = loan.end();
-            ended.insert(context, errno.map_or(Ok(bytes), Err));
+            let (contribution, result) = running.remove(&context).expect("an operation ends once");
+            let (mut contribution, mut result) = (contribution.end(), result.end());
+            ended.insert(context, errno.map_or_else(|| Ok(result.clone()), Err));
+            contribution.fill(FORGOTTEN);
+            result.fill(FORGOTTEN);
+            forgotten.extend([contribution, result]);
         };
         let read = node.cq.read(8, |completion| {
             assert!(completion.flags.contains(OpFlags::COLLECTIVE));
@@ -112,8 +138,8 @@ impl Member {
     }
 
     pub(crate) fn post(&mut self, step: Step, context: usize, input: &[u8], result: usize) {
-        let (loan, buffer) = Loan::new(vec![0; result]);
-        let input = input.to_vec();
+        let (result_loan, result) = Loan::new(vec![0; result]);
+        let (input_loan, input) = Loan::new(input.to_vec());
         let elements = Elements { datatype: Datatype::Uint64, op: Some(AtomicOp::Sum), count: step.count };
         let root = self.set.members()[step.root];
         let call = CollectiveCall {
@@ -121,14 +147,18 @@ impl Member {
             group: self.group,
             root,
             elements: (step.kind != CollectiveKind::Barrier).then_some(elements),
-            buffer: Input::new(move |len| Buffer::Owned(input[..len].to_vec())),
-            result: Input::new(move |_| buffer),
+            buffer: Input::new(move |len| first_bytes(input, len)),
+            result: Input::new(move |_| result),
             context,
             flags: OpFlags::COMPLETION,
         };
         self.node.ep.collective(call).expect("it is accepted");
-        self.running.insert(context, loan);
+        self.running.insert(context, (input_loan, result_loan));
     }
+}
+
+fn first_bytes(mut buffer: Buffer, len: usize) -> Buffer {
+    buffer.split_front(len).expect("it is one piece")
 }
 
 /// An operation as all members post it.
