@@ -38,16 +38,17 @@ const VERSIONS: &[(u64, u64)] = &[
     (2, 6),
 ];
 
-/// The bits of capabilities in a header of 2.6, but not bit 48: to callers of 1.7 to 1.20 it is
-/// FI_VARIABLE_MSG, whose messages are claimed, not received (`buffered.c`).
+/// The bits of capabilities in a header of 2.6. Bit 48 is FI_VARIABLE_MSG to callers of 1.7 to 1.20.
 const CAPS: &[u32] = &[
-    1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 16, 17, 20, 21, 25, 44, 46, 47, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59,
+    1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 16, 17, 20, 21, 25, 44, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58,
+    59,
 ];
 /// The bits of operations that default flags may have.
 const FLAGS: &[u32] = &[5, 16, 17, 18, 20, 21, 24, 25, 26, 27, 28, 30, 31];
 const ORDERS: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 33, 34, 35, 36, 37, 38, 39];
 const MR_MODES: &[u32] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
-const MODES: &[u32] = &[52, 53, 54, 55, 56, 57, 58, 59];
+/// The bits of modes; bit 51 is FI_BUFFERED_RECV to callers of 1.7 to 1.22.
+const MODES: &[u32] = &[51, 52, 53, 54, 55, 56, 57, 58, 59];
 
 /// What a field may hold.
 enum Values {
@@ -234,5 +235,30 @@ const FOUND: &[(&str, &[&str])] = &[
 fn hints_whose_infos_once_broke_a_promise_bring_good_ones() {
     for (what, arguments) in FOUND {
         infos(arguments).unwrap_or_else(|why| panic!("{what}: {why}"));
+    }
+}
+
+/// Capabilities whose operations random hints seldom bring together: FI_TRIGGER with all that it
+/// may start, FI_RMA_PMEM, FI_BUFFERED_RECV and FI_VARIABLE_MSG.
+const SELDOM: &[&[&str]] = &[
+    &["caps=0x10001e"],
+    &["caps=0x10001e", "cq.selective=1"],
+    &["caps=0x100008", "ep.rx_ctx_cnt=3", "ep.tx_ctx_cnt=2"],
+    &["caps=0x2000000000006"],
+    &["caps=0x200000010001e", "ep.rx_ctx_cnt=0xffffffffffffffff"],
+    &["caps=0x10001e", "mode=0x8000000000000", "api=0x10011"],
+    &["caps=0x8", "mode=0x8000000000000", "api=0x10007", "ep.rx_ctx_cnt=4"],
+    &["caps=0x100000010001e", "api=0x10011", "cq.selective=1"],
+    &["caps=0x1000000000002", "api=0x10014", "cq.format=1"],
+];
+
+#[test]
+fn operations_that_random_hints_seldom_bring_together_are_carried_out() {
+    for provider in ["tcp", "tcp;ofi_rxm", "shm"].map(|name| format!("provider={name}")) {
+        for arguments in SELDOM {
+            let all: Vec<&str> = arguments.iter().copied().chain([provider.as_str()]).collect();
+            let found = infos(&all).unwrap_or_else(|why| panic!("{all:?}: {why}"));
+            assert!(found > 0, "{all:?} bring no info");
+        }
     }
 }

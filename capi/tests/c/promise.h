@@ -33,6 +33,9 @@
 /* Bytes of an end's memory that the other may access. */
 #define EXPOSED	(16 << 10)
 #define EVERY_RIGHT	(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+/* Later headers do not have FI_BUFFERED_RECV, and to theirs this bit is FI_EXACT_DIRECTED_RECV. */
+#define BUFFERED_RECV	(1ULL << 51)
+#define VARIABLE_MSG	(1ULL << 48)
 #define EVERY_SIDE	(FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 
 /* What the program decides beside the hints. */
@@ -40,6 +43,14 @@ static struct {
 	uint32_t api;
 	uint64_t format, wait, selective, all;
 } choice = { .api = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), .format = FI_CQ_FORMAT_TAGGED };
+
+/* A message that a buffered endpoint has reported before a buffer takes it. */
+struct notice {
+	struct fi_recv_context *context;
+	uint64_t flags;
+	size_t len;
+	const char *buf;
+};
 
 struct end {
 	struct fi_info *info;
@@ -65,6 +76,9 @@ struct end {
 	char memory[EXPOSED];
 	/* Entries about writes with data of the other end. */
 	int remote;
+	/* Messages that this end has been notified of, and those that it has claimed or discarded. */
+	struct notice notices[64];
+	size_t noticed, taken;
 };
 
 /* An operation. */
@@ -78,6 +92,9 @@ struct op {
 	fi_addr_t source;
 	/* How many entries must come in all; a multi-receive buffer may have one more. */
 	int expected, is_multi;
+	/* Where a message goes that is claimed, and whether it has a tag. */
+	struct iovec into;
+	int is_tagged;
 };
 
 static struct op ops[8192];
@@ -145,6 +162,15 @@ static int can(const struct end *e, uint64_t caps)
 	return (e->info->caps & caps) == caps;
 }
 
+/* Whether messages are claimed and not received, as callers of 1.x may ask for. */
+static int is_buffered(const struct end *e)
+{
+	int has_mode = choice.api >= FI_VERSION(1, 7) && choice.api < FI_VERSION(2, 0);
+	int has_capability = has_mode && choice.api < FI_VERSION(1, 21);
+
+	return (has_mode && e->info->mode & BUFFERED_RECV) || (has_capability && e->info->caps & VARIABLE_MSG);
+}
+
 static struct op *new_op(const char *what, int expected)
 {
 	struct op *op = &ops[op_count++];
@@ -156,11 +182,23 @@ static struct op *new_op(const char *what, int expected)
 	return op;
 }
 
+static void note_message(struct end *e, const struct fi_cq_tagged_entry *entry)
+{
+	MUST(e->noticed < e->taken + ARRAY(e->notices));
+	e->notices[e->noticed++ % ARRAY(e->notices)] = (struct notice) { entry->op_context,
+		choice.format >= FI_CQ_FORMAT_MSG ? entry->flags : 0, entry->len, entry->buf };
+}
+
+static int is_op(const void *context)
+{
+	return (const char *) context >= (char *) ops && (const char *) context < (char *) (ops + op_count);
+}
+
 static void note(struct end *e, void *context, uint64_t flags, size_t len, uint64_t data, int error, fi_addr_t source)
 {
 	struct op *op = context;
 
-	if ((char *) context < (char *) ops || op >= ops + op_count) {
+	if (!is_op(context)) {
 		if (error)
 			fprintf(stderr, "an error without a context: %s\n", fi_strerror(error));
 		MUST(!error);
@@ -193,7 +231,9 @@ static void pump_end(struct end *e)
 	if (!e->cq)
 		return;
 	while ((ret = fi_cq_readfrom(e->cq, &entry, 1, &source)) == 1 || ret == -FI_EAVAIL) {
-		if (ret == 1) {
+		if (ret == 1 && is_buffered(e) && entry.op_context && !is_op(entry.op_context)) {
+			note_message(e, &entry);
+		} else if (ret == 1) {
 			int has_data = choice.format >= FI_CQ_FORMAT_DATA;
 
 			note(e, entry.op_context, choice.format >= FI_CQ_FORMAT_MSG ? entry.flags : 0, entry.len,
@@ -378,6 +418,10 @@ static void expose(struct end *e)
 	static uint64_t next_key = 1;
 	int mode = e->info->domain_attr->mr_mode, basic = mode == FI_MR_BASIC, plain = basic || mode == FI_MR_SCALABLE;
 	uint64_t flags = !plain && mode & FI_MR_RMA_EVENT ? FI_RMA_EVENT : 0;
+
+	/* What the other end's writes may make durable. */
+	if (can(e, FI_RMA_PMEM))
+		flags |= FI_RMA_PMEM;
 
 	if (!can(e, FI_RMA) && !can(e, FI_ATOMIC))
 		return;

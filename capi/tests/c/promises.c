@@ -5,11 +5,7 @@
  * the hints as in C (`tx.op_flags=1`), `no.tx=1` for a null pointer, and choices of the program.
  * Prints how many infos there were.
  */
-#include "promise.h"
-
-/* Bytes of messages. */
-static char out[70000], in[70000], got[8][256];
-static uint64_t one = 1, operand = 5, fetched, compared;
+#include "promise_deferred.h"
 
 /* The other end's info: the same, with every direction. */
 static struct fi_info *complement(const struct fi_info *info)
@@ -29,66 +25,6 @@ static struct fi_info *complement(const struct fi_info *info)
 	OK(fi_getinfo(choice.api, NULL, NULL, 0, hints, &found));
 	fi_freeinfo(hints);
 	return found;
-}
-
-/* Posts a receive that reports its message. */
-static struct op *receive(struct end *y, void *buf, size_t len, fi_addr_t src)
-{
-	struct iovec iov = { buf, len };
-	struct op *op = new_op("receive", 1);
-	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = src, .context = op };
-
-	if (rx_reports(y)) {
-		op->is_multi = (y->info->rx_attr->op_flags & FI_MULTI_RECV) != 0;
-		POST(fi_recv(y->in, buf, len, NULL, src, op));
-	} else {
-		POST(fi_recvmsg(y->in, &msg, FI_COMPLETION));
-	}
-	y->received++;
-	return op;
-}
-
-/* The same by tag. */
-static struct op *receive_tagged(struct end *y, void *buf, size_t len, uint64_t tag, fi_addr_t src)
-{
-	struct iovec iov = { buf, len };
-	struct op *op = new_op("tagged receive", 1);
-	struct fi_msg_tagged msg = { .msg_iov = &iov, .iov_count = 1, .addr = src, .tag = tag, .context = op };
-
-	if (rx_reports(y)) {
-		op->is_multi = (y->info->rx_attr->op_flags & FI_MULTI_RECV) != 0;
-		POST(fi_trecv(y->in, buf, len, NULL, src, tag, 0, op));
-	} else {
-		POST(fi_trecvmsg(y->in, &msg, FI_COMPLETION));
-	}
-	y->received++;
-	return op;
-}
-
-static void arrived(struct end *x, struct end *y, struct op *op, const void *buf, size_t len)
-{
-	done(op);
-	MUST(!memcmp(buf, out, len));
-	if (choice.format >= FI_CQ_FORMAT_MSG)
-		MUST(op->flags & FI_RECV && (op->is_multi || op->len == len));
-	if (can(y, FI_SOURCE) && !is_msg(y))
-		MUST(op->source == y->peer);
-	(void) x;
-}
-
-/* The longest message that any call of this end takes. */
-static size_t fitting(const struct end *x, size_t len)
-{
-	size_t most = x->info->tx_attr->op_flags & FI_INJECT ? x->info->tx_attr->inject_size : x->info->ep_attr->max_msg_size;
-
-	return len < most ? len : most;
-}
-
-static uint64_t data_of(const struct end *x)
-{
-	size_t size = x->info->domain_attr->cq_data_size;
-
-	return size >= 8 ? 0x8877665544332211 : 0x8877665544332211 & ((1ULL << 8 * size) - 1);
 }
 
 /* Each call that sends a message, once. */
@@ -133,7 +69,7 @@ static void messages(struct end *x, struct end *y)
 	for (i = 0; i < pieces; i++)
 		iov[i] = (struct iovec) { out + i, 1 };
 	pieces = fitting(x, pieces);
-	if (rx_reports(y) && !(y->info->rx_attr->op_flags & FI_MULTI_RECV)) {
+	if (rx_reports(y) && !(y->info->rx_attr->op_flags & FI_MULTI_RECV) && !is_buffered(y)) {
 		struct iovec to[32];
 		size_t count = y->info->rx_attr->iov_limit;
 
@@ -238,11 +174,6 @@ static void tagged(struct end *x, struct end *y)
 	done(sent);
 }
 
-static uint64_t at(const struct end *y, size_t offset)
-{
-	return y->base + offset;
-}
-
 /* Each call that writes to the memory of y, once. */
 static void writes(struct end *x, struct end *y)
 {
@@ -272,6 +203,19 @@ static void writes(struct end *x, struct end *y)
 	for (i = 0; i < pieces; i++)
 		MUST(y->memory[8192 + 2 * i] == out[i]);
 	y->written += 3;
+	if (can(x, FI_RMA_PMEM)) {
+		STEP("fi_writemsg with FI_COMMIT_COMPLETE");
+		memset(y->memory + 11000, 0, 64);
+		to[0] = (struct fi_rma_iov) { at(y, 11000), fitting(x, 64), y->key };
+		msg.rma_iov_count = 1;
+		iov.iov_len = fitting(x, 64);
+		msg.context = sent = new_op("a write that is made durable", 1);
+		POST(fi_writemsg(x->out, &msg, FI_COMPLETION | FI_COMMIT_COMPLETE));
+		done(sent);
+		MUST(!memcmp(y->memory + 11000, out, iov.iov_len));
+		to[0].len = iov.iov_len = 1;
+		y->written++;
+	}
 	if (x->info->domain_attr->cq_data_size) {
 		int before = y->remote;
 		double end = seconds() + LIMIT;
@@ -395,7 +339,8 @@ static void directed(struct end *x, struct end *y)
 	struct op *op;
 
 	STEP("directed receive");
-	if (can(x, FI_MSG)) {
+	/* A buffered endpoint has no untagged receives. */
+	if (can(x, FI_MSG) && !is_buffered(y)) {
 		op = receive(y, in, sizeof(in), y->peer);
 		POST(fi_inject(x->out, out, 1, x->peer));
 		arrived(x, y, op, in, 1);
@@ -433,30 +378,6 @@ static void named_context(struct end *x, struct end *y)
 	y->in = plain;
 }
 
-static void triggered(struct end *x, struct end *y)
-{
-	struct op *op, *sent = new_op("triggered", 1);
-	struct fid_cntr *cntr = open_cntr(x);
-	struct iovec iov = { out, fitting(x, 16) };
-	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1, .addr = x->peer, .context = &sent->context };
-	int i;
-
-	STEP("triggered send");
-	op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
-	sent->context.event_type = FI_TRIGGER_THRESHOLD;
-	sent->context.trigger.threshold.cntr = cntr;
-	sent->context.trigger.threshold.threshold = 1;
-	POST(fi_sendmsg(x->out, &msg, FI_TRIGGER | FI_COMPLETION));
-	for (i = 0; i < 4; i++)
-		pump();
-	MUST(!op->entries && !sent->entries);
-	OK(fi_cntr_add(cntr, 1));
-	arrived(x, y, op, in, iov.iov_len);
-	done(sent);
-	x->sent++;
-	OK(fi_close(&cntr->fid));
-}
-
 /* As many sends and receives as the sizes promise, without a read in between. */
 static void sizes(struct end *x, struct end *y)
 {
@@ -471,27 +392,57 @@ static void sizes(struct end *x, struct end *y)
 	for (i = 0; i < count; i++) {
 		op = new_op("one of many receives", rx_reports(y));
 		op->is_multi = (y->info->rx_attr->op_flags & FI_MULTI_RECV) != 0;
-		OK(fi_recv(y->in, got[i % 8], sizeof(*got), NULL, FI_ADDR_UNSPEC, op));
+		op->into = (struct iovec) { got[i % 8], sizeof(*got) };
+		if (!is_buffered(y))
+			OK(fi_recv(y->in, got[i % 8], sizeof(*got), NULL, FI_ADDR_UNSPEC, op));
 	}
 	for (i = 0; i < count; i++)
 		OK(fi_send(x->out, out, fitting(x, 8), NULL, x->peer, new_op("one of many sends", tx_reports(x))));
+	for (i = 0; i < count && is_buffered(y); i++)
+		take(y, &first[i], rx_reports(y) ? FI_CLAIM | FI_COMPLETION : FI_CLAIM);
 	for (i = 0; i < 2 * count; i++)
 		done(&first[i]);
 	x->sent += count;
 	y->received += count;
 }
 
-static void counted(struct fid_cntr *cntr, uint64_t value, const char *what)
+/*
+ * Messages of a buffered endpoint that are discarded, and one that may wait at its sender. A
+ * discard leaves no entry, but the endpoint's counter has it.
+ */
+static void discards(struct end *x, struct end *y, int message, int tag)
 {
-	double end = seconds() + LIMIT;
-	uint64_t now;
+	struct op *op, *sent;
+	size_t len = fitting(x, sizeof(in));
 
-	STEP(what);
-	while ((now = fi_cntr_read(cntr)) < value && seconds() < end)
-		pump();
-	if (now != value)
-		fprintf(stderr, "%llu and not %llu\n", (unsigned long long) now, (unsigned long long) value);
-	MUST(now == value && fi_cntr_readerr(cntr) == 0);
+	if (message) {
+		STEP("FI_DISCARD");
+		op = new_op("a discarded message", 0);
+		POST(fi_inject(x->out, out, 1, x->peer));
+		take(y, op, FI_DISCARD);
+		y->received++;
+		STEP("claim of a long message");
+		memset(in, 0, len);
+		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
+		POST(fi_send(x->out, out, len, NULL, x->peer, sent = new_op("a long message", tx_reports(x))));
+		arrived(x, y, op, in, len);
+		done(sent);
+		x->sent += 2;
+	}
+	if (tag) {
+		STEP("FI_DISCARD of a tagged message");
+		op = receive_tagged(y, in, sizeof(in), 12, FI_ADDR_UNSPEC);
+		op->expected = 0;
+		POST(fi_tinject(x->out, out, 1, x->peer, 12));
+		take(y, op, FI_DISCARD);
+		STEP("claim of a long tagged message");
+		memset(in, 0, len);
+		op = receive_tagged(y, in, sizeof(in), 12, FI_ADDR_UNSPEC);
+		POST(fi_tsend(x->out, out, len, NULL, x->peer, 12, sent = new_op("a long message", tx_reports(x))));
+		arrived(x, y, op, in, len);
+		done(sent);
+		x->sent += 2;
+	}
 }
 
 /* What x offers as initiator and y as target. */
@@ -516,9 +467,11 @@ static void carry_out(struct end *x, struct end *y)
 		atomics(x, y);
 	if ((message || tag) && can(x, FI_NAMED_RX_CTX))
 		named_context(x, y);
-	if (message && can(x, FI_TRIGGER))
-		triggered(x, y);
-	if (message && can(y, FI_MULTI_RECV))
+	if (can(x, FI_TRIGGER) || can(y, FI_TRIGGER))
+		deferred(x, y, message, tag);
+	if (is_buffered(y))
+		discards(x, y, message, tag);
+	else if (message && can(y, FI_MULTI_RECV))
 		multi_recv(x, y);
 }
 
@@ -641,6 +594,8 @@ static void stranger(struct end *x, struct end *y)
 	op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 	POST(fi_inject(x->out, out, 1, x->peer));
 	x->sent++;
+	if (is_buffered(y))
+		take(y, op, FI_CLAIM | FI_COMPLETION);
 	while (!op->entries && seconds() < end)
 		pump();
 	MUST(op->entries == 1 && op->error == FI_EADDRNOTAVAIL);
@@ -682,7 +637,8 @@ static void exactly_once(void)
 			fprintf(stderr, "%s: %d entries and not %d\n", op->what, op->entries, op->expected);
 		MUST(op->entries >= op->expected && op->entries <= most);
 	}
-	MUST(ends[0].remote == remote[0] && ends[1].remote == remote[1]);
+	for (i = 0; i < 2; i++)
+		MUST(ends[i].remote == remote[i] && ends[i].taken == ends[i].noticed);
 }
 
 static void keep_promises(const struct fi_info *info)
