@@ -97,6 +97,13 @@ impl<T: Transport> Side<T> {
         self.register(key, Region::owned(bytes, access), access)
     }
 
+    /// Registers persistent memory (FI_RMA_PMEM) that peers may read and write.
+    pub fn expose_persistent(&self, key: u64, bytes: Vec<u8>) -> Exposed {
+        let (access, key) = (MrAccess::REMOTE, KeyChoice::Application(key));
+        let region = self.regions.register_persistent(Region::owned(bytes, access), access, key, true);
+        Exposed { regions: self.regions.clone(), region: region.expect("the key is free") }
+    }
+
     /// Registers memory that peers may read and write, treated as if parts of it could be unmapped.
     pub fn expose_probed(&self, key: u64, bytes: Vec<u8>) -> Exposed {
         let region = Region::owned_with(bytes, MrAccess::REMOTE, Reach::Probed);

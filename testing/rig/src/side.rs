@@ -3,13 +3,14 @@
 use crate::op::{Memory, Message, Receive};
 use ofi_core::wait::WaitObject;
 use ofi_core::{Addr, BindFlags, Caps, Completion, Errno, Failure, FiAddr, OpFlags};
+use ofi_engine::completion::eq::Owner;
 use ofi_engine::endpoint::{Config, Endpoint, Opener};
 use ofi_engine::limits::Limits;
 use ofi_engine::op::{MessageOps, RecvOp, SendOp};
 use ofi_engine::target::mr::Regions;
 use ofi_engine::transport::Transport;
 use ofi_engine::wire::hello::{Contexts, EndpointKind};
-use ofi_engine::{AddressVector, CompletionQueue, Waiting};
+use ofi_engine::{AddressVector, CompletionQueue, EventQueue, Waiting};
 use ofi_memory::{Buffer, Loan};
 use ofi_os::membarrier;
 use ofi_sync::account::Account;
@@ -190,6 +191,23 @@ impl<T: Transport> Side<T> {
         let (mut options, other) = (options, way == BindFlags::TRANSMIT);
         options.caps -= if other { Caps::RECEIVE - Caps::TRANSMIT } else { transmits };
         Self::open_with_endpoint(options, av, (wait_object, None), Some(way), |config, _| open(config))
+    }
+
+    /// A connected endpoint (FI_EP_MSG), whose events `eq` gets. It ignores addresses in operations.
+    pub fn open_connected(
+        options: Options,
+        wait_object: Arc<dyn WaitObject>,
+        eq: &Arc<EventQueue>,
+        opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
+    ) -> Self {
+        let av = Arc::new(AddressVector::new(1, false));
+        Self::open_with_endpoint(options, av, (wait_object, None), None, |config, addr| {
+            let opener = opener(&config.account);
+            let config = Config { kind: EndpointKind::Msg, ..config };
+            let ep = Endpoint::new(membarrier::locks(), config, addr, opener, None);
+            ep.bind_eq(eq, Owner(1)).expect("the first event queue");
+            ep
+        })
     }
 
     fn open_with(
