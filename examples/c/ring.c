@@ -13,7 +13,8 @@
 static void member(const char *ring, fi_addr_t count)
 {
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC };
-	struct net net = open_net(hints_for(FI_TAGGED | FI_SHARED_AV));
+	/* FI_LOCAL_COMM: the endpoints reach those of other processes of the host. */
+	struct net net = open_net(hints_for(FI_TAGGED | FI_SHARED_AV | FI_LOCAL_COMM));
 	struct fid_av *av = open_shared_av(net.domain, ring, count);
 	struct fid_cq *cq;
 	struct fid_ep *ep;
