@@ -38,7 +38,8 @@ const VERSIONS: &[(u64, u64)] = &[
     (2, 6),
 ];
 
-/// The bits of capabilities in a header of 2.6. Bit 48 is FI_VARIABLE_MSG to callers of 1.7 to 1.20.
+/// The bits of capabilities in a header of 2.6. To callers of 1.7 to 1.20 bit 48 is
+/// FI_VARIABLE_MSG.
 const CAPS: &[u32] = &[
     1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 16, 17, 20, 21, 25, 44, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58,
     59,

@@ -193,7 +193,8 @@ impl<T: Transport> Side<T> {
         Self::open_with_endpoint(options, av, (wait_object, None), Some(way), |config, _| open(config))
     }
 
-    /// A connected endpoint (FI_EP_MSG), whose events `eq` gets. It ignores addresses in operations.
+    /// A connected endpoint (FI_EP_MSG), which ignores addresses in operations. `eq` gets its
+    /// events.
     pub fn open_connected(
         options: Options,
         wait_object: Arc<dyn WaitObject>,

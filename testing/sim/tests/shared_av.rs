@@ -1,5 +1,5 @@
-//! Endpoints whose address vector is in memory that other processes have too (FI_SHARED_AV): nothing
-//! notifies them of insertions there.
+//! Endpoints whose address vector is in memory that other processes have too (FI_SHARED_AV):
+//! nothing notifies them of insertions there.
 //!
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 200), `OFI_SIM_SEED=s` only seed s.
 
