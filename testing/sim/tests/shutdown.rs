@@ -79,6 +79,9 @@ impl End {
             Err(errno) => assert!(errno == Errno::ENOTCONN && (self.is_shut_down || ended), "{errno:?}"),
         }
         self.is_shut_down = true;
+        // The entries of what it cancels are there when the call returns.
+        self.side.progress();
+        assert_eq!(self.side.pending(), [] as [usize; 0], "{}", self.side.ep.describe());
     }
 
     /// Records an operation that was accepted. One may be refused for lack of room, or because the
