@@ -106,7 +106,9 @@ pub fn negotiate(offer: &Info, hints: &Hints, api: Version) -> Result<Info, Reas
 /// FI_NAMED_RX_CTX alone does not want several: it is for sending to the contexts of peers.
 ///
 /// Only an endpoint that has one context of each kind, and a receive context of its own, can join
-/// groups: an info with FI_COLLECTIVE promises no others.
+/// groups: an info with FI_COLLECTIVE promises no others. It promises no triggered operations
+/// either, because collective operations cannot be triggered, and an endpoint with FI_TRIGGER has
+/// only calls that can be (fi_trigger(3)).
 fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) -> Check {
     let several = |count: usize| count > 1 && count != SHARED_CONTEXT;
     let (ep, domain) = (hints.ep.as_ref(), hints.domain.as_ref());
@@ -120,9 +122,10 @@ fn contexts_of_an_endpoint(info: &mut Info, hints: &Hints) -> Check {
         let named = of_contexts(hints.caps)
             || hints.tx.as_ref().is_some_and(|tx| of_contexts(tx.caps))
             || hints.rx.as_ref().is_some_and(|rx| of_contexts(rx.caps));
-        let asked = match (wanted || named, shared) {
-            (true, _) => "several contexts of an endpoint",
-            (_, true) => "shared receive contexts",
+        let asked = match (wanted || named, shared, info.caps.contains(Caps::TRIGGER)) {
+            (true, ..) => "several contexts of an endpoint",
+            (_, true, _) => "shared receive contexts",
+            (.., true) => "FI_TRIGGER",
             _ => "",
         };
         if !asked.is_empty() {

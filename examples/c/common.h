@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the examples share: checking results, trying again, waiting for completions, and opening
- * what every program needs. `hello.c` shows the calls of a whole program in one place.
+ * what every program needs. `hello.c` shows the calls that open and close in one place.
  */
 #ifndef EXAMPLES_COMMON_H
 #define EXAMPLES_COMMON_H

@@ -32,8 +32,16 @@ int main(void)
 	CHECK(fi_domain(fabric, info, &domain, NULL));
 	CHECK(fi_cq_open(domain, &cq_attr, &cq, NULL));
 	CHECK(fi_av_open(domain, &av_attr, &av, NULL));
-	receiver = open_endpoint(domain, info, cq, av);
-	sender = open_endpoint(domain, info, cq, av);
+
+	/* An endpoint reports to a queue, and finds its peers in an address vector. */
+	CHECK(fi_endpoint(domain, info, &receiver, NULL));
+	CHECK(fi_ep_bind(receiver, &cq->fid, FI_TRANSMIT | FI_RECV));
+	CHECK(fi_ep_bind(receiver, &av->fid, 0));
+	CHECK(fi_enable(receiver));
+	CHECK(fi_endpoint(domain, info, &sender, NULL));
+	CHECK(fi_ep_bind(sender, &cq->fid, FI_TRANSMIT | FI_RECV));
+	CHECK(fi_ep_bind(sender, &av->fid, 0));
+	CHECK(fi_enable(sender));
 
 	/* A message goes to an entry of the address vector. Only an enabled endpoint has a name. */
 	CHECK(fi_getname(&receiver->fid, name, &len));

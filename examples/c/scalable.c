@@ -101,8 +101,8 @@ static void pass(struct side *from, struct side *to, int index, int round)
 	struct end *sender = &from->ends[index], *receiver = &to->ends[index];
 	int sent[2] = { index, round }, received[2] = { -1, -1 };
 
-	CHECK(fi_trecv(receiver->rx, received, sizeof(received), NULL, to->peer, TAG, 0, received));
-	CHECK(fi_tsend(sender->tx, sent, sizeof(sent), NULL, fi_rx_addr(from->peer, index, BITS), TAG, sent));
+	POST(receiver->cq, fi_trecv(receiver->rx, received, sizeof(received), NULL, to->peer, TAG, 0, received));
+	POST(sender->cq, fi_tsend(sender->tx, sent, sizeof(sent), NULL, fi_rx_addr(from->peer, index, BITS), TAG, sent));
 	wait_for(sender, receiver, sent);
 	wait_for(receiver, sender, received);
 	check("compare the messages", memcmp(sent, received, sizeof(sent)) ? -FI_EOTHER : 0);

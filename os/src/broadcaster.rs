@@ -1,7 +1,9 @@
 //! Broadcaster: the thread that signals condition variables (FI_WAIT_MUTEX_COND, fi_cq(3)). It
 //! sleeps on the descriptors of queues; when one becomes readable, it broadcasts the queue's
 //! condition variable. It holds no lock of the library while it waits for the application's mutex,
-//! because the mutex's holder may be in a call that needs the lock.
+//! because the mutex's holder may be in a call that needs the lock, and it waits for a short time
+//! only, because the holder may wait for a thread that another broadcast wakes, or may close the
+//! queue.
 
 use crate::mutex_cond::MutexCond;
 use crate::poller::{Interest, Poller};
@@ -10,10 +12,15 @@ use crate::wait_fd::FdWaitObject;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The epoll key of the stop signal.
 const STOP: u64 = u64::MAX;
+
+/// How long the thread waits for a held mutex before it looks for events of others.
+const TURN: Duration = Duration::from_millis(1);
 
 /// A condition variable, and the descriptor whose events the thread signals by it.
 #[derive(Debug)]
@@ -35,7 +42,7 @@ struct Shared {
 pub struct Broadcaster {
     shared: Arc<Shared>,
     thread: Option<Thread>,
-    /// The CPUs that the thread may run on if no member names one.
+    /// The CPUs that the thread may run on if no member names one that exists.
     all_cpus: Cpus,
 }
 
@@ -45,17 +52,28 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut stopped = false;
+        let (mut stopped, mut due) = (false, VecDeque::new());
         while !stopped {
+            let timeout = (!due.is_empty()).then_some(Duration::ZERO);
             // Its descriptors are ours and valid: only EINTR is possible, which ends a wait early.
-            drop(self.poller.wait(None, |event| {
+            drop(self.poller.wait(timeout, |event| {
                 if event.key == STOP {
                     stopped = true;
-                } else if let Some(cond) = self.cond_of(event.key) {
-                    cond.broadcast();
+                } else if !due.contains(&event.key) {
+                    due.push_back(event.key);
                 }
             }));
+            due.retain(|key| !self.broadcast(*key, Duration::ZERO));
+            // The held mutexes take turns.
+            if let Some(key) = due.pop_front().filter(|key| !self.broadcast(*key, TURN)) {
+                due.push_back(key);
+            }
         }
+    }
+
+    /// False if the member's mutex is still held after that time.
+    fn broadcast(&self, key: u64, limit: Duration) -> bool {
+        self.cond_of(key).is_none_or(|cond| cond.broadcast(limit))
     }
 
     /// `None` if the member has left. If another has its key by now, that one gets a broadcast too
@@ -119,12 +137,15 @@ impl Broadcaster {
         }
     }
 
-    /// Moves the thread to the CPUs that the members name, or back to all if none does.
+    /// Moves the thread to the CPUs that the members name, or back to all if they name none that
+    /// exists.
     fn place(&self, members: &Slab<Member>) {
         let mut named = Cpus::none();
         members.iter().filter_map(|(_, member)| member.cpu).for_each(|cpu| named.add(cpu));
-        if let Some(thread) = &self.thread {
-            thread.run_on(if named.is_empty() { &self.all_cpus } else { &named });
+        if let Some(thread) = &self.thread
+            && (named.is_empty() || !thread.run_on(&named))
+        {
+            thread.run_on(&self.all_cpus);
         }
     }
 }
@@ -141,6 +162,7 @@ impl Drop for Broadcaster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::MOST_CPUS;
     use std::sync::mpsc::channel;
 
     /// Waits for `rounds` broadcasts, each after arming under the mutex.
@@ -226,23 +248,81 @@ mod tests {
         broadcaster.leave(key);
     }
 
+    /// Runs `life` in a thread; false if it does not end.
+    fn ends(life: impl FnOnce() + Send + 'static) -> bool {
+        let (ended, end) = channel();
+        std::thread::spawn(move || {
+            life();
+            ended.send(()).unwrap_or_default();
+        });
+        end.recv_timeout(Duration::from_secs(20)).is_ok()
+    }
+
+    #[test]
+    fn a_held_mutex_delays_no_broadcast_of_another_member() {
+        assert!(ends(|| {
+            let broadcaster = Broadcaster::start().unwrap();
+            let (held, other) = (FdWaitObject::new(true).unwrap(), FdWaitObject::new(true).unwrap());
+            let (held_cond, other_cond) = (Arc::new(MutexCond::default()), Arc::new(MutexCond::default()));
+            let held_key = broadcaster.join(held_cond.clone(), held.descriptor(), None).unwrap();
+            let other_key = broadcaster.join(other_cond.clone(), other.descriptor(), None).unwrap();
+            // Its descriptor stays readable, so that every arming leads to a broadcast.
+            let mut armed = 0;
+            let mut several = || {
+                armed += 1;
+                armed > 10
+            };
+            let mut held_up = false;
+            held_cond.wait_until(|| {
+                if !held_up {
+                    held.signal();
+                    other.signal();
+                    wait_for(&broadcaster, &other_cond, other_key, 1, &mut several);
+                }
+                // The second call shows that the first member's broadcast was not lost.
+                core::mem::replace(&mut held_up, true)
+            });
+            broadcaster.leave(held_key);
+            broadcaster.leave(other_key);
+        }));
+    }
+
+    #[test]
+    fn a_member_leaves_and_the_thread_ends_while_its_mutex_is_held() {
+        assert!(ends(|| {
+            for _ in 0..100 {
+                let broadcaster = Broadcaster::start().unwrap();
+                let (object, cond) = (FdWaitObject::new(true).unwrap(), Arc::new(MutexCond::default()));
+                let key = broadcaster.join(cond.clone(), object.descriptor(), None).unwrap();
+                cond.with(|| {
+                    object.signal();
+                    broadcaster.leave(key);
+                    drop(broadcaster);
+                });
+            }
+        }));
+    }
+
     #[test]
     fn the_thread_runs_where_its_members_say() {
         let broadcaster = Broadcaster::start().unwrap();
         let thread = broadcaster.thread.as_ref().unwrap();
         let all = thread.cpus();
         let first = all.first().unwrap();
-        let (object, other) = (FdWaitObject::new(true).unwrap(), FdWaitObject::new(true).unwrap());
+        let [object, other, absent] = core::array::from_fn(|_| FdWaitObject::new(true).unwrap());
         let key = broadcaster.join(Arc::default(), object.descriptor(), Some(first)).unwrap();
         let mut one = Cpus::none();
         one.add(first);
         assert_eq!(thread.cpus(), one);
-        // A CPU that no machine has is ignored.
+        // A CPU that does not exist is ignored, whether its number is too large for a set or not.
         let nowhere = broadcaster.join(Arc::default(), other.descriptor(), Some(usize::MAX)).unwrap();
+        assert_eq!(thread.cpus(), one);
+        let absent = broadcaster.join(Arc::default(), absent.descriptor(), Some(MOST_CPUS - 1)).unwrap();
         assert_eq!(thread.cpus(), one);
         broadcaster.leave(key);
         assert_eq!(thread.cpus(), all);
         broadcaster.leave(nowhere);
+        broadcaster.leave(absent);
         // The thread broadcasts on any CPU.
         let object = FdWaitObject::new(true).unwrap();
         let cond = Arc::new(MutexCond::default());

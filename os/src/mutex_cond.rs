@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use core::ffi::c_void;
+use std::time::{Duration, SystemTime};
 
 /// A `pthread_mutex_t` and a `pthread_cond_t` at fixed addresses, held by raw pointer because C
 /// code modifies them.
@@ -31,15 +32,25 @@ impl MutexCond {
         (self.mutex.cast(), self.cond.cast())
     }
 
-    /// Wakes all waiters. A waiter holds the mutex from its last check to its wait, so no wakeup is
+    /// Wakes all waiters, unless another thread holds the mutex for longer than `limit`: then this
+    /// returns false. A waiter holds the mutex from its last check to its wait, so no wakeup is
     /// lost.
-    pub fn broadcast(&self) {
-        // SAFETY: the mutex is initialized and never moves.
-        unsafe { libc::pthread_mutex_lock(self.mutex) };
+    pub fn broadcast(&self, limit: Duration) -> bool {
+        // With a time of day that has passed, the call tries once.
+        let until = (SystemTime::now() + limit).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let until = libc::timespec {
+            tv_sec: until.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: until.subsec_nanos().into(),
+        };
+        // SAFETY: the mutex is initialized and never moves, and `until` is a valid time.
+        if unsafe { libc::pthread_mutex_timedlock(self.mutex, &raw const until) } != 0 {
+            return false;
+        }
         // SAFETY: the condition variable is initialized and never moves.
         unsafe { libc::pthread_cond_broadcast(self.cond) };
         // SAFETY: this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(self.mutex) };
+        true
     }
 
     /// Runs `held` with the mutex held.
@@ -66,7 +77,7 @@ impl MutexCond {
 
 impl Drop for MutexCond {
     fn drop(&mut self) {
-        // SAFETY: no thread waits: the queue that owns this is being closed.
+        // SAFETY: no thread waits: the queue that it belonged to is closed.
         unsafe { libc::pthread_cond_destroy(self.cond) };
         // SAFETY: as above.
         unsafe { libc::pthread_mutex_destroy(self.mutex) };

@@ -84,7 +84,7 @@ fn create<F: FnOnce() + Send + 'static>(name: &'static CStr, life: F) -> io::Res
 pub struct Cpus(libc::cpu_set_t);
 
 /// How many CPUs a set can name.
-const MOST_CPUS: usize = libc::CPU_SETSIZE as usize;
+pub(crate) const MOST_CPUS: usize = libc::CPU_SETSIZE as usize;
 
 impl Cpus {
     /// The empty set.
@@ -138,10 +138,11 @@ impl Thread {
         cpus
     }
 
-    /// Makes the thread run on those of these CPUs that exist; if none does, nothing changes.
-    pub fn run_on(&self, cpus: &Cpus) {
+    /// Makes the thread run on those of these CPUs that exist; if none does, nothing changes, and
+    /// this returns false.
+    pub fn run_on(&self, cpus: &Cpus) -> bool {
         // SAFETY: the thread has not been joined, and `cpus` is a set.
-        unsafe { libc::pthread_setaffinity_np(self.0, size_of::<libc::cpu_set_t>(), &cpus.0) };
+        unsafe { libc::pthread_setaffinity_np(self.0, size_of::<libc::cpu_set_t>(), &cpus.0) == 0 }
     }
 
     /// Waits for the thread to end.

@@ -173,6 +173,7 @@ fn an_endpoint_that_joins_groups_has_contexts_of_its_own() {
         Hints { domain: Some(domain), ..Hints::default() }
     };
     let named = TxAttr { caps: Caps::NAMED_RX_CTX, ..TxAttr::default() };
+    let triggered = TxAttr { caps: Caps::TRIGGER, ..TxAttr::default() };
     for (hints, what) in [
         (Hints { caps: Caps::NAMED_RX_CTX, ..Hints::default() }, "several contexts"),
         (Hints { tx: Some(named), ..Hints::default() }, "several contexts"),
@@ -182,6 +183,8 @@ fn an_endpoint_that_joins_groups_has_contexts_of_its_own() {
         (domain(|domain| domain.max_ep_tx_ctx = 2), "several contexts"),
         (domain(|domain| domain.max_ep_rx_ctx = 2), "several contexts"),
         (domain(|domain| domain.max_ep_srx_ctx = 1), "shared receive contexts"),
+        (Hints { caps: Caps::TRIGGER, ..Hints::default() }, "FI_TRIGGER"),
+        (Hints { tx: Some(triggered), ..Hints::default() }, "FI_TRIGGER"),
     ] {
         let one = Hints { caps: hints.caps | Caps::MSG, ..hints.clone() };
         assert!(!asked(one).0.is_empty(), "without groups: {hints:?}");

@@ -84,6 +84,12 @@ impl Bias {
         (flag < OWNERS && !self.inside[flag].load(Ordering::Relaxed)).then_some(flag)
     }
 
+    /// Lets the next owner become one after a single use.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn want_one_use(&self) {
+        self.wanted.store(1, Ordering::Relaxed);
+    }
+
     /// Enters as the owner. False if another thread revokes the ownership: the caller must
     /// [`Self::leave`] then.
     #[inline(always)]

@@ -45,6 +45,8 @@ pub(crate) struct EpObj {
     pub(crate) multi_recv: bool,
     /// FI_TAGGED is enabled.
     pub(crate) tagged: bool,
+    /// FI_COLLECTIVE is enabled.
+    pub(crate) joins_groups: bool,
     /// The connection request that this endpoint will accept.
     pub(crate) request: Mutex<Option<ConnectionRequest>>,
     /// The handle of the request, freed with the endpoint; null if there is none.
@@ -227,7 +229,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     }
     // SAFETY: as above.
     if let Ok(srx) = unsafe { handle::borrow::<SrxObj>(other) } {
-        if !core::ptr::eq(ep.data.c.collective, &raw const enosys::COLLECTIVE) {
+        if ep.joins_groups {
             let what = "bind a shared receive context to an endpoint with FI_COLLECTIVE: it could not join groups";
             return status(Err(Error::new(Errno::EINVAL, what)));
         }
@@ -396,6 +398,7 @@ fn new_alias(ep: &EpObj, tx: u64, rx: u64) -> EpObj {
         connected: ep.connected,
         multi_recv: ep.multi_recv,
         tagged: ep.tagged,
+        joins_groups: ep.joins_groups,
         request: Mutex::new(None),
         handle: core::ptr::null_mut(),
         format: ep.format,

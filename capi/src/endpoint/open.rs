@@ -23,7 +23,7 @@ use ofi_sync::busy::Children;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether the endpoint joins groups (FI_COLLECTIVE).
-fn has_groups(info: &Info) -> bool {
+fn joins_groups(info: &Info) -> bool {
     info.ep.kind == EndpointType::RDM && info.caps.contains(Caps::COLLECTIVE)
 }
 
@@ -72,8 +72,13 @@ pub(crate) unsafe fn open(
             return Err(Error::new(Errno::EINVAL, what));
         }
     }
-    if has_groups(&info) && info.ep.rx_ctx_cnt == SHARED_CONTEXT {
+    let joins_groups = joins_groups(&info);
+    if joins_groups && info.ep.rx_ctx_cnt == SHARED_CONTEXT {
         let what = "open an endpoint with FI_COLLECTIVE and a shared receive context: it cannot join groups";
+        return Err(Error::new(Errno::EINVAL, what));
+    }
+    if joins_groups && info.caps.contains(Caps::TRIGGER) {
+        let what = "open an endpoint with FI_COLLECTIVE and FI_TRIGGER: collective operations cannot be triggered";
         return Err(Error::new(Errno::EINVAL, what));
     }
     // SAFETY: an info's handle is null or an object, ours or another library's.
@@ -127,15 +132,14 @@ pub(crate) unsafe fn open(
         }
     };
     domain.memory.add_endpoint(&opened.control);
-    let has_groups = has_groups(&info);
     let cm = match info.ep.kind {
         EndpointType::MSG => &cm::CONNECTED,
         EndpointType::DGRAM if info.caps.contains(Caps::MULTICAST) => &cm::MULTICAST,
-        _ if has_groups => &cm::COLLECTIVE,
+        _ if joins_groups => &cm::COLLECTIVE,
         _ => &cm::CONNECTIONLESS,
     };
     let mut data = data_path(handle::header::<EpObj>(context), cm, &info, &opened, triggers);
-    if has_groups {
+    if joins_groups {
         data.c.collective = &collective::TABLE;
     }
     let object = EpObj {
@@ -146,6 +150,7 @@ pub(crate) unsafe fn open(
         connected,
         multi_recv: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
         tagged: info.caps.contains(Caps::TAGGED),
+        joins_groups,
         handle: if request.is_some() { handle } else { core::ptr::null_mut() },
         request: Mutex::new(request),
         format: if info.addr_format == AddrFormat::FORMAT_UNSPEC { domain.format } else { info.addr_format },

@@ -194,6 +194,10 @@ fn receives(ep: &EpObj, flags: u64) -> Result<()> {
         let what = "queue a deferred receive on an endpoint whose receives are posted to a shared context";
         return Err(Error::new(Errno::ENOSYS, what));
     }
+    if ep.control.buffered_limit().is_some() {
+        let what = "queue a deferred receive on an endpoint whose messages are claimed, which no deferred work can do";
+        return Err(Error::new(Errno::EINVAL, what));
+    }
     Ok(())
 }
 

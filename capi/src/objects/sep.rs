@@ -193,6 +193,7 @@ impl SepObj {
             connected: false,
             multi_recv: info.caps.intersects(Caps::MULTI_RECV | Caps::TAGGED_MULTI_RECV),
             tagged: info.caps.contains(Caps::TAGGED),
+            joins_groups: false,
             request: Mutex::new(None),
             handle: core::ptr::null_mut(),
             format: self.format,

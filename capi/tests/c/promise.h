@@ -41,7 +41,7 @@
 /* What the program decides beside the hints. */
 static struct {
 	uint32_t api;
-	uint64_t format, wait, selective, all;
+	uint64_t format, wait, selective;
 } choice = { .api = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), .format = FI_CQ_FORMAT_TAGGED };
 
 /* A message that a buffered endpoint has reported before a buffer takes it. */

@@ -2,7 +2,7 @@
 /*
  * Opens each info that hints bring, with a second end that can do everything, and carries out each
  * operation that the info offers once, in both directions. Arguments are `field=number`: fields of
- * the hints as in C (`tx.op_flags=1`), `no.tx=1` for a null pointer, and choices of the program.
+ * the hints as in C (`tx.op_flags=1`), `null=BITS` for null pointers, and choices of the program.
  * Prints how many infos there were.
  */
 #include "promise_deferred.h"
@@ -738,6 +738,15 @@ static void set(struct fi_info *h, const char *name, uint64_t value)
 	exit(2);
 }
 
+/* Whether the hints name flags as capabilities, which is the one mistake that fi_getinfo reports. */
+static int names_flags(const struct fi_info *h)
+{
+	uint64_t flags = FI_PROV_ATTR_ONLY | FI_NUMERICHOST | (choice.api >= FI_VERSION(2, 0) ? FI_INJECT : 0);
+	uint64_t caps = h->caps | (h->tx_attr ? h->tx_attr->caps : 0) | (h->rx_attr ? h->rx_attr->caps : 0);
+
+	return ((caps | (h->domain_attr ? h->domain_attr->caps : 0)) & flags) != 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL, *info;
@@ -767,7 +776,10 @@ int main(int argc, char **argv)
 	if (none & 8)
 		hints->domain_attr = NULL;
 	ret = fi_getinfo(choice.api, NULL, NULL, 0, hints, &found);
-	CHECK(ret <= 0);
+	if (names_flags(hints))
+		CHECK(ret == -FI_EBADFLAGS);
+	else
+		CHECK(ret == 0 || ret == -FI_ENODATA);
 	for (info = found; info; info = info->next, count++)
 		keep_promises(info);
 	printf("%d\n", count);

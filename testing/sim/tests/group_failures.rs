@@ -7,9 +7,13 @@ use ofi_core::{Addr, FiAddr};
 use ofi_engine::av_set::{AvSet, Selection};
 use ofi_engine::completion::eq::{EventKind, Found, Owner};
 use ofi_engine::op::CollectiveKind;
-use ofi_sim::Faults;
-use ofi_sim::node::{addr, ip};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
+use ofi_engine::wire::hello::Handshake;
+use ofi_sim::node::{Options, addr, ip, open_node};
+use ofi_sim::raw::{Raw, Received, connect_hello};
+use ofi_sim::{Faults, World};
 use party::{Member, Party, Step, bytes, element, expected, seeds, step};
+use std::time::Duration;
 
 /// What happens to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +196,7 @@ fn whatever_a_member_waits_for_ends_when_another_one_fails() {
     }
 }
 
-/// More members ask one that has left for messages than it answers at once.
+/// Many members connect at once to one that has left, for messages that it will not send.
 #[test]
 fn each_of_many_members_hears_that_another_one_has_left() {
     const SIZE: usize = 90;
@@ -206,14 +210,55 @@ fn each_of_many_members_hears_that_another_one_has_left() {
     for (rank, member) in party.members.iter_mut().enumerate().filter(|(rank, _)| *rank != root) {
         post(member, (rank, SIZE), scatter, 1);
     }
-    // The root makes no progress while they connect: their messages arrive at once.
-    let mut passes = 0;
+    // The root makes no progress while they connect, so that their messages arrive together.
+    for _ in 0..50 {
+        party.world.advance(Duration::from_micros(50));
+        party.members[..root].iter_mut().for_each(Member::progress);
+    }
+    let waiting = party.members[..root].iter().filter(|member| !member.running.is_empty()).count();
+    assert!(waiting > SIZE / 2, "{waiting} members wait for the root");
     party.until_done("a member waits for one that has left", |members| {
-        passes += 1;
         members[..root].iter().all(|member| member.running.is_empty())
     });
     assert!(party.members[..root].iter().all(|member| member.ended[&1].is_err()));
-    assert!(passes > 0);
+}
+
+/// A peer asks about ever more groups that do not exist, and takes no answers.
+#[test]
+fn a_peer_that_takes_no_answers_about_groups_is_dropped() {
+    const MOST: u64 = 256;
+    let world = World::new(1, Faults { stall: 0, split: false });
+    let mut node = open_node(&world, &Options::at(addr(1, 1000)));
+    let name = Addr::from(addr(66, 1000));
+    node.know(name);
+    let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
+    let mut hello = connect_hello(name, [1; 16]);
+    hello.credits.bytes = 0;
+    raw.hello(&hello);
+    let mut exchange = |raw: &mut Raw| {
+        let mut received = Vec::new();
+        for _ in 0..50 {
+            raw.send();
+            world.advance(Duration::from_micros(50));
+            node.progress();
+            received.extend(raw.read());
+        }
+        received
+    };
+    let ask = |group: u64| {
+        let info = MessageInfo { tag: Some(group), data: Some(1), ack: AckMode::No, fenced: false, group: true };
+        Frame::Eager { id: 0, info }
+    };
+    let accepted = exchange(&mut raw);
+    assert!(matches!(&accepted[..], [Received::Hello(hello), ..] if hello.handshake == Handshake::Accept));
+    // It may ask about the same group again.
+    for group in (0..MOST).chain(0..MOST) {
+        raw.frame(&ask(group << 8 | 1), &[]);
+    }
+    let answers = exchange(&mut raw);
+    assert!(!answers.contains(&Received::End), "{answers:?}");
+    raw.frame(&ask(MOST << 8 | 1), &[]);
+    assert!(exchange(&mut raw).contains(&Received::End));
 }
 
 /// A member removes the address of another one, with which it has no connection, and leaves: the

@@ -4,6 +4,7 @@
  * messages (FI_VARIABLE_MSG), fi_msg(3) and fi_tagged(3) of 1.17, and peeks that copy.
  */
 #include "case.h"
+#include <rdma/fi_trigger.h>
 
 /* Later headers do not have it. */
 #ifndef FI_BUFFERED_RECV
@@ -108,7 +109,10 @@ static void claim(struct pair *p, const struct fi_cq_tagged_entry *entry, void *
 	CHECK(got.len == entry->len && got.tag == entry->tag && got.data == entry->data);
 }
 
-static char big[LONG], room[LONG];
+/* How many messages a stream has. */
+enum { STREAM = 300 };
+
+static char big[LONG + STREAM], room[LONG];
 
 static void fill(size_t len, unsigned seed)
 {
@@ -148,8 +152,6 @@ static void plain_messages(const struct want *w)
 	quiet(&p.b, &p.a);
 	/* What has been claimed or discarded is gone. */
 	CHECK(fi_recvmsg(p.b.ep, &(struct fi_msg) { .context = entry.op_context }, FI_CLAIM) == -FI_EINVAL);
-	REFUSED("fi_recv, FI_MULTI_RECV and deferred receives of an endpoint with FI_BUFFERED_RECV or FI_VARIABLE_MSG",
-		FI_EINVAL, fi_recv(p.b.ep, room, 8, NULL, FI_ADDR_UNSPEC, &contexts[5]));
 	/* Too small a buffer truncates. */
 	POST(fi_send(p.a.ep, "truncated", 10, NULL, p.to_b, &contexts[3]));
 	entry = notice(&p, FI_MSG | FI_RECV, 10);
@@ -164,6 +166,42 @@ CASE_OURS(buffered_messages)
 {
 	plain_messages(&BUFFERED);
 	plain_messages(&CONNECTED);
+}
+
+static void refuses_receives(struct want w)
+{
+	struct iovec iov = { room, 4096 };
+	struct fi_msg untagged = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &contexts[0] };
+	struct fi_msg_tagged tagged = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &contexts[0] };
+	struct fi_op_msg receive = { .msg = untagged };
+	struct fi_op_tagged receive_tagged = { .msg = tagged };
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fi_deferred_work work = { .threshold = 1, .op_type = FI_OP_RECV, .op.msg = &receive };
+	struct pair p;
+
+	w.caps |= FI_TRIGGER;
+	meet(&p, &w);
+	receive.ep = receive_tagged.ep = p.b.ep;
+	CHECK(fi_cntr_open(p.b.domain, &attr, &work.triggering_cntr, NULL) == 0);
+	REFUSED("fi_recv, FI_MULTI_RECV and deferred receives of an endpoint with FI_BUFFERED_RECV or FI_VARIABLE_MSG",
+		FI_EINVAL, fi_recv(p.b.ep, room, 8, NULL, FI_ADDR_UNSPEC, &contexts[0]));
+	CHECK(fi_recvmsg(p.b.ep, &untagged, FI_MULTI_RECV) == -FI_EINVAL);
+	CHECK(fi_trecvmsg(p.b.ep, &tagged, FI_MULTI_RECV) == -FI_EINVAL);
+	CHECK(fi_control(&p.b.domain->fid, FI_QUEUE_WORK, &work) == -FI_EINVAL);
+	work.op_type = FI_OP_TRECV;
+	work.op.tagged = &receive_tagged;
+	CHECK(fi_control(&p.b.domain->fid, FI_QUEUE_WORK, &work) == -FI_EINVAL);
+	/* None of them starts later. */
+	CHECK(fi_cntr_add(work.triggering_cntr, 1) == 0);
+	quiet(&p.b, &p.a);
+	CHECK(fi_close(&work.triggering_cntr->fid) == 0);
+	part(&p);
+}
+
+CASE_OURS(buffered_endpoints_refuse_receives)
+{
+	refuses_receives(BUFFERED);
+	refuses_receives(CONNECTED);
 }
 
 static void long_messages(const struct want *w)
@@ -312,10 +350,19 @@ CASE_OURS(buffered_tagged_messages)
 	tagged_messages(&CONNECTED);
 }
 
-/* Messages of all lengths, some claimed later, some at once, some discarded. */
+/* Claims a message into a buffer of its own, which the claim's entry names. */
+static void claim_later(struct pair *p, const struct fi_cq_tagged_entry *entry)
+{
+	struct fi_recv_context *context = entry->op_context;
+
+	CHECK(context->context = calloc(1, entry->len + 1));
+	take(p, entry, context->context, entry->len, FI_CLAIM);
+}
+
+/* Different messages of all lengths, some claimed later, some at once, some discarded. */
 CASE_OURS(buffered_streams)
 {
-	enum { COUNT = 300, HELD = 8 };
+	enum { COUNT = STREAM, HELD = 8 };
 	static const size_t sizes[] = { 0, 1, 16, 17, 4000, 20000, LIMIT, LIMIT + 1, 200000, LONG };
 	struct fi_cq_tagged_entry held[HELD], entry;
 	struct pair p;
@@ -323,17 +370,19 @@ CASE_OURS(buffered_streams)
 	double end = seconds() + 30;
 
 	meet(&p, &BUFFERED);
-	fill(LONG, 0);
+	fill(sizeof(big), 0);
 	memset(held, 0, sizeof(held));
 	while (seen < COUNT || completed < COUNT) {
 		CHECK(seconds() < end);
-		if (sent < COUNT && fi_senddata(p.a.ep, big, sizes[sent % ARRAY(sizes)], NULL, sent, p.to_b, NULL) == 0)
+		if (sent < COUNT && fi_senddata(p.a.ep, big + sent, sizes[sent % ARRAY(sizes)], NULL, sent, p.to_b, NULL) == 0)
 			sent++;
 		completed += fi_cq_read(p.a.cq, &entry, 1) == 1;
 		if (fi_cq_read(p.b.cq, &entry, 1) != 1)
 			continue;
 		if (entry.flags & FI_CLAIM) {
-			CHECK(!memcmp(room, big, entry.len) && entry.len == sizes[entry.data % ARRAY(sizes)]);
+			CHECK(!memcmp(entry.op_context, big + entry.data, entry.len));
+			CHECK(entry.len == sizes[entry.data % ARRAY(sizes)]);
+			free(entry.op_context);
 			seen++;
 			continue;
 		}
@@ -341,7 +390,7 @@ CASE_OURS(buffered_streams)
 		CHECK(entry.data == noticed++);
 		CHECK(entry.len == sizes[entry.data % ARRAY(sizes)]);
 		if (!(entry.flags & FI_MORE))
-			CHECK(!memcmp(entry.buf, big, entry.len));
+			CHECK(!memcmp(entry.buf, big + entry.data, entry.len));
 		CHECK(!(entry.flags & FI_MORE) == (entry.len <= LIMIT));
 		if (entry.data % 3 == 0) {
 			take(&p, &entry, NULL, 0, FI_DISCARD);
@@ -351,12 +400,12 @@ CASE_OURS(buffered_streams)
 		/* The oldest held one gives way. */
 		i = entry.data % HELD;
 		if (held[i].op_context)
-			take(&p, &held[i], room, LONG, FI_CLAIM);
+			claim_later(&p, &held[i]);
 		held[i] = entry;
 		if (sent == COUNT)
 			for (i = 0; i < HELD; i++)
 				if (held[i].op_context) {
-					take(&p, &held[i], room, LONG, FI_CLAIM);
+					claim_later(&p, &held[i]);
 					held[i].op_context = NULL;
 				}
 	}

@@ -33,8 +33,8 @@
 #define API	(fi_version() < HEADERS ? fi_version() : HEADERS)
 #define ARRAY(a)	(sizeof(a) / sizeof(*(a)))
 
-/* Progress with which an endpoint of FI_THREAD_DOMAIN needs no locks; headers before 1.21 lack it. */
-#if FI_MAJOR_VERSION >= 2
+/* Progress with which an endpoint of FI_THREAD_DOMAIN needs no locks; headers before 1.21 have none. */
+#if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 21
 #define ALONE	FI_PROGRESS_CONTROL_UNIFIED
 #else
 #define ALONE	FI_PROGRESS_MANUAL

@@ -375,7 +375,8 @@ CASE_OURS(monitor_thread_exists_only_then)
 	CHECK(fi_close(&eq->fid) == 0 && fi_close(&set->fid) == 0);
 	CHECK(fi_close(&cqs[0]->fid) == 0 && fi_close(&cqs[1]->fid) == 0 && fi_close(&cntr->fid) == 0);
 	close_side(&s);
-	CHECK(threads_named("ofi-signal", NULL, 0) == 0);
+	/* An ended thread may stay listed for a moment after pthread_join. */
+	until_named(0, NULL);
 }
 
 CASE_OURS(cq_signaling_vector_places_the_thread)

@@ -292,6 +292,27 @@ CASE_OURS(trigger_of_every_call)
 	part(&p);
 }
 
+/* Collective operations cannot wait for a counter, so that no endpoint has them beside those that can. */
+CASE_OURS(trigger_excludes_collectives)
+{
+	const struct want both = { .caps = EVERYTHING | FI_COLLECTIVE }, groups = { .caps = FI_COLLECTIVE };
+	struct fi_info *hints = hints_for(&both), *info;
+	struct fid_ep *ep;
+	struct side s;
+
+	REFUSED("FI_TRIGGER together with FI_COLLECTIVE (fi_getinfo)", FI_ENODATA,
+		fi_getinfo(API, NULL, NULL, 0, hints, &info));
+	hints->caps = FI_TAGGED | FI_COLLECTIVE;
+	hints->tx_attr->caps = FI_TRIGGER;
+	CHECK(fi_getinfo(API, NULL, NULL, 0, hints, &info) == -FI_ENODATA);
+	fi_freeinfo(hints);
+	open_domain(&s, &groups);
+	CHECK(!(s.info->caps & FI_TRIGGER));
+	s.info->caps |= FI_TRIGGER;
+	REFUSED("fi_endpoint with FI_TRIGGER and FI_COLLECTIVE", FI_EINVAL, fi_endpoint(s.domain, s.info, &ep, NULL));
+	close_side(&s);
+}
+
 CASE_OURS(trigger_order_of_thresholds)
 {
 	static const char *texts[] = { "third", "first", "second", "second too" };
