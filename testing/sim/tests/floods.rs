@@ -387,3 +387,32 @@ fn at_the_limit_the_receive_fails_with_the_reason() {
         assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].is_done(last)));
     }
 }
+
+/// Messages of no group that break the rules end their link, and leave neither a receive nor a
+/// peer.
+#[test]
+fn strangers_with_messages_of_no_group_leave_nothing() {
+    let mut scene = Scene::new(0, LIMIT);
+    let held = |scene: &Scene| {
+        let all = scene.victim.ep.describe();
+        all.lines().filter(|line| line.starts_with("receive ") || line.starts_with("peer ")).count()
+    };
+    let before = held(&scene);
+    for round in 0..100 {
+        let mut raw = scene.flooder(2000 + round, 7);
+        let accepted = (0..50).any(|_| {
+            raw.send();
+            scene.step();
+            is_accepted(&mut raw)
+        });
+        assert!(accepted, "round {round}");
+        let info = MessageInfo { tag: Some(3), data: Some(0), ack: AckMode::No, fenced: false, group: true };
+        // Longer than any eager message.
+        raw.begin_frame(&Frame::Eager { id: 0, info }, 300 << 10, &[7; 64]);
+        raw.send();
+        (0..5).for_each(|_| scene.step());
+        assert!(raw.read().contains(&Received::End));
+    }
+    assert_eq!(held(&scene), before, "{}", scene.victim.ep.describe());
+    scene.ping_pong();
+}
