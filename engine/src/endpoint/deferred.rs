@@ -4,13 +4,18 @@ use super::Endpoint;
 use super::core::Core;
 use super::inner::Inner;
 use super::life::Life;
+use crate::op::RmaKind;
 use crate::transport::{Down, Transport};
 use crate::trigger::{Initiator, NotStarted, Notice, Operation};
 use crate::tx::Access;
-use ofi_core::{Cause, Completion, Errno};
+use ofi_core::{Cause, Completion, Errno, OpFlags};
 use ofi_sync::lock::LockKind;
 
 impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
+    fn admit(&self, operation: &Operation) -> Result<(), Errno> {
+        K::lock(&self.inner).core.admit_deferred(operation)
+    }
+
     fn start(&self, operation: Operation, notice: Option<Notice>) -> Result<(), Box<NotStarted>> {
         let mut inner = K::lock(&self.inner);
         if !inner.core.has_room(&operation) {
@@ -37,6 +42,24 @@ impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
 }
 
 impl<K: LockKind> Core<K> {
+    /// Checks what an operation needs that no later event can give it.
+    fn admit_deferred(&self, operation: &Operation) -> Result<(), Errno> {
+        let sinks = &self.out.sinks;
+        if operation.receives() {
+            sinks.rx.as_ref().ok_or(Errno::ENOCQ)?;
+            return if self.rx.is_shared() { Err(Errno::ENOSYS) } else { Ok(()) };
+        }
+        sinks.tx.as_ref().ok_or(Errno::ENOCQ)?;
+        let (len, tagged, flags) = match operation {
+            Operation::Send(op) => (op.buffer.len(), op.tag.is_some(), op.flags),
+            Operation::Rma(op) if op.kind == RmaKind::Read => (op.buffer.len(), false, OpFlags::empty()),
+            Operation::Rma(op) => (op.buffer.len(), false, op.flags),
+            Operation::Atomic(call) => (call.operands.len().max(call.compare.len()), false, call.flags),
+            Operation::Receive(_) => return Ok(()),
+        };
+        if self.limits.allow(len, tagged, flags.contains(OpFlags::INJECT)) { Ok(()) } else { Err(Errno::EMSGSIZE) }
+    }
+
     /// Whether an operation can start before others have completed.
     fn has_room(&mut self, operation: &Operation) -> bool {
         if operation.receives() {

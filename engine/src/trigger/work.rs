@@ -4,7 +4,7 @@ use super::{Notice, Tally};
 use crate::op::{AtomicCall, RecvOp, RmaKind, RmaOp, SendOp};
 use core::fmt::Debug;
 use ofi_core::atomic::AtomicKind;
-use ofi_core::{Completion, FiAddr, OpFlags};
+use ofi_core::{Completion, Errno, FiAddr, OpFlags};
 use ofi_sync::busy::Child;
 use std::sync::Arc;
 
@@ -87,6 +87,12 @@ pub type NotStarted = (Operation, Option<Notice>);
 
 /// An endpoint that starts deferred operations.
 pub trait Initiator: Debug + Send + Sync {
+    /// Checks an operation that is to be deferred, before it is copied.
+    ///
+    /// # Errors
+    /// ENOCQ for a direction without a completion queue, ENOSYS for a receive of an endpoint with a
+    /// shared receive context, EMSGSIZE for a payload that is too long.
+    fn admit(&self, operation: &Operation) -> Result<(), Errno>;
     /// Starts an operation. With a notice it reports to that, otherwise as if it were posted now.
     /// If it cannot start, it completes with the error.
     ///

@@ -4,7 +4,7 @@ use crate::op::SendOp;
 use crate::still::Still;
 use crate::trigger::Notice;
 use crate::{CounterUnit, Waiting};
-use ofi_core::{FiAddr, OpFlags};
+use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::Buffer;
 use ofi_sync::lock::Park;
 
@@ -19,6 +19,9 @@ struct Recorder {
 }
 
 impl Initiator for Recorder {
+    fn admit(&self, _operation: &Operation) -> core::result::Result<(), Errno> {
+        Ok(())
+    }
     fn start(&self, operation: Operation, notice: Option<Notice>) -> core::result::Result<(), Box<NotStarted>> {
         let mut room = self.room.lock().unwrap();
         if *room == 0 {
