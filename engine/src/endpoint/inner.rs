@@ -108,6 +108,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             any = true;
             transport.flush(Flush::All, core);
         }
+        if core.peers.agenda.has(Work::ROOM) {
+            core.note_room();
+        }
         let groups = core.peers.agenda.has(Work::GROUPS) && core.has_group_work();
         if core.peers.is_pending() || groups {
             core.peers.agenda.add(Work::PENDING);

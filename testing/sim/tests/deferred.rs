@@ -4,6 +4,7 @@
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
 use ofi_core::{Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{AtomicCall, RecvOp, Remote, RmaKind, RmaOp, SendOp};
+use ofi_engine::progress::set::Pollable;
 use ofi_engine::trigger::{Action, Initiator, Membership, Notice, Operation, Tally, Transfer, Work, WorkQueue};
 use ofi_engine::{Counter, CounterUnit, Waiting};
 use ofi_memory::{Buffer, Loan};
@@ -266,4 +267,35 @@ fn work_that_waits_survives_a_broken_link() {
     scene.settle("the second", |scene| scene.completed() == 2);
     assert_eq!(scene.done.peek(), (2, 0));
     scene.settle("its receive", |scene| scene.b.is_done(later));
+}
+
+/// A thread that sleeps does not know that another one has made room on an endpoint.
+#[test]
+fn room_for_stalled_work_keeps_threads_awake() {
+    for cancels in [false, true] {
+        let mut scene = Scene::new(3, Faults { stall: 0, split: false }, 1);
+        for context in [1000, 1001] {
+            let (dest, buffer, tag) = (FiAddr(0), Buffer::Owned(vec![1; 8]), Some(1));
+            let (flags, inject) = (OpFlags::DELIVERY_COMPLETE, false);
+            let op = SendOp { dest, buffer, context, tag, data: None, flags, inject };
+            scene.submit(Operation::Send(op), 0, true);
+        }
+        assert!(!scene.queue.before_sleep() && scene.queue.next_deadline().is_none(), "it can do nothing");
+        if cancels {
+            scene.a.ep.cancel(1000);
+        }
+        for _ in 0..1000 {
+            if scene.completed() > 0 {
+                break;
+            }
+            scene.world.advance(Duration::from_micros(50));
+            // Another thread's progress, which does not poll the queue.
+            scene.a.ep.poll();
+            scene.b.progress();
+        }
+        assert_eq!(scene.completed(), 1);
+        assert!(scene.queue.before_sleep() && scene.queue.next_deadline().is_some(), "there is room");
+        assert!(scene.queue.run() && !scene.queue.before_sleep());
+        scene.settle("the second", |scene| scene.completed() == 2);
+    }
 }
