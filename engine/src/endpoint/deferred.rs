@@ -38,7 +38,7 @@ impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
             inner.core.await_room(receives, room);
             return Err(Box::new((operation, notice)));
         }
-        let takes_early = matches!(inner.core.life, Life::Connected(_));
+        let takes_early = matches!(inner.core.life, Life::Connected(life) if life.accepts_receives().is_ok());
         if receives && inner.transport.is_none() && takes_early {
             // Receives may be posted before connecting. Without a transport starting fails.
             drop(inner.open());

@@ -166,6 +166,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             Self::drain(transport, core);
             // The transport releases what the account is charged for output.
             core.abort_all(transport);
+        } else {
+            self.core.begin_close();
         }
         self.core.discard_all();
         self.transport = None;

@@ -268,6 +268,12 @@ impl RxContext {
         }
     }
 
+    /// Whether a receive waits for the payload of this unexpected message, which is arriving.
+    pub(crate) fn is_claimed(&self, message: u32) -> bool {
+        let message = self.unexpected.get(message);
+        message.is_some_and(|message| matches!(message.body, Body::Coming { claimed: Some(_) }))
+    }
+
     /// A streaming payload is in place.
     pub(crate) fn handle_recv_done<K: LockKind>(
         &mut self,
