@@ -2,13 +2,13 @@
 //! and not cancelled completes exactly once.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
-use ofi_core::{Completion, Errno, FiAddr, OpFlags};
+use ofi_core::{BindFlags, Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{AtomicCall, RecvOp, Remote, RmaKind, RmaOp, SendOp};
 use ofi_engine::progress::set::Pollable;
 use ofi_engine::trigger::{Action, Initiator, Membership, Notice, Operation, Tally, Transfer, Work, WorkQueue};
 use ofi_engine::{Counter, CounterUnit, Waiting};
 use ofi_memory::{Buffer, Loan};
-use ofi_rig::Receive;
+use ofi_rig::{Message, Receive};
 use ofi_sim::node::{Node, Options, addr, open_node};
 use ofi_sim::{Faults, World};
 use ofi_sync::lock::Park;
@@ -297,5 +297,28 @@ fn room_for_stalled_work_keeps_threads_awake() {
         assert!(scene.queue.before_sleep() && scene.queue.next_deadline().is_some(), "there is room");
         assert!(scene.queue.run() && !scene.queue.before_sleep());
         scene.settle("the second", |scene| scene.completed() == 2);
+    }
+}
+
+/// Reading a counter goes on to make progress on an endpoint that refuses to be bound to it.
+#[test]
+fn a_refused_binding_of_a_counter_changes_nothing() {
+    let mut scene = Scene::new(4, Faults { stall: 0, split: false }, 16);
+    let counter = || {
+        let port = scene.world.port();
+        Arc::new(Counter::new(Park::default(), CounterUnit::Operations, port, Waiting::Never))
+    };
+    let (bound, watched) = (counter(), counter());
+    scene.a.ep.bind_counter(&bound, BindFlags::TRANSMIT).expect("the first counter");
+    scene.a.ep.watch_counter(&watched).expect("it has no descriptor");
+    for (count, flags) in [(1, BindFlags::TRANSMIT), (2, BindFlags::SELECTIVE_COMPLETION)] {
+        scene.a.ep.bind_counter(&watched, flags).expect_err("it is refused");
+        scene.a.post(Message::new(FiAddr(0), vec![1; 8]).tagged(1).flags(OpFlags::DELIVERY_COMPLETE));
+        for _ in 0..1000 {
+            scene.world.advance(Duration::from_micros(50));
+            watched.read();
+            scene.b.progress();
+        }
+        assert_eq!(bound.peek(), (count, 0), "after {flags:?}");
     }
 }
