@@ -16,9 +16,9 @@ use ofi_sim::raw::{Door, Raw, Received};
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
+use ofi_sync::primitive::{AtomicBool, Ordering};
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 type Sim = TcpTransport<SimNet>;
