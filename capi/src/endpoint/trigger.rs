@@ -76,6 +76,7 @@ impl Triggers {
         if cntr.domain.addr() != self.domain {
             return Err(Errno::EDOMAIN);
         }
+        self.initiator.admit(&operation)?;
         operation.prepare();
         self.work.engage(&cntr.control).map_err(|error| error.errno())?;
         let transfer = Transfer { endpoint: self.initiator.clone(), operation, notice: None };

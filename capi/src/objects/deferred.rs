@@ -130,6 +130,8 @@ unsafe fn transfer<'a>(domain: &DomainObj, queued: &fi_deferred_work) -> Result<
             }
             let $flags = $op.flags & !OpFlags::TRIGGER.bits();
             let operation = $operation.map_err(|errno| Error::new(errno, "queue deferred work"))?;
+            let admitted = triggers.initiator.admit(&operation);
+            admitted.map_err(|errno| Error::new(errno, "queue work that its endpoint could not start"))?;
             Ok(Described { triggers, operation, flags: $flags })
         }};
     }

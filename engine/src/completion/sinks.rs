@@ -96,8 +96,11 @@ impl<K: LockKind> CompletionSinks<K> {
         self.counters.iter().any(|other| Arc::ptr_eq(other, counter))
     }
 
-    /// Binds a counter for some kinds of operations. A second one for a kind is refused.
-    pub(crate) fn bind_counter(&mut self, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<Child> {
+    /// Checks the kinds of operations for which a counter is to be bound.
+    ///
+    /// # Errors
+    /// EBADFLAGS, and EINVAL for a second counter for a kind.
+    pub(crate) fn admit_counter(&self, flags: BindFlags) -> Result<()> {
         let remote = BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE;
         let known = BindFlags::TRANSMIT | BindFlags::RECV | BindFlags::READ | BindFlags::WRITE | remote;
         if !known.contains(flags) {
@@ -106,6 +109,12 @@ impl<K: LockKind> CompletionSinks<K> {
         if self.counted.intersects(flags) {
             return Err(Error::new(Errno::EINVAL, "bind a second counter for the same kind of operation"));
         }
+        Ok(())
+    }
+
+    /// Binds a counter for some kinds of operations. A second one for a kind is refused.
+    pub(crate) fn bind_counter(&mut self, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<Child> {
+        self.admit_counter(flags)?;
         self.counted |= flags;
         if flags.contains(BindFlags::TRANSMIT) {
             self.sent = Some(counter.clone());

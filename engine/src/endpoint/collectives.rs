@@ -13,7 +13,6 @@ use crate::completion::eq::{Event, EventKind, Owner};
 use crate::op::CollectiveCall;
 use crate::peer::agenda::Work;
 use crate::peer::table::{PeerId, PeerState};
-use crate::rx::group::DROPPED;
 use crate::transport::{Down, LinkId, Transport};
 use crate::tx::group::{MemberMessage, UNTRACKED};
 use crate::wire::frame::Violation;
@@ -22,9 +21,6 @@ use ofi_core::{Addr, Cause, Errno, Error, FiAddr};
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
 use std::sync::Arc;
-
-/// The tag of messages that the endpoint drops on arrival. No group and no join has it.
-const NOWHERE: u64 = u64::MAX;
 
 impl<K: LockKind> Core<K> {
     /// Begins to join a group of these members; the endpoint must be one of them.
@@ -185,34 +181,32 @@ impl<K: LockKind> Core<K> {
         }
     }
 
-    /// Checks a message of a group that arrives. Returns the tag for the receive context, which is
-    /// [`NOWHERE`] if no group expects the message.
-    #[cold]
-    #[inline(never)]
+    /// Whether a group expects a message that arrives with this tag and data word. Notifies the
+    /// sender if there is no such group.
     ///
     /// # Errors
-    /// A violation if the peer sends messages of too many unknown groups.
+    /// A violation if the peer sends messages of too many unknown groups, or over a connection,
+    /// whose ends join no groups.
+    #[cold]
+    #[inline(never)]
     pub(super) fn admit_message(
         &mut self,
         id: LinkId,
         (tag, word): (Option<u64>, Option<u64>),
-    ) -> Result<Option<u64>, Violation> {
-        // The frame's parser has made sure of both.
-        let (Some(number), Some(word)) = (tag, word) else { return Ok(tag) };
-        let known = self.groups.knows(number);
-        if known && word != Groups::WAITS {
-            return Ok(tag);
+    ) -> Result<bool, Violation> {
+        if let Life::Connected(_) = self.life {
+            return Err(Violation("a message of a group on a connection"));
         }
-        let Some(link) = self.peers.links.get(id) else { return Ok(tag) };
-        let (sender, peer) = (link.sender, link.peer);
-        if !known {
-            self.groups.answer_unknown(peer, number, word)?;
+        // The frame's parser has made sure of both.
+        let (Some(tag), Some(word)) = (tag, word) else { return Ok(true) };
+        if self.groups.knows(tag) {
+            return Ok(word != Groups::WAITS);
+        }
+        if let Some(link) = self.peers.links.get(id) {
+            self.groups.answer_unknown(link.peer, tag, word)?;
             self.peers.agenda.add(Work::GROUPS);
         }
-        self.seq += 1;
-        let Self { peers, rx, out, seq, .. } = self;
-        rx.lock().post_group(peers, out, (sender, NOWHERE), (DROPPED, Buffer::empty()), *seq);
-        Ok(Some(NOWHERE))
+        Ok(false)
     }
 }
 

@@ -93,8 +93,13 @@ impl<K: LockKind> Core<K> {
     /// program's. The peer's part of these operations fails.
     pub(super) fn end_unfinished(&mut self) {
         let Some(id) = self.connection().filter(|_| self.life == Life::Connected(Connected::ShutDown)) else { return };
-        let Some(link) = self.peers.link(id) else { return };
-        let arrives = matches!(link.rx.coming, Some(Coming::Receive { .. } | Coming::Unexpected { .. }));
+        let Some(link) = self.peers.links.get(id) else { return };
+        let arrives = match link.rx.coming {
+            Some(Coming::Receive { .. }) => true,
+            // The library's own memory, but a receive may wait for it.
+            Some(Coming::Unexpected { key }) => self.rx.lock().is_claimed(key),
+            Some(Coming::Data { .. } | Coming::Dropped | Coming::Response { .. } | Coming::Access) | None => false,
+        };
         if arrives || !link.tx.sends.is_empty() || !link.rx.rendezvous.is_empty() {
             let text = "the connection was shut down in the middle of a message";
             self.peers.abort_link(id, Some(Down::new(Cause::LocalClosed, Errno::ECANCELED, text)));

@@ -4,6 +4,7 @@
 use super::config::Config;
 use super::connected::{Connected, PEER};
 use super::connectionless::Connectionless;
+use super::deferred::Stalled;
 use super::life::Life;
 use crate::av::AddressVector;
 use crate::collective::Groups;
@@ -38,6 +39,7 @@ pub(super) struct Core<K: LockKind> {
     pub(super) out: Reporter<K>,
     pub(super) eq: Option<(Arc<EventQueue>, Owner)>,
     pub(super) groups: Groups,
+    pub(super) stalled: Stalled,
     /// Sequence number of the latest operation.
     pub(super) seq: u64,
 }
@@ -61,6 +63,7 @@ impl<K: LockKind> Core<K> {
             out: Reporter::new(caps, provider),
             eq: None,
             groups: Groups::new(nonce),
+            stalled: Stalled::default(),
             seq: 0,
         }
     }

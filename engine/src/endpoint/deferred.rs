@@ -4,19 +4,42 @@ use super::Endpoint;
 use super::core::Core;
 use super::inner::Inner;
 use super::life::Life;
+use crate::op::RmaKind;
+use crate::peer::agenda::Work;
 use crate::transport::{Down, Transport};
-use crate::trigger::{Initiator, NotStarted, Notice, Operation};
+use crate::trigger::{Initiator, NotStarted, Notice, Operation, RoomWatch};
 use crate::tx::Access;
-use ofi_core::{Cause, Completion, Errno};
+use ofi_core::{Cause, Completion, Errno, OpFlags};
 use ofi_sync::lock::LockKind;
+use std::sync::Weak;
+
+/// Deferred operations that have found no room.
+#[derive(Debug, Default)]
+pub(super) struct Stalled {
+    watch: Option<Weak<dyn RoomWatch>>,
+    transmits: bool,
+    receives: bool,
+}
 
 impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
-    fn start(&self, operation: Operation, notice: Option<Notice>) -> Result<(), Box<NotStarted>> {
+    fn admit(&self, operation: &Operation) -> Result<(), Errno> {
+        K::lock(&self.inner).core.admit_deferred(operation)
+    }
+
+    fn start(
+        &self,
+        operation: Operation,
+        notice: Option<Notice>,
+        room: Option<&Weak<dyn RoomWatch>>,
+    ) -> Result<(), Box<NotStarted>> {
         let mut inner = K::lock(&self.inner);
-        if !inner.core.has_room(&operation) {
+        let receives = operation.receives();
+        if !inner.core.has_room(receives) {
+            inner.core.await_room(receives, room);
             return Err(Box::new((operation, notice)));
         }
-        if operation.receives() && inner.transport.is_none() && matches!(inner.core.life, Life::Connected(_)) {
+        let takes_early = matches!(inner.core.life, Life::Connected(life) if life.accepts_receives().is_ok());
+        if receives && inner.transport.is_none() && takes_early {
             // Receives may be posted before connecting. Without a transport starting fails.
             drop(inner.open());
         }
@@ -37,13 +60,58 @@ impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
 }
 
 impl<K: LockKind> Core<K> {
-    /// Whether an operation can start before others have completed.
-    fn has_room(&mut self, operation: &Operation) -> bool {
+    /// Checks what an operation needs that no later event can give it.
+    fn admit_deferred(&self, operation: &Operation) -> Result<(), Errno> {
+        let sinks = &self.out.sinks;
         if operation.receives() {
+            sinks.rx.as_ref().ok_or(Errno::ENOCQ)?;
+            return if self.rx.is_shared() { Err(Errno::ENOSYS) } else { Ok(()) };
+        }
+        sinks.tx.as_ref().ok_or(Errno::ENOCQ)?;
+        let (len, tagged, flags) = match operation {
+            Operation::Send(op) => (op.buffer.len(), op.tag.is_some(), op.flags),
+            Operation::Rma(op) if op.kind == RmaKind::Read => (op.buffer.len(), false, OpFlags::empty()),
+            Operation::Rma(op) => (op.buffer.len(), false, op.flags),
+            Operation::Atomic(call) => (call.operands.len().max(call.compare.len()), false, call.flags),
+            Operation::Receive(_) => return Ok(()),
+        };
+        if self.limits.allow(len, tagged, flags.contains(OpFlags::INJECT)) { Ok(()) } else { Err(Errno::EMSGSIZE) }
+    }
+
+    /// Whether an operation can start before others have completed.
+    fn has_room(&mut self, receives: bool) -> bool {
+        if receives {
             // Receives of a shared context are posted to the context; starting says so.
             return self.rx.is_shared() || self.rx.lock().size_left() > 0;
         }
         self.tx.size_left() > 0
+    }
+
+    /// Has [`Self::note_room`] notify `watch` when there is room.
+    #[cold]
+    fn await_room(&mut self, receives: bool, watch: Option<&Weak<dyn RoomWatch>>) {
+        self.stalled.watch = watch.cloned();
+        *(if receives { &mut self.stalled.receives } else { &mut self.stalled.transmits }) = true;
+        self.peers.agenda.add(Work::ROOM);
+    }
+
+    /// Notifies the queue of deferred work if there is room for what it could not start: another
+    /// thread may sleep until that work is done.
+    #[cold]
+    pub(super) fn note_room(&mut self) {
+        let transmits = self.stalled.transmits && self.has_room(false);
+        let receives = self.stalled.receives && self.has_room(true);
+        if !transmits && !receives {
+            return;
+        }
+        self.stalled.transmits &= !transmits;
+        self.stalled.receives &= !receives;
+        if !self.stalled.transmits && !self.stalled.receives {
+            self.peers.agenda.remove(Work::ROOM);
+        }
+        if let Some(watch) = self.stalled.watch.as_ref().and_then(Weak::upgrade) {
+            watch.handle_room();
+        }
     }
 
     /// Starts an operation, or completes it with the error.

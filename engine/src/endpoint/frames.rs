@@ -24,10 +24,14 @@ impl<K: LockKind> Core<K> {
     fn dispatch_message(
         &mut self,
         id: LinkId,
-        (number, mut info): (u32, MessageInfo),
+        (number, info): (u32, MessageInfo),
         payload: Incoming<'_>,
     ) -> Result<Disposition, Violation> {
-        if !self.admits(id, &mut info)? {
+        if !self.admits() {
+            return Ok(Disposition::Done);
+        }
+        if info.group && !self.admit_message(id, (info.tag, info.data))? {
+            self.rx.lock().drop_message(&mut self.peers, (id, number, info), payload.len())?;
             return Ok(Disposition::Done);
         }
         let Self { peers, rx, out, .. } = self;
@@ -38,28 +42,29 @@ impl<K: LockKind> Core<K> {
     fn dispatch_rts(
         &mut self,
         id: LinkId,
-        (number, mut info): (u32, MessageInfo),
+        (number, info): (u32, MessageInfo),
         len: u64,
     ) -> Result<Disposition, Violation> {
-        if self.admits(id, &mut info)? {
+        if self.admits() {
+            if info.group && !self.admit_message(id, (info.tag, info.data))? {
+                self.rx.lock().drop_rts(&mut self.peers, (id, number, info))?;
+                return Ok(Disposition::Done);
+            }
             let Self { peers, rx, out, .. } = self;
             rx.lock().handle_rts(peers, out, (id, number, info), len)?;
         }
         Ok(Disposition::Done)
     }
 
-    /// Whether the receive context sees a message.
+    /// Whether messages are received.
     #[inline(always)]
-    fn admits(&mut self, id: LinkId, info: &mut MessageInfo) -> Result<bool, Violation> {
-        // No receive of a closing endpoint can take it; reading on lets the peer's Bye through.
+    fn admits(&mut self) -> bool {
+        // No receive of a closing endpoint can take one; reading on lets the peer's Bye through.
         if self.life.is_closing() {
-            return Ok(false);
+            return false;
         }
         self.check_av();
-        if info.group {
-            info.tag = self.admit_message(id, (info.tag, info.data))?;
-        }
-        Ok(true)
+        true
     }
 
     #[inline(never)]

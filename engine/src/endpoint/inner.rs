@@ -108,6 +108,9 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             any = true;
             transport.flush(Flush::All, core);
         }
+        if core.peers.agenda.has(Work::ROOM) {
+            core.note_room();
+        }
         let groups = core.peers.agenda.has(Work::GROUPS) && core.has_group_work();
         if core.peers.is_pending() || groups {
             core.peers.agenda.add(Work::PENDING);
@@ -163,6 +166,8 @@ impl<T: Transport, K: LockKind> Inner<T, K> {
             Self::drain(transport, core);
             // The transport releases what the account is charged for output.
             core.abort_all(transport);
+        } else {
+            self.core.begin_close();
         }
         self.core.discard_all();
         self.transport = None;

@@ -65,11 +65,11 @@ impl<K: LockKind> Core<K> {
 
     fn admit_peer(&mut self, hello: &Hello, initiator: &Initiator) -> Verdict {
         let Self { peers, tx, rx, out, .. } = self;
-        if !peers.admits_more() {
+        let mut rx = rx.lock();
+        if !peers.admits_more(rx.has_lost_notices()) {
             let why = "unexpected messages of disconnected peers fill the endpoint's memory limit for peers";
             return peers.refuse(Handshake::Refuse, why);
         }
-        let mut rx = rx.lock();
         if hello.contexts.transmit > 0 {
             return peers.accept_context(hello, initiator, &mut *rx);
         }

@@ -170,14 +170,27 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// EINVAL or EBADFLAGS; if the endpoint is enabled, also those of watching its descriptor. An
     /// error changes nothing.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
+        let inner = K::lock(&self.inner);
+        inner.core.out.sinks.admit_counter(flags)?;
+        let first = !inner.core.out.sinks.has_counter(counter);
+        drop(inner);
         // A member of the counter's progress set joins it once.
-        self.unwatch_counter(counter);
-        let first = !K::lock(&self.inner).core.out.sinks.has_counter(counter);
+        let watched = self.unwatch_counter(counter);
         let pollables = if first && self.is_joined() { self.pollables() } else { Vec::new() };
         let register = || K::lock(&self.inner).core.out.sinks.bind_counter(counter, flags);
-        let user = self.memberships.bind_counter(pollables, counter, register)?;
-        self.bindings.add(move || drop(user));
-        Ok(())
+        match self.memberships.bind_counter(pollables, counter, register) {
+            Ok(user) => {
+                self.bindings.add(move || drop(user));
+                Ok(())
+            }
+            Err(error) => {
+                if watched {
+                    // What fails here is what has just failed: the application has that error.
+                    drop(self.watch_counter(counter));
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Binds an address vector. A second one is refused.

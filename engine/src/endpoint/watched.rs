@@ -42,9 +42,10 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
-    /// The counter is bound or is about to close.
-    pub fn unwatch_counter(&self, counter: &Arc<Counter<K>>) {
+    /// The counter is bound or is about to close. True if it was watched.
+    pub fn unwatch_counter(&self, counter: &Arc<Counter<K>>) -> bool {
         let mut list = self.watched.list();
+        let before = list.len();
         list.retain(|(known, keys)| {
             let goes = Arc::ptr_eq(known, counter);
             if goes {
@@ -52,6 +53,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             }
             !goes
         });
+        list.len() < before
     }
 
     /// Joins the progress sets of the counters: the endpoint is enabled.

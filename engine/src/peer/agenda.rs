@@ -25,6 +25,11 @@ impl Work {
     pub(crate) const WATCHES: Self = Self(32);
     /// Collective operations are in progress: each poll may have ended a step of one.
     pub(crate) const GROUPS: Self = Self(64);
+    /// Deferred operations wait until others have completed.
+    pub(crate) const ROOM: Self = Self(128);
+    /// What a tick leaves.
+    const LASTING: Self =
+        Self(Self::DEFERRED.0 | Self::FLUSHED.0 | Self::LEFT.0 | Self::WATCHES.0 | Self::GROUPS.0 | Self::ROOM.0);
 }
 
 /// Pending work of an endpoint.
@@ -193,7 +198,7 @@ impl Agenda {
     /// True if there was any.
     pub(crate) const fn begin_tick(&mut self) -> bool {
         let stirred = self.has(Work::STIRRED);
-        self.work.0 &= Work::DEFERRED.0 | Work::FLUSHED.0 | Work::LEFT.0 | Work::WATCHES.0 | Work::GROUPS.0;
+        self.work.0 &= Work::LASTING.0;
         stirred
     }
 

@@ -75,9 +75,10 @@ impl Peers {
         Verdict::Refuse(self.hello(handshake, [0; 16], NOTHING, why.as_bytes().to_vec()).encode())
     }
 
-    /// Whether there is memory for another peer.
-    pub(crate) fn admits_more(&self) -> bool {
-        self.account.used() < self.account.limit() || self.orphans == 0
+    /// Whether there is memory for another peer. `remains`: links that have ended left more than
+    /// orphans.
+    pub(crate) fn admits_more(&self, remains: bool) -> bool {
+        self.account.used() < self.account.limit() || self.orphans == 0 && !remains
     }
 
     /// Whether the hello carries this endpoint's own nonce.

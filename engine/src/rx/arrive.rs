@@ -11,7 +11,7 @@ use crate::peer::Peers;
 use crate::peer::credit::{OVERHEAD, cost_of};
 use crate::peer::link::{Coming, Link};
 use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
-use crate::wire::frame::{AckMode, MessageInfo, Violation};
+use crate::wire::frame::{AckMode, Frame, MessageInfo, Violation};
 use ofi_core::Completion;
 use ofi_memory::Buffer;
 use ofi_sync::lock::LockKind;
@@ -68,11 +68,7 @@ impl RxContext {
         payload: Incoming<'_>,
     ) -> Result<Disposition, Violation> {
         let len = payload.len();
-        let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
-        link.rx.credit.take_rx(cost_of(len))?;
-        if len > link.rx.credit.eager() {
-            return Err(Violation("an eager message exceeds the eager limit"));
-        }
+        charge_eager(peers, id, len)?;
         let from = self.begin_message(peers, (id, number, info))?;
         let sought = (info.tag.unwrap_or(0), from.sender, len as u64);
         let Some(found) = self.match_posted(out, info.queue_kind(), sought) else {
@@ -173,6 +169,39 @@ impl RxContext {
         key
     }
 
+    /// An eager message arrives that no receive may take: the transport drops its payload.
+    #[cold]
+    pub(crate) fn drop_message(
+        &self,
+        peers: &mut Peers,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        len: usize,
+    ) -> Result<(), Violation> {
+        charge_eager(peers, id, len)?;
+        self.begin_message(peers, (id, number, info))?;
+        Self::arrived(peers, id, number, info, len);
+        Ok(())
+    }
+
+    /// The RTS of a message arrives that no receive may take: its sender may end it.
+    #[cold]
+    pub(crate) fn drop_rts(
+        &self,
+        peers: &mut Peers,
+        (id, number, info): (LinkId, u32, MessageInfo),
+    ) -> Result<(), Violation> {
+        peers.link(id).ok_or(UNKNOWN_LINK)?.rx.credit.take_rx(OVERHEAD)?;
+        self.begin_message(peers, (id, number, info))?;
+        if let Some(link) = peers.link(id) {
+            // No data follows, so the token names no receive.
+            link.tx.control.push_back(Frame::Cts { id: number, token: 0, len: 0 });
+            peers.mark_pending(id);
+        }
+        peers.return_credits(Some(id), OVERHEAD);
+        Self::reached(peers, id, number, info, AckMode::Match);
+        Ok(())
+    }
+
     /// The RTS of a message arrives.
     pub(crate) fn handle_rts<K: LockKind>(
         &mut self,
@@ -237,6 +266,12 @@ impl RxContext {
                 Ok(Disposition::Into(RecvTarget { buffer, at, take: len }))
             }
         }
+    }
+
+    /// Whether a receive waits for the payload of this unexpected message, which is arriving.
+    pub(crate) fn is_claimed(&self, message: u32) -> bool {
+        let message = self.unexpected.get(message);
+        message.is_some_and(|message| matches!(message.body, Body::Coming { claimed: Some(_) }))
     }
 
     /// A streaming payload is in place.
@@ -321,6 +356,17 @@ impl RxContext {
             }
         }
     }
+}
+
+/// Charges an eager message to its link's credit.
+#[inline(always)]
+fn charge_eager(peers: &mut Peers, id: LinkId, len: usize) -> Result<(), Violation> {
+    let link = peers.link(id).ok_or(UNKNOWN_LINK)?;
+    link.rx.credit.take_rx(cost_of(len))?;
+    if len > link.rx.credit.eager() {
+        return Err(Violation("an eager message exceeds the eager limit"));
+    }
+    Ok(())
 }
 
 /// The sender on a link, with its address if the application wants that.

@@ -293,6 +293,12 @@ impl RxContext {
         }
     }
 
+    /// Whether the application has yet to claim messages that were lost.
+    pub(crate) fn has_lost_notices(&self) -> bool {
+        // Each message that waits has a context.
+        self.legacy.buffered.as_ref().is_some_and(|buffered| buffered.notices.len() > buffered.contexts.len())
+    }
+
     /// Whether the application may be reading a message where it is.
     pub(super) fn is_read_in_place(&self, message: u32) -> bool {
         self.legacy.buffered.as_ref().is_some_and(|buffered| buffered.contexts.contains_key(&message))

@@ -50,9 +50,7 @@ impl RxContext {
             Some(message) => self.deliver(peers, out, Match { receive, message }),
             None => {
                 self.queues[QueueKind::Group].post(pattern, receive);
-                if number != DROPPED {
-                    self.tell_wanted(peers, out, pattern.src);
-                }
+                self.tell_wanted(peers, out, pattern.src);
             }
         }
     }

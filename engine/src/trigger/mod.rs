@@ -10,4 +10,4 @@ mod work;
 pub use crate::completion::deferred::Notice;
 pub use crate::completion::threshold::{CounterWatch, Tally};
 pub use queue::{Membership, WorkQueue};
-pub use work::{Action, Initiator, NotStarted, Operation, Transfer, Work};
+pub use work::{Action, Initiator, NotStarted, Operation, RoomWatch, Transfer, Work};

@@ -2,7 +2,7 @@
 //! Lock order: the queue's lock is a leaf; work starts without it. Work of one counter starts in
 //! the order of thresholds, of equal ones in the order in which it was queued.
 
-use super::work::{Action, Initiator, Work, address};
+use super::work::{Action, Initiator, Place, RoomWatch, Work, address};
 use super::{CounterWatch, Tally};
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
@@ -15,13 +15,36 @@ use ofi_core::wait::Descriptor;
 use ofi_sync::lock::LockKind;
 use ofi_sync::primitive::{AtomicBool, Ordering};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+/// Work with its number in the order of queuing.
+#[derive(Debug)]
+struct Queued {
+    seq: u64,
+    work: Work,
+}
 
 /// Work that waits for one counter, by threshold and order of queuing.
 #[derive(Debug)]
 struct Waiting {
     counter: Arc<dyn Tally>,
-    work: BTreeMap<(u64, u64), Work>,
+    work: BTreeMap<(u64, u64), Queued>,
+}
+
+/// Where work is that has not started.
+#[derive(Clone, Copy, Debug)]
+enum Spot {
+    Stalled(Place, usize),
+    Ready(usize),
+    /// The counter's number, and the key in its work.
+    Waiting(usize, (u64, u64)),
+}
+
+/// A thread that starts work.
+#[derive(Debug)]
+struct Starter {
+    /// The endpoint that it calls, without the lock.
+    calls: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -29,22 +52,29 @@ struct State {
     /// By the counters' numbers.
     waiting: HashMap<usize, Waiting>,
     /// Work whose condition holds.
-    ready: VecDeque<Work>,
-    /// Work whose endpoint has too many operations outstanding.
-    stalled: VecDeque<Work>,
+    ready: VecDeque<Queued>,
+    /// Work of endpoints that have too many operations outstanding, in order. No list is empty.
+    stalled: BTreeMap<Place, VecDeque<Queued>>,
     /// Number of items queued so far.
     seq: u64,
-    /// A thread starts work.
-    starting: bool,
+    starter: Option<Starter>,
+    /// An endpoint has got room since the stalled work was last tried.
+    has_room: bool,
+    /// Threads that wait until the starter has returned from an endpoint.
+    leavers: usize,
 }
 
 /// The deferred work of a domain.
 #[derive(Debug, Default)]
 pub struct WorkQueue {
     state: Mutex<State>,
+    /// The starter has returned from an endpoint.
+    returned: Condvar,
     /// Work is ready or stalled: spares polls the lock otherwise.
     has_work: AtomicBool,
     ready_flag: ReadyFlag,
+    /// The queue itself, for endpoints that will have room later.
+    me: OnceLock<Weak<dyn RoomWatch>>,
 }
 
 /// The queue's membership in the progress set of a completion queue or counter.
@@ -87,12 +117,16 @@ impl WorkQueue {
     /// then starts it if it has them already.
     pub fn submit(self: &Arc<Self>, counter: &Arc<dyn Tally>, threshold: u64, work: Work) {
         let watch: Arc<dyn CounterWatch> = self.clone();
+        self.me.get_or_init(|| {
+            let me: Weak<Self> = Arc::downgrade(self);
+            me
+        });
         let mut state = self.state();
         state.seq += 1;
-        let place = (threshold, state.seq);
+        let seq = state.seq;
         let waiting = state.waiting.entry(counter.id());
         let waiting = waiting.or_insert_with(|| Waiting { counter: counter.clone(), work: BTreeMap::new() });
-        waiting.work.insert(place, work);
+        waiting.work.insert((threshold, seq), Queued { seq, work });
         counter.begin_watch(&watch);
         // The counter may have changed before it was watched.
         self.take_ready(&mut state, counter.id(), counter.total());
@@ -100,41 +134,53 @@ impl WorkQueue {
 
     /// Cancels deferred work that has not started; false if there is none with that id.
     pub fn cancel(&self, id: usize) -> bool {
-        !self.withdraw(|work| work.id == id && id != 0, true).is_empty()
+        id != 0 && self.withdraw_oldest(|work| work.id == id).is_some()
     }
 
     /// Cancels an endpoint's oldest triggered operation with that context. It completes with an
     /// error. False if none waits.
     pub fn cancel_triggered(&self, endpoint: &Arc<dyn Initiator>, context: usize) -> bool {
         let of = address(endpoint);
-        let withdrawn = self.withdraw(|work| work.is_triggered(of, context), true);
-        for work in &withdrawn {
-            if let Action::Transfer(transfer) = &work.action {
-                transfer.endpoint.cancel_deferred(&transfer.operation);
-            }
+        let withdrawn = self.withdraw_oldest(|work| work.is_triggered(of, context));
+        if let Some(Work { action: Action::Transfer(transfer), .. }) = &withdrawn {
+            transfer.endpoint.cancel_deferred(&transfer.operation);
         }
-        !withdrawn.is_empty()
+        withdrawn.is_some()
     }
 
     /// Cancels the deferred work that waits for a counter, or all that has not started.
     pub fn flush_work(&self, counter: Option<usize>) {
-        let Some(counter) = counter else {
-            self.withdraw(|work| work.id != 0, false);
-            return;
-        };
         let mut state = self.state();
-        let Some(waiting) = state.waiting.get_mut(&counter) else { return };
-        let (flushed, kept) = core::mem::take(&mut waiting.work).into_iter().partition(|(_, work)| work.id != 0);
-        waiting.work = kept;
-        state.end_watches();
+        let flushed = match counter {
+            None => state.withdraw(|work| work.id != 0),
+            Some(counter) => {
+                let Some(waiting) = state.waiting.get_mut(&counter) else { return };
+                let flushed = waiting.withdraw(&|work| work.id != 0);
+                state.end_watches();
+                flushed
+            }
+        };
+        // Without the lock: the last of an endpoint may go with its work.
         drop(state);
-        drop::<BTreeMap<_, _>>(flushed);
+        drop(flushed);
     }
 
-    /// Drops the work of an endpoint that is about to close.
+    /// Drops the work of an endpoint that is about to close. No thread starts work of it any more
+    /// when this returns.
     pub fn forget(&self, endpoint: &Arc<dyn Initiator>) {
         let of = address(endpoint);
-        self.withdraw(|work| work.place().is_some_and(|(endpoint, _)| endpoint == of), false);
+        let is_its = |work: &Work| work.place().is_some_and(|place| place.endpoint == of);
+        let mut state = self.state();
+        let mut forgotten = state.withdraw(is_its);
+        state.leavers += 1;
+        while state.starter.as_ref().is_some_and(|starter| starter.calls == Some(of)) {
+            state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.leavers -= 1;
+        // What the endpoint gave back.
+        forgotten.extend(state.withdraw(is_its));
+        drop(state);
+        drop(forgotten);
     }
 
     /// Starts the work that is ready, unless another thread does. Must not be called under an
@@ -150,34 +196,40 @@ impl WorkQueue {
     #[cold]
     fn run_ready(&self) -> bool {
         let mut state = self.state();
-        if state.starting {
+        if state.starter.is_some() {
             // The thread that runs work checks again before it stops.
             return false;
         }
-        state.starting = true;
-        let mut stalled = core::mem::take(&mut state.stalled);
-        stalled.append(&mut state.ready);
-        state.ready = stalled;
+        state.starter = Some(Starter { calls: None });
+        state.has_room = false;
         let (mut full, mut any) = (Vec::new(), false);
-        while let Some(work) = state.ready.pop_front() {
-            let place = work.place();
-            if place.is_some_and(|place| full.contains(&place)) {
-                // Operations of an endpoint start in order.
-                state.stalled.push_back(work);
-                continue;
-            }
-            drop(state);
-            let started = work.start();
-            state = self.state();
-            match started {
-                Ok(()) => any = true,
-                Err(work) => {
-                    full.extend(place);
-                    state.stalled.push_back(work);
+        loop {
+            let Some(Queued { seq, work }) = state.next(&full) else {
+                if !core::mem::take(&mut state.has_room) {
+                    break;
                 }
+                full.clear();
+                continue;
+            };
+            let place = work.place();
+            state.starter = Some(Starter { calls: place.map(|place| place.endpoint) });
+            drop(state);
+            let started = work.start(self.me.get());
+            state = self.state();
+            state.starter = Some(Starter { calls: None });
+            if state.leavers > 0 {
+                self.returned.notify_all();
+            }
+            match (started, place) {
+                (Err(work), Some(place)) => {
+                    full.push(place);
+                    state.stalled.entry(place).or_default().push_front(Queued { seq, work });
+                }
+                // Work on counters always starts.
+                (Ok(()) | Err(_), _) => any = true,
             }
         }
-        state.starting = false;
+        state.starter = None;
         // Relaxed: as in `run`; it is changed only under the lock.
         self.has_work.store(!state.stalled.is_empty(), Ordering::Relaxed);
         any
@@ -201,35 +253,20 @@ impl WorkQueue {
         }
     }
 
-    /// Takes work that has not started off the queue: what is to go, or only the first of it.
-    fn withdraw(&self, goes: impl Fn(&Work) -> bool, one: bool) -> Vec<Work> {
-        let mut out = Vec::new();
+    /// Takes the work that was queued first off the queue, of that which `goes`.
+    fn withdraw_oldest(&self, goes: impl Fn(&Work) -> bool) -> Option<Work> {
         let mut state = self.state();
-        let State { waiting, ready, stalled, .. } = &mut *state;
-        let takes = |out: &Vec<Work>, work: &Work| (!one || out.is_empty()) && goes(work);
-        for list in [stalled, ready] {
-            for work in core::mem::take(list) {
-                if takes(&out, &work) { out.push(work) } else { list.push_back(work) }
-            }
-        }
-        for waiting in waiting.values_mut() {
-            for (place, work) in core::mem::take(&mut waiting.work) {
-                if takes(&out, &work) {
-                    out.push(work);
-                } else {
-                    waiting.work.insert(place, work);
-                }
-            }
-        }
-        state.end_watches();
-        // Without the lock: the last of an endpoint may go with its work.
-        drop(state);
-        out
+        let spot = state.oldest(goes)?;
+        state.remove(spot)
     }
 
+    /// Whether there is work to try: work that is ready, or stalled work whose endpoint may have
+    /// room.
     fn has_fresh(&self) -> bool {
-        // Relaxed: set under the lock, and a thread that sets it later wakes the caller.
-        self.has_work.load(Ordering::Relaxed) && !self.state().ready.is_empty()
+        // Under the lock: the caller has announced its sleep, and a thread that makes work ready
+        // under the lock later sees that.
+        let state = self.state();
+        !state.ready.is_empty() || state.has_room
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -237,7 +274,88 @@ impl WorkQueue {
     }
 }
 
+impl Waiting {
+    /// Takes what `goes`.
+    fn withdraw(&mut self, goes: &impl Fn(&Work) -> bool) -> Vec<Queued> {
+        self.work.extract_if(.., |_, queued| goes(&queued.work)).map(|(_, queued)| queued).collect()
+    }
+}
+
 impl State {
+    /// The next work to start, if there is some: none of a place that is full, because operations
+    /// of an endpoint start in order.
+    fn next(&mut self, full: &[Place]) -> Option<Queued> {
+        if let Some((place, list)) = self.stalled.iter_mut().find(|(place, _)| !full.contains(place)) {
+            let (place, first) = (*place, list.pop_front());
+            if list.is_empty() {
+                self.stalled.remove(&place);
+            }
+            return first;
+        }
+        while let Some(queued) = self.ready.pop_front() {
+            match queued.work.place().and_then(|place| self.stalled.get_mut(&place)) {
+                Some(stalled) => stalled.push_back(queued),
+                None => return Some(queued),
+            }
+        }
+        None
+    }
+
+    /// Where the work that was queued first is, of that which `goes`.
+    fn oldest(&self, goes: impl Fn(&Work) -> bool) -> Option<Spot> {
+        let stalled = self
+            .stalled
+            .iter()
+            .flat_map(|(place, list)| list.iter().enumerate().map(|(at, queued)| (queued, Spot::Stalled(*place, at))));
+        let ready = self.ready.iter().enumerate().map(|(at, queued)| (queued, Spot::Ready(at)));
+        let waiting = self.waiting.iter().flat_map(|(counter, waiting)| {
+            waiting.work.iter().map(|(key, queued)| (queued, Spot::Waiting(*counter, *key)))
+        });
+        let all = stalled.chain(ready).chain(waiting).filter(|(queued, _)| goes(&queued.work));
+        all.min_by_key(|(queued, _)| queued.seq).map(|(_, spot)| spot)
+    }
+
+    fn remove(&mut self, spot: Spot) -> Option<Work> {
+        let removed = match spot {
+            Spot::Stalled(place, at) => {
+                let list = self.stalled.get_mut(&place)?;
+                let removed = list.remove(at);
+                if list.is_empty() {
+                    self.stalled.remove(&place);
+                }
+                removed
+            }
+            Spot::Ready(at) => self.ready.remove(at),
+            Spot::Waiting(counter, key) => {
+                let waiting = self.waiting.get_mut(&counter)?;
+                let removed = waiting.work.remove(&key);
+                if waiting.work.is_empty() {
+                    waiting.counter.end_watch();
+                    self.waiting.remove(&counter);
+                }
+                removed
+            }
+        };
+        removed.map(|queued| queued.work)
+    }
+
+    /// Takes all work that has not started and `goes`.
+    fn withdraw(&mut self, goes: impl Fn(&Work) -> bool) -> Vec<Queued> {
+        let mut gone = Vec::new();
+        for list in self.stalled.values_mut().chain([&mut self.ready]) {
+            let (out, kept): (Vec<_>, Vec<_>) =
+                core::mem::take(list).into_iter().partition(|queued| goes(&queued.work));
+            *list = kept.into();
+            gone.extend(out);
+        }
+        self.stalled.retain(|_, list| !list.is_empty());
+        for waiting in self.waiting.values_mut() {
+            gone.extend(waiting.withdraw(&goes));
+        }
+        self.end_watches();
+        gone
+    }
+
     /// Forgets the counters for which nothing waits any more.
     fn end_watches(&mut self) {
         self.waiting.retain(|_, waiting| {
@@ -258,6 +376,21 @@ impl CounterWatch for WorkQueue {
         drop(state);
         // A thread that falls asleep checks for ready work after it has announced its sleep.
         if ready && self.ready_flag.is_slept_on() {
+            self.ready_flag.wake();
+        }
+    }
+}
+
+impl RoomWatch for WorkQueue {
+    fn handle_room(&self) {
+        let mut state = self.state();
+        if state.stalled.is_empty() && state.starter.is_none() {
+            return;
+        }
+        state.has_room = true;
+        drop(state);
+        // As in `handle_change`.
+        if self.ready_flag.is_slept_on() {
             self.ready_flag.wake();
         }
     }

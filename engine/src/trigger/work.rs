@@ -4,9 +4,9 @@ use super::{Notice, Tally};
 use crate::op::{AtomicCall, RecvOp, RmaKind, RmaOp, SendOp};
 use core::fmt::Debug;
 use ofi_core::atomic::AtomicKind;
-use ofi_core::{Completion, FiAddr, OpFlags};
+use ofi_core::{Completion, Errno, FiAddr, OpFlags};
 use ofi_sync::busy::Child;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A data transfer that waits.
 #[derive(Debug)]
@@ -87,16 +87,34 @@ pub type NotStarted = (Operation, Option<Notice>);
 
 /// An endpoint that starts deferred operations.
 pub trait Initiator: Debug + Send + Sync {
+    /// Checks an operation that is to be deferred, before it is copied.
+    ///
+    /// # Errors
+    /// ENOCQ for a direction without a completion queue, ENOSYS for a receive of an endpoint with a
+    /// shared receive context, EMSGSIZE for a payload that is too long.
+    fn admit(&self, operation: &Operation) -> Result<(), Errno>;
     /// Starts an operation. With a notice it reports to that, otherwise as if it were posted now.
     /// If it cannot start, it completes with the error.
     ///
     /// # Errors
-    /// Gives the operation back if it has to wait until others have completed.
-    fn start(&self, operation: Operation, notice: Option<Notice>) -> Result<(), Box<NotStarted>>;
+    /// Gives the operation back if it has to wait until others have completed. The endpoint then
+    /// notifies `room`, once, when there may be room for it.
+    fn start(
+        &self,
+        operation: Operation,
+        notice: Option<Notice>,
+        room: Option<&Weak<dyn RoomWatch>>,
+    ) -> Result<(), Box<NotStarted>>;
     /// An operation ends before it starts, because the application has cancelled it: reports that.
     fn cancel_deferred(&self, operation: &Operation);
     /// Whether it takes its receives from a shared context, so that it can post none itself.
     fn shares_receives(&self) -> bool;
+}
+
+/// Observer of endpoints that had no room for an operation.
+pub trait RoomWatch: Debug + Send + Sync {
+    /// An endpoint has room again. The caller may hold its lock.
+    fn handle_room(&self);
 }
 
 /// A data transfer on an endpoint.
@@ -133,11 +151,22 @@ pub struct Work {
     pub users: Vec<Child>,
 }
 
+/// What limits the number of outstanding operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// The [`address`] of the endpoint.
+    pub(super) endpoint: usize,
+    receives: bool,
+}
+
 impl Work {
     /// The endpoint of a data transfer, and whether it receives.
-    pub(super) fn place(&self) -> Option<(usize, bool)> {
+    pub(super) fn place(&self) -> Option<Place> {
         match &self.action {
-            Action::Transfer(transfer) => Some((address(&transfer.endpoint), transfer.operation.receives())),
+            Action::Transfer(transfer) => {
+                let Transfer { endpoint, operation, .. } = &**transfer;
+                Some(Place { endpoint: address(endpoint), receives: operation.receives() })
+            }
             Action::Add(..) | Action::Set(..) => None,
         }
     }
@@ -156,8 +185,8 @@ impl Work {
     /// Does it.
     ///
     /// # Errors
-    /// Gives it back if it has to wait.
-    pub(super) fn start(self) -> Result<(), Self> {
+    /// Gives it back if it has to wait; its endpoint then notifies `room`.
+    pub(super) fn start(self, room: Option<&Weak<dyn RoomWatch>>) -> Result<(), Self> {
         let Self { id, action, users } = self;
         // An application that sees an effect of the work may close its counters.
         drop(users);
@@ -166,7 +195,7 @@ impl Work {
             Action::Set(counter, value) => counter.set(value),
             Action::Transfer(transfer) => {
                 let Transfer { endpoint, operation, notice } = *transfer;
-                if let Err(back) = endpoint.start(operation, notice) {
+                if let Err(back) = endpoint.start(operation, notice, room) {
                     let (operation, notice) = *back;
                     let action = Action::Transfer(Box::new(Transfer { endpoint, operation, notice }));
                     return Err(Self { id, action, users: Vec::new() });

@@ -2,12 +2,13 @@
 //! and not cancelled completes exactly once.
 
 use ofi_core::atomic::{AtomicKind, AtomicOp, Datatype};
-use ofi_core::{Completion, Errno, FiAddr, OpFlags};
+use ofi_core::{BindFlags, Completion, Errno, FiAddr, OpFlags};
 use ofi_engine::op::{AtomicCall, RecvOp, Remote, RmaKind, RmaOp, SendOp};
+use ofi_engine::progress::set::Pollable;
 use ofi_engine::trigger::{Action, Initiator, Membership, Notice, Operation, Tally, Transfer, Work, WorkQueue};
 use ofi_engine::{Counter, CounterUnit, Waiting};
 use ofi_memory::{Buffer, Loan};
-use ofi_rig::Receive;
+use ofi_rig::{Message, Receive};
 use ofi_sim::node::{Node, Options, addr, open_node};
 use ofi_sim::{Faults, World};
 use ofi_sync::lock::Park;
@@ -266,4 +267,58 @@ fn work_that_waits_survives_a_broken_link() {
     scene.settle("the second", |scene| scene.completed() == 2);
     assert_eq!(scene.done.peek(), (2, 0));
     scene.settle("its receive", |scene| scene.b.is_done(later));
+}
+
+/// A thread that sleeps does not know that another one has made room on an endpoint.
+#[test]
+fn room_for_stalled_work_keeps_threads_awake() {
+    for cancels in [false, true] {
+        let mut scene = Scene::new(3, Faults { stall: 0, split: false }, 1);
+        for context in [1000, 1001] {
+            let (dest, buffer, tag) = (FiAddr(0), Buffer::Owned(vec![1; 8]), Some(1));
+            let (flags, inject) = (OpFlags::DELIVERY_COMPLETE, false);
+            let op = SendOp { dest, buffer, context, tag, data: None, flags, inject };
+            scene.submit(Operation::Send(op), 0, true);
+        }
+        assert!(!scene.queue.before_sleep() && scene.queue.next_deadline().is_none(), "it can do nothing");
+        if cancels {
+            scene.a.ep.cancel(1000);
+        }
+        for _ in 0..1000 {
+            if scene.completed() > 0 {
+                break;
+            }
+            scene.world.advance(Duration::from_micros(50));
+            // Another thread's progress, which does not poll the queue.
+            scene.a.ep.poll();
+            scene.b.progress();
+        }
+        assert_eq!(scene.completed(), 1);
+        assert!(scene.queue.before_sleep() && scene.queue.next_deadline().is_some(), "there is room");
+        assert!(scene.queue.run() && !scene.queue.before_sleep());
+        scene.settle("the second", |scene| scene.completed() == 2);
+    }
+}
+
+/// Reading a counter goes on to make progress on an endpoint that refuses to be bound to it.
+#[test]
+fn a_refused_binding_of_a_counter_changes_nothing() {
+    let mut scene = Scene::new(4, Faults { stall: 0, split: false }, 16);
+    let counter = || {
+        let port = scene.world.port();
+        Arc::new(Counter::new(Park::default(), CounterUnit::Operations, port, Waiting::Never))
+    };
+    let (bound, watched) = (counter(), counter());
+    scene.a.ep.bind_counter(&bound, BindFlags::TRANSMIT).expect("the first counter");
+    scene.a.ep.watch_counter(&watched).expect("it has no descriptor");
+    for (count, flags) in [(1, BindFlags::TRANSMIT), (2, BindFlags::SELECTIVE_COMPLETION)] {
+        scene.a.ep.bind_counter(&watched, flags).expect_err("it is refused");
+        scene.a.post(Message::new(FiAddr(0), vec![1; 8]).tagged(1).flags(OpFlags::DELIVERY_COMPLETE));
+        for _ in 0..1000 {
+            scene.world.advance(Duration::from_micros(50));
+            watched.read();
+            scene.b.progress();
+        }
+        assert_eq!(bound.peek(), (count, 0), "after {flags:?}");
+    }
 }

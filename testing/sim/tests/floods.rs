@@ -387,3 +387,66 @@ fn at_the_limit_the_receive_fails_with_the_reason() {
         assert!(until(&world, &mut [&mut receiver, &mut sender], |nodes| nodes[0].is_done(last)));
     }
 }
+
+/// Messages of no group that break the rules end their link, and leave neither a receive nor a
+/// peer.
+#[test]
+fn strangers_with_messages_of_no_group_leave_nothing() {
+    let mut scene = Scene::new(0, LIMIT);
+    let held = |scene: &Scene| {
+        let all = scene.victim.ep.describe();
+        all.lines().filter(|line| line.starts_with("receive ") || line.starts_with("peer ")).count()
+    };
+    let before = held(&scene);
+    for round in 0..100 {
+        let mut raw = scene.flooder(2000 + round, 7);
+        let accepted = (0..50).any(|_| {
+            raw.send();
+            scene.step();
+            is_accepted(&mut raw)
+        });
+        assert!(accepted, "round {round}");
+        let info = MessageInfo { tag: Some(3), data: Some(0), ack: AckMode::No, fenced: false, group: true };
+        // Longer than any eager message.
+        raw.begin_frame(&Frame::Eager { id: 0, info }, 300 << 10, &[7; 64]);
+        raw.send();
+        (0..5).for_each(|_| scene.step());
+        assert!(raw.read().contains(&Received::End));
+    }
+    assert_eq!(held(&scene), before, "{}", scene.victim.ep.describe());
+    scene.ping_pong();
+}
+
+/// What the endpoint remembers of lost messages, because the application was notified of them,
+/// counts when new peers are refused.
+#[test]
+fn lost_messages_with_a_notice_keep_new_peers_out() {
+    let world = world(0);
+    let victim = open_node(&world, &Options { limit: 1 << 20, ..Options::at(addr(1, 1000)) });
+    victim.ep.serve_legacy(Some(0x1000));
+    let step = || {
+        world.advance(Duration::from_micros(20));
+        while victim.cq.read(64, |_| ()).is_ok() {}
+    };
+    let mut refused = false;
+    for round in 0..300 {
+        let mut raw = Raw::connect(&world, ip(66), addr(1, 1000));
+        raw.hello(&connect_hello(Addr::from(addr(66, 2000 + round)), [7; 16]));
+        raw.send();
+        (0..5).for_each(|_| step());
+        let answer = raw.read();
+        if matches!(&answer[..], [Received::Hello(hello), ..] if hello.handshake == Handshake::Refuse) {
+            refused = true;
+            break;
+        }
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+        (0..64).for_each(|id| raw.frame(&Frame::Rts { id, len: 1 << 20, info }, &[]));
+        raw.send();
+        (0..5).for_each(|_| step());
+        drop(raw);
+        (0..5).for_each(|_| step());
+        let used = victim.account.used() as u64;
+        assert!(used <= (1 << 20) + GUARANTEED, "round {round}: {used} bytes are held");
+    }
+    assert!(refused, "{} bytes are held", victim.account.used());
+}

@@ -732,6 +732,113 @@ CASE_OURS(trigger_work_that_is_refused)
 	part(&p);
 }
 
+/* Opens another endpoint of the side, which only transmits or only receives. */
+static struct fid_ep *open_half(struct side *s, uint64_t direction)
+{
+	struct fi_info *info = fi_dupinfo(s->info);
+	struct fid_ep *ep;
+
+	info->caps &= ~(direction == FI_TRANSMIT ? FI_RECV : FI_SEND | FI_READ | FI_WRITE);
+	info->tx_attr->caps &= info->caps;
+	info->rx_attr->caps &= info->caps;
+	CHECK(fi_endpoint(s->domain, info, &ep, NULL) == 0);
+	CHECK(fi_ep_bind(ep, &s->cq->fid, direction) == 0);
+	CHECK(fi_ep_bind(ep, &s->av->fid, 0) == 0);
+	CHECK(fi_enable(ep) == 0);
+	fi_freeinfo(info);
+	return ep;
+}
+
+/* A call that the endpoint does not carry out is refused as the one without FI_TRIGGER is: nothing would report it. */
+CASE_OURS(trigger_of_a_direction_that_the_endpoint_lacks)
+{
+	struct iovec iov = { out[0], 2 };
+	struct fi_msg_tagged tagged = { .msg_iov = &iov, .iov_count = 1, .tag = 1 };
+	struct fi_deferred_work *work;
+	struct fid_cntr *cntr;
+	struct fi_msg *msg;
+	struct fid_ep *ep;
+	struct pair p;
+	ssize_t plain;
+
+	meet(&p, &TRIGGERED);
+	cntr = open_cntr(&p.a, FI_WAIT_NONE);
+	msg = message(&p, 0, "x", at(0, cntr, 1));
+	work = send_work(&p, 1, "x", cntr, 1, NULL, 0);
+	tagged.addr = p.to_b;
+	tagged.context = at(0, cntr, 1);
+
+	ep = work->op.msg->ep = open_half(&p.a, FI_TRANSMIT);
+	plain = fi_recvmsg(ep, msg, 0);
+	CHECK(plain < 0 && plain != -FI_EAGAIN);
+	CHECK(fi_recvmsg(ep, msg, FI_TRIGGER) == plain);
+	CHECK(fi_trecvmsg(ep, &tagged, FI_TRIGGER) == fi_trecvmsg(ep, &tagged, 0));
+	work->op_type = FI_OP_RECV;
+	CHECK(queue(&p.a, work) == plain);
+	CHECK(fi_close(&ep->fid) == 0);
+
+	ep = work->op.msg->ep = open_half(&p.a, FI_RECV);
+	plain = fi_sendmsg(ep, msg, 0);
+	CHECK(plain < 0 && plain != -FI_EAGAIN);
+	CHECK(fi_sendmsg(ep, msg, FI_TRIGGER) == plain);
+	CHECK(fi_tsendmsg(ep, &tagged, FI_TRIGGER) == fi_tsendmsg(ep, &tagged, 0));
+	work->op_type = FI_OP_SEND;
+	CHECK(queue(&p.a, work) == plain);
+	CHECK(fi_close(&ep->fid) == 0);
+	close_cntr(cntr);
+	part(&p);
+}
+
+/* With FI_INJECT the call copies its payload: no more than it could inject without FI_TRIGGER. */
+CASE_OURS(trigger_injects_no_more_than_other_calls)
+{
+	const uint64_t flags = FI_TRIGGER | FI_INJECT;
+	struct fi_rma_ioc place;
+	struct fi_ioc operands;
+	struct fi_msg_atomic atomic = { .msg_iov = &operands, .iov_count = 1, .rma_iov = &place, .rma_iov_count = 1,
+		.datatype = FI_UINT64, .op = FI_SUM };
+	struct fi_deferred_work *work;
+	struct fi_msg_tagged tagged;
+	struct fid_cntr *cntr;
+	struct iovec iov;
+	struct fi_msg msg;
+	struct region r;
+	struct pair p;
+	size_t most;
+	char *big;
+
+	meet(&p, &TRIGGERED);
+	cntr = open_cntr(&p.a, FI_WAIT_NONE);
+	expose(&p.b, &r, words, sizeof(words));
+	most = p.a.info->tx_attr->inject_size;
+	big = calloc(1, most + 16);
+	CHECK(big != NULL);
+	iov = (struct iovec) { big, most + 1 };
+	msg = (struct fi_msg) { .msg_iov = &iov, .iov_count = 1, .addr = p.to_b, .context = at(0, cntr, 1) };
+	CHECK(fi_sendmsg(p.a.ep, &msg, FI_INJECT) == -FI_EMSGSIZE);
+	CHECK(fi_sendmsg(p.a.ep, &msg, flags) == -FI_EMSGSIZE);
+	tagged = (struct fi_msg_tagged) { .msg_iov = &iov, .iov_count = 1, .addr = p.to_b, .context = at(0, cntr, 1) };
+	CHECK(fi_tsendmsg(p.a.ep, &tagged, flags) == -FI_EMSGSIZE);
+	CHECK(fi_writemsg(p.a.ep, access_to(&p, &r, big, 0, most + 1, at(0, cntr, 1)), flags) == -FI_EMSGSIZE);
+	operands = (struct fi_ioc) { big, most / 8 + 1 };
+	place = (struct fi_rma_ioc) { r.addr, most / 8 + 1, r.key };
+	atomic.addr = p.to_b;
+	atomic.context = at(0, cntr, 1);
+	CHECK(fi_atomicmsg(p.a.ep, &atomic, flags) == -FI_EMSGSIZE);
+	work = send_work(&p, 0, "x", cntr, 1, NULL, FI_INJECT);
+	work->op.msg->msg.msg_iov = &iov;
+	CHECK(queue(&p.a, work) == -FI_EMSGSIZE);
+	/* As much as a call may inject. */
+	iov.iov_len = most;
+	CHECK(fi_sendmsg(p.a.ep, &msg, flags | FI_COMPLETION) == 0);
+	CHECK(fi_cntr_add(cntr, 1) == 0);
+	done(&p.a, &p.b, &triggers[0]);
+	free(big);
+	hide(&r);
+	close_cntr(cntr);
+	part(&p);
+}
+
 /* An operation that cannot start completes with its error. */
 CASE_OURS(trigger_errors_when_it_starts)
 {

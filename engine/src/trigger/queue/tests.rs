@@ -4,9 +4,11 @@ use crate::op::SendOp;
 use crate::still::Still;
 use crate::trigger::Notice;
 use crate::{CounterUnit, Waiting};
-use ofi_core::{FiAddr, OpFlags};
+use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_memory::Buffer;
 use ofi_sync::lock::Park;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// An endpoint that notes what starts and what is cancelled, and has room for some operations.
 #[derive(Debug, Default)]
@@ -14,14 +16,25 @@ struct Recorder {
     room: Mutex<usize>,
     started: Mutex<Vec<usize>>,
     cancelled: Mutex<Vec<usize>>,
+    /// Who waits for room.
+    watch: Mutex<Option<Weak<dyn RoomWatch>>>,
     /// Goes up with each operation that starts.
     next: Option<Arc<dyn Tally>>,
 }
 
 impl Initiator for Recorder {
-    fn start(&self, operation: Operation, notice: Option<Notice>) -> core::result::Result<(), Box<NotStarted>> {
+    fn admit(&self, _operation: &Operation) -> core::result::Result<(), Errno> {
+        Ok(())
+    }
+    fn start(
+        &self,
+        operation: Operation,
+        notice: Option<Notice>,
+        watch: Option<&Weak<dyn RoomWatch>>,
+    ) -> core::result::Result<(), Box<NotStarted>> {
         let mut room = self.room.lock().unwrap();
         if *room == 0 {
+            *self.watch.lock().unwrap() = watch.cloned();
             return Err(Box::new((operation, notice)));
         }
         *room -= 1;
@@ -48,6 +61,15 @@ impl Recorder {
     fn started(&self) -> Vec<usize> {
         self.started.lock().unwrap().clone()
     }
+
+    /// Other operations have completed.
+    fn make_room(&self, room: usize) {
+        *self.room.lock().unwrap() = room;
+        let watch = self.watch.lock().unwrap().take();
+        if let Some(watch) = watch.as_ref().and_then(Weak::upgrade) {
+            watch.handle_room();
+        }
+    }
 }
 
 fn counter() -> Arc<dyn Tally> {
@@ -55,7 +77,7 @@ fn counter() -> Arc<dyn Tally> {
 }
 
 /// A triggered send with that context; deferred work if it has an id.
-fn send(endpoint: &Arc<Recorder>, context: usize, id: usize) -> Work {
+fn send<I: Initiator + 'static>(endpoint: &Arc<I>, context: usize, id: usize) -> Work {
     let (buffer, flags) = (Buffer::empty(), OpFlags::empty());
     let op = SendOp { dest: FiAddr(0), buffer, context, tag: None, data: None, flags, inject: false };
     let notice = Notice { context, reports: false, counter: None, users: Vec::new() };
@@ -105,11 +127,69 @@ fn a_full_endpoint_holds_up_its_own_work_alone() {
     assert!(queue.run());
     assert_eq!((full.started(), free.started()), (vec![1], vec![11, 12, 13]));
     assert!(!queue.run(), "there is still no room");
-    assert!(!queue.before_sleep(), "the endpoint's own events tell when there is");
-    *full.room.lock().unwrap() = 5;
-    assert!(queue.run());
+    assert!(!queue.before_sleep() && queue.next_deadline().is_none(), "it can do nothing");
+    full.make_room(1);
+    assert!(queue.before_sleep() && queue.next_deadline().is_some(), "no thread sleeps now");
+    assert!(queue.run() && !queue.before_sleep());
+    assert_eq!(full.started(), [1, 2]);
+    full.make_room(5);
+    assert!(queue.run() && !queue.before_sleep());
     assert_eq!(full.started(), [1, 2, 3]);
     assert!(!queue.run());
+    full.make_room(5);
+    assert!(!queue.before_sleep(), "nothing waits for it");
+}
+
+#[test]
+fn work_that_is_ready_later_starts_behind_stalled_work() {
+    let (queue, counter, ep) = (Arc::new(WorkQueue::default()), counter(), Recorder::with_room(1));
+    for context in 1..6 {
+        queue.submit(&counter, context as u64 / 3, send(&ep, context, 0));
+        queue.run();
+    }
+    assert_eq!(ep.started(), [1]);
+    counter.add(1);
+    ep.make_room(3);
+    assert!(queue.run());
+    assert_eq!(ep.started(), [1, 2, 3, 4]);
+    ep.make_room(1);
+    assert!(queue.run());
+    assert_eq!(ep.started(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn room_that_comes_while_work_is_tried_is_used() {
+    /// Has room as soon as it has said that it has none.
+    #[derive(Debug, Default)]
+    struct Late(Recorder);
+
+    impl Initiator for Late {
+        fn admit(&self, _operation: &Operation) -> core::result::Result<(), Errno> {
+            Ok(())
+        }
+        fn start(
+            &self,
+            operation: Operation,
+            notice: Option<Notice>,
+            watch: Option<&Weak<dyn RoomWatch>>,
+        ) -> core::result::Result<(), Box<NotStarted>> {
+            let result = self.0.start(operation, notice, watch);
+            if result.is_err() {
+                self.0.make_room(1);
+            }
+            result
+        }
+        fn cancel_deferred(&self, _operation: &Operation) {}
+        fn shares_receives(&self) -> bool {
+            false
+        }
+    }
+
+    let (queue, counter, ep) = (Arc::new(WorkQueue::default()), counter(), Arc::new(Late::default()));
+    (1..4).for_each(|context| queue.submit(&counter, 0, send(&ep, context, 0)));
+    assert!(queue.run());
+    assert_eq!(ep.0.started(), [1, 2, 3]);
+    assert!(!queue.before_sleep());
 }
 
 #[test]
@@ -182,6 +262,90 @@ fn the_work_of_a_closing_endpoint_goes() {
     queue.run();
     assert!(ep.started().is_empty() && ep.cancelled.lock().unwrap().is_empty());
     assert_eq!(other.started(), [3]);
+}
+
+#[test]
+fn fi_cancel_takes_the_triggered_operation_that_was_queued_first() {
+    let (queue, ep) = (Arc::new(WorkQueue::default()), Recorder::with_room(0));
+    let endpoint: Arc<dyn Initiator> = ep.clone();
+    let counters: Vec<_> = (0..8).map(|_| counter()).collect();
+    // The same context again and again; what they wait for tells them apart.
+    for (at, counter) in counters.iter().enumerate() {
+        queue.submit(counter, 1, send(&ep, 7, 0));
+        if at == 5 {
+            // It is stalled, but not the oldest.
+            counter.add(1);
+            queue.run();
+        }
+    }
+    for left in (0..8).rev() {
+        assert!(queue.cancel_triggered(&endpoint, 7));
+        let state = queue.state();
+        let mut kept: Vec<u64> = state.stalled.values().flatten().map(|queued| queued.seq).collect();
+        kept.extend(state.waiting.values().flat_map(|waiting| waiting.work.values()).map(|queued| queued.seq));
+        kept.sort_unstable();
+        assert_eq!(kept, (9 - left..9).collect::<Vec<u64>>());
+    }
+    assert!(!queue.cancel_triggered(&endpoint, 7));
+    assert_eq!(*ep.cancelled.lock().unwrap(), [7; 8]);
+}
+
+/// An endpoint that is in the middle of starting work until it hears something.
+#[derive(Debug)]
+struct Slow {
+    begun: Sender<()>,
+    go: Mutex<Receiver<()>>,
+    is_full: bool,
+    is_done: AtomicBool,
+}
+
+impl Initiator for Slow {
+    fn admit(&self, _operation: &Operation) -> core::result::Result<(), Errno> {
+        Ok(())
+    }
+    fn start(
+        &self,
+        operation: Operation,
+        notice: Option<Notice>,
+        _watch: Option<&Weak<dyn RoomWatch>>,
+    ) -> core::result::Result<(), Box<NotStarted>> {
+        self.begun.send(()).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+        self.is_done.store(true, Ordering::Relaxed);
+        if self.is_full { Err(Box::new((operation, notice))) } else { Ok(()) }
+    }
+    fn cancel_deferred(&self, _operation: &Operation) {}
+    fn shares_receives(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn closing_waits_for_work_that_is_being_started() {
+    for is_full in [false, true] {
+        let ((begun, has_begun), (go, goes)) = (channel(), channel());
+        let (go, is_done) = (go, AtomicBool::new(false));
+        let ep = Arc::new(Slow { begun, go: Mutex::new(goes), is_full, is_done });
+        let (queue, counter) = (Arc::new(WorkQueue::default()), counter());
+        (1..4).for_each(|context| queue.submit(&counter, 0, send(&ep, context, context)));
+        let endpoint: Arc<dyn Initiator> = ep.clone();
+        let (closed, has_closed) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.run());
+            has_begun.recv().unwrap();
+            scope.spawn(|| {
+                queue.forget(&endpoint);
+                closed.send(ep.is_done.load(Ordering::Relaxed)).unwrap();
+            });
+            // Too early if it comes now.
+            let early = has_closed.recv_timeout(Duration::from_millis(50));
+            go.send(()).unwrap();
+            assert!(early.is_err() && has_closed.recv().unwrap(), "it was closed while its work started");
+        });
+        assert!(has_begun.try_recv().is_err(), "no other work of it starts");
+        assert!((1..4).all(|id| !queue.cancel(id)), "nothing of it is left");
+        assert!(queue.state().stalled.is_empty() && queue.state().waiting.is_empty());
+    }
 }
 
 /// Threads count while another queues work: none is overlooked.
