@@ -8,7 +8,7 @@ use super::link::Purpose;
 use super::table::{PeerId, Senders};
 use crate::hash::HashMap;
 use crate::transport::{Down, LinkId, Verdict};
-use crate::wire::hello::{Handshake, Hello};
+use crate::wire::hello::{Contexts, Handshake, Hello};
 use ofi_core::{Cause, Errno};
 
 /// The links from transmit contexts, by peer and by [`Contexts::transmit`].
@@ -27,14 +27,16 @@ impl ContextLinks {
 }
 
 impl Peers {
-    /// Why this endpoint refuses a hello for another receive context.
+    /// Why this endpoint refuses a hello: it transmits only, or is another receive context.
     pub(crate) fn is_elsewhere(&self, hello: &Hello) -> Option<&'static str> {
-        (hello.contexts.receive != self.myself.contexts.receive).then_some(NO_CONTEXT)
+        let Contexts { transmit, receive } = self.myself.contexts;
+        (transmit > 0 || hello.contexts.receive != receive).then_some(NO_CONTEXT)
     }
 
-    /// Accepts a link from a transmit context; it replaces an earlier link from the same context.
-    /// If the connection does not prove the context's name, the link gets a peer of its own, and
-    /// its messages have no source.
+    /// Accepts a link from a transmit context; it replaces an earlier link from the same context. A
+    /// link from an earlier context of that index stays until it ends: it may carry messages that
+    /// are complete at their sender. If the connection does not prove the context's name, the link
+    /// gets a peer of its own, and its messages have no source.
     pub(crate) fn accept_context(
         &mut self,
         hello: &Hello,
@@ -44,19 +46,15 @@ impl Peers {
         let (id, name, transmit) = (initiator.link, initiator.name, hello.contexts.transmit);
         let purpose = if initiator.proven { Purpose::Carry } else { Purpose::Unproven(name) };
         let peer = if initiator.proven { self.peer_at(name, senders) } else { self.add_peer(None, senders) };
-        if let Some(&old) = self.contexts.0.get(&(peer, transmit)) {
-            let known = self.link(old).map(|link| (link.identity.nonce, link.identity.attempt));
-            let same = known.is_some_and(|(nonce, _)| nonce == hello.nonce);
-            if same && known.is_some_and(|(_, attempt)| hello.attempt <= attempt) {
+        if let Some(&old) = self.contexts.0.get(&(peer, transmit))
+            && let Some(known) = self.link(old).map(|link| &link.identity)
+            && known.nonce == hello.nonce
+        {
+            if hello.attempt <= known.attempt {
                 return self.refuse(Handshake::Crossing, "a later connection of the context is used");
             }
-            let (cause, what) = if same {
-                (Cause::Broken, "the peer's transmit context connected anew")
-            } else {
-                (Cause::PeerRestarted, "the peer was restarted")
-            };
-            let text = format!("{name}: {what} from {}", initiator.from);
-            self.abort_link(old, Some(Down::new(cause, Errno::ECONNRESET, text)));
+            let text = format!("{name}: the peer's transmit context connected anew from {}", initiator.from);
+            self.abort_link(old, Some(Down::new(Cause::Broken, Errno::ECONNRESET, text)));
         }
         let answer = self.add_accepted(id, peer, hello, &initiator.from, purpose);
         if let Some(link) = self.link(id) {

@@ -2,18 +2,21 @@
 //! others nothing. `OFI_SCRIBBLES=n` runs n peers (default 60).
 
 use ofi_core::addr::Name;
-use ofi_core::{Addr, Caps, Errno, FiAddr};
+use ofi_core::{Addr, BindFlags, Caps, Errno, FiAddr};
 use ofi_engine::provider::{LinkProvider, OpenArgs};
 use ofi_engine::wire::hello::{Contexts, Credits, EndpointKind, Handshake, Hello};
+use ofi_engine::{AddressVector, ScalableEndpoint};
 use ofi_memory::Shared;
 use ofi_os::clock;
 use ofi_os::control_socket::{ControlSocket, Space};
 use ofi_os::descriptor::PrivateFd;
+use ofi_os::membarrier;
 use ofi_os::process::seam;
 use ofi_os::shm::{Mapping, create, sealed_len};
 use ofi_os::wait_fd::FdWaitObject;
 use ofi_rig::{Options, Receive};
-use ofi_shm::ShmTransport;
+use ofi_shm::{ShmListener, ShmTransport};
+use ofi_sync::account::Account;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -332,4 +335,56 @@ fn a_payload_that_was_taken_back_is_not_delivered() {
     assert_eq!((got, failed), (vec![short], pulled));
     assert_eq!(peer.outcomes(), []);
     victim.ep.close();
+}
+
+/// Reads the identity of the endpoint that asks for a link.
+fn asker(socket: &ControlSocket, side: &mut Side) -> String {
+    let end = clock::now() + Duration::from_secs(10);
+    let mut bytes = [0; 1024];
+    while socket.receive(&mut bytes).is_err() {
+        side.reap();
+        assert!(clock::now() < end, "no request arrives");
+    }
+    format!("fi_shm://{:032x}", u128::from_be_bytes(bytes[8..24].try_into().unwrap()))
+}
+
+#[test]
+fn a_transmit_context_takes_no_link() {
+    let account = Arc::new(Account::new(1 << 20));
+    let opener = {
+        let account = account.clone();
+        Box::new(move |addr| ofi_shm::Provider.open_scalable(OpenArgs::new(addr, &account)))
+    };
+    let context = Box::new(|listener: &ShmListener, account: &Arc<Account>| {
+        ofi_shm::Provider.open_context(listener, OpenArgs::new(None, account))
+    });
+    let scalable = ScalableEndpoint::new(membarrier::locks(), (1, 1), None, opener, context, ofi_os::random(), None);
+    let av = Arc::new(AddressVector::new(4, false));
+    scalable.bind_av(&av).unwrap();
+    let options = Options { provider: "shm", ..Options::default() };
+    let object = Arc::new(FdWaitObject::new(true).unwrap());
+    let mut tx = Side::open_context(options, av.clone(), object, BindFlags::TRANSMIT, |config| {
+        scalable.open_transmit(0, config).unwrap()
+    });
+    // Its own socket's name is no secret: peers get it with each request.
+    let name = format!("fi_shm://{:032x}", u128::from_ne_bytes(ofi_os::random()));
+    let socket = ControlSocket::bind(&Space::Abstract, &name).unwrap();
+    let to_socket = av.insert(Addr::Name(Name::new(&name).unwrap()));
+    send(&mut tx, to_socket, 8);
+    let own = asker(&socket, &mut tx);
+    let mut other = open();
+    let to_context = other.know(Addr::Name(Name::new(&own).unwrap()));
+    let sent = send(&mut other, to_context, 8);
+    let end = clock::now() + Duration::from_secs(10);
+    while other.outcome(sent).is_none() {
+        other.progress();
+        tx.progress();
+        assert!(clock::now() < end, "the request has no answer");
+    }
+    let Some(Err(failure)) = other.outcome(sent) else { panic!("{:?}", other.outcome(sent)) };
+    assert_eq!(failure.errno, Errno::ECONNREFUSED);
+    drop(socket);
+    tx.ep.close();
+    other.ep.close();
+    scalable.close();
 }
