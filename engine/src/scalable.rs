@@ -21,6 +21,7 @@ use ofi_core::{Addr, Errno, Error, Instant};
 use ofi_sync::account::Account;
 use ofi_sync::busy::Child;
 use ofi_sync::lock::LockKind;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Maximum number of contexts of each kind.
@@ -28,6 +29,11 @@ pub const MOST_CONTEXTS: usize = 256;
 /// How many connect requests wait for receive contexts that are not enabled; further ones are
 /// refused.
 const MOST_WAITING: usize = 4096;
+/// How many of the waiting requests are checked when another arrives: more than the one that comes,
+/// so that requests of peers that are gone do not pile up.
+const CHECKED: usize = 4;
+/// The same if there is no room for another.
+const CHECKED_WHEN_FULL: usize = 64;
 
 /// Opens the transport of a context, which charges the account. Peers reach it through the
 /// listener.
@@ -51,17 +57,16 @@ struct State<L: Listener, T: Transport, K: LockKind> {
     av: Option<(Arc<AddressVector>, Child)>,
     /// Whether each transmit context is open.
     transmit: Vec<bool>,
-    receive: Vec<ReceiveSlot<L::Request, T, K>>,
-    /// Number of requests that wait, in all slots.
-    waiting: usize,
+    receive: Vec<ReceiveSlot<T, K>>,
+    /// Requests that came before their receive context was enabled, each with its index. The first
+    /// is the next to be checked.
+    waiting: VecDeque<(usize, ConnectRequest<L::Request>)>,
 }
 
 /// A receive context that is open, or may be.
-struct ReceiveSlot<R, T: Transport, K: LockKind> {
+struct ReceiveSlot<T: Transport, K: LockKind> {
     stage: Stage,
     context: Weak<Endpoint<T, K>>,
-    /// Requests that came before the context was enabled.
-    waiting: Vec<ConnectRequest<R>>,
 }
 
 /// How far a receive context has come.
@@ -94,7 +99,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
         nonce: [u8; 16],
         auto: Option<Arc<Auto>>,
     ) -> Arc<Self> {
-        let slot = || ReceiveSlot { stage: Stage::Absent, context: Weak::new(), waiting: Vec::new() };
+        let slot = || ReceiveSlot { stage: Stage::Absent, context: Weak::new() };
         let state = State {
             listener: None,
             opener,
@@ -102,7 +107,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
             av: None,
             transmit: vec![false; transmit.min(MOST_CONTEXTS)],
             receive: core::iter::repeat_with(slot).take(receive.min(MOST_CONTEXTS)).collect(),
-            waiting: 0,
+            waiting: VecDeque::new(),
         };
         let (state, ready_flag) = (Mutex::new(state), ReadyFlag::default());
         Arc::new(Self { kind, state, open_context, nonce, auto, ready_flag })
@@ -188,8 +193,8 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
 
     /// Closes it, after all its contexts: requests that wait for a context are refused.
     pub fn close(&self) {
-        let waiting = self.lock().receive.iter_mut().map(|slot| core::mem::take(&mut slot.waiting)).collect::<Vec<_>>();
-        waiting.into_iter().flatten().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
+        let waiting = core::mem::take(&mut self.lock().waiting);
+        waiting.into_iter().for_each(|(_, asked)| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
         let mut state = self.lock();
         (state.listener, state.av) = (None, None);
     }
@@ -237,24 +242,22 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
             }
         }
         let mut state = self.lock();
-        let is_full = state.waiting >= MOST_WAITING;
-        let why = match state.receive.get_mut(usize::from(hello.contexts.receive)) {
+        let index = usize::from(hello.contexts.receive);
+        let why = match state.receive.get_mut(index) {
             None => NO_CONTEXT,
             Some(ReceiveSlot { stage: Stage::Closed, .. }) => IS_CLOSED,
-            Some(ReceiveSlot { stage: Stage::Enabled, context, .. }) => match context.upgrade() {
+            Some(ReceiveSlot { stage: Stage::Enabled, context }) => match context.upgrade() {
                 Some(context) => {
                     drop(state);
                     return self.hand_over(&context, asked);
                 }
                 None => IS_CLOSED,
             },
-            Some(ReceiveSlot { stage: Stage::Absent | Stage::Opened, .. }) if is_full => {
+            Some(ReceiveSlot { stage: Stage::Absent | Stage::Opened, .. }) => {
+                if state.has_room() {
+                    return state.waiting.push_back((index, asked));
+                }
                 "too many connect requests wait for contexts that are not enabled"
-            }
-            Some(ReceiveSlot { stage: Stage::Absent | Stage::Opened, waiting, .. }) => {
-                waiting.push(asked);
-                state.waiting += 1;
-                return;
             }
         };
         drop(state);
@@ -287,6 +290,35 @@ fn is_used(what: &str, index: usize) -> Error {
 }
 
 impl<L: Listener, T: Transport, K: LockKind> State<L, T, K> {
+    /// Makes room for another request that waits, if there is some.
+    fn has_room(&mut self) -> bool {
+        self.check_waiting(CHECKED);
+        if self.waiting.len() >= MOST_WAITING {
+            self.check_waiting(CHECKED_WHEN_FULL);
+        }
+        self.waiting.len() < MOST_WAITING
+    }
+
+    /// Drops those requests whose peer is gone, of the `count` that were checked least recently.
+    fn check_waiting(&mut self, count: usize) {
+        let Self { listener: Some(listener), waiting, .. } = self else { return };
+        for _ in 0..count.min(waiting.len()) {
+            if let Some(first) = waiting.pop_front()
+                && !listener.is_gone(&first.1.request)
+            {
+                waiting.push_back(first);
+            }
+        }
+    }
+
+    /// Takes the requests that wait for a receive context.
+    fn take_waiting(&mut self, index: u16) -> VecDeque<(usize, ConnectRequest<L::Request>)> {
+        let waiting = core::mem::take(&mut self.waiting);
+        let (of_context, others) = waiting.into_iter().partition(|(of, _)| *of == usize::from(index));
+        self.waiting = others;
+        of_context
+    }
+
     fn open(&mut self) -> Result<&mut L> {
         if self.listener.is_none() {
             self.listener = Some((self.opener)(self.source)?);
@@ -307,11 +339,11 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
         let mut state = self.lock();
         let Some(slot) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
         slot.stage = Stage::Enabled;
-        let (waiting, context) = (core::mem::take(&mut slot.waiting), slot.context.upgrade());
-        state.waiting -= waiting.len();
+        let context = slot.context.upgrade();
+        let waiting = state.take_waiting(contexts.receive);
         drop(state);
         if let Some(context) = context {
-            waiting.into_iter().for_each(|asked| self.hand_over(&context, asked));
+            waiting.into_iter().for_each(|(_, asked)| self.hand_over(&context, asked));
         }
     }
 
@@ -325,10 +357,9 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Portal for Sc
         }
         let Some(slot) = state.receive.get_mut(usize::from(contexts.receive)) else { return };
         (slot.stage, slot.context) = (Stage::Closed, Weak::new());
-        let waiting = core::mem::take(&mut slot.waiting);
-        state.waiting -= waiting.len();
+        let waiting = state.take_waiting(contexts.receive);
         drop(state);
-        waiting.into_iter().for_each(|asked| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
+        waiting.into_iter().for_each(|(_, asked)| self.refuse(asked.request, Handshake::Refuse, IS_CLOSED));
     }
 }
 
@@ -338,7 +369,12 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
         let mut state = self.lock();
         let Some(listener) = &mut state.listener else { return PollOutcome { active: false, busy: false } };
         let active = listener.poll(&mut asked);
-        let busy = listener.next_deadline().is_some() || listener.descriptor().is_none();
+        let waits = listener.next_deadline().is_some();
+        let busy = waits || listener.descriptor().is_none();
+        if waits {
+            // Descriptors of peers that are gone may be what it lacks to accept others.
+            state.check_waiting(1);
+        }
         drop(state);
         asked.into_iter().for_each(|asked| self.handle_request(asked));
         PollOutcome { active, busy }

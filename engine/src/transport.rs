@@ -352,6 +352,11 @@ pub trait Listener: Send + 'static {
     fn vouches(&self, from: &Addr, name: &Addr) -> bool;
     /// Refuses a request and answers with `hello`.
     fn refuse(&mut self, request: Self::Request, hello: &[u8]);
+    /// Whether the peer of a request that waits for its answer is gone. By default unknown: the
+    /// request then waits as long as the listener. A listener of scalable endpoints overrides it.
+    fn is_gone(&self, _request: &Self::Request) -> bool {
+        false
+    }
     /// The next deadline, if any; as for [`Transport::next_deadline`].
     fn next_deadline(&self) -> Option<Instant> {
         None

@@ -83,7 +83,32 @@ impl Listener for ShmListener {
         }
     }
 
+    fn is_gone(&self, Pending(request): &Pending) -> bool {
+        !self.control.is_alive(&request.identity.name())
+    }
+
     fn descriptor(&self) -> Option<Descriptor> {
         Some(self.control.descriptor())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::ShmTransport;
+    use ofi_engine::transport::Transport;
+
+    #[test]
+    fn a_request_is_gone_with_its_initiator() {
+        let settings = Settings::default();
+        let mut listener = ShmListener::new(None, &settings).unwrap();
+        let mut initiator = ShmTransport::new(None, settings).unwrap();
+        initiator.connect(&listener.local_addr(), b"hello").unwrap();
+        let mut asked = Vec::new();
+        assert!(listener.poll(&mut asked));
+        let [asked] = &asked[..] else { panic!("{asked:?}") };
+        assert!(!listener.is_gone(&asked.request));
+        drop(initiator);
+        assert!(listener.is_gone(&asked.request));
     }
 }

@@ -230,6 +230,12 @@ impl<N: Net> Listener for TcpListener<N> {
         self.deadlines.add(deadline, key);
     }
 
+    /// A peer sends nothing between its request and the answer: whatever there is to read ends it.
+    fn is_gone(&self, request: &Self::Request) -> bool {
+        let read = self.net.recv_slice(&request.socket, &mut [0]);
+        !matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
         [self.deadlines.next(), self.half_open.deadline()].into_iter().flatten().min()
     }

@@ -3,7 +3,7 @@
 //! endpoint.
 
 use fastrand::Rng;
-use ofi_core::{Addr, Errno, FiAddr};
+use ofi_core::{Addr, Errno, FiAddr, OpFlags};
 use ofi_engine::endpoint::Config;
 use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_engine::wire::hello::{Contexts, Handshake, Hello};
@@ -15,6 +15,7 @@ use ofi_sim::{Faults, World};
 use ofi_sync::account::Account;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn calm() -> World {
     World::new(4, Faults { stall: 0, split: false })
@@ -296,6 +297,111 @@ fn hostile_requests_cost_a_scalable_endpoint_their_connection_only() {
     drop(open);
     rx.ep.close();
     right.endpoint.close();
+}
+
+#[test]
+fn requests_of_peers_that_are_gone_leave_their_place_to_others() {
+    let world = calm();
+    let (left, right) = (Portal::open(&world, addr(1, 1000), (1, 1)), Portal::open(&world, addr(2, 1000), (1, 2)));
+    let (mut first, to_right) = (right.receive(0), left.know(right.at));
+    // More than may wait, from peers that leave at once.
+    for number in 0..4500_u32 {
+        let mut raw = Raw::connect(&world, ip(66), right.at);
+        let mut hello = connect_hello(Addr::from(addr(66, 1000)), [66; 16]);
+        hello.contexts = Contexts { transmit: 1, receive: 1 };
+        hello.nonce[..4].copy_from_slice(&number.to_le_bytes());
+        raw.hello(&hello);
+        assert!(raw.send());
+        for _ in 0..4 {
+            first.progress();
+            world.advance(Duration::from_micros(50));
+        }
+    }
+    let mut tx = left.transmit(0);
+    let sent = tx.send(context(to_right, 1), 7, vec![5; 8]);
+    steps(&world, &mut [&mut tx, &mut first]);
+    assert!(tx.outcome(sent).is_none(), "it waits: {:?}", tx.outcome(sent));
+    let mut second = right.receive(1);
+    let received = second.receive(FiAddr::UNSPEC, 7, 8);
+    expect(&world, &mut [&mut tx, &mut second], "the message arrives", |nodes| nodes[1].is_done(received));
+    finish(&world, &mut [&mut tx, &mut first, &mut second]);
+}
+
+/// What has been sent arrives, although its context is opened anew before the receiver reads it.
+#[test]
+fn a_transmit_context_that_is_opened_anew_keeps_what_it_has_sent() {
+    for seed in 0..50 {
+        let world = World::new(seed, Faults { stall: 40, split: true });
+        let mut target = open_node(&world, &node::Options::at(addr(1, 1000)));
+        let portal = Portal::open(&world, addr(2, 1000), (2, 1));
+        let (from, to_target) = (target.know(portal.at), portal.know(addr(1, 1000)));
+        let mut tx = portal.transmit(1);
+        let opened = target.receive(from, 0, 8);
+        tx.send(to_target, 0, vec![0; 8]);
+        expect(&world, &mut [&mut tx, &mut target], "the link opens", |nodes| nodes[1].is_done(opened));
+        let mut received = Vec::new();
+        for life in 1..4_u8 {
+            let tag = u64::from(life) * 10;
+            let sent: Vec<usize> = (0..5).map(|number| tx.send(to_target, tag + number, vec![life; 200])).collect();
+            // Only the sender makes progress: the receiver does not read.
+            expect(&world, &mut [&mut tx], "they leave", |nodes| sent.iter().all(|sent| nodes[0].is_done(*sent)));
+            received.extend((0..5).map(|number| target.receive(from, tag + number, 200)));
+            tx.close();
+            tx = portal.transmit(1);
+            let (last, sent) = (target.receive(from, tag + 9, 8), tx.send(to_target, tag + 9, vec![life; 8]));
+            expect(&world, &mut [&mut tx, &mut target], "the new link works", |nodes| {
+                nodes[0].is_done(sent) && nodes[1].is_done(last)
+            });
+        }
+        expect(&world, &mut [&mut tx, &mut target], "all arrive", |nodes| {
+            received.iter().all(|received| nodes[1].is_done(*received))
+        });
+        finish(&world, &mut [&mut tx, &mut target]);
+    }
+}
+
+#[test]
+fn operations_on_a_receive_context_that_is_opened_anew_end_once() {
+    for seed in 0..50 {
+        let mut rng = Rng::with_seed(seed);
+        let world = World::new(seed, Faults { stall: 3, split: true });
+        let (left, right) = (Portal::open(&world, addr(1, 1000), (2, 1)), Portal::open(&world, addr(2, 1000), (1, 2)));
+        let to = context(left.know(right.at), 1);
+        let (mut one, mut two, mut rx) = (left.transmit(0), left.transmit(1), right.receive(1));
+        for life in 0..4_u64 {
+            let mut sent = [Vec::new(), Vec::new()];
+            for number in 0..12 {
+                let tag = life * 100 + number;
+                let bytes = vec![7; *rng.choice(&[8, 5000, 70_000, 500_000]).unwrap()];
+                if number % 3 == 0 {
+                    rx.receive(FiAddr::UNSPEC, tag, bytes.len());
+                }
+                let (which, node) = if rng.bool() { (0, &mut one) } else { (1, &mut two) };
+                let message = Message::new(to, bytes).tagged(tag).flags(OpFlags::MATCH_COMPLETE);
+                sent[which].push(node.post(message));
+            }
+            let mut left = rng.usize(0..60);
+            until(&world, &mut [&mut one, &mut two, &mut rx], |_| {
+                left = left.saturating_sub(1);
+                left == 0
+            });
+            rx.close();
+            rx = right.receive(1);
+            // Those that had not reached the closed context wait for receives of the new one.
+            (0..12).for_each(|number| _ = rx.receive(FiAddr::UNSPEC, life * 100 + number, 500_000));
+            // The rig counts: what completes twice panics.
+            expect(&world, &mut [&mut one, &mut two, &mut rx], "they end", |nodes| {
+                sent.iter().zip(nodes.iter()).all(|(sent, node)| sent.iter().all(|sent| node.outcome(*sent).is_some()))
+            });
+            for node in [&mut one, &mut two] {
+                let (received, sent) = (rx.receive(FiAddr::UNSPEC, 9999, 8), node.send(to, 9999, vec![8; 8]));
+                expect(&world, &mut [node, &mut rx], "a new one works", |nodes| {
+                    nodes[0].is_done(sent) && nodes[1].is_done(received)
+                });
+            }
+        }
+        finish(&world, &mut [&mut one, &mut two, &mut rx]);
+    }
 }
 
 #[test]
