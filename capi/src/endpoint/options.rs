@@ -5,9 +5,9 @@ use crate::enosys;
 use crate::ffi::ptr::{counted, put_size, read_size, status};
 use core::ffi::{c_int, c_void};
 use ofi_abi::{
-    FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE,
-    FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE, FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid,
-    fid_ep,
+    FI_CLASS_RX_CTX, FI_CLASS_TX_CTX, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_OPT_CM_DATA_SIZE, FI_OPT_ENDPOINT,
+    FI_OPT_INJECT_MSG_SIZE, FI_OPT_INJECT_TAGGED_SIZE, FI_OPT_MAX_MSG_SIZE, FI_OPT_MAX_TAGGED_SIZE,
+    FI_OPT_MIN_MULTI_RECV, fi_ops_ep, fid, fid_ep,
 };
 use ofi_core::Errno;
 use ofi_engine::limits::SizeLimit;
@@ -23,14 +23,19 @@ pub(super) const fn table(cancel: unsafe extern "C" fn(*mut fid, *mut c_void) ->
     enosys::ep_ops(cancel, getopt, setopt)
 }
 
-/// fi_rx_size_left: receives that can be posted now.
+/// fi_rx_size_left: receives that can be posted now. A transmit context takes none.
 unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
-    counted(Ok(our_endpoint!(ep.cast(), isize).control.rx_size_left()))
+    let ep = our_endpoint!(ep.cast(), isize);
+    let receives = ep.c.fid.fclass != FI_CLASS_TX_CTX;
+    counted(if receives { Ok(ep.control.rx_size_left()) } else { Err(Errno::ENOSYS) })
 }
 
-/// fi_tx_size_left: sends and one-sided operations that can be posted now.
+/// fi_tx_size_left: sends and one-sided operations that can be posted now. A receive context takes
+/// none.
 unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
-    counted(our_endpoint!(ep.cast(), isize).control.tx_size_left())
+    let ep = our_endpoint!(ep.cast(), isize);
+    let transmits = ep.c.fid.fclass != FI_CLASS_RX_CTX;
+    counted(if transmits { ep.control.tx_size_left() } else { Err(Errno::ENOSYS) })
 }
 
 /// An option whose value is a size_t.

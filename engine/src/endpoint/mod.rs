@@ -150,12 +150,8 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
     /// # Errors
     /// EBADFLAGS, and EINVAL for a second queue or a direction that a context does not have.
     pub fn bind_cq(&self, cq: &Arc<CompletionQueue<K>>, flags: BindFlags) -> Result<()> {
-        let missing = match &self.portal {
-            Some((_, contexts)) if contexts.transmit > 0 => BindFlags::RECV,
-            Some(_) => BindFlags::TRANSMIT,
-            None => BindFlags::empty(),
-        };
-        if flags.intersects(missing) {
+        let queues = BindFlags::TRANSMIT | BindFlags::RECV;
+        if flags.intersects(self.other_direction() & queues) {
             return Err(Error::new(Errno::EINVAL, "bind a completion queue to a context for the other direction"));
         }
         let user = K::lock(&self.inner).core.out.sinks.bind_cq(cq, flags)?;
@@ -163,13 +159,27 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         Ok(())
     }
 
+    /// The operations of the direction that a context of a scalable endpoint does not have.
+    fn other_direction(&self) -> BindFlags {
+        match &self.portal {
+            Some((_, contexts)) if contexts.transmit > 0 => {
+                BindFlags::RECV | BindFlags::REMOTE_READ | BindFlags::REMOTE_WRITE
+            }
+            Some(_) => BindFlags::TRANSMIT | BindFlags::READ | BindFlags::WRITE,
+            None => BindFlags::empty(),
+        }
+    }
+
     /// Binds a counter for some kinds of operations. A second one for a kind is refused. Allowed at
     /// any time.
     ///
     /// # Errors
-    /// EINVAL or EBADFLAGS; if the endpoint is enabled, also those of watching its descriptor. An
-    /// error changes nothing.
+    /// EBADFLAGS, and EINVAL for a second counter or a direction that a context does not have; if
+    /// the endpoint is enabled, also those of watching its descriptor. An error changes nothing.
     pub fn bind_counter(self: &Arc<Self>, counter: &Arc<Counter<K>>, flags: BindFlags) -> Result<()> {
+        if flags.intersects(self.other_direction()) {
+            return Err(Error::new(Errno::EINVAL, "bind a counter to a context for operations that it does not have"));
+        }
         let inner = K::lock(&self.inner);
         inner.core.out.sinks.admit_counter(flags)?;
         let first = !inner.core.out.sinks.has_counter(counter);

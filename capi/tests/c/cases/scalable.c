@@ -352,9 +352,9 @@ CASE_OURS(sep_rules)
 	CHECK(fi_tx_context(p.ep, 1, &tx, &ep, NULL) == -FI_EINVAL);
 	/* Each binds a queue of its own, for its direction, and needs it. */
 	CHECK(fi_enable(p.tx[0]) == -FI_ENOCQ && fi_enable(p.rx[2]) == -FI_ENOCQ);
-	REFUSED("a completion queue for receiving at a transmit context, or for transmitting at a receive context",
+	REFUSED("a completion queue or counter for receiving at a transmit context, or for transmitting at a receive context",
 		FI_EINVAL, fi_ep_bind(p.tx[0], &p.txcq[0]->fid, FI_RECV));
-	REFUSED("a completion queue for receiving at a transmit context, or for transmitting at a receive context",
+	REFUSED("a completion queue or counter for receiving at a transmit context, or for transmitting at a receive context",
 		FI_EINVAL, fi_ep_bind(p.rx[2], &p.txcq[0]->fid, FI_TRANSMIT));
 	CHECK(fi_ep_bind(p.tx[0], &p.txcq[0]->fid, FI_TRANSMIT) == 0 && fi_enable(p.tx[0]) == 0);
 	CHECK(fi_ep_bind(p.rx[2], &p.rxcq[2]->fid, FI_RECV) == 0 && fi_enable(p.rx[2]) == 0);
@@ -371,6 +371,39 @@ CASE_OURS(sep_rules)
 	open_tx(&p, 0);
 	close_sep(&p);
 	close_side(&s);
+}
+
+/* A context counts the operations that it has, and says how many more it takes. */
+CASE_OURS(sep_contexts_have_one_direction)
+{
+	static const uint64_t transmits[] = { FI_SEND, FI_READ, FI_WRITE };
+	static const uint64_t receives[] = { FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE };
+	struct fi_cntr_attr attr = { .events = FI_CNTR_EVENTS_COMP };
+	struct fid_cntr *cntr;
+	struct sep p;
+	size_t i;
+
+	open_sep(&p, &NAMED);
+	CHECK(fi_cntr_open(p.s.domain, &attr, &cntr, NULL) == 0);
+	for (i = 0; i < ARRAY(transmits); i++) {
+		REFUSED("a completion queue or counter for receiving at a transmit context, or for transmitting at a receive context",
+			FI_EINVAL, fi_ep_bind(p.tx[0], &cntr->fid, receives[i]));
+		REFUSED("a completion queue or counter for receiving at a transmit context, or for transmitting at a receive context",
+			FI_EINVAL, fi_ep_bind(p.rx[0], &cntr->fid, transmits[i]));
+		CHECK(fi_ep_bind(p.tx[0], &cntr->fid, transmits[i] | FI_RECV) == -FI_EINVAL);
+	}
+	/* What was refused has not been bound. */
+	CHECK(fi_ep_bind(p.tx[0], &cntr->fid, FI_SEND | FI_READ | FI_WRITE) == 0);
+	CHECK(fi_ep_bind(p.rx[0], &cntr->fid, FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE) == 0);
+	CHECK(fi_tx_size_left(p.tx[0]) == (ssize_t) p.s.info->tx_attr->size);
+	CHECK(fi_rx_size_left(p.rx[0]) == (ssize_t) p.s.info->rx_attr->size);
+	REFUSED("fi_tx_size_left, fi_rx_size_left of an object without such operations",
+		FI_ENOSYS, fi_rx_size_left(p.tx[0]));
+	REFUSED("fi_tx_size_left, fi_rx_size_left of an object without such operations",
+		FI_ENOSYS, fi_tx_size_left(p.rx[0]));
+	close_contexts(&p);
+	CHECK(fi_close(&cntr->fid) == 0);
+	close_sep(&p);
 }
 
 CASE_OURS(sep_handles_leave_bits_free)
