@@ -99,8 +99,7 @@ fn submit_inject<E: OneSidedOps>(
     engine.rma(RmaOp { kind, peer: FiAddr(peer), buffer, remote, context: 0, data, flags, inject: true })
 }
 
-/// The access that a message structure describes. If the remote ranges are empty, the local vector
-/// may be null.
+/// The access that a message structure describes.
 ///
 /// # Safety
 /// `msg` is null or valid with its vectors, whose buffers are valid until the completion.
@@ -115,12 +114,8 @@ pub(crate) unsafe fn access_op(
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::EINVAL)?;
     // SAFETY: this function's contract.
     let (remote, total) = unsafe { ranges(msg.rma_iov, msg.rma_iov_count) }?;
-    let buffer = if total == 0 && msg.msg_iov.is_null() {
-        Buffer::empty()
-    } else {
-        // SAFETY: this function's contract.
-        unsafe { many(msg.msg_iov, msg.iov_count) }?
-    };
+    // SAFETY: this function's contract.
+    let buffer = unsafe { many(msg.msg_iov, msg.iov_count) }?;
     if buffer.len() != total {
         return Err(Errno::EINVAL);
     }

@@ -208,6 +208,57 @@ CASE_OURS(rma_bad_vectors_are_refused)
 	part(&p);
 }
 
+/* A vector of no elements may be null; one that has elements may not, in any call. */
+CASE_OURS(null_vectors_are_refused)
+{
+	struct fi_ioc elements[1] = { { here, 1 } };
+	struct fi_rma_ioc places[1] = { { 0, 1, 1 } };
+	struct fi_rma_iov remote[1] = { { 0, 0, 1 } };
+	struct fi_msg msg = { .iov_count = 1 };
+	struct fi_msg_tagged tmsg = { .iov_count = 1 };
+	struct fi_msg_rma rma = { .iov_count = 1, .rma_iov = remote, .rma_iov_count = 1 };
+	struct fi_msg_atomic atomic = { .iov_count = 1, .rma_iov = places, .rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM };
+	struct fid_ep *srx;
+	struct pair p;
+	fi_addr_t to;
+
+	meet(&p, &SIDED);
+	msg.addr = tmsg.addr = rma.addr = atomic.addr = to = p.to_b;
+	CHECK(fi_sendv(p.a.ep, NULL, NULL, 1, to, NULL) == -FI_EINVAL && fi_recvv(p.a.ep, NULL, NULL, 1, to, NULL) == -FI_EINVAL);
+	CHECK(fi_tsendv(p.a.ep, NULL, NULL, 1, to, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_trecvv(p.a.ep, NULL, NULL, 1, to, 1, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_sendmsg(p.a.ep, &msg, 0) == -FI_EINVAL && fi_recvmsg(p.a.ep, &msg, 0) == -FI_EINVAL);
+	CHECK(fi_sendmsg(p.a.ep, &msg, FI_INJECT) == -FI_EINVAL);
+	CHECK(fi_tsendmsg(p.a.ep, &tmsg, 0) == -FI_EINVAL && fi_trecvmsg(p.a.ep, &tmsg, 0) == -FI_EINVAL);
+	CHECK(fi_trecvmsg(p.a.ep, &tmsg, FI_PEEK) == -FI_EINVAL && fi_trecvmsg(p.a.ep, &tmsg, FI_PEEK | FI_CLAIM) == -FI_EINVAL);
+	CHECK(fi_readv(p.a.ep, NULL, NULL, 1, to, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_writev(p.a.ep, NULL, NULL, 1, to, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_readmsg(p.a.ep, &rma, 0) == -FI_EINVAL && fi_writemsg(p.a.ep, &rma, 0) == -FI_EINVAL);
+	CHECK(fi_atomicv(p.a.ep, NULL, NULL, 1, to, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomicmsg(p.a.ep, &atomic, 0) == -FI_EINVAL);
+	CHECK(fi_fetch_atomicv(p.a.ep, NULL, NULL, 1, elements, NULL, 1, to, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_fetch_atomicv(p.a.ep, elements, NULL, 1, NULL, NULL, 1, to, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_compare_atomicv(p.a.ep, elements, NULL, 1, NULL, NULL, 1, elements, NULL, 1, to, 0, 1, FI_UINT64, FI_CSWAP,
+		NULL) == -FI_EINVAL);
+	CHECK(fi_fetch_atomicmsg(p.a.ep, &atomic, elements, NULL, 1, 0) == -FI_EINVAL);
+	atomic.op = FI_CSWAP;
+	CHECK(fi_compare_atomicmsg(p.a.ep, &atomic, elements, NULL, 1, elements, NULL, 1, 0) == -FI_EINVAL);
+	rma.rma_iov = NULL;
+	rma.iov_count = 0;
+	CHECK(fi_writemsg(p.a.ep, &rma, 0) == -FI_EINVAL && fi_readmsg(p.a.ep, &rma, 0) == -FI_EINVAL);
+	CHECK(fi_srx_context(p.a.domain, p.a.info->rx_attr, &srx, NULL) == 0);
+	CHECK(fi_recvv(srx, NULL, NULL, 1, FI_ADDR_UNSPEC, NULL) == -FI_EINVAL);
+	CHECK(fi_trecvv(srx, NULL, NULL, 1, FI_ADDR_UNSPEC, 1, 0, NULL) == -FI_EINVAL);
+	CHECK(fi_close(&srx->fid) == 0);
+	/* Messages of no bytes. */
+	quiet(&p.a, &p.b);
+	POST(fi_recvv(p.b.ep, NULL, NULL, 0, FI_ADDR_UNSPEC, &contexts[0]));
+	POST(fi_sendv(p.a.ep, NULL, NULL, 0, to, &contexts[1]));
+	CHECK(done(&p.b, &p.a, &contexts[0]).len == 0);
+	done(&p.a, &p.b, &contexts[1]);
+	part(&p);
+}
+
 /* The target's entry carries the data and consumes no receive. */
 static void entry_with_data(struct pair *p, uint64_t data)
 {
