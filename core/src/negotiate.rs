@@ -450,10 +450,13 @@ fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check 
     if want.comp_order != 0 {
         return Err(Reason::new("rx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    // Removed in 2.0. A message-stream provider buffers this much for every peer anyway.
-    let buffered = if api < Version::new(2, 0) && !offer.tx.msg_order.is_empty() { EARLY_BYTES } else { 0 };
-    at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, buffered)?;
-    info.rx.total_buffered_recv = want.total_buffered_recv;
+    // Removed in 2.0. For callers of 1.x it is a hint that the provider may adjust: a message-stream
+    // provider buffers this much for every peer anyway.
+    let buffers = api < Version::new(2, 0) && !offer.tx.msg_order.is_empty();
+    if !buffers {
+        at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, 0)?;
+    }
+    info.rx.total_buffered_recv = want.total_buffered_recv.min(EARLY_BYTES);
     at_most("rx_attr->size", want.size, offered.size)?;
     at_most("rx_attr->iov_limit", want.iov_limit, offered.iov_limit)?;
     info.rx.op_flags = want.op_flags;

@@ -84,7 +84,12 @@ const FIELDS: &[Field] = &[
     at_least!("rx_attr->iov_limit", rx, iov_limit, usize),
     at_least!("tx_attr->inject_size", tx, inject_size, usize),
     at_least!("tx_attr->rma_iov_limit", tx, rma_iov_limit, usize),
-    at_least!("rx_attr->total_buffered_recv", rx, total_buffered_recv, usize),
+    field!(
+        "rx_attr->total_buffered_recv",
+        |h, v| h.rx.as_mut().unwrap().total_buffered_recv = usize::try_from(v).unwrap_or(usize::MAX),
+        // A hint that the provider may adjust.
+        |i, v| i.rx.total_buffered_recv == usize::try_from(v).unwrap_or(usize::MAX).min(64 << 10)
+    ),
     field!("ep_attr->type", |h, v| h.ep.as_mut().unwrap().kind = EndpointType(word(v)), |i, v| word(v) == 0
         || i.ep.kind.0 == word(v)),
     field!("ep_attr->protocol", |h, v| h.ep.as_mut().unwrap().protocol = Protocol(word(v)), |i, v| word(v) == 0
