@@ -142,7 +142,7 @@ impl<L: Listener> PassiveEndpoint<L> {
     }
 
     fn hello(&self, handshake: Handshake, data: &[u8]) -> Vec<u8> {
-        let credits = Credits { bytes: 0, eager: 0, requests: 0 };
+        let credits = Credits { bytes: 0, eager: 0, requests: 0, preview: 0 };
         let data = data.to_vec();
         let (kind, nonce, cookie) = (EndpointKind::Msg, self.nonce, [0; 16]);
         let contexts = Contexts::default();

@@ -201,7 +201,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> ScalableEndpo
 
     fn hello(&self, handshake: Handshake, why: &str) -> Vec<u8> {
         let (kind, nonce, cookie, contexts) = (EndpointKind::Rdm, self.nonce, [0; 16], Contexts::default());
-        let credits = Credits { bytes: 0, eager: 0, requests: 0 };
+        let credits = Credits { bytes: 0, eager: 0, requests: 0, preview: 0 };
         let data = why.as_bytes().to_vec();
         Hello { handshake, kind, nonce, attempt: 0, cookie, credits, contexts, name: None, data }.encode()
     }

@@ -76,7 +76,7 @@ unsafe extern "C" fn getopt(fid: *mut fid, level: c_int, name: c_int, value: *mu
         Ok(SizeOption::ConnectionData) => MAX_USER_DATA,
         Ok(SizeOption::MinMultiRecv) => ep.map_or(0, |ep| ep.control.min_multi_recv()),
         Ok(SizeOption::BufferedLimit) => ep.and_then(|ep| ep.control.buffered_limit()).unwrap_or(0),
-        Ok(SizeOption::BufferedMin) => 0,
+        Ok(SizeOption::BufferedMin) => ep.map_or(0, |ep| ep.control.buffered_min()),
         Ok(SizeOption::Limit(which)) => ep.map_or(0, |ep| ep.control.limit(which)),
         Err(errno) => return errno.negative(),
     };
@@ -101,9 +101,7 @@ unsafe extern "C" fn setopt(fid: *mut fid, level: c_int, name: c_int, value: *co
     match option {
         SizeOption::MinMultiRecv => ep.control.set_min_multi_recv(size),
         SizeOption::BufferedLimit => return status(ep.control.set_buffered_limit(size)),
-        // Of a message that waits at its sender, nothing is here.
-        SizeOption::BufferedMin if size > 0 => return Errno::EMSGSIZE.negative(),
-        SizeOption::BufferedMin => {}
+        SizeOption::BufferedMin => return status(ep.control.set_buffered_min(size)),
         SizeOption::Limit(which) => return status(ep.control.set_limit(which, size)),
         SizeOption::ConnectionData => {}
     }

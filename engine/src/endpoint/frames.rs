@@ -43,17 +43,17 @@ impl<K: LockKind> Core<K> {
         &mut self,
         id: LinkId,
         (number, info): (u32, MessageInfo),
-        len: u64,
+        (len, preview): (u64, Incoming<'_>),
     ) -> Result<Disposition, Violation> {
-        if self.admits() {
-            if info.group && !self.admit_message(id, (info.tag, info.data))? {
-                self.rx.lock().drop_rts(&mut self.peers, (id, number, info))?;
-                return Ok(Disposition::Done);
-            }
-            let Self { peers, rx, out, .. } = self;
-            rx.lock().handle_rts(peers, out, (id, number, info), len)?;
+        if !self.admits() {
+            return Ok(Disposition::Done);
         }
-        Ok(Disposition::Done)
+        if info.group && !self.admit_message(id, (info.tag, info.data))? {
+            self.rx.lock().drop_rts(&mut self.peers, (id, number, info), (len, preview.len()))?;
+            return Ok(Disposition::Done);
+        }
+        let Self { peers, rx, out, .. } = self;
+        rx.lock().handle_rts(peers, out, (id, number, info), (len, preview))
     }
 
     /// Whether messages are received.
@@ -77,7 +77,7 @@ impl<K: LockKind> Core<K> {
             return Err(Violation("a control frame has a payload"));
         }
         if let Frame::Rts { id: number, len, info } = frame {
-            return self.dispatch_rts(id, (number, info), len);
+            return self.dispatch_rts(id, (number, info), (len, payload));
         }
         let (is_closing, is_ending) = (self.life.is_closing(), self.life.is_ending());
         let Self { peers, tx, rx, target, out, .. } = self;

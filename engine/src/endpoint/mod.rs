@@ -418,6 +418,23 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
         inner.core.rx.lock().set_buffered_limit(limit)
     }
 
+    /// How much of a longer buffered message, in bytes, is in the buffer of its entry
+    /// (FI_OPT_BUFFERED_MIN).
+    pub fn buffered_min(&self) -> usize {
+        usize::try_from(K::lock(&self.inner).core.peers.preview()).unwrap_or(usize::MAX)
+    }
+
+    /// Sets what [`Self::buffered_min`] answers, before the endpoint is enabled.
+    ///
+    /// # Errors
+    /// EMSGSIZE above the largest [`Self::buffered_limit`], EOPBADSTATE if the endpoint is enabled.
+    pub fn set_buffered_min(&self, least: usize) -> Result<()> {
+        if self.is_joined() {
+            return Err(Error::new(Errno::EOPBADSTATE, "set FI_OPT_BUFFERED_MIN of an enabled endpoint"));
+        }
+        K::lock(&self.inner).core.peers.set_preview(least)
+    }
+
     /// The size limit for a kind of message, in bytes.
     pub fn limit(&self, which: SizeLimit) -> usize {
         K::lock(&self.inner).core.limits.get(which)

@@ -62,6 +62,14 @@ pub trait EndpointControl: Debug + Send + Sync + 'static {
     fn buffered_limit(&self) -> Option<usize> {
         None
     }
+    /// How much of a longer buffered message is in the buffer of its entry, in bytes.
+    fn buffered_min(&self) -> usize {
+        0
+    }
+    /// Sets what [`Self::buffered_min`] answers.
+    fn set_buffered_min(&self, _least: usize) -> Result<()> {
+        Err(Errno::ENOPROTOOPT.into())
+    }
     /// Sets what [`Self::buffered_limit`] answers.
     fn set_buffered_limit(&self, _limit: usize) -> Result<()> {
         Err(Errno::ENOPROTOOPT.into())
@@ -203,6 +211,12 @@ impl<T: Transport, K: LockKind> EndpointControl for Endpoint<T, K> {
     }
     fn buffered_limit(&self) -> Option<usize> {
         self.buffered_limit()
+    }
+    fn buffered_min(&self) -> usize {
+        self.buffered_min()
+    }
+    fn set_buffered_min(&self, least: usize) -> Result<()> {
+        self.set_buffered_min(least)
     }
     fn set_buffered_limit(&self, limit: usize) -> Result<()> {
         self.set_buffered_limit(limit)

@@ -17,6 +17,7 @@ impl Peers {
     pub(crate) fn hello(&self, handshake: Handshake, cookie: [u8; 16], credits: Credits, data: Vec<u8>) -> Hello {
         let (kind, nonce, attempt) = (self.myself.kind, self.myself.nonce, self.myself.attempts);
         let contexts = Contexts::default();
+        let credits = Credits { preview: self.myself.preview, ..credits };
         Hello { handshake, kind, nonce, attempt, cookie, credits, contexts, name: None, data }
     }
 

@@ -21,6 +21,9 @@ const MOST_SHARED: u64 = 2 << 20;
 const SHARE: u64 = 32;
 /// The eager limit of a link that has only the guaranteed credit, in bytes: two such messages fit.
 pub(crate) const LEAST_EAGER: u64 = 32 << 10;
+/// The most bytes that an RTS brings along: every link may send one with them.
+pub(crate) const MOST_PREVIEW: u32 = 32 << 10;
+const _: () = assert!(MOST_PREVIEW as u64 <= LEAST_EAGER);
 /// Number of requests that a peer may have outstanding: each may hold a short response in memory.
 pub(crate) const REQUESTS: u32 = 64;
 /// Bounds of one extension beyond the window.
@@ -48,6 +51,8 @@ pub(crate) struct TxCredits {
     said_blocked: bool,
     /// Number of requests that may still be sent.
     requests: u32,
+    /// How many first bytes of a message its RTS brings.
+    preview: u32,
 }
 
 impl TxCredits {
@@ -55,7 +60,8 @@ impl TxCredits {
     pub(crate) const fn granted(credits: Credits) -> Self {
         let eager = credits.eager as usize;
         let eager = if eager > MOST_EAGER { MOST_EAGER } else { eager };
-        Self { left: credits.bytes, eager, said_blocked: false, requests: credits.requests }
+        let preview = if credits.preview > MOST_PREVIEW { MOST_PREVIEW } else { credits.preview };
+        Self { left: credits.bytes, eager, said_blocked: false, requests: credits.requests, preview }
     }
 
     /// Takes the right to send a request, if there is one left.
@@ -83,9 +89,15 @@ impl TxCredits {
         self.eager
     }
 
+    /// How many first bytes of a message of this length its RTS brings, unless it is one of a
+    /// group.
+    pub(crate) fn preview(&self, len: usize) -> usize {
+        len.min(self.preview as usize)
+    }
+
     /// The cost of sending a message of this length, eagerly or by rendezvous.
-    pub(crate) const fn cost_of(&self, len: usize) -> u64 {
-        if len <= self.eager { cost_of(len) } else { OVERHEAD }
+    pub(crate) fn cost_of(&self, len: usize) -> u64 {
+        if len <= self.eager { cost_of(len) } else { cost_of(self.preview(len)) }
     }
 
     /// Whether a message of this length may leave eagerly now.
@@ -172,7 +184,7 @@ impl RxCredits {
 
     /// The initial grant, for the hello.
     pub(crate) const fn grant(&self) -> Credits {
-        Credits { bytes: self.window, eager: self.eager, requests: REQUESTS }
+        Credits { bytes: self.window, eager: self.eager, requests: REQUESTS, preview: 0 }
     }
 
     /// The longest message that the peer may send eagerly, in bytes.
@@ -284,7 +296,7 @@ mod tests {
     #[test]
     fn a_peer_that_sends_more_than_granted_is_noticed() {
         let mut credit = RxCredits::open(&Account::new(0));
-        assert_eq!(credit.grant(), Credits { bytes: GUARANTEED, eager: 32 << 10, requests: REQUESTS });
+        assert_eq!(credit.grant(), Credits { bytes: GUARANTEED, eager: 32 << 10, requests: REQUESTS, preview: 0 });
         assert!(credit.take_rx(GUARANTEED - 1).is_ok());
         assert!(credit.take_rx(2).is_err());
         assert!(credit.take_rx(1).is_ok());

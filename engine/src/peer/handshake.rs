@@ -16,7 +16,7 @@ use ofi_core::error::Result;
 use ofi_core::{Addr, Cause, Errno};
 
 /// Hellos that refuse or verify grant no credit.
-const NOTHING: Credits = Credits { bytes: 0, eager: 0, requests: 0 };
+const NOTHING: Credits = Credits { bytes: 0, eager: 0, requests: 0, preview: 0 };
 /// Length of a cookie in bytes.
 pub(super) const COOKIE: usize = 16;
 /// How often to ask a peer about claims before connecting to it in spite of further claims.

@@ -21,9 +21,11 @@ use crate::wire::hello::{Contexts, EndpointKind};
 use agenda::Agenda;
 use claims::Claims;
 use contexts::ContextLinks;
+use credit::MOST_PREVIEW;
 use handles::BoundAv;
 use link::{Coming, Link, LinkTable, OneSidedPayload, Purpose};
-use ofi_core::{Addr, FiAddr};
+use ofi_core::error::Result;
+use ofi_core::{Addr, Errno, Error, FiAddr};
 use ofi_sync::account::Account;
 use shortage::Shortage;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ struct Myself {
     /// Its index if it is a transmit or receive context of a scalable endpoint; both 0 for an
     /// ordinary endpoint.
     contexts: Contexts,
+    /// How many first bytes of a message its RTS is to bring.
+    preview: u32,
 }
 
 /// The peers of an endpoint and their links.
@@ -71,7 +75,7 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(kind: EndpointKind, nonce: [u8; 16], contexts: Contexts, account: Arc<Account>) -> Self {
         Self {
-            myself: Myself { kind, nonce, attempts: 0, contexts },
+            myself: Myself { kind, nonce, attempts: 0, contexts, preview: 0 },
             account,
             participant: ParticipantId::default(),
             table: PeerTable::new(),
@@ -84,6 +88,22 @@ impl Peers {
             shortage: Shortage::default(),
             orphans: 0,
         }
+    }
+
+    /// How many first bytes of a message, unless it is one of a group, its RTS brings.
+    pub(crate) fn preview(&self) -> u64 {
+        u64::from(self.myself.preview)
+    }
+
+    /// Sets what [`Self::preview`] answers, before the first hello.
+    ///
+    /// # Errors
+    /// EMSGSIZE if it is too long.
+    pub(crate) fn set_preview(&mut self, len: usize) -> Result<()> {
+        let fits = u32::try_from(len).ok().filter(|len| *len <= MOST_PREVIEW);
+        let text = || format!("set FI_OPT_BUFFERED_MIN to {len} bytes: the largest is {MOST_PREVIEW}");
+        self.myself.preview = fits.ok_or_else(|| Error::new(Errno::EMSGSIZE, text()))?;
+        Ok(())
     }
 
     #[inline(always)]

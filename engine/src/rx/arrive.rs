@@ -4,11 +4,11 @@
 //! [`Frame::parse`]: crate::wire::frame::Frame::parse
 
 use super::receive::{Receive, ReceiveStage, RendezvousRecv, Role};
-use super::unexpected::{Body, Kept, Origin, Source, Unexpected};
+use super::unexpected::{Body, Kept, Origin, Preview, Source, Unexpected};
 use super::{Arrival, QueueKind, RxContext};
 use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
-use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::credit::cost_of;
 use crate::peer::link::{Coming, Link};
 use crate::transport::{Disposition, Down, Incoming, LinkId, RecvTarget};
 use crate::wire::frame::{AckMode, Frame, MessageInfo, Violation};
@@ -189,42 +189,81 @@ impl RxContext {
         &self,
         peers: &mut Peers,
         (id, number, info): (LinkId, u32, MessageInfo),
+        lens: (u64, usize),
     ) -> Result<(), Violation> {
-        peers.link(id).ok_or(UNKNOWN_LINK)?.rx.credit.take_rx(OVERHEAD)?;
-        self.begin_message(peers, (id, number, info))?;
+        self.begin_rts(peers, (id, number, info), lens)?;
         if let Some(link) = peers.link(id) {
             // No data follows, so the token names no receive.
             link.tx.control.push_back(Frame::Cts { id: number, token: 0, len: 0 });
             peers.mark_pending(id);
         }
-        peers.return_credits(Some(id), OVERHEAD);
+        peers.return_credits(Some(id), cost_of(lens.1));
         Self::reached(peers, id, number, info, AckMode::Match);
         Ok(())
     }
 
-    /// The RTS of a message arrives.
+    /// Begins the message of an RTS that brings this many first bytes.
+    fn begin_rts(
+        &self,
+        peers: &mut Peers,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        (len, preview): (u64, usize),
+    ) -> Result<Source, Violation> {
+        let expected = if info.group { 0 } else { peers.preview().min(len) };
+        if preview as u64 != expected {
+            return Err(Violation("an RTS with another preview than it should have"));
+        }
+        peers.link(id).ok_or(UNKNOWN_LINK)?.rx.credit.take_rx(cost_of(preview))?;
+        self.begin_message(peers, (id, number, info))
+    }
+
+    /// The RTS of a message arrives, with its first bytes if the endpoint's hello asks for them.
     pub(crate) fn handle_rts<K: LockKind>(
         &mut self,
         peers: &mut Peers,
         out: &mut Reporter<K>,
         (id, number, info): (LinkId, u32, MessageInfo),
-        len: u64,
-    ) -> Result<(), Violation> {
-        peers.link(id).ok_or(UNKNOWN_LINK)?.rx.credit.take_rx(OVERHEAD)?;
-        let from = self.begin_message(peers, (id, number, info))?;
+        (len, preview): (u64, Incoming<'_>),
+    ) -> Result<Disposition, Violation> {
+        let from = self.begin_rts(peers, (id, number, info), (len, preview.len()))?;
         match self.match_posted(out, info.queue_kind(), (info.tag.unwrap_or(0), from.sender, len)) {
             Some(found) => {
                 let (src, seq) = (peers.links.get(id).ok_or(UNKNOWN_LINK)?.src, from.seq);
                 let rendezvous =
                     RendezvousRecv { link: id, id: number, info, at: 0, want: 0, total: len, src, seq, place: 0 };
                 self.send_cts(peers, out, found, rendezvous);
+                if !preview.is_empty() {
+                    peers.return_credits(Some(id), preview.len() as u64);
+                }
+                Ok(Disposition::Done)
             }
-            None => {
-                let key = self.queue(peers, Body::Rts { total: len }, (id, number, info), 0, from);
-                self.notice_arrival(peers, out, key);
-            }
+            None => Ok(self.keep_rts(peers, out, (id, number, info), (len, preview, from))),
         }
-        Ok(())
+    }
+
+    fn keep_rts<K: LockKind>(
+        &mut self,
+        peers: &mut Peers,
+        out: &mut Reporter<K>,
+        (id, number, info): (LinkId, u32, MessageInfo),
+        (total, preview, from): (u64, Incoming<'_>, Source),
+    ) -> Disposition {
+        let len = preview.len();
+        let (kept, is_here) = match preview {
+            Incoming::Complete([]) => (None, true),
+            Incoming::Complete(bytes) => (Some(Preview::Here(bytes.to_vec())), true),
+            Incoming::Streaming(_) => (Some(Preview::Coming { claimed: None }), false),
+        };
+        let kept = kept.map(Box::new);
+        let key = self.queue(peers, Body::Rts { total, preview: kept }, (id, number, info), len, from);
+        if !is_here && let Some(link) = peers.link(id) {
+            link.rx.coming = Some(Coming::Unexpected { key });
+        }
+        self.notice_arrival(peers, out, key);
+        if is_here {
+            return Disposition::Done;
+        }
+        Disposition::Into(RecvTarget { buffer: Buffer::Owned(vec![0; len]), at: 0, take: len })
     }
 
     /// A data frame of a rendezvous arrives; the result says where its payload goes.

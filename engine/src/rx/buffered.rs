@@ -7,7 +7,7 @@
 use super::match_queue::QueueKind;
 use super::post::{Match, Posting};
 use super::receive::Role;
-use super::unexpected::Body;
+use super::unexpected::{Body, Preview};
 use super::{RxContext, peek};
 use crate::completion::reporter::Reporter;
 use crate::hash::HashMap;
@@ -234,7 +234,13 @@ impl RxContext {
                     entry.flags |= OpFlags::MORE;
                 }
             }
-            Body::Coming { .. } | Body::Rts { .. } => entry.flags |= OpFlags::MORE,
+            Body::Rts { preview, .. } => {
+                if let Some(Preview::Here(bytes)) = preview.as_deref() {
+                    entry.buf = bytes.as_ptr().expose_provenance();
+                }
+                entry.flags |= OpFlags::MORE;
+            }
+            Body::Coming { .. } => entry.flags |= OpFlags::MORE,
         }
         peek::describe(held, peers, out, &mut entry);
         let context = Context::new(ep, posted, held.queue(), entry.tag);

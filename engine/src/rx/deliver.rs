@@ -3,7 +3,7 @@
 
 use super::post::Match;
 use super::receive::{ReceiveStage, RendezvousRecv};
-use super::unexpected::{Body, Kept};
+use super::unexpected::{Body, Kept, Preview};
 use super::{Arrival, QueueKind, RxContext};
 use crate::completion::reporter::{Reporter, Sender};
 use crate::peer::Peers;
@@ -33,25 +33,29 @@ impl RxContext {
     /// queue.
     pub(super) fn deliver_unexpected<K: LockKind>(&mut self, peers: &mut Peers, out: &mut Reporter<K>, found: Match) {
         let Match { receive, message } = found;
-        if self.is_notice(receive)
-            && self.unexpected.get(message).is_some_and(|entry| !matches!(entry.body, Body::Coming { .. }))
-        {
+        let Some(entry) = self.unexpected.get_mut(message) else { return };
+        if entry.body.claim(receive) {
+            if let Some(receive) = self.receives.get_mut(receive) {
+                receive.stage = ReceiveStage::Matched;
+            }
+            return;
+        }
+        if self.is_notice(receive) {
             return self.notify(peers, out, found);
         }
         let Self { unexpected, receives, .. } = self;
         let Some(entry) = unexpected.get_mut(message) else { return };
         let (link, info, id, seq) = (entry.link(), entry.info(), entry.id, entry.seq);
         match &mut entry.body {
-            Body::Coming { claimed } => {
-                *claimed = Some(receive);
-                if let Some(receive) = receives.get_mut(receive) {
-                    receive.stage = ReceiveStage::Matched;
-                }
-            }
-            Body::Rts { total } => {
-                let (total, src) = (*total, peers.handle_of(entry.peer));
+            // Claimed above.
+            Body::Coming { .. } => {}
+            Body::Rts { total, .. } => {
+                let (total, src, preview) = (*total, peers.handle_of(entry.peer), entry.len);
                 self.remove_unexpected(peers, message);
                 let Some(link) = link else { return };
+                if preview > 0 {
+                    peers.return_credits(Some(link), u64::from(preview));
+                }
                 let rendezvous = RendezvousRecv { link, id, info, at: 0, want: 0, total, src, seq, place: 0 };
                 self.send_cts(peers, out, receive, rendezvous);
             }
@@ -73,7 +77,7 @@ impl RxContext {
         }
     }
 
-    /// All bytes of an unexpected message have arrived.
+    /// All bytes of an unexpected message, or of its preview, have arrived.
     pub(super) fn unexpected_is_here<K: LockKind>(
         &mut self,
         peers: &mut Peers,
@@ -84,7 +88,14 @@ impl RxContext {
     ) {
         let Buffer::Owned(bytes) = buffer else { return };
         let Some(entry) = self.unexpected.get_mut(message) else { return };
-        let claimed = if let Body::Coming { claimed } = &entry.body { *claimed } else { None };
+        let claimed = entry.body.claimed();
+        if let Body::Rts { preview, .. } = &mut entry.body {
+            *preview = Some(Box::new(Preview::Here(bytes)));
+            if let Some(receive) = claimed {
+                self.deliver_unexpected(peers, out, Match { receive, message });
+            }
+            return;
+        }
         entry.body = Body::Here(Kept::Long(bytes.into_boxed_slice()));
         let (number, info, seq) = (entry.id, entry.info(), entry.seq);
         if info.ack != AckMode::Match {

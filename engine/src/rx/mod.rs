@@ -395,8 +395,8 @@ impl RxContext {
             self.make_room(peers, out, kept, why);
         }
         for key in lost {
-            let Some(message) = self.drop_unexpected(peers, out, key, why) else { continue };
-            if let Body::Coming { claimed: Some(receive), .. } = message.body
+            let Some(mut message) = self.drop_unexpected(peers, out, key, why) else { continue };
+            if let Some(receive) = message.body.claimed()
                 && let Some(receive) = self.remove(peers, receive)
             {
                 self.fail(out, receive, why);

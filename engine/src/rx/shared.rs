@@ -6,7 +6,6 @@
 
 use super::post::Match;
 use super::receive::ReceiveStage;
-use super::unexpected::Body;
 use super::{RxContext, RxSettings};
 use crate::av::AddressVector;
 use crate::completion::reporter::Reporter;
@@ -238,14 +237,12 @@ impl RxContext {
         let mine = self.unexpected.iter().filter(|(_, message)| message.participant == participant);
         let mine: Vec<u32> = mine.map(|(key, _)| key).collect();
         for key in mine {
-            let Some(message) = self.unexpected.remove(key) else { continue };
+            let Some(mut message) = self.unexpected.remove(key) else { continue };
             self.queues[message.queue()].drop_unexpected(key);
             if message.link().is_none() {
                 peers.account().release(usize::try_from(cost_of(message.len as usize)).unwrap_or(0));
             }
-            if let Body::Coming { claimed } = message.body {
-                taken.extend(claimed);
-            }
+            taken.extend(message.body.claimed());
         }
         for (_, link) in peers.links.iter() {
             let arriving = match link.rx.coming {

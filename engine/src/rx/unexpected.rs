@@ -46,7 +46,47 @@ pub(super) enum Body {
     /// Its payload is arriving; a receive may have claimed it.
     Coming { claimed: Option<u32> },
     /// Its RTS: the payload waits at the sender.
-    Rts { total: u64 },
+    Rts { total: u64, preview: Option<Box<Preview>> },
+}
+
+/// The first bytes of a message that waits at its sender, if the endpoint has asked for them.
+#[derive(Debug)]
+pub(super) enum Preview {
+    Here(Vec<u8>),
+    /// They are arriving; a notice of the message waits for them.
+    Coming {
+        claimed: Option<u32>,
+    },
+}
+
+impl Body {
+    /// The place for the receive that takes the bytes which are arriving.
+    fn claimed_mut(&mut self) -> Option<&mut Option<u32>> {
+        match self {
+            Self::Coming { claimed } => Some(claimed),
+            Self::Rts { preview: Some(preview), .. } => match &mut **preview {
+                Preview::Coming { claimed } => Some(claimed),
+                Preview::Here(_) => None,
+            },
+            Self::Here(_) | Self::Rts { preview: None, .. } => None,
+        }
+    }
+
+    /// A receive takes the message when the bytes that are arriving are here. False if all are.
+    #[inline]
+    pub(super) fn claim(&mut self, receive: u32) -> bool {
+        let place = self.claimed_mut();
+        let is_coming = place.is_some();
+        if let Some(place) = place {
+            *place = Some(receive);
+        }
+        is_coming
+    }
+
+    /// The receive that waits for bytes that are arriving.
+    pub(super) fn claimed(&mut self) -> Option<u32> {
+        self.claimed_mut().and_then(|claimed| *claimed)
+    }
 }
 
 /// What holds an unexpected message's memory.
@@ -66,7 +106,7 @@ pub(super) struct Unexpected {
     data: u64,
     /// The sender's number for it.
     pub(super) id: u32,
-    /// Payload bytes that have arrived or are arriving; 0 for an RTS.
+    /// Payload bytes that have arrived or are arriving; of an RTS, those of its preview.
     pub(super) len: u32,
     pub(super) peer: PeerId,
     /// Its sequence number on the link.
@@ -176,7 +216,7 @@ mod tests {
             let info = MessageInfo { tag, data, ack: AckMode::Match, fenced, group };
             let from = Source { peer: 5, sender: 5, seq: 6, participant: ParticipantId::default() };
             let origin = Origin::Link { id: LinkId(4), place: 0 };
-            let message = Unexpected::new(Body::Rts { total: 9 }, info, 3, 0, from, origin);
+            let message = Unexpected::new(Body::Rts { total: 9, preview: None }, info, 3, 0, from, origin);
             assert_eq!((message.info(), message.link(), message.total()), (info, Some(LinkId(4)), 9));
         }
         assert_eq!(Kept::new(&[7; 16]).bytes(), [7; 16]);

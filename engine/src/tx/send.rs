@@ -7,7 +7,7 @@ use crate::completion::reporter::Reporter;
 use crate::limits::Limits;
 use crate::op::SendOp;
 use crate::peer::Peers;
-use crate::peer::credit::{OVERHEAD, cost_of};
+use crate::peer::credit::cost_of;
 use crate::peer::link::{Arrivals, Link};
 use crate::peer::table::{PeerId, PeerState};
 use crate::transport::{ControlSubmitted, LinkId, Payload, Submitted, Token, Transport, Urgency};
@@ -249,7 +249,8 @@ impl Tx {
                 continue;
             }
             let (len, eager) = (send.len, send.len <= link.tx.credit.eager());
-            let cost = if eager { cost_of(len) } else { OVERHEAD };
+            let preview = if eager || send.info.group { 0 } else { link.tx.credit.preview(len) };
+            let cost = cost_of(if eager { len } else { preview });
             if !link.tx.credit.can_afford(cost) {
                 // The peer may wait for this message: tell it how much credit is needed.
                 return link.tx.credit.has_said_blocked()
@@ -269,7 +270,15 @@ impl Tx {
                     send.info.ack = AckMode::Delivery;
                 }
                 let header = Frame::Rts { id: number, len: len as u64, info: send.info }.encode();
-                let stage = match transport.submit_control(id, &header, Urgency::Posted) {
+                let submitted = if preview == 0 {
+                    transport.submit_control(id, &header, Urgency::Posted)
+                } else {
+                    // The transport copies what it cannot send now: the message stays here.
+                    let (buffer, token) = (&mut send.lent.buffer, Token(number));
+                    let payload = Payload { buffer, from: 0, len: preview, token, inject: true };
+                    transport.submit(id, &header, payload, Urgency::Posted).into()
+                };
+                let stage = match submitted {
                     ControlSubmitted::Taken => Some(SendStage::RtsSent { link: id }),
                     ControlSubmitted::Broken => Some(SendStage::LinkFailed { link: id }),
                     ControlSubmitted::Full => None,

@@ -1,4 +1,4 @@
-//! The wire format of an open link, version 4, the same over any transport.
+//! The wire format of an open link, version 5, the same over any transport.
 //! Little-endian. A frame is a header and a payload; the transport keeps them apart and knows
 //! their lengths. [`Frame::parse`] is total: any bytes give a frame or a [`Violation`], nothing is
 //! indexed unchecked.
@@ -6,7 +6,8 @@
 //! ```text
 //! all       kind u8 · flags u8 · code u16 · id u32
 //! Eager     … [tag u64] [data u64]            payload: the message
-//! Rts       … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts
+//! Rts       … len u64 [tag u64] [data u64]    request to send: the message waits at the sender for a Cts; payload: as
+//!                                             many of its first bytes as the receiver's hello asks for
 //! Cts       … token u32 · 0 u32 · len u64     clear to send; id: sender's, token: receiver's
 //! Data      …                                 id: the receiver's token; payload: the next bytes
 //! Credit    … bytes u64                       the peer may send this many more bytes
@@ -33,7 +34,7 @@ pub use super::violation::Violation;
 use core::ops::Deref;
 
 /// Version of this format, exchanged in the hello.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// The longest header, in bytes.
 pub const MAX_HEADER: usize = 40;
 /// The longest payload of a frame, in bytes; longer messages go in several data frames.
@@ -339,7 +340,12 @@ impl Frame {
     pub const fn has_payload(&self) -> bool {
         matches!(
             self,
-            Self::Eager { .. } | Self::Data { .. } | Self::Write { .. } | Self::Atomic { .. } | Self::Response { .. }
+            Self::Eager { .. }
+                | Self::Rts { .. }
+                | Self::Data { .. }
+                | Self::Write { .. }
+                | Self::Atomic { .. }
+                | Self::Response { .. }
         )
     }
 

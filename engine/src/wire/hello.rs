@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! "OFI\n" · version u16 · kind u8 · endpoint u8 · nonce [16] · attempt u64 · cookie [16] · bytes u64 · eager u32 · requests u32
-//!         · transmit context u16 · receive context u16 · address length u8 · address · data length u16 · data
+//!         · preview u32 · transmit context u16 · receive context u16 · address length u8 · address · data length u16 · data
 //! ```
 
 use crate::wire::frame::{VERSION, Violation};
@@ -14,7 +14,7 @@ const MAGIC: [u8; 4] = *b"OFI\n";
 /// The most connection data of an application, in bytes (FI_OPT_CM_DATA_SIZE).
 pub const MAX_USER_DATA: usize = 256;
 /// The longest hello, in bytes.
-pub const MAX_LEN: usize = 68 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
+pub const MAX_LEN: usize = 72 + 1 + ofi_core::addr::MAX_LEN + 2 + MAX_USER_DATA;
 
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub struct Credits {
     /// Number of requests whose responses may be outstanding: reads and atomic operations with a
     /// result.
     pub requests: u32,
+    /// How many first bytes of a message the peer sends along with its RTS, except for groups.
+    pub preview: u32,
 }
 
 /// The contexts of scalable endpoints that a connection is between (fi_endpoint(3)); both 0 if it
@@ -137,6 +139,7 @@ impl Hello {
         out.extend(self.credits.bytes.to_le_bytes());
         out.extend(self.credits.eager.to_le_bytes());
         out.extend(self.credits.requests.to_le_bytes());
+        out.extend(self.credits.preview.to_le_bytes());
         out.extend(self.contexts.transmit.to_le_bytes());
         out.extend(self.contexts.receive.to_le_bytes());
         match &self.name {
@@ -184,6 +187,7 @@ impl Hello {
             bytes: u64::from_le_bytes(take(8)?.try_into().map_err(|_| SHORT)?),
             eager: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
             requests: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
+            preview: u32::from_le_bytes(take(4)?.try_into().map_err(|_| SHORT)?),
         };
         let contexts = Contexts {
             transmit: u16::from_le_bytes(take(2)?.try_into().map_err(|_| SHORT)?),
@@ -219,7 +223,7 @@ mod tests {
             nonce: [7; 16],
             attempt: 5,
             cookie: [9; 16],
-            credits: Credits { bytes: 1, eager: 3, requests: 2 },
+            credits: Credits { bytes: 1, eager: 3, requests: 2, preview: 4 },
             contexts: Contexts::default(),
             name: Some(Addr::from("127.0.0.1:7471".parse::<core::net::SocketAddr>().unwrap())),
             data,

@@ -81,7 +81,7 @@ impl Peer {
     fn answer(&mut self) {
         let Some((_, memory)) = &self.memory else { return };
         let pool = POOLS + (memory.len() - POOLS) / 2;
-        let grant = Credits { bytes: 1 << 21, eager: 1 << 18, requests: 64 };
+        let grant = Credits { bytes: 1 << 21, eager: 1 << 18, requests: 64, preview: 0 };
         let (handshake, kind, nonce) = (Handshake::Accept, EndpointKind::Rdm, [9; 16]);
         let (cookie, contexts, data) = ([3; 16], Contexts::default(), Vec::new());
         let hello = Hello { handshake, kind, nonce, attempt: 1, cookie, credits: grant, contexts, name: None, data };

@@ -45,6 +45,9 @@ pub struct Options {
     pub waiting: Waiting,
     /// Flags of the queues' bindings besides the direction.
     pub bind: BindFlags,
+    /// With buffered receives (FI_BUFFERED_RECV): what stands for the C object, and
+    /// FI_OPT_BUFFERED_MIN in bytes.
+    pub buffered: Option<(usize, usize)>,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             av_size: 4,
             waiting: Waiting::Sleeping,
             bind: BindFlags::empty(),
+            buffered: None,
         }
     }
 }
@@ -233,8 +237,21 @@ impl<T: Transport> Side<T> {
         only: Option<BindFlags>,
         open: impl FnOnce(Config, Option<Addr>) -> Arc<Endpoint<T, Park>>,
     ) -> Self {
-        let Options { addr, caps, tx_size, rx_size, limits, nonce, provider, memory, cq_size, waiting, bind, .. } =
-            options;
+        let Options {
+            addr,
+            caps,
+            tx_size,
+            rx_size,
+            limits,
+            nonce,
+            provider,
+            memory,
+            cq_size,
+            waiting,
+            bind,
+            buffered,
+            ..
+        } = options;
         let (kind, contexts, account) = (EndpointKind::Rdm, Contexts::default(), Arc::new(Account::new(memory)));
         let regions = Arc::new(Regions::default());
         let config = Config {
@@ -250,6 +267,10 @@ impl<T: Transport> Side<T> {
             contexts,
         };
         let ep = open(config, addr);
+        if let Some((object, least)) = buffered {
+            ep.serve_legacy(Some(object));
+            ep.set_buffered_min(least).expect("it is not too long");
+        }
         let queue = |wait_object| Arc::new(CompletionQueue::new(membarrier::locks(), cq_size, wait_object, waiting));
         let (cq, sent) = (queue(received), sent.map(queue));
         let transmit = if sent.is_some() { BindFlags::empty() } else { BindFlags::TRANSMIT };

@@ -34,6 +34,8 @@ pub struct Options {
     pub tx_size: usize,
     /// Its nonce.
     pub nonce: [u8; 16],
+    /// As [`ofi_rig::Options::buffered`].
+    pub buffered: Option<(usize, usize)>,
 }
 
 impl Options {
@@ -43,14 +45,15 @@ impl Options {
         if let IpAddr::V4(ip) = at.ip() {
             nonce[..4].copy_from_slice(&ip.octets());
         }
-        Self { at, hosts: Vec::new(), limit: 256 << 20, tx_size: 1024, nonce }
+        Self { at, hosts: Vec::new(), limit: 256 << 20, tx_size: 1024, nonce, buffered: None }
     }
 }
 
 /// Opens an endpoint.
 pub fn open_node(world: &World, options: &Options) -> Node {
-    let Options { at, hosts, limit, tx_size, nonce } = options.clone();
-    let options = ofi_rig::Options { tx_size, memory: limit, nonce, provider: "sim", ..ofi_rig::Options::default() };
+    let Options { at, hosts, limit, tx_size, nonce, buffered } = options.clone();
+    let options =
+        ofi_rig::Options { tx_size, memory: limit, nonce, provider: "sim", buffered, ..ofi_rig::Options::default() };
     let network = world.clone();
     Side::open(options, world.port(), |account| {
         let account = account.clone();

@@ -64,7 +64,7 @@ pub fn connect_hello(name: Addr, nonce: [u8; 16]) -> Hello {
         attempt: 1,
         cookie: [0x55; 16],
         contexts: Contexts::default(),
-        credits: Credits { bytes: 1 << 30, eager: 256 << 10, requests: 64 },
+        credits: Credits { bytes: 1 << 30, eager: 256 << 10, requests: 64, preview: 0 },
         name: Some(name),
         data: Vec::new(),
     }

@@ -3,11 +3,13 @@
 //!
 //! `OFI_SIM_SEEDS=n` runs n seeds (default 300), `OFI_SIM_SEED=s` only seed s.
 
-use ofi_core::{Cause, Completion, Errno, Failure, FiAddr, OpFlags};
+use ofi_core::{Addr, Cause, Completion, Errno, Failure, FiAddr, OpFlags};
 use ofi_engine::op::{MessageOps, RecvOp};
+use ofi_engine::wire::frame::{AckMode, Frame, MessageInfo};
 use ofi_memory::{Buffer, Loan};
 use ofi_rig::{Message, Watch};
-use ofi_sim::node::{Node, Options, addr, open_node};
+use ofi_sim::node::{Node, Options, addr, ip, open_node};
+use ofi_sim::raw::{Raw, Received, connect_hello};
 use ofi_sim::{Faults, World};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -32,9 +34,15 @@ struct Scene {
 
 impl Scene {
     fn new(seed: u64, faults: Faults) -> Self {
+        Self::with_min(seed, faults, 0)
+    }
+
+    /// The entry of a long message has this many of its bytes.
+    fn with_min(seed: u64, faults: Faults, least: usize) -> Self {
         let world = World::new(seed, faults);
-        let [sender, receiver] = [1, 2].map(|host| open_node(&world, &Options::at(addr(host, 1000))));
-        receiver.ep.serve_legacy(Some(EP));
+        let sender = open_node(&world, &Options::at(addr(1, 1000)));
+        let buffered = Some((EP, least));
+        let receiver = open_node(&world, &Options { buffered, ..Options::at(addr(2, 1000)) });
         let to = sender.know(receiver.addr());
         Self { world, sender, receiver, to, notices: Vec::new(), ended: Vec::new() }
     }
@@ -212,6 +220,50 @@ fn claims_need_no_room_among_posted_tags() {
     assert!(scene.ended[0].is_ok());
 }
 
+/// A request to send that brings more or less than the receiver asks for ends its link, and one
+/// whose bytes do not all come leaves nothing.
+#[test]
+fn a_preview_has_the_length_that_the_receiver_asks_for() {
+    for (least, len, total, is_right) in [
+        (1000, 999, 1 << 20, false),
+        (1000, 1001, 1 << 20, false),
+        (1000, 0, 1 << 20, false),
+        (0, 1, 1 << 20, false),
+        (1000, 1000, 1 << 20, true),
+        (1000, 10, 10, true),
+        (0, 0, 1 << 20, true),
+    ] {
+        let mut scene = Scene::with_min(7, reliable(), least);
+        let mut raw = Raw::connect(&scene.world, ip(3), addr(2, 1000));
+        raw.hello(&connect_hello(Addr::from(addr(3, 1000)), [3; 16]));
+        let info = MessageInfo { tag: None, data: None, ack: AckMode::No, fenced: false, group: false };
+        assert!(raw.send());
+        scene.settle();
+        let rts = Frame::Rts { id: 0, len: total, info };
+        raw.begin_frame(&rts, len, &vec![9; len / 2]);
+        assert!(raw.send());
+        scene.settle();
+        assert_eq!(scene.notices.len(), usize::from(is_right && len == 0), "{least} {len}");
+        raw.bytes(&vec![9; len - len / 2]);
+        raw.send();
+        scene.settle();
+        assert_eq!(raw.read().contains(&Received::End), !is_right, "{least} {len}");
+        assert_eq!(scene.notices.len(), usize::from(is_right), "{least} {len}");
+        assert!(scene.notices.iter().all(|notice| (notice.buf != 0) == (len > 0)));
+        // The next one breaks in the middle.
+        raw.begin_frame(&rts, len, &vec![9; len / 2]);
+        raw.send();
+        scene.settle();
+        drop(raw);
+        scene.settle();
+        assert!(scene.ended.is_empty() && scene.notices.len() <= 1 + usize::from(len == 0), "{:?}", scene.notices);
+        for notice in std::mem::take(&mut scene.notices) {
+            scene.take(&notice, Buffer::empty(), OpFlags::DISCARD).expect("its context is valid");
+        }
+        scene.until("memory is released", |scene| scene.receiver.account.used() == 0);
+    }
+}
+
 /// What became of the messages of a random exchange, each with a number of its own.
 #[derive(Default)]
 struct Tally {
@@ -265,7 +317,8 @@ impl Tally {
 fn exchange(seed: u64) {
     const SIZES: [usize; 8] = [0, 1, 16, 17, 3000, 32 << 10, 100_000, LONG];
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut scene = Scene::new(seed, Faults { stall: 20, split: rng.bool() });
+    let least = *rng.choice(&[0, 1, 1000, 32 << 10]).expect("there are some");
+    let mut scene = Scene::with_min(seed, Faults { stall: 20, split: rng.bool() }, least);
     let (mut tally, mut sizes, mut waiting) = (Tally::default(), Vec::new(), Vec::new());
     let mut unposted: Vec<u64> = Vec::new();
     for step in 0..400u64 {
@@ -305,6 +358,8 @@ fn exchange(seed: u64) {
             let number = notice.data;
             assert!(tally.seen.insert(number), "message {number} is announced once");
             assert_eq!(notice.len, sizes[usize::try_from(number).expect("few messages are sent")]);
+            let is_here = !notice.flags.contains(OpFlags::MORE) || notice.len < LONG;
+            assert_eq!(notice.buf != 0, is_here || least > 0, "{notice:?}");
             waiting.push(notice);
         }
         tally.check(core::mem::take(&mut scene.ended));

@@ -260,12 +260,6 @@ CASE_OURS(buffered_limit_option)
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &value, sizeof(value)) == -FI_EMSGSIZE);
 	value = 100;
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &value, sizeof(value)) == 0);
-	/* Nothing of a message that waits at its sender is here. */
-	CHECK(fi_getopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, &len) == 0 && value == 0);
-	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)) == 0);
-	value = 1;
-	REFUSED("FI_OPT_BUFFERED_MIN above 0 (fi_setopt)", FI_EMSGSIZE,
-		fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)));
 	CHECK(fi_ep_bind(p.b.ep, &p.b.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
 	enable_ep(&p.b);
 	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_LIMIT, &value, sizeof(value)) == -FI_EOPBADSTATE);
@@ -287,6 +281,63 @@ CASE_OURS(buffered_limit_option)
 	CHECK(fi_getopt(&plain_ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, &len) == -FI_ENOPROTOOPT);
 	CHECK(fi_close(&plain_ep->fid) == 0);
 	close_side(&s);
+}
+
+/* A message that waits at its sender has its first bytes in the buffer of its entry. */
+CASE_OURS(buffered_min_option)
+{
+	enum { MIN = 5000 };
+	struct fi_cq_tagged_entry entry, other;
+	size_t value = 1, len = sizeof(value), i;
+	struct pair p;
+
+	open_side(&p.a, &BUFFERED);
+	open_domain(&p.b, &BUFFERED);
+	CHECK(fi_endpoint(p.b.domain, p.b.info, &p.b.ep, &p.b) == 0);
+	CHECK(fi_getopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, &len) == 0 && value == 0);
+	value = LIMIT + 1;
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)) == -FI_EMSGSIZE);
+	value = LIMIT;
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)) == 0);
+	value = MIN;
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)) == 0);
+	value = 0;
+	CHECK(fi_getopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, &len) == 0 && value == MIN);
+	CHECK(fi_ep_bind(p.b.ep, &p.b.cq->fid, FI_TRANSMIT | FI_RECV) == 0);
+	enable_ep(&p.b);
+	CHECK(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_BUFFERED_MIN, &value, sizeof(value)) == -FI_EOPBADSTATE);
+	p.to_b = insert(&p.a, p.b.name);
+	for (i = 0; i < 20; i++) {
+		fill(LONG, (unsigned) i);
+		POST(fi_send(p.a.ep, big, LONG, NULL, p.to_b, &contexts[0]));
+		POST(fi_send(p.a.ep, big, 16, NULL, p.to_b, &contexts[1]));
+		/* In their order, whatever their lengths. */
+		entry = notice(&p, FI_MSG | FI_RECV | FI_MORE, LONG);
+		CHECK(entry.buf && !memcmp(entry.buf, big, MIN));
+		other = notice(&p, FI_MSG | FI_RECV, 16);
+		CHECK(!memcmp(other.buf, big, 16));
+		take(&p, &other, NULL, 0, FI_DISCARD);
+		done(&p.a, &p.b, &contexts[1]);
+		if (i % 3 == 0) {
+			take(&p, &entry, NULL, 0, FI_DISCARD);
+		} else {
+			memset(room, 0, LONG);
+			claim(&p, &entry, room, LONG);
+			CHECK(!memcmp(room, big, LONG));
+		}
+		done(&p.a, &p.b, &contexts[0]);
+	}
+	/* The same for tags, which may be posted later. */
+	POST(fi_tsend(p.a.ep, big, LONG, NULL, p.to_b, 7, &contexts[0]));
+	quiet(&p.b, &p.a);
+	POST(fi_trecv(p.b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC, 7, 0, &contexts[2]));
+	entry = notice(&p, FI_TAGGED | FI_RECV | FI_MORE, LONG);
+	CHECK(entry.buf && !memcmp(entry.buf, big, MIN));
+	memset(room, 0, LONG);
+	claim(&p, &entry, room, LONG);
+	CHECK(!memcmp(room, big, LONG));
+	done(&p.a, &p.b, &contexts[0]);
+	part(&p);
 }
 
 /* The next notice of a tagged message, for the posted tag with this context. */
