@@ -37,10 +37,8 @@ pub struct Options {
     pub provider: &'static str,
     /// Maximum memory held for peers, in bytes.
     pub memory: usize,
-    /// Size of the completion queues, in entries.
-    pub cq_size: usize,
-    /// Size of the address vector, in addresses.
-    pub av_size: usize,
+    /// Size of the completion queues, in entries, and of the address vector, in addresses.
+    pub sizes: (usize, usize),
     /// Whether and how the completion queues are waited on.
     pub waiting: Waiting,
     /// Flags of the queues' bindings besides the direction.
@@ -65,8 +63,7 @@ impl Default for Options {
             nonce: ofi_os::random(),
             provider: "rig",
             memory: 256 << 20,
-            cq_size: 64,
-            av_size: 4,
+            sizes: (64, 4),
             waiting: Waiting::Sleeping,
             bind: BindFlags::empty(),
             buffered: None,
@@ -157,7 +154,7 @@ impl<T: Transport> Side<T> {
         wait_object: Arc<dyn WaitObject>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        let av = Arc::new(AddressVector::new(options.av_size, false));
+        let av = Arc::new(AddressVector::new(options.sizes.1, false));
         Self::open_with(options, av, wait_object, None, opener)
     }
 
@@ -178,7 +175,7 @@ impl<T: Transport> Side<T> {
         sent: Arc<dyn WaitObject>,
         opener: impl FnOnce(&Arc<Account>) -> Opener<T>,
     ) -> Self {
-        let av = Arc::new(AddressVector::new(options.av_size, false));
+        let av = Arc::new(AddressVector::new(options.sizes.1, false));
         Self::open_with(options, av, received, Some(sent), opener)
     }
 
@@ -246,7 +243,7 @@ impl<T: Transport> Side<T> {
             nonce,
             provider,
             memory,
-            cq_size,
+            sizes: (cq_size, _),
             waiting,
             bind,
             buffered,

@@ -32,7 +32,7 @@ fn side<T: Transport>(opener: Opener<T>, nonce: u8, port: Arc<dyn WaitObject>) -
         limits: Limits::new(usize::MAX, MOST),
         nonce: [nonce; 16],
         provider: "pair",
-        av_size: 1,
+        sizes: (64, 1),
         waiting: Waiting::Never,
         ..Options::default()
     };

@@ -146,7 +146,7 @@ fn open(nonce: u8, calls: &Calls) -> Side<TcpTransport<Counted>> {
         limits: Limits::new(usize::MAX, 64),
         nonce: [nonce; 16],
         provider: "tcp",
-        av_size: 1,
+        sizes: (64, 1),
         waiting: Waiting::Never,
         ..Options::default()
     };

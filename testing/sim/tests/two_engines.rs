@@ -301,7 +301,7 @@ fn open<M: Medium>(medium: &M, (number, life): Who, most: usize, split: bool, rn
         rx_size: 4096,
         nonce,
         provider: "sim",
-        cq_size: 16,
+        sizes: (16, 4),
         ..Options::default()
     };
     let (port, opener) = (medium.port(), medium.opener(rng));

@@ -101,7 +101,7 @@ fn run<M: Medium>(seed: u64, watch: &Arc<Watch>) {
             let options = Options {
                 nonce,
                 memory,
-                cq_size: 1,
+                sizes: (1, 4),
                 tx_size: rng.usize(8..100),
                 rx_size: 2 * MOST_POSTED,
                 ..Options::default()
