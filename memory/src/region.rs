@@ -121,8 +121,9 @@ struct Inner {
     access: MrAccess,
     reach: Reach,
     uses: Uses,
-    /// Where the memory comes from, unless the application vouches for it.
-    _source: Option<Buffer>,
+    /// The buffer that the memory belongs to, unless the application vouches for it. A trait object,
+    /// because the compiler does not inline the drop of a type that contains itself.
+    _source: Option<Box<dyn fmt::Debug + Send>>,
 }
 
 /// A registered memory region. Clones are handles of the same region.
@@ -193,7 +194,7 @@ impl Region {
         });
         // Spans do not move, nor do the bytes of a vector, which are on the heap; nothing else
         // reaches them.
-        let _source = Some(buffer);
+        let _source: Option<Box<dyn fmt::Debug + Send>> = Some(Box::new(buffer));
         Self(Arc::new(Inner { ranges: ranges.into(), first: 0, len, access, reach, uses: Uses::new(), _source }))
     }
 

@@ -4,8 +4,8 @@
 use super::config::Config;
 use super::connected::{Connected, PEER};
 use super::connectionless::Connectionless;
-use super::deferred::Stalled;
 use super::life::Life;
+use super::stalled::Stalled;
 use crate::av::AddressVector;
 use crate::collective::Groups;
 use crate::completion::eq::{Event, EventKind, EventQueue, Owner};

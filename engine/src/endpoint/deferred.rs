@@ -13,14 +13,6 @@ use ofi_core::{Cause, Completion, Errno, OpFlags};
 use ofi_sync::lock::LockKind;
 use std::sync::Weak;
 
-/// Deferred operations that have found no room.
-#[derive(Debug, Default)]
-pub(super) struct Stalled {
-    watch: Option<Weak<dyn RoomWatch>>,
-    transmits: bool,
-    receives: bool,
-}
-
 impl<T: Transport, K: LockKind> Initiator for Endpoint<T, K> {
     fn admit(&self, operation: &Operation) -> Result<(), Errno> {
         K::lock(&self.inner).core.admit_deferred(operation)

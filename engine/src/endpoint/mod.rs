@@ -19,6 +19,7 @@ mod links;
 mod messages;
 mod pollable;
 mod replies;
+mod stalled;
 mod watched;
 
 use self::core::Core;
