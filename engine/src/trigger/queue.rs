@@ -2,7 +2,7 @@
 //! Lock order: the queue's lock is a leaf; work starts without it. Work of one counter starts in
 //! the order of thresholds, of equal ones in the order in which it was queued.
 
-use super::work::{Action, Initiator, Place, RoomWatch, Work, address};
+use super::work::{Action, Half, Initiator, RoomWatch, Work, address};
 use super::{CounterWatch, Tally};
 use crate::completion::counter::Counter;
 use crate::completion::cq::CompletionQueue;
@@ -34,7 +34,7 @@ struct Waiting {
 /// Where work is that has not started.
 #[derive(Clone, Copy, Debug)]
 enum Spot {
-    Stalled(Place, usize),
+    Stalled(Half, usize),
     Ready(usize),
     /// The counter's number, and the key in its work.
     Waiting(usize, (u64, u64)),
@@ -54,7 +54,7 @@ struct State {
     /// Work whose condition holds.
     ready: VecDeque<Queued>,
     /// Work of endpoints that have too many operations outstanding, in order. No list is empty.
-    stalled: BTreeMap<Place, VecDeque<Queued>>,
+    stalled: BTreeMap<Half, VecDeque<Queued>>,
     /// Number of items queued so far.
     seq: u64,
     starter: Option<Starter>,
@@ -169,7 +169,7 @@ impl WorkQueue {
     /// when this returns.
     pub fn forget(&self, endpoint: &Arc<dyn Initiator>) {
         let of = address(endpoint);
-        let is_its = |work: &Work| work.place().is_some_and(|place| place.endpoint == of);
+        let is_its = |work: &Work| work.half().is_some_and(|half| half.endpoint == of);
         let mut state = self.state();
         let mut forgotten = state.withdraw(is_its);
         state.leavers += 1;
@@ -211,8 +211,8 @@ impl WorkQueue {
                 full.clear();
                 continue;
             };
-            let place = work.place();
-            state.starter = Some(Starter { calls: place.map(|place| place.endpoint) });
+            let half = work.half();
+            state.starter = Some(Starter { calls: half.map(|half| half.endpoint) });
             drop(state);
             let started = work.start(self.me.get());
             state = self.state();
@@ -220,10 +220,10 @@ impl WorkQueue {
             if state.leavers > 0 {
                 self.returned.notify_all();
             }
-            match (started, place) {
-                (Err(work), Some(place)) => {
-                    full.push(place);
-                    state.stalled.entry(place).or_default().push_front(Queued { seq, work });
+            match (started, half) {
+                (Err(work), Some(half)) => {
+                    full.push(half);
+                    state.stalled.entry(half).or_default().push_front(Queued { seq, work });
                 }
                 // Work on counters always starts.
                 (Ok(()) | Err(_), _) => any = true,
@@ -282,18 +282,18 @@ impl Waiting {
 }
 
 impl State {
-    /// The next work to start, if there is some: none of a place that is full, because operations
+    /// The next work to start, if there is some: none of a half that is full, because operations
     /// of an endpoint start in order.
-    fn next(&mut self, full: &[Place]) -> Option<Queued> {
-        if let Some((place, list)) = self.stalled.iter_mut().find(|(place, _)| !full.contains(place)) {
-            let (place, first) = (*place, list.pop_front());
+    fn next(&mut self, full: &[Half]) -> Option<Queued> {
+        if let Some((half, list)) = self.stalled.iter_mut().find(|(half, _)| !full.contains(half)) {
+            let (half, first) = (*half, list.pop_front());
             if list.is_empty() {
-                self.stalled.remove(&place);
+                self.stalled.remove(&half);
             }
             return first;
         }
         while let Some(queued) = self.ready.pop_front() {
-            match queued.work.place().and_then(|place| self.stalled.get_mut(&place)) {
+            match queued.work.half().and_then(|half| self.stalled.get_mut(&half)) {
                 Some(stalled) => stalled.push_back(queued),
                 None => return Some(queued),
             }
@@ -306,7 +306,7 @@ impl State {
         let stalled = self
             .stalled
             .iter()
-            .flat_map(|(place, list)| list.iter().enumerate().map(|(at, queued)| (queued, Spot::Stalled(*place, at))));
+            .flat_map(|(half, list)| list.iter().enumerate().map(|(at, queued)| (queued, Spot::Stalled(*half, at))));
         let ready = self.ready.iter().enumerate().map(|(at, queued)| (queued, Spot::Ready(at)));
         let waiting = self.waiting.iter().flat_map(|(counter, waiting)| {
             waiting.work.iter().map(|(key, queued)| (queued, Spot::Waiting(*counter, *key)))
@@ -317,11 +317,11 @@ impl State {
 
     fn remove(&mut self, spot: Spot) -> Option<Work> {
         let removed = match spot {
-            Spot::Stalled(place, at) => {
-                let list = self.stalled.get_mut(&place)?;
+            Spot::Stalled(half, at) => {
+                let list = self.stalled.get_mut(&half)?;
                 let removed = list.remove(at);
                 if list.is_empty() {
-                    self.stalled.remove(&place);
+                    self.stalled.remove(&half);
                 }
                 removed
             }

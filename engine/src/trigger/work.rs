@@ -151,21 +151,21 @@ pub struct Work {
     pub users: Vec<Child>,
 }
 
-/// What limits the number of outstanding operations.
+/// The half of an endpoint, transmitting or receiving, that limits its outstanding operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Half {
     /// The [`address`] of the endpoint.
     pub(super) endpoint: usize,
     receives: bool,
 }
 
 impl Work {
-    /// The endpoint of a data transfer, and whether it receives.
-    pub(super) fn place(&self) -> Option<Place> {
+    /// The half of an endpoint that a data transfer uses.
+    pub(super) fn half(&self) -> Option<Half> {
         match &self.action {
             Action::Transfer(transfer) => {
                 let Transfer { endpoint, operation, .. } = &**transfer;
-                Some(Place { endpoint: address(endpoint), receives: operation.receives() })
+                Some(Half { endpoint: address(endpoint), receives: operation.receives() })
             }
             Action::Add(..) | Action::Set(..) => None,
         }
