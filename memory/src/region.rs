@@ -121,8 +121,8 @@ struct Inner {
     access: MrAccess,
     reach: Reach,
     uses: Uses,
-    /// The buffer that the memory belongs to, unless the application vouches for it. A trait object,
-    /// because the compiler does not inline the drop of a type that contains itself.
+    /// The buffer that the memory belongs to, unless the application vouches for it. A trait
+    /// object, because the compiler does not inline the drop of a type that contains itself.
     _source: Option<Box<dyn fmt::Debug + Send>>,
 }
 
