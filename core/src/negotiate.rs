@@ -450,8 +450,8 @@ fn receive(info: &mut Info, want: &RxAttr, offer: &Info, api: Version) -> Check 
     if want.comp_order != 0 {
         return Err(Reason::new("rx_attr->comp_order", format!("{:#x}", want.comp_order), 0));
     }
-    // Removed in 2.0. For callers of 1.x it is a hint that the provider may adjust: a message-stream
-    // provider buffers this much for every peer anyway.
+    // Removed in 2.0. For callers of 1.x it is a hint that the provider may adjust: one of message
+    // streams buffers this much for every peer anyway.
     let buffers = api < Version::new(2, 0) && !offer.tx.msg_order.is_empty();
     if !buffers {
         at_most("rx_attr->total_buffered_recv", want.total_buffered_recv, 0)?;

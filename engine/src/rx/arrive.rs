@@ -308,9 +308,8 @@ impl RxContext {
     }
 
     /// Whether a receive waits for the payload of this unexpected message, which is arriving.
-    pub(crate) fn is_claimed(&self, message: u32) -> bool {
-        let message = self.unexpected.get(message);
-        message.is_some_and(|message| matches!(message.body, Body::Coming { claimed: Some(_) }))
+    pub(crate) fn is_claimed(&mut self, message: u32) -> bool {
+        self.unexpected.get_mut(message).is_some_and(|message| message.body.claimed().is_some())
     }
 
     /// A streaming payload is in place.
