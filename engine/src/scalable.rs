@@ -29,8 +29,8 @@ pub const MOST_CONTEXTS: usize = 256;
 /// How many connect requests wait for receive contexts that are not enabled; further ones are
 /// refused.
 const MOST_WAITING: usize = 4096;
-/// How many of the waiting requests are checked when another arrives: more than the one that comes,
-/// so that requests of peers that are gone do not pile up.
+/// How many waiting requests a new one has checked: more than one, so that requests of peers that
+/// are gone do not pile up.
 const CHECKED: usize = 4;
 /// The same if there is no room for another.
 const CHECKED_WHEN_FULL: usize = 64;
@@ -290,7 +290,7 @@ fn is_used(what: &str, index: usize) -> Error {
 }
 
 impl<L: Listener, T: Transport, K: LockKind> State<L, T, K> {
-    /// Makes room for another request that waits, if there is some.
+    /// Whether another request may wait. Drops some whose peers are gone.
     fn has_room(&mut self) -> bool {
         self.check_waiting(CHECKED);
         if self.waiting.len() >= MOST_WAITING {
@@ -372,7 +372,7 @@ impl<L: Listener, T: Transport<Request = L::Request>, K: LockKind> Pollable for 
         let waits = listener.next_deadline().is_some();
         let busy = waits || listener.descriptor().is_none();
         if waits {
-            // Descriptors of peers that are gone may be what it lacks to accept others.
+            // The listener may lack the descriptors that requests of absent peers hold.
             state.check_waiting(1);
         }
         drop(state);

@@ -196,7 +196,7 @@ impl<T: Transport, K: LockKind> Endpoint<T, K> {
             }
             Err(error) => {
                 if watched {
-                    // What fails here is what has just failed: the application has that error.
+                    // If this fails, it is for the same cause, which the caller gets.
                     drop(self.watch_counter(counter));
                 }
                 Err(error)

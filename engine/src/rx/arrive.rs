@@ -183,7 +183,7 @@ impl RxContext {
         Ok(())
     }
 
-    /// The RTS of a message arrives that no receive may take: its sender may end it.
+    /// The RTS of a message arrives that no receive may take: lets its sender end it.
     #[cold]
     pub(crate) fn drop_rts(
         &self,

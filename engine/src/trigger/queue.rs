@@ -58,7 +58,7 @@ struct State {
     /// Number of items queued so far.
     seq: u64,
     starter: Option<Starter>,
-    /// An endpoint has got room since the stalled work was last tried.
+    /// An endpoint has had room since the thread last tried the stalled work.
     has_room: bool,
     /// Threads that wait until the starter has returned from an endpoint.
     leavers: usize,
@@ -253,7 +253,7 @@ impl WorkQueue {
         }
     }
 
-    /// Takes the work that was queued first off the queue, of that which `goes`.
+    /// Takes the oldest work that `goes` selects off the queue.
     fn withdraw_oldest(&self, goes: impl Fn(&Work) -> bool) -> Option<Work> {
         let mut state = self.state();
         let spot = state.oldest(goes)?;
@@ -275,14 +275,14 @@ impl WorkQueue {
 }
 
 impl Waiting {
-    /// Takes what `goes`.
+    /// Takes the work that `goes` selects.
     fn withdraw(&mut self, goes: &impl Fn(&Work) -> bool) -> Vec<Queued> {
         self.work.extract_if(.., |_, queued| goes(&queued.work)).map(|(_, queued)| queued).collect()
     }
 }
 
 impl State {
-    /// The next work to start, if there is some: none of a half that is full, because operations
+    /// The next work to start, if any: none of a half that is full, because operations
     /// of an endpoint start in order.
     fn next(&mut self, full: &[Half]) -> Option<Queued> {
         if let Some((half, list)) = self.stalled.iter_mut().find(|(half, _)| !full.contains(half)) {
@@ -301,7 +301,7 @@ impl State {
         None
     }
 
-    /// Where the work that was queued first is, of that which `goes`.
+    /// Where the oldest work is that `goes` selects.
     fn oldest(&self, goes: impl Fn(&Work) -> bool) -> Option<Spot> {
         let stalled = self
             .stalled
@@ -339,7 +339,7 @@ impl State {
         removed.map(|queued| queued.work)
     }
 
-    /// Takes all work that has not started and `goes`.
+    /// Takes all work that has not started and that `goes` selects.
     fn withdraw(&mut self, goes: impl Fn(&Work) -> bool) -> Vec<Queued> {
         let mut gone = Vec::new();
         for list in self.stalled.values_mut().chain([&mut self.ready]) {

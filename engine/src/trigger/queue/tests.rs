@@ -269,7 +269,7 @@ fn fi_cancel_takes_the_triggered_operation_that_was_queued_first() {
     let (queue, ep) = (Arc::new(WorkQueue::default()), Recorder::with_room(0));
     let endpoint: Arc<dyn Initiator> = ep.clone();
     let counters: Vec<_> = (0..8).map(|_| counter()).collect();
-    // The same context again and again; what they wait for tells them apart.
+    // All have the same context; their counters and thresholds tell them apart.
     for (at, counter) in counters.iter().enumerate() {
         queue.submit(counter, 1, send(&ep, 7, 0));
         if at == 5 {
@@ -290,7 +290,7 @@ fn fi_cancel_takes_the_triggered_operation_that_was_queued_first() {
     assert_eq!(*ep.cancelled.lock().unwrap(), [7; 8]);
 }
 
-/// An endpoint that is in the middle of starting work until it hears something.
+/// An endpoint that starts work until the test lets it return.
 #[derive(Debug)]
 struct Slow {
     begun: Sender<()>,
