@@ -8,6 +8,7 @@ pub mod node;
 pub mod pair;
 pub mod portal;
 pub mod raw;
+pub mod seeds;
 pub mod wire;
 
 use ofi_core::error::Result;

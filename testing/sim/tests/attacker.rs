@@ -12,6 +12,7 @@ use ofi_engine::wire::one_sided::{Action, Refusal, RemoteAddr};
 use ofi_rig::{Exposed, Target, expect, ping_pong};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Raw, Received, connect_hello};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
 use std::time::Duration;
 
@@ -203,13 +204,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_frames_harm_no_other_peer() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let one = number("OFI_SIM_SEED");
-    let seeds = one.map_or_else(|| 0..number("OFI_SIM_SEEDS").unwrap_or(500), |seed| seed..seed + 1);
-    for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run(500, run);
 }

@@ -10,6 +10,7 @@ use ofi_memory::{Buffer, Loan};
 use ofi_rig::{Message, Watch};
 use ofi_sim::node::{Node, Options, addr, ip, open_node};
 use ofi_sim::raw::{Raw, Received, connect_hello};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -385,15 +386,5 @@ fn exchange(seed: u64) {
 
 #[test]
 fn random_claims_complete_exactly_once() {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        return exchange(seed);
-    }
-    for seed in 0..number("OFI_SIM_SEEDS").unwrap_or(300) {
-        let run = std::panic::catch_unwind(|| exchange(seed));
-        if let Err(panic) = run {
-            eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run(300, exchange);
 }

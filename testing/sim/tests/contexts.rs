@@ -10,6 +10,7 @@ use ofi_core::{Errno, FiAddr, OpFlags};
 use ofi_rig::{Accesses, Finished, Kind, Message, Receive};
 use ofi_sim::node::{Node, addr};
 use ofi_sim::portal::{Portal, context};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -277,15 +278,5 @@ fn run(seed: u64) {
 
 #[test]
 fn random_exchanges_of_contexts_complete_exactly_once() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        return run(seed);
-    }
-    for seed in 0..number("OFI_SIM_SEEDS").unwrap_or(150) {
-        let result = std::panic::catch_unwind(|| run(seed));
-        if let Err(panic) = result {
-            eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run(150, run);
 }

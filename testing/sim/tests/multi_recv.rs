@@ -14,6 +14,7 @@ use ofi_memory::Loan;
 use ofi_os::membarrier;
 use ofi_rig::{Finished, Kind, Message, Options, Receive, Watch, expect, finish};
 use ofi_sim::node::{self, Node, addr, open_node};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::account::Account;
 use ofi_sync::lock::Park;
@@ -116,17 +117,12 @@ fn check_senders(seed: u64, senders: &[Node], log: &Log, taken: &HashSet<u64>) {
     }
 }
 
-fn seeds(mut run: impl FnMut(u64, &mut Totals)) {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
+fn run_seeds(mut run: impl FnMut(u64, &mut Totals)) {
     let mut totals = Totals::default();
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        return run(seed, &mut totals);
+    if seeds::run(200, |seed| run(seed, &mut totals)) {
+        let Totals { arrived, failed } = totals;
+        assert!(arrived > 500 && failed > 50, "{arrived} messages arrived, {failed} failed with their links");
     }
-    for seed in 0..number("OFI_SIM_SEEDS").unwrap_or(200) {
-        run(seed, &mut totals);
-    }
-    let Totals { arrived, failed } = totals;
-    assert!(arrived > 500 && failed > 50, "{arrived} messages arrived, {failed} failed with their links");
 }
 
 fn exchange(seed: u64, totals: &mut Totals) {
@@ -188,7 +184,7 @@ fn exchange(seed: u64, totals: &mut Totals) {
 
 #[test]
 fn buffers_for_several_messages_are_released_once_while_links_break() {
-    seeds(exchange);
+    run_seeds(exchange);
 }
 
 type Ep = Endpoint<TcpTransport<SimNet>, Park>;
@@ -363,5 +359,5 @@ fn exchange_shared(seed: u64, totals: &mut Totals) {
 
 #[test]
 fn buffers_of_a_shared_context_are_released_once_while_links_break() {
-    seeds(exchange_shared);
+    run_seeds(exchange_shared);
 }

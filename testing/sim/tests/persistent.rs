@@ -8,6 +8,7 @@ use fastrand::Rng;
 use ofi_core::{Addr, Caps, Errno, OpFlags};
 use ofi_rig::{Kind, Options, Side, Target, expect, finish, until};
 use ofi_sim::node::{Node, addr};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::collections::HashMap;
@@ -152,14 +153,9 @@ fn exchange(seed: u64, outcomes: &mut Outcomes) {
 
 #[test]
 fn durable_writes_complete_once_while_links_break() {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     let mut outcomes = Outcomes::default();
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        return exchange(seed, &mut outcomes);
+    if seeds::run(200, |seed| exchange(seed, &mut outcomes)) {
+        let Outcomes { committed, lost } = outcomes;
+        assert!(committed > 500 && lost > 100, "{committed} writes became durable, {lost} were lost with their links");
     }
-    for seed in 0..number("OFI_SIM_SEEDS").unwrap_or(200) {
-        exchange(seed, &mut outcomes);
-    }
-    let Outcomes { committed, lost } = outcomes;
-    assert!(committed > 500 && lost > 100, "{committed} writes became durable, {lost} were lost with their links");
 }

@@ -10,6 +10,7 @@ use ofi_engine::AddressVector;
 use ofi_engine::av::shared::{SharedMemory, initialize, words_for};
 use ofi_rig::{Message, Receive, Side, Target, expect, finish};
 use ofi_sim::node::{Node, Options, addr, open_node};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, World};
 use ofi_sync::primitive::AtomicU64;
 use ofi_tcp::transport::{Settings, TcpTransport};
@@ -221,11 +222,8 @@ fn exchange(seed: u64) -> usize {
 
 #[test]
 fn addresses_of_other_processes_serve_once_each_while_links_break() {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        exchange(seed);
-        return;
+    let mut arrived = 0;
+    if seeds::run(200, |seed| arrived += exchange(seed)) {
+        assert!(arrived > 2000, "{arrived} directed receives had a message");
     }
-    let arrived: usize = (0..number("OFI_SIM_SEEDS").unwrap_or(200)).map(exchange).sum();
-    assert!(arrived > 2000, "{arrived} directed receives had a message");
 }

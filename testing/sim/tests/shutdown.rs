@@ -12,12 +12,12 @@ use ofi_engine::transport::{ConnectRequest, Transport};
 use ofi_engine::{EventQueue, Waiting};
 use ofi_rig::{Exposed, Kind, Message, Options, Receive, Side, Target, Watch, finish};
 use ofi_sim::node::{Node, addr, ip};
+use ofi_sim::seeds;
 use ofi_sim::{Faults, SimNet, World};
 use ofi_sync::account::Account;
 use ofi_tcp::listener::TcpListener;
 use ofi_tcp::transport::{Settings, TcpTransport};
 use std::collections::HashSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,18 +216,10 @@ impl Scene {
     }
 }
 
-fn seeds() -> Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
-    match number("OFI_SIM_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("OFI_SIM_SEEDS").unwrap_or(300),
-    }
-}
-
 #[test]
 fn what_is_accepted_completes_once_when_connections_are_shut_down_and_break() {
     let (mut successes, mut failures) = (0, 0);
-    for seed in seeds() {
+    for seed in seeds::all(300) {
         let mut random = Rng::with_seed(seed);
         let mut scene = Scene::new(seed, Faults { stall: random.u8(..30), split: random.bool() });
         let ends_at = random.u64(..COUNT);
@@ -258,7 +250,7 @@ fn what_is_accepted_completes_once_when_connections_are_shut_down_and_break() {
         }
         scene.close();
     }
-    if seeds().end > 1 + seeds().start {
+    if seeds::all(300).count() > 1 {
         assert!(successes > 500 && failures > 500, "{successes} operations succeeded, {failures} failed");
     }
 }
@@ -266,7 +258,7 @@ fn what_is_accepted_completes_once_when_connections_are_shut_down_and_break() {
 /// What has been sent leaves before the connection ends, however the network splits it.
 #[test]
 fn messages_that_were_sent_before_a_shutdown_arrive() {
-    for seed in seeds() {
+    for seed in seeds::all(300) {
         let mut random = Rng::with_seed(seed);
         let mut scene = Scene::new(seed, Faults { stall: random.u8(..30), split: random.bool() });
         let (mut sent, mut receives) = (Vec::new(), Vec::new());

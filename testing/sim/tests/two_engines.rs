@@ -19,6 +19,7 @@ use ofi_rig::{Accesses, Finished, Kind, Message, Options, Receive};
 use ofi_shm::ShmTransport;
 use ofi_shm::cma::CmaMode;
 use ofi_shm::transport as shm;
+use ofi_sim::seeds;
 use ofi_sim::{Faults, SimNet, SimWaitObject, World};
 use ofi_sync::lock::Park;
 use ofi_tcp::transport::{Settings, TcpTransport};
@@ -643,19 +644,8 @@ fn finish<M: Medium>(medium: &M, sides: &mut [Side<M>; 2], ledger: &mut Ledger, 
 
 /// Runs one seed for every `every` seeds requested.
 fn run_seeds<M: Medium>(every: u64) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("OFI_SIM_SEED") {
-        return run::<M>(seed);
-    }
     keep_memory();
-    let seeds = number("OFI_SIM_SEEDS").unwrap_or(500) / every;
-    for seed in 0..seeds {
-        let result = std::panic::catch_unwind(|| run::<M>(seed));
-        if let Err(panic) = result {
-            eprintln!("seed {seed} failed; OFI_SIM_SEED={seed} runs it alone");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::run_some(500, every, run::<M>);
 }
 
 /// Makes the allocator keep the memory of large messages: the kernel would clear new pages each

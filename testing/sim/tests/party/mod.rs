@@ -208,8 +208,5 @@ pub(crate) fn expected(step: Step, size: usize, rank: usize) -> Vec<u8> {
 }
 
 pub(crate) fn seeds() -> std::ops::Range<u64> {
-    if let Some(seed) = std::env::var("OFI_SIM_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        return seed..seed + 1;
-    }
-    0..std::env::var("OFI_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60)
+    ofi_sim::seeds::all(60)
 }
