@@ -87,7 +87,7 @@ static void deferred_sends(struct end *x, struct end *y, int message, int tag)
 		untagged.msg.context = triggered_by(&s, sent);
 		POST(fi_sendmsg(x->out, &untagged.msg, FI_TRIGGER | FI_COMPLETION));
 		let_go(&s, sent);
-		arrived(x, y, op, in, iov.iov_len);
+		arrived(y, op, in, iov.iov_len);
 		done(sent);
 		x->sent++;
 		STEP("FI_OP_SEND");
@@ -95,7 +95,7 @@ static void deferred_sends(struct end *x, struct end *y, int message, int tag)
 		untagged.msg.context = sent = new_op("FI_OP_SEND", 1);
 		queue_work(&s, &work[0], FI_OP_SEND);
 		let_go(&s, sent);
-		arrived(x, y, op, in, iov.iov_len);
+		arrived(y, op, in, iov.iov_len);
 		finished(&s, sent);
 		x->sent++;
 	}
@@ -106,7 +106,7 @@ static void deferred_sends(struct end *x, struct end *y, int message, int tag)
 		tagged.msg.context = triggered_by(&s, sent);
 		POST(fi_tsendmsg(x->out, &tagged.msg, FI_TRIGGER | FI_COMPLETION));
 		let_go(&s, sent);
-		arrived(x, y, op, in, iov.iov_len);
+		arrived(y, op, in, iov.iov_len);
 		done(sent);
 		x->sent++;
 		STEP("FI_OP_TSEND");
@@ -114,7 +114,7 @@ static void deferred_sends(struct end *x, struct end *y, int message, int tag)
 		tagged.msg.context = sent = new_op("FI_OP_TSEND", 1);
 		queue_work(&s, &work[1], FI_OP_TSEND);
 		let_go(&s, sent);
-		arrived(x, y, op, in, iov.iov_len);
+		arrived(y, op, in, iov.iov_len);
 		finished(&s, sent);
 		x->sent++;
 	}
@@ -146,14 +146,14 @@ static void deferred_receives(struct end *x, struct end *y, int message, int tag
 		POST(fi_recvmsg(y->in, &untagged.msg, FI_TRIGGER | FI_COMPLETION));
 		POST(fi_inject(x->out, out, 1, x->peer));
 		let_go(&s, op);
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		y->received++;
 		STEP("FI_OP_RECV");
 		untagged.msg.context = op = new_op("FI_OP_RECV", 1);
 		queue_work(&s, &work[0], FI_OP_RECV);
 		POST(fi_inject(x->out, out, 1, x->peer));
 		let_go(&s, op);
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		finished(&s, op);
 		y->received++;
 		x->sent += 2;
@@ -165,14 +165,14 @@ static void deferred_receives(struct end *x, struct end *y, int message, int tag
 		POST(fi_trecvmsg(y->in, &tagged.msg, FI_TRIGGER | FI_COMPLETION));
 		POST(fi_tinject(x->out, out, 1, x->peer, 8));
 		let_go(&s, op);
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		y->received++;
 		STEP("FI_OP_TRECV");
 		tagged.msg.context = op = new_op("FI_OP_TRECV", 1);
 		queue_work(&s, &work[1], FI_OP_TRECV);
 		POST(fi_tinject(x->out, out, 1, x->peer, 8));
 		let_go(&s, op);
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		finished(&s, op);
 		y->received++;
 		x->sent += 2;

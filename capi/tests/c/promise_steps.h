@@ -84,7 +84,7 @@ static void take(struct end *y, struct op *op, uint64_t flags)
 		POST(fi_recvmsg(y->in, &msg, flags));
 }
 
-static void arrived(struct end *x, struct end *y, struct op *op, const void *buf, size_t len)
+static void arrived(struct end *y, struct op *op, const void *buf, size_t len)
 {
 	if (is_buffered(y))
 		take(y, op, FI_CLAIM | FI_COMPLETION);
@@ -94,7 +94,6 @@ static void arrived(struct end *x, struct end *y, struct op *op, const void *buf
 		MUST(op->flags & FI_RECV && (op->is_multi || op->len == len));
 	if (can(y, FI_SOURCE) && !is_msg(y))
 		MUST(op->source == y->peer);
-	(void) x;
 }
 
 /* The longest message that any call of this end takes. */

@@ -40,27 +40,27 @@ static void messages(struct end *x, struct end *y)
 	STEP("fi_send");
 	op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 	POST(fi_send(x->out, out, len, NULL, x->peer, sent = new_op("fi_send", tx_reports(x))));
-	arrived(x, y, op, in, len);
+	arrived(y, op, in, len);
 	done(sent);
 	STEP("fi_inject of inject_size");
 	len = x->info->tx_attr->inject_size;
 	MUST(len <= sizeof(out));
 	op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 	POST(fi_inject(x->out, out, len, x->peer));
-	arrived(x, y, op, in, len);
+	arrived(y, op, in, len);
 	x->sent += 2;
 	if (x->info->domain_attr->cq_data_size) {
 		STEP("fi_senddata");
 		len = fitting(x, 10);
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 		POST(fi_senddata(x->out, out, len, NULL, data_of(x), x->peer, sent = new_op("fi_senddata", tx_reports(x))));
-		arrived(x, y, op, in, len);
+		arrived(y, op, in, len);
 		done(sent);
 		MUST(choice.format < FI_CQ_FORMAT_DATA || op->data == data_of(x));
 		STEP("fi_injectdata");
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 		POST(fi_injectdata(x->out, out, 1, data_of(x), x->peer));
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		MUST(choice.format < FI_CQ_FORMAT_DATA || op->data == data_of(x));
 		x->sent += 2;
 	}
@@ -81,7 +81,7 @@ static void messages(struct end *x, struct end *y)
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 	}
 	POST(fi_sendv(x->out, iov, NULL, pieces, x->peer, sent = new_op("fi_sendv", tx_reports(x))));
-	arrived(x, y, op, in, pieces);
+	arrived(y, op, in, pieces);
 	done(sent);
 	x->sent++;
 	iov[0] = (struct iovec) { out, fitting(x, 32) };
@@ -93,7 +93,7 @@ static void messages(struct end *x, struct end *y)
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 		msg.context = sent = new_op("fi_sendmsg", !choice.selective || flags[i] & FI_COMPLETION);
 		POST(fi_sendmsg(x->out, &msg, flags[i]));
-		arrived(x, y, op, in, iov[0].iov_len);
+		arrived(y, op, in, iov[0].iov_len);
 		done(sent);
 		x->sent++;
 	}
@@ -102,7 +102,7 @@ static void messages(struct end *x, struct end *y)
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 		msg.context = sent = new_op("fenced", 1);
 		POST(fi_sendmsg(x->out, &msg, FI_FENCE | FI_COMPLETION));
-		arrived(x, y, op, in, iov[0].iov_len);
+		arrived(y, op, in, iov[0].iov_len);
 		done(sent);
 		x->sent++;
 	}
@@ -128,17 +128,17 @@ static void tagged(struct end *x, struct end *y)
 	STEP("fi_tsend");
 	op = receive_tagged(y, in, sizeof(in), tag_of(x), FI_ADDR_UNSPEC);
 	POST(fi_tsend(x->out, out, len, NULL, x->peer, tag_of(x), sent = new_op("fi_tsend", tx_reports(x))));
-	arrived(x, y, op, in, len);
+	arrived(y, op, in, len);
 	done(sent);
 	STEP("fi_tinject");
 	op = receive_tagged(y, in, sizeof(in), 7, FI_ADDR_UNSPEC);
 	POST(fi_tinject(x->out, out, most, x->peer, 7));
-	arrived(x, y, op, in, most);
+	arrived(y, op, in, most);
 	STEP("fi_tsendmsg");
 	op = receive_tagged(y, in, sizeof(in), tag_of(x), FI_ADDR_UNSPEC);
 	msg.context = sent = new_op("fi_tsendmsg", 1);
 	POST(fi_tsendmsg(x->out, &msg, FI_COMPLETION));
-	arrived(x, y, op, in, len);
+	arrived(y, op, in, len);
 	done(sent);
 	x->sent += 3;
 	if (x->info->domain_attr->cq_data_size) {
@@ -146,7 +146,7 @@ static void tagged(struct end *x, struct end *y)
 		op = receive_tagged(y, in, sizeof(in), 3, FI_ADDR_UNSPEC);
 		sent = new_op("fi_tsenddata", tx_reports(x));
 		POST(fi_tsenddata(x->out, out, len, NULL, data_of(x), x->peer, 3, sent));
-		arrived(x, y, op, in, len);
+		arrived(y, op, in, len);
 		done(sent);
 		MUST(choice.format < FI_CQ_FORMAT_DATA || op->data == data_of(x));
 		x->sent++;
@@ -343,13 +343,13 @@ static void directed(struct end *x, struct end *y)
 	if (can(x, FI_MSG) && !is_buffered(y)) {
 		op = receive(y, in, sizeof(in), y->peer);
 		POST(fi_inject(x->out, out, 1, x->peer));
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		x->sent++;
 	}
 	if (can(x, FI_TAGGED)) {
 		op = receive_tagged(y, in, sizeof(in), 4, y->peer);
 		POST(fi_tinject(x->out, out, 1, x->peer, 4));
-		arrived(x, y, op, in, 1);
+		arrived(y, op, in, 1);
 		x->sent++;
 	}
 }
@@ -374,7 +374,7 @@ static void named_context(struct end *x, struct end *y)
 	else
 		POST(fi_tinject(x->out, out, 1, peer, 2));
 	x->sent++;
-	arrived(x, y, op, in, 1);
+	arrived(y, op, in, 1);
 	y->in = plain;
 }
 
@@ -425,7 +425,7 @@ static void discards(struct end *x, struct end *y, int message, int tag)
 		memset(in, 0, len);
 		op = receive(y, in, sizeof(in), FI_ADDR_UNSPEC);
 		POST(fi_send(x->out, out, len, NULL, x->peer, sent = new_op("a long message", tx_reports(x))));
-		arrived(x, y, op, in, len);
+		arrived(y, op, in, len);
 		done(sent);
 		x->sent += 2;
 	}
@@ -439,7 +439,7 @@ static void discards(struct end *x, struct end *y, int message, int tag)
 		memset(in, 0, len);
 		op = receive_tagged(y, in, sizeof(in), 12, FI_ADDR_UNSPEC);
 		POST(fi_tsend(x->out, out, len, NULL, x->peer, 12, sent = new_op("a long message", tx_reports(x))));
-		arrived(x, y, op, in, len);
+		arrived(y, op, in, len);
 		done(sent);
 		x->sent += 2;
 	}
