@@ -40,11 +40,16 @@ enum Spot {
     Waiting(usize, (u64, u64)),
 }
 
-/// A thread that starts work.
-#[derive(Debug)]
-struct Starter {
-    /// The endpoint that it calls, without the lock.
-    calls: Option<usize>,
+/// What the thread that starts work does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Starter {
+    /// No thread starts work.
+    #[default]
+    Absent,
+    /// It takes work, or works on a counter.
+    Present,
+    /// It calls this endpoint, without the lock.
+    Calls(usize),
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +62,7 @@ struct State {
     stalled: BTreeMap<Half, VecDeque<Queued>>,
     /// Number of items queued so far.
     seq: u64,
-    starter: Option<Starter>,
+    starter: Starter,
     /// An endpoint has had room since the thread last tried the stalled work.
     has_room: bool,
     /// Threads that wait until the starter has returned from an endpoint.
@@ -173,7 +178,7 @@ impl WorkQueue {
         let mut state = self.state();
         let mut forgotten = state.withdraw(is_its);
         state.leavers += 1;
-        while state.starter.as_ref().is_some_and(|starter| starter.calls == Some(of)) {
+        while state.starter == Starter::Calls(of) {
             state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.leavers -= 1;
@@ -196,11 +201,11 @@ impl WorkQueue {
     #[cold]
     fn run_ready(&self) -> bool {
         let mut state = self.state();
-        if state.starter.is_some() {
+        if state.starter != Starter::Absent {
             // The thread that runs work checks again before it stops.
             return false;
         }
-        state.starter = Some(Starter { calls: None });
+        state.starter = Starter::Present;
         state.has_room = false;
         let (mut full, mut any) = (Vec::new(), false);
         loop {
@@ -212,11 +217,11 @@ impl WorkQueue {
                 continue;
             };
             let half = work.half();
-            state.starter = Some(Starter { calls: half.map(|half| half.endpoint) });
+            state.starter = half.map_or(Starter::Present, |half| Starter::Calls(half.endpoint));
             drop(state);
             let started = work.start(self.me.get());
             state = self.state();
-            state.starter = Some(Starter { calls: None });
+            state.starter = Starter::Present;
             if state.leavers > 0 {
                 self.returned.notify_all();
             }
@@ -229,7 +234,7 @@ impl WorkQueue {
                 (Ok(()) | Err(_), _) => any = true,
             }
         }
-        state.starter = None;
+        state.starter = Starter::Absent;
         // Relaxed: as in `run`; it is changed only under the lock.
         self.has_work.store(!state.stalled.is_empty(), Ordering::Relaxed);
         any
@@ -384,7 +389,7 @@ impl CounterWatch for WorkQueue {
 impl RoomWatch for WorkQueue {
     fn handle_room(&self) {
         let mut state = self.state();
-        if state.stalled.is_empty() && state.starter.is_none() {
+        if state.stalled.is_empty() && state.starter == Starter::Absent {
             return;
         }
         state.has_room = true;
