@@ -209,17 +209,23 @@ pub struct fi_param {
     pub value: *const c_char,
 }
 
+/// A provider's fi_getinfo(3).
+pub type fi_getinfo_fn =
+    unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const fi_info, *mut *mut fi_info) -> c_int;
+/// A provider's fi_fabric(3).
+pub type fi_fabric_fn = unsafe extern "C" fn(*mut fi_fabric_attr, *mut *mut crate::fid_fabric, *mut c_void) -> c_int;
+
 /// What a provider registers (`struct fi_provider`, fi_provider(3)).
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct fi_provider {
     pub version: u32,
     pub fi_version: u32,
     pub context: [u64; 4],
     pub name: *const c_char,
-    pub getinfo: *const c_void,
-    pub fabric: *const c_void,
-    pub cleanup: *const c_void,
+    pub getinfo: Option<fi_getinfo_fn>,
+    pub fabric: Option<fi_fabric_fn>,
+    pub cleanup: Option<unsafe extern "C" fn()>,
 }
 
 /// Class of a fabric.
@@ -306,6 +312,10 @@ pub const FI_NUMERICHOST: u64 = 1 << 55;
 pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
 /// fi_getinfo(3): looks for devices again.
 pub const FI_RESCAN: u64 = 1 << 35;
+/// fi_getinfo(3) between providers: only providers that layers of them can use.
+pub const OFI_CORE_PROV_ONLY: u64 = 1 << 59;
+/// fi_getinfo(3) between providers: only providers of offloaded collective operations.
+pub const OFI_OFFLOAD_PROV_ONLY: u64 = 1 << 61;
 /// fi_cq(3), fi_eq(3): `signaling_vector` names an interrupt vector.
 pub const FI_AFFINITY: u64 = 1 << 29;
 /// fi_eq(3), fi_tagged(3): looks without taking.

@@ -1,6 +1,8 @@
 //! Converts infos between C and Rust.
 
+pub(crate) mod foreign;
 pub(crate) mod infos;
+pub(crate) mod layouts;
 
 use crate::ffi::ptr::{sized_addr, text};
 use core::ffi::{c_char, c_void};

@@ -62,6 +62,7 @@ struct Held {
     objects: MutexGuard<'static, objects::Objects>,
     listed: open_objects::Held,
     descriptors: descriptor::Held,
+    loader: ofi_loader::Held,
     _providers: ofi_registry::Held,
     _texts: texts::Held,
     _params: params::Held,
@@ -99,6 +100,7 @@ extern "C" fn prepare() {
         objects: objects::objects(),
         listed: open_objects::hold(),
         descriptors: descriptor::hold(),
+        loader: ofi_loader::hold(),
         _providers: ofi_registry::hold(),
         _texts: texts::hold(),
         _params: params::hold(),
@@ -135,5 +137,6 @@ extern "C" fn after_fork_in_child() {
         unsafe { (kind.disable)(core::ptr::with_exposed_provenance_mut(*address)) };
     }
     held.listed.forget_all();
+    held.loader.restart();
     held.descriptors.close_copies();
 }

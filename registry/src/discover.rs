@@ -36,6 +36,13 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(pub Vec<Refusal>);
 
+impl Refusals {
+    /// Logs the reasons as one block.
+    pub fn log(&self) {
+        log::log("", Level::Warn, Subsystem::Core, || self.to_string());
+    }
+}
+
 impl fmt::Display for Refusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no provider matches:")?;
@@ -46,6 +53,18 @@ impl fmt::Display for Refusals {
 /// The infos that match the query, best first. An empty list comes with the reasons, which are also
 /// logged as one block at level warn.
 pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
+    let (found, refusals) = search(query)?;
+    if found.is_empty() {
+        refusals.log();
+    }
+    Ok((found, refusals))
+}
+
+/// [`discover`] without the log, for a caller that knows of more providers.
+///
+/// # Errors
+/// As for [`discover`].
+pub fn search(query: &Query) -> Result<(Vec<Info>, Refusals)> {
     if query.version > Version::API {
         let asked = query.version;
         return Err(Error::new(Errno::ENOSYS, format!("interface version {asked} is newer than {}", Version::API)));
@@ -72,9 +91,6 @@ pub fn discover(query: &Query) -> Result<(Vec<Info>, Refusals)> {
                 reason,
             }),
         }
-    }
-    if found.is_empty() {
-        log::log("", Level::Warn, Subsystem::Core, || refusals.to_string());
     }
     Ok((found, refusals))
 }
@@ -216,7 +232,7 @@ fn heeded(query: &Query, mut hints: Hints) -> Hints {
 }
 
 /// The format that the environment asks for; an unknown one is ignored.
-fn format_asked() -> Option<AddrFormat> {
+pub fn format_asked() -> Option<AddrFormat> {
     let text = ADDR_FORMAT.text()?;
     let format = AddrFormat::named(&text);
     if format.is_none() {

@@ -9,6 +9,20 @@ pub const PROVIDER: Param = Param {
     help: "Use only the providers in this comma-separated list; with ^ in front, all others (default: all)",
 };
 
+/// Where loaded providers are.
+pub const PROVIDER_PATH: Param = Param {
+    name: "FI_PROVIDER_PATH",
+    kind: ParamKind::String,
+    help: "Folders with loadable providers of the C library, separated by colons; @ in front lets the first of a name win \
+           instead of the newest, +/FILE prefers that file (default: the folder libfabric beside the library)",
+};
+/// Which loaded providers take the place of built-in ones.
+pub const PREFER_LOADED: Param = Param {
+    name: "FI_OFI_PREFER_LOADED",
+    kind: ParamKind::String,
+    help: "Names that loaded providers take from the built-in ones, separated by commas, or all (default: none)",
+};
+
 /// Whether FI_PROVIDER selects the provider with that full name: it lists the name or its core.
 pub fn selected(list: Option<&str>, name: &str) -> bool {
     let Some(list) = list else { return true };
@@ -37,7 +51,7 @@ fn covers(entry: &str, name: &str, negated: bool) -> bool {
 
 /// Whether `prov_name` in the hints selects the provider with that full name. Layers may come in
 /// any order; a single name selects all providers with that layer; `^name` excludes.
-pub(crate) fn asked_for(wanted: Option<&str>, name: &str) -> bool {
+pub fn asked_for(wanted: Option<&str>, name: &str) -> bool {
     let Some(wanted) = wanted else { return true };
     let layers: Vec<&str> = name.split(';').collect();
     let has = |part: &str| layers.iter().any(|layer| layer.eq_ignore_ascii_case(part));

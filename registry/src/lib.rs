@@ -14,11 +14,11 @@ mod query;
 mod shared_av;
 
 pub use auto::AutoThread;
-pub use discover::{Refusal, Refusals, discover};
+pub use discover::{Refusal, Refusals, discover, format_asked, search};
 pub use endpoint::{
     ScalableOf, context_config, open_datagram_endpoint, open_endpoint, open_passive_endpoint, open_scalable_endpoint,
 };
-pub use filter::{PROVIDER, selected};
+pub use filter::{PREFER_LOADED, PROVIDER, PROVIDER_PATH, asked_for, selected};
 pub use provider::{DomainVisitor, has_provider, open, providers};
 pub use query::Query;
 pub use shared_av::open_shared_av;
@@ -41,7 +41,17 @@ pub fn hold() -> Held {
 
 /// Every parameter that has an effect, the library's own first.
 pub fn params() -> Vec<Param> {
-    let mut all = vec![PREFER_SYSCONFIG, CONFIG_FILE, PROVIDER, UNIVERSE_SIZE, ADDR_FORMAT, PEER_MEMORY, CQ_BOUNDED];
+    let mut all = vec![
+        PREFER_SYSCONFIG,
+        CONFIG_FILE,
+        PROVIDER,
+        PROVIDER_PATH,
+        PREFER_LOADED,
+        UNIVERSE_SIZE,
+        ADDR_FORMAT,
+        PEER_MEMORY,
+        CQ_BOUNDED,
+    ];
     all.extend(ofi_core::log_params::PARAMS);
     all.extend(provider::params());
     all

@@ -13,7 +13,7 @@ use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Info, LinkState, Nic, RxAtt
 use ofi_core::{Addr, Errno};
 
 /// The result of an allocation with malloc: `ENOMEM` if it fails.
-type AllocResult<T> = Result<T, Errno>;
+pub(crate) type AllocResult<T> = Result<T, Errno>;
 
 /// An owned list of infos, which may be empty; freed when dropped.
 #[derive(Debug)]
@@ -32,9 +32,27 @@ impl Infos {
         self.0
     }
 
-    fn node(&mut self) -> Option<&mut fi_info> {
+    pub(crate) fn node(&mut self) -> Option<&mut fi_info> {
         // SAFETY: null, or a list that this value owns.
         unsafe { self.0.as_mut() }
+    }
+
+    /// An empty list.
+    pub(crate) const fn none() -> Self {
+        Self::NONE
+    }
+
+    /// Puts another list behind this one.
+    pub(crate) fn append(&mut self, other: Self) {
+        let Some(mut last) = self.node() else {
+            *self = other;
+            return;
+        };
+        // SAFETY: null, or the next node of the list that this value owns.
+        while let Some(next) = unsafe { last.next.as_mut() } {
+            last = next;
+        }
+        last.next = other.into_raw();
     }
 
     /// Sets the handle of the first info.
@@ -100,7 +118,7 @@ unsafe fn copied_string(text: *const c_char) -> AllocResult<*mut c_char> {
 }
 
 /// A text as a C string, cut at its first NUL; null for none.
-fn string(text: Option<&str>) -> AllocResult<*mut c_char> {
+pub(super) fn string(text: Option<&str>) -> AllocResult<*mut c_char> {
     let Some(text) = text else { return Ok(core::ptr::null_mut()) };
     let len = text.bytes().position(|byte| byte == 0).unwrap_or(text.len());
     // SAFETY: the text has at least that many bytes, and none of them is NUL.

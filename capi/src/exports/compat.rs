@@ -2,59 +2,12 @@
 //! copy the hints into current structures, each structure only up to its size in that version.
 //! Results are current structures; such callers read only a prefix of each.
 
+use crate::convert::layouts::{V1_0, V1_1, V1_2, V1_3, V1_7, V1_8, with_current};
 use crate::exports::getinfo;
 use crate::ffi::ptr::widen;
 use core::ffi::{c_char, c_int, c_void};
-use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr, fid_fabric};
+use ofi_abi::{fi_fabric_attr, fi_info, fid_fabric};
 use ofi_core::{Errno, Version};
-
-/// Sizes in bytes of the structures in one version of the layout.
-#[derive(Clone, Copy)]
-struct Layout {
-    info: usize,
-    domain: usize,
-    ep: usize,
-    tx: usize,
-    /// Bytes of fi_fabric_attr without the padding at its end.
-    fabric: usize,
-}
-
-const V1_0: Layout = Layout { info: 112, domain: 120, ep: 80, tx: 72, fabric: 28 };
-const V1_1: Layout = Layout { info: 112, domain: 184, ep: 96, tx: 72, fabric: 32 };
-const V1_2: Layout = Layout { info: 120, ..V1_1 };
-const V1_3: Layout = Layout { domain: 192, tx: 80, ..V1_2 };
-const V1_7: Layout = Layout { domain: 200, ..V1_3 };
-const V1_8: Layout = Layout { domain: 208, ..V1_7 };
-
-/// Calls `with` with a current copy of an older info: its attribute structures are widened, its
-/// other members are the caller's.
-///
-/// # Safety
-/// `info` is null or valid in that layout.
-unsafe fn with_current<R>(info: *const fi_info, layout: Layout, with: impl FnOnce(*const fi_info) -> R) -> R {
-    // SAFETY: null or valid in that layout; pointers and numbers may be zero.
-    let Some(mut view) = (unsafe { widen(info, layout.info) }) else { return with(core::ptr::null()) };
-    // SAFETY: as above.
-    let mut tx: Option<fi_tx_attr> = unsafe { widen(view.tx_attr, layout.tx) };
-    // SAFETY: as above; this structure never changed.
-    let mut rx: Option<fi_rx_attr> = unsafe { widen(view.rx_attr, size_of::<fi_rx_attr>()) };
-    // SAFETY: as above.
-    let mut ep: Option<fi_ep_attr> = unsafe { widen(view.ep_attr, layout.ep) };
-    // SAFETY: as above.
-    let mut domain: Option<fi_domain_attr> = unsafe { widen(view.domain_attr, layout.domain) };
-    // SAFETY: as above.
-    let mut fabric: Option<fi_fabric_attr> = unsafe { widen(view.fabric_attr, layout.fabric) };
-    fn place<T>(part: &mut Option<T>) -> *mut T {
-        part.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut)
-    }
-    view.next = core::ptr::null_mut();
-    view.tx_attr = place(&mut tx);
-    view.rx_attr = place(&mut rx);
-    view.ep_attr = place(&mut ep);
-    view.domain_attr = place(&mut domain);
-    view.fabric_attr = place(&mut fabric);
-    with(&view)
-}
 
 macro_rules! versions {
     ($($getinfo:ident $dupinfo:ident $layout:ident;)*) => {$(

@@ -1,6 +1,7 @@
 //! Discovery, opening, and error texts: fi_getinfo(3), fi_fabric(3), fi_open(3), fi_version(3),
 //! fi_strerror(3).
 
+use crate::exports::loaded::{self, Answer, Ask};
 use crate::exports::logging::LogObj;
 use crate::ffi::handle;
 use crate::ffi::ptr::{make, out_of_memory, refuse, text};
@@ -8,9 +9,13 @@ use crate::reserve::Watch;
 use crate::state::{log, open_objects, texts};
 use crate::{convert, fork};
 use core::ffi::{c_char, c_int, c_void};
-use ofi_abi::{FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, fi_fabric_attr, fi_info, fid_fabric, fid_t};
+use ofi_abi::{
+    FI_NUMERICHOST, FI_PROV_ATTR_ONLY, FI_RESCAN, FI_SOURCE, OFI_CORE_PROV_ONLY, OFI_OFFLOAD_PROV_ONLY, fi_fabric_attr,
+    fi_info, fid_fabric, fid_t,
+};
+use ofi_core::info::Info;
 use ofi_core::{Errno, Error, Version};
-use ofi_registry::Query;
+use ofi_registry::{Query, Refusals};
 use std::ffi::CString;
 
 /// Initialization for calls that may be a program's first.
@@ -40,25 +45,24 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     if let Err(error) = begin() {
         return refuse(&error);
     }
-    if flags & !(FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN) != 0 {
+    let loaded = loaded::all();
+    // Layers among loaded providers ask for what is below them.
+    let internal = if loaded.providers.is_empty() { 0 } else { OFI_CORE_PROV_ONLY | OFI_OFFLOAD_PROV_ONLY };
+    if flags & !(FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN | internal) != 0 {
         let what = format!("fi_getinfo with undefined flags {flags:#x}");
         return refuse(&Error::new(Errno::EBADFLAGS, what));
     }
     let watch = Watch::begin();
-    // SAFETY: null or ends with NUL by fi_getinfo(3).
-    let node = unsafe { text(node) };
-    // SAFETY: null or ends with NUL by fi_getinfo(3).
-    let service = unsafe { text(service) };
     // SAFETY: null or a valid info by fi_getinfo(3).
     let given = unsafe { hints.as_ref() };
     let handle = given.map_or(core::ptr::null_mut(), |hints| hints.handle);
     let source = flags & FI_SOURCE != 0;
-    let hints = given.map(|hints| {
+    let wanted = given.map(|hints| {
         // Ignored addresses are not read, and neither are their lengths (fi_getinfo(3)).
         let mut counting = *hints;
         if source {
             counting.src_addr = core::ptr::null_mut();
-        } else if node.is_some() || service.is_some() {
+        } else if !node.is_null() || !service.is_null() {
             counting.dest_addr = core::ptr::null_mut();
         }
         // SAFETY: a valid info has valid members.
@@ -69,18 +73,48 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     });
     let query = Query {
         version: Version(version),
-        node,
-        service,
+        // SAFETY: null or ends with NUL by fi_getinfo(3).
+        node: unsafe { text(node) },
+        // SAFETY: null or ends with NUL by fi_getinfo(3).
+        service: unsafe { text(service) },
         source,
         numeric: flags & FI_NUMERICHOST != 0,
         names_only: flags == FI_PROV_ATTR_ONLY,
-        hints,
+        hints: wanted,
     };
-    let found = match ofi_registry::discover(&query) {
-        Ok((found, _)) => found,
-        Err(_) if watch.ran_out() => return out_of_memory("look for providers"),
-        Err(error) => return refuse(&error),
+    let (mut found, mut refusals) = if flags & internal == 0 {
+        match ofi_registry::search(&query) {
+            Ok(found) => found,
+            Err(_) if watch.ran_out() => return out_of_memory("look for providers"),
+            Err(error) => return refuse(&error),
+        }
+    } else {
+        (Vec::new(), Refusals::default())
     };
+    let mut others = Answer::empty();
+    if query.names_only {
+        loaded::add_names(loaded, &mut found);
+    } else if !loaded.providers.is_empty() {
+        let name = |info: &Info| info.fabric.prov_name.clone().unwrap_or_default();
+        found.retain(|info| !loaded.serves(&name(info)));
+        // SAFETY: null or valid by fi_getinfo(3).
+        let ours = given.is_some_and(|hints| unsafe { open_objects::are_named_in(hints) });
+        if !ours {
+            // SAFETY: a valid info has valid members.
+            let wanted = given.map(|hints| unsafe { convert::hints(hints) });
+            let version = Version(version);
+            let ask = Ask { version, node, service, flags, hints, wanted: wanted.as_ref() };
+            // SAFETY: the arguments are this function's.
+            match unsafe { loaded::ask(loaded, &ask) } {
+                Ok(answer) => others = answer,
+                Err(_) => return out_of_memory("look for providers"),
+            }
+        }
+    }
+    if found.is_empty() && others.has_no_infos() {
+        refusals.0.append(&mut others.refusals);
+        refusals.log();
+    }
     let list = match convert::list_to_c(&found) {
         Ok(list) if !watch.ran_out() => list,
         _ => return out_of_memory("look for providers"),
@@ -90,6 +124,10 @@ pub(crate) unsafe extern "C" fn fi_getinfo(
     if watch.ran_out() {
         return out_of_memory("look for providers");
     }
+    let mut whole = others.before;
+    whole.append(list);
+    whole.append(others.after);
+    let list = whole;
     let list = list.into_raw();
     // SAFETY: not null, so valid by fi_getinfo(3).
     unsafe { info.write(list) };
@@ -110,7 +148,7 @@ pub(crate) unsafe extern "C" fn fi_dupinfo(info: *const fi_info) -> *mut fi_info
 
 /// fi_fabric(3).
 pub(crate) unsafe extern "C" fn fi_fabric(
-    attr: *mut fi_fabric_attr,
+    given: *mut fi_fabric_attr,
     fabric: *mut *mut fid_fabric,
     context: *mut c_void,
 ) -> c_int {
@@ -118,10 +156,14 @@ pub(crate) unsafe extern "C" fn fi_fabric(
         return refuse(&error);
     }
     // SAFETY: null or valid by fi_fabric(3).
-    let Some(attr) = (unsafe { attr.as_ref() }) else { return Errno::EINVAL.negative() };
+    let Some(attr) = (unsafe { given.as_ref() }) else { return Errno::EINVAL.negative() };
     // SAFETY: null or ends with NUL by fi_fabric(3).
     let provider = unsafe { text(attr.prov_name) };
     let (Some(provider), false) = (provider, attr.name.is_null()) else { return Errno::EINVAL.negative() };
+    if let Some(loaded) = loaded::opener(&provider) {
+        // SAFETY: valid by fi_fabric(3).
+        return unsafe { loaded::open(loaded, given, fabric, context) };
+    }
     if !ofi_registry::has_provider(&provider) {
         return Errno::ENODEV.negative();
     }

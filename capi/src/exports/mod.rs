@@ -2,6 +2,8 @@
 
 mod compat;
 pub(crate) mod getinfo;
+pub(crate) mod helper;
+pub(crate) mod loaded;
 pub(crate) mod logging;
 pub(crate) mod param;
 mod symbols;

@@ -70,6 +70,7 @@ unsafe extern "C" fn define_formatted(
     if help.is_empty() {
         return Errno::EINVAL.negative();
     }
+    let owner = provider.addr();
     // SAFETY: null or valid by fi_provider(3).
     let provider = unsafe { name_of(provider) };
     let help = match &provider {
@@ -77,7 +78,7 @@ unsafe extern "C" fn define_formatted(
         None => help,
     };
     let name = variable(provider.as_deref(), &name);
-    defined().push(Defined { name, kind, help });
+    defined().push(Defined { name, kind, help, owner });
     0
 }
 
@@ -92,10 +93,18 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     }
     // SAFETY: null or ends with NUL by fi_provider(3).
     let (Some(name), false) = (unsafe { text(name) }, value.is_null()) else { return Errno::EINVAL.negative() };
+    let owner = provider.addr();
     // SAFETY: null or valid by fi_provider(3).
     let provider = unsafe { name_of(provider) };
     let name = variable(provider.as_deref(), &name);
-    let Some(kind) = defined().iter().find(|param| param.name == name).map(|param| param.kind) else {
+    // A loaded provider may share its name with another, which gave the parameter another type.
+    let named = |list: &[Defined]| {
+        let mut same: Vec<(bool, u32)> =
+            list.iter().filter(|param| param.name == name).map(|param| (param.owner == owner, param.kind)).collect();
+        same.sort_by_key(|(own, _)| !own);
+        same.first().map(|(_, kind)| *kind)
+    };
+    let Some(kind) = named(&defined()) else {
         return Errno::ENOENT.negative();
     };
     let Some(set) = ofi_core::param::value(&name) else { return Errno::ENODATA.negative() };
@@ -147,6 +156,8 @@ pub(crate) unsafe extern "C" fn fi_getparams(params: *mut *mut fi_param, count: 
     if let Err(errno) = fork::watch() {
         return errno.negative();
     }
+    // Loaded providers define parameters of their own.
+    crate::exports::loaded::all();
     let list = defined();
     // SAFETY: calloc takes any sizes.
     let array = unsafe { libc::calloc(list.len() + 1, size_of::<fi_param>()) }.cast::<fi_param>();

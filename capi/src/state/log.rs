@@ -104,9 +104,8 @@ struct LogProvider(fi_provider);
 unsafe impl Sync for LogProvider {}
 
 const fn log_provider(name: &'static core::ffi::CStr) -> LogProvider {
-    let null = core::ptr::null();
     let (version, fi_version) = (Version::new(206, 0).0, Version::API.0);
-    let (getinfo, fabric, cleanup) = (null, null, null);
+    let (getinfo, fabric, cleanup) = (None, None, None);
     LogProvider(fi_provider { version, fi_version, context: [0; 4], name: name.as_ptr(), getinfo, fabric, cleanup })
 }
 

@@ -70,6 +70,18 @@ impl Drop for Listed {
     }
 }
 
+/// Whether the hints name a fabric or a domain of this library: then no other library's infos match.
+///
+/// # Safety
+/// As for [`narrow`].
+pub(crate) unsafe fn are_named_in(hints: &fi_info) -> bool {
+    // SAFETY: null or valid by this function's contract.
+    let fabric = unsafe { hints.fabric_attr.as_ref() }.map_or(0, |attr| attr.fabric.addr());
+    // SAFETY: null or valid by this function's contract.
+    let domain = unsafe { hints.domain_attr.as_ref() }.map_or(0, |attr| attr.domain.addr());
+    list().iter().any(|entry| entry.address != 0 && [fabric, domain].contains(&entry.address))
+}
+
 /// Restricts `wanted` to the objects in the hints. A closed object matches nothing.
 ///
 /// # Safety

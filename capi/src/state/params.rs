@@ -11,6 +11,8 @@ pub(crate) struct Defined {
     pub(crate) name: String,
     pub(crate) kind: u32,
     pub(crate) help: String,
+    /// The address of the provider that defined it; 0 for this library's own.
+    pub(crate) owner: usize,
 }
 
 /// All parameters.
@@ -27,6 +29,7 @@ pub(crate) fn defined() -> MutexGuard<'static, Vec<Defined>> {
                 ParamKind::Size => 3,
             },
             help: param.help.to_owned(),
+            owner: 0,
         }));
     }
     list

@@ -1,0 +1,160 @@
+//! Where files of providers are, and in which order they are loaded (fi_provider(3),
+//! FI_PROVIDER_PATH).
+
+use std::path::{Path, PathBuf};
+
+/// What the environment says about loaded providers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// FI_PROVIDER_PATH; empty counts as unset.
+    pub path: Option<String>,
+    /// The names that loaded providers take from built-in ones: a list with commas, or "all".
+    pub prefer: Option<String>,
+    /// This library's file, which the helper process runs; without it nothing is tried.
+    pub library: Option<PathBuf>,
+    /// The folder of this library, whose folder `libfabric` is the default one.
+    pub own_folder: Option<PathBuf>,
+    /// The folders of LD_LIBRARY_PATH and of the system, in which known names are looked for.
+    pub search: Vec<PathBuf>,
+}
+
+/// A file that may be a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The file.
+    pub file: PathBuf,
+    /// Its providers win over others of their names (`+` in FI_PROVIDER_PATH).
+    pub preferred: bool,
+}
+
+/// Names of providers that exist, without `ofi_` and `off_`: their files are looked for by name.
+const NAMES: &[&str] = &[
+    "efa", "psm2", "opx", "usnic", "verbs", "cxi", "psm3", "ucx", "rxm", "rxd", "shm", "udp", "tcp", "sockets", "net",
+];
+
+/// The files in the order in which they are loaded, and whether the first of a name wins (`@`)
+/// instead of the newest.
+pub fn candidates(settings: &Settings) -> (Vec<Candidate>, bool) {
+    let text = settings.path.as_deref().unwrap_or_default();
+    let (first_wins, text) = match text.strip_prefix('@') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let mut found: Vec<Candidate> = Vec::new();
+    let mut folders = false;
+    for item in text.split(':').filter(|item| !item.is_empty()) {
+        match item.strip_prefix('+') {
+            Some(file) => {
+                // A relative path would depend on the working directory.
+                if Path::new(file).is_absolute() && Path::new(file).is_file() {
+                    found.push(Candidate { file: file.into(), preferred: true });
+                }
+            }
+            None => {
+                folders = true;
+                add(&mut found, in_folder(Path::new(item)));
+            }
+        }
+    }
+    if !folders {
+        add(&mut found, by_name(settings));
+        if let Some(own) = &settings.own_folder {
+            add(&mut found, in_folder(&own.join("libfabric")));
+        }
+    }
+    (found, first_wins)
+}
+
+/// Adds files that are not in the list.
+fn add(found: &mut Vec<Candidate>, files: Vec<PathBuf>) {
+    for file in files {
+        if !found.iter().any(|known| known.file == file) {
+            found.push(Candidate { file, preferred: false });
+        }
+    }
+}
+
+/// The files `lib<name>-fi.so` of known names: for each, the first that the folders have.
+fn by_name(settings: &Settings) -> Vec<PathBuf> {
+    let folders = || settings.search.iter().chain(&settings.own_folder);
+    NAMES
+        .iter()
+        .filter_map(|name| folders().map(|folder| folder.join(format!("lib{name}-fi.so"))).find(|file| file.is_file()))
+        .collect()
+}
+
+/// The files of a folder that end in `fi.so`, last name first. A folder that cannot be read has
+/// none.
+fn in_folder(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().ends_with(b"fi.so")))
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir, write};
+
+    /// A folder with these files.
+    fn folder(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            write(folder.path().join(file), "").unwrap();
+        }
+        folder
+    }
+
+    fn names(found: &[Candidate]) -> Vec<String> {
+        found.iter().map(|known| known.file.file_name().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_path_lists_folders_whose_files_come_last_name_first() {
+        let (one, two) = (folder(&["liba-fi.so", "libb-fi.so", "fi.so.1", "c.so"]), folder(&["xfi.so"]));
+        let path = format!("{}:/no/such/folder::{}", one.path().display(), two.path().display());
+        let (found, first_wins) = candidates(&Settings { path: Some(path.clone()), ..Settings::default() });
+        assert_eq!(names(&found), ["libb-fi.so", "liba-fi.so", "xfi.so"]);
+        assert!(!first_wins && found.iter().all(|known| !known.preferred));
+        let (same, first_wins) = candidates(&Settings { path: Some(format!("@{path}")), ..Settings::default() });
+        assert!(first_wins);
+        assert_eq!(same, found);
+    }
+
+    #[test]
+    fn without_folders_the_known_names_come_first_and_then_the_default_folder() {
+        let own = folder(&["libefa-fi.so", "libnone-fi.so"]);
+        let search = folder(&["libverbs-fi.so", "libefa-fi.so"]);
+        create_dir(own.path().join("libfabric")).unwrap();
+        for file in ["libx-fi.so", "libz-fi.so"] {
+            write(own.path().join("libfabric").join(file), "").unwrap();
+        }
+        let mut settings = Settings {
+            own_folder: Some(own.path().into()),
+            search: vec!["/no/such/folder".into(), search.path().into()],
+            ..Settings::default()
+        };
+        let default = ["libefa-fi.so", "libverbs-fi.so", "libz-fi.so", "libx-fi.so"];
+        let (found, _) = candidates(&settings);
+        assert_eq!(names(&found), default);
+        assert!(found[0].file.starts_with(search.path()));
+        // Empty counts as unset.
+        settings.path = Some(String::new());
+        assert_eq!(candidates(&settings).0, found);
+        // Only preferred libraries: the default ones are looked for, too.
+        let one = folder(&["liba.so"]);
+        settings.path = Some(format!("+{}/liba.so:+relative.so:+/no/such/file.so", one.path().display()));
+        let (more, _) = candidates(&settings);
+        assert_eq!(names(&more)[1..], default);
+        assert!(more[0].preferred && names(&more)[0] == "liba.so");
+        // A folder beside them: only what is listed.
+        settings.path = Some(format!("+{}/liba.so:{}", one.path().display(), search.path().display()));
+        assert_eq!(names(&candidates(&settings).0), ["liba.so", "libverbs-fi.so", "libefa-fi.so"]);
+    }
+}

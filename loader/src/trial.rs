@@ -1,0 +1,160 @@
+//! The trial of new files, in a helper process: each is loaded in a process of its own, so that
+//! one that crashes or hangs harms nothing but itself.
+#![allow(unsafe_code)]
+
+use crate::table::{self, load};
+use ofi_core::Version;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a file's trial may take.
+pub const LIMIT: Duration = Duration::from_secs(10);
+/// Where the system's loader is, which starts this library as the helper's program.
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+
+/// The result of a trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It loads and answers.
+    Good,
+    /// It crashes or hangs: it must not be loaded.
+    Harmful(String),
+    /// It is not loaded, for a reason that may go away.
+    Refused(String),
+    /// There is no helper process.
+    Unknown(String),
+}
+
+/// Tries files in a helper process that runs `library`, this library.
+pub(crate) fn try_files(library: &Path, files: &[PathBuf]) -> Vec<Verdict> {
+    let library = library.to_string_lossy();
+    let names: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
+    let mut arguments = vec![LOADER, &library, "try"];
+    arguments.extend(names.iter().map(AsRef::as_ref));
+    // The helper itself ends each trial; this is for a helper that hangs.
+    match ofi_os::helper::run(LOADER, &arguments, LIMIT * 2) {
+        Ok(text) => (0..files.len()).map(|index| verdict(&text, index)).collect(),
+        Err(error) => vec![Verdict::Unknown(error.to_string()); files.len()],
+    }
+}
+
+/// The verdict on a file in the helper's text: lines with the file's number, a word and a reason.
+fn verdict(text: &str, index: usize) -> Verdict {
+    let number = format!("{index} ");
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix(number.as_str())) else {
+        return Verdict::Unknown("the helper process gives no verdict".into());
+    };
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("good", _) => Verdict::Good,
+        ("harmful", why) => Verdict::Harmful(why.to_owned()),
+        (_, why) => Verdict::Refused(why.to_owned()),
+    }
+}
+
+/// The work of the helper process: tries each file, and prints a line for it.
+pub fn serve(files: &[&Path]) {
+    crate::state::stay_empty();
+    for (index, file) in files.iter().enumerate() {
+        let line = match in_child(file) {
+            Ok(()) => format!("{index} good"),
+            Err(Verdict::Harmful(why)) => format!("{index} harmful {}", one_line(&why)),
+            Err(Verdict::Refused(why) | Verdict::Unknown(why)) => format!("{index} refused {}", one_line(&why)),
+            Err(Verdict::Good) => continue,
+        };
+        say(&line);
+    }
+    say("end");
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone wants no more.
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+/// Tries a file in a child of this process, which has one thread.
+fn in_child(file: &Path) -> Result<(), Verdict> {
+    let broken = |error: std::io::Error| Verdict::Unknown(format!("the helper process fails: {error}"));
+    let (mut input, mut output) = std::io::pipe().map_err(broken)?;
+    // SAFETY: this process has one thread, so that the child may do anything.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(input);
+        let text = match attempt(file) {
+            Ok(()) => "good".to_owned(),
+            Err(why) => why,
+        };
+        drop(output.write_all(text.as_bytes()));
+        // SAFETY: it ends the process without its handlers.
+        unsafe { libc::_exit(0) };
+    }
+    if child < 0 {
+        return Err(broken(std::io::Error::last_os_error()));
+    }
+    drop(output);
+    let mut waiting = libc::pollfd { fd: input.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = i32::try_from(LIMIT.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one entry.
+    let ready = unsafe { libc::poll(&mut waiting, 1, limit) };
+    let mut text = [0; 2048];
+    let count = if ready > 0 { input.read(&mut text).unwrap_or(0) } else { 0 };
+    let mut status = 0;
+    if ready == 0 || count > 0 {
+        // SAFETY: the child is not waited for yet.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+    }
+    // SAFETY: a place for the status of this process's own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    let text = String::from_utf8_lossy(&text[..count]).into_owned();
+    match text.as_str() {
+        "good" => Ok(()),
+        "" if ready == 0 => Err(Verdict::Harmful(format!("it does not return within {} s", LIMIT.as_secs()))),
+        "" if libc::WIFSIGNALED(status) => {
+            let signal = libc::WTERMSIG(status);
+            Err(Verdict::Harmful(format!("it crashes (signal {signal})")))
+        }
+        "" => Err(Verdict::Harmful(format!("it ends the process (exit {})", libc::WEXITSTATUS(status)))),
+        _ => Err(Verdict::Refused(text)),
+    }
+}
+
+/// Does with a file what a process does that uses it: loads it, asks its provider, cleans up.
+fn attempt(file: &Path) -> Result<(), String> {
+    let provider = load(file, false)?;
+    let version = provider.api.min(Version::API);
+    let null = core::ptr::null();
+    // SAFETY: no node, no service and no hints are given.
+    if let Ok(infos) = unsafe { provider.getinfo(version, null, null, 0, core::ptr::null()) } {
+        // SAFETY: the answer is not freed; the process ends.
+        std::hint::black_box(unsafe { table::read(&infos) });
+    }
+    provider.cleanup();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_helper_s_lines_are_verdicts() {
+        let text = "0 good\n1 harmful it crashes (signal 11)\n10 refused no\n2 refused it does not load\nend\n";
+        assert_eq!(verdict(text, 0), Verdict::Good);
+        assert_eq!(verdict(text, 1), Verdict::Harmful("it crashes (signal 11)".into()));
+        assert_eq!(verdict(text, 2), Verdict::Refused("it does not load".into()));
+        assert!(matches!(verdict(text, 3), Verdict::Unknown(_)));
+        assert!(matches!(verdict("", 0), Verdict::Unknown(_)));
+    }
+
+    #[test]
+    fn without_a_helper_nothing_is_known() {
+        let verdicts = try_files(Path::new("/no/such/library"), &["/no/such/file".into()]);
+        assert!(matches!(verdicts.as_slice(), [Verdict::Unknown(_)]), "{verdicts:?}");
+    }
+}
