@@ -28,9 +28,11 @@ pub struct Loaded {
     pub replaced: Vec<String>,
     /// Files that are not used.
     pub refused: Vec<Refused>,
+    /// The process that has loaded them.
+    process: u32,
 }
 
-static NONE: Loaded = Loaded { providers: Vec::new(), replaced: Vec::new(), refused: Vec::new() };
+static NONE: Loaded = Loaded { providers: Vec::new(), replaced: Vec::new(), refused: Vec::new(), process: 0 };
 
 impl Loaded {
     /// Whether no folder has a file.
@@ -118,9 +120,25 @@ pub fn loaded(settings: impl FnOnce() -> Settings, built_in: impl Fn(&str) -> bo
     LOADING.set(true);
     let found: &'static Loaded = Box::leak(Box::new(load_all(&settings(), built_in)));
     LOADING.set(false);
+    if !found.providers.is_empty() {
+        ofi_os::thread::at_exit(clean_up);
+    }
     *state() = State::Loaded(found);
     DONE.notify_all();
     found
+}
+
+/// At the end of the process: providers clean up, unless this is a child that has them from its
+/// parent by fork(2).
+extern "C" fn clean_up() {
+    // The lock may be another thread's, which the end of the process does not wait for.
+    let Ok(current) = STATE.try_lock() else { return };
+    if let State::Loaded(found) = *current {
+        drop(current);
+        if found.process == std::process::id() {
+            found.providers.iter().for_each(Provider::cleanup);
+        }
+    }
 }
 
 fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
@@ -128,7 +146,7 @@ fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
     if files.is_empty() {
         return Loaded::default();
     }
-    let mut out = Loaded::default();
+    let mut out = Loaded { process: std::process::id(), ..Loaded::default() };
     let harmful = harmful(&files, settings.library.as_deref());
     let mut registered = Vec::new();
     for (candidate, harmful) in files.into_iter().zip(harmful) {

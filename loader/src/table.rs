@@ -43,8 +43,6 @@ unsafe impl Sync for Provider {}
 /// node once.
 #[derive(Clone, Debug, Default)]
 pub struct Infos {
-    /// The first node, for fi_freeinfo(3).
-    pub head: Option<NonNull<fi_info>>,
     /// All nodes in order.
     pub nodes: Vec<NonNull<fi_info>>,
 }
@@ -203,7 +201,7 @@ unsafe fn nodes_of(list: *mut fi_info) -> Result<Infos, String> {
         nodes.push(node);
         next = info.next;
     }
-    Ok(Infos { head: nodes.first().copied(), nodes })
+    Ok(Infos { nodes })
 }
 
 /// Reads every text of an answer, so that a pointer that is none shows.

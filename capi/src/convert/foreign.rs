@@ -1,7 +1,7 @@
 //! Copies of the infos of loaded providers: in this library's layout and memory, whatever release
 //! the provider was built for.
 
-use super::infos::{AllocResult, Infos, duplicate, string};
+use super::infos::{AllocResult, Blocks, Infos, duplicate, release, string};
 use super::layouts::{Layout, with_current};
 use crate::ffi::ptr::text;
 use core::ffi::c_char;
@@ -24,8 +24,39 @@ pub(crate) struct Summary {
 /// # Safety
 /// `info` is a node of the provider's, with valid parts in the layout of its release, and not null.
 pub(crate) unsafe fn copy(info: *const fi_info, api: Version) -> AllocResult<Infos> {
-    let layout = Layout::of(api);
-    let copy = |current: *const fi_info| {
+    let copied = |view: &fi_info| {
+        // SAFETY: the view is a current structure with valid parts.
+        unsafe { duplicate(view) }
+    };
+    // SAFETY: this function's contract.
+    unsafe { with_view(info, api, copied) }
+}
+
+/// Frees a node of a provider's answer.
+///
+/// # Safety
+/// As for [`copy`], and each block of the node is its own (fi_getinfo(3)) and no longer used.
+pub(crate) unsafe fn free(info: *mut fi_info, api: Version) {
+    // SAFETY: this function's contract.
+    let node = unsafe { &*info };
+    let blocks = |view: &fi_info| {
+        // SAFETY: the view is a current structure with valid parts.
+        unsafe { Blocks::of(node, view) }
+    };
+    // SAFETY: this function's contract.
+    let blocks = unsafe { with_view(info, api, blocks) };
+    // SAFETY: this function's contract; the view has no nic without a table.
+    unsafe { blocks.free() };
+    // SAFETY: the node is a block of its own.
+    unsafe { release(info) };
+}
+
+/// Calls `with` with a current copy of a provider's info, whose nic is left out if it has no table.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn with_view<R>(info: *const fi_info, api: Version, with: impl FnOnce(&fi_info) -> R) -> R {
+    let call = |current: *const fi_info| {
         // SAFETY: `with_current` passes a current structure, or null for null.
         let mut view = unsafe { *current };
         // SAFETY: null or a valid nic.
@@ -34,11 +65,10 @@ pub(crate) unsafe fn copy(info: *const fi_info, api: Version) -> AllocResult<Inf
         {
             view.nic = core::ptr::null_mut();
         }
-        // SAFETY: a current structure with valid parts.
-        unsafe { duplicate(&view) }
+        with(&view)
     };
     // SAFETY: this function's contract.
-    unsafe { with_current(info, layout, copy) }
+    unsafe { with_current(info, Layout::of(api), call) }
 }
 
 /// The texts and kinds of a copy.

@@ -339,51 +339,74 @@ pub(crate) fn list_to_c(infos: &[Info]) -> AllocResult<Infos> {
 /// (fi_freeinfo(3)).
 pub(crate) unsafe fn free_list(mut info: *mut fi_info) {
     // SAFETY: null or a valid node by this function's contract.
-    while let Some(node) = unsafe { info.as_mut() } {
-        let fi_info { next, src_addr, dest_addr, tx_attr, rx_attr, ep_attr, domain_attr, fabric_attr, nic, .. } = *node;
-        for address in [src_addr, dest_addr] {
-            // SAFETY: this function's contract; the node that held it goes, too.
-            unsafe { release(address) };
-        }
+    while let Some(node) = unsafe { info.as_ref() } {
+        let next = node.next;
+        // SAFETY: this function's contract.
+        let blocks = unsafe { Blocks::of(node, node) };
         // SAFETY: as above.
-        unsafe { release(tx_attr) };
-        // SAFETY: as above.
-        unsafe { release(rx_attr) };
+        unsafe { blocks.free() };
+        // SAFETY: the node is a block of its own, and its members are freed.
+        unsafe { release(info) };
+        info = next;
+    }
+}
+
+/// What belongs to a node.
+pub(super) struct Blocks {
+    blocks: [*mut c_void; 12],
+    nic: *mut fid_nic,
+}
+
+impl Blocks {
+    /// The blocks of `node`: its attributes are its own, and what those own is read from those of
+    /// `view`, which are as long as current ones.
+    ///
+    /// # Safety
+    /// `view` is a valid node with valid attributes.
+    pub(super) unsafe fn of(node: &fi_info, view: &fi_info) -> Self {
         // SAFETY: null or valid.
-        if let Some(ep) = unsafe { ep_attr.as_ref() } {
-            // SAFETY: as above.
-            unsafe { release(ep.auth_key) };
-        }
-        // SAFETY: as above.
-        unsafe { release(ep_attr) };
+        let ep_key = unsafe { view.ep_attr.as_ref() }.map_or(core::ptr::null_mut(), |ep| ep.auth_key);
         // SAFETY: null or valid.
-        if let Some(domain) = unsafe { domain_attr.as_ref() } {
-            // SAFETY: as above.
-            unsafe { release(domain.auth_key) };
-            // SAFETY: as above.
-            unsafe { release(domain.name) };
-        }
-        // SAFETY: as above.
-        unsafe { release(domain_attr) };
+        let domain = unsafe { view.domain_attr.as_ref() };
+        let (domain_key, domain_name) =
+            domain.map_or((core::ptr::null_mut(), core::ptr::null_mut()), |domain| (domain.auth_key, domain.name));
         // SAFETY: null or valid.
-        if let Some(fabric) = unsafe { fabric_attr.as_ref() } {
-            for name in [fabric.name, fabric.prov_name] {
-                // SAFETY: as above.
-                unsafe { release(name) };
-            }
+        let fabric = unsafe { view.fabric_attr.as_ref() };
+        let (fabric_name, prov_name) =
+            fabric.map_or((core::ptr::null_mut(), core::ptr::null_mut()), |fabric| (fabric.name, fabric.prov_name));
+        let blocks = [
+            view.src_addr,
+            view.dest_addr,
+            ep_key.cast(),
+            domain_key.cast(),
+            domain_name.cast(),
+            fabric_name.cast(),
+            prov_name.cast(),
+            node.tx_attr.cast(),
+            node.rx_attr.cast(),
+            node.ep_attr.cast(),
+            node.domain_attr.cast(),
+            node.fabric_attr.cast(),
+        ];
+        Self { blocks, nic: view.nic }
+    }
+
+    /// Frees them.
+    ///
+    /// # Safety
+    /// Each is null or allocated with malloc, and no longer used; the nic has a table.
+    pub(super) unsafe fn free(self) {
+        for block in self.blocks {
+            // SAFETY: this function's contract.
+            unsafe { release(block) };
         }
-        // SAFETY: as above.
-        unsafe { release(fabric_attr) };
         // SAFETY: null or a valid nic, whose table is its owner's.
-        if let Some(nic) = unsafe { nic.as_mut() } {
+        if let Some(nic) = unsafe { self.nic.as_mut() } {
             // SAFETY: every object has a table, and every table a close.
             let close = unsafe { (*nic.fid.ops).close };
             // SAFETY: the nic's own function, for the nic.
             unsafe { close(&mut nic.fid) };
         }
-        // SAFETY: the node is a block of its own, and its members are freed.
-        unsafe { release(info) };
-        info = next;
     }
 }
 
@@ -391,7 +414,7 @@ pub(crate) unsafe fn free_list(mut info: *mut fi_info) {
 ///
 /// # Safety
 /// `block` is null or allocated with malloc, and no longer used.
-unsafe fn release<T>(block: *mut T) {
+pub(super) unsafe fn release<T>(block: *mut T) {
     // SAFETY: this function's contract.
     unsafe { libc::free(block.cast()) };
 }

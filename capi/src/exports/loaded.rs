@@ -218,9 +218,11 @@ unsafe fn ask_one(
             Err(reason) => first = first.or(Some(reason)),
         }
     }
-    // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the copies
-    // share nothing with it.
-    unsafe { crate::convert::free_list(list.head.map_or(core::ptr::null_mut(), |head| head.as_ptr())) };
+    for node in list.nodes {
+        // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the copies
+        // share nothing with it.
+        unsafe { foreign::free(node.as_ptr(), provider.api) };
+    }
     let nothing = || Reason::unusable("fi_getinfo", "it returns no info");
     Ok(if out.is_empty() { Err(first.unwrap_or_else(nothing)) } else { Ok(out) })
 }

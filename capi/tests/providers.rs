@@ -1,0 +1,412 @@
+//! Loadable providers: `testing/providers/wrong.c`, which does everything wrong in turn, in folders
+//! of its own, seen by `tests/c/loaded.c`.
+
+use ofi_harness::{Headers, Program, Run, fabric};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn client() -> &'static Path {
+    static CLIENT: OnceLock<PathBuf> = OnceLock::new();
+    CLIENT.get_or_init(|| {
+        let program = Program::new(Path::new(HERE).join("tests/c/loaded.c")).include(Path::new(HERE).join("include"));
+        program.link(fabric()).compile().unwrap()
+    })
+}
+
+/// The provider, built with these arguments and headers.
+fn wrong(name: &str, arguments: &[&str], headers: Headers) -> PathBuf {
+    let mut program = Program::new(Path::new(HERE).join("../testing/providers/wrong.c")).named(name).shared();
+    if headers == Headers::Ours {
+        program = program.include(Path::new(HERE).join("include"));
+    }
+    for argument in arguments {
+        program = program.argument(*argument);
+    }
+    program.link(fabric()).compile().unwrap()
+}
+
+/// A folder with providers, and a cache of its own.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    /// Copies of the provider under these names, without the ending `-fi.so`.
+    fn with(names: &[&str]) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.add(&wrong("wrong.so", &[], Headers::Ours), names);
+        place
+    }
+
+    fn add(&self, provider: &Path, names: &[&str]) {
+        for name in names {
+            std::fs::copy(provider, self.file(name)).unwrap();
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(format!("{name}-fi.so"))
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let run = Run::new(client(), 120).on(fabric()).arguments(arguments);
+        run.variable("FI_PROVIDER_PATH", self.0.path()).variable("XDG_CACHE_HOME", self.0.path().join("cache"))
+    }
+
+    fn ask(&self, arguments: &[&str]) -> String {
+        text(&self.run(arguments))
+    }
+
+    /// The answer and the log.
+    fn log(&self, arguments: &[&str]) -> (String, String) {
+        both(&self.run(arguments).variable("FI_LOG_LEVEL", "info"))
+    }
+}
+
+fn text(run: &Run) -> String {
+    both(run).0
+}
+
+fn both(run: &Run) -> (String, String) {
+    let output = run.output().unwrap().expect("nothing is missing");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
+/// The names in a list of infos, each once in order; all built-in ones are "built in".
+fn names(list: &str) -> Vec<String> {
+    let built_in = ["tcp", "tcp;ofi_rxm", "shm", "udp"];
+    let name = |line: &str| {
+        let name = line.split(' ').next().unwrap_or_default();
+        if built_in.contains(&name) { "built in".to_owned() } else { name.to_owned() }
+    };
+    let mut all: Vec<String> = list.lines().map(name).collect();
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_loaded_provider_is_discovered_and_opened() {
+    let place = Place::with(&["good.wonder.7.2.6"]);
+    let list = place.ask(&["list", "2.6"]);
+    assert_eq!(names(&list), ["built in", "wonder"]);
+    assert!(list.contains("wonder 7 2.6 wrong domain max_group_id=0\n"), "{list}");
+    assert_eq!(place.ask(&["list", "1.13", "0", "WONDER"]), "wonder 7 1.13 wrong domain max_group_id=0\n");
+    assert_eq!(place.ask(&["open", "wonder"]), "open 2.1\n");
+    assert_eq!(place.ask(&["open", "Wonder"]), "open 2.1\n");
+    assert_eq!(place.ask(&["open", "tcp"]), "open 2.1\n");
+    assert!(place.ask(&["names"]).contains("wonder\n"));
+    let filtered = |name: &str, value: &str| names(&text(&place.run(&["list", "2.6"]).variable(name, value)));
+    assert_eq!(filtered("FI_PROVIDER", "wonder"), ["wonder"]);
+    assert_eq!(filtered("FI_PROVIDER", "^wonder"), ["built in"]);
+    assert_eq!(filtered("FI_ADDR_FORMAT", "FI_SOCKADDR_IN"), ["built in", "wonder"]);
+    // Names of domain and fabric are compared as a whole, ignoring case.
+    assert_eq!(names(&place.ask(&["list", "2.6", "0", "", "Wrong Domain"])), ["wonder"]);
+    assert_eq!(place.ask(&["list", "2.6", "0", "", "wrong"]), "No data available\n");
+    assert_eq!(names(&place.ask(&["list", "2.6", "0", "", "", "WRONG fabric"])), ["wonder"]);
+    // A hidden provider can still be opened.
+    let hidden = place.run(&["open", "wonder"]).variable("FI_PROVIDER", "tcp");
+    assert_eq!(text(&hidden), "open 2.1\n");
+}
+
+#[test]
+fn a_provider_without_getinfo_or_for_an_older_interface_is_left_out() {
+    let place = Place::with(&["good.old.1.1.13", "hook.hook.1.2.6", "good.new.1.2.6"]);
+    let (list, log) = place.log(&["list", "1.14"]);
+    assert_eq!(names(&list), ["built in", "new"]);
+    assert!(log.contains("<warn> old is built for interface 1.13, older than the requested 1.14"), "{log}");
+    assert_eq!(names(&place.ask(&["list", "1.13"])), ["built in", "old", "new"]);
+    // It can be opened, and a hook has a name.
+    assert_eq!(place.ask(&["open", "old"]), "open 2.1\n");
+    assert!(place.ask(&["names"]).contains("hook\n"));
+}
+
+#[test]
+fn registration_demands_a_name_a_fabric_call_and_interface_1_3() {
+    let bad = [
+        "name_null.a.1.2.6",
+        "name_empty.a.1.2.6",
+        "name_semicolon.a.1.2.6",
+        "fabric_null.a.1.2.6",
+        "good.a.1.1.2",
+        "good.a.1.9.0",
+    ];
+    let place = Place::with(&bad);
+    place.add(&wrong("wrong.so", &[], Headers::Ours), &["good.b.1.1.3"]);
+    let (list, log) = place.log(&["list", "1.3"]);
+    assert_eq!(names(&list), ["built in", "b"]);
+    for (file, why) in bad.iter().zip([
+        "its fi_provider has no name",
+        "cannot be requested",
+        "cannot be requested",
+        "has no fabric call",
+        "interface 1.2, older than 1.3",
+        "interface 9.0",
+    ]) {
+        let line = log.lines().find(|line| line.contains(file)).unwrap_or_else(|| panic!("{file}: {log}"));
+        assert!(line.contains(why), "{line}");
+    }
+}
+
+#[test]
+fn of_one_name_a_preferred_file_wins_then_the_newer_then_the_first() {
+    let place = Place::with(&["good.a.1.2.6", "good.a.3.2.6", "good.a.2.2.6", "good.b.1.2.6"]);
+    let path = |path: String| text(&place.run(&["list", "2.6", "0", "a"]).variable("FI_PROVIDER_PATH", path));
+    let folder = place.0.path().display().to_string();
+    assert!(path(folder.clone()).starts_with("a 3 "));
+    // Registered first, since files come last name first: with @ the version does not matter.
+    place.add(&place.file("good.a.1.2.6"), &["good.a.1.2.6.z"]);
+    assert!(path(format!("@{folder}")).starts_with("a 3 "));
+    let preferred = place.file("good.a.1.2.6").display().to_string();
+    assert!(path(format!("{folder}:+{preferred}")).starts_with("a 1 "));
+    assert!(path(format!("+{preferred}:{folder}")).starts_with("a 1 "));
+    // The others stay hidden, with a reason.
+    let (list, log) = place.log(&["list", "2.6"]);
+    assert_eq!(names(&list), ["built in", "b", "a"]);
+    assert_eq!(list.matches("a 3 ").count(), 1);
+    assert!(log.contains("has its name a, in version 3.0"), "{log}");
+    let first = Place::with(&["good.x.1.2.6", "good.x.2.2.6"]);
+    std::fs::rename(first.file("good.x.1.2.6"), first.file("good.x.1.2.6.zz")).unwrap();
+    std::fs::rename(first.file("good.x.2.2.6"), first.file("good.x.2.2.6.aa")).unwrap();
+    let folder = first.0.path().display().to_string();
+    let with = |path: String| text(&first.run(&["list", "2.6", "0", "x"]).variable("FI_PROVIDER_PATH", path));
+    assert!(with(format!("@{folder}")).starts_with("x 2 "));
+    assert!(with(folder).starts_with("x 2 "));
+}
+
+#[test]
+fn built_in_names_stay_unless_a_loaded_provider_is_preferred() {
+    let place = Place::with(&["good.tcp.9.2.6", "good.udp.9.2.6"]);
+    let loaded = |run: Run| {
+        let list = text(&run);
+        list.lines().filter(|line| line.contains("wrong domain")).map(|line| line[..3].to_owned()).collect::<Vec<_>>()
+    };
+    let list = || place.run(&["list", "2.6"]);
+    assert!(loaded(list()).is_empty());
+    assert_eq!(loaded(list().variable("FI_OFI_PREFER_LOADED", "udp")), ["udp"]);
+    assert_eq!(loaded(list().variable("FI_OFI_PREFER_LOADED", "all")), ["udp", "tcp"]);
+    // Each name is served by one provider; layers of ours stay over our core.
+    let preferred = text(&list().variable("FI_OFI_PREFER_LOADED", "tcp"));
+    assert_eq!(preferred.lines().filter(|line| line.starts_with("tcp ")).count(), 1, "{preferred}");
+    assert!(preferred.contains("tcp;ofi_rxm ") && preferred.contains("udp "), "{preferred}");
+    let path = format!("{}:+{}", place.0.path().display(), place.file("good.tcp.9.2.6").display());
+    assert_eq!(loaded(list().variable("FI_PROVIDER_PATH", path)), ["tcp"]);
+    let (_, log) = place.log(&["list", "2.6"]);
+    assert!(log.contains("its name tcp is that of a built-in provider"), "{log}");
+}
+
+#[test]
+fn without_a_path_known_names_and_the_default_folder_are_searched() {
+    // A copy of the library in a folder of its own, so that its default folder is the test's.
+    let place = Place::with(&[]);
+    let provider = wrong("wrong.so", &[], Headers::Ours);
+    let copy = |to: &str| {
+        let to = place.0.path().join(to);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(&provider, to).unwrap();
+    };
+    std::fs::create_dir(place.0.path().join("lib")).unwrap();
+    std::fs::copy(fabric().file(), place.0.path().join("lib/libfabric.so.1")).unwrap();
+    for file in
+        ["lib/libfabric/good.a.1.2.6-fi.so", "lib/libfabric/good.z.1.2.6.fi.so", "lib/libfabric/good.c.1.2.6.so"]
+    {
+        copy(file);
+    }
+    // A file of a known name, whose provider takes its name from the ending.
+    copy("elsewhere/libverbs-fi.so");
+    copy("elsewhere/libunknown-fi.so");
+    let search = format!("{0}/lib:{0}/elsewhere", place.0.path().display());
+    let run = || place.run(&["list", "2.6"]).variable("LD_LIBRARY_PATH", &search).variable("FI_LOG_LEVEL", "info");
+    for path in ["", "+/no/such/file.so"] {
+        let (list, log) = both(&run().variable("FI_PROVIDER_PATH", path));
+        assert_eq!(names(&list), ["built in", "so", "z", "a"], "{log}");
+        assert!(!log.contains("libunknown"), "{log}");
+    }
+    let (list, _) = both(&run().variable("FI_PROVIDER_PATH", "/no/such/folder"));
+    assert_eq!(names(&list), ["built in"]);
+}
+
+#[test]
+fn a_file_that_does_everything_wrong_harms_only_itself() {
+    let files = [
+        ("load_abort", "it crashes (signal 6)"),
+        ("load_exit", "it ends the process"),
+        ("ini_null", "fi_prov_ini returns no provider"),
+        ("ini_crash", "it crashes (signal 7)"),
+        ("ini_exit", "it ends the process (exit 3)"),
+        ("getinfo_crash", "it crashes (signal 11)"),
+        ("getinfo_exit", "it ends the process (exit 0)"),
+        ("getinfo_pointer", "it crashes (signal 11)"),
+        ("cleanup_crash", "it crashes (signal 11)"),
+    ];
+    let file = |mode: &str| format!("{mode}.{mode}.1.2.6");
+    let place = Place::with(&[]);
+    let provider = wrong("wrong.so", &[], Headers::Ours);
+    for (mode, _) in files {
+        place.add(&provider, &[&file(mode)]);
+    }
+    place.add(&provider, &["good.good.1.2.6", "ini_asks.asks.1.2.6"]);
+    place.add(&wrong("needs.so", &["-DWRONG_NEEDS"], Headers::Ours), &["needs"]);
+    std::fs::write(place.file("text"), "this is not a library").unwrap();
+    std::fs::write(place.file("empty"), "").unwrap();
+    std::fs::create_dir(place.file("folder")).unwrap();
+    let (list, log) = place.log(&["list", "2.6"]);
+    assert_eq!(names(&list), ["built in", "asks", "good"], "{log}");
+    let reason = |log: &str, file: &str, why: &str| {
+        let line = log.lines().find(|line| line.contains("is not used") && line.contains(file));
+        let line = line.unwrap_or_else(|| panic!("{file}: {log}"));
+        assert!(line.contains(why), "{line}");
+    };
+    for (mode, why) in files {
+        reason(&log, &file(mode), why);
+    }
+    for (name, why) in [
+        ("needs-fi.so", "no_library_has_this"),
+        ("text-fi.so", "file too short"),
+        ("empty-fi.so", "file too short"),
+        ("folder-fi.so", "folder-fi.so"),
+    ] {
+        reason(&log, name, why);
+    }
+    // What was found out is remembered: nothing is tried again, and nothing harmful is loaded.
+    let (list, log) = place.log(&["list", "2.6"]);
+    assert_eq!(names(&list), ["built in", "asks", "good"], "{log}");
+    reason(&log, &file("ini_crash"), "remembers this until the file changes");
+    // A changed file is tried again.
+    let now = place.file(&file("ini_crash"));
+    std::fs::remove_file(&now).unwrap();
+    std::fs::write(&now, "another file").unwrap();
+    let (_, log) = place.log(&["list", "2.6"]);
+    reason(&log, &file("ini_crash"), "file too short");
+}
+
+#[test]
+fn a_file_that_hangs_is_given_up() {
+    let place = Place::with(&["load_loop.hang.1.2.6", "good.good.1.2.6"]);
+    let run = place.run(&["list", "2.6"]).variable("FI_LOG_LEVEL", "info").idle();
+    let (list, log) = both(&run);
+    assert_eq!(names(&list), ["built in", "good"]);
+    assert!(log.contains("it does not return within 10 s"), "{log}");
+}
+
+#[test]
+fn a_wrong_answer_is_a_reason_and_hides_no_other() {
+    let files = [
+        ("getinfo_error", "its fi_getinfo returns -5"),
+        ("getinfo_positive", "its fi_getinfo returns 5"),
+        ("getinfo_huge", "its fi_getinfo returns -2147483648"),
+        ("getinfo_circle", "its fi_getinfo returns a list without an end"),
+        ("getinfo_parts", "its fi_getinfo returns an info without ep_attr"),
+    ];
+    let place = Place::with(&["good.good.1.2.6", "getinfo_nothing.nothing.1.2.6"]);
+    for (mode, _) in files {
+        place.add(&wrong("wrong.so", &[], Headers::Ours), &[&format!("{mode}.{mode}.1.2.6")]);
+    }
+    let (list, log) = place.log(&["list", "2.6"]);
+    assert_eq!(names(&list), ["built in", "good"]);
+    for (mode, why) in files {
+        assert!(log.contains(&format!("{mode}: {why}")), "{mode}: {log}");
+    }
+    // If no provider matches, the reasons say so.
+    let (list, log) = place.log(&["list", "2.6", "0", "nothing"]);
+    assert_eq!(list, "No data available\n");
+    assert!(log.contains("nothing (loaded): fi_getinfo: it returns no info"), "{log}");
+}
+
+#[test]
+fn a_fabric_call_that_lies_is_an_error() {
+    let files = ["error", "positive", "nothing", "class", "ops"].map(|mode| format!("fabric_{mode}.{mode}.1.2.6"));
+    let place = Place::with(&files.each_ref().map(String::as_str));
+    assert_eq!(place.ask(&["open", "error"]), "Permission denied\n");
+    for name in ["positive", "nothing", "class", "ops"] {
+        assert_eq!(place.ask(&["open", name]), "Unspecified error\n", "{name}");
+    }
+}
+
+#[test]
+fn infos_are_read_in_the_layout_of_the_provider_s_release() {
+    let place = Place::with(&["short.short.1.1.13", "getinfo_nic.nic.1.2.6", "getinfo_name.mimic.1.2.6"]);
+    let list = place.ask(&["list", "1.13"]);
+    // What lies behind the structures of 1.13 is not the provider's.
+    assert!(list.contains("short 1 1.13 wrong domain max_group_id=0\n"), "{list}");
+    // A nic without a table is left out; a name that is not the provider's own becomes a layer's.
+    assert!(list.contains("nic 1 1.13 "), "{list}");
+    assert!(list.contains("tcp;mimic 1 1.13 "), "{list}");
+}
+
+#[test]
+fn layers_of_theirs_are_used_over_providers_of_theirs() {
+    let place = Place::with(&["layer.ofi_layer.1.2.6", "good.verbs.1.2.6", "good.sockets.1.2.6", "good.tcp.1.2.6"]);
+    let list = |arguments: &[&str]| names(&place.ask(arguments));
+    // A fast network and its layers come first, and nothing of theirs is over ours.
+    let all = ["verbs", "built in", "sockets", "sockets;ofi_layer", "verbs;ofi_layer"];
+    let sorted = |mut list: Vec<String>| {
+        list.sort();
+        list
+    };
+    let found = list(&["list", "2.6"]);
+    assert_eq!(found[..2], all[..2]);
+    assert_eq!(sorted(found), sorted(all.map(str::to_owned).into()));
+    assert_eq!(list(&["list", "2.6", "0", "verbs"]), ["verbs", "verbs;ofi_layer"]);
+    assert_eq!(list(&["list", "2.6", "0", "verbs;ofi_layer"]), ["verbs;ofi_layer"]);
+    assert_eq!(list(&["list", "2.6", "0", "ofi_layer;verbs"]), ["verbs;ofi_layer"]);
+    assert_eq!(sorted(list(&["list", "2.6", "0", "ofi_layer"])), ["sockets;ofi_layer", "verbs;ofi_layer"]);
+    assert_eq!(sorted(list(&["list", "2.6", "0", "verbs;^ofi_layer"])), ["verbs"]);
+    let filtered = |value: &str| names(&text(&place.run(&["list", "2.6"]).variable("FI_PROVIDER", value)));
+    assert_eq!(filtered("verbs;ofi_layer"), ["verbs;ofi_layer"]);
+    assert_eq!(filtered("verbs"), ["verbs", "verbs;ofi_layer"]);
+    assert_eq!(filtered("ofi_layer"), ["No"]);
+    // Internal flags: cores alone, or what offloads (nothing here).
+    let (core, offload) = ((1u64 << 59).to_string(), (1u64 << 61).to_string());
+    assert_eq!(list(&["list", "2.6", &core]), ["verbs", "sockets"]);
+    assert_eq!(list(&["list", "2.6", &core, "sockets;^ofi_layer"]), ["sockets"]);
+    assert_eq!(place.ask(&["list", "2.6", &offload]), "No data available\n");
+    // Opened by their names, also above.
+    for name in ["verbs", "verbs;ofi_layer", "ofi_layer"] {
+        assert_eq!(place.ask(&["open", name]), "open 2.1\n", "{name}");
+    }
+    // An application without loaded providers gets no internal flag.
+    assert_eq!(Place::with(&[]).ask(&["list", "2.6", &core]), "Flags not supported\n");
+}
+
+#[test]
+fn parameters_and_the_log_serve_loaded_providers() {
+    let place = Place::with(&["good.tuned.1.2.6", "good.tcp.1.2.6"]);
+    let run = place.run(&["list", "2.6"]).variable("FI_LOG_LEVEL", "warn").variable("FI_TUNED_TEXT", "some text");
+    let run = run.variable("FI_TUNED_NUMBER", "-0x10").variable("FI_TUNED_FLAG", "yes");
+    let (_, log) = both(&run.variable("FI_TUNED_SIZE", "5000000000").variable("FI_TCP_IFACE", "12"));
+    assert!(log.contains(":tuned:core:use_the_library():"), "{log}");
+    assert!(log.contains("text some text") && log.contains("number -16 flag 1 size 5000000000"), "{log}");
+    // A variable with another type for a built-in provider of the name.
+    assert!(log.contains("iface 12"), "{log}");
+}
+
+#[test]
+fn providers_clean_up_when_they_are_not_used_and_at_the_end() {
+    let place = Place::with(&["good.used.1.2.6", "good.twice.1.2.6", "good.twice.2.2.6"]);
+    let (_, log) = both(&place.run(&["list", "2.6"]).variable("WRONG_SAYS", "1"));
+    let ended: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("cleanup of ")).collect();
+    assert_eq!(ended.iter().filter(|name| **name == "twice").count(), 2, "{log}");
+    assert_eq!(ended.iter().filter(|name| **name == "used").count(), 1, "{log}");
+}
+
+#[test]
+fn loading_survives_threads_forks_and_leaves_no_process() {
+    let place = || Place::with(&["good.good.1.2.6", "ini_crash.bad.1.2.6", "layer.ofi_layer.1.2.6"]);
+    assert_eq!(place().ask(&["threads"]), "asked\n");
+    assert_eq!(place().ask(&["fork"]), "asked\n");
+    assert_eq!(place().ask(&["children"]), "none\n");
+}
+
+#[test]
+fn providers_built_with_older_headers_work() {
+    if !Path::new("/usr/include/rdma/providers/fi_prov.h").exists() {
+        ofi_harness::missing("the headers of libfabric-dev");
+        return;
+    }
+    let place = Place::with(&[]);
+    place.add(&wrong("older.so", &[], Headers::Installed), &["good.older.1.1.17"]);
+    assert_eq!(names(&place.ask(&["list", "1.17", "0", "older"])), ["older"]);
+    assert_eq!(place.ask(&["list", "1.18", "0", "older"]), "No data available\n");
+    assert_eq!(place.ask(&["open", "older"]), "open 2.1\n");
+}
