@@ -336,10 +336,16 @@ fn infos_are_read_in_the_layout_of_the_provider_s_release() {
 
 #[test]
 fn layers_of_theirs_are_used_over_providers_of_theirs() {
-    let place = Place::with(&["layer.ofi_layer.1.2.6", "good.verbs.1.2.6", "good.sockets.1.2.6", "good.tcp.1.2.6"]);
+    let place = Place::with(&[
+        "layer.ofi_layer.1.2.6",
+        "good.verbs.1.2.6",
+        "good.net.1.2.6",
+        "good.sockets.1.2.6",
+        "good.tcp.1.2.6",
+    ]);
     let list = |arguments: &[&str]| names(&place.ask(arguments));
     // A fast network and its layers come first, and nothing of theirs is over ours.
-    let all = ["verbs", "built in", "sockets", "sockets;ofi_layer", "verbs;ofi_layer"];
+    let all = ["verbs", "built in", "sockets", "net", "net;ofi_layer", "verbs;ofi_layer"];
     let sorted = |mut list: Vec<String>| {
         list.sort();
         list
@@ -350,7 +356,10 @@ fn layers_of_theirs_are_used_over_providers_of_theirs() {
     assert_eq!(list(&["list", "2.6", "0", "verbs"]), ["verbs", "verbs;ofi_layer"]);
     assert_eq!(list(&["list", "2.6", "0", "verbs;ofi_layer"]), ["verbs;ofi_layer"]);
     assert_eq!(list(&["list", "2.6", "0", "ofi_layer;verbs"]), ["verbs;ofi_layer"]);
-    assert_eq!(sorted(list(&["list", "2.6", "0", "ofi_layer"])), ["sockets;ofi_layer", "verbs;ofi_layer"]);
+    assert_eq!(sorted(list(&["list", "2.6", "0", "ofi_layer"])), ["net;ofi_layer", "verbs;ofi_layer"]);
+    // Some cores stand alone, unless a request names the layer too.
+    assert_eq!(list(&["list", "2.6", "0", "sockets"]), ["sockets"]);
+    assert_eq!(list(&["list", "2.6", "0", "sockets;ofi_layer"]), ["sockets;ofi_layer"]);
     assert_eq!(sorted(list(&["list", "2.6", "0", "verbs;^ofi_layer"])), ["verbs"]);
     let filtered = |value: &str| names(&text(&place.run(&["list", "2.6"]).variable("FI_PROVIDER", value)));
     assert_eq!(filtered("verbs;ofi_layer"), ["verbs;ofi_layer"]);
@@ -358,7 +367,7 @@ fn layers_of_theirs_are_used_over_providers_of_theirs() {
     assert_eq!(filtered("ofi_layer"), ["No"]);
     // Internal flags: cores alone, or what offloads (nothing here).
     let (core, offload) = ((1u64 << 59).to_string(), (1u64 << 61).to_string());
-    assert_eq!(list(&["list", "2.6", &core]), ["verbs", "sockets"]);
+    assert_eq!(list(&["list", "2.6", &core]), ["verbs", "net"]);
     assert_eq!(list(&["list", "2.6", &core, "sockets;^ofi_layer"]), ["sockets"]);
     assert_eq!(place.ask(&["list", "2.6", &offload]), "No data available\n");
     // Opened by their names, also above.

@@ -30,21 +30,31 @@ impl Layers {
         }
         match self.named.as_slice() {
             [] => true,
-            [one] => one.eq_ignore_ascii_case(name) || is_layer(name) && !is_layer(one),
+            [one] => one.eq_ignore_ascii_case(name) || is_layer(name) && !is_layer(one) && !stands_alone(one),
             several => is_layer(name) && has(several, name),
         }
     }
 
-    /// Whether a layer's request for what is below it reaches the core provider.
+    /// Whether a layer's request for what is below it reaches the core provider. One that stands
+    /// alone has to be named.
     pub fn reach_below(&self, name: &str) -> bool {
         let mut cores = self.named.iter().filter(|name| !is_layer(name)).peekable();
         let any = cores.peek().is_none();
-        !has(&self.excluded, name) && (any || cores.any(|core| core.eq_ignore_ascii_case(name)))
+        let reached = if any { !stands_alone(name) } else { cores.any(|core| core.eq_ignore_ascii_case(name)) };
+        !has(&self.excluded, name) && reached
     }
 }
 
 fn has(list: &[String], name: &str) -> bool {
     list.iter().any(|entry| entry.eq_ignore_ascii_case(name))
+}
+
+/// Core providers over which layers are used only if a request names both: they do all that a layer
+/// would add.
+const STAND_ALONE: &[&str] = &["sockets", "shm", "efa", "psm2", "psm3", "ucx", "mlx", "cxi", "opx"];
+
+fn stands_alone(name: &str) -> bool {
+    STAND_ALONE.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Whether a provider works over others.
@@ -101,6 +111,8 @@ mod tests {
         };
         assert_eq!(reach(""), ["verbs", "efa", "ofi_rxm", "ofi_rxd"]);
         assert_eq!(reach("Verbs"), ["verbs", "ofi_rxm", "ofi_rxd"]);
+        assert_eq!(reach("efa"), ["efa"]);
+        assert_eq!(reach("efa;ofi_rxm"), ["ofi_rxm"]);
         assert_eq!(reach("ofi_rxm"), ["ofi_rxm"]);
         assert_eq!(reach("verbs;ofi_rxm"), ["ofi_rxm"]);
         assert_eq!(reach("ofi_rxm;verbs"), ["ofi_rxm"]);
@@ -112,13 +124,14 @@ mod tests {
     fn a_layer_asks_for_cores_without_itself() {
         let reach = |text: Option<&str>| {
             let layers = Layers::parse(text);
-            ["verbs", "efa"].into_iter().filter(|name| layers.reach_below(name)).collect::<Vec<_>>()
+            ["verbs", "efa", "net"].into_iter().filter(|name| layers.reach_below(name)).collect::<Vec<_>>()
         };
-        assert_eq!(reach(None), ["verbs", "efa"]);
-        assert_eq!(reach(Some("^ofi_rxm")), ["verbs", "efa"]);
+        assert_eq!(reach(None), ["verbs", "net"]);
+        assert_eq!(reach(Some("^ofi_rxm")), ["verbs", "net"]);
         assert_eq!(reach(Some("verbs;^ofi_rxm")), ["verbs"]);
         assert_eq!(reach(Some("verbs;ofi_rxm;^ofi_rxm")), ["verbs"]);
-        assert_eq!(reach(Some("^verbs")), ["efa"]);
+        assert_eq!(reach(Some("^verbs")), ["net"]);
+        assert_eq!(reach(Some("efa;^ofi_rxm")), ["efa"]);
     }
 
     #[test]
