@@ -1,7 +1,7 @@
 //! Loadable providers: `testing/providers/wrong.c`, which does everything wrong in turn, in folders
 //! of its own, seen by `tests/c/loaded.c`.
 
-use ofi_harness::{Headers, Program, Run, fabric};
+use ofi_harness::{Headers, Program, Run, built, fabric};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -418,4 +418,35 @@ fn providers_built_with_older_headers_work() {
     assert_eq!(names(&place.ask(&["list", "1.17", "0", "older"])), ["older"]);
     assert_eq!(place.ask(&["list", "1.18", "0", "older"]), "No data available\n");
     assert_eq!(place.ask(&["open", "older"]), "open 2.1\n");
+}
+
+#[test]
+fn fi_info_says_where_providers_come_from() {
+    let place = Place::with(&["good.verbs.7.2.6", "good.wonder.3.1.13", "ini_crash.bad.1.2.6", "good.udp.9.2.6"]);
+    let info = |arguments: &[&str]| {
+        let run = Run::new(built("fi_info"), 60).on(fabric()).arguments(arguments);
+        let run = run.variable("FI_PROVIDER_PATH", place.0.path()).variable("XDG_CACHE_HOME", place.0.path());
+        both(&run.variable("FI_OFI_PREFER_LOADED", "udp"))
+    };
+    let (list, said) = info(&["--explain"]);
+    let providers: Vec<&str> = list.lines().filter_map(|line| line.strip_prefix("provider: ")).collect();
+    assert_eq!(providers[0], "verbs");
+    assert_eq!(providers.iter().filter(|name| **name == "udp").count(), 1);
+    assert!(providers.contains(&"tcp") && !providers.contains(&"wonder"), "{list}");
+    assert!(list.contains("provider: verbs\n    fabric: wrong fabric\n    domain: wrong domain\n    version: 7.0\n"));
+    let verbs = format!("  verbs 7.0: {}, built for interface 2.6\n", place.file("good.verbs.7.2.6").display());
+    for line in [
+        verbs.as_str(),
+        "  tcp 206.0: built in\n",
+        "wonder (loaded): version: wonder is built for interface 1.13, older than the requested 2.6\n",
+        "ini_crash.bad.1.2.6-fi.so is not used: it crashes (signal 7)",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(!said.contains("  udp 206.0"), "{said}");
+    let (json, _) = info(&["--json", "--explain", "-p", "verbs"]);
+    assert!(json.contains("\"origin\": \"loaded\"") && json.contains("good.verbs.7.2.6-fi.so"), "{json}");
+    assert_eq!(info(&["-p", "verbs"]).0.matches("provider: ").count(), 1);
+    assert!(info(&["-p", "verbs", "-v"]).0.contains("prov_name: verbs\n"));
+    assert!(info(&["-l"]).0.contains("wonder:\n    version: 3.0\n"));
 }

@@ -1,5 +1,6 @@
 //! `fi_info`: the options and the layout of libfabric's tool, plus refusal reasons and JSON.
 
+use crate::loaded::{self, Found, Report};
 use crate::refused::{self, Row};
 use clap::Parser;
 use ofi::{
@@ -185,7 +186,41 @@ fn as_json(info: &Info) -> Value {
         "tx_size": info.tx.size,
         "rx_size": info.rx.size,
         "nic": info.nic.as_ref().and_then(|nic| nic.name.clone()),
+        "origin": "built in",
     })
+}
+
+/// The same of a loaded provider's, as far as the library says it.
+fn loaded_as_json(found: &Found) -> Value {
+    let [provider, fabric, domain, version, kind, protocol] = &found.fields;
+    json!({
+        "provider": provider, "fabric": fabric, "domain": domain, "version": version, "type": kind,
+        "protocol": protocol, "origin": "loaded",
+    })
+}
+
+/// Whether a loaded provider has the name of a built-in one's info.
+fn is_replaced(info: &Info, report: &Report) -> bool {
+    let name = info.fabric.prov_name.as_deref().unwrap_or_default();
+    let is_loaded = |layer: &str| report.providers.iter().any(|known| known.name.eq_ignore_ascii_case(layer));
+    !report.providers.is_empty() && name.split(';').all(is_loaded)
+}
+
+/// Name, version and origin of each provider.
+fn origins(report: &Report) -> Vec<(String, String, String)> {
+    let all = ofi::discover(&Query { version: Version::API, names_only: true, ..Query::default() });
+    let mut out: Vec<(String, String, String)> = Vec::new();
+    for info in all.map(|(infos, _)| infos).unwrap_or_default() {
+        let name = info.fabric.prov_name.clone().unwrap_or_default();
+        if name.starts_with("ofi_") || !is_replaced(&info, report) {
+            out.push((name, Version(info.fabric.prov_version).to_string(), "built in".to_owned()));
+        }
+    }
+    for provider in &report.providers {
+        let origin = format!("{}, built for interface {}", provider.file, provider.api);
+        out.push((provider.name.clone(), provider.version.clone(), origin));
+    }
+    out
 }
 
 fn reasons(refusals: &Refusals) -> Vec<Value> {
@@ -225,38 +260,79 @@ pub fn main() -> ExitCode {
             return ExitCode::from(BAD_OPTION);
         }
     };
-    let (infos, refusals) = match ofi::discover(&query) {
+    let (mut infos, refusals) = match ofi::discover(&query) {
         Ok(found) => found,
         Err(error) => {
             eprintln!("fi_getinfo: {error}");
             return ExitCode::from(u8::try_from(error.errno().raw()).unwrap_or(1));
         }
     };
+    let report = loaded::report(&query);
+    infos.retain(|info| !is_replaced(info, &report));
     if options.json {
-        let found: Vec<Value> = infos.iter().map(as_json).collect();
-        let mut out = json!({ "infos": found, "refusals": reasons(&refusals) });
+        let found = |before| report.found.iter().filter(move |found| found.before == before).map(loaded_as_json);
+        let found: Vec<Value> = found(true).chain(infos.iter().map(as_json)).chain(found(false)).collect();
+        let mut reasons = reasons(&refusals);
+        let loaded = |(name, why): &(String, String)| json!({ "provider": name, "endpoint": "loaded", "text": why });
+        reasons.extend(report.refusals.iter().map(loaded));
+        let mut out = json!({ "infos": found, "refusals": reasons });
         if options.explain {
             let row = |row: Row| json!({ "what": row.what, "answer": row.answer, "reason": row.reason });
             out["unsupported"] = refused::rows().map(row).collect();
+            let origin = |(name, version, origin)| json!({ "provider": name, "version": version, "origin": origin });
+            out["providers"] = origins(&report).into_iter().map(origin).collect();
+            let unused = |(file, why): &(String, String)| json!({ "file": file, "reason": why });
+            out["unused"] = report.unused.iter().map(unused).collect();
         }
         crate::line!("{out:#}");
     } else {
+        print_loaded(&options, &report, true);
         print(&options, &infos);
-        if options.explain || infos.is_empty() {
+        print_loaded(&options, &report, false);
+        if options.explain || infos.is_empty() && report.found.is_empty() {
             refusals.0.iter().for_each(|refusal| eprintln!("{refusal}"));
+            report.refusals.iter().for_each(|(name, why)| eprintln!("{name} (loaded): {why}"));
         }
         if options.explain {
+            eprintln!("where providers come from:");
+            for (name, version, origin) in origins(&report) {
+                eprintln!("  {name} {version}: {origin}");
+            }
+            report.unused.iter().for_each(|(file, why)| eprintln!("  {file} is not used: {why}"));
             eprintln!("what no provider supports:");
             refused::rows().for_each(|row| eprintln!("  {}: {}: {}", row.what, row.answer, row.reason));
         }
     }
-    if infos.is_empty() {
+    if infos.is_empty() && report.found.is_empty() {
         if !options.json {
             eprintln!("fi_getinfo: -{}", Errno::ENODATA.raw());
         }
         return ExitCode::from(u8::try_from(Errno::ENODATA.raw()).unwrap_or(1));
     }
     ExitCode::SUCCESS
+}
+
+/// Prints what loaded providers offer, as [`print`] does.
+fn print_loaded(options: &Options, report: &Report, before: bool) {
+    if options.list {
+        for provider in report.providers.iter().filter(|_| !before) {
+            crate::line!("{}:\n    version: {}", provider.name, provider.version);
+        }
+        return;
+    }
+    for found in report.found.iter().filter(|found| found.before == before) {
+        let [provider, fabric, domain, version, kind, protocol] = &found.fields;
+        if let Some(part) = &options.info {
+            if found.text.contains(part.as_str()) {
+                crate::text!("---\n{}", found.text);
+            }
+        } else if options.verbose {
+            crate::text!("---\n{}", found.text);
+        } else {
+            crate::line!("provider: {provider}\n    fabric: {fabric}\n    domain: {domain}");
+            crate::line!("    version: {version}\n    type: {kind}\n    protocol: {protocol}");
+        }
+    }
 }
 
 fn print(options: &Options, infos: &[Info]) {

@@ -15,6 +15,7 @@ pub(crate) use {line, text};
 
 pub mod doctor;
 pub mod info;
+mod loaded;
 mod one_sided;
 mod pair;
 pub mod pingpong;

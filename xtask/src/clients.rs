@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 /// The third-party package that runs a program: an MPI library with its launcher, or NIXL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Package {
+pub(crate) enum Package {
     Intel,
     Mpich,
     Open,
@@ -234,7 +234,7 @@ const CASES: &[Case] = &[
 
 const MPI4PY: &str = "4.1.2";
 
-fn home() -> PathBuf {
+pub(crate) fn home() -> PathBuf {
     disk::target().join("clients")
 }
 
@@ -250,7 +250,7 @@ impl Package {
     }
 
     /// Installs the package if it is missing; Debian's must be installed already.
-    fn set_up(self) -> Outcome {
+    pub(crate) fn set_up(self) -> Outcome {
         let folder = self.folder();
         let packages: &[&str] = match self {
             Self::Intel => &["--no-deps", "impi_rt==2021.19.0"],

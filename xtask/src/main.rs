@@ -8,6 +8,7 @@ mod clients;
 mod disk;
 mod gates;
 mod install;
+mod providers;
 mod rdma_vm;
 mod run;
 mod statements;
@@ -48,6 +49,8 @@ enum Command {
     Bench(bench::Options),
     /// Runs MPI programs from package registries on this library and on the one that they bundle
     Clients(clients::Options),
+    /// Fetches packages with loadable providers of vendors, which tests of the C library load
+    Providers,
     /// Tests rdma_getaddrinfo and persistent memory in a virtual machine
     RdmaVm(rdma_vm::Options),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Cost => gates::cost(),
         Command::Bench(options) => bench::run(&options),
         Command::Clients(options) => clients::clients(&options),
+        Command::Providers => providers::fetch(),
         Command::RdmaVm(options) => rdma_vm::rdma_vm(&options),
     };
     match result {

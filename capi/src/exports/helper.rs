@@ -1,6 +1,7 @@
 //! This library as a program: the system's loader can run it by its entry point. In such a process
 //! new files of providers are tried, and tools learn about loaded providers.
 
+use crate::exports::report;
 use core::ffi::{CStr, c_char};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,19 +25,24 @@ core::arch::global_asm!(
 unsafe extern "C" fn run(stack: *const usize) -> ! {
     // SAFETY: the number of arguments comes first on the stack.
     let count = unsafe { *stack };
-    let arguments: Vec<&OsStr> = (1..=count)
+    let arguments: Vec<&CStr> = (1..=count)
         .map(|index| {
             // SAFETY: as many pointers follow.
             let text = unsafe { *stack.wrapping_add(index).cast::<*const c_char>() };
             // SAFETY: an argument ends with NUL, and lives as long as the process.
-            OsStr::from_bytes(unsafe { CStr::from_ptr(text) }.to_bytes())
+            unsafe { CStr::from_ptr(text) }
         })
         .collect();
     unblock_signals();
-    let code = match arguments.get(1).map(|command| command.as_bytes()) {
+    let code = match arguments.get(1).map(|command| command.to_bytes()) {
         Some(b"try") => {
-            let files: Vec<&Path> = arguments[2..].iter().map(Path::new).collect();
+            let files: Vec<&Path> =
+                arguments[2..].iter().map(|file| Path::new(OsStr::from_bytes(file.to_bytes()))).collect();
             ofi_loader::serve(&files);
+            0
+        }
+        Some(b"report") => {
+            report::print(&arguments[2..]);
             0
         }
         _ => {

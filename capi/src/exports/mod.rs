@@ -6,5 +6,6 @@ pub(crate) mod helper;
 pub(crate) mod loaded;
 pub(crate) mod logging;
 pub(crate) mod param;
+mod report;
 mod symbols;
 pub(crate) mod tostr;
