@@ -1,12 +1,14 @@
 //! Converts infos between C and Rust.
 
+mod blocks;
 pub(crate) mod foreign;
 pub(crate) mod infos;
 pub(crate) mod layouts;
 
 use crate::ffi::ptr::{sized_addr, text};
+pub(crate) use blocks::free_list;
 use core::ffi::{c_char, c_void};
-pub(crate) use infos::{Infos, duplicate, free_list, list_to_c, to_c};
+pub(crate) use infos::{Infos, duplicate, list_to_c, to_c};
 use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_pci_attr, fi_rx_attr, fi_tx_attr, fid_nic};
 use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Hints, Info, LinkState, Nic, RxAttr, TxAttr};
 use ofi_core::{

@@ -1,5 +1,5 @@
-//! Providers of vendors, as package registries have them, over this library: `docs/providers.md` has
-//! the table. `cargo xtask providers` fetches them.
+//! Providers of vendors, as package registries have them, over this library: `docs/providers.md`
+//! has the table. `cargo xtask providers` fetches them.
 
 use ofi_harness::{Program, Run, fabric, missing, target};
 use std::path::{Path, PathBuf};

@@ -164,7 +164,7 @@ impl Provider {
     /// Ends the provider's work, at the end of the process or when it is not used.
     pub fn cleanup(&self) {
         if let Some(cleanup) = self.table().cleanup {
-            // SAFETY: fi_provider(3) has it called once, when nothing else of the provider is called.
+            // SAFETY: fi_provider(3) has it called once, when nothing else of the provider runs.
             unsafe { cleanup() };
         }
     }

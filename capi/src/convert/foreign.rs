@@ -1,7 +1,8 @@
 //! Copies of the infos of loaded providers: in this library's layout and memory, whatever release
 //! the provider was built for.
 
-use super::infos::{AllocResult, Blocks, Infos, duplicate, release, string};
+use super::blocks::{Blocks, release};
+use super::infos::{AllocResult, Infos, duplicate, string};
 use super::layouts::{Layout, with_current};
 use crate::ffi::ptr::text;
 use core::ffi::c_char;

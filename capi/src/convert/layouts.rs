@@ -1,5 +1,5 @@
-//! The layouts of infos in the releases of libfabric: of callers that were linked against older ones,
-//! and of loaded providers. Structures only ever grew at their ends.
+//! The layouts of infos in the releases of libfabric: of callers that were linked against older
+//! ones, and of loaded providers. Structures only ever grew at their ends.
 
 use crate::ffi::ptr::widen;
 use ofi_abi::{fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr};

@@ -219,8 +219,8 @@ unsafe fn ask_one(
         }
     }
     for node in list.nodes {
-        // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the copies
-        // share nothing with it.
+        // SAFETY: the answer is the caller's (fi_getinfo(3)), each node is in it once, and the
+        // copies share nothing with it.
         unsafe { foreign::free(node.as_ptr(), provider.api) };
     }
     let nothing = || Reason::unusable("fi_getinfo", "it returns no info");

@@ -70,7 +70,7 @@ impl Drop for Listed {
     }
 }
 
-/// Whether the hints name a fabric or a domain of this library: then no other library's infos match.
+/// Whether the hints name a fabric or a domain of this library: then no loaded provider matches.
 ///
 /// # Safety
 /// As for [`narrow`].
