@@ -312,7 +312,7 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints what loaded providers offer, as [`print`] does.
+/// Prints what loaded providers offer, as [`print()`] does.
 fn print_loaded(options: &Options, report: &Report, before: bool) {
     if options.list {
         for provider in report.providers.iter().filter(|_| !before) {
