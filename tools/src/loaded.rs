@@ -50,7 +50,7 @@ fn library() -> Option<PathBuf> {
     folders.map(|folder| folder.join("libfabric.so.1")).find(|file| file.is_file())
 }
 
-/// The question as the library's arguments.
+/// The request as the library's arguments.
 fn arguments(query: &Query) -> Vec<String> {
     let mut out = vec![format!("version={}", query.version.0)];
     let mut add = |name: &str, value: Option<&String>| {

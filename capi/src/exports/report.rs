@@ -10,12 +10,12 @@ use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Mode, MrMode, Version};
 use std::ffi::CString;
 use std::fmt::Write as _;
 
-/// Prints the loaded providers, the files that are not used, and the answers to the question in the
+/// Prints the loaded providers, the files that are not used, and the answers to the request in the
 /// arguments, each `name=value`.
 pub(crate) fn print(arguments: &[&CStr]) {
     let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let pairs: Vec<(&str, &str)> = words.iter().filter_map(|word| word.split_once('=')).collect();
-    let question = Question(&pairs);
+    let request = Request(&pairs);
     let mut out = String::new();
     let loaded = loaded::all();
     for provider in &loaded.providers {
@@ -25,7 +25,7 @@ pub(crate) fn print(arguments: &[&CStr]) {
     for refused in &loaded.refused {
         line(&mut out, &["unused", &refused.file.to_string_lossy(), &refused.reason]);
     }
-    if let Err(errno) = answers(&question, &mut out) {
+    if let Err(errno) = answers(&request, &mut out) {
         line(&mut out, &["refusal", "the library", &errno.to_string()]);
     }
     line(&mut out, &["end"]);
@@ -42,10 +42,10 @@ fn line(out: &mut String, fields: &[&str]) {
     out.push('\n');
 }
 
-/// The question of a tool.
-struct Question<'a>(&'a [(&'a str, &'a str)]);
+/// The request of a tool.
+struct Request<'a>(&'a [(&'a str, &'a str)]);
 
-impl Question<'_> {
+impl Request<'_> {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
@@ -78,20 +78,20 @@ impl Question<'_> {
     }
 }
 
-fn answers(question: &Question<'_>, out: &mut String) -> Result<(), Errno> {
-    let (node, service) = (question.c_string("node"), question.c_string("service"));
+fn answers(request: &Request<'_>, out: &mut String) -> Result<(), Errno> {
+    let (node, service) = (request.c_string("node"), request.c_string("service"));
     let pointer = |text: &Option<CString>| text.as_ref().map_or(core::ptr::null(), |text| text.as_ptr());
-    let hints = question.hints();
+    let hints = request.hints();
     let c = hints.as_ref().map(convert::to_c).transpose()?;
     let wanted = hints.map(Hints::from);
     let mut flags = 0;
     for (name, flag) in [("source", FI_SOURCE), ("numeric", FI_NUMERICHOST)] {
-        if question.text(name).is_some() {
+        if request.text(name).is_some() {
             flags |= flag;
         }
     }
     let ask = Ask {
-        version: Version::API.min(Version(u32::try_from(question.number("version")).unwrap_or(0))),
+        version: Version::API.min(Version(u32::try_from(request.number("version")).unwrap_or(0))),
         node: pointer(&node),
         service: pointer(&service),
         flags,
