@@ -1,66 +1,202 @@
-//! Buffers of operations: lent to the engine from the call to the completion.
+//! Buffers of operations: which types may be one, and how the engine borrows their bytes.
+//! An operation owns its buffer: [`Kept`] holds it on the heap, where nothing touches it until the
+//! engine has given the bytes back. Invariant: only [`Kept::end`] gives the buffer up, and
+//! `table.rs` calls it only when the operation has completed, was refused by its call, or its
+//! endpoint is closed. A `Kept` that is dropped leaks its buffer, because the engine may still use
+//! it.
+#![allow(unsafe_code)]
 
-use ofi_core::{Completion, Failure, OpFlags};
-use ofi_memory::{Buffer, Loan};
-use slab::Slab;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use core::any::Any;
+use core::fmt;
+use ofi_memory::{Buffer, Span};
+use std::sync::Arc;
 
-/// A finished operation and its buffer.
-#[derive(Debug)]
-pub struct Done {
-    /// The buffer; empty for operations that had none, the word's bytes for atomic ones.
-    pub buf: Vec<u8>,
-    /// The completion. Its context is internal.
-    pub completion: Completion,
+/// A buffer whose bytes an operation may send or write to a peer.
+///
+/// The bytes stay the same while a reference to the value exists, which Rust guarantees for every
+/// safe implementation: the operation keeps the value, and a reference to its bytes, until it ends.
+///
+/// ```
+/// use ofi::IoBuf;
+/// struct Record { header: [u8; 4], _id: u64 }
+/// impl IoBuf for Record {
+///     fn bytes(&self) -> &[u8] {
+///         &self.header
+///     }
+/// }
+/// assert_eq!(Record { header: *b"head", _id: 1 }.bytes(), b"head");
+/// ```
+pub trait IoBuf: Send + 'static {
+    /// The bytes to send.
+    fn bytes(&self) -> &[u8];
 }
 
-impl Done {
-    /// The previous value of the word that an atomic operation changed; `None` for other
-    /// operations.
-    pub fn word(&self) -> Option<u64> {
-        let is_atomic = self.completion.flags.contains(OpFlags::ATOMIC);
-        self.buf.first_chunk().filter(|_| is_atomic).map(|word| u64::from_ne_bytes(*word))
+/// A buffer into which an operation may receive, or read a peer's memory.
+///
+/// All of [`Self::bytes_mut`] is used: a vector receives as many bytes as its length says, not its
+/// capacity.
+///
+/// ```
+/// use ofi::IoBufMut;
+/// let mut buf = vec![0; 16];
+/// assert_eq!(buf.bytes_mut().len(), 16);
+/// ```
+pub trait IoBufMut: Send + 'static {
+    /// The bytes to fill.
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+/// Types that own bytes which can be changed.
+macro_rules! owners {
+    ($($(#[$attr:meta])* [$($generics:tt)*] $owner:ty;)*) => {$(
+        $(#[$attr])*
+        impl<$($generics)*> IoBuf for $owner {
+            fn bytes(&self) -> &[u8] {
+                self.as_ref()
+            }
+        }
+        $(#[$attr])*
+        impl<$($generics)*> IoBufMut for $owner {
+            fn bytes_mut(&mut self) -> &mut [u8] {
+                self.as_mut()
+            }
+        }
+    )*};
+}
+
+/// Types whose bytes can only be read.
+macro_rules! readers {
+    ($($(#[$attr:meta])* $reader:ty: $bytes:ident;)*) => {$(
+        $(#[$attr])*
+        impl IoBuf for $reader {
+            fn bytes(&self) -> &[u8] {
+                self.$bytes()
+            }
+        }
+    )*};
+}
+
+owners! {
+    [] Vec<u8>;
+    [] Box<[u8]>;
+    [const N: usize] [u8; N];
+    [const N: usize] Box<[u8; N]>;
+    #[cfg(feature = "bytes")]
+    [] bytes::BytesMut;
+}
+
+readers! {
+    &'static [u8]: as_ref;
+    &'static str: as_bytes;
+    String: as_bytes;
+    Arc<[u8]>: as_ref;
+    Arc<Vec<u8>>: as_slice;
+    Arc<str>: as_bytes;
+    #[cfg(feature = "bytes")]
+    bytes::Bytes: as_ref;
+}
+
+impl IoBuf for () {
+    fn bytes(&self) -> &[u8] {
+        &[]
     }
 }
 
-/// A failed operation and its buffer.
-#[derive(Debug)]
-pub struct Failed {
-    /// The buffer.
-    pub buf: Vec<u8>,
-    /// Why it failed.
-    pub failure: Failure,
-}
-
-/// The buffers of one domain's operations, by context. Each endpoint of the domain has a handle.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Loans(Arc<Mutex<Table>>);
-
-#[derive(Debug, Default)]
-struct Table(Slab<Loan>);
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        // The last handle is gone: every endpoint is closed and no longer uses its buffers.
-        self.0.drain().for_each(|loan| drop(loan.end()));
+impl IoBufMut for () {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut []
     }
 }
 
-impl Loans {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl<const N: usize> IoBuf for &'static [u8; N] {
+    fn bytes(&self) -> &[u8] {
+        *self
+    }
+}
+
+/// A buffer that an operation owns.
+pub(crate) struct Kept {
+    owner: *mut (dyn Any + Send),
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the owner is `Send`; the address is one of its bytes, which only buffers made of it reach.
+unsafe impl Send for Kept {}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the bytes, which the engine may be writing.
+        f.debug_struct("Kept").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Kept {
+    /// Keeps a buffer to send from.
+    pub(crate) fn to_send<B: IoBuf>(buf: B) -> Self {
+        let owner = Box::into_raw(Box::new(buf));
+        // SAFETY: the box was just leaked, and nothing uses the value mutably until `end`.
+        let bytes: &'static [u8] = unsafe { &*owner }.bytes();
+        // Transports only read from the buffer of a send.
+        Self { owner, base: bytes.as_ptr().cast_mut(), len: bytes.len() }
     }
 
-    /// Lends a buffer to an operation until [`Self::take_back`] with the returned context, which is
-    /// never 0.
-    pub(crate) fn lend(&self, bytes: Vec<u8>) -> (usize, Buffer) {
-        let (loan, buffer) = Loan::new(bytes);
-        (self.lock().0.insert(loan) + 1, buffer)
+    /// Keeps a buffer to fill.
+    pub(crate) fn to_fill<B: IoBufMut>(buf: B) -> Self {
+        let owner = Box::into_raw(Box::new(buf));
+        // SAFETY: the box was just leaked, and nothing else uses the value until `end`.
+        let bytes: &'static mut [u8] = unsafe { &mut *owner }.bytes_mut();
+        Self { owner, base: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
-    /// Takes the buffer of that context back; empty if there is none.
-    pub(crate) fn take_back(&self, context: usize) -> Vec<u8> {
-        let loan = context.checked_sub(1).and_then(|key| self.lock().0.try_remove(key));
-        loan.map(Loan::end).unwrap_or_default()
+    /// Length in bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes as a buffer of the engine. The next one may be made once this one is dropped.
+    pub(crate) const fn lend(&self) -> Buffer {
+        // SAFETY: the bytes stay where they are, and no other code reaches them, until `end` takes
+        // the owner out after the operation has ended.
+        Buffer::One(unsafe { Span::new(self.base, self.len) })
+    }
+
+    /// Gives the buffer up. Only after the engine has done so: see the module.
+    pub(crate) fn end(self) -> Box<dyn Any + Send> {
+        // SAFETY: the owner was leaked as a box, and only this takes it back, once; no reference to
+        // its bytes is in use any more, as the module says.
+        unsafe { Box::from_raw(self.owner) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_as_the_operation_left_it() {
+        let kept = Kept::to_fill([1u8; 8]);
+        let mut buffer = kept.lend();
+        assert_eq!((kept.len(), buffer.len(), buffer.write_at(6, b"abc")), (8, 8, 2));
+        drop(buffer);
+        let back = kept.end().downcast::<[u8; 8]>().unwrap();
+        assert_eq!(*back, *b"\x01\x01\x01\x01\x01\x01ab");
+    }
+
+    #[test]
+    fn a_shared_slice_is_sent_from_where_it_is() {
+        let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
+        let kept = Kept::to_send(shared.clone());
+        assert_eq!(kept.lend().address(), shared.as_ptr().addr());
+        assert_eq!(Arc::strong_count(&shared), 2);
+        drop(kept.end());
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_is_not_given_up_leaks() {
+        let shared: Arc<[u8]> = Arc::from(&b"shared"[..]);
+        let _kept = Kept::to_send(shared.clone());
+        assert_eq!(Arc::strong_count(&shared), 2, "the engine may still read it");
     }
 }

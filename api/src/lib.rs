@@ -1,35 +1,84 @@
-//! The fabric library for Rust programs: the engine that `libfabric.so.1` exposes to C, with owned
-//! buffers. A buffer is moved in with an operation and comes back with its completion, so nothing
-//! can be freed too early. Memory that peers access is moved into a [`MemoryRegion`].
-//!
-//! The shape of this interface is not final: it is what the project's own tools need.
+//! Fabric communication for Rust programs: the engine that `libfabric.so.1` exposes to C, safe and
+//! async.
 //!
 //! ```
-//! let (infos, refusals) = ofi::discover(&ofi::Query { version: ofi::Version::API, ..ofi::Query::default() })?;
-//! assert!(!infos.is_empty(), "{refusals}");
+//! use ofi::{EndpointType, Fabric, Info, RdmEndpoint};
+//! let info = Info::builder().provider("shm").endpoint(EndpointType::RDM).query()?.remove(0);
+//! let domain = Fabric::open(&info)?.domain(&info)?;
+//! let ep = RdmEndpoint::open(&domain, &info)?;
+//! let me = ep.peer(ep.local_addr()?)?; // usually the address of another process
+//! let receive = ep.receive(vec![0; 64]);
+//! ofi::block_on(ep.send(me, "hello")).0?;
+//! let (received, buf) = ofi::block_on(receive);
+//! assert_eq!(&buf[..received?.len()], b"hello");
 //! # Ok::<(), ofi::Error>(())
 //! ```
-#![forbid(unsafe_code)]
+//!
+//! - The terms are libfabric's, so that its manual pages stay useful; each item names its page.
+//! - An [`Operation`] owns its buffer until it ends, and then gives it back: nothing can be freed or
+//!   changed too early, and dropping a future is sound. Every function of this crate is safe.
+//! - Operations are futures. [`block_on`] runs them without an executor. With the feature `tokio`
+//!   they run in a tokio runtime, and with `async-io` in any executor. There is no thread unless a
+//!   domain is opened with [`ProgressModel::AUTO`], and no polling: tasks that wait use no processor
+//!   time.
+//! - A query that finds nothing says why, provider by provider; every operation ends, and one that
+//!   fails says why.
+//!
+//! The `guide` folder of the project's documentation starts from zero.
+//!
+//! # Features
+//! `tcp`, `shm`, `udp` (default): the providers. `tokio`, `async-io`: the reactors. `bytes`:
+//! `Bytes` and `BytesMut` as buffers.
+#![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
+mod atomic;
+mod av;
+mod block_on;
 mod buf;
-mod connection;
+mod dgram;
 pub mod doctor;
-mod domain;
-mod memory;
+mod endpoint;
+mod engine;
+#[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
+mod events;
+mod fabric;
+mod incoming;
+mod info;
+mod message;
+mod msg;
+mod operation;
+#[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
+mod pump;
+mod rdm;
+mod reactor;
+mod region;
+#[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
+mod table;
 
-pub use buf::{Done, Failed};
-pub use connection::{Event, EventQueue, Listener, Request};
-pub use domain::{CompletionQueue, Domain, Endpoint};
-pub use memory::{MemoryRegion, RemoteAddr};
-pub use ofi_core::caps::MrAccess;
+pub use atomic::{Element, Fetch};
+pub use av::{AddressVector, Peer};
+pub use block_on::block_on;
+pub use buf::{IoBuf, IoBufMut};
+pub use dgram::DatagramEndpoint;
+pub use fabric::{Domain, Fabric};
+pub use incoming::{Arrived, Incoming};
+pub use info::{Attributes, Info, InfoBuilder, QueryError, discover};
+pub use message::Message;
+pub use msg::{ConnectionRequest, MsgEndpoint, MsgListener};
+pub use ofi_core::atomic::AtomicOp;
+pub use ofi_core::caps::{MrAccess, MsgOrder};
 pub use ofi_core::error::Result;
+pub use ofi_core::info::Hints;
 pub use ofi_core::info::{DomainAttr, EpAttr, FabricAttr, Nic, RxAttr, TxAttr};
-pub use ofi_core::info::{Hints, Info};
 pub use ofi_core::param::{self, Param, ParamKind};
 pub use ofi_core::reason::{Problem, Reason};
 pub use ofi_core::show::info as text_of;
 pub use ofi_core::{
-    Addr, AddrFormat, Caps, Cause, EndpointType, Errno, Error, FiAddr, Mode, MrMode, OpFlags, Protocol, Version,
+    Addr, AddrFormat, Caps, Cause, EndpointType, Errno, Error, Mode, MrMode, OpFlags, ProgressModel, Protocol,
+    TrafficClass, Version,
 };
-pub use ofi_registry::{Query, Refusal, Refusals, discover, params};
+pub use ofi_registry::{Query, Refusal, Refusals, params};
+pub use operation::{Completion, Operation, OperationError};
+pub use rdm::RdmEndpoint;
+pub use region::{MemoryRegion, RemoteKey};

@@ -3,7 +3,7 @@
 
 use crate::descriptor::{Private, PrivateFd};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// The readiness to watch for.
@@ -100,6 +100,12 @@ impl Poller {
             });
         }
         Ok(())
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -9,7 +9,7 @@ use ofi_core::Instant;
 use ofi_core::error::{Error, Result};
 use ofi_core::wait::{Descriptor, WaitObject};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,15 @@ impl FdWaitObject {
         let poller = Poller::new().map_err(|error| Error::os(error, "create an epoll descriptor"))?;
         let waiting = if waitable { Some(Waiting::new(&poller)?) } else { None };
         Ok(Self { poller, waiting, apart: OnceLock::new(), watched: Mutex::default() })
+    }
+
+    /// A second descriptor of it, which stays open when this one is closed.
+    ///
+    /// # Errors
+    /// EMFILE if there is no descriptor left.
+    pub fn share(&self) -> Result<OwnedFd> {
+        let shared = self.poller.as_fd().try_clone_to_owned();
+        shared.map_err(|error| Error::os(error, "duplicate an epoll descriptor"))
     }
 
     fn watched(&self) -> MutexGuard<'_, Vec<(Descriptor, u64)>> {

@@ -1,7 +1,7 @@
 //! Access to another process's memory: the initiator measures, the target only makes progress.
 
 use crate::side::{PATIENCE, Side, failure, fill, is_filled, now};
-use ofi::{Error, MrAccess, RemoteAddr};
+use ofi::{Error, MrAccess, RemoteKey};
 use std::time::{Duration, Instant};
 
 /// An access of the initiator to the target's memory.
@@ -27,7 +27,7 @@ impl Access {
         Self::ALL.into_iter().find(|access| access.name() == name)
     }
 
-    fn post(self, side: &mut Side, to: RemoteAddr, size: usize) -> Result<(), Error> {
+    fn post(self, side: &mut Side<'_>, to: RemoteKey, size: usize) -> Result<(), Error> {
         match self {
             Self::Write => side.write(to, size),
             Self::Read => side.read(to, size),
@@ -47,14 +47,14 @@ const DONE: &[u8] = b"done";
 
 /// The target's part: exposes `size` bytes until the initiator has made `count` accesses, and
 /// verifies their effect.
-pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize) -> Result<(), Error> {
+pub(crate) fn expose(side: &mut Side<'_>, access: Access, size: usize, count: usize) -> Result<(), Error> {
     let mut memory = vec![0; size];
     if access == Access::Read {
         fill(&mut memory);
     }
     let region = side.domain().register(memory, MrAccess::REMOTE)?;
     side.receive(ALIVE.len())?;
-    side.send_key(region.key())?;
+    side.send_key(region.remote_key())?;
     while side.take_note(LONGEST_SILENCE)? == ALIVE {
         side.receive(ALIVE.len())?;
     }
@@ -76,12 +76,12 @@ pub(crate) fn expose(side: &mut Side, access: Access, size: usize, count: usize)
 /// not measure the first `warm_up` trips. Returns the microseconds of each measured one, and the
 /// seconds of the stream.
 pub(crate) fn measure(
-    side: &mut Side,
+    side: &mut Side<'_>,
     access: Access,
     size: usize,
     (warm_up, trips, stream): (usize, usize, usize),
 ) -> Result<(Vec<f64>, f64), Error> {
-    let to = RemoteAddr { offset: 0, key: side.receive_key()? };
+    let to = side.receive_key()?;
     let mut buffer = vec![0; size];
     if access == Access::Write {
         fill(&mut buffer);
@@ -131,12 +131,12 @@ fn returned_wrong(access: Access) -> Error {
 }
 
 /// Checks what a read has returned.
-fn check_read(side: &Side) -> Result<(), Error> {
+fn check_read(side: &Side<'_>) -> Result<(), Error> {
     if is_filled(side.latest()) { Ok(()) } else { Err(returned_wrong(Access::Read)) }
 }
 
 /// Sends a sign of life if the last one is old.
-fn show_life(side: &mut Side, last: &mut Instant) -> Result<(), Error> {
+fn show_life(side: &mut Side<'_>, last: &mut Instant) -> Result<(), Error> {
     if last.elapsed() < SIGN {
         return Ok(());
     }

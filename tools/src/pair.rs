@@ -2,9 +2,10 @@
 //! and exposes memory.
 
 use crate::one_sided::{self, Access};
-use crate::side::{PATIENCE, Side, WINDOW, failure, now, percentile};
-use ofi::Addr;
-use ofi::{Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info, Listener, Query, Version};
+use crate::side::{End, Link, PATIENCE, Side, WINDOW, failure, now, percentile};
+use ofi::{
+    Addr, DatagramEndpoint, Domain, EndpointType, Error, Fabric, Info, MsgEndpoint, MsgListener, RdmEndpoint, block_on,
+};
 use std::io::{BufRead, Write};
 
 /// The options of the echoing process.
@@ -71,19 +72,12 @@ pub(crate) struct Measured {
 
 /// Finds the entry of a provider and endpoint type, over loopback.
 fn find(provider: &str, endpoint: &str) -> Result<Info, Error> {
-    let mut hints = Hints::default();
-    let mut ep = ofi::Info::default().ep;
-    ep.kind = kind_named(endpoint);
-    hints.ep = Some(ep);
-    let mut fabric = ofi::Info::default().fabric;
-    fabric.prov_name = Some(provider.to_owned());
-    hints.fabric = Some(fabric);
+    let query = Info::builder().provider(provider).endpoint(kind_named(endpoint));
     // IP providers use the loopback address; shm needs no address.
-    let node = (provider != "shm").then(|| "127.0.0.1".to_owned());
-    let query = Query { version: Version::API, source: node.is_some(), node, hints: Some(hints), ..Query::default() };
-    let (infos, refusals) = ofi::discover(&query)?;
+    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
     let exact = |info: &Info| info.fabric.prov_name.as_deref() == Some(provider);
-    infos.into_iter().find(exact).ok_or_else(|| failure(refusals.to_string()))
+    let offers = query.query()?;
+    offers.into_iter().find(exact).ok_or_else(|| failure(format!("no provider has the name {provider}")))
 }
 
 /// The endpoint type with this short name.
@@ -103,33 +97,46 @@ pub(crate) fn echo(options: &EchoOptions) -> Result<bool, Error> {
         let mut out = std::io::stdout();
         writeln!(out, "{addr}").and_then(|()| out.flush()).map_err(|error| Error::os(error, "print the address"))
     };
-    let domain = Domain::open(&info)?;
-    let cq = domain.completion_queue(256)?;
-    if options.endpoint == "msg" {
-        let events = EventQueue::new()?;
-        let listener = Listener::listen(&info, &events)?;
+    let fabric = Fabric::open(&info)?;
+    let domain = fabric.domain(&info)?;
+    let end = if options.endpoint == "msg" {
+        let listener = MsgListener::listen(&fabric, &info)?;
         print_addr(listener.local_addr()?)?;
-        let Some(Event::Request(request)) = events.next(PATIENCE)? else {
-            return Err(failure("no connection request arrived in time"));
-        };
-        let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
-        ep.accept(request)?;
-        let Some(Event::Connected) = events.next(PATIENCE)? else {
-            return Err(failure("the connection was not established"));
-        };
-        follow(&mut Side::new(domain, ep, cq, FiAddr(0), true), &plan)?;
+        End::Msg(accept(&listener, &domain)?)
     } else {
-        let ep = domain.endpoint(&info, &cq, None)?;
-        print_addr(ep.local_addr()?)?;
-        let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).map_err(|error| Error::os(error, "read the peer's address"))?;
-        let peer = ep.peer(line.trim().parse().map_err(|()| failure("invalid peer address"))?);
-        follow(&mut Side::new(domain, ep, cq, peer, options.endpoint != "dgram"), &plan)?;
-    }
+        open(&domain, &info, |mine| {
+            print_addr(mine)?;
+            let mut line = String::new();
+            std::io::stdin()
+                .lock()
+                .read_line(&mut line)
+                .map_err(|error| Error::os(error, "read the peer's address"))?;
+            line.trim().parse().map_err(|()| failure("invalid peer address"))
+        })?
+    };
+    let link = Link { domain, end };
+    follow(&mut Side::new(&link, true), &plan)?;
     Ok(true)
 }
 
-fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
+/// Accepts a connection, at the latest when the patience ends.
+pub(crate) fn accept(listener: &MsgListener, domain: &Domain) -> Result<MsgEndpoint, Error> {
+    block_on(async { listener.request_within(PATIENCE).await?.accept(domain).await })
+}
+
+/// Opens an endpoint without connection, whose peer is what `meet` returns for its own address.
+pub(crate) fn open(domain: &Domain, info: &Info, meet: impl FnOnce(Addr) -> Result<Addr, Error>) -> Result<End, Error> {
+    if info.ep.kind == EndpointType::DGRAM {
+        let ep = DatagramEndpoint::open(domain, info)?;
+        let peer = ep.peer(meet(ep.local_addr()?)?)?;
+        return Ok(End::Datagram(ep, peer));
+    }
+    let ep = RdmEndpoint::open(domain, info)?;
+    let peer = ep.peer(meet(ep.local_addr()?)?)?;
+    Ok(End::Rdm(ep, peer))
+}
+
+fn follow(side: &mut Side<'_>, plan: &[Step]) -> Result<(), Error> {
     for step in plan {
         if let Some(access) = step.access {
             one_sided::expose(side, access, step.size, step.trips + step.stream)?;
@@ -156,27 +163,23 @@ fn follow(side: &mut Side, plan: &[Step]) -> Result<(), Error> {
 
 /// Connects to the echoing process at `addr`; for connectionless endpoints also returns the local
 /// address, which the caller must send to it.
-pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Side, Option<Addr>), Error> {
+pub(crate) fn meet(provider: &str, endpoint: &str, addr: Addr) -> Result<(Link, Option<Addr>), Error> {
     let info = find(provider, endpoint)?;
-    let domain = Domain::open(&info)?;
-    let cq = domain.completion_queue(256)?;
+    let domain = Fabric::open(&info)?.domain(&info)?;
     if endpoint == "msg" {
-        let events = EventQueue::new()?;
-        let ep = domain.endpoint(&info, &cq, Some(&events))?;
-        ep.connect(addr)?;
-        let Some(Event::Connected) = events.next(PATIENCE)? else {
-            return Err(failure("the connection was not established"));
-        };
-        return Ok((Side::new(domain, ep, cq, FiAddr(0), true), None));
+        let end = End::Msg(block_on(MsgEndpoint::connect(&domain, &info, addr))?);
+        return Ok((Link { domain, end }, None));
     }
-    let ep = domain.endpoint(&info, &cq, None)?;
-    let mine = ep.local_addr()?;
-    let peer = ep.peer(addr);
-    Ok((Side::new(domain, ep, cq, peer, endpoint != "dgram"), Some(mine)))
+    let mut mine = None;
+    let end = open(&domain, &info, |own| {
+        mine = Some(own);
+        Ok(addr)
+    })?;
+    Ok((Link { domain, end }, mine))
 }
 
 /// Runs and measures one step of the plan.
-pub(crate) fn measure(side: &mut Side, step: Step) -> Result<Measured, Error> {
+pub(crate) fn measure(side: &mut Side<'_>, step: Step) -> Result<Measured, Error> {
     if let Some(access) = step.access {
         let (times, seconds) = one_sided::measure(side, access, step.size, (step.trips / 10, step.trips, step.stream))?;
         return Ok(measured(step, times, seconds));

@@ -1,12 +1,12 @@
 //! `fi_pingpong`: two processes on two machines, one message or memory access at a time.
 
 use crate::one_sided::{self, Access};
-use crate::pair::kind_named;
-use crate::side::{PATIENCE, Side, failure, now, percentile};
+use crate::pair::{self, kind_named};
+use crate::side::{End, Link, PATIENCE, Side, failure, now, percentile};
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use ofi::{
-    Addr, AddrFormat, Caps, CompletionQueue, Domain, EndpointType, Error, Event, EventQueue, FiAddr, Hints, Info,
-    Listener, Query, Version,
+    Addr, AddrFormat, Caps, DomainAttr, EndpointType, EpAttr, Error, Fabric, FabricAttr, Hints, Info, MsgEndpoint,
+    MsgListener, Query, Version, block_on,
 };
 use serde::Serialize;
 use socket2::{Domain as Family, Socket, Type};
@@ -169,12 +169,9 @@ impl Control {
 }
 
 fn hints(options: &Options, caps: Caps) -> Hints {
-    let mut ep = Info::default().ep;
-    ep.kind = kind_named(&options.endpoint);
-    let mut fabric = Info::default().fabric;
-    fabric.prov_name.clone_from(&options.provider);
-    let mut domain = Info::default().domain;
-    domain.name.clone_from(&options.domain);
+    let ep = EpAttr { kind: kind_named(&options.endpoint), ..EpAttr::default() };
+    let fabric = FabricAttr { prov_name: options.provider.clone(), ..FabricAttr::default() };
+    let domain = DomainAttr { name: options.domain.clone(), ..DomainAttr::default() };
     Hints { caps, ep: Some(ep), fabric: Some(fabric), domain: Some(domain), ..Hints::default() }
 }
 
@@ -219,36 +216,22 @@ fn parse(text: &str) -> Result<Addr, Error> {
 }
 
 /// Opens the measured connection.
-fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Side, Error> {
-    let domain = Domain::open(info)?;
-    let cq: CompletionQueue = domain.completion_queue(256)?;
-    let tagged = options.mode == "tagged";
-    if info.ep.kind == EndpointType::MSG {
-        let events = EventQueue::new()?;
-        let connected = |events: &EventQueue| match events.next(PATIENCE)? {
-            Some(Event::Connected) => Ok(()),
-            _ => Err(failure("the connection was not established")),
-        };
-        if options.server.is_none() {
-            let listener = Listener::listen(info, &events)?;
-            control.send_line(&listener.local_addr()?.to_string())?;
-            let Some(Event::Request(request)) = events.next(PATIENCE)? else {
-                return Err(failure("no connection request arrived in time"));
-            };
-            let ep = domain.endpoint(&request.info(), &cq, Some(&events))?;
-            ep.accept(request)?;
-            connected(&events)?;
-            return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
-        }
-        let ep = domain.endpoint(info, &cq, Some(&events))?;
-        ep.connect(parse(&control.read_line()?)?)?;
-        connected(&events)?;
-        return Ok(Side::new(domain, ep, cq, FiAddr(0), tagged));
-    }
-    let ep = domain.endpoint(info, &cq, None)?;
-    control.send_line(&ep.local_addr()?.to_string())?;
-    let peer = ep.peer(parse(&control.read_line()?)?);
-    Ok(Side::new(domain, ep, cq, peer, tagged))
+fn open(options: &Options, control: &mut Control, info: &Info) -> Result<Link, Error> {
+    let fabric = Fabric::open(info)?;
+    let domain = fabric.domain(info)?;
+    let end = if info.ep.kind != EndpointType::MSG {
+        pair::open(&domain, info, |mine| {
+            control.send_line(&mine.to_string())?;
+            parse(&control.read_line()?)
+        })?
+    } else if options.server.is_none() {
+        let listener = MsgListener::listen(&fabric, info)?;
+        control.send_line(&listener.local_addr()?.to_string())?;
+        End::Msg(pair::accept(&listener, &domain)?)
+    } else {
+        End::Msg(block_on(MsgEndpoint::connect(&domain, info, parse(&control.read_line()?)?))?)
+    };
+    Ok(Link { domain, end })
 }
 
 /// Runs the measurement; the waiting side echoes.
@@ -273,7 +256,8 @@ pub fn run(options: &Options) -> Result<bool, Error> {
         eprintln!("{provider} {} on {domain}, from {} to {}", info.ep.kind, local.ip(), remote.ip());
     }
     let sizes = sizes(options, info.ep.max_msg_size)?;
-    let mut side = open(options, &mut control, &info)?;
+    let link = open(options, &mut control, &info)?;
+    let mut side = Side::new(&link, options.mode == "tagged");
     side.check(options.check);
     let mut rows = Vec::new();
     if !options.json {
@@ -299,7 +283,7 @@ pub fn run(options: &Options) -> Result<bool, Error> {
 }
 
 /// Exchanges messages of one size.
-fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usize) -> Result<Row, Error> {
+fn exchange(options: &Options, control: &mut Control, side: &mut Side<'_>, size: usize) -> Result<Row, Error> {
     side.receive(size)?;
     control.send_line("ready")?;
     control.read_line()?;
@@ -335,7 +319,7 @@ fn exchange(options: &Options, control: &mut Control, side: &mut Side, size: usi
 fn accesses(
     options: &Options,
     control: &mut Control,
-    side: &mut Side,
+    side: &mut Side<'_>,
     (info, sizes): (&Info, &[usize]),
 ) -> Result<Vec<Row>, Error> {
     let [yes, no] = ACCESSES;

@@ -3,6 +3,7 @@
 
 use crate::one_sided::Access;
 use crate::pair::{self, Measured, Step};
+use crate::side::Side;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use ofi::{EndpointType, Errno, Error, Query, Version};
@@ -86,7 +87,7 @@ fn candidates(filter: Option<&str>) -> Result<Vec<(String, &'static str)>, Error
     let (infos, refusals) = ofi::discover(&Query { version: Version::API, ..Query::default() })?;
     let mut out: Vec<(String, &'static str)> = Vec::new();
     for info in infos {
-        let name = info.fabric.prov_name.unwrap_or_default();
+        let name = info.fabric.prov_name.clone().unwrap_or_default();
         let endpoint = match info.ep.kind {
             EndpointType::RDM => "rdm",
             EndpointType::MSG => "msg",
@@ -191,10 +192,11 @@ fn pair_up(provider: &str, endpoint: &'static str, bar: &ProgressBar) -> Result<
                 .trim()
                 .parse()
                 .map_err(|_| Error::new(Errno::EOTHER, "the echo process printed no valid address"))?;
-            let (mut side, mine) = pair::meet(&name, endpoint, addr)?;
+            let (link, mine) = pair::meet(&name, endpoint, addr)?;
             if let Some(mine) = mine {
                 writeln!(input, "{mine}").map_err(|error| Error::os(error, "send the address to the peer"))?;
             }
+            let mut side = Side::new(&link, true);
             let mut rows = Vec::new();
             for step in plan(endpoint) {
                 bar.set_message(format!("{name} {endpoint} {} {} bytes", step.operation(), step.size));

@@ -73,6 +73,7 @@ const UNSAFE: &[&str] = &[
     "capi/src/",
     "rdma/ffi/src/",
     "testing/sim/tests/",
+    "api/src/buf.rs",
     "benches/",
 ];
 

@@ -1,0 +1,164 @@
+//! Runs a future on the calling thread: spins while operations are short, then sleeps on the
+//! descriptors of the queues that the future waits for.
+
+use crate::pump::Pump;
+use core::cell::{Cell, RefCell};
+use core::future::Future;
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use ofi_core::wait::WaitObject;
+use ofi_os::clock;
+use ofi_os::wait_fd::FdWaitObject;
+use ofi_sync::primitive::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::task::Wake;
+use std::time::Duration;
+
+/// How long to spin before sleeping, while recent waits were shorter than that.
+const SPIN: Duration = Duration::from_micros(50);
+/// Longer waits in a row after which only every eighth spins.
+const MOST_LONG: u32 = 3;
+
+/// Wakes a thread in [`block_on`].
+#[derive(Debug)]
+struct Parker {
+    bed: FdWaitObject,
+    woken: AtomicBool,
+    asleep: AtomicBool,
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // SeqCst, as in `sleep`: either this sees the sleeper, or the sleeper sees this.
+        self.woken.store(true, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) {
+            self.bed.signal();
+        }
+    }
+}
+
+/// The pumps that the futures of a thread's [`block_on`] wait for.
+#[derive(Debug, Default)]
+struct Here {
+    pumps: Vec<Arc<dyn Pump>>,
+}
+
+thread_local! {
+    static HERE: RefCell<Option<Here>> = const { RefCell::new(None) };
+    static SPARE: Cell<Option<Arc<Parker>>> = const { Cell::new(None) };
+    /// Waits in a row that were longer than [`SPIN`].
+    static LONG: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A future waits for this pump: if the thread is in [`block_on`], true, and it will turn the pump.
+pub(crate) fn join<P: Pump + 'static>(pump: &Arc<P>) -> bool {
+    HERE.with_borrow_mut(|here| {
+        let Some(here) = here else { return false };
+        let known = here.pumps.iter().any(|known| Arc::as_ptr(known).addr() == Arc::as_ptr(pump).addr());
+        if !known {
+            here.pumps.push(pump.clone());
+        }
+        true
+    })
+}
+
+/// Restores what the thread was in before.
+struct Leave {
+    before: Option<Here>,
+    parker: Option<Arc<Parker>>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let here = HERE.with_borrow_mut(|here| core::mem::replace(here, self.before.take()));
+        SPARE.set(self.parker.take());
+        // Last: a domain may close.
+        drop(here);
+    }
+}
+
+fn pumps() -> Vec<Arc<dyn Pump>> {
+    HERE.with_borrow(|here| here.as_ref().map(|here| here.pumps.clone()).unwrap_or_default())
+}
+
+/// Runs a future to its end on the calling thread, which makes progress for the domains whose
+/// operations the future awaits.
+///
+/// For programs without an executor. The thread spins for up to 50 µs if recent waits were that
+/// short, and then sleeps until an operation can go on, without using the processor.
+///
+/// # Panics
+/// If the process has no descriptor left for the thread to sleep on.
+///
+/// ```
+/// assert_eq!(ofi::block_on(async { 6 * 7 }), 42);
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let parker = SPARE.take().unwrap_or_else(|| {
+        let bed = FdWaitObject::new(true).expect("the process has no descriptor left to sleep on");
+        Arc::new(Parker { bed, woken: AtomicBool::new(false), asleep: AtomicBool::new(false) })
+    });
+    let waker = Waker::from(parker.clone());
+    let before = HERE.with_borrow_mut(|here| here.replace(Here::default()));
+    let _leave = Leave { before, parker: Some(parker.clone()) };
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        // Relaxed: only this thread clears it, and polls after that.
+        parker.woken.store(false, Ordering::SeqCst);
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        parker.wait();
+    }
+}
+
+impl Parker {
+    fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
+    }
+
+    /// Makes progress, and sleeps, until the waker was called.
+    fn wait(&self) {
+        if self.is_woken() {
+            return;
+        }
+        let pumps = pumps();
+        let start = clock::now();
+        let long = LONG.get();
+        if long < MOST_LONG || long.is_multiple_of(8) {
+            while clock::now().since(start) < SPIN {
+                for _ in 0..8 {
+                    pumps.iter().for_each(|pump| pump.turn());
+                    if self.is_woken() {
+                        LONG.set(0);
+                        return;
+                    }
+                }
+            }
+        }
+        while !self.is_woken() {
+            if pumps.iter().all(|pump| pump.prepare()) {
+                self.sleep(&pumps);
+            }
+        }
+        LONG.set(if clock::now().since(start) < SPIN { 0 } else { long.wrapping_add(1).max(1) });
+    }
+
+    fn sleep(&self, pumps: &[Arc<dyn Pump>]) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if !self.is_woken() {
+            let mut keys = Vec::new();
+            let all = pumps.iter().all(|pump| self.bed.add(pump.descriptor(), 0).is_ok());
+            // Without memory to watch all, it looks again soon.
+            self.bed.ready((!all).then_some(SPIN), &mut keys);
+            pumps.iter().for_each(|pump| self.bed.remove(pump.descriptor()));
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        self.bed.drain();
+    }
+}

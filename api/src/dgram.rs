@@ -1,0 +1,99 @@
+//! Datagram endpoints.
+
+use crate::av::{AddressVector, Peer};
+use crate::buf::{IoBuf, IoBufMut};
+use crate::endpoint::Inner;
+use crate::fabric::Domain;
+use crate::incoming::Incoming;
+use crate::info::Info;
+use crate::message::ANY;
+use crate::operation::Operation;
+use ofi_core::error::Result;
+use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+
+/// An endpoint that sends and receives datagrams, which may be lost, repeated or overtaken
+/// (FI_EP_DGRAM, fi_endpoint(3)).
+///
+/// ```
+/// # use ofi::{DatagramEndpoint, EndpointType, Fabric, Info};
+/// let info = Info::builder().provider("udp").endpoint(EndpointType::DGRAM).node("127.0.0.1").source();
+/// let info = info.query()?.remove(0);
+/// let domain = Fabric::open(&info)?.domain(&info)?;
+/// let ep = DatagramEndpoint::open(&domain, &info)?;
+/// let me = ep.peer(ep.local_addr()?)?;
+/// let receive = ep.receive(vec![0; 1472]);
+/// ofi::block_on(ep.send(me, "hello")).0?;
+/// let (received, buf) = ofi::block_on(receive);
+/// assert_eq!(&buf[..received?.len()], b"hello");
+/// # Ok::<(), ofi::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct DatagramEndpoint(Inner);
+
+impl DatagramEndpoint {
+    /// Opens and enables an endpoint with an address vector of its own.
+    ///
+    /// # Errors
+    /// EINVAL if the offer is of another type of endpoint or of another provider than the domain;
+    /// the system's error if its source address is not available.
+    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+        Self::open_with(domain, info, &AddressVector::open(domain))
+    }
+
+    /// Opens and enables an endpoint whose peers are those of an address vector.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_with(domain: &Domain, info: &Info, av: &AddressVector) -> Result<Self> {
+        if info.ep.kind != EndpointType::DGRAM {
+            let what = format!("open a datagram endpoint from an offer of {}", info.ep.kind);
+            return Err(Error::new(Errno::EINVAL, what));
+        }
+        let inner = Inner::open(domain, info, av)?;
+        inner.engine().control.clone().enable()?;
+        Ok(Self(inner))
+    }
+
+    /// The endpoint's address vector.
+    pub const fn av(&self) -> &AddressVector {
+        &self.0.av
+    }
+
+    /// The handle of a peer's address: [`AddressVector::insert`].
+    ///
+    /// # Errors
+    /// ENOMEM if there is no memory for it.
+    pub fn peer(&self, addr: Addr) -> Result<Peer> {
+        self.0.av.insert(addr)
+    }
+
+    /// Sends a datagram (fi_send). It completes when the system has taken it.
+    ///
+    /// # Errors
+    /// EMSGSIZE for more than `ep.max_msg_size` bytes; the system's error if it does not take it.
+    pub fn send<B: IoBuf>(&self, peer: Peer, buf: B) -> Operation<'_, B> {
+        self.0.send(self.0.to(peer), (None, None), OpFlags::empty(), buf)
+    }
+
+    /// Receives a datagram of any peer (fi_recv).
+    ///
+    /// # Errors
+    /// ETRUNC if the datagram is longer than the buffer; the first bytes are there.
+    pub fn receive<B: IoBufMut>(&self, buf: B) -> Operation<'_, B> {
+        self.0.receive(ANY, None, buf)
+    }
+
+    /// A stream of the datagrams that arrive, over `depth` buffers of `size` bytes. The system drops
+    /// datagrams if the program is too slow.
+    pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
+        Incoming::new(&self.0, None, depth, size)
+    }
+
+    /// The address at which peers reach it (fi_getname).
+    ///
+    /// # Errors
+    /// The system's error if the address is not available.
+    pub fn local_addr(&self) -> Result<Addr> {
+        self.0.local_addr()
+    }
+}

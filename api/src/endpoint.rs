@@ -1,0 +1,144 @@
+//! What all kinds of endpoints share: opening, posting, closing.
+
+use crate::atomic::Fetch;
+use crate::av::{AddressVector, Peer};
+use crate::buf::{IoBuf, IoBufMut, Kept};
+use crate::engine::{Engine, Place, Post, What};
+use crate::fabric::{self, Domain};
+use crate::info::Info;
+use crate::operation::Operation;
+use crate::pump::Operations;
+use crate::region::RemoteKey;
+use ofi_core::atomic::{AtomicKind, AtomicOp};
+use ofi_core::error::Result;
+use ofi_core::{Addr, BindFlags, Errno, FiAddr, MrAccess, OpFlags};
+use ofi_engine::op::RmaKind;
+use std::sync::Arc;
+
+/// An endpoint of any kind.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    engine: Arc<Engine>,
+    /// Its number among the domain's endpoints.
+    number: usize,
+    pub(crate) av: AddressVector,
+    domain: Domain,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.pump().close_endpoint(self.number, &self.engine);
+    }
+}
+
+const OTHER_AV: &str = "the handle is of another address vector than the endpoint's";
+
+/// A peer as an endpoint names it: `Err` if its handle is of another address vector.
+pub(crate) type To = Result<FiAddr, ()>;
+
+impl Inner {
+    /// Opens an endpoint; it is not enabled yet.
+    pub(crate) fn open(domain: &Domain, info: &Info, av: &AddressVector) -> Result<Self> {
+        let parts: &fabric::Inner = &domain.0;
+        let engine = Arc::new((parts.open)(info)?);
+        let control = &engine.control;
+        control.bind_cq(parts.pump.queue().clone(), BindFlags::TRANSMIT | BindFlags::RECV)?;
+        control.clone().bind_av(&av.engine)?;
+        let number = parts.pump.add_endpoint(engine.clone());
+        Ok(Self { engine, number, av: av.clone(), domain: domain.clone() })
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn pump(&self) -> &Arc<Operations> {
+        &self.domain.0.pump
+    }
+
+    pub(crate) const fn av_id(&self) -> u64 {
+        self.av.id()
+    }
+
+    pub(crate) fn to(&self, peer: Peer) -> To {
+        peer.of(&self.av).ok_or(())
+    }
+
+    pub(crate) fn local_addr(&self) -> Result<Addr> {
+        self.engine.control.local_addr()
+    }
+
+    fn start<B: 'static>(&self, peer: To, what: What, flags: OpFlags, kept: Kept) -> Operation<'_, B> {
+        let post = Post { what, peer: peer.unwrap_or(FiAddr::UNSPEC), flags };
+        let context = match peer {
+            Ok(_) => self.pump().start(self.number, &self.engine, post, kept),
+            Err(()) => self.pump().refuse(self.number, post, kept, Errno::EINVAL, OTHER_AV),
+        };
+        Operation::new(self, context)
+    }
+
+    pub(crate) fn send<B: IoBuf>(
+        &self,
+        peer: To,
+        (tag, data): (Option<u64>, Option<u64>),
+        flags: OpFlags,
+        buf: B,
+    ) -> Operation<'_, B> {
+        self.start(peer, What::Send { tag, data }, flags, Kept::to_send(buf))
+    }
+
+    pub(crate) fn receive<B: IoBufMut>(&self, from: To, tag: Option<(u64, u64)>, buf: B) -> Operation<'_, B> {
+        self.start(from, What::Receive { tag }, OpFlags::empty(), Kept::to_fill(buf))
+    }
+
+    /// Why `len` bytes of a key's range cannot be accessed with this right.
+    fn check(key: RemoteKey, len: usize, right: MrAccess) -> Option<&'static str> {
+        if len as u64 > key.len() {
+            return Some("the buffer is longer than the range of the remote key");
+        }
+        (!key.access().contains(right)).then_some("the remote key does not grant this access")
+    }
+
+    fn access<B: 'static>(&self, peer: To, key: RemoteKey, kind: RmaKind, kept: Kept) -> Operation<'_, B> {
+        let right = match kind {
+            RmaKind::Write => MrAccess::REMOTE_WRITE,
+            RmaKind::Read => MrAccess::REMOTE_READ,
+        };
+        let what = What::Access { kind, place: Place { key: key.key(), at: key.first() }, data: None };
+        match Self::check(key, kept.len(), right) {
+            None => self.start(peer, what, OpFlags::empty(), kept),
+            Some(why) => self.deny(what, kept, why),
+        }
+    }
+
+    fn deny<B: 'static>(&self, what: What, kept: Kept, why: &str) -> Operation<'_, B> {
+        let post = Post { what, peer: FiAddr::UNSPEC, flags: OpFlags::empty() };
+        Operation::new(self, self.pump().refuse(self.number, post, kept, Errno::EACCES, why))
+    }
+
+    pub(crate) fn write<B: IoBuf>(&self, peer: To, key: RemoteKey, buf: B) -> Operation<'_, B> {
+        self.access(peer, key, RmaKind::Write, Kept::to_send(buf))
+    }
+
+    pub(crate) fn read<B: IoBufMut>(&self, peer: To, key: RemoteKey, buf: B) -> Operation<'_, B> {
+        self.access(peer, key, RmaKind::Read, Kept::to_fill(buf))
+    }
+
+    pub(crate) fn atomic<T: crate::Element>(
+        &self,
+        peer: To,
+        key: RemoteKey,
+        (kind, op): (AtomicKind, AtomicOp),
+        (operand, compare): (T, T),
+    ) -> Fetch<'_, T> {
+        let place = Place { key: key.key(), at: key.first() };
+        let (operand, compare) = (operand.to_word(), compare.to_word());
+        let what = What::Atomic { kind, op, datatype: T::DATATYPE, place, operand, compare };
+        let kept = Kept::to_fill(vec![0; size_of::<T>()]);
+        let right = op.target_access(kind);
+        Fetch::new(match Self::check(key, kept.len(), right) {
+            None => self.start(peer, what, OpFlags::empty(), kept),
+            Some(why) => self.deny(what, kept, why),
+        })
+    }
+}

@@ -1,0 +1,456 @@
+//! Connected endpoints, and what listens for their peers.
+
+use crate::atomic::{Element, Fetch};
+use crate::av::AddressVector;
+use crate::buf::{IoBuf, IoBufMut};
+use crate::endpoint::Inner;
+use crate::events::Subscription;
+use crate::fabric::{Domain, Fabric};
+use crate::incoming::Incoming;
+use crate::info::Info;
+use crate::message::{ANY, CONNECTED, Message};
+use crate::operation::Operation;
+use crate::region::RemoteKey;
+use core::fmt;
+use ofi_core::atomic::{AtomicKind, AtomicOp};
+use ofi_core::error::Result;
+use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
+use ofi_engine::completion::eq::{ConnectionRequest as Request, EventKind};
+use ofi_engine::erased::PassiveControl;
+use ofi_engine::provider::{DatagramProvider, LinkProvider};
+use ofi_registry::DomainVisitor;
+use ofi_sync::lock::LockKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An endpoint that listens for connections (a passive endpoint, fi_endpoint(3), fi_cm(3)).
+///
+/// ```
+/// # use ofi::{EndpointType, Fabric, Info, MsgEndpoint, MsgListener};
+/// let info = Info::builder().provider("tcp").endpoint(EndpointType::MSG).node("127.0.0.1").source();
+/// let info = info.query()?.remove(0);
+/// let fabric = Fabric::open(&info)?;
+/// let domain = fabric.domain(&info)?;
+/// let listener = MsgListener::listen(&fabric, &info)?;
+/// let to = listener.local_addr()?;
+/// let client = async { MsgEndpoint::connect(&domain, &info, to).await };
+/// let server = async { listener.request().await?.accept(&domain).await };
+/// # let (client, server) = ofi::block_on(futures_lite::future::zip(client, server));
+/// # let (client, server) = (client?, server?);
+/// # let receive = server.receive([0u8; 5]);
+/// # ofi::block_on(client.send("hello")).0?;
+/// # assert_eq!(&ofi::block_on(receive).1, b"hello");
+/// # Ok::<(), ofi::Error>(())
+/// ```
+pub struct MsgListener {
+    engine: Arc<dyn PassiveControl>,
+    events: Subscription,
+}
+
+impl fmt::Debug for MsgListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MsgListener").finish_non_exhaustive()
+    }
+}
+
+struct Open(ofi_core::Info);
+
+impl DomainVisitor for Open {
+    type Output = Result<Arc<dyn PassiveControl>>;
+    fn visit<P: LinkProvider, K: LockKind>(self, provider: P, _kind: K) -> Self::Output {
+        Ok(ofi_registry::open_passive_endpoint(provider, self.0)?)
+    }
+    fn visit_datagrams<P: DatagramProvider, K: LockKind>(self, _: P, _kind: K) -> Self::Output {
+        Err(Error::new(Errno::EINVAL, format!("listen with provider {}, which has no connections", P::NAME)))
+    }
+}
+
+impl MsgListener {
+    /// Listens at the source address of an offer, or at any port (fi_passive_ep, fi_listen).
+    ///
+    /// # Errors
+    /// ENODEV if there is no such provider, EINVAL if it has no connections, and the system's error
+    /// if the address is in use or not one of this host.
+    pub fn listen(fabric: &Fabric, info: &Info) -> Result<Self> {
+        let engine = ofi_registry::open(info, None, Open((**info).clone()))??;
+        let events = fabric.events.subscribe();
+        engine.bind_eq(events.queue(), events.owner())?;
+        engine.clone().listen()?;
+        Ok(Self { engine, events })
+    }
+
+    /// The address at which it listens (fi_getname).
+    ///
+    /// # Errors
+    /// The system's error if the address is not available.
+    pub fn local_addr(&self) -> Result<Addr> {
+        self.engine.local_addr()
+    }
+
+    /// The next connection request of a peer (FI_CONNREQ). Dropping the future loses none.
+    ///
+    /// # Errors
+    /// The system's error if the listener fails.
+    pub async fn request(&self) -> Result<ConnectionRequest> {
+        self.request_within(None).await
+    }
+
+    /// The same; with a limit, it gives up after that time.
+    ///
+    /// # Errors
+    /// ETIMEDOUT if no request comes in time; as for [`Self::request`].
+    pub async fn request_within(&self, limit: impl Into<Option<Duration>>) -> Result<ConnectionRequest> {
+        let limit = limit.into();
+        loop {
+            if let EventKind::ConnectionRequest(request) = self.events.next(limit).await? {
+                return Ok(ConnectionRequest { request, listener: self.engine.clone() });
+            }
+        }
+    }
+}
+
+impl Drop for MsgListener {
+    fn drop(&mut self) {
+        self.engine.close();
+    }
+}
+
+/// A peer's connection request: to accept or to reject. Dropping it leaves the peer without an
+/// answer until its deadline.
+///
+/// ```no_run
+/// # async fn example(listener: &ofi::MsgListener, domain: &ofi::Domain) -> Result<(), ofi::Error> {
+/// let request = listener.request().await?;
+/// let ep = if request.data() == b"secret" { request.accept(domain).await? } else { return request.reject(b"no") };
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ConnectionRequest {
+    request: Box<Request>,
+    listener: Arc<dyn PassiveControl>,
+}
+
+impl ConnectionRequest {
+    /// What the peer has given to [`MsgEndpoint::connect_with`].
+    pub fn data(&self) -> &[u8] {
+        &self.request.data
+    }
+
+    /// The address of the peer's end.
+    pub fn peer_addr(&self) -> Option<Addr> {
+        self.request.info.dest_addr
+    }
+
+    /// Accepts the connection by a new endpoint of the domain (fi_accept).
+    ///
+    /// # Errors
+    /// EINVAL if the domain is of another provider; ECONNABORTED if the peer has gone meanwhile.
+    pub async fn accept(self, domain: &Domain) -> Result<MsgEndpoint> {
+        self.accept_with(domain, &[]).await
+    }
+
+    /// The same, with data for the peer: at most 256 bytes.
+    ///
+    /// # Errors
+    /// As for [`Self::accept`]; EINVAL for more data.
+    pub async fn accept_with(self, domain: &Domain, data: &[u8]) -> Result<MsgEndpoint> {
+        let mut info = self.request.info.clone();
+        // The connection already has a source address.
+        info.src_addr = None;
+        let ep = MsgEndpoint::open(domain, &info.into())?;
+        ep.inner.engine().control.clone().accept(&mut Some(*self.request), data)?;
+        ep.established().await.map(|(ep, _)| ep)
+    }
+
+    /// Refuses the connection, with data for the peer (fi_reject).
+    ///
+    /// # Errors
+    /// The system's error if the peer has gone already.
+    pub fn reject(self, data: &[u8]) -> Result<()> {
+        self.listener.refuse(*self.request, data)
+    }
+}
+
+/// An endpoint that is connected to one peer: it exchanges reliable messages with it, and accesses
+/// its memory (FI_EP_MSG, fi_endpoint(3)). [`MsgListener`] has an example.
+///
+/// Dropping it sends what was accepted, and then closes it.
+#[derive(Debug)]
+pub struct MsgEndpoint {
+    // First: it closes before its events end.
+    inner: Inner,
+    events: Subscription,
+}
+
+impl MsgEndpoint {
+    fn open(domain: &Domain, info: &Info) -> Result<Self> {
+        if info.ep.kind != EndpointType::MSG {
+            return Err(Error::new(Errno::EINVAL, format!("open a MSG endpoint from an offer of {}", info.ep.kind)));
+        }
+        let inner = Inner::open(domain, info, &AddressVector::open(domain))?;
+        let events = domain.0.fabric.events.subscribe();
+        let control = &inner.engine().control;
+        control.clone().bind_eq(events.queue(), events.owner())?;
+        control.clone().enable()?;
+        Ok(Self { inner, events })
+    }
+
+    /// Connects to a listener (fi_connect). The connection has a deadline of 10 s
+    /// (FI_OFI_CONNECT_TIMEOUT, if the provider has it). Dropping the future gives up.
+    ///
+    /// # Errors
+    /// ECONNREFUSED if nothing listens there or the peer rejects; ETIMEDOUT after the deadline;
+    /// EINVAL if the offer is of another type of endpoint.
+    pub async fn connect(domain: &Domain, info: &Info, to: Addr) -> Result<Self> {
+        Self::connect_with(domain, info, to, &[]).await.map(|(ep, _)| ep)
+    }
+
+    /// The same with data for the listener's program, at most 256 bytes; also returns the data with
+    /// which it accepts.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`]; EINVAL for more data.
+    pub async fn connect_with(domain: &Domain, info: &Info, to: Addr, data: &[u8]) -> Result<(Self, Vec<u8>)> {
+        let ep = Self::open(domain, info)?;
+        ep.inner.engine().control.clone().connect(to, data)?;
+        ep.established().await
+    }
+
+    async fn established(self) -> Result<(Self, Vec<u8>)> {
+        loop {
+            match self.events.next(None).await? {
+                EventKind::Connected(data) => return Ok((self, data)),
+                EventKind::Shutdown => return Err(Error::new(Errno::ECONNABORTED, "establish a connection")),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the end of the connection: the peer has closed its endpoint, or is gone.
+    ///
+    /// # Errors
+    /// The cause if the connection failed.
+    pub async fn closed(&self) -> Result<()> {
+        loop {
+            if let EventKind::Shutdown = self.events.next(None).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The address of the peer's end (fi_getpeer).
+    ///
+    /// # Errors
+    /// ENOTCONN if the connection has ended.
+    pub fn peer_addr(&self) -> Result<Addr> {
+        self.inner.engine().control.peer_addr()
+    }
+
+    /// Ends the connection: operations in progress fail, and the peer sees its end (fi_shutdown).
+    ///
+    /// # Errors
+    /// ENOTCONN if it has ended already.
+    pub fn shut_down(&self) -> Result<()> {
+        Ok(self.inner.engine().control.shut_down()?)
+    }
+
+    /// Sends a message (fi_send). It completes when the buffer may be used again; the message then
+    /// arrives unless the peer or the path to it fails.
+    ///
+    /// # Errors
+    /// EMSGSIZE for a message longer than `ep.max_msg_size` bytes; the cause if the peer cannot be
+    /// reached (fi_msg(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (sent, buf) = ep.send("hello").await;
+    /// sent?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn send<B: IoBuf>(&self, buf: B) -> Operation<'_, B> {
+        self.inner.send(CONNECTED, (None, None), OpFlags::empty(), buf)
+    }
+
+    /// Sends a tagged message (fi_tsend), which only tagged receives take.
+    ///
+    /// # Errors
+    /// As for [`Self::send`]; ENOSYS if the endpoint has no tags (fi_tagged(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (sent, buf) = ep.send_tagged(7, vec![1, 2, 3]).await;
+    /// sent?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn send_tagged<B: IoBuf>(&self, tag: u64, buf: B) -> Operation<'_, B> {
+        self.inner.send(CONNECTED, (Some(tag), None), OpFlags::empty(), buf)
+    }
+
+    /// Prepares a message with more than a tag: completion data, or a level of completion.
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (sent, buf) = ep.message().data(42).send("with data").await;
+    /// sent?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn message(&self) -> Message<'_> {
+        Message::new(&self.inner, CONNECTED)
+    }
+
+    /// Receives a message without tag, from any peer (fi_recv). It completes with the length of the
+    /// message, whose bytes are the first ones of the buffer.
+    ///
+    /// # Errors
+    /// ETRUNC if the message is longer than the buffer; its first bytes are there (fi_msg(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (received, buf) = ep.receive([0u8; 16]).await;
+    /// let message = &buf[..received?.len()];
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn receive<B: IoBufMut>(&self, buf: B) -> Operation<'_, B> {
+        self.inner.receive(ANY, None, buf)
+    }
+
+    /// Receives a tagged message whose tag is `tag` in all bits that `ignore` has not set
+    /// (fi_trecv).
+    ///
+    /// # Errors
+    /// As for [`Self::receive`]; ENOSYS if the endpoint has no tags (fi_tagged(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (received, buf) = ep.receive_tagged(0x100, 0xff, [0u8; 16]).await;
+    /// let tag = received?.tag();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn receive_tagged<B: IoBufMut>(&self, tag: u64, ignore: u64, buf: B) -> Operation<'_, B> {
+        self.inner.receive(ANY, Some((tag, ignore)), buf)
+    }
+
+    /// Writes the buffer to the beginning of a range of the peer's memory (fi_write). It completes
+    /// when the buffer may be used again. Use [`RemoteKey::at`] for another place.
+    ///
+    /// # Errors
+    /// EACCES if the range is shorter or may not be written; EINVAL if the peer has no region with
+    /// the key; the cause if the peer cannot be reached (fi_rma(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (written, _buf) = ep.write(key, [1u8; 8]).await;
+    /// written?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write<B: IoBuf>(&self, to: RemoteKey, buf: B) -> Operation<'_, B> {
+        self.inner.write(CONNECTED, to, buf)
+    }
+
+    /// Fills the buffer from the beginning of a range of the peer's memory (fi_read).
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let (read, buf) = ep.read(key.at(8), [1u8; 8]).await;
+    /// read?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read<B: IoBufMut>(&self, from: RemoteKey, buf: B) -> Operation<'_, B> {
+        self.inner.read(CONNECTED, from, buf)
+    }
+
+    /// Adds to an element of the peer's memory, and returns its previous value (fi_fetch_atomic).
+    /// Atomic with respect to other atomic operations on the element.
+    ///
+    /// # Errors
+    /// As for [`Self::write`]; EINVAL for an element that is not aligned to its size.
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let before: u64 = ep.fetch_add(key, 5u64).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fetch_add<T: Element>(&self, at: RemoteKey, value: T) -> Fetch<'_, T> {
+        self.fetch(at, AtomicOp::Sum, value)
+    }
+
+    /// Replaces an element of the peer's memory by `new` if it is `expected`, and returns its previous
+    /// value (fi_compare_atomic).
+    ///
+    /// # Errors
+    /// As for [`Self::fetch_add`].
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let found = ep.compare_swap(key, 0u32, 9).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compare_swap<T: Element>(&self, at: RemoteKey, expected: T, new: T) -> Fetch<'_, T> {
+        self.inner.atomic(CONNECTED, at, (AtomicKind::Compare, AtomicOp::Cswap), (new, expected))
+    }
+
+    /// Changes an element of the peer's memory by any operation that fetches, and returns its previous
+    /// value (fi_fetch_atomic); [`AtomicOp::Read`] changes nothing.
+    ///
+    /// # Errors
+    /// As for [`Self::fetch_add`]; EOPNOTSUPP for an operation that the type has not
+    /// (fi_atomic(3)).
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let before = ep.fetch(key, ofi::AtomicOp::Max, 3i64).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fetch<T: Element>(&self, at: RemoteKey, op: AtomicOp, value: T) -> Fetch<'_, T> {
+        self.inner.atomic(CONNECTED, at, (AtomicKind::Fetch, op), (value, value))
+    }
+
+    /// A stream of the messages without tag that arrive, over `depth` buffers of `size` bytes.
+    ///
+    /// At most `depth` messages are received before the program takes them: it holds up senders
+    /// that are faster than it, and never more memory than that.
+    ///
+    /// ```no_run
+    /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// let mut incoming = ep.incoming(4, 1024);
+    /// let message = incoming.next().await?;
+    /// incoming.recycle(message);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
+        Incoming::new(&self.inner, None, depth, size)
+    }
+
+    /// The same for the tagged messages that [`Self::receive_tagged`] takes.
+    pub fn incoming_tagged(&self, tag: u64, ignore: u64, depth: usize, size: usize) -> Incoming<'_> {
+        Incoming::new(&self.inner, Some((tag, ignore)), depth, size)
+    }
+
+    /// The address at which this end is (fi_getname).
+    ///
+    /// # Errors
+    /// The system's error if the address is not available.
+    pub fn local_addr(&self) -> Result<Addr> {
+        self.inner.local_addr()
+    }
+
+    /// Describes the pending operations and what they wait for, to find the cause of a hang.
+    pub fn describe(&self) -> String {
+        self.inner.engine().control.describe()
+    }
+}

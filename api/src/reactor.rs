@@ -1,0 +1,240 @@
+//! Which reactor turns a pump while tasks sleep: the thread of [`block_on`](crate::block_on), a
+//! task of the tokio runtime, or the reactor of async-io. Each sleeps on the pump's descriptor.
+
+use crate::pump::Pump;
+use core::fmt;
+use core::task::Waker;
+use std::sync::Arc;
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+use std::sync::{Mutex, PoisonError, Weak};
+
+/// The reactors that drive a pump; they stop when this is dropped.
+#[derive(Default)]
+pub(crate) struct Drivers {
+    #[cfg(feature = "tokio")]
+    tokio: Mutex<Vec<(::tokio::runtime::Id, ::tokio::task::AbortHandle)>>,
+    #[cfg(feature = "async-io")]
+    async_io: Mutex<Option<Arc<inline::Task>>>,
+}
+
+impl fmt::Debug for Drivers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Drivers")
+    }
+}
+
+impl Drop for Drivers {
+    fn drop(&mut self) {
+        #[cfg(feature = "tokio")]
+        for (_, task) in self.tokio.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            task.abort();
+        }
+        #[cfg(feature = "async-io")]
+        if let Some(task) = self.async_io.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            task.stop();
+        }
+    }
+}
+
+/// A task waits for this pump: makes sure that someone turns it.
+///
+/// # Panics
+/// If there is no reactor: the task would sleep for ever.
+pub(crate) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
+    if crate::block_on::join(pump) || pump.is_automatic() {
+        return;
+    }
+    #[cfg(feature = "tokio")]
+    if tokio_task::watch(pump, waker) {
+        return;
+    }
+    #[cfg(feature = "async-io")]
+    inline::watch(pump, waker);
+    #[cfg(not(feature = "async-io"))]
+    {
+        let _ = waker;
+        panic!(
+            "an operation was awaited where nothing makes progress: run it in ofi::block_on, or build ofi with \
+             feature tokio (in a tokio runtime) or async-io (in any other executor)"
+        );
+    }
+}
+
+/// Wakes the tasks of a pump when its driver ends, so that they find another one.
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+struct Ends(Weak<dyn Pump>);
+
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(pump) = self.0.upgrade() {
+            pump.wake_all();
+        }
+    }
+}
+
+/// What was posted since the driver's last look leaves now. A pump that stays busy is turned again
+/// when the task is polled again.
+#[cfg(any(feature = "tokio", feature = "async-io"))]
+fn settle<P: Pump>(pump: &Arc<P>, waker: &Waker) {
+    const MOST: usize = 64;
+    if !(0..MOST).any(|_| pump.prepare()) {
+        waker.wake_by_ref();
+    }
+}
+
+/// A task of a tokio runtime.
+#[cfg(feature = "tokio")]
+mod tokio_task {
+    use super::{Arc, Ends, PoisonError, Pump, Waker, Weak, settle};
+    use std::os::fd::OwnedFd;
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+    use tokio::runtime::Handle;
+
+    /// Has a task of this thread's runtime turn the pump; false if there is no runtime.
+    pub(super) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) -> bool {
+        let Ok(runtime) = Handle::try_current() else { return false };
+        let mut drivers = pump.drivers().tokio.lock().unwrap_or_else(PoisonError::into_inner);
+        drivers.retain(|(_, task)| !task.is_finished());
+        if drivers.iter().any(|(id, _)| *id == runtime.id()) {
+            drop(drivers);
+            settle(pump, waker);
+            return true;
+        }
+        let fd = pump.share().expect("the process has no descriptor left for the runtime to sleep on");
+        let weak: Weak<P> = Arc::downgrade(pump);
+        let task = runtime.spawn(drive(fd, Ends(weak)));
+        drivers.push((runtime.id(), task.abort_handle()));
+        true
+    }
+
+    async fn drive(fd: OwnedFd, pump: Ends) {
+        let fd = AsyncFd::with_interest(fd, Interest::READABLE);
+        let fd = fd.expect("the runtime has its I/O driver enabled, and room for a descriptor");
+        loop {
+            let Some(strong) = pump.0.upgrade() else { return };
+            let quiet = strong.prepare();
+            drop(strong);
+            if pump.0.strong_count() == 0 {
+                return;
+            }
+            if !quiet {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            // What becomes ready from here on is reported again.
+            match fd.readable().await {
+                Ok(mut guard) => guard.clear_ready(),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// A task that runs where its waker is called: in the thread of async-io.
+#[cfg(feature = "async-io")]
+mod inline {
+    use super::{Arc, Ends, Mutex, PoisonError, Pump, Weak, settle};
+    use async_io::Async;
+    use core::future::{Future, poll_fn};
+    use core::pin::Pin;
+    use core::task::{Context, Poll, Waker};
+    use ofi_sync::primitive::{AtomicBool, Ordering};
+    use std::os::fd::OwnedFd;
+    use std::sync::TryLockError;
+    use std::task::Wake;
+
+    type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// The task that drives a pump.
+    pub(super) struct Task {
+        work: Mutex<Option<Work>>,
+        again: AtomicBool,
+        ended: AtomicBool,
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            // SeqCst: a thread that fails to take the lock has announced itself to the one inside.
+            self.again.store(true, Ordering::SeqCst);
+            let waker = Waker::from(self.clone());
+            while self.again.load(Ordering::SeqCst) {
+                let mut work = match self.work.try_lock() {
+                    Ok(work) => work,
+                    Err(TryLockError::Poisoned(work)) => work.into_inner(),
+                    Err(TryLockError::WouldBlock) => return,
+                };
+                self.again.store(false, Ordering::SeqCst);
+                let Some(future) = work.as_mut() else { return };
+                if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    self.ended.store(true, Ordering::SeqCst);
+                    *work = None;
+                }
+            }
+        }
+    }
+
+    impl Task {
+        /// Ends it, at the latest when it next wakes: the pump is gone.
+        pub(super) fn stop(self: Arc<Self>) {
+            if let Ok(mut work) = self.work.try_lock() {
+                let ended = work.take();
+                drop(work);
+                drop(ended);
+            }
+        }
+    }
+
+    /// Has the thread of async-io turn the pump.
+    pub(super) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
+        let mut driver = pump.drivers().async_io.lock().unwrap_or_else(PoisonError::into_inner);
+        if driver.as_ref().is_some_and(|task| !task.ended.load(Ordering::SeqCst)) {
+            drop(driver);
+            settle(pump, waker);
+            return;
+        }
+        let fd = pump.share().expect("the process has no descriptor left for the reactor to sleep on");
+        let fd = Async::new_nonblocking(fd).expect("async-io watches every kind of descriptor");
+        let weak: Weak<P> = Arc::downgrade(pump);
+        let work: Work = Box::pin(drive(fd, Ends(weak)));
+        let task = Arc::new(Task {
+            work: Mutex::new(Some(work)),
+            again: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        });
+        *driver = Some(task.clone());
+        drop(driver);
+        task.wake();
+    }
+
+    async fn drive(fd: Async<OwnedFd>, pump: Ends) {
+        loop {
+            let Some(strong) = pump.0.upgrade() else { return };
+            let quiet = strong.prepare();
+            drop(strong);
+            if pump.0.strong_count() == 0 {
+                return;
+            }
+            if quiet {
+                if poll_fn(|context| fd.poll_readable(context)).await.is_err() {
+                    return;
+                }
+            } else {
+                yield_once().await;
+            }
+        }
+    }
+
+    /// Lets the thread look at its other descriptors.
+    fn yield_once() -> impl Future<Output = ()> {
+        let mut polled = false;
+        poll_fn(move |context| {
+            if core::mem::replace(&mut polled, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+}

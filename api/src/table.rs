@@ -1,0 +1,368 @@
+//! The operations of a domain: each with its buffer and the task that waits for it, from the call
+//! to the completion. An entry's context names it to the engine, and carries a generation, so that
+//! a completion that an endpoint left behind when it closed meets no later operation.
+//! Lock order: the table, an endpoint, a completion queue. Wakers and buffers of the application
+//! run its code: they leave in an [`After`], which ends when the lock is released.
+
+use crate::buf::Kept;
+use crate::engine::{Engine, Post};
+use core::any::Any;
+use core::task::Waker;
+use ofi_core::{Cause, Completion, Errno, Failure, Instant};
+use slab::Slab;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// How an operation ended.
+pub(crate) type Outcome = Result<Completion, Box<Failure>>;
+
+/// An operation that has ended, and its buffer.
+pub(crate) type Ended = (Outcome, Box<dyn Any + Send>);
+
+/// Where an operation stands.
+#[derive(Debug)]
+enum State {
+    /// The engine has no room for it yet.
+    Held,
+    /// The engine has it.
+    Posted,
+    /// It has ended.
+    Ended(Outcome),
+    /// The engine has it; its future is gone.
+    Abandoned,
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u32,
+    endpoint: usize,
+    post: Post,
+    kept: Kept,
+    state: State,
+    waker: Option<Waker>,
+    deadline: Option<Instant>,
+    /// The deadline has passed: a cancellation is a timeout.
+    late: bool,
+}
+
+/// An endpoint of the domain.
+#[derive(Debug)]
+struct Slot {
+    engine: Arc<Engine>,
+    /// Operations that wait for room, oldest first: sends and accesses, receives.
+    held: [VecDeque<usize>; 2],
+}
+
+/// The operations.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: Slab<Entry>,
+    generation: u32,
+    slots: Slab<Slot>,
+    /// How many operations wait for room.
+    held: usize,
+    deadlines: BTreeSet<(Instant, usize)>,
+    /// The timer is set for them, or to post what waits for room.
+    pub(crate) has_timer: bool,
+}
+
+/// What is left to do without the lock.
+#[derive(Debug, Default)]
+#[must_use = "tasks wait for it"]
+pub(crate) struct After {
+    wakers: Vec<Waker>,
+    /// Of operations whose future is gone: only dropped.
+    stale: Option<Waker>,
+    ended: Vec<Kept>,
+    late: Vec<(Arc<Engine>, usize)>,
+}
+
+impl After {
+    /// Wakes the tasks, and drops the buffers of abandoned operations.
+    pub(crate) fn run(self) {
+        for (engine, context) in self.late {
+            engine.control.cancel(context);
+        }
+        self.wakers.into_iter().for_each(Waker::wake);
+        self.ended.into_iter().for_each(|kept| drop(kept.end()));
+    }
+}
+
+const fn context_of(generation: u32, key: usize) -> usize {
+    (generation as usize) << 32 | (key + 1)
+}
+
+/// The failure of an operation that this library refused.
+pub(crate) fn failure(context: usize, errno: Errno, cause: Cause, text: &str) -> Box<Failure> {
+    let completion = Completion {
+        context,
+        flags: ofi_core::OpFlags::empty(),
+        len: 0,
+        buf: 0,
+        data: 0,
+        tag: 0,
+        src: ofi_core::FiAddr::UNSPEC,
+    };
+    Box::new(Failure { completion, errno, olen: 0, cause, text: text.into(), sender: None })
+}
+
+impl Table {
+    /// Adds an endpoint; returns its number.
+    pub(crate) fn add_endpoint(&mut self, engine: Arc<Engine>) -> usize {
+        self.slots.insert(Slot { engine, held: Default::default() })
+    }
+
+    /// Removes a closed endpoint with its operations, which only forgotten futures still name.
+    pub(crate) fn remove_endpoint(&mut self, endpoint: usize) -> After {
+        let mut after = After::default();
+        let of_it = |(key, entry): (usize, &Entry)| (entry.endpoint == endpoint).then_some(key);
+        let keys: Vec<usize> = self.entries.iter().filter_map(of_it).collect();
+        for key in keys {
+            let context = context_of(self.entries[key].generation, key);
+            after.ended.extend(self.remove(context).map(|entry| entry.kept));
+        }
+        if let Some(slot) = self.slots.try_remove(endpoint) {
+            self.held -= slot.held.iter().map(VecDeque::len).sum::<usize>();
+        }
+        after
+    }
+
+    /// Adds an operation. Returns its context, and whether the caller shall post it now: not if
+    /// others wait for room before it.
+    pub(crate) fn add(&mut self, endpoint: usize, post: Post, kept: Kept) -> (usize, bool) {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let waits = self.held > 0 && !self.slots[endpoint].held[usize::from(post.is_receive())].is_empty();
+        let state = if waits { State::Held } else { State::Posted };
+        let entry = Entry { generation, endpoint, post, kept, state, waker: None, deadline: None, late: false };
+        let context = context_of(generation, self.entries.insert(entry));
+        if waits {
+            self.hold(context);
+        }
+        (context, !waits)
+    }
+
+    fn hold(&mut self, context: usize) {
+        let Some(entry) = self.get_mut(context) else { return };
+        entry.state = State::Held;
+        let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
+        self.slots[endpoint].held[usize::from(receive)].push_back(context);
+        self.held += 1;
+    }
+
+    /// The engine refused an operation: without room it waits, otherwise it has ended.
+    pub(crate) fn refused(&mut self, context: usize, errno: Errno) {
+        if errno == Errno::AGAIN {
+            return self.hold(context);
+        }
+        if let Some(entry) = self.get_mut(context) {
+            entry.state = State::Ended(Err(refusal(context, errno)));
+        }
+    }
+
+    /// Refuses an operation that was just added.
+    pub(crate) fn refuse(&mut self, context: usize, errno: Errno, text: &str) {
+        let Some(entry) = self.get_mut(context) else { return };
+        let held =
+            core::mem::replace(&mut entry.state, State::Ended(Err(failure(context, errno, Cause::NotStarted, text))));
+        let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
+        if matches!(held, State::Held) {
+            self.slots[endpoint].held[usize::from(receive)].pop_back();
+            self.held -= 1;
+        }
+    }
+
+    /// Posts operations that wait for room, as far as there is room again. True if some of a
+    /// datagram endpoint still wait to be sent: no completion will report that their socket has
+    /// room.
+    pub(crate) fn post_held(&mut self, after: &mut After) -> bool {
+        let mut again = false;
+        if self.held == 0 {
+            return again;
+        }
+        let Self { entries, slots, held, .. } = self;
+        for (_, slot) in slots {
+            for queue in &mut slot.held {
+                while let Some(context) = queue.front().copied() {
+                    let Some(entry) = entry_of(entries, context) else {
+                        queue.pop_front();
+                        *held -= 1;
+                        continue;
+                    };
+                    match entry.post.issue(&slot.engine, context, entry.kept.lend()) {
+                        Ok(()) => entry.state = State::Posted,
+                        Err(Errno::AGAIN) => {
+                            again |= slot.engine.one_sided.is_none() && !entry.post.is_receive();
+                            break;
+                        }
+                        Err(errno) => {
+                            entry.state = State::Ended(Err(refusal(context, errno)));
+                            after.wakers.extend(entry.waker.take());
+                        }
+                    }
+                    queue.pop_front();
+                    *held -= 1;
+                }
+            }
+        }
+        again
+    }
+
+    fn get_mut(&mut self, context: usize) -> Option<&mut Entry> {
+        entry_of(&mut self.entries, context)
+    }
+
+    fn remove(&mut self, context: usize) -> Option<Entry> {
+        self.get_mut(context)?;
+        let entry = self.entries.remove(key_of(context)?);
+        if let Some(deadline) = entry.deadline {
+            self.deadlines.remove(&(deadline, context));
+        }
+        Some(entry)
+    }
+
+    /// An operation has ended.
+    pub(crate) fn end(&mut self, context: usize, mut outcome: Outcome, after: &mut After) {
+        let Some(entry) = self.get_mut(context) else { return };
+        if matches!(entry.state, State::Abandoned) {
+            after.ended.extend(self.remove(context).map(|entry| entry.kept));
+            return;
+        }
+        if entry.late
+            && let Err(failure) = &mut outcome
+            && failure.errno == Errno::ECANCELED
+        {
+            failure.errno = Errno::ETIMEDOUT;
+            failure.text = "the operation did not complete before its deadline".into();
+        }
+        entry.state = State::Ended(outcome);
+        after.wakers.extend(entry.waker.take());
+    }
+
+    /// The outcome and the buffer of an operation if it has ended; otherwise `waker` will be woken.
+    /// Also returns the waker that it replaces, to be dropped without the lock.
+    pub(crate) fn take(&mut self, context: usize, waker: Option<&Waker>) -> (Option<Ended>, Option<Waker>) {
+        let Some(entry) = self.get_mut(context) else { return (None, None) };
+        if matches!(entry.state, State::Ended(_)) {
+            let Some(entry) = self.remove(context) else { return (None, None) };
+            let State::Ended(outcome) = entry.state else { return (None, entry.waker) };
+            return (Some((outcome, entry.kept.end())), entry.waker);
+        }
+        match waker {
+            Some(new) if !entry.waker.as_ref().is_some_and(|old| old.will_wake(new)) => {
+                (None, entry.waker.replace(new.clone()))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// The future of an operation is gone. Returns the endpoint if its engine has the operation.
+    pub(crate) fn abandon(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
+        let mut after = After::default();
+        let Some(entry) = self.get_mut(context) else { return (after, None) };
+        after.stale = entry.waker.take();
+        if matches!(entry.state, State::Posted) {
+            entry.state = State::Abandoned;
+            let (endpoint, deadline) = (entry.endpoint, entry.deadline.take());
+            if let Some(deadline) = deadline {
+                self.deadlines.remove(&(deadline, context));
+            }
+            return (after, Some(self.slots[endpoint].engine.clone()));
+        }
+        if let Some(entry) = self.remove(context) {
+            self.forget_held(&entry, context);
+            after.ended.push(entry.kept);
+        }
+        (after, None)
+    }
+
+    fn forget_held(&mut self, entry: &Entry, context: usize) {
+        if matches!(entry.state, State::Held) {
+            self.slots[entry.endpoint].held[usize::from(entry.post.is_receive())].retain(|held| *held != context);
+            self.held -= 1;
+        }
+    }
+
+    /// Cancels an operation, which then ends with ECANCELED unless it completes first. Returns the
+    /// endpoint if its engine has the operation.
+    pub(crate) fn cancel(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
+        let mut after = After::default();
+        let Some(entry) = self.get_mut(context) else { return (after, None) };
+        match entry.state {
+            State::Posted => {
+                let endpoint = entry.endpoint;
+                return (after, Some(self.slots[endpoint].engine.clone()));
+            }
+            State::Held => {
+                let (endpoint, receive) = (entry.endpoint, entry.post.is_receive());
+                self.slots[endpoint].held[usize::from(receive)].retain(|held| *held != context);
+                self.held -= 1;
+                let cancelled = failure(context, Errno::ECANCELED, Cause::Cancelled, Cause::Cancelled.text());
+                self.end(context, Err(cancelled), &mut after);
+            }
+            State::Ended(_) | State::Abandoned => {}
+        }
+        (after, None)
+    }
+
+    /// Sets the deadline of an operation.
+    pub(crate) fn set_deadline(&mut self, context: usize, deadline: Instant) {
+        let Some(entry) = self.get_mut(context) else { return };
+        if let Some(old) = entry.deadline.replace(deadline) {
+            self.deadlines.remove(&(old, context));
+        }
+        self.deadlines.insert((deadline, context));
+    }
+
+    /// The next deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(when, _)| *when)
+    }
+
+    /// Cancels the operations whose deadline has passed.
+    pub(crate) fn expire(&mut self, now: Instant, after: &mut After) {
+        while let Some((when, context)) = self.deadlines.first().copied()
+            && when <= now
+        {
+            self.deadlines.pop_first();
+            let Some(entry) = self.get_mut(context) else { continue };
+            (entry.deadline, entry.late) = (None, true);
+            let (more, engine) = self.cancel(context);
+            after.wakers.extend(more.wakers);
+            after.late.extend(engine.map(|engine| (engine, context)));
+        }
+    }
+
+    /// The tasks of all operations.
+    pub(crate) fn wake_all(&mut self) -> After {
+        After {
+            wakers: self.entries.iter_mut().filter_map(|(_, entry)| entry.waker.take()).collect(),
+            ..After::default()
+        }
+    }
+
+    /// How many operations there are, abandoned ones among them.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn refusal(context: usize, errno: Errno) -> Box<Failure> {
+    let text = match errno {
+        Errno::ENOSYS => "the provider has no such operation",
+        Errno::EMSGSIZE => "the message is longer than the endpoint's max_msg_size",
+        Errno::ENOTCONN => "the endpoint is not connected",
+        Errno::EOPBADSTATE => "the connection has ended",
+        _ => "the endpoint refused the operation",
+    };
+    failure(context, errno, Cause::NotStarted, text)
+}
+
+fn key_of(context: usize) -> Option<usize> {
+    (context & u32::MAX as usize).checked_sub(1)
+}
+
+fn entry_of(entries: &mut Slab<Entry>, context: usize) -> Option<&mut Entry> {
+    let entry = entries.get_mut(key_of(context)?)?;
+    (entry.generation as usize == context >> 32).then_some(entry)
+}

@@ -1,0 +1,290 @@
+//! Operations in a tokio runtime, in any executor with async-io, and in block_on; sleeping.
+#![cfg(any(feature = "tcp", feature = "shm"))]
+
+use core::future::Future;
+use ofi::{Domain, EndpointType, Errno, Fabric, Info, MsgEndpoint, MsgListener, Peer, RdmEndpoint};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn info(provider: &str, kind: EndpointType) -> Info {
+    let query = Info::builder().provider(provider).endpoint(kind);
+    let query = if provider == "shm" { query } else { query.node("127.0.0.1").source() };
+    query.query().unwrap_or_else(|error| panic!("{error}")).remove(0)
+}
+
+fn providers() -> Vec<&'static str> {
+    let mut all = Vec::new();
+    all.extend(cfg!(feature = "tcp").then_some("tcp"));
+    all.extend(cfg!(feature = "shm").then_some("shm"));
+    all
+}
+
+/// An endpoint with a domain of its own.
+fn end(info: &Info) -> (Domain, Arc<RdmEndpoint>) {
+    let domain = Fabric::open(info).unwrap().domain(info).unwrap();
+    let ep = Arc::new(RdmEndpoint::open(&domain, info).unwrap());
+    (domain, ep)
+}
+
+fn meet(one: &RdmEndpoint, two: &RdmEndpoint) -> (Peer, Peer) {
+    (one.peer(two.local_addr().unwrap()).unwrap(), two.peer(one.local_addr().unwrap()).unwrap())
+}
+
+/// Sends numbers to and fro.
+async fn play(ep: Arc<RdmEndpoint>, peer: Peer, first: bool, rounds: u32) {
+    if first {
+        ep.send(peer, 0u32.to_le_bytes()).await.0.unwrap();
+    }
+    loop {
+        let (received, number) = ep.receive([0; 4]).await;
+        received.unwrap();
+        let number = u32::from_le_bytes(number) + 1;
+        if number > rounds {
+            return;
+        }
+        ep.send(peer, number.to_le_bytes()).await.0.unwrap();
+        if number == rounds {
+            return;
+        }
+    }
+}
+
+/// Processor time of the calling thread.
+fn used() -> Duration {
+    let time = ofi_os::clock::thread_time();
+    Duration::from_nanos(time.nanos())
+}
+
+fn with_limit<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    outcome.recv_timeout(Duration::from_secs(60)).expect("the test ended within a minute")
+}
+
+#[test]
+fn two_threads_in_block_on_play() {
+    for provider in providers() {
+        with_limit(move || {
+            let info = info(provider, EndpointType::RDM);
+            let ((_a, one), (_b, two)) = (end(&info), end(&info));
+            let (to_two, to_one) = meet(&one, &two);
+            let other = std::thread::spawn(move || ofi::block_on(play(two, to_one, false, 2000)));
+            ofi::block_on(play(one, to_two, true, 2000));
+            other.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn two_threads_share_a_domain() {
+    for provider in providers() {
+        with_limit(move || {
+            let info = info(provider, EndpointType::RDM);
+            let (domain, one) = end(&info);
+            let two = Arc::new(RdmEndpoint::open(&domain, &info).unwrap());
+            let (to_two, to_one) = meet(&one, &two);
+            let other = std::thread::spawn(move || ofi::block_on(play(two, to_one, false, 2000)));
+            ofi::block_on(play(one, to_two, true, 2000));
+            other.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_task_in_block_on_is_woken_by_another_thread() {
+    with_limit(|| {
+        let (sender, receiver) = futures_channel();
+        let other = std::thread::spawn(move || {
+            std::thread::yield_now();
+            sender();
+        });
+        ofi::block_on(receiver);
+        other.join().unwrap();
+    });
+}
+
+/// A future, and the function that ends it.
+fn futures_channel() -> (impl FnOnce() + Send, impl Future<Output = ()> + Send) {
+    let state = Arc::new(std::sync::Mutex::new((false, None::<core::task::Waker>)));
+    let seen = state.clone();
+    let end = move || {
+        let waker = {
+            let mut state = state.lock().unwrap();
+            state.0 = true;
+            state.1.take()
+        };
+        waker.into_iter().for_each(core::task::Waker::wake);
+    };
+    let future = core::future::poll_fn(move |context| {
+        let mut state = seen.lock().unwrap();
+        state.1 = Some(context.waker().clone());
+        if state.0 { core::task::Poll::Ready(()) } else { core::task::Poll::Pending }
+    });
+    (end, future)
+}
+
+/// Waits on a receive that nothing answers, and tells how much processor time the wait took.
+fn idle(ep: &RdmEndpoint, wait: impl Fn(Duration)) -> Duration {
+    wait(Duration::from_millis(50));
+    let before = used();
+    wait(Duration::from_millis(400));
+    let taken = used() - before;
+    drop(ep.local_addr());
+    taken
+}
+
+/// What a sleeping thread may use of 400 ms: the spinning before it sleeps, twice, and the scheduler's
+/// rounding. A thread that polls uses all of it.
+const SLACK: Duration = Duration::from_millis(40);
+
+#[test]
+fn a_task_that_waits_in_block_on_uses_no_processor_time() {
+    for provider in providers() {
+        let info = info(provider, EndpointType::RDM);
+        let ((_a, one), (_b, two)) = (end(&info), end(&info));
+        let (to_two, _) = meet(&one, &two);
+        // They have met, so that more than the listening sockets are watched.
+        let receive = two.receive([0; 2]);
+        ofi::block_on(futures_lite::future::zip(one.send(to_two, "hi"), receive)).0.0.unwrap();
+        let taken = idle(&two, |time| {
+            let (late, _) = ofi::block_on(two.receive([0; 1]).timeout(time));
+            assert_eq!(late.unwrap_err().errno(), Errno::ETIMEDOUT);
+        });
+        assert!(taken < SLACK, "{provider}: {taken:?}");
+    }
+}
+
+#[test]
+fn connections_are_made_used_and_ended() {
+    for provider in providers() {
+        let connect = move || {
+            let info = info(provider, EndpointType::MSG);
+            let fabric = Fabric::open(&info).unwrap();
+            let (here, there) = (fabric.domain(&info).unwrap(), fabric.domain(&info).unwrap());
+            let listener = MsgListener::listen(&fabric, &info).unwrap();
+            let to = listener.local_addr().unwrap();
+            ofi::block_on(async {
+                let client = MsgEndpoint::connect_with(&here, &info, to, b"who");
+                let server = async {
+                    let request = listener.request().await?;
+                    assert_eq!(request.data(), b"who");
+                    request.accept_with(&there, b"me").await
+                };
+                let (client, server) = futures_lite::future::zip(client, server).await;
+                let ((client, data), server) = (client.unwrap(), server.unwrap());
+                assert_eq!(data, b"me");
+                let receive = server.receive_tagged(1, 0, [0; 8]);
+                client.send_tagged(1, "ping").await.0.unwrap();
+                assert_eq!(receive.await.0.unwrap().len(), 4);
+                let pending = server.receive([0; 8]);
+                drop(client);
+                server.closed().await.unwrap();
+                assert!(pending.await.0.is_err(), "the peer has gone");
+                // A request that is rejected, and one that does not come.
+                let client = MsgEndpoint::connect(&here, &info, to);
+                let server = async { listener.request().await.unwrap().reject(b"no") };
+                let (client, server) = futures_lite::future::zip(client, server).await;
+                server.unwrap();
+                assert_eq!(client.unwrap_err().errno(), Errno::ECONNREFUSED);
+                let none = listener.request_within(Duration::from_millis(20)).await.unwrap_err();
+                assert_eq!(none.errno(), Errno::ETIMEDOUT);
+            });
+        };
+        with_limit(connect);
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod tokio_runtime {
+    use super::*;
+
+    #[test]
+    fn many_tasks_of_a_runtime_play() {
+        for (provider, threads) in providers().into_iter().zip([1, 2]) {
+            with_limit(move || {
+                let runtime = if threads == 1 {
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+                } else {
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap()
+                };
+                runtime.block_on(async {
+                    let info = info(provider, EndpointType::RDM);
+                    let mut games = Vec::new();
+                    for _ in 0..8 {
+                        let ((a, one), (b, two)) = (end(&info), end(&info));
+                        let (to_two, to_one) = meet(&one, &two);
+                        games.push(tokio::spawn(async move {
+                            play(one, to_two, true, 500).await;
+                            drop(a);
+                        }));
+                        games.push(tokio::spawn(async move {
+                            play(two, to_one, false, 500).await;
+                            drop(b);
+                        }));
+                    }
+                    for game in games {
+                        game.await.unwrap();
+                    }
+                });
+            });
+        }
+    }
+
+    #[test]
+    fn a_domain_outlives_a_runtime() {
+        with_limit(|| {
+            let info = info(providers()[0], EndpointType::RDM);
+            let (_domain, ep) = end(&info);
+            let me = ep.peer(ep.local_addr().unwrap()).unwrap();
+            for _ in 0..3 {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let receive = ep.receive([0; 2]);
+                runtime.block_on(async { ep.send(me, "hi").await.0.unwrap() });
+                runtime.block_on(receive).0.unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_task_that_waits_uses_no_processor_time() {
+        let info = info(providers()[0], EndpointType::RDM);
+        let (_domain, ep) = end(&info);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let taken = idle(&ep, |time| {
+            let (late, _) = runtime.block_on(ep.receive([0; 1]).timeout(time));
+            assert_eq!(late.unwrap_err().errno(), Errno::ETIMEDOUT);
+        });
+        assert!(taken < SLACK, "{taken:?}");
+    }
+}
+
+#[cfg(all(feature = "async-io", not(feature = "tokio")))]
+mod any_executor {
+    use super::*;
+
+    #[test]
+    fn two_threads_of_another_executor_play() {
+        for provider in providers() {
+            with_limit(move || {
+                let info = info(provider, EndpointType::RDM);
+                let ((_a, one), (_b, two)) = (end(&info), end(&info));
+                let (to_two, to_one) = meet(&one, &two);
+                let other =
+                    std::thread::spawn(move || futures_lite::future::block_on(play(two, to_one, false, 1000)));
+                futures_lite::future::block_on(play(one, to_two, true, 1000));
+                other.join().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_uses_no_processor_time() {
+        let info = info(providers()[0], EndpointType::RDM);
+        let (_domain, ep) = end(&info);
+        let taken = idle(&ep, |time| {
+            let (late, _) = futures_lite::future::block_on(ep.receive([0; 1]).timeout(time));
+            assert_eq!(late.unwrap_err().errno(), Errno::ETIMEDOUT);
+        });
+        assert!(taken < SLACK, "{taken:?}");
+    }
+}
