@@ -201,6 +201,10 @@ impl Pump for Events {
         self.timed.share()
     }
 
+    fn is_readable(&self) -> bool {
+        self.timed.is_readable()
+    }
+
     fn drivers(&self) -> &Drivers {
         &self.drivers
     }

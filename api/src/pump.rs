@@ -36,6 +36,8 @@ pub(crate) trait Pump: Send + Sync + fmt::Debug {
     fn descriptor(&self) -> Descriptor;
     /// A descriptor of the same, for a reactor that outlives the pump.
     fn share(&self) -> Result<OwnedFd>;
+    /// Whether the descriptor is readable now.
+    fn is_readable(&self) -> bool;
     /// The reactors that drive it.
     fn drivers(&self) -> &Drivers;
     /// Whether a thread of the library turns it.
@@ -61,6 +63,10 @@ impl Timed {
     /// A second descriptor of the wait object.
     pub(crate) fn share(&self) -> Result<OwnedFd> {
         self.inner.share()
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.inner.is_readable()
     }
 
     pub(crate) fn set(&self, whose: usize, when: Option<Instant>) {
@@ -259,6 +265,10 @@ impl Pump for Operations {
 
     fn share(&self) -> Result<OwnedFd> {
         self.timed.share()
+    }
+
+    fn is_readable(&self) -> bool {
+        self.timed.is_readable()
     }
 
     fn drivers(&self) -> &Drivers {

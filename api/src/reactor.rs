@@ -110,11 +110,13 @@ mod tokio_task {
     }
 
     async fn drive(fd: OwnedFd, pump: Ends) {
+        #[allow(deprecated, reason = "an OwnedFd is the descriptor that it says, and stays open")]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE);
         let fd = fd.expect("the runtime has its I/O driver enabled, and room for a descriptor");
         loop {
             let Some(strong) = pump.0.upgrade() else { return };
-            let quiet = strong.prepare();
+            // The runtime learns of changes only: what is readable already it does not report again.
+            let quiet = strong.prepare() && !strong.is_readable();
             drop(strong);
             if pump.0.strong_count() == 0 {
                 return;

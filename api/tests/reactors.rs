@@ -269,8 +269,7 @@ mod any_executor {
                 let info = info(provider, EndpointType::RDM);
                 let ((_a, one), (_b, two)) = (end(&info), end(&info));
                 let (to_two, to_one) = meet(&one, &two);
-                let other =
-                    std::thread::spawn(move || futures_lite::future::block_on(play(two, to_one, false, 1000)));
+                let other = std::thread::spawn(move || futures_lite::future::block_on(play(two, to_one, false, 1000)));
                 futures_lite::future::block_on(play(one, to_two, true, 1000));
                 other.join().unwrap();
             });

@@ -50,6 +50,13 @@ impl FdWaitObject {
         shared.map_err(|error| Error::os(error, "duplicate an epoll descriptor"))
     }
 
+    /// Whether the descriptor is readable now, for a reactor that learns only of changes.
+    pub fn is_readable(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.descriptor(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the array is one entry.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+
     fn watched(&self) -> MutexGuard<'_, Vec<(Descriptor, u64)>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
