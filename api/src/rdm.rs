@@ -175,7 +175,8 @@ impl RdmEndpoint {
     }
 
     /// Writes the buffer to the beginning of a range of a peer's memory (fi_write). It completes
-    /// when the buffer may be used again. Use [`RemoteKey::at`] for another place.
+    /// when the peer's endpoint has carried it out; the peer's program only needs to make progress.
+    /// Use [`RemoteKey::at`] for another place.
     ///
     /// # Errors
     /// EACCES if the range is shorter or may not be written; EINVAL if the peer has no region with
