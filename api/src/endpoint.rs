@@ -1,13 +1,13 @@
 //! What all kinds of endpoints share: opening, posting, closing.
 
-use crate::atomic::Fetch;
+use crate::atomic::{Element, Fetch};
 use crate::av::{AddressVector, Peer};
 use crate::buf::{IoBuf, IoBufMut, Kept};
 use crate::engine::{Engine, Place, Post, What};
 use crate::fabric::{self, Domain};
 use crate::info::Info;
 use crate::operation::Operation;
-use crate::pump::Operations;
+use crate::operations::Operations;
 use crate::region::RemoteKey;
 use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
@@ -56,10 +56,6 @@ impl Inner {
         &self.domain.0.pump
     }
 
-    pub(crate) const fn av_id(&self) -> u64 {
-        self.av.id()
-    }
-
     pub(crate) fn to(&self, peer: Peer) -> To {
         peer.of(&self.av).ok_or(())
     }
@@ -74,7 +70,7 @@ impl Inner {
             Ok(_) => self.pump().start(self.number, &self.engine, post, kept),
             Err(()) => self.pump().refuse(self.number, post, kept, Errno::EINVAL, OTHER_AV),
         };
-        Operation::new(self, context)
+        Operation::new(self.pump(), self.av.id(), context)
     }
 
     pub(crate) fn send<B: IoBuf>(
@@ -113,7 +109,8 @@ impl Inner {
 
     fn deny<B: 'static>(&self, what: What, kept: Kept, why: &str) -> Operation<'_, B> {
         let post = Post { what, peer: FiAddr::UNSPEC, flags: OpFlags::empty() };
-        Operation::new(self, self.pump().refuse(self.number, post, kept, Errno::EACCES, why))
+        let context = self.pump().refuse(self.number, post, kept, Errno::EACCES, why);
+        Operation::new(self.pump(), self.av.id(), context)
     }
 
     pub(crate) fn write<B: IoBuf>(&self, peer: To, key: RemoteKey, buf: B) -> Operation<'_, B> {
@@ -124,7 +121,7 @@ impl Inner {
         self.access(peer, key, RmaKind::Read, Kept::to_fill(buf))
     }
 
-    pub(crate) fn atomic<T: crate::Element>(
+    pub(crate) fn atomic<T: Element>(
         &self,
         peer: To,
         key: RemoteKey,

@@ -1,7 +1,8 @@
 //! The pump of a fabric's event queue: events of connections, each for the task that waits for it.
 
+use crate::drivers::Drivers;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
-use crate::reactor::{self, Drivers};
+use crate::reactor;
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};

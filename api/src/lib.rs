@@ -24,7 +24,7 @@
 //! - A query that finds nothing says why, provider by provider; every operation ends, and one that
 //!   fails says why.
 //!
-//! The `guide` folder of the project's documentation starts from zero.
+//! `docs/guide` of the project starts from zero; its programs are tested with this crate.
 //!
 //! # Features
 //! `tcp`, `shm`, `udp` (default): the providers. `tokio`, `async-io`: the reactors. `bytes`:
@@ -38,17 +38,25 @@ mod block_on;
 mod buf;
 mod dgram;
 pub mod doctor;
+mod drivers;
 mod endpoint;
 mod engine;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;
 mod fabric;
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/README.md")]
+pub mod guide {}
 mod incoming;
 mod info;
+#[cfg(feature = "async-io")]
+mod inline;
 mod message;
 mod msg;
 mod operation;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
+mod operations;
+#[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for reactors"))]
 mod pump;
 mod rdm;
 mod reactor;

@@ -1,7 +1,8 @@
 //! The futures of operations.
 
 use crate::av::Peer;
-use crate::endpoint::Inner;
+use crate::operations::Operations;
+use crate::pump::Pump;
 use crate::reactor;
 use crate::table::Outcome;
 use core::fmt;
@@ -137,7 +138,9 @@ impl From<OperationError> for Error {
 /// ```
 #[must_use = "dropping an operation cancels it"]
 pub struct Operation<'a, B> {
-    on: &'a Inner,
+    pump: &'a Arc<Operations>,
+    /// The address vector of its endpoint.
+    av: u64,
     /// 0 once its result was taken.
     context: usize,
     buffer: PhantomData<fn() -> B>,
@@ -150,8 +153,8 @@ impl<B> fmt::Debug for Operation<'_, B> {
 }
 
 impl<'a, B: 'static> Operation<'a, B> {
-    pub(crate) const fn new(on: &'a Inner, context: usize) -> Self {
-        Self { on, context, buffer: PhantomData }
+    pub(crate) const fn new(pump: &'a Arc<Operations>, av: u64, context: usize) -> Self {
+        Self { pump, av, context, buffer: PhantomData }
     }
 
     /// Asks for the end of the operation: it then fails with ECANCELED, unless it completes before
@@ -169,7 +172,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn cancel(&self) {
-        self.on.pump().cancel(self.context);
+        self.pump.cancel(self.context);
     }
 
     /// Cancels the operation if it has not ended within this time from now; it then fails with
@@ -188,7 +191,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn timeout(self, limit: Duration) -> Self {
-        self.on.pump().set_timeout(self.context, limit);
+        self.pump.set_timeout(self.context, limit);
         self
     }
 
@@ -205,10 +208,9 @@ impl<'a, B: 'static> Operation<'a, B> {
     /// # Ok::<(), ofi::Error>(())
     /// ```
     pub fn try_finish(&mut self) -> Option<(Result<Completion, OperationError>, B)> {
-        let pump = self.on.pump();
-        let ended = pump.take(self.context, None).or_else(|| {
-            crate::pump::Pump::turn(&**pump);
-            pump.take(self.context, None)
+        let ended = self.pump.take(self.context, None).or_else(|| {
+            self.pump.turn();
+            self.pump.take(self.context, None)
         });
         ended.map(|(outcome, owner)| self.finish(outcome, owner))
     }
@@ -220,7 +222,7 @@ impl<'a, B: 'static> Operation<'a, B> {
     ) -> (Result<Completion, OperationError>, B) {
         self.context = 0;
         let buffer = owner.downcast::<B>().expect("the operation was posted with a buffer of its type");
-        let result = outcome.map(|entry| Completion { entry, av: self.on.av_id() }).map_err(OperationError);
+        let result = outcome.map(|entry| Completion { entry, av: self.av }).map_err(OperationError);
         (result, *buffer)
     }
 }
@@ -231,11 +233,11 @@ impl<B: 'static> Future for Operation<'_, B> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         assert!(this.context != 0, "an operation was polled after its end");
-        let pump: &Arc<crate::pump::Operations> = this.on.pump();
+        let pump = this.pump;
         if let Some((outcome, owner)) = pump.take(this.context, Some(context.waker())) {
             return Poll::Ready(this.finish(outcome, owner));
         }
-        crate::pump::Pump::turn(&**pump);
+        pump.turn();
         if let Some((outcome, owner)) = pump.take(this.context, None) {
             return Poll::Ready(this.finish(outcome, owner));
         }
@@ -247,7 +249,7 @@ impl<B: 'static> Future for Operation<'_, B> {
 impl<B> Drop for Operation<'_, B> {
     fn drop(&mut self) {
         if self.context != 0 {
-            self.on.pump().abandon(self.context);
+            self.pump.abandon(self.context);
         }
     }
 }

@@ -2,39 +2,10 @@
 //! task of the tokio runtime, or the reactor of async-io. Each sleeps on the pump's descriptor.
 
 use crate::pump::Pump;
-use core::fmt;
 use core::task::Waker;
 use std::sync::Arc;
 #[cfg(any(feature = "tokio", feature = "async-io"))]
-use std::sync::{Mutex, PoisonError, Weak};
-
-/// The reactors that drive a pump; they stop when this is dropped.
-#[derive(Default)]
-pub(crate) struct Drivers {
-    #[cfg(feature = "tokio")]
-    tokio: Mutex<Vec<(::tokio::runtime::Id, ::tokio::task::AbortHandle)>>,
-    #[cfg(feature = "async-io")]
-    async_io: Mutex<Option<Arc<inline::Task>>>,
-}
-
-impl fmt::Debug for Drivers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Drivers")
-    }
-}
-
-impl Drop for Drivers {
-    fn drop(&mut self) {
-        #[cfg(feature = "tokio")]
-        for (_, task) in self.tokio.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            task.abort();
-        }
-        #[cfg(feature = "async-io")]
-        if let Some(task) = self.async_io.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            task.stop();
-        }
-    }
-}
+use std::sync::{PoisonError, Weak};
 
 /// A task waits for this pump: makes sure that someone turns it.
 ///
@@ -49,7 +20,7 @@ pub(crate) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
         return;
     }
     #[cfg(feature = "async-io")]
-    inline::watch(pump, waker);
+    async_io_task::watch(pump, waker);
     #[cfg(not(feature = "async-io"))]
     {
         let _ = waker;
@@ -134,64 +105,20 @@ mod tokio_task {
     }
 }
 
-/// A task that runs where its waker is called: in the thread of async-io.
+/// A task in the thread of async-io.
 #[cfg(feature = "async-io")]
-mod inline {
-    use super::{Arc, Ends, Mutex, PoisonError, Pump, Weak, settle};
+mod async_io_task {
+    use super::{Arc, Ends, PoisonError, Pump, Waker, Weak, settle};
+    use crate::inline::Task;
     use async_io::Async;
     use core::future::{Future, poll_fn};
-    use core::pin::Pin;
-    use core::task::{Context, Poll, Waker};
-    use ofi_sync::primitive::{AtomicBool, Ordering};
+    use core::task::Poll;
     use std::os::fd::OwnedFd;
-    use std::sync::TryLockError;
-    use std::task::Wake;
-
-    type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-    /// The task that drives a pump.
-    pub(super) struct Task {
-        work: Mutex<Option<Work>>,
-        again: AtomicBool,
-        ended: AtomicBool,
-    }
-
-    impl Wake for Task {
-        fn wake(self: Arc<Self>) {
-            // SeqCst: a thread that fails to take the lock has announced itself to the one inside.
-            self.again.store(true, Ordering::SeqCst);
-            let waker = Waker::from(self.clone());
-            while self.again.load(Ordering::SeqCst) {
-                let mut work = match self.work.try_lock() {
-                    Ok(work) => work,
-                    Err(TryLockError::Poisoned(work)) => work.into_inner(),
-                    Err(TryLockError::WouldBlock) => return,
-                };
-                self.again.store(false, Ordering::SeqCst);
-                let Some(future) = work.as_mut() else { return };
-                if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                    self.ended.store(true, Ordering::SeqCst);
-                    *work = None;
-                }
-            }
-        }
-    }
-
-    impl Task {
-        /// Ends it, at the latest when it next wakes: the pump is gone.
-        pub(super) fn stop(self: Arc<Self>) {
-            if let Ok(mut work) = self.work.try_lock() {
-                let ended = work.take();
-                drop(work);
-                drop(ended);
-            }
-        }
-    }
 
     /// Has the thread of async-io turn the pump.
     pub(super) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
         let mut driver = pump.drivers().async_io.lock().unwrap_or_else(PoisonError::into_inner);
-        if driver.as_ref().is_some_and(|task| !task.ended.load(Ordering::SeqCst)) {
+        if driver.as_ref().is_some_and(|task| !task.has_ended()) {
             drop(driver);
             settle(pump, waker);
             return;
@@ -199,15 +126,7 @@ mod inline {
         let fd = pump.share().expect("the process has no descriptor left for the reactor to sleep on");
         let fd = Async::new_nonblocking(fd).expect("async-io watches every kind of descriptor");
         let weak: Weak<P> = Arc::downgrade(pump);
-        let work: Work = Box::pin(drive(fd, Ends(weak)));
-        let task = Arc::new(Task {
-            work: Mutex::new(Some(work)),
-            again: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-        });
-        *driver = Some(task.clone());
-        drop(driver);
-        task.wake();
+        *driver = Some(Task::start(Box::pin(drive(fd, Ends(weak)))));
     }
 
     async fn drive(fd: Async<OwnedFd>, pump: Ends) {

@@ -1,7 +1,7 @@
 //! A key-value store whose clients read and change it without the server's program. `kv FILE` serves a file; `kv FILE
 //! ADDRESS` does again after a restart. `kv set ADDRESS` reads lines `KEY VALUE`, and survives the server's restarts.
-use ofi::{Addr, EndpointType, Errno, Error, Fabric, Info, MrAccess, Peer, RdmEndpoint, RemoteKey};
-const SLOTS: u64 = 512; // each a key and its value, 8 bytes; key 0 is a free slot
+use ofi::{Addr, AtomicOp, EndpointType, Errno, Error, Fabric, Info, MrAccess, Peer, RdmEndpoint, RemoteKey};
+const SLOTS: usize = 512; // each a key and its value, 8 bytes; key 0 is a free slot
 
 async fn serve(file: &str, at: Option<Addr>) -> Result<(), Error> {
     let mut info = Info::builder().endpoint(EndpointType::RDM).query()?.remove(0);
@@ -10,7 +10,7 @@ async fn serve(file: &str, at: Option<Addr>) -> Result<(), Error> {
     let ep = RdmEndpoint::open(&domain, &info)?;
     println!("{}", ep.local_addr()?);
     let mut table = std::fs::read(file).unwrap_or_default();
-    table.resize(16 * SLOTS as usize, 0);
+    table.resize(16 * SLOTS, 0);
     let region = domain.register(table.clone(), MrAccess::REMOTE)?;
     let mut requests = ep.incoming(16, 64);
     loop {
@@ -29,13 +29,12 @@ async fn set(ep: &RdmEndpoint, server: Peer, key: u64, value: u64) -> Result<u64
     ep.send(server, ep.local_addr()?.to_string()).await.0?;
     let (answered, bytes) = answer.await;
     let table = RemoteKey::from_bytes(&bytes[..answered?.len()]).ok_or(Errno::EPROTO)?;
-    for slot in (0..SLOTS).map(|step| table.at(key.wrapping_add(step) % SLOTS * 16)) {
-        let (owner, mut old) = (ep.compare_swap(server, slot, 0, key).await?, 0);
-        while owner == 0 || owner == key {
-            match ep.compare_swap(server, slot.at(8), old, value).await? {
-                found if found == old => return Ok(old),
-                found => old = found,
-            }
+    for slot in (0..SLOTS as u64).map(|step| table.at(key.wrapping_add(step) % SLOTS as u64 * 16)) {
+        let owner = ep.compare_swap(server, slot, 0, key).await?;
+        if owner == 0 || owner == key {
+            let old = ep.fetch(server, slot.at(8), AtomicOp::Read, 0).await?;
+            let found = ep.compare_swap(server, slot.at(8), old, value).await?;
+            return if found == old { Ok(old) } else { Err(Errno::AGAIN.into()) };
         }
     }
     Err(Errno::ENOSPC.into())

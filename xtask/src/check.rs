@@ -99,7 +99,7 @@ pub(crate) fn all() -> Outcome {
     library()
 }
 
-/// Every combination of providers builds, without warnings.
+/// Every combination of providers builds without warnings, and so does the library with each reactor.
 fn features() -> Outcome {
     let providers = ["tcp", "shm", "udp"];
     for chosen in 0..(1 << providers.len()) - 1 {
@@ -108,6 +108,10 @@ fn features() -> Outcome {
         let mut clippy = cargo(&["clippy", "-p", "ofi", "-p", "ofi-capi", "-p", "ofi-tools", "--quiet"]);
         clippy.args(["--no-default-features", "--features", &names.join(","), "--", "-D", "warnings"]);
         run(&mut clippy)?;
+    }
+    for reactors in ["tokio", "async-io", "tokio,async-io,bytes"] {
+        let mut clippy = cargo(&["clippy", "-p", "ofi", "--all-targets", "--quiet", "--features", reactors]);
+        run(clippy.args(["--", "-D", "warnings"]))?;
     }
     Ok(())
 }

@@ -10,9 +10,23 @@ pub(crate) fn loom() -> Outcome {
     run(cargo(&arguments).arg(disk::target().join("loom")).env("RUSTFLAGS", "--cfg loom"))
 }
 
-/// Runs the C programs on libraries built with AddressSanitizer.
+/// Runs the C programs on libraries built with AddressSanitizer, and so built the tests of the Rust
+/// library that drop futures at random points, and objects in every order.
 pub(crate) fn asan() -> Outcome {
     let (target, folder) = ("x86_64-unknown-linux-gnu", disk::target().join("asan"));
+    let mut tests = cargo(&["test", "-p", "ofi", "--features", "tokio", "--target", target]);
+    tests.args([
+        "--test",
+        "drops",
+        "--test",
+        "operations",
+        "--test",
+        "one_sided",
+        "--test",
+        "reactors",
+        "--target-dir",
+    ]);
+    run(tests.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
     let mut build = cargo(&["build", "-p", "ofi-capi", "-p", "ofi-rdma-ffi", "--target", target, "--target-dir"]);
     run(build.arg(&folder).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address"))?;
     let built = folder.join(target).join("debug");
