@@ -1,10 +1,10 @@
 //! Fabrics and domains.
 
-use crate::block_on;
 use crate::engine::{Open, OpenEndpoint, Opened};
 use crate::events::Events;
 use crate::info::Info;
 use crate::operations::Operations;
+use crate::parker;
 use crate::pump::Pump;
 use crate::reactor;
 use crate::region::MemoryRegion;
@@ -164,9 +164,9 @@ impl Automatic {
         let stop = Arc::new(Stop::default());
         let seen = stop.clone();
         let life = move || {
-            block_on::block_on(poll_fn(|context| {
-                block_on::join(&pump);
-                block_on::join(&events);
+            parker::block_on(poll_fn(|context| {
+                parker::join(&pump);
+                parker::join(&events);
                 let mut life = seen.0.lock().unwrap_or_else(PoisonError::into_inner);
                 life.waker = Some(context.waker().clone());
                 if life.stopped { Poll::Ready(()) } else { Poll::Pending }

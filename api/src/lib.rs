@@ -34,7 +34,6 @@
 
 mod atomic;
 mod av;
-mod block_on;
 mod buf;
 mod dgram;
 pub mod doctor;
@@ -44,6 +43,7 @@ mod engine;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod events;
 mod fabric;
+mod parker;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/guide/README.md")]
 pub mod guide {}
@@ -66,7 +66,6 @@ mod table;
 
 pub use atomic::{Element, Fetch};
 pub use av::{AddressVector, Peer};
-pub use block_on::block_on;
 pub use buf::{IoBuf, IoBufMut};
 pub use dgram::DatagramEndpoint;
 pub use fabric::{Domain, Fabric};
@@ -88,5 +87,6 @@ pub use ofi_core::{
 };
 pub use ofi_registry::{Query, Refusal, Refusals, params};
 pub use operation::{Completion, Operation, OperationError};
+pub use parker::block_on;
 pub use rdm::RdmEndpoint;
 pub use region::{MemoryRegion, RemoteKey};

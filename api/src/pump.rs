@@ -1,5 +1,5 @@
 //! Progress without a thread: a pump reads a queue, hands what it finds to the tasks that wait, and
-//! says when a thread may sleep on the queue's descriptor. `block_on.rs` and `reactor.rs` sleep.
+//! says when a thread may sleep on the queue's descriptor. `parker.rs` and `reactor.rs` sleep.
 
 use crate::drivers::Drivers;
 use core::fmt;

@@ -12,7 +12,7 @@ use std::sync::{PoisonError, Weak};
 /// # Panics
 /// If there is no reactor: the task would sleep for ever.
 pub(crate) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
-    if crate::block_on::join(pump) || pump.is_automatic() {
+    if crate::parker::join(pump) || pump.is_automatic() {
         return;
     }
     #[cfg(feature = "tokio")]
