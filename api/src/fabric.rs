@@ -67,6 +67,15 @@ impl Fabric {
     }
 }
 
+impl Domain {
+    /// A domain of these parts.
+    #[cfg(feature = "sim")]
+    pub(crate) fn of_parts(Opened { open, regions }: Opened, pump: Operations) -> Result<Self> {
+        let fabric = Fabric { events: Arc::new(Events::new()?) };
+        Ok(Self(Arc::new(Inner { open, regions, pump: Arc::new(pump), fabric, _thread: None })))
+    }
+}
+
 /// A domain: a connection to one provider, which opens endpoints and registers memory
 /// (fi_domain(3)). Clones are handles of the same domain.
 ///

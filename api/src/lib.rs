@@ -28,7 +28,7 @@
 //!
 //! # Features
 //! `tcp`, `shm`, `udp` (default): the providers. `tokio`, `async-io`: the reactors. `bytes`:
-//! `Bytes` and `BytesMut` as buffers.
+//! `Bytes` and `BytesMut` as buffers. `sim`: a simulated network, to test programs with.
 #![deny(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
@@ -63,6 +63,9 @@ mod reactor;
 mod region;
 #[cfg_attr(not(any(feature = "tokio", feature = "async-io")), allow(dead_code, reason = "for reactors"))]
 mod table;
+
+#[cfg(feature = "sim")]
+pub mod sim;
 
 pub use atomic::{Element, Fetch};
 pub use av::{AddressVector, Peer};

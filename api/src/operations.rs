@@ -42,10 +42,15 @@ impl fmt::Debug for Operations {
 impl Operations {
     /// `automatic`: a thread turns it.
     pub(crate) fn new(automatic: bool) -> Result<Self> {
-        let timed = Arc::new(Timed::new()?);
+        Ok(Self::over(Timed::new()?, automatic))
+    }
+
+    /// Over this wait object.
+    pub(crate) fn over(timed: Timed, automatic: bool) -> Self {
+        let timed = Arc::new(timed);
         let queue = Queue::new(membarrier::locks(), 256, timed.clone(), Waiting::Sleeping);
         let table = membarrier::locks().cell(Table::default());
-        Ok(Self { drivers: Drivers::default(), table, queue: Arc::new(queue), timed, automatic })
+        Self { drivers: Drivers::default(), table, queue: Arc::new(queue), timed, automatic }
     }
 
     pub(crate) const fn queue(&self) -> &Arc<Queue<Park>> {

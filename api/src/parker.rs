@@ -75,7 +75,9 @@ struct Leave {
 impl Drop for Leave {
     fn drop(&mut self) {
         let here = HERE.with_borrow_mut(|here| core::mem::replace(here, self.before.take()));
-        SPARE.set(self.parker.take());
+        if let Some(parker) = self.parker.take() {
+            SPARE.set(Some(parker));
+        }
         // Last: a domain may close.
         drop(here);
     }
@@ -114,6 +116,39 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             return output;
         }
         parker.wait();
+    }
+}
+
+/// Runs a future to its end on the calling thread, which calls `idle` instead of sleeping, with the
+/// number of calls since a task was woken.
+#[cfg(feature = "sim")]
+pub(crate) fn run<F: Future>(future: F, mut idle: impl FnMut(u32)) -> F::Output {
+    #[derive(Default)]
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let flag = Arc::new(Flag::default());
+    let waker = Waker::from(flag.clone());
+    let before = HERE.with_borrow_mut(|here| here.replace(Here::default()));
+    let _leave = Leave { before, parker: None };
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        flag.0.store(false, Ordering::SeqCst);
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        let (pumps, mut calls) = (pumps(), 0u32);
+        while !flag.0.load(Ordering::SeqCst) {
+            pumps.iter().for_each(|pump| pump.turn());
+            if !flag.0.load(Ordering::SeqCst) {
+                idle(calls);
+                calls = calls.saturating_add(1);
+            }
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 
 use crate::drivers::Drivers;
 use core::fmt;
-use ofi_core::Instant;
 use ofi_core::error::Result;
 use ofi_core::wait::{Descriptor, WaitObject};
+use ofi_core::{Errno, Error, Instant};
 use ofi_os::wait_fd::FdWaitObject;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A source of wake-ups that a thread or a reactor sleeps on.
@@ -34,7 +34,9 @@ pub(crate) trait Pump: Send + Sync + fmt::Debug {
 /// A wait object whose timer also goes off at the operations' deadlines.
 #[derive(Debug)]
 pub(crate) struct Timed {
-    inner: FdWaitObject,
+    inner: Arc<dyn WaitObject>,
+    /// The same if the system has it: it is not simulated.
+    fd: Option<Arc<FdWaitObject>>,
     /// When the engine, and when the operations want to wake up.
     timers: Mutex<[Option<Instant>; 2]>,
 }
@@ -44,16 +46,24 @@ pub(crate) const OF_OPERATIONS: usize = 1;
 
 impl Timed {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { inner: FdWaitObject::new(true)?, timers: Mutex::default() })
+        let fd = Arc::new(FdWaitObject::new(true)?);
+        Ok(Self { inner: fd.clone(), fd: Some(fd), timers: Mutex::default() })
+    }
+
+    /// One of a simulated network.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(inner: Arc<dyn WaitObject>) -> Self {
+        Self { inner, fd: None, timers: Mutex::default() }
     }
 
     /// A second descriptor of the wait object.
     pub(crate) fn share(&self) -> Result<OwnedFd> {
-        self.inner.share()
+        let fd = self.fd.as_ref();
+        fd.ok_or_else(|| Error::new(Errno::ENOSYS, "await operations of a simulated network outside of it"))?.share()
     }
 
     pub(crate) fn is_readable(&self) -> bool {
-        self.inner.is_readable()
+        self.fd.as_ref().is_some_and(|fd| fd.is_readable())
     }
 
     pub(crate) fn set(&self, whose: usize, when: Option<Instant>) {

@@ -86,7 +86,10 @@ struct End {
 }
 
 fn end(info: &Info) -> End {
-    let domain = Fabric::open(info).unwrap().domain(info).unwrap();
+    of_domain(Fabric::open(info).unwrap().domain(info).unwrap(), info)
+}
+
+fn of_domain(domain: Domain, info: &Info) -> End {
     let region = domain.register(vec![0; 8192], MrAccess::REMOTE).unwrap();
     End { ep: RdmEndpoint::open(&domain, info).unwrap(), region, domain }
 }
@@ -134,42 +137,10 @@ fn futures_dropped_at_random_points_free_their_buffers_once() {
     for provider in providers() {
         let mut rng = fastrand::Rng::with_seed(seed());
         let (live, info) = (Live::default(), info(provider));
-        // Anew from time to time: messages that nobody receives use up what peers may hold.
-        let mut left = total;
-        while left > 0 {
-            let round = left.min(2000);
-            left -= round;
+        // Anew from time to time: messages without a receive use up what peers may hold.
+        for round in rounds(total) {
             let (one, two) = (end(&info), end(&info));
-            let peers = [
-                one.ep.peer(two.ep.local_addr().unwrap()).unwrap(),
-                two.ep.peer(one.ep.local_addr().unwrap()).unwrap(),
-            ];
-            ofi::block_on(async {
-                let mut running: Vec<Any<'_>> = Vec::new();
-                for _ in 0..round {
-                    let ends = if rng.bool() { (&one, &two, peers[0]) } else { (&two, &one, peers[1]) };
-                    running.push(start(&mut rng, (ends.0, ends.1), ends.2, &live));
-                    for _ in 0..rng.usize(..3) {
-                        let at = rng.usize(..running.len());
-                        let ended = if rng.bool() { running[at].poll() } else { running[at].poll_with(Waker::noop()) };
-                        if ended {
-                            running.swap_remove(at);
-                        }
-                        if running.is_empty() {
-                            break;
-                        }
-                    }
-                    while running.len() > 40 || (!running.is_empty() && rng.u8(..3) == 0) {
-                        let at = rng.usize(..running.len());
-                        if rng.u8(..50) == 0 {
-                            // Forgotten: its endpoint frees the buffer.
-                            core::mem::forget(running.swap_remove(at));
-                        } else {
-                            running.swap_remove(at);
-                        }
-                    }
-                }
-            });
+            drop_futures(&mut rng, (&one, &two), round, &live, |future| ofi::block_on(future));
             if rng.bool() {
                 drop((one.ep, two.ep));
             } else {
@@ -178,6 +149,83 @@ fn futures_dropped_at_random_points_free_their_buffers_once() {
             assert_eq!(live.count(), 0, "every buffer is freed when its endpoint has closed");
         }
     }
+}
+
+#[test]
+#[cfg(feature = "sim")]
+fn futures_dropped_in_a_simulated_network_free_their_buffers_once() {
+    let total: usize = std::env::var("OFI_DROPS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000);
+    let (seed, live) = (seed(), Live::default());
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for round in rounds(total) {
+        let net = ofi::sim::Net::new(rng.u64(..));
+        let [one, two] = [1, 2].map(|host| of_domain(net.domain(host).unwrap(), &net.info(host)));
+        drop_futures(&mut rng, (&one, &two), round, &live, |future| net.block_on(future));
+        if rng.bool() {
+            net.kill(2);
+        }
+        drop((two, one));
+        assert_eq!(live.count(), 0, "every buffer is freed when its endpoint has closed");
+    }
+}
+
+fn rounds(total: usize) -> impl Iterator<Item = usize> {
+    const MOST: usize = 2000;
+    (0..total.div_ceil(MOST)).map(move |round| MOST.min(total - round * MOST))
+}
+
+fn drop_futures(
+    rng: &mut fastrand::Rng,
+    (one, two): (&End, &End),
+    round: usize,
+    live: &Live,
+    run: impl FnOnce(Pin<Box<dyn Future<Output = ()> + '_>>),
+) {
+    let peers =
+        [one.ep.peer(two.ep.local_addr().unwrap()).unwrap(), two.ep.peer(one.ep.local_addr().unwrap()).unwrap()];
+    run(Box::pin(async {
+        let mut running: Vec<Any<'_>> = Vec::new();
+        for _ in 0..round {
+            let ends = if rng.bool() { (one, two, peers[0]) } else { (two, one, peers[1]) };
+            running.push(start(rng, (ends.0, ends.1), ends.2, live));
+            for _ in 0..rng.usize(..3) {
+                let at = rng.usize(..running.len());
+                let ended = if rng.bool() { running[at].poll() } else { running[at].poll_with(Waker::noop()) };
+                if ended {
+                    running.swap_remove(at);
+                }
+                if running.is_empty() {
+                    break;
+                }
+            }
+            if rng.u8(..16) == 0 {
+                // Lets others run, and the virtual time go on.
+                pause().await;
+            }
+            while running.len() > 40 || (!running.is_empty() && rng.u8(..3) == 0) {
+                let at = rng.usize(..running.len());
+                if rng.u8(..50) == 0 {
+                    // Forgotten: its endpoint frees the buffer.
+                    core::mem::forget(running.swap_remove(at));
+                } else {
+                    running.swap_remove(at);
+                }
+            }
+        }
+    }));
+}
+
+/// Ends when the future is polled again.
+async fn pause() {
+    let mut paused = false;
+    core::future::poll_fn(|context| {
+        if core::mem::replace(&mut paused, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[test]

@@ -21,7 +21,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ofi-udp", &["ofi-core", "ofi-memory", "ofi-engine", "ofi-os"]),
     ("ofi-registry", &["ofi-core", "ofi-engine", "ofi-os", "ofi-sync", "ofi-tcp", "ofi-shm", "ofi-udp"]),
     ("ofi-loader", &["ofi-abi", "ofi-core", "ofi-os"]),
-    ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry"]),
+    ("ofi", &["ofi-core", "ofi-memory", "ofi-sync", "ofi-engine", "ofi-os", "ofi-registry", "ofi-sim", "ofi-tcp"]),
     (
         "ofi-capi",
         &[
@@ -109,7 +109,7 @@ fn features() -> Outcome {
         clippy.args(["--no-default-features", "--features", &names.join(","), "--", "-D", "warnings"]);
         run(&mut clippy)?;
     }
-    for reactors in ["tokio", "async-io", "tokio,async-io,bytes"] {
+    for reactors in ["tokio", "async-io", "tokio,async-io,bytes,sim"] {
         let mut clippy = cargo(&["clippy", "-p", "ofi", "--all-targets", "--quiet", "--features", reactors]);
         run(clippy.args(["--", "-D", "warnings"]))?;
     }
