@@ -19,14 +19,14 @@ use std::time::Duration;
 
 /// The events of one endpoint or listener that no task has taken.
 #[derive(Debug, Default)]
-struct Mailbox {
+struct PendingEvents {
     events: VecDeque<Result<EventKind>>,
     wakers: Vec<Waker>,
 }
 
 #[derive(Debug, Default)]
-struct Boxes {
-    by_owner: HashMap<usize, Mailbox>,
+struct Subscribers {
+    by_owner: HashMap<usize, PendingEvents>,
     last: usize,
     /// When tasks give up, and for whose events they wait.
     deadlines: BTreeSet<(Instant, usize)>,
@@ -36,7 +36,7 @@ struct Boxes {
 pub(crate) struct Events {
     /// First: reactors stop before the descriptor is closed.
     drivers: Drivers,
-    boxes: Mutex<Boxes>,
+    subscribers: Mutex<Subscribers>,
     queue: Arc<Queue>,
     timed: Arc<Timed>,
     /// A domain's thread turns it.
@@ -59,7 +59,7 @@ pub(crate) struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.events.queue.discard_events_of(self.owner());
-        let gone = self.events.boxes().by_owner.remove(&self.owner);
+        let gone = self.events.subscribers().by_owner.remove(&self.owner);
         // Without the lock: requests and wakers run other code.
         drop(gone);
     }
@@ -69,12 +69,12 @@ impl Events {
     pub(crate) fn new() -> Result<Self> {
         let timed = Arc::new(Timed::new()?);
         let queue = Arc::new(Queue::new(timed.clone(), Waiting::Sleeping));
-        let (boxes, automatic) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { drivers: Drivers::default(), boxes, queue, timed, automatic })
+        let (subscribers, automatic) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { drivers: Drivers::default(), subscribers, queue, timed, automatic })
     }
 
-    fn boxes(&self) -> MutexGuard<'_, Boxes> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_automatic(&self) {
@@ -83,10 +83,10 @@ impl Events {
     }
 
     pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription {
-        let mut boxes = self.boxes();
-        boxes.last += 1;
-        let owner = boxes.last;
-        boxes.by_owner.insert(owner, Mailbox::default());
+        let mut subscribers = self.subscribers();
+        subscribers.last += 1;
+        let owner = subscribers.last;
+        subscribers.by_owner.insert(owner, PendingEvents::default());
         Subscription { events: self.clone(), owner }
     }
 }
@@ -106,30 +106,30 @@ impl Subscription {
         let event = poll_fn(|context| {
             self.events.turn();
             let late = deadline.is_some_and(|deadline| deadline <= self.events.timed.now());
-            let mut boxes = self.events.boxes();
-            let Boxes { by_owner, deadlines, .. } = &mut *boxes;
-            if let Some(mailbox) = by_owner.get_mut(&self.owner) {
-                if let Some(event) = mailbox.events.pop_front() {
+            let mut subscribers = self.events.subscribers();
+            let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
+            if let Some(pending) = by_owner.get_mut(&self.owner) {
+                if let Some(event) = pending.events.pop_front() {
                     return Poll::Ready(event);
                 }
                 if late {
                     return Poll::Ready(Err(Error::new(Errno::ETIMEDOUT, "wait for an event")));
                 }
-                if !mailbox.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                    mailbox.wakers.push(context.waker().clone());
+                if !pending.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                    pending.wakers.push(context.waker().clone());
                 }
             }
             if let Some(deadline) = deadline {
                 deadlines.insert((deadline, self.owner));
                 self.events.timed.set(OF_OPERATIONS, deadlines.first().map(|(when, _)| *when));
             }
-            drop(boxes);
+            drop(subscribers);
             reactor::watch(&self.events, context.waker());
             Poll::Pending
         })
         .await;
         if let Some(deadline) = deadline {
-            self.events.boxes().deadlines.remove(&(deadline, self.owner));
+            self.events.subscribers().deadlines.remove(&(deadline, self.owner));
         }
         event
     }
@@ -138,20 +138,21 @@ impl Subscription {
 impl Events {
     /// Wakes the tasks whose deadline has passed.
     fn expire(&self) {
-        let mut boxes = self.boxes();
-        if boxes.deadlines.is_empty() {
+        let mut subscribers = self.subscribers();
+        if subscribers.deadlines.is_empty() {
             return;
         }
         let now = self.timed.now();
         let mut wakers = Vec::new();
-        while let Some((when, owner)) = boxes.deadlines.first().copied()
+        while let Some((when, owner)) = subscribers.deadlines.first().copied()
             && when <= now
         {
-            boxes.deadlines.pop_first();
-            wakers.extend(boxes.by_owner.get_mut(&owner).into_iter().flat_map(|mailbox| mailbox.wakers.drain(..)));
+            subscribers.deadlines.pop_first();
+            wakers
+                .extend(subscribers.by_owner.get_mut(&owner).into_iter().flat_map(|pending| pending.wakers.drain(..)));
         }
-        self.timed.set(OF_OPERATIONS, boxes.deadlines.first().map(|(when, _)| *when));
-        drop(boxes);
+        self.timed.set(OF_OPERATIONS, subscribers.deadlines.first().map(|(when, _)| *when));
+        drop(subscribers);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -175,9 +176,9 @@ impl Pump for Events {
                 },
             };
             let mut wakers = Vec::new();
-            if let Some(mailbox) = self.boxes().by_owner.get_mut(&event.0.0) {
-                mailbox.events.push_back(event.1);
-                wakers = core::mem::take(&mut mailbox.wakers);
+            if let Some(pending) = self.subscribers().by_owner.get_mut(&event.0.0) {
+                pending.events.push_back(event.1);
+                wakers = core::mem::take(&mut pending.wakers);
             }
             wakers.into_iter().for_each(Waker::wake);
         }
@@ -190,7 +191,7 @@ impl Pump for Events {
 
     fn wake_all(&self) {
         let wakers: Vec<Waker> =
-            self.boxes().by_owner.values_mut().flat_map(|mailbox| mailbox.wakers.drain(..)).collect();
+            self.subscribers().by_owner.values_mut().flat_map(|pending| pending.wakers.drain(..)).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
