@@ -65,7 +65,8 @@ elements! {
 /// Dropping it cancels the operation, as [`Operation`], unless the peer has carried it out.
 ///
 /// ```no_run
-/// # async fn example(ep: &ofi::RdmEndpoint, peer: ofi::Peer, counter: ofi::RemoteKey) -> Result<(), ofi::Error> {
+/// # use ofi::{Error, Peer, RdmEndpoint, RemoteKey};
+/// # async fn example(ep: &RdmEndpoint, peer: Peer, counter: RemoteKey) -> Result<(), Error> {
 /// let ticket: u64 = ep.fetch_add(peer, counter, 1).await?;
 /// # Ok(())
 /// # }

@@ -121,7 +121,8 @@ pub(crate) struct Kept {
     len: usize,
 }
 
-// SAFETY: the owner is `Send`; the address is one of its bytes, which only buffers made of it reach.
+// SAFETY: the owner is `Send`; the address is one of its bytes, which only buffers made of it
+// reach.
 unsafe impl Send for Kept {}
 
 impl fmt::Debug for Kept {

@@ -16,8 +16,8 @@ use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
 ///
 /// ```
 /// # use ofi::{DatagramEndpoint, EndpointType, Fabric, Info};
-/// let info = Info::builder().provider("udp").endpoint(EndpointType::DGRAM).node("127.0.0.1").source();
-/// let info = info.query()?.remove(0);
+/// let query = Info::builder().provider("udp").endpoint(EndpointType::DGRAM);
+/// let info = query.node("127.0.0.1").source().query()?.remove(0);
 /// let domain = Fabric::open(&info)?.domain(&info)?;
 /// let ep = DatagramEndpoint::open(&domain, &info)?;
 /// let me = ep.peer(ep.local_addr()?)?;
@@ -83,8 +83,8 @@ impl DatagramEndpoint {
         self.0.receive(ANY, None, buf)
     }
 
-    /// A stream of the datagrams that arrive, over `depth` buffers of `size` bytes. The system drops
-    /// datagrams if the program is too slow.
+    /// A stream of the datagrams that arrive, over `depth` buffers of `size` bytes. The system
+    /// drops datagrams if the program is too slow.
     pub fn incoming(&self, depth: usize, size: usize) -> Incoming<'_> {
         Incoming::new(&self.0, None, depth, size)
     }

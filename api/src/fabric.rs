@@ -124,8 +124,8 @@ impl Domain {
         MemoryRegion::register(all, memory, access)
     }
 
-    /// Makes progress for ever: for a task that serves peers' accesses to the domain's memory, and has
-    /// nothing else to await. Dropping the future ends it.
+    /// Makes progress for ever: for a task that serves peers' accesses to the domain's memory, and
+    /// has nothing else to await. Dropping the future ends it.
     ///
     /// ```no_run
     /// # async fn example(domain: &ofi::Domain, ep: &ofi::RdmEndpoint) {

@@ -253,7 +253,8 @@ impl InfoBuilder {
 /// ENOSYS for a newer version of the interface, EBADFLAGS for unknown flags.
 ///
 /// ```
-/// let (infos, refusals) = ofi::discover(&ofi::Query { version: ofi::Version::API, ..ofi::Query::default() })?;
+/// use ofi::{Query, Version};
+/// let (infos, refusals) = ofi::discover(&Query { version: Version::API, ..Query::default() })?;
 /// assert!(!infos.is_empty(), "{refusals}");
 /// # Ok::<(), ofi::Error>(())
 /// ```

@@ -49,7 +49,8 @@ impl<'a> Message<'a> {
         Self { data: Some(data), ..self }
     }
 
-    /// The send completes when the peer's endpoint has the message (FI_DELIVERY_COMPLETE, fi_cq(3)).
+    /// The send completes when the peer's endpoint has the message (FI_DELIVERY_COMPLETE,
+    /// fi_cq(3)).
     pub fn delivery_complete(self) -> Self {
         Self { flags: self.flags | OpFlags::DELIVERY_COMPLETE, ..self }
     }

@@ -27,8 +27,8 @@ use std::time::Duration;
 ///
 /// ```
 /// # use ofi::{EndpointType, Fabric, Info, MsgEndpoint, MsgListener};
-/// let info = Info::builder().provider("tcp").endpoint(EndpointType::MSG).node("127.0.0.1").source();
-/// let info = info.query()?.remove(0);
+/// let query = Info::builder().provider("tcp").endpoint(EndpointType::MSG);
+/// let info = query.node("127.0.0.1").source().query()?.remove(0);
 /// let fabric = Fabric::open(&info)?;
 /// let domain = fabric.domain(&info)?;
 /// let listener = MsgListener::listen(&fabric, &info)?;
@@ -119,9 +119,13 @@ impl Drop for MsgListener {
 /// answer until its deadline.
 ///
 /// ```no_run
-/// # async fn example(listener: &ofi::MsgListener, domain: &ofi::Domain) -> Result<(), ofi::Error> {
+/// # use ofi::{Domain, Error, MsgListener};
+/// # async fn example(listener: &MsgListener, domain: &Domain) -> Result<(), Error> {
 /// let request = listener.request().await?;
-/// let ep = if request.data() == b"secret" { request.accept(domain).await? } else { return request.reject(b"no") };
+/// if request.data() != b"secret" {
+///     return request.reject(b"no");
+/// }
+/// let ep = request.accept(domain).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -387,8 +391,8 @@ impl MsgEndpoint {
         self.fetch(at, AtomicOp::Sum, value)
     }
 
-    /// Replaces an element of the peer's memory by `new` if it is `expected`, and returns its previous
-    /// value (fi_compare_atomic).
+    /// Replaces an element of the peer's memory by `new` if it is `expected`, and returns its
+    /// previous value (fi_compare_atomic).
     ///
     /// # Errors
     /// As for [`Self::fetch_add`].
@@ -403,8 +407,8 @@ impl MsgEndpoint {
         self.inner.atomic(CONNECTED, at, (AtomicKind::Compare, AtomicOp::Cswap), (new, expected))
     }
 
-    /// Changes an element of the peer's memory by any operation that fetches, and returns its previous
-    /// value (fi_fetch_atomic); [`AtomicOp::Read`] changes nothing.
+    /// Changes an element of the peer's memory by any operation that fetches, and returns its
+    /// previous value (fi_fetch_atomic); [`AtomicOp::Read`] changes nothing.
     ///
     /// # Errors
     /// As for [`Self::fetch_add`]; EOPNOTSUPP for an operation that the type has not

@@ -14,8 +14,8 @@ use ofi_core::atomic::{AtomicKind, AtomicOp};
 use ofi_core::error::Result;
 use ofi_core::{Addr, EndpointType, Errno, Error, OpFlags};
 
-/// An endpoint that exchanges reliable messages with any number of peers, and accesses their memory,
-/// without connecting (FI_EP_RDM, fi_endpoint(3)).
+/// An endpoint that exchanges reliable messages with any number of peers, and accesses their
+/// memory, without connecting (FI_EP_RDM, fi_endpoint(3)).
 ///
 /// Dropping it sends what was accepted, and then closes it; that may take up to five seconds if a
 /// peer does not answer.
@@ -239,8 +239,8 @@ impl RdmEndpoint {
         self.fetch(peer, at, AtomicOp::Sum, value)
     }
 
-    /// Replaces an element of a peer's memory by `new` if it is `expected`, and returns its previous
-    /// value (fi_compare_atomic).
+    /// Replaces an element of a peer's memory by `new` if it is `expected`, and returns its
+    /// previous value (fi_compare_atomic).
     ///
     /// # Errors
     /// As for [`Self::fetch_add`].
@@ -260,8 +260,8 @@ impl RdmEndpoint {
         self.0.atomic(self.0.to(peer), at, (AtomicKind::Compare, AtomicOp::Cswap), (new, expected))
     }
 
-    /// Changes an element of a peer's memory by any operation that fetches, and returns its previous
-    /// value (fi_fetch_atomic); [`AtomicOp::Read`] changes nothing.
+    /// Changes an element of a peer's memory by any operation that fetches, and returns its
+    /// previous value (fi_fetch_atomic); [`AtomicOp::Read`] changes nothing.
     ///
     /// # Errors
     /// As for [`Self::fetch_add`]; EOPNOTSUPP for an operation that the type has not

@@ -86,7 +86,8 @@ mod tokio_task {
         let fd = fd.expect("the runtime has its I/O driver enabled, and room for a descriptor");
         loop {
             let Some(strong) = pump.0.upgrade() else { return };
-            // The runtime learns of changes only: what is readable already it does not report again.
+            // The runtime learns of changes only: what is readable already it does not report
+            // again.
             let quiet = strong.prepare() && !strong.is_readable();
             drop(strong);
             if pump.0.strong_count() == 0 {

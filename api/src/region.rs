@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// range, and what may be done. Send its [bytes](Self::to_bytes) or its text to the peers that
 /// shall have it.
 ///
-/// Keys are random 64-bit numbers, but travel as plain bytes: whoever reads one can use it. The
+/// Keys are random 64-bit numbers, but travel as plain bytes: a reader of one can use it. The
 /// range and the rights in it save a round trip for what the target would refuse anyway; the target
 /// checks every access itself.
 ///
@@ -63,7 +63,8 @@ impl RemoteKey {
     /// every access fails with EACCES.
     ///
     /// ```no_run
-    /// # async fn example(ep: &ofi::RdmEndpoint, peer: ofi::Peer, table: ofi::RemoteKey) -> Result<(), ofi::Error> {
+    /// # use ofi::{Error, Peer, RdmEndpoint, RemoteKey};
+    /// # async fn example(ep: &RdmEndpoint, peer: Peer, table: RemoteKey) -> Result<(), Error> {
     /// let (result, row) = ep.read(peer, table.at(7 * 64), vec![0; 64]).await;
     /// # Ok(())
     /// # }

@@ -9,7 +9,8 @@
 //! use std::time::Duration;
 //! let net = sim::Net::new(7);
 //! let (one, two) = (net.domain(1)?, net.domain(2)?);
-//! let (one, two) = (RdmEndpoint::open(&one, &net.info(1))?, RdmEndpoint::open(&two, &net.info(2))?);
+//! let one = RdmEndpoint::open(&one, &net.info(1))?;
+//! let two = RdmEndpoint::open(&two, &net.info(2))?;
 //! let peer = one.peer(two.local_addr()?)?;
 //! net.block_on(async {
 //!     let receive = two.receive([0; 5]);
@@ -154,11 +155,12 @@ impl Net {
         Ok(Engine { control: engine.clone(), messages: engine.clone(), one_sided: Some(engine) })
     }
 
-    /// Runs a future to its end. All domains of the network make progress, and the virtual time goes on
-    /// whenever all tasks wait.
+    /// Runs a future to its end. All domains of the network make progress, and the virtual time
+    /// goes on whenever all tasks wait.
     ///
     /// # Panics
-    /// If it has not ended after a day of virtual time: it waits for something that does not happen.
+    /// If it has not ended after a day of virtual time: it waits for something that does not
+    /// happen.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let end = self.world.now() + LONGEST;
         parker::run(future, |idle| {

@@ -123,7 +123,7 @@ fn futures_channel() -> (impl FnOnce() + Send, impl Future<Output = ()> + Send) 
     (end, future)
 }
 
-/// Waits on a receive that nothing answers, and tells how much processor time the wait took.
+/// Waits on a receive that nothing answers; returns the processor time that the wait took.
 fn idle(ep: &RdmEndpoint, wait: impl Fn(Duration)) -> Duration {
     wait(Duration::from_millis(50));
     let before = used();
@@ -133,8 +133,8 @@ fn idle(ep: &RdmEndpoint, wait: impl Fn(Duration)) -> Duration {
     taken
 }
 
-/// What a sleeping thread may use of 400 ms: the spinning before it sleeps, twice, and the scheduler's
-/// rounding. A thread that polls uses all of it.
+/// What a sleeping thread may use of 400 ms: the spinning before it sleeps, twice, and the
+/// scheduler's rounding. A thread that polls uses all of it.
 const SLACK: Duration = Duration::from_millis(40);
 
 #[test]

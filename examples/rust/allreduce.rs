@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 /// Elements of the vector.
 const COUNT: usize = 1000;
 
-/// Sums over a number of ranks that is a power of two: in round r, ranks that differ in bit r exchange
-/// their partial sums. The tag is the round.
+/// Sums over a number of ranks that is a power of two: in round r, ranks that differ in bit r
+/// exchange their partial sums. The tag is the round.
 async fn allreduce(ep: &RdmEndpoint, ranks: &[Peer], rank: usize, mut sum: Vec<u64>) -> Result<Vec<u64>, Error> {
     let mut bit = 1;
     while bit < ranks.len() {

@@ -1,5 +1,5 @@
-//! Copies a file to another process: the receiver exposes windows of memory, and the sender writes into
-//! them while earlier ones are on their way to the disk.
+//! Copies a file to another process: the receiver exposes windows of memory, and the sender writes
+//! into them while earlier ones are on their way to the disk.
 //!
 //! `copy FILE` receives into a file and prints its address; `copy FILE ADDRESS` sends one.
 

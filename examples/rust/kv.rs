@@ -1,5 +1,6 @@
-//! A key-value store whose clients read and change it without the server's program. `kv FILE` serves a file; `kv FILE
-//! ADDRESS` does again after a restart. `kv set ADDRESS` reads lines `KEY VALUE`, and survives the server's restarts.
+//! A key-value store whose clients read and change it without the server's program. `kv FILE`
+//! serves a file, `kv FILE ADDRESS` again after a restart; `kv set ADDRESS` reads lines `KEY
+//! VALUE`.
 use ofi::{Addr, AtomicOp, EndpointType, Errno, Error, Fabric, Info, MrAccess, Peer, RdmEndpoint, RemoteKey};
 const SLOTS: usize = 512; // each a key and its value, 8 bytes; key 0 is a free slot
 

@@ -1,5 +1,5 @@
 //! A work queue over tags: workers ask for tasks with one tag and answer with another, so that the
-//! server tells questions from answers without looking into them.
+//! server knows questions from answers without a look into them.
 //!
 //! `queue 1000` serves a thousand tasks and prints its address; `queue ADDRESS` starts a worker.
 

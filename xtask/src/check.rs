@@ -99,7 +99,8 @@ pub(crate) fn all() -> Outcome {
     library()
 }
 
-/// Every combination of providers builds without warnings, and so does the library with each reactor.
+/// Every combination of providers builds without warnings, and so does the Rust library with each
+/// reactor.
 fn features() -> Outcome {
     let providers = ["tcp", "shm", "udp"];
     for chosen in 0..(1 << providers.len()) - 1 {
