@@ -400,6 +400,23 @@ fn providers_clean_up_when_they_are_not_used_and_at_the_end() {
 }
 
 #[test]
+fn a_library_under_two_entries_is_loaded_once() {
+    let place = Place::with(&["good.one.1.2.6"]);
+    let other = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(place.file("good.one.1.2.6"), other.path().join("soft-fi.so")).unwrap();
+    std::fs::hard_link(place.file("good.one.1.2.6"), other.path().join("hard-fi.so")).unwrap();
+    let (folder, file) = (place.0.path().display(), place.file("good.one.1.2.6").display().to_string());
+    for path in
+        [format!("{folder}:+{file}"), format!("+{file}:{folder}"), format!("{folder}:{}", other.path().display())]
+    {
+        let run = place.run(&["list", "2.6"]).variable("WRONG_SAYS", "1").variable("FI_PROVIDER_PATH", &path);
+        let (list, log) = both(&run);
+        assert_eq!(list.matches("one 1 ").count(), 1, "{path}: {list}");
+        assert_eq!(log.matches("cleanup of").count(), 1, "{path}: {log}");
+    }
+}
+
+#[test]
 fn loading_survives_threads_forks_and_leaves_no_process() {
     let place = || Place::with(&["good.good.1.2.6", "ini_crash.bad.1.2.6", "layer.ofi_layer.1.2.6"]);
     assert_eq!(place().ask(&["threads"]), "asked\n");

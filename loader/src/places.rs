@@ -1,6 +1,7 @@
 //! Where files of providers are, and in which order they are loaded (fi_provider(3),
 //! FI_PROVIDER_PATH).
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What the environment says about loaded providers.
@@ -47,31 +48,39 @@ pub fn candidates(settings: &Settings) -> (Vec<Candidate>, bool) {
             Some(file) => {
                 // A relative path would depend on the working directory.
                 if Path::new(file).is_absolute() && Path::new(file).is_file() {
-                    found.push(Candidate { file: file.into(), preferred: true });
+                    add(&mut found, vec![file.into()], true);
                 }
             }
             None => {
                 folders = true;
-                add(&mut found, in_folder(Path::new(item)));
+                add(&mut found, in_folder(Path::new(item)), false);
             }
         }
     }
     if !folders {
-        add(&mut found, by_name(settings));
+        add(&mut found, by_name(settings), false);
         if let Some(own) = &settings.own_folder {
-            add(&mut found, in_folder(&own.join("libfabric")));
+            add(&mut found, in_folder(&own.join("libfabric")), false);
         }
     }
     (found, first_wins)
 }
 
-/// Adds files that are not in the list.
-fn add(found: &mut Vec<Candidate>, files: Vec<PathBuf>) {
+/// Adds files that are not in the list. The dynamic loader loads a file once, whatever its paths
+/// are, so a file that is in the list by another path is the same one, and only becomes preferred.
+fn add(found: &mut Vec<Candidate>, files: Vec<PathBuf>, preferred: bool) {
     for file in files {
-        if !found.iter().any(|known| known.file == file) {
-            found.push(Candidate { file, preferred: false });
+        match found.iter_mut().find(|known| is_same(&known.file, &file)) {
+            Some(known) => known.preferred |= preferred,
+            None => found.push(Candidate { file, preferred }),
         }
     }
+}
+
+/// Whether two paths lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| std::fs::metadata(path).ok().map(|state| (state.dev(), state.ino()));
+    one == other || inode(one).is_some_and(|known| inode(other) == Some(known))
 }
 
 /// The files `lib<name>-fi.so` of known names: for each, the first that the folders have.
@@ -125,6 +134,23 @@ mod tests {
         let (same, first_wins) = candidates(&Settings { path: Some(format!("@{path}")), ..Settings::default() });
         assert!(first_wins);
         assert_eq!(same, found);
+    }
+
+    #[test]
+    fn a_file_is_listed_once_by_whatever_paths() {
+        let (one, two) = (folder(&["a-fi.so", "b-fi.so"]), folder(&["c-fi.so"]));
+        std::os::unix::fs::symlink(one.path().join("a-fi.so"), two.path().join("soft-fi.so")).unwrap();
+        std::fs::hard_link(one.path().join("b-fi.so"), two.path().join("hard-fi.so")).unwrap();
+        let (first, second) = (one.path().display(), two.path().display());
+        let found = |path: String| candidates(&Settings { path: Some(path), ..Settings::default() }).0;
+        let all = found(format!("{first}:{second}"));
+        assert_eq!(names(&all), ["b-fi.so", "a-fi.so", "c-fi.so"]);
+        // In either order, `+` prefers the one entry.
+        for path in [format!("{first}:+{second}/soft-fi.so"), format!("+{first}/a-fi.so:{first}")] {
+            let all = found(path);
+            let preferred: Vec<_> = all.iter().filter(|known| known.preferred).cloned().collect();
+            assert_eq!((all.len(), names(&preferred)), (2, vec!["a-fi.so".to_owned()]));
+        }
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
             None => load(&file, preferred),
         };
         match loaded {
-            Ok(provider) => registered.push(provider),
+            Ok(provider) => register(&mut registered, provider),
             Err(reason) => out.refused.push(Refused { file, reason }),
         }
     }
@@ -165,6 +165,14 @@ fn load_all(settings: &Settings, built_in: impl Fn(&str) -> bool) -> Loaded {
         log::log("", Level::Info, Subsystem::Core, || format!("{} is not used: {reason}", file.display()));
     }
     out
+}
+
+/// Adds a provider, once: one that loses against itself would be cleaned up while it is in use.
+fn register(registered: &mut Vec<Provider>, provider: Provider) {
+    match registered.iter_mut().find(|known| known.is_same(&provider)) {
+        Some(known) => known.preferred |= provider.preferred,
+        None => registered.push(provider),
+    }
 }
 
 /// For each file why it must not be loaded, if its trial failed. Files that were tried before, by
@@ -293,6 +301,16 @@ mod tests {
         assert_eq!(names(&[(c"a", 2, false), (c"a", 1, true)], true), ["a 1.1"]);
         let (_, loaded) = chosen(&[(c"a", 1, false), (c"a", 2, false)], false, None);
         assert!(loaded.refused[0].reason.contains("has its name a, in version 1.2"));
+    }
+
+    #[test]
+    fn a_provider_registers_once() {
+        let (one, other) = (provider(c"a", Version::new(1, 1)), provider(c"a", Version::new(1, 1)));
+        let mut registered = Vec::new();
+        register(&mut registered, one.clone());
+        register(&mut registered, Provider { preferred: true, ..one });
+        register(&mut registered, other);
+        assert_eq!(registered.iter().map(|known| known.preferred).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

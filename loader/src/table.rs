@@ -111,6 +111,11 @@ impl Provider {
         unsafe { self.table.as_ref() }
     }
 
+    /// Whether both are one: a library that was loaded under two names.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.table == other.table
+    }
+
     /// Whether it can be discovered: hooks cannot.
     pub fn is_discoverable(&self) -> bool {
         self.table().getinfo.is_some()
