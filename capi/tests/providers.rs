@@ -290,6 +290,15 @@ fn a_file_that_hangs_is_given_up() {
 }
 
 #[test]
+fn what_a_file_prints_is_no_verdict() {
+    // Files come last name first: what is tried after the one that prints has its verdict.
+    let place = Place::with(&["load_prints.noisy.1.2.6", "ini_crash.bad.1.2.6", "good.good.1.2.6"]);
+    let (list, log) = place.log(&["list", "2.6", "0", "good"]);
+    assert!(list.contains("good 1 2.6 "), "{list}: {log}");
+    assert!(log.contains("it crashes (signal 7)") && !log.contains("without a trial"), "{log}");
+}
+
+#[test]
 fn a_wrong_answer_is_a_reason_and_hides_no_other() {
     let files = [
         ("getinfo_error", "its fi_getinfo returns -5"),
@@ -440,6 +449,7 @@ fn providers_built_with_older_headers_work() {
 #[test]
 fn fi_info_says_where_providers_come_from() {
     let place = Place::with(&["good.verbs.7.2.6", "good.wonder.3.1.13", "ini_crash.bad.1.2.6", "good.udp.9.2.6"]);
+    place.add(&wrong("wrong.so", &[], Headers::Ours), &["load_prints.noisy.4.2.6"]);
     let info = |arguments: &[&str]| {
         let run = Run::new(built("fi_info"), 60).on(fabric()).arguments(arguments);
         let run = run.variable("FI_PROVIDER_PATH", place.0.path()).variable("XDG_CACHE_HOME", place.0.path());
@@ -455,6 +465,7 @@ fn fi_info_says_where_providers_come_from() {
     for line in [
         verbs.as_str(),
         "  tcp 206.0: built in\n",
+        "  noisy 4.0: ",
         "wonder (loaded): version: wonder is built for interface 1.13, older than the requested 2.6\n",
         "ini_crash.bad.1.2.6-fi.so is not used: it crashes (signal 7)",
     ] {

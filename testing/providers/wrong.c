@@ -175,6 +175,8 @@ __attribute__((constructor)) static void loading(void)
 	read_name();
 	if (is("load_abort"))
 		abort();
+	if (is("load_prints") && write(1, "end\n0 good\ngarbage", 18) < 0)
+		abort();
 	if (is("load_exit"))
 		exit(0);
 	if (is("load_loop"))

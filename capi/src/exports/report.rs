@@ -9,10 +9,13 @@ use ofi_core::info::{Hints, Info};
 use ofi_core::{AddrFormat, Caps, EndpointType, Errno, Mode, MrMode, Version};
 use std::ffi::CString;
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Prints the loaded providers, the files that are not used, and the answers to the request in the
 /// arguments, each `name=value`.
 pub(crate) fn print(arguments: &[&CStr]) {
+    let answer = keep_apart();
     let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     let pairs: Vec<(&str, &str)> = words.iter().filter_map(|word| word.split_once('=')).collect();
     let request = Request(&pairs);
@@ -29,7 +32,17 @@ pub(crate) fn print(arguments: &[&CStr]) {
         line(&mut out, &["refusal", "the library", &errno.to_string()]);
     }
     line(&mut out, &["end"]);
-    print!("{out}");
+    // A reader that has gone wants no more.
+    drop(answer.and_then(|answer| std::fs::File::from(answer).write_all(out.as_bytes())));
+}
+
+/// The standard output, which from now on leads to where errors go: what a provider prints must not
+/// become a part of the answer.
+fn keep_apart() -> std::io::Result<OwnedFd> {
+    let answer = std::io::stdout().as_fd().try_clone_to_owned()?;
+    // SAFETY: this process's own descriptors.
+    unsafe { libc::dup2(2, 1) };
+    Ok(answer)
 }
 
 /// A line of fields; what separates lines and fields is escaped in them.
