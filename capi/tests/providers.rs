@@ -409,6 +409,13 @@ fn providers_clean_up_when_they_are_not_used_and_at_the_end() {
 }
 
 #[test]
+fn providers_clean_up_after_the_application_s_last_function() {
+    let place = Place::with(&["good.late.1.2.6"]);
+    let (_, log) = both(&place.run(&["atexit"]).variable("WRONG_SAYS", "1"));
+    assert_eq!(log, "closed\ncleanup of late\n");
+}
+
+#[test]
 fn a_library_under_two_entries_is_loaded_once() {
     let place = Place::with(&["good.one.1.2.6"]);
     let other = tempfile::tempdir().unwrap();

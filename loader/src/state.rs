@@ -120,17 +120,15 @@ pub fn loaded(settings: impl FnOnce() -> Settings, built_in: impl Fn(&str) -> bo
     LOADING.set(true);
     let found: &'static Loaded = Box::leak(Box::new(load_all(&settings(), built_in)));
     LOADING.set(false);
-    if !found.providers.is_empty() {
-        ofi_os::thread::at_exit(clean_up);
-    }
     *state() = State::Loaded(found);
     DONE.notify_all();
     found
 }
 
 /// At the end of the process: providers clean up, unless this is a child that has them from its
-/// parent by fork(2).
-extern "C" fn clean_up() {
+/// parent by fork(2). Functions of atexit(3) have run by then, in which an application may still
+/// close its objects.
+pub fn clean_up() {
     // The lock may be another thread's, which the end of the process does not wait for.
     let Ok(current) = STATE.try_lock() else { return };
     if let State::Loaded(found) = *current {

@@ -152,13 +152,6 @@ impl Thread {
     }
 }
 
-/// Has a function called at the end of the process, as atexit(3) does. Without memory for that, it
-/// is not called.
-pub fn at_exit(function: extern "C" fn()) {
-    // SAFETY: the function is this library's, which is never unloaded.
-    unsafe { libc::atexit(function) };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

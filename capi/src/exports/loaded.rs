@@ -22,6 +22,17 @@ pub(crate) fn all() -> &'static Loaded {
     ofi_loader::loaded(settings, ofi_registry::has_provider)
 }
 
+// SAFETY: the section holds addresses of functions without arguments, which the dynamic loader
+// calls when it ends the library. Unlike functions of atexit(3), that is after all of those that
+// the application has registered, which may still close objects of providers.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = clean_up;
+
+extern "C" fn clean_up() {
+    ofi_loader::clean_up();
+}
+
 fn settings() -> Settings {
     // Any function of this library tells where it is.
     let here: fn() -> &'static Loaded = all;

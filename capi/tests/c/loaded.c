@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What an application sees of loaded providers. `loaded list VERSION FLAGS [NAME [DOMAIN [FABRIC]]]`
- * prints the infos, one a line; `names` the names; `open NAME` the result of fi_fabric; `threads`
+ * prints the infos, one a line; `names` the names; `open NAME` the result of fi_fabric; `atexit`
+ * closes a fabric at the end of the process; `threads`
  * asks from several threads at once; `fork` asks in children; `children` looks for processes left behind.
  */
 #define _GNU_SOURCE
@@ -92,6 +93,24 @@ static int open_fabric(char *name)
 	return fi_close(&fabric->fid);
 }
 
+static struct fid_fabric *last;
+
+static void close_last(void)
+{
+	CHECK(fi_close(&last->fid) == 0);
+	fprintf(stderr, "closed\n");
+}
+
+/* An application's function of atexit(3), which it registers before its first call. */
+static int close_at_exit(void)
+{
+	struct fi_fabric_attr attr = { .name = "wrong fabric", .prov_name = "late", .api_version = API };
+
+	CHECK(atexit(close_last) == 0);
+	CHECK(fi_fabric(&attr, &last, NULL) == 0);
+	return 0;
+}
+
 static void *ask(void *unused)
 {
 	struct fi_info *found;
@@ -163,6 +182,8 @@ int main(int argc, char **argv)
 		return names();
 	if (!strcmp(what, "open") && argc > 2)
 		return open_fabric(argv[2]);
+	if (!strcmp(what, "atexit"))
+		return close_at_exit();
 	if (!strcmp(what, "threads"))
 		return ask_from_threads();
 	if (!strcmp(what, "fork"))
