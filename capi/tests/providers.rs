@@ -416,6 +416,18 @@ fn providers_clean_up_after_the_application_s_last_function() {
 }
 
 #[test]
+fn a_provider_that_is_not_listed_is_not_asked() {
+    let place = Place::with(&["getinfo_error.error.1.2.6", "good.good.1.2.6"]);
+    let log = |list: &str| {
+        both(&place.run(&["list", "2.6"]).variable("FI_LOG_LEVEL", "info").variable("FI_PROVIDER", list)).1
+    };
+    assert!(log("error").contains("error: its fi_getinfo returns -5"));
+    for list in ["good", "^error", "good,tcp"] {
+        assert!(!log(list).contains("its fi_getinfo returns"), "{list}");
+    }
+}
+
+#[test]
 fn a_library_under_two_entries_is_loaded_once() {
     let place = Place::with(&["good.one.1.2.6"]);
     let other = tempfile::tempdir().unwrap();

@@ -141,6 +141,11 @@ impl Filter<'_> {
         if !self.layers.reach(name) {
             return Err(named());
         }
+        // A layer's answers have names that begin with what it is over, so it has to be asked.
+        let list = self.list.as_deref();
+        if !is_layer(name) && !selected(list, name) && !core_only(list, name) {
+            return Err(Reason::new(PROVIDER.name, list.unwrap_or_default(), name));
+        }
         Ok(())
     }
 
