@@ -191,6 +191,8 @@ static void use_the_library(void)
 	int number = -1, flag = -1;
 	size_t size = 0;
 
+	/* What a built-in provider of this name has defined is not this one's. */
+	CHECK(fi_param_get_int(&provider, "iface", &number) == -FI_ENOENT && number == -1);
 	CHECK(fi_param_define(&provider, "text", FI_PARAM_STRING, "A text of %s", "this provider") == 0);
 	CHECK(fi_param_define(&provider, "number", FI_PARAM_INT, "A number") == 0);
 	CHECK(fi_param_define(&provider, "flag", FI_PARAM_BOOL, "A flag") == 0);

@@ -97,13 +97,10 @@ pub(crate) unsafe extern "C" fn fi_param_get(
     // SAFETY: null or valid by fi_provider(3).
     let provider = unsafe { name_of(provider) };
     let name = variable(provider.as_deref(), &name);
-    // A loaded provider may share its name with another, which gave the parameter another type.
-    let named = |list: &[Defined]| {
-        let mut same: Vec<(bool, u32)> =
-            list.iter().filter(|param| param.name == name).map(|param| (param.owner == owner, param.kind)).collect();
-        same.sort_by_key(|(own, _)| !own);
-        same.first().map(|(_, kind)| *kind)
-    };
+    // A loaded provider may share its name with another, or with a built-in one, which gave the
+    // parameter another type: only what the caller has defined is written to its place.
+    let named =
+        |list: &[Defined]| list.iter().find(|param| param.name == name && param.owner == owner).map(|param| param.kind);
     let Some(kind) = named(&defined()) else {
         return Errno::ENOENT.negative();
     };
