@@ -306,7 +306,9 @@ mod tests {
         let (one, other) = (provider(c"a", Version::new(1, 1)), provider(c"a", Version::new(1, 1)));
         let mut registered = Vec::new();
         register(&mut registered, one.clone());
-        register(&mut registered, Provider { preferred: true, ..one });
+        let mut again = one;
+        again.preferred = true;
+        register(&mut registered, again);
         register(&mut registered, other);
         assert_eq!(registered.iter().map(|known| known.preferred).collect::<Vec<_>>(), [true, false]);
     }
