@@ -78,6 +78,12 @@ impl Drop for Leave {
         if let Some(parker) = self.parker.take() {
             SPARE.set(Some(parker));
         }
+        // Nothing turns the pumps for the operations that still wait: their tasks, in another
+        // thread's future or in one that is polled again later, find the next reactor. A set of
+        // futures polls only those that were woken.
+        for pump in here.iter().flat_map(|here| &here.pumps) {
+            pump.wake_all();
+        }
         // Last: a domain may close.
         drop(here);
     }

@@ -2,8 +2,11 @@
 #![cfg(any(feature = "tcp", feature = "shm"))]
 
 use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 use ofi::{Domain, EndpointType, Errno, Fabric, Info, MsgEndpoint, MsgListener, Peer, RdmEndpoint};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
 use std::time::Duration;
 
 fn info(provider: &str, kind: EndpointType) -> Info {
@@ -121,6 +124,74 @@ fn futures_channel() -> (impl FnOnce() + Send, impl Future<Output = ()> + Send) 
         if state.0 { core::task::Poll::Ready(()) } else { core::task::Poll::Pending }
     });
     (end, future)
+}
+
+/// A future of a set: it is polled only after it was woken.
+struct Member<F> {
+    future: Pin<Box<F>>,
+    call: Arc<Call>,
+}
+
+struct Call(Mutex<(bool, Option<Waker>)>);
+
+impl Wake for Call {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.0.lock().unwrap();
+        state.0 = true;
+        let set = state.1.clone();
+        drop(state);
+        set.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<F: Future> Member<F> {
+    fn new(future: F) -> Self {
+        Self { future: Box::pin(future), call: Arc::new(Call(Mutex::new((true, None)))) }
+    }
+
+    fn poll(&mut self, set: &mut Context<'_>) -> Poll<F::Output> {
+        let woken = {
+            let mut state = self.call.0.lock().unwrap();
+            state.1 = Some(set.waker().clone());
+            core::mem::take(&mut state.0)
+        };
+        if !woken {
+            return Poll::Pending;
+        }
+        self.future.as_mut().poll(&mut Context::from_waker(&Waker::from(self.call.clone())))
+    }
+}
+
+/// The output of the first member that ends, which leaves the set.
+async fn next<F: Future>(set: &mut Vec<Member<F>>) -> F::Output {
+    core::future::poll_fn(|context| {
+        for at in 0..set.len() {
+            if let Poll::Ready(output) = set[at].poll(context) {
+                set.remove(at);
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+#[test]
+fn a_set_of_futures_goes_from_one_block_on_to_the_next() {
+    for provider in providers() {
+        with_limit(move || {
+            let info = info(provider, EndpointType::RDM);
+            let (_domain, ep) = end(&info);
+            let me = ep.peer(ep.local_addr().unwrap()).unwrap();
+            let mut set: Vec<_> = (0..2).map(|_| Member::new(ep.receive([0; 1]))).collect();
+            for text in ["a", "b"] {
+                let _send = ep.send(me, text);
+                let (received, buf) = ofi::block_on(next(&mut set));
+                received.unwrap();
+                assert_eq!(&buf, text.as_bytes());
+            }
+        });
+    }
 }
 
 /// Waits on a receive that nothing answers; returns the processor time that the wait took.
