@@ -71,8 +71,9 @@ pub(crate) struct Table {
 #[must_use = "tasks wait for it"]
 pub(crate) struct After {
     wakers: Vec<Waker>,
-    /// Of operations whose future is gone: only dropped.
-    stale: Option<Waker>,
+    /// Of operations whose future is gone: only dropped. They may be the last ones of tasks that
+    /// own operations.
+    stale: Vec<Waker>,
     ended: Vec<Kept>,
     late: Vec<(Arc<Engine>, usize)>,
 }
@@ -119,7 +120,10 @@ impl Table {
         let keys: Vec<usize> = self.entries.iter().filter_map(of_it).collect();
         for key in keys {
             let context = context_of(self.entries[key].generation, key);
-            after.ended.extend(self.remove(context).map(|entry| entry.kept));
+            if let Some(entry) = self.remove(context) {
+                after.stale.extend(entry.waker);
+                after.ended.push(entry.kept);
+            }
         }
         if let Some(slot) = self.slots.try_remove(endpoint) {
             self.held -= slot.held.iter().map(VecDeque::len).sum::<usize>();
@@ -260,7 +264,7 @@ impl Table {
     pub(crate) fn abandon(&mut self, context: usize) -> (After, Option<Arc<Engine>>) {
         let mut after = After::default();
         let Some(entry) = self.get_mut(context) else { return (after, None) };
-        after.stale = entry.waker.take();
+        after.stale.extend(entry.waker.take());
         if matches!(entry.state, State::Posted) {
             entry.state = State::Abandoned;
             let (endpoint, deadline) = (entry.endpoint, entry.deadline.take());

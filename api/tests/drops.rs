@@ -272,3 +272,33 @@ fn a_dropped_receive_takes_no_message() {
         assert_eq!(two.domain.pending_operations(), 0);
     }
 }
+
+/// A task that owns an operation, which ends with the task's last waker.
+struct Owner(#[allow(dead_code, reason = "it is dropped")] Mutex<Operation<'static, [u8; 8]>>);
+
+impl std::task::Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_closed_endpoint_drops_the_last_waker_of_a_task_with_an_operation() {
+    for provider in providers() {
+        let (done, outcome) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let info = info(provider);
+            let End { ep, domain, .. } = end(&info);
+            let other: &'static RdmEndpoint = Box::leak(Box::new(RdmEndpoint::open(&domain, &info).unwrap()));
+            ofi::block_on(async {
+                let mut receive = ep.receive([0u8; 8]);
+                let waker = Waker::from(Arc::new(Owner(Mutex::new(other.receive([0u8; 8])))));
+                assert!(Pin::new(&mut receive).poll(&mut Context::from_waker(&waker)).is_pending());
+                core::mem::forget(receive);
+                drop(waker);
+                drop(ep);
+            });
+            done.send(domain.pending_operations())
+        });
+        let pending = outcome.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(pending, Ok(0), "{provider}");
+    }
+}
