@@ -11,7 +11,7 @@ use ofi_core::wait::{Descriptor, WaitObject};
 use ofi_core::{Errno, Error, Instant};
 use ofi_engine::completion::eq::{EventKind, Found, Owner};
 use ofi_engine::{EventQueue as Queue, Waiting};
-use ofi_sync::primitive::{AtomicBool, Ordering};
+use ofi_sync::primitive::{AtomicUsize, Ordering};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,13 +39,25 @@ pub(crate) struct Events {
     subscribers: Mutex<Subscribers>,
     queue: Arc<Queue>,
     timed: Arc<Timed>,
-    /// A domain's thread turns it.
-    automatic: AtomicBool,
+    /// How many domains' threads turn it.
+    threads: AtomicUsize,
 }
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").finish_non_exhaustive()
+    }
+}
+
+/// A thread turns the events.
+pub(crate) struct Turned(Arc<Events>);
+
+impl Drop for Turned {
+    fn drop(&mut self) {
+        // Relaxed: a task adds its waker, under the lock, before it looks for a thread. So either
+        // it is woken here, or it comes later to the lock and sees that the thread is gone.
+        self.0.threads.fetch_sub(1, Ordering::Relaxed);
+        self.0.wake_all();
     }
 }
 
@@ -69,17 +81,19 @@ impl Events {
     pub(crate) fn new() -> Result<Self> {
         let timed = Arc::new(Timed::new()?);
         let queue = Arc::new(Queue::new(timed.clone(), Waiting::Sleeping));
-        let (subscribers, automatic) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { drivers: Drivers::default(), subscribers, queue, timed, automatic })
+        let (subscribers, threads) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Self { drivers: Drivers::default(), subscribers, queue, timed, threads })
     }
 
     fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_automatic(&self) {
-        // Relaxed: set before anything waits.
-        self.automatic.store(true, Ordering::Relaxed);
+    /// A domain's thread turns it until the result is dropped.
+    pub(crate) fn turned(self: &Arc<Self>) -> Turned {
+        // Relaxed: a task that still finds no thread has another reactor turn it.
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        Turned(self.clone())
     }
 
     pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription {
@@ -212,7 +226,7 @@ impl Pump for Events {
     }
 
     fn is_automatic(&self) -> bool {
-        // Relaxed: see `set_automatic`.
-        self.automatic.load(Ordering::Relaxed)
+        // Relaxed: see `Turned::drop`.
+        self.threads.load(Ordering::Relaxed) > 0
     }
 }

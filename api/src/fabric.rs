@@ -169,10 +169,12 @@ struct Life {
 
 impl Automatic {
     fn start(pump: Arc<Operations>, events: Arc<Events>) -> Result<Self> {
-        events.set_automatic();
+        // Until the thread ends; at once if there is none.
+        let turned = events.turned();
         let stop = Arc::new(Stop::default());
         let seen = stop.clone();
         let life = move || {
+            let _turned = turned;
             parker::block_on(poll_fn(|context| {
                 parker::join(&pump);
                 parker::join(&events);

@@ -317,6 +317,27 @@ mod tokio_runtime {
     }
 
     #[test]
+    fn connections_are_made_after_the_domain_with_a_thread_has_gone() {
+        with_limit(|| {
+            let info = info(providers()[0], EndpointType::MSG);
+            let fabric = Fabric::open(&info).unwrap();
+            let mut automatic = (*info).clone();
+            automatic.domain.progress = ofi::ProgressModel::AUTO;
+            drop(fabric.domain(&automatic.into()).unwrap());
+            let domain = fabric.domain(&info).unwrap();
+            let listener = MsgListener::listen(&fabric, &info).unwrap();
+            let to = listener.local_addr().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = MsgEndpoint::connect(&domain, &info, to);
+                let server = async { listener.request().await.unwrap().accept(&domain).await };
+                let (client, server) = futures_lite::future::zip(client, server).await;
+                drop((client.unwrap(), server.unwrap()));
+            });
+        });
+    }
+
+    #[test]
     fn a_task_that_waits_uses_no_processor_time() {
         let info = info(providers()[0], EndpointType::RDM);
         let (_domain, ep) = end(&info);
