@@ -123,6 +123,10 @@ impl Subscription {
             let mut subscribers = self.events.subscribers();
             let Subscribers { by_owner, deadlines, .. } = &mut *subscribers;
             if let Some(pending) = by_owner.get_mut(&self.owner) {
+                if let Some(Ok(EventKind::Shutdown)) = pending.events.front() {
+                    // It stays: each task that asks learns that the connection has ended.
+                    return Poll::Ready(Ok(EventKind::Shutdown));
+                }
                 if let Some(event) = pending.events.pop_front() {
                     return Poll::Ready(event);
                 }

@@ -231,7 +231,8 @@ impl MsgEndpoint {
         }
     }
 
-    /// Waits for the end of the connection: the peer has closed its endpoint, or is gone.
+    /// Waits for the end of the connection: the peer has closed its endpoint, or is gone. Returns at
+    /// once, in any task, when it has ended.
     ///
     /// # Errors
     /// The cause if the connection failed.

@@ -250,6 +250,7 @@ fn connections_are_made_used_and_ended() {
                 let pending = server.receive([0; 8]);
                 drop(client);
                 server.closed().await.unwrap();
+                server.closed().await.unwrap();
                 assert!(pending.await.0.is_err(), "the peer has gone");
                 // A request that is rejected, and one that does not come.
                 let client = MsgEndpoint::connect(&here, &info, to);
