@@ -48,7 +48,7 @@ impl Operations {
     /// Over this wait object.
     pub(crate) fn over(timed: Timed, automatic: bool) -> Self {
         let timed = Arc::new(timed);
-        let queue = Queue::new(membarrier::locks(), 256, timed.clone(), Waiting::Sleeping);
+        let queue = Queue::unbounded(membarrier::locks(), 256, timed.clone(), Waiting::Sleeping);
         let table = membarrier::locks().cell(Table::default());
         Self { drivers: Drivers::default(), table, queue: Arc::new(queue), timed, automatic }
     }

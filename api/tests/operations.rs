@@ -70,6 +70,20 @@ fn more_operations_than_the_endpoint_has_room_for_wait_in_order() {
 }
 
 #[test]
+fn the_bound_of_completion_queues_is_not_for_this_library() {
+    let this = std::env::current_exe().unwrap();
+    let test = "more_operations_than_the_endpoint_has_room_for_wait_in_order";
+    let mut child = std::process::Command::new(this);
+    let mut child = child.args(["--exact", test]).env("FI_OFI_CQ_BOUNDED", "1").spawn().unwrap();
+    let deadline = ofi_os::clock::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() && ofi_os::clock::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_receive_says_who_sent() {
     with_each(|pair| {
         let receive = pair.two.receive_tagged(5, 0, [0; 4]);

@@ -194,6 +194,16 @@ impl<K: LockKind> CompletionQueue<K> {
     /// whether and how blocking reads wait.
     pub fn new(kind: K, size: usize, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let queue = if CQ_BOUNDED.flag(false) { Queue::bounded(size) } else { Queue::unbounded(size) };
+        Self::over(kind, queue, wait_object, how)
+    }
+
+    /// The same, but it grows in any case: for a reader that takes all entries, and could do
+    /// nothing about an overrun.
+    pub fn unbounded(kind: K, size: usize, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
+        Self::over(kind, Queue::unbounded(size), wait_object, how)
+    }
+
+    fn over(kind: K, queue: Queue, wait_object: Arc<dyn WaitObject>, how: Waiting) -> Self {
         let bell = Arc::new(Doorbell::new());
         Self {
             queue: kind.cell(queue),
