@@ -3,6 +3,7 @@
 use crate::drivers::Drivers;
 use crate::pump::{OF_OPERATIONS, Pump, Timed};
 use crate::reactor;
+use crate::table::wake;
 use core::fmt;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
@@ -171,7 +172,7 @@ impl Events {
         }
         self.timed.set(OF_OPERATIONS, subscribers.deadlines.first().map(|(when, _)| *when));
         drop(subscribers);
-        wakers.into_iter().for_each(Waker::wake);
+        wake(wakers);
     }
 }
 
@@ -198,7 +199,7 @@ impl Pump for Events {
                 pending.events.push_back(event.1);
                 wakers = core::mem::take(&mut pending.wakers);
             }
-            wakers.into_iter().for_each(Waker::wake);
+            wake(wakers);
         }
     }
 
@@ -210,7 +211,7 @@ impl Pump for Events {
     fn wake_all(&self) {
         let wakers: Vec<Waker> =
             self.subscribers().by_owner.values_mut().flat_map(|pending| pending.wakers.drain(..)).collect();
-        wakers.into_iter().for_each(Waker::wake);
+        wake(wakers);
     }
 
     fn descriptor(&self) -> Descriptor {

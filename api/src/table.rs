@@ -11,6 +11,7 @@ use core::task::Waker;
 use ofi_core::{Cause, Completion, Errno, Failure, Instant};
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 /// How an operation ended.
@@ -80,12 +81,49 @@ pub(crate) struct After {
 
 impl After {
     /// Wakes the tasks, and drops the buffers of abandoned operations.
+    ///
+    /// # Panics
+    /// If a waker or a buffer does; after all others.
     pub(crate) fn run(self) {
-        for (engine, context) in self.late {
+        let Self { wakers, stale, ended, late } = self;
+        for (engine, context) in late {
             engine.control.cancel(context);
         }
-        self.wakers.into_iter().for_each(Waker::wake);
-        self.ended.into_iter().for_each(|kept| drop(kept.end()));
+        let mut panics = Panics::default();
+        panics.run(wakers, Waker::wake);
+        panics.run(stale, drop);
+        panics.run(ended, |kept| drop(kept.end()));
+        panics.resume();
+    }
+}
+
+/// Wakes tasks.
+///
+/// # Panics
+/// If a waker does; after all others.
+pub(crate) fn wake(wakers: Vec<Waker>) {
+    let mut panics = Panics::default();
+    panics.run(wakers, Waker::wake);
+    panics.resume();
+}
+
+/// The first panic of code of the application: one task's panic is no reason to leave others asleep.
+#[derive(Debug, Default)]
+struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    fn run<T>(&mut self, items: Vec<T>, work: impl Fn(T)) {
+        for item in items {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(item))) {
+                self.0.get_or_insert(panic);
+            }
+        }
+    }
+
+    fn resume(self) {
+        if let Some(panic) = self.0 {
+            resume_unwind(panic);
+        }
     }
 }
 

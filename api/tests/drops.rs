@@ -302,3 +302,38 @@ fn a_closed_endpoint_drops_the_last_waker_of_a_task_with_an_operation() {
         assert_eq!(pending, Ok(0), "{provider}");
     }
 }
+
+/// A task whose waker panics.
+struct Panics;
+
+impl std::task::Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker panics");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_leaves_the_others_their_wake_ups() {
+    struct Woken(std::sync::mpsc::Sender<()>);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    for provider in providers() {
+        let End { ep, .. } = end(&info(provider));
+        let (sender, woken) = std::sync::mpsc::channel();
+        let mut receives = [ep.receive([0u8; 8]), ep.receive([0u8; 8])];
+        // Both are woken when `block_on` ends.
+        let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::new(Woken(sender)))];
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            ofi::block_on(async {
+                for (receive, waker) in receives.iter_mut().zip(&wakers) {
+                    assert!(Pin::new(receive).poll(&mut Context::from_waker(waker)).is_pending());
+                }
+            });
+        }));
+        assert!(panic.is_err());
+        assert_eq!(woken.try_recv(), Ok(()), "{provider}");
+    }
+}
