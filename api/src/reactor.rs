@@ -10,7 +10,7 @@ use std::sync::{PoisonError, Weak};
 /// A task waits for this pump: makes sure that someone turns it.
 ///
 /// # Panics
-/// If there is no reactor: the task would sleep for ever.
+/// If there is no reactor, or the tokio runtime has no I/O: the task would sleep for ever.
 pub(crate) fn watch<P: Pump + 'static>(pump: &Arc<P>, waker: &Waker) {
     if crate::parker::join(pump) || pump.is_automatic() {
         return;
@@ -74,16 +74,18 @@ mod tokio_task {
             return true;
         }
         let fd = pump.share().expect("the process has no descriptor left for the runtime to sleep on");
+        // Here, not in the driver: a runtime without I/O panics in the task that awaits. A driver
+        // that panics would wake that task, which would start the next driver.
+        #[allow(deprecated, reason = "an OwnedFd is the descriptor that it says, and stays open")]
+        let fd = AsyncFd::with_interest(fd, Interest::READABLE);
+        let fd = fd.expect("the runtime has room for a descriptor");
         let weak: Weak<P> = Arc::downgrade(pump);
         let task = runtime.spawn(drive(fd, Ends(weak)));
         drivers.push((runtime.id(), task.abort_handle()));
         true
     }
 
-    async fn drive(fd: OwnedFd, pump: Ends) {
-        #[allow(deprecated, reason = "an OwnedFd is the descriptor that it says, and stays open")]
-        let fd = AsyncFd::with_interest(fd, Interest::READABLE);
-        let fd = fd.expect("the runtime has its I/O driver enabled, and room for a descriptor");
+    async fn drive(fd: AsyncFd<OwnedFd>, pump: Ends) {
         loop {
             let Some(strong) = pump.0.upgrade() else { return };
             // The runtime learns of changes only: what is readable already it does not report

@@ -339,6 +339,18 @@ mod tokio_runtime {
     }
 
     #[test]
+    fn a_runtime_without_descriptors_panics_in_the_task() {
+        with_limit(|| {
+            let info = info(providers()[0], EndpointType::RDM);
+            let (_domain, ep) = end(&info);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let wait = || runtime.block_on(ep.receive([0; 1]).timeout(Duration::from_secs(3600)));
+            let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+            assert!(panic.is_err());
+        });
+    }
+
+    #[test]
     fn a_task_that_waits_uses_no_processor_time() {
         let info = info(providers()[0], EndpointType::RDM);
         let (_domain, ep) = end(&info);
