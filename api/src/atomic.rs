@@ -62,7 +62,8 @@ elements! {
 
 /// An atomic operation that returns the previous value of an element: a future of it.
 ///
-/// Dropping it cancels the operation, as [`Operation`], unless the peer has carried it out.
+/// Dropping it cancels the operation, as [`Operation`], only if its request has not left: a request
+/// that has left is carried out, and its result is lost.
 ///
 /// ```no_run
 /// # use ofi::{Error, Peer, RdmEndpoint, RemoteKey};

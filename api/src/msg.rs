@@ -427,8 +427,9 @@ impl MsgEndpoint {
 
     /// A stream of the messages without tag that arrive, over `depth` buffers of `size` bytes.
     ///
-    /// At most `depth` messages are received before the program takes them: it holds up senders
-    /// that are faster than it, and never more memory than that.
+    /// At most `depth` messages are received before the program takes them. The endpoint keeps the
+    /// messages beyond them up to FI_OFI_PEER_MEMORY (256 MiB by default), as those for which there
+    /// is no receive, and then holds up senders that are faster than the program.
     ///
     /// ```no_run
     /// # async fn example(ep: &ofi::MsgEndpoint, key: ofi::RemoteKey) -> Result<(), ofi::Error> {
