@@ -231,8 +231,8 @@ impl MsgEndpoint {
         }
     }
 
-    /// Waits for the end of the connection: the peer has closed its endpoint, or is gone. Returns at
-    /// once, in any task, when it has ended.
+    /// Waits for the end of the connection: the peer has closed its endpoint, or is gone. Returns
+    /// at once, in any task, when it has ended.
     ///
     /// # Errors
     /// The cause if the connection failed.

@@ -107,7 +107,7 @@ pub(crate) fn wake(wakers: Vec<Waker>) {
     panics.resume();
 }
 
-/// The first panic of code of the application: one task's panic is no reason to leave others asleep.
+/// The first panic of the application's code: one task's panic is no reason to leave others asleep.
 #[derive(Debug, Default)]
 struct Panics(Option<Box<dyn Any + Send>>);
 

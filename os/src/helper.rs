@@ -1,6 +1,6 @@
-//! Runs a helper program beside any application: no fork handlers run, and the memory is not copied.
-//! execve(2) makes the helper an ordinary child, so an application that waits for any child may see
-//! it, and gets a SIGCHLD at its end.
+//! Runs a helper program beside any application: no fork handlers run, and no memory is copied.
+//! execve(2) makes the helper an ordinary child, so an application that waits for any child may
+//! see it, and gets a SIGCHLD at its end.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_void};
