@@ -334,6 +334,9 @@ mod tokio_runtime {
                 let server = async { listener.request().await.unwrap().accept(&domain).await };
                 let (client, server) = futures_lite::future::zip(client, server).await;
                 drop((client.unwrap(), server.unwrap()));
+                // Only a reactor ends this.
+                let none = listener.request_within(Duration::from_millis(20)).await.unwrap_err();
+                assert_eq!(none.errno(), Errno::ETIMEDOUT);
             });
         });
     }
