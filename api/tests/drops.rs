@@ -273,6 +273,10 @@ fn a_dropped_receive_takes_no_message() {
     }
 }
 
+/// Endpoints that stay until the process ends, so that a waker can own an operation on one of them;
+/// from here the leak checker of AddressSanitizer finds them.
+static FOREVER: Mutex<Vec<&RdmEndpoint>> = Mutex::new(Vec::new());
+
 /// A task that owns an operation, which ends with the task's last waker.
 struct Owner(#[allow(dead_code, reason = "it is dropped")] Mutex<Operation<'static, [u8; 8]>>);
 
@@ -288,6 +292,7 @@ fn a_closed_endpoint_drops_the_last_waker_of_a_task_with_an_operation() {
             let info = info(provider);
             let End { ep, domain, .. } = end(&info);
             let other: &'static RdmEndpoint = Box::leak(Box::new(RdmEndpoint::open(&domain, &info).unwrap()));
+            FOREVER.lock().unwrap().push(other);
             ofi::block_on(async {
                 let mut receive = ep.receive([0u8; 8]);
                 let waker = Waker::from(Arc::new(Owner(Mutex::new(other.receive([0u8; 8])))));
