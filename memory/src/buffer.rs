@@ -150,6 +150,11 @@ impl<'a> Chunk<'a> {
         self.len == 0
     }
 
+    /// The address of the first byte, for system calls.
+    pub const fn base(&self) -> *const u8 {
+        self.base
+    }
+
     /// Appends the bytes to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         out.reserve(self.len);

@@ -1,14 +1,16 @@
-//! Another process: reading its memory (process_vm_readv(2)) and detecting its exit
-//! (pidfd_open(2)).
+//! Another process: accesses to its memory (process_vm_readv(2), process_vm_writev(2)), and
+//! detecting its exit (pidfd_open(2)).
 #![allow(unsafe_code)]
 
 use crate::descriptor::{Private, PrivateFd};
 use core::ptr;
-use ofi_memory::ChunkMut;
+use ofi_core::Instant;
+use ofi_memory::{Chunk, ChunkMut};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 /// Detects a process's exit, even after its pid and its names have been reused.
 #[derive(Debug)]
@@ -51,11 +53,17 @@ pub mod seam {
     use core::cell::Cell;
 
     thread_local!(static READ: Cell<usize> = const { Cell::new(0) });
+    thread_local!(static WRITTEN: Cell<usize> = const { Cell::new(0) });
     thread_local!(static FOUND: Cell<usize> = const { Cell::new(0) });
 
     /// Bytes that this thread has read from the memory of processes.
     pub fn bytes_read() -> usize {
         READ.get()
+    }
+
+    /// Bytes that this thread has written to the memory of processes.
+    pub fn bytes_written() -> usize {
+        WRITTEN.get()
     }
 
     /// Number of readable processes that this thread has found.
@@ -65,6 +73,10 @@ pub mod seam {
 
     pub(super) fn note(bytes: usize) {
         READ.set(READ.get() + bytes);
+    }
+
+    pub(super) fn note_written(bytes: usize) {
+        WRITTEN.set(WRITTEN.get() + bytes);
     }
 
     pub(super) fn note_found() {
@@ -82,8 +94,12 @@ pub struct Process {
     secret: [u8; 16],
     /// Its `/proc/<pid>/pagemap`.
     pages: Private<File>,
+    /// It is a process of this user, which may do to it what it likes.
+    is_own: bool,
 }
 
+/// How long a pid stays that of a process that has been seen: pids are given in turn.
+const SHORTLY: Duration = Duration::from_millis(1);
 /// Pages queried per read of the pagemap.
 const PAGES: usize = 257;
 /// The pagemap bit of a page that is in memory (proc(5)).
@@ -108,14 +124,17 @@ impl Process {
     /// `at`.
     pub fn find(id: i32, at: usize, secret: [u8; 16]) -> Option<Self> {
         let pages = File::open(format!("/proc/{id}/pagemap")).ok().filter(|_| id > 0)?;
-        let process = Self { id, at, secret, pages: Private::new(pages) };
+        // SAFETY: the call takes no pointers.
+        let user = unsafe { libc::geteuid() };
+        let is_own = pages.metadata().is_ok_and(|status| status.uid() == user);
+        let process = Self { id, at, secret, pages: Private::new(pages), is_own };
         let found = process.read(0, &mut []);
         found.then(seam::note_found).map(|()| process)
     }
 
-    /// Whether all pages of the range are in memory, so that a read does not fault. A fault served
-    /// by user space (FUSE, userfaultfd(2)) could block the reader indefinitely; a process that
-    /// drops its pages after this check can still cause one.
+    /// Whether all pages of the range are in memory, so that an access does not fault. A fault
+    /// served by user space (FUSE, userfaultfd(2)) could block the caller indefinitely; a process
+    /// that drops its pages after this check can still cause one.
     pub fn is_present(&self, from: usize, len: usize) -> bool {
         let page = page_size();
         let (mut at, end) = (from / page, from.saturating_add(len).div_ceil(page));
@@ -160,6 +179,37 @@ impl Process {
         }
         whole
     }
+
+    /// Whether the pid is still that of the process that holds the secret. One of this user need
+    /// not be looked at if it says that it lived at `lived`, shortly before `now`: no pid is given
+    /// to another process as soon.
+    pub fn is_same(&self, lived: Option<Instant>, now: Instant) -> bool {
+        let lives = lived.is_some_and(|lived| lived <= now && now.since(lived) < SHORTLY);
+        self.is_own && lives || self.read(0, &mut [])
+    }
+
+    /// Copies the pieces to the memory at `to` in that process, in order. The caller has just seen
+    /// that it [is the same](Self::is_same). False if not all of the memory was writable; its
+    /// content is then unspecified.
+    ///
+    /// # Panics
+    /// If there are more than [`Self::PIECES`].
+    pub fn write(&self, to: usize, pieces: &[Chunk<'_>]) -> bool {
+        let len: usize = pieces.iter().map(Chunk::len).sum();
+        let mut here = [piece(0, 0); Self::PIECES];
+        for (from, piece) in here.iter_mut().zip(pieces) {
+            *from = libc::iovec { iov_base: piece.base().cast_mut().cast(), iov_len: piece.len() };
+        }
+        let (count, there) = (pieces.len() as libc::c_ulong, piece(to, len));
+        // SAFETY: `here` names the pieces, readable as long as they live; the kernel checks
+        // `there`, which lies in the other process.
+        let put = unsafe { libc::process_vm_writev(self.id, here.as_ptr(), count, &raw const there, 1, 0) };
+        let whole = usize::try_from(put).is_ok_and(|put| put == len);
+        if whole {
+            seam::note_written(len);
+        }
+        whole
+    }
 }
 
 /// Whether the whole range is mapped in this process.
@@ -194,6 +244,31 @@ mod tests {
         assert_eq!(seam::bytes_read(), 5);
         me.secret[0] ^= 1;
         assert!(!me.read(from.as_ptr().addr(), &mut [ChunkMut::of(&mut a)]));
+    }
+
+    #[test]
+    fn memory_is_written_in_the_process_that_has_the_secret() {
+        let id = i32::try_from(std::process::id()).unwrap();
+        let secret: Box<[u8; 16]> = Box::new(crate::random());
+        let mut me = Process::find(id, secret.as_ptr().addr(), *secret).unwrap();
+        let to = shm::create(PAGE, PAGE).unwrap();
+        let to = Mapping::new(to.as_fd(), PAGE).unwrap();
+        let at = to.base().as_ptr();
+        let now = crate::clock::now();
+        assert!(me.is_same(None, now) && me.is_same(Some(now), now));
+        assert!(me.write(at.addr(), &[Chunk::of(&[1, 2]), Chunk::of(&[3])]));
+        let byte = |offset: usize| {
+            // SAFETY: the page is mapped, and nothing writes to it now.
+            unsafe { at.wrapping_add(offset).read_volatile() }
+        };
+        assert_eq!([0, 1, 2, 3].map(byte), [1, 2, 3, 0]);
+        assert!(!me.write(8, &[Chunk::of(&[1])]));
+        me.secret[0] ^= 1;
+        let earlier = now - Duration::from_millis(2);
+        assert!(!me.is_same(None, now) && !me.is_same(Some(now), earlier) && !me.is_same(Some(earlier), now));
+        assert!(me.is_same(Some(now), now), "a process of this user says that it lives");
+        me.is_own = false;
+        assert!(!me.is_same(Some(now), now));
     }
 
     #[test]
